@@ -1,0 +1,2 @@
+//! The flashyard program.
+fn main() {}

@@ -1,0 +1,3 @@
+//! nvme
+#![no_std]
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! sched
+#![no_std]
+#![forbid(unsafe_code)]

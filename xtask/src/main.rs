@@ -1,0 +1,2 @@
+//! Project checks that are not tests: `cargo xtask tidy`.
+fn main() {}
