@@ -3,6 +3,14 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-mod instant;
+extern crate alloc;
 
+mod event_queue;
+mod histogram;
+mod instant;
+mod rng;
+
+pub use event_queue::{EventKey, EventQueue};
+pub use histogram::Histogram;
 pub use instant::{Duration, Time};
+pub use rng::Rng;
