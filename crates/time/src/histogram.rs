@@ -212,7 +212,9 @@ mod tests {
                 .map(|_| rng.below(1 << scale))
                 .collect();
             let mut histogram = Histogram::new();
-            values.iter().for_each(|&value| histogram.record(value));
+            for &value in &values {
+                histogram.record(value);
+            }
             values.sort_unstable();
             for ppm in [
                 0, 1, 10_000, 250_000, 500_000, 900_000, 990_000, 999_000, 999_999, 1_000_000,
