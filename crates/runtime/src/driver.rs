@@ -1,0 +1,1 @@
+//! The boundary between the executor and the two drivers.
