@@ -1,0 +1,156 @@
+//! Runs every check over the working tree and tells what is wrong, one line each.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::{fs, io};
+
+use crate::{edges, source};
+
+/// Folders that hold nothing of ours, at any depth.
+const SKIPPED: [&str; 4] = [".git", "target", "node_modules", "corpus"];
+/// What is read as text. Scripts without an extension are told by their name.
+const TEXT_EXTENSIONS: [&str; 12] = [
+    "rs", "toml", "md", "sh", "py", "yml", "yaml", "json", "html", "css", "js", "txt",
+];
+const TEXT_NAMES: [&str; 3] = ["Makefile", "run", ".gitignore"];
+
+/// Something to be mended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// The file, relative to the root of the workspace.
+    pub(crate) file: String,
+    /// Counted from one.
+    pub(crate) line: usize,
+    pub(crate) message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.message)
+    }
+}
+
+/// Checks the workspace this program was built from; 1 when something is to be mended, 2 when the checks
+/// themselves could not run.
+pub(crate) fn run() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask lies in a folder of the workspace");
+    match check(root) {
+        Ok((files, findings)) if findings.is_empty() => {
+            println!("tidy: {files} files, nothing to mend");
+            ExitCode::SUCCESS
+        }
+        Ok((files, findings)) => {
+            for finding in &findings {
+                println!("{finding}");
+            }
+            println!("tidy: {files} files, {} to mend", findings.len());
+            ExitCode::FAILURE
+        }
+        Err(problem) => {
+            eprintln!("tidy: {problem}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// How many files were read, and what is wrong with them.
+fn check(root: &Path) -> Result<(usize, Vec<Finding>), String> {
+    let mut findings = edges::check(&metadata(root)?)?;
+    let mut files = Vec::new();
+    walk(root, &mut files).map_err(|error| format!("cannot list {}: {error}", root.display()))?;
+    files.sort();
+    for path in &files {
+        let name = path
+            .strip_prefix(root)
+            .unwrap_or(path)
+            .to_string_lossy()
+            .replace('\\', "/");
+        let bytes = fs::read(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+        match String::from_utf8(bytes) {
+            Ok(text) => findings.extend(source::check(&name, &text)),
+            Err(_) => findings.push(Finding {
+                file: name,
+                line: 1,
+                message: "not UTF-8".into(),
+            }),
+        }
+    }
+    Ok((files.len(), findings))
+}
+
+/// What `cargo metadata` says of the workspace's own packages.
+fn metadata(root: &Path) -> Result<serde_json::Value, String> {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .current_dir(root)
+        .output()
+        .map_err(|error| format!("cannot run cargo metadata: {error}"))?;
+    if !output.status.success() {
+        return Err(format!(
+            "cargo metadata failed: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        ));
+    }
+    serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("cargo metadata is not JSON: {error}"))
+}
+
+/// Adds every text file below `folder` to `files`.
+fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let kind = entry.file_type()?;
+        if kind.is_dir() && !SKIPPED.contains(&name.as_str()) {
+            walk(&entry.path(), files)?;
+        } else if kind.is_file() && is_text(&name) {
+            files.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+fn is_text(name: &str) -> bool {
+    let extension = Path::new(name)
+        .extension()
+        .and_then(|extension| extension.to_str());
+    TEXT_NAMES.contains(&name)
+        || extension.is_some_and(|extension| TEXT_EXTENSIONS.contains(&extension))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_name_file_and_line() {
+        let finding = Finding {
+            file: "crates/a/src/lib.rs".into(),
+            line: 7,
+            message: "why".into(),
+        };
+        assert_eq!(finding.to_string(), "crates/a/src/lib.rs:7: why");
+    }
+
+    #[test]
+    fn text_is_told_by_name() {
+        assert!(is_text("lib.rs") && is_text("Makefile") && is_text("run"));
+        assert!(!is_text("image.png") && !is_text("Cargo.lock"));
+    }
+
+    #[test]
+    fn the_walk_skips_what_is_built() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut files = Vec::new();
+        walk(root, &mut files).expect("our own sources can be listed");
+        assert!(files.contains(&root.join("src/tidy.rs")));
+        assert!(
+            files
+                .iter()
+                .all(|path| !path.iter().any(|part| part == "target"))
+        );
+    }
+}
