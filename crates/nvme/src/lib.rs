@@ -1,3 +1,35 @@
-//! nvme
+//! NVMe as bytes: every structure a host and a controller exchange, and the framing of NVMe/TCP.
+//!
+//! Nothing here does I/O, keeps time or allocates on the path of a command. Both ends use the same types: a target
+//! decodes what a host encodes and the reverse. The names are those of the NVMe Base, NVM Command Set and
+//! NVMe/TCP Transport specifications.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`command`] | submission and completion queue entries, SGL descriptors, opcodes, status codes, builders |
+//! | [`fabrics`] | Connect, Property Get/Set, and the layouts of the controller properties |
+//! | [`identify`] | the data structures of the Identify command |
+//! | [`log`] | log pages, the discovery log among them |
+//! | [`feature`] | Get/Set Features identifiers and values |
+//! | [`aer`] | asynchronous events |
+//! | [`dsm`] | Dataset Management ranges |
+//! | [`nqn`] | NVMe Qualified Names |
+//! | [`tcp`] | NVMe/TCP: PDUs, digests, framing as a state machine, negotiation, R2T bookkeeping |
 #![no_std]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod aer;
+mod bytes;
+pub mod command;
+pub mod dsm;
+pub mod fabrics;
+pub mod feature;
+pub mod identify;
+pub mod log;
+pub mod nqn;
+pub mod tcp;
+
+pub use command::{AdminOpcode, CompletionQueueEntry, IoOpcode, Sgl, Status, SubmissionQueueEntry};
+pub use nqn::Nqn;
