@@ -1,1 +1,184 @@
-//! The boundary between the executor and the two drivers.
+//! The boundary between the executor and its two drivers. The executor owns tasks, timers and the operation
+//! table; a driver performs operations, tells the time and, in the simulated world, decides what goes first.
+//! `uring` is dispatched statically, `sim` through the trait object.
+
+use std::any::Any;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use flashyard_time::Time;
+
+use crate::op::{Completion, Operation, Table, Ticket};
+use crate::uring::Uring;
+use crate::{FileInfo, OpenOptions};
+
+/// A socket (listening or connected) of a driver; the driver chooses the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct SocketId(pub(crate) u32);
+
+/// An open file of a driver; the driver chooses the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct FileId(pub(crate) u32);
+
+/// A new connection, accepted or made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connected {
+    pub(crate) id: SocketId,
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+}
+
+/// A connection between two cores. Dropping it closes the connection.
+#[derive(Debug)]
+pub(crate) enum Loose {
+    /// A file descriptor of this process.
+    Fd(OwnedFd),
+    /// Whatever the simulated world names its sockets by.
+    Simulated(Box<dyn Any + Send>),
+}
+
+/// What a driver does. Nothing here calls back into the executor; a driver never keeps a reference to an
+/// operation beyond the call, it finds it again in the table by its ticket (the address stays the same until
+/// the completion has been handed out, so the kernel may keep pointers into it).
+pub(crate) trait Drive {
+    /// The clock, read now; monotonic.
+    fn now(&mut self) -> Time;
+
+    /// A random number.
+    fn random(&mut self) -> u64;
+
+    /// Which of `ready` tasks (at least 1), counted from the one that has waited longest, is polled next.
+    fn pick(&mut self, ready: usize) -> usize {
+        let _ = ready;
+        0
+    }
+
+    /// Starts an operation. Its end is reported by `reap`, exactly once, never before this call returns.
+    fn submit(&mut self, ticket: Ticket, operation: &mut Operation);
+
+    /// Asks for an early end of an operation that has been submitted and not reaped. It still ends exactly once,
+    /// with whatever result.
+    fn cancel(&mut self, ticket: Ticket, operation: &mut Operation);
+
+    /// Appends the operations that have ended, without waiting.
+    fn reap(&mut self, table: &mut Table, done: &mut Vec<Completion>);
+
+    /// The end of a turn: hands what was submitted over. `wait`: if nothing has ended, sleep until something
+    /// does, `until` has come or the core is kicked. The simulated world never asks to wait: it knows when each
+    /// of its cores has something to do.
+    fn flush(&mut self, table: &mut Table, wait: Wait);
+
+    /// A listening socket and its real address.
+    fn listen(&mut self, addr: SocketAddr) -> io::Result<(SocketId, SocketAddr)>;
+
+    /// Ends both directions of a connection now.
+    fn shutdown(&mut self, socket: SocketId);
+
+    /// Closes a socket. No operation on it is in flight.
+    fn close_socket(&mut self, socket: SocketId);
+
+    /// Takes a connection out of this driver. No operation on it is in flight.
+    fn detach(&mut self, socket: SocketId) -> Loose;
+
+    /// Takes a connection in.
+    fn attach(&mut self, loose: Loose) -> SocketId;
+
+    /// Opens a file or a block device.
+    fn open(&mut self, path: &Path, options: OpenOptions) -> io::Result<(FileId, FileInfo)>;
+
+    /// Sets the size of a regular file.
+    fn set_size(&mut self, file: FileId, size: u64) -> io::Result<()>;
+
+    /// Closes a file. No operation on it is in flight.
+    fn close_file(&mut self, file: FileId);
+}
+
+/// What `flush` may do when nothing has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Return at once.
+    No,
+    /// Sleep until something happens, at the latest until this instant.
+    Until(Time),
+}
+
+/// The driver of one core.
+pub(crate) enum Driver {
+    /// The real machine.
+    Uring(Box<Uring>),
+    /// A core of a simulated machine.
+    Sim(Box<dyn Drive>),
+}
+
+macro_rules! dispatch {
+    ($self:ident, $driver:ident => $call:expr) => {
+        match $self {
+            Driver::Uring($driver) => $call,
+            Driver::Sim($driver) => $call,
+        }
+    };
+}
+
+impl Drive for Driver {
+    fn now(&mut self) -> Time {
+        dispatch!(self, driver => driver.now())
+    }
+
+    fn random(&mut self) -> u64 {
+        dispatch!(self, driver => driver.random())
+    }
+
+    fn pick(&mut self, ready: usize) -> usize {
+        dispatch!(self, driver => driver.pick(ready))
+    }
+
+    fn submit(&mut self, ticket: Ticket, operation: &mut Operation) {
+        dispatch!(self, driver => driver.submit(ticket, operation));
+    }
+
+    fn cancel(&mut self, ticket: Ticket, operation: &mut Operation) {
+        dispatch!(self, driver => driver.cancel(ticket, operation));
+    }
+
+    fn reap(&mut self, table: &mut Table, done: &mut Vec<Completion>) {
+        dispatch!(self, driver => driver.reap(table, done));
+    }
+
+    fn flush(&mut self, table: &mut Table, wait: Wait) {
+        dispatch!(self, driver => driver.flush(table, wait));
+    }
+
+    fn listen(&mut self, addr: SocketAddr) -> io::Result<(SocketId, SocketAddr)> {
+        dispatch!(self, driver => driver.listen(addr))
+    }
+
+    fn shutdown(&mut self, socket: SocketId) {
+        dispatch!(self, driver => driver.shutdown(socket));
+    }
+
+    fn close_socket(&mut self, socket: SocketId) {
+        dispatch!(self, driver => driver.close_socket(socket));
+    }
+
+    fn detach(&mut self, socket: SocketId) -> Loose {
+        dispatch!(self, driver => driver.detach(socket))
+    }
+
+    fn attach(&mut self, loose: Loose) -> SocketId {
+        dispatch!(self, driver => driver.attach(loose))
+    }
+
+    fn open(&mut self, path: &Path, options: OpenOptions) -> io::Result<(FileId, FileInfo)> {
+        dispatch!(self, driver => driver.open(path, options))
+    }
+
+    fn set_size(&mut self, file: FileId, size: u64) -> io::Result<()> {
+        dispatch!(self, driver => driver.set_size(file, size))
+    }
+
+    fn close_file(&mut self, file: FileId) {
+        dispatch!(self, driver => driver.close_file(file));
+    }
+}

@@ -4,62 +4,347 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
+use crate::driver::Connected;
+use crate::executor::Core;
+use crate::file::OpenFile;
+use crate::net::Socket;
 use crate::{Buf, Chunk, Gather};
 
-/// A receive into the shared ring.
+/// What is asked of a driver. Sockets and files are held by the operation: they are closed when the last
+/// operation on them has ended.
+pub(crate) enum Operation {
+    /// Wait for a connection on a listening socket. Ends with [`Outcome::Connected`].
+    Accept { listener: Rc<Socket> },
+    /// Open a connection. Ends with [`Outcome::Connected`].
+    Connect { addr: SocketAddr },
+    /// Receive what is there. Ends with [`Outcome::Chunk`], empty at the end of the stream.
+    Recv { socket: Rc<Socket> },
+    /// Receive into `buf[at..]`. Ends with [`Outcome::Bytes`], 0 at the end of the stream.
+    RecvInto { socket: Rc<Socket>, buf: Buf, at: usize },
+    /// Send all of `gather`; `sent` bytes of it are gone already (the driver's to count). Ends with
+    /// [`Outcome::Done`].
+    Send { socket: Rc<Socket>, gather: Gather, sent: usize },
+    /// Read `buf.len()` bytes at `offset`; `moved` bytes are there already (the driver's to count). Ends with
+    /// [`Outcome::Bytes`], fewer only at the end of the file.
+    Read { file: Rc<OpenFile>, buf: Buf, offset: u64, moved: usize },
+    /// Write `buf` at `offset`; ends with [`Outcome::Bytes`].
+    Write { file: Rc<OpenFile>, buf: Buf, offset: u64, durable: bool, moved: usize },
+    /// Make everything written durable. Ends with [`Outcome::Done`], as do those below.
+    Sync { file: Rc<OpenFile> },
+    /// Free a range; it reads as zeroes.
+    Punch { file: Rc<OpenFile>, offset: u64, len: u64 },
+    /// Make a range read as zeroes, space kept.
+    Zero { file: Rc<OpenFile>, offset: u64, len: u64 },
+}
+
+/// How an operation ended well.
 #[derive(Debug)]
-pub struct RecvOp {}
+pub(crate) enum Outcome {
+    Done,
+    Bytes(usize),
+    Chunk(Chunk),
+    Connected(Connected),
+}
+
+/// The end of one operation, as a driver reports it.
+pub(crate) struct Completion {
+    pub(crate) ticket: Ticket,
+    pub(crate) result: io::Result<Outcome>,
+}
+
+/// Names one operation of one core; never valid again once the operation has been taken out of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Ticket {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl Ticket {
+    /// As the 64 bits that travel through the kernel.
+    pub(crate) fn pack(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// The inverse of [`Ticket::pack`].
+    pub(crate) fn unpack(packed: u64) -> Self {
+        Self { index: packed as u32, generation: (packed >> 32) as u32 }
+    }
+}
+
+/// Entries per block; blocks never move, so an entry's address is stable.
+const BLOCK: usize = 64;
+
+/// The operations of a core. Grows to the largest number ever in flight and stays there.
+#[derive(Default)]
+pub(crate) struct Table {
+    blocks: Vec<Box<[Entry; BLOCK]>>,
+    free: Vec<u32>,
+    in_flight: usize,
+}
+
+struct Entry {
+    generation: u32,
+    state: State,
+    operation: Option<Operation>,
+}
+
+enum State {
+    Free,
+    /// With the driver; the waker of whoever polled last.
+    InFlight(Option<Waker>),
+    /// With the driver, and nobody wants to know the result.
+    Orphaned,
+    /// Ended; waits for the future to be polled.
+    Ended(io::Result<Outcome>),
+}
+
+/// What became of an operation that the driver reported as ended.
+pub(crate) enum Ended {
+    /// Somebody wants the result: to be woken, if already waiting.
+    Wanted(Option<Waker>),
+    /// Nobody does: to be dropped, outside of any borrow.
+    Unwanted(Operation, io::Result<Outcome>),
+}
+
+impl Table {
+    /// Puts an operation in; it counts as being with the driver.
+    pub(crate) fn insert(&mut self, operation: Operation) -> Ticket {
+        if self.free.is_empty() {
+            self.grow();
+        }
+        let index = self.free.pop().expect("the table has just grown");
+        let entry = self.entry(index);
+        entry.state = State::InFlight(None);
+        entry.operation = Some(operation);
+        let generation = entry.generation;
+        self.in_flight += 1;
+        Ticket { index, generation }
+    }
+
+    /// The operation, which is with the driver. `None` for a ticket that is not valid any more.
+    pub(crate) fn operation(&mut self, ticket: Ticket) -> Option<&mut Operation> {
+        let entry = self.blocks.get_mut(ticket.index as usize / BLOCK)?;
+        let entry = &mut entry[ticket.index as usize % BLOCK];
+        if entry.generation != ticket.generation { return None }
+        match entry.state {
+            State::InFlight(_) | State::Orphaned => entry.operation.as_mut(),
+            State::Free | State::Ended(_) => None,
+        }
+    }
+
+    /// Whether the future of this operation has been dropped: a driver need not go on with it.
+    pub(crate) fn is_orphaned(&mut self, ticket: Ticket) -> bool {
+        let entry = self.entry(ticket.index);
+        entry.generation == ticket.generation && matches!(entry.state, State::Orphaned)
+    }
+
+    /// How many operations are with the driver.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Takes note of an end.
+    pub(crate) fn finish(&mut self, completion: Completion) -> Ended {
+        self.in_flight -= 1;
+        let Completion { ticket, result } = completion;
+        let entry = self.entry(ticket.index);
+        assert_eq!(entry.generation, ticket.generation, "an operation ends once");
+        match std::mem::replace(&mut entry.state, State::Free) {
+            State::InFlight(waker) => {
+                entry.state = State::Ended(result);
+                Ended::Wanted(waker)
+            }
+            State::Orphaned => {
+                let operation = self.release(ticket.index);
+                Ended::Unwanted(operation, result)
+            }
+            State::Free | State::Ended(_) => unreachable!("an operation ends once"),
+        }
+    }
+
+    /// The result, or `None` after taking note of who waits for it.
+    pub(crate) fn poll(
+        &mut self,
+        ticket: Ticket,
+        waker: &Waker,
+    ) -> Option<(Operation, io::Result<Outcome>)> {
+        let entry = self.entry(ticket.index);
+        debug_assert_eq!(entry.generation, ticket.generation, "the future owns its ticket");
+        if let State::InFlight(waiting) = &mut entry.state {
+            match waiting {
+                Some(known) => known.clone_from(waker),
+                None => *waiting = Some(waker.clone()),
+            }
+            return None;
+        }
+        let State::Ended(result) = std::mem::replace(&mut entry.state, State::Free) else {
+            unreachable!("a future polls its own operation")
+        };
+        Some((self.release(ticket.index), result))
+    }
+
+    /// The future has been dropped. If the operation is still with the driver it is now an orphan, to be
+    /// cancelled; otherwise it comes back, to be dropped outside of any borrow.
+    pub(crate) fn abandon(&mut self, ticket: Ticket) -> Option<(Operation, io::Result<Outcome>)> {
+        let entry = self.entry(ticket.index);
+        debug_assert_eq!(entry.generation, ticket.generation, "the future owns its ticket");
+        match std::mem::replace(&mut entry.state, State::Orphaned) {
+            State::Ended(result) => Some((self.release(ticket.index), result)),
+            State::InFlight(_) => None,
+            State::Free | State::Orphaned => unreachable!("a future is dropped once"),
+        }
+    }
+
+    /// Tickets of everything with the driver.
+    pub(crate) fn all_in_flight(&self) -> Vec<Ticket> {
+        let entries = self.blocks.iter().flat_map(|block| block.iter());
+        let busy = entries.enumerate().filter(|(_, entry)| {
+            matches!(entry.state, State::InFlight(_) | State::Orphaned)
+        });
+        busy.map(|(index, entry)| Ticket { index: index as u32, generation: entry.generation })
+            .collect()
+    }
+
+    fn entry(&mut self, index: u32) -> &mut Entry {
+        &mut self.blocks[index as usize / BLOCK][index as usize % BLOCK]
+    }
+
+    fn release(&mut self, index: u32) -> Operation {
+        let entry = self.entry(index);
+        entry.state = State::Free;
+        entry.generation = entry.generation.wrapping_add(1);
+        let operation = entry.operation.take().expect("a used entry holds its operation");
+        self.free.push(index);
+        operation
+    }
+
+    fn grow(&mut self) {
+        let first = (self.blocks.len() * BLOCK) as u32;
+        self.blocks.push(Box::new(std::array::from_fn(|_| Entry {
+            generation: 0,
+            state: State::Free,
+            operation: None,
+        })));
+        self.free.extend((first..first + BLOCK as u32).rev());
+    }
+}
+
+/// One operation in flight as its future holds it.
+pub(crate) struct Flight {
+    core: Rc<Core>,
+    ticket: Option<Ticket>,
+}
+
+impl Flight {
+    pub(crate) fn new(core: Rc<Core>, ticket: Ticket) -> Self {
+        Self { core, ticket: Some(ticket) }
+    }
+
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<(Operation, io::Result<Outcome>)> {
+        let ticket = self.ticket.expect("polled after it was ready");
+        match self.core.poll_operation(ticket, context.waker()) {
+            Some(ended) => {
+                self.ticket = None;
+                Poll::Ready(ended)
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    /// The core, to make handles of what the operation brought.
+    pub(crate) fn core(&self) -> &Rc<Core> {
+        &self.core
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.core.abandon_operation(ticket);
+        }
+    }
+}
+
+/// A receive into the shared ring.
+#[must_use = "dropping it cancels the receive"]
+pub struct RecvOp(pub(crate) Flight);
 
 impl Future for RecvOp {
     type Output = io::Result<Chunk>;
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        unimplemented!()
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(context).map(|(_, result)| match result? {
+            Outcome::Chunk(chunk) => Ok(chunk),
+            _ => unreachable!("a receive brings a chunk"),
+        })
     }
 }
 
 /// A receive into a given buffer.
-#[derive(Debug)]
-pub struct RecvIntoOp {}
+#[must_use = "dropping it cancels the receive"]
+pub struct RecvIntoOp(pub(crate) Flight);
 
 impl Future for RecvIntoOp {
     type Output = (io::Result<usize>, Buf);
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        unimplemented!()
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(context).map(|(operation, result)| match operation {
+            Operation::RecvInto { buf, .. } => (result.map(bytes), buf),
+            _ => unreachable!("the operation is the one that was started"),
+        })
     }
 }
 
 /// A gathered send.
-#[derive(Debug)]
-pub struct SendOp {}
+#[must_use = "dropping it cancels the send"]
+pub struct SendOp(pub(crate) Flight);
 
 impl Future for SendOp {
     type Output = (io::Result<()>, Gather);
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        unimplemented!()
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(context).map(|(operation, result)| match operation {
+            Operation::Send { gather, .. } => (result.map(drop), gather),
+            _ => unreachable!("the operation is the one that was started"),
+        })
     }
 }
 
 /// A file read or write: bytes moved, and the buffer back.
-#[derive(Debug)]
-pub struct TransferOp {}
+#[must_use = "dropping it cancels the transfer"]
+pub struct TransferOp(pub(crate) Flight);
 
 impl Future for TransferOp {
     type Output = (io::Result<usize>, Buf);
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        unimplemented!()
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(context).map(|(operation, result)| match operation {
+            Operation::Read { buf, .. } | Operation::Write { buf, .. } => (result.map(bytes), buf),
+            _ => unreachable!("the operation is the one that was started"),
+        })
     }
 }
 
 /// A file operation without payload.
-#[derive(Debug)]
-pub struct ControlOp {}
+#[must_use = "dropping it cancels the operation"]
+pub struct ControlOp(pub(crate) Flight);
 
 impl Future for ControlOp {
     type Output = io::Result<()>;
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        unimplemented!()
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(context).map(|(_, result)| result.map(drop))
+    }
+}
+
+fn bytes(outcome: Outcome) -> usize {
+    match outcome {
+        Outcome::Bytes(moved) => moved,
+        _ => unreachable!("a transfer brings a number of bytes"),
     }
 }
