@@ -114,7 +114,14 @@ pub trait Device {
 
     /// Compares blocks with `compare` and, only if equal, writes `write` over them (same length), with no other
     /// I/O to the range in between (NVMe fused Compare and Write). [`IoError::Miscompare`] when different.
-    fn compare_and_write(&self, tag: Tag, lba: u64, compare: Buf, write: Buf, fua: bool) -> IoFuture<()>;
+    fn compare_and_write(
+        &self,
+        tag: Tag,
+        lba: u64,
+        compare: Buf,
+        write: Buf,
+        fua: bool,
+    ) -> IoFuture<()>;
 }
 
 /// A device as it is held by those who use it.
@@ -136,17 +143,23 @@ enum State<T> {
 impl<T> IoFuture<T> {
     /// Finished already.
     pub fn ready(result: Result<T, IoError>) -> Self {
-        Self { state: State::Ready(Some(result)) }
+        Self {
+            state: State::Ready(Some(result)),
+        }
     }
 
     /// Any future; costs an allocation.
     pub fn boxed(future: impl Future<Output = Result<T, IoError>> + 'static) -> Self {
-        Self { state: State::Boxed(Box::pin(future)) }
+        Self {
+            state: State::Boxed(Box::pin(future)),
+        }
     }
 
     /// An operation of the runtime without payload, with the meaning of its outcome.
     pub fn control(op: ControlOp, meaning: fn(std::io::Result<()>) -> Result<T, IoError>) -> Self {
-        Self { state: State::Control(op, meaning) }
+        Self {
+            state: State::Control(op, meaning),
+        }
     }
 }
 

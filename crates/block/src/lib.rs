@@ -2,5 +2,13 @@
 //! pools that cut a device into volumes.
 
 mod device;
+mod memory;
+mod null;
+mod open;
+mod range;
+mod sparse;
 
 pub use device::{Class, Device, Info, IoError, IoFuture, Limits, SharedDevice, Tag, TenantId};
+pub use memory::MemoryDevice;
+pub use null::NullDevice;
+pub use open::{MAX_BYTES, OpenError};
