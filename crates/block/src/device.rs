@@ -7,22 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use flashyard_runtime::{Buf, ControlOp, Data};
-
-/// Who an I/O is done for. Number 0 is the system itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TenantId(pub u32);
-
-/// What an I/O wants: to be answered soon, or to be part of much.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// Latency-sensitive.
-    Latency,
-    /// Throughput-critical.
-    #[default]
-    Throughput,
-    /// Only when nobody else wants the device.
-    Background,
-}
+use flashyard_sched::{Class, TenantId};
 
 /// Travels down the stack with every I/O, so that whatever it causes is charged to the right tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

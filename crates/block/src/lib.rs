@@ -8,7 +8,9 @@ mod open;
 mod range;
 mod sparse;
 
-pub use device::{Class, Device, Info, IoError, IoFuture, Limits, SharedDevice, Tag, TenantId};
+pub use device::{Device, Info, IoError, IoFuture, Limits, SharedDevice, Tag};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use open::{MAX_BYTES, OpenError};
+// The words of a tag are those of the schedulers, so that an I/O needs no translation on its way into a switch.
+pub use flashyard_sched::{Class, TenantId};

@@ -1,3 +1,14 @@
-//! sched
+//! Schedulers: which queued I/O a device sees next. Pure decisions over ids; requests, buffers and clocks stay
+//! with the switch that asks.
+//!
+//! Map: the words and the [`Policy`] trait are in `policy`; each policy is one file: [`Fifo`].
 #![no_std]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod fifo;
+mod policy;
+
+pub use fifo::{Fifo, Window};
+pub use policy::{Class, Credit, Io, IoId, Next, Op, Outcome, Policy, TenantId};

@@ -1,0 +1,121 @@
+//! What a scheduler hears and what it says.
+
+use flashyard_time::{Duration, Time};
+
+/// Who an I/O is done for. Number 0 is the system itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantId(pub u32);
+
+/// What an I/O wants: to be answered soon, or to be part of much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Latency-sensitive.
+    Latency,
+    /// Throughput-critical.
+    #[default]
+    Throughput,
+    /// Only when nobody else wants the device.
+    Background,
+}
+
+/// Names an I/O between its arrival and its completion or cancellation; free to be used again afterwards. Ids
+/// are small numbers given out densely (indices of the switch's table), so a policy may keep a table over them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IoId(pub u32);
+
+/// What is done to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Read (and the reading half of a compare).
+    Read,
+    /// Write.
+    Write,
+    /// Flush: no bytes.
+    Flush,
+    /// Write zeroes: `bytes` is the length of the range, nothing is transferred.
+    WriteZeroes,
+    /// Deallocate: as write zeroes.
+    Deallocate,
+    /// Compare and write as one: a read and a write of `bytes` each.
+    CompareAndWrite,
+}
+
+/// All that a scheduler knows about an I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Io {
+    /// Its name.
+    pub id: IoId,
+    /// Who pays.
+    pub tenant: TenantId,
+    /// How it is to be treated.
+    pub class: Class,
+    /// What is done.
+    pub op: Op,
+    /// Length of the range in bytes.
+    pub bytes: u64,
+    /// First block of the range: tells sequential from random access. 0 for a flush.
+    pub lba: u64,
+}
+
+/// What the switch is to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Give this I/O to the device, then ask again.
+    Dispatch(IoId),
+    /// Nothing may go before this time, unless something happens first. Ask again then.
+    WaitUntil(Time),
+    /// Nothing may go before an arrival, a completion or a cancellation.
+    WaitForEvent,
+}
+
+/// How a dispatched I/O ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Time between dispatch and completion: what the device took.
+    pub latency: Duration,
+    /// Whether it succeeded. The latency of a failure says little about the device's load.
+    pub ok: bool,
+}
+
+/// What a tenant may have outstanding from now on, to be told to its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credit {
+    /// Number of commands.
+    pub ios: u32,
+    /// Sum of their bytes.
+    pub bytes: u64,
+}
+
+/// Decides which queued I/O the device sees next.
+///
+/// Each I/O is told once by [`Policy::arrive`] (or goes at once by [`Policy::pass`]), then named once by
+/// [`Next::Dispatch`] and ended once by [`Policy::complete`]; or it is ended by [`Policy::cancel`] while queued.
+/// After every arrival, completion and cancellation, and at the time of a [`Next::WaitUntil`], the switch calls
+/// [`Policy::next`] until it no longer says `Dispatch`. Time never runs backwards between calls. A policy that
+/// breaks this contract loses I/O; a switch that breaks it is a bug that policies may assert against.
+pub trait Policy {
+    /// Queues an I/O.
+    fn arrive(&mut self, now: Time, io: Io);
+
+    /// The short way when the device is not busy: takes `io` as arrived and dispatched, if nothing is queued
+    /// and it may go now; otherwise changes nothing and says `false`, and the switch lets it arrive.
+    fn pass(&mut self, now: Time, io: &Io) -> bool {
+        let _ = (now, io);
+        false
+    }
+
+    /// What to do now.
+    fn next(&mut self, now: Time) -> Next;
+
+    /// A dispatched I/O has ended, well or badly.
+    fn complete(&mut self, now: Time, io: &Io, outcome: Outcome);
+
+    /// Forgets a queued I/O: abort, disconnect, reset. What is dispatched already cannot be cancelled.
+    fn cancel(&mut self, now: Time, id: IoId);
+
+    /// What `tenant` may have outstanding; `None` when this policy does not say.
+    fn credit(&self, tenant: TenantId) -> Option<Credit> {
+        let _ = tenant;
+        None
+    }
+}
