@@ -1,56 +1,119 @@
 //! Little-endian fields at fixed offsets of a larger structure.
 //!
-//! The 4 KiB structures of Identify and the log pages are sparse: a table of offsets is closer to the specification
-//! than a struct with hundreds of reserved fields. Offsets here are constants of ours, so a bad one is a bug.
+//! The structures of Identify and the log pages are sparse: a table of offsets is closer to the specification than
+//! a struct with hundreds of reserved fields. Offsets here are constants of ours, so a bad one is a bug.
 
-/// Reads the `N` bytes at `at`.
-pub(crate) fn array<const N: usize>(from: &[u8], at: usize) -> [u8; N] {
-    let mut out = [0; N];
-    out.copy_from_slice(&from[at..at + N]);
-    out
+use crate::nqn::Nqn;
+
+/// A type that is a field of a structure.
+pub(crate) trait Field: Sized {
+    /// Reads the field at `at`.
+    fn get(from: &[u8], at: usize) -> Self;
+    /// Writes the field at `at`.
+    fn put(&self, to: &mut [u8], at: usize);
 }
 
-/// Reads a 16-bit field.
-pub(crate) fn u16_at(from: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes(array(from, at))
+impl<const N: usize> Field for [u8; N] {
+    #[inline]
+    fn get(from: &[u8], at: usize) -> Self {
+        let mut out = [0; N];
+        out.copy_from_slice(&from[at..at + N]);
+        out
+    }
+
+    #[inline]
+    fn put(&self, to: &mut [u8], at: usize) {
+        to[at..at + N].copy_from_slice(self);
+    }
 }
 
-/// Reads a 32-bit field.
-pub(crate) fn u32_at(from: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(array(from, at))
+macro_rules! integers {
+    ($($int:ty),*) => {$(
+        impl Field for $int {
+            #[inline]
+            fn get(from: &[u8], at: usize) -> Self {
+                Self::from_le_bytes(Field::get(from, at))
+            }
+
+            #[inline]
+            fn put(&self, to: &mut [u8], at: usize) {
+                self.to_le_bytes().put(to, at);
+            }
+        }
+    )*};
 }
 
-/// Reads a 64-bit field.
-pub(crate) fn u64_at(from: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(array(from, at))
+integers!(u8, u16, u32, u64, u128);
+
+/// A 256-byte name; `None` is a field that holds none, all zero when written.
+impl Field for Option<Nqn> {
+    fn get(from: &[u8], at: usize) -> Self {
+        Nqn::from_field(&from[at..at + Nqn::FIELD_LEN]).ok()
+    }
+
+    fn put(&self, to: &mut [u8], at: usize) {
+        self.map_or([0; Nqn::FIELD_LEN], |name| name.to_field())
+            .put(to, at);
+    }
 }
 
-/// Reads a 128-bit field.
-pub(crate) fn u128_at(from: &[u8], at: usize) -> u128 {
-    u128::from_le_bytes(array(from, at))
+/// Declares a structure of the specification by the offsets of its fields: the struct, `LEN`, `encode` (reserved
+/// bytes become zero), `decode` (reserved bytes are ignored) and a `Default` of all zeroes.
+macro_rules! structure {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident: $len:literal {
+            $($(#[$doc:meta])* $field:ident: $type:ty = $at:literal,)*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub struct $name {
+            $($(#[$doc])* pub $field: $type,)*
+        }
+
+        impl $name {
+            /// Length in bytes.
+            pub const LEN: usize = $len;
+
+            /// Writes the structure; reserved bytes become zero.
+            pub fn encode(&self, data: &mut [u8; $len]) {
+                data.fill(0);
+                $($crate::bytes::Field::put(&self.$field, data, $at);)*
+            }
+
+            /// Reads the structure; reserved bytes are ignored.
+            pub fn decode(data: &[u8; $len]) -> Self {
+                Self { $($field: $crate::bytes::Field::get(data, $at),)* }
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::decode(&[0; $len])
+            }
+        }
+    };
 }
 
-/// Writes `value` at `at`.
-pub(crate) fn put<const N: usize>(to: &mut [u8], at: usize, value: [u8; N]) {
-    to[at..at + N].copy_from_slice(&value);
+pub(crate) use structure;
+
+/// An ASCII field: `text` and spaces. What is not printable ASCII becomes `?`, what is too long is cut.
+pub(crate) fn ascii<const N: usize>(text: &str) -> [u8; N] {
+    let mut field = [b' '; N];
+    for (to, from) in field.iter_mut().zip(text.chars()) {
+        *to = if matches!(from, ' '..='~') {
+            from as u8
+        } else {
+            b'?'
+        };
+    }
+    field
 }
 
-/// Writes a 16-bit field.
-pub(crate) fn put_u16(to: &mut [u8], at: usize, value: u16) {
-    put(to, at, value.to_le_bytes());
-}
-
-/// Writes a 32-bit field.
-pub(crate) fn put_u32(to: &mut [u8], at: usize, value: u32) {
-    put(to, at, value.to_le_bytes());
-}
-
-/// Writes a 64-bit field.
-pub(crate) fn put_u64(to: &mut [u8], at: usize, value: u64) {
-    put(to, at, value.to_le_bytes());
-}
-
-/// Writes a 128-bit field.
-pub(crate) fn put_u128(to: &mut [u8], at: usize, value: u128) {
-    put(to, at, value.to_le_bytes());
+/// The text of an ASCII field: up to a NUL, without the spaces behind it; `None` if it is not ASCII.
+pub(crate) fn text_of(field: &[u8]) -> Option<&str> {
+    let end = field.iter().position(|b| *b == 0).unwrap_or(field.len());
+    let text = core::str::from_utf8(&field[..end]).ok()?;
+    text.is_ascii().then(|| text.trim_end_matches(' '))
 }

@@ -1,6 +1,6 @@
 //! Dataset Management (NVM Command Set, section 3.2.3): up to 256 ranges of 16 bytes.
 
-use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
+use crate::bytes::Field;
 use crate::command::SubmissionQueueEntry;
 
 /// One range of a Dataset Management command.
@@ -23,18 +23,18 @@ impl DsmRange {
     /// Reads one range.
     pub fn decode(data: &[u8; Self::LEN]) -> Self {
         Self {
-            attributes: u32_at(data, 0),
-            blocks: u32_at(data, 4),
-            slba: u64_at(data, 8),
+            attributes: Field::get(data, 0),
+            blocks: Field::get(data, 4),
+            slba: Field::get(data, 8),
         }
     }
 
     /// Writes one range.
     pub fn encode(&self) -> [u8; Self::LEN] {
         let mut data = [0; Self::LEN];
-        put_u32(&mut data, 0, self.attributes);
-        put_u32(&mut data, 4, self.blocks);
-        put_u64(&mut data, 8, self.slba);
+        self.attributes.put(&mut data, 0);
+        self.blocks.put(&mut data, 4);
+        self.slba.put(&mut data, 8);
         data
     }
 

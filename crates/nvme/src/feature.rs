@@ -1,6 +1,6 @@
 //! Features: identifiers and the layout of their values (Base Specification, Set Features).
 
-use crate::bytes::{array, put_u16, u16_at};
+use crate::bytes::Field;
 
 /// A feature identifier (FID).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -287,12 +287,12 @@ impl HostBehavior {
 
     /// Reads the data; reserved bytes are ignored.
     pub fn decode(data: &[u8; Self::LEN]) -> Self {
-        let [acre, etdas, lbafee, _] = array(data, 0);
+        let [acre, etdas, lbafee] = Field::get(data, 0);
         Self {
             acre: acre == 1,
             etdas: etdas == 1,
             lbafee: lbafee == 1,
-            cdfe: u16_at(data, 4),
+            cdfe: Field::get(data, 4),
         }
     }
 
@@ -302,7 +302,7 @@ impl HostBehavior {
         data[0] = u8::from(self.acre);
         data[1] = u8::from(self.etdas);
         data[2] = u8::from(self.lbafee);
-        put_u16(&mut data, 4, self.cdfe);
+        self.cdfe.put(&mut data, 4);
         data
     }
 }

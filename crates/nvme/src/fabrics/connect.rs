@@ -1,6 +1,6 @@
 //! Connect: makes a TCP connection a queue of a controller.
 
-use crate::bytes::{array, put, put_u16, u16_at};
+use crate::bytes::Field;
 use crate::command::{CompletionQueueEntry, Status, SubmissionQueueEntry};
 use crate::nqn::{InvalidNqn, Nqn};
 
@@ -77,8 +77,8 @@ impl ConnectData {
                 .map_err(|_: InvalidNqn| InvalidParameter::in_data(at as u16))
         };
         Ok(Self {
-            hostid: array(data, 0),
-            cntlid: u16_at(data, Self::CNTLID),
+            hostid: Field::get(data, 0),
+            cntlid: Field::get(data, Self::CNTLID),
             subnqn: name(Self::SUBNQN)?,
             hostnqn: name(Self::HOSTNQN)?,
         })
@@ -87,10 +87,10 @@ impl ConnectData {
     /// Writes the data, reserved bytes zero.
     pub fn encode(&self) -> [u8; Self::LEN] {
         let mut data = [0; Self::LEN];
-        put(&mut data, 0, self.hostid);
-        put_u16(&mut data, Self::CNTLID, self.cntlid);
-        put(&mut data, Self::SUBNQN, self.subnqn.to_field());
-        put(&mut data, Self::HOSTNQN, self.hostnqn.to_field());
+        self.hostid.put(&mut data, 0);
+        self.cntlid.put(&mut data, Self::CNTLID);
+        self.subnqn.to_field().put(&mut data, Self::SUBNQN);
+        self.hostnqn.to_field().put(&mut data, Self::HOSTNQN);
         data
     }
 }
