@@ -1,0 +1,33 @@
+# What a person or a machine does with Flashyard. `make help` lists it.
+
+CARGO ?= cargo
+BINARY = $(or $(CARGO_TARGET_DIR),target)/release/flashyard
+
+.PHONY: help demo build test quick lint bench
+
+help:
+	@echo "make demo    build, then show three tenants on one target over real NVMe/TCP on loopback"
+	@echo "make test    everything: tools, tidy, lints, unit and simulation tests, a real Linux host"
+	@echo "make quick   the same without the Linux host"
+	@echo "make lint    tidy, format and lints only"
+	@echo "make bench   measure, and write the table of docs/performance.md"
+
+build:
+	$(CARGO) build --release --locked --package flashyard-app
+
+demo: build
+	$(BINARY) demo $(DEMO)
+
+test:
+	tests/all.sh
+
+quick:
+	tests/all.sh --quick
+
+lint:
+	$(CARGO) xtask tidy
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+bench: build
+	tests/bench.sh $(BINARY)

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Every test there is, one after the other, and how many passed.
+#
+#   all.sh [--quick]      without the Linux host, which takes minutes
+#
+# A part that fails does not keep the next from running. Exit status 1 when anything failed.
+set -uo pipefail
+
+passed=0 failed=0 skipped=0
+quick=${1:-}
+
+main() {
+    tests/install.sh "$quick" || exit 1
+    mkdir -p "$log"
+    check "tidy" cargo xtask tidy
+    check "format" cargo fmt --all --check
+    check "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo_tests
+    if [[ $quick != --quick ]]; then
+        linux_host
+    fi
+    printf '\n'
+    ((skipped == 0)) || echo "$skipped skipped"
+    echo "$passed passed, $failed failed"
+    ((failed == 0))
+}
+
+# A command that passes or fails as a whole.
+check() {
+    local name=$1
+    headline "$name"
+    if "${@:2}"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED $name"
+    fi
+}
+
+# Each line of a test binary ends in "N passed; N failed; N ignored ...".
+cargo_tests() {
+    local status ok bad ignored
+    headline "cargo test"
+    cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log/cargo-test"
+    status=$?
+    read -r ok bad ignored < <(awk '/^test result:/ {ok += $4; bad += $6; ignored += $8}
+        END {print ok + 0, bad + 0, ignored + 0}' "$log/cargo-test")
+    # It may also fail without a test that did: by not compiling, or by dying.
+    if ((status != 0 && bad == 0)); then
+        bad=1
+    fi
+    add "cargo test" "$ok" "$bad" "$ignored"
+}
+
+linux_host() {
+    local ok bad ignored
+    headline "Linux host"
+    if ! cargo build --release --locked --package flashyard-app; then
+        add "linux-host" 0 1 0
+        return
+    fi
+    tests/linux-host/run.sh 2>&1 | tee "$log/linux-host"
+    read -r ok bad ignored < <(awk '/^ok / {ok++} /^FAILED / {bad++} /^skipped / {ignored++}
+        END {print ok + 0, bad + 0, ignored + 0}' "$log/linux-host")
+    if ((ok + bad + ignored == 0)); then
+        bad=1
+    fi
+    add "linux-host" "$ok" "$bad" "$ignored"
+}
+
+headline() {
+    printf '\n== %s\n' "$1"
+}
+
+# The counts of one part.
+add() {
+    local also=
+    (($4 == 0)) || also=", $4 skipped"
+    echo "$1: $2 passed, $3 failed$also"
+    passed=$((passed + $2)) failed=$((failed + $3)) skipped=$((skipped + $4))
+}
+
+cd "$(dirname "$0")/.." || exit 1
+log=${CARGO_TARGET_DIR:-target}/test-log
+main
