@@ -1,2 +1,46 @@
-//! The flashyard program.
-fn main() {}
+//! The flashyard program: the target, its tools and its demonstration in one binary. Exit status 0 on success, 1
+//! on failure, 2 on bad usage.
+
+mod check;
+mod cli;
+mod commands;
+mod control;
+mod cores;
+mod demo;
+mod discover;
+mod perf;
+mod serve;
+mod service;
+mod spec;
+mod state;
+mod table;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Perf(args) => perf::run(args),
+        Command::Discover(args) => discover::run(&args),
+        Command::Device(args) => commands::device(args),
+        Command::Pool(args) => commands::pool(args),
+        Command::Volume(args) => commands::volume(args),
+        Command::Tenant(args) => commands::tenant(args),
+        Command::Status(reach) => commands::status(&reach),
+        Command::Apply(args) => commands::apply(&args),
+        Command::Check(args) => check::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            eprintln!("flashyard: {fault}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! The command line. Everything a user can type stands here; what it does stands in the modules named alike.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::perf::PerfArgs;
+use crate::spec::{ClassName, DeviceKind, PolicyName, Size};
+
+/// A storage target for people who share flash: volumes for many tenants over NVMe/TCP.
+#[derive(Debug, Parser)]
+#[command(name = "flashyard", version, propagate_version = true, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show the main job: a target, three tenants, real NVMe/TCP on loopback
+    Demo(DemoArgs),
+    /// Run the target until Ctrl-C or SIGTERM
+    Serve(ServeArgs),
+    /// Measure a volume over NVMe/TCP
+    Perf(PerfArgs),
+    /// Find what a target offers to a host
+    Discover(DiscoverArgs),
+    /// List, show, create and delete devices: things that store blocks
+    Device(DeviceArgs),
+    /// List, show, create and delete pools: devices divided into volumes
+    Pool(PoolArgs),
+    /// List, show, create, grow and delete volumes: what tenants use
+    Volume(VolumeArgs),
+    /// List, show, create, change and delete tenants: who may use what
+    Tenant(TenantArgs),
+    /// Show the running target at a glance
+    Status(Reach),
+    /// Make the running target have everything that a configuration file names
+    Apply(ApplyArgs),
+    /// Verify a pool's on-disk structures, read-only, on a file or block device
+    Check(CheckArgs),
+}
+
+/// How to reach the running target.
+#[derive(Args, Clone, Debug)]
+pub struct Reach {
+    /// State directory of the target, where its control socket is
+    /// [default: /var/lib/flashyard as root, else ~/.local/state/flashyard]
+    #[arg(long, global = true, value_name = "DIR", env = "FLASHYARD_STATE", verbatim_doc_comment)]
+    pub state: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// `flashyard demo`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  flashyard demo\n  flashyard demo --seconds 5 --exit --json")]
+pub struct DemoArgs {
+    /// How long to measure
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Do not go on serving after the measurement
+    #[arg(long)]
+    pub exit: bool,
+}
+
+/// `flashyard serve`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  flashyard serve --config flashyard.toml\n  \
+    flashyard serve --state ./state --listen 127.0.0.1:4420\n\n\
+    What the file names is created or changed at start; what it does not name stays as it is in the state.")]
+pub struct ServeArgs {
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// State directory: inventory and control socket
+    /// [default: /var/lib/flashyard as root, else ~/.local/state/flashyard]
+    #[arg(long, value_name = "DIR", env = "FLASHYARD_STATE", verbatim_doc_comment)]
+    pub state: Option<PathBuf>,
+    /// Listen here instead of where the file says; may be repeated
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Vec<SocketAddr>,
+    /// Number of cores to serve from, instead of what the file says
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub cores: Option<u16>,
+    /// Pin core 0 to this processor, core 1 to the next, and so on
+    #[arg(long, value_name = "N")]
+    pub processor: Option<usize>,
+    /// Microseconds to go on polling after the last completion before sleeping
+    #[arg(long, value_name = "US", default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    pub poll_us: u64,
+    /// Bound of I/O buffer memory per core
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub buffers: Size,
+}
+
+/// `flashyard discover`.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  flashyard discover --connect 127.0.0.1:4420")]
+pub struct DiscoverArgs {
+    /// Address of the target
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub connect: SocketAddr,
+    /// Host NQN to ask as
+    #[arg(long, value_name = "NQN", default_value = "nqn.2026-11.dev.flashyard:host")]
+    pub hostnqn: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `flashyard apply`.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  flashyard apply flashyard.toml --plan")]
+pub struct ApplyArgs {
+    /// How to reach the target.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// Configuration file (TOML)
+    pub file: PathBuf,
+    /// Only show what would be done
+    #[arg(long)]
+    pub plan: bool,
+}
+
+/// `flashyard check`.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  flashyard check /srv/flashyard/ssd0.img --block-size 4096")]
+pub struct CheckArgs {
+    /// File or block device that holds a pool
+    pub file: PathBuf,
+    /// Bytes per block of the device
+    #[arg(long, default_value_t = 4096)]
+    pub block_size: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `flashyard device`.
+#[derive(Args, Debug)]
+pub struct DeviceArgs {
+    /// How to reach the target.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: DeviceCommand,
+}
+
+/// What can be done with devices.
+#[derive(Debug, Subcommand)]
+pub enum DeviceCommand {
+    /// List all devices
+    List,
+    /// Show one device
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Create a device
+    #[command(after_help = "Examples:\n  flashyard device create ram0 --kind memory --size 1GiB\n  \
+        flashyard device create ssd0 --kind file --path /srv/ssd0.img --size 8GiB\n  \
+        flashyard device create disk0 --kind block --path /dev/sdb\n  \
+        flashyard device create far0 --kind nvme-tcp --address 127.0.0.1:4420 --subnqn nqn.2026-11.dev.flashyard:db")]
+    Create {
+        /// Name: letters, digits, `-`, `_`, `.`
+        name: String,
+        /// What it is
+        #[arg(long)]
+        kind: DeviceKind,
+        /// Size (null, memory, new files)
+        #[arg(long)]
+        size: Option<Size>,
+        /// Bytes per block: 512 or 4096
+        #[arg(long, default_value_t = 4096)]
+        block_size: u32,
+        /// File or block device
+        #[arg(long)]
+        path: Option<String>,
+        /// Address of another target
+        #[arg(long, value_name = "ADDR:PORT")]
+        address: Option<SocketAddr>,
+        /// Subsystem of another target
+        #[arg(long, value_name = "NQN")]
+        subnqn: Option<String>,
+        /// Namespace of another target
+        #[arg(long)]
+        nsid: Option<u32>,
+        /// Scheduling policy of the switch in front of it
+        #[arg(long, default_value = "fifo")]
+        policy: PolicyName,
+    },
+    /// Delete a device that nothing uses; what it stores stays on it
+    Delete {
+        /// Its name
+        name: String,
+    },
+}
+
+/// `flashyard pool`.
+#[derive(Args, Debug)]
+pub struct PoolArgs {
+    /// How to reach the target.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: PoolCommand,
+}
+
+/// What can be done with pools.
+#[derive(Debug, Subcommand)]
+pub enum PoolCommand {
+    /// List all pools
+    List,
+    /// Show one pool
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Create a pool on a device (a device that already holds a pool is refused)
+    #[command(after_help = "Example:\n  flashyard pool create fast --device ssd0")]
+    Create {
+        /// Name: letters, digits, `-`, `_`, `.`
+        name: String,
+        /// The device to divide
+        #[arg(long)]
+        device: String,
+    },
+    /// Delete a pool without volumes
+    Delete {
+        /// Its name
+        name: String,
+    },
+}
+
+/// `flashyard volume`.
+#[derive(Args, Debug)]
+pub struct VolumeArgs {
+    /// How to reach the target.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: VolumeCommand,
+}
+
+/// What can be done with volumes.
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// List all volumes
+    List,
+    /// Show one volume
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Create a volume and attach it to its tenant's subsystem
+    #[command(after_help = "Examples:\n  flashyard volume create orders --pool fast --size 2GiB --tenant db\n  \
+        flashyard volume create whole --device ssd1 --tenant db")]
+    Create {
+        /// Name: letters, digits, `-`, `_`, `.`
+        name: String,
+        /// The pool to cut it from
+        #[arg(long, conflicts_with = "device", required_unless_present = "device", requires = "size")]
+        pool: Option<String>,
+        /// The device to give away whole
+        #[arg(long, conflicts_with = "size")]
+        device: Option<String>,
+        /// Its size
+        #[arg(long)]
+        size: Option<Size>,
+        /// Who it belongs to
+        #[arg(long)]
+        tenant: String,
+    },
+    /// Grow a volume; connected hosts see the new size at once
+    #[command(after_help = "Example:\n  flashyard volume set orders --size 4GiB")]
+    Set {
+        /// Its name
+        name: String,
+        /// The new size, not less than the present one
+        #[arg(long)]
+        size: Size,
+    },
+    /// Delete a volume and everything in it
+    #[command(after_help = "Example:\n  flashyard volume delete orders --yes")]
+    Delete {
+        /// Its name
+        name: String,
+        /// Yes, its data may be lost
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// `flashyard tenant`.
+#[derive(Args, Debug)]
+pub struct TenantArgs {
+    /// How to reach the target.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: TenantCommand,
+}
+
+/// What can be done with tenants.
+#[derive(Debug, Subcommand)]
+pub enum TenantCommand {
+    /// List all tenants
+    List,
+    /// Show one tenant
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Create a tenant
+    #[command(after_help = "Examples:\n  flashyard tenant create db --host nqn.2014-08.org.nvmexpress:uuid:…\n  \
+        flashyard tenant create lab --host '*' --class throughput")]
+    Create {
+        /// Name: letters, digits, `-`, `_`, `.`
+        name: String,
+        /// Host NQN that may connect, or `*`; may be repeated
+        #[arg(long = "host", value_name = "NQN")]
+        hosts: Vec<String>,
+        /// What its I/O wants
+        #[arg(long, default_value = "throughput")]
+        class: ClassName,
+        /// Its share when there is not enough for all
+        #[arg(long, default_value_t = 1)]
+        weight: u32,
+    },
+    /// Change a tenant; what is not given stays as it is
+    #[command(after_help = "Example:\n  flashyard tenant set db --host nqn.… --host nqn.…")]
+    Set {
+        /// Its name
+        name: String,
+        /// The hosts that may connect from now on, or `*`; may be repeated
+        #[arg(long = "host", value_name = "NQN")]
+        hosts: Vec<String>,
+        /// What its I/O wants
+        #[arg(long)]
+        class: Option<ClassName>,
+        /// Its share when there is not enough for all
+        #[arg(long)]
+        weight: Option<u32>,
+    },
+    /// Delete a tenant without volumes
+    Delete {
+        /// Its name
+        name: String,
+    },
+}

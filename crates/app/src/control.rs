@@ -1,0 +1,220 @@
+//! The control socket: one JSON request a line, one JSON answer a line, over a Unix socket in the state
+//! directory that only its owner can open. The same types serve both ends.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::spec::{ClassName, Config, DeviceSpec, PoolSpec, Size, TenantSpec, VolumeSpec};
+
+/// Longest request line: a configuration file of thousands of entries fits.
+const REQUEST_BYTES_MAX: u64 = 16 << 20;
+
+/// Connections served at once; more are closed.
+const CONNECTIONS_MAX: usize = 64;
+
+/// Name of the socket in the state directory.
+const SOCKET: &str = "control.sock";
+
+/// What can be asked of a running target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Everything at a glance.
+    Status,
+    /// All of a kind.
+    List(KindName),
+    /// One of a kind.
+    Show(KindName, String),
+    /// A new device.
+    CreateDevice(DeviceSpec),
+    /// A new pool.
+    CreatePool(PoolSpec),
+    /// A new tenant.
+    CreateTenant(TenantSpec),
+    /// A new volume.
+    CreateVolume(VolumeSpec),
+    /// Other hosts, class or weight for a tenant.
+    SetTenant {
+        /// Which.
+        name: String,
+        /// The new list, if it is to change.
+        hosts: Option<Vec<String>>,
+        /// The new class, if it is to change.
+        class: Option<ClassName>,
+        /// The new weight, if it is to change.
+        weight: Option<u32>,
+    },
+    /// A larger size for a volume.
+    SetVolume {
+        /// Which.
+        name: String,
+        /// How large.
+        size: Size,
+    },
+    /// One less of a kind.
+    Delete(KindName, String),
+    /// Create and change what the configuration names.
+    Apply {
+        /// What should be there.
+        config: Config,
+        /// Only tell.
+        plan: bool,
+    },
+}
+
+/// The kinds of thing a request can be about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KindName {
+    /// Devices.
+    Device,
+    /// Pools.
+    Pool,
+    /// Tenants.
+    Tenant,
+    /// Volumes.
+    Volume,
+}
+
+/// What comes back: a value, or one line that says what to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Done.
+    Ok(Value),
+    /// Not done, and nothing changed.
+    Error(String),
+}
+
+/// A listening control socket; removed when dropped.
+#[derive(Debug)]
+pub struct Control {
+    path: PathBuf,
+}
+
+impl Control {
+    /// Listens in `state` and answers by `serve`, a thread for each connection.
+    pub fn start(state: &Path, serve: impl Fn(Request) -> Answer + Send + Sync + 'static) -> io::Result<Self> {
+        let path = state.join(SOCKET);
+        // The state store's lock is ours, so a socket that is still there belongs to nobody.
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        let serve = Arc::new(serve);
+        thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &serve))?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // Nothing can be done about a failure, and the next start removes it anyway.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn accept<S>(listener: &UnixListener, serve: &Arc<S>)
+where
+    S: Fn(Request) -> Answer + Send + Sync + 'static,
+{
+    let open = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else { continue };
+        if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+            open.fetch_sub(1, Ordering::Relaxed);
+            continue;
+        }
+        let (serve, counter) = (Arc::clone(serve), Arc::clone(&open));
+        let spawned = thread::Builder::new().name("control".into()).spawn(move || {
+            // A client that goes away in the middle has nobody to be told.
+            let _ = converse(&stream, &*serve);
+            counter.fetch_sub(1, Ordering::Relaxed);
+        });
+        if spawned.is_err() {
+            open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn converse(stream: &UnixStream, serve: &(impl Fn(Request) -> Answer + ?Sized)) -> io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if (&mut reader).take(REQUEST_BYTES_MAX).read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let answer = match serde_json::from_str(&line) {
+            Ok(request) => serve(request),
+            Err(error) => Answer::Error(format!("the request is not understood: {error}")),
+        };
+        let mut text = serde_json::to_string(&answer).expect("answers are plain data");
+        text.push('\n');
+        let mut writer = stream;
+        writer.write_all(text.as_bytes())?;
+    }
+}
+
+/// Asks the target whose state directory is `state`.
+pub fn ask(state: &Path, request: &Request) -> Result<Value, String> {
+    let path = state.join(SOCKET);
+    let mut stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            format!("no target runs on {}: start one with `flashyard serve`, or give --state", state.display())
+        }
+        _ => format!("cannot reach the target at {}: {error}", path.display()),
+    })?;
+    let mut text = serde_json::to_string(request).expect("requests are plain data");
+    text.push('\n');
+    let lost = |error| format!("the target went away in the middle: {error}; ask again with `list`");
+    stream.write_all(text.as_bytes()).map_err(lost)?;
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line).map_err(lost)?;
+    match serde_json::from_str(&line) {
+        Ok(Answer::Ok(value)) => Ok(value),
+        Ok(Answer::Error(message)) => Err(message),
+        Err(error) => Err(format!("the target's answer is not understood ({error}): is it another version?")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_answered_and_rubbish_is_told() {
+        let directory = std::env::temp_dir().join(format!("flashyard-control-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("the temporary directory is writable");
+        let control = Control::start(&directory, |request| match request {
+            Request::Status => Answer::Ok(Value::from(7)),
+            other => Answer::Error(format!("{other:?}")),
+        })
+        .expect("it listens");
+        assert_eq!(ask(&directory, &Request::Status), Ok(Value::from(7)));
+        let refused = ask(&directory, &Request::List(KindName::Pool)).expect_err("an error comes as one");
+        assert!(refused.contains("Pool"), "{refused}");
+
+        let mut stream = UnixStream::connect(directory.join(SOCKET)).expect("it listens");
+        stream.write_all(b"{\"open\": \"sesame\"}\n").expect("it reads");
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).expect("it answers");
+        assert!(line.contains("not understood"), "{line}");
+
+        drop(control);
+        let gone = ask(&directory, &Request::Status).expect_err("nobody listens");
+        assert!(gone.contains("flashyard serve"), "{gone}");
+        fs::remove_dir_all(&directory).expect("it is ours");
+    }
+}

@@ -1,0 +1,119 @@
+//! The data-plane threads: one executor per core, each with its part of the engine and the devices whose home it
+//! is. Other threads reach a core by sending it work and waiting for the result.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+use flashyard_block::{Pool, SharedDevice};
+use flashyard_engine::{Core, Target};
+use flashyard_runtime::{Rt, channel, uring};
+
+/// What lives on one core.
+pub struct CoreState {
+    /// Its executor.
+    pub rt: Rt,
+    /// Its part of the engine.
+    pub engine: Rc<Core>,
+    /// The devices whose home it is, by name.
+    pub devices: RefCell<BTreeMap<String, SharedDevice>>,
+    /// The pools on them, by name.
+    pub pools: RefCell<BTreeMap<String, Rc<Pool>>>,
+}
+
+type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
+type Job = Box<dyn FnOnce(Rc<CoreState>) -> LocalFuture + Send>;
+
+/// The running cores.
+pub struct Cores {
+    jobs: Vec<channel::Sender<Job>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Cores {
+    /// Starts one thread for each configuration; the error is the first core's that could not start.
+    pub fn start(target: &Arc<Target>, configs: Vec<uring::Config>) -> io::Result<Self> {
+        let mut cores = Self { jobs: Vec::new(), threads: Vec::new() };
+        for config in configs {
+            let (sender, receiver) = channel::channel::<Job>();
+            let (started, outcome) = mpsc::channel();
+            let target = Arc::clone(target);
+            let thread = thread::Builder::new()
+                .name(format!("core{}", config.core))
+                .spawn(move || run_core(config, target, receiver, &started))?;
+            cores.threads.push(thread);
+            cores.jobs.push(sender);
+            outcome.recv().unwrap_or_else(|_| Err(io::Error::other("the core's thread ended")))?;
+        }
+        Ok(cores)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Runs `work` on a core and waits for what it gives. Only for threads that are no cores.
+    pub fn call<W, F>(&self, core: usize, work: W) -> F::Output
+    where
+        W: FnOnce(Rc<CoreState>) -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        let (sender, result) = mpsc::channel();
+        let job: Job = Box::new(move |state| {
+            Box::pin(async move {
+                // The caller waits; only its death can make this fail.
+                let _ = sender.send(work(state).await);
+            })
+        });
+        assert!(self.jobs[core].send(job).is_ok(), "core {core} lives as long as its handle");
+        result.recv().expect("a core answers every job while it lives")
+    }
+
+    /// Lets every core finish what is in flight and end.
+    pub fn stop(mut self) {
+        for core in 0..self.count() {
+            self.call(core, |state| async move { state.engine.shutdown().await });
+        }
+        self.jobs.clear();
+        for thread in self.threads.drain(..) {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+fn run_core(
+    config: uring::Config,
+    target: Arc<Target>,
+    jobs: channel::Receiver<Job>,
+    started: &mpsc::Sender<io::Result<()>>,
+) {
+    let index = config.core;
+    let done = started.clone();
+    let outcome = uring::run(config, move |rt| async move {
+        let engine = Core::start(rt.clone(), target, index);
+        let state = Rc::new(CoreState {
+            rt: rt.clone(),
+            engine,
+            devices: RefCell::default(),
+            pools: RefCell::default(),
+        });
+        // Whoever started us may have given up; then the job channel is closed as well.
+        let _ = done.send(Ok(()));
+        while let Some(job) = jobs.recv().await {
+            rt.spawn(job(Rc::clone(&state))).detach();
+        }
+    });
+    if let Err(error) = outcome {
+        let _ = started.send(Err(error));
+    }
+}

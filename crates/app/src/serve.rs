@@ -1,0 +1,99 @@
+//! `flashyard serve`: the target in the foreground, until a signal ends it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use flashyard_engine::{Limits, Target, TargetConfig};
+use flashyard_runtime::uring;
+use flashyard_time::Duration;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::cli::ServeArgs;
+use crate::commands;
+use crate::control::{Answer, Control, Request};
+use crate::cores::Cores;
+use crate::service::{self, Service, SharedService};
+use crate::spec::{Config, TargetSpec};
+use crate::state::State;
+
+/// Runs the target until SIGINT or SIGTERM.
+pub fn run(args: &ServeArgs) -> Result<(), String> {
+    let started = Instant::now();
+    // Signals are caught before anything is open, so that none is missed.
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| format!("cannot catch signals: {error}"))?;
+    let config = args.config.as_deref().map_or_else(|| Ok(Config::default()), commands::read_config)?;
+    let spec = effective_target(&config.target, args);
+    spec.check()?;
+    let directory = args.state.clone().unwrap_or_else(commands::default_state);
+    let mut service = start(&spec, args, &directory)?;
+    if let Answer::Error(fault) = service.handle(Request::Apply { config, plan: false }) {
+        service.stop();
+        return Err(fault);
+    }
+    let addresses = match service.listen(&spec.listen) {
+        Ok(addresses) => addresses,
+        Err(fault) => {
+            service.stop();
+            return Err(fault);
+        }
+    };
+    for (what, why) in service.faults() {
+        eprintln!("flashyard: {what} is not available: {why}");
+    }
+    let service: SharedService = Arc::new(Mutex::new(Some(service)));
+    let control = start_control(&directory, &service)?;
+    for address in addresses {
+        println!("listening on {address} (nvme-tcp) after {} ms", started.elapsed().as_millis());
+    }
+    signals.forever().next();
+    eprintln!("flashyard: finishing what is in flight");
+    drop(control);
+    let running = service.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(running) = running {
+        running.stop();
+    }
+    Ok(())
+}
+
+/// Starts the cores and opens the inventory.
+fn start(spec: &TargetSpec, args: &ServeArgs, directory: &Path) -> Result<Service, String> {
+    let state = State::open(directory).map_err(|error| error.to_string())?;
+    let target = Target::new(TargetConfig {
+        nqn_prefix: spec.nqn_prefix.clone(),
+        target_uuid: state.target_uuid().into_bytes(),
+        limits: Limits::default(),
+        cores: spec.cores,
+    });
+    let configs = (0..spec.cores).map(|core| core_config(core, args)).collect();
+    let cores = Cores::start(&target, configs).map_err(|error| format!("cannot start a core: {error}"))?;
+    Service::start(state, cores, target)
+}
+
+fn core_config(core: usize, args: &ServeArgs) -> uring::Config {
+    uring::Config {
+        core,
+        processor: args.processor.map(|first| first + core),
+        poll: Duration::from_us(args.poll_us),
+        buffer_bytes: usize::try_from(args.buffers.0).unwrap_or(usize::MAX),
+        ..uring::Config::default()
+    }
+}
+
+fn effective_target(file: &TargetSpec, args: &ServeArgs) -> TargetSpec {
+    let mut spec = file.clone();
+    if !args.listen.is_empty() {
+        spec.listen.clone_from(&args.listen);
+    }
+    if let Some(cores) = args.cores {
+        spec.cores = usize::from(cores);
+    }
+    spec
+}
+
+fn start_control(directory: &PathBuf, service: &SharedService) -> Result<Control, String> {
+    let shared = Arc::clone(service);
+    Control::start(directory, move |request| service::answer(&shared, request))
+        .map_err(|error| format!("cannot open the control socket in {}: {error}", directory.display()))
+}

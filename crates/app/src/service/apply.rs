@@ -1,0 +1,108 @@
+//! Making the inventory have everything that a configuration names. Nothing is deleted or shrunk: what the file
+//! does not name stays. The plan is made first and whole, so a file that cannot be met changes nothing.
+
+use serde_json::{Value, json};
+
+use super::{Fault, Service};
+use crate::spec::{Config, DeviceSpec, PoolSpec, Size, TenantSpec, VolumeSpec};
+
+enum Step {
+    Device(DeviceSpec),
+    Pool(PoolSpec),
+    Tenant(TenantSpec),
+    SetTenant(TenantSpec),
+    Volume(VolumeSpec),
+    Grow(String, Size),
+}
+
+impl Step {
+    fn describe(&self) -> String {
+        match self {
+            Self::Device(spec) => format!("create device {}", spec.name),
+            Self::Pool(spec) => format!("create pool {}", spec.name),
+            Self::Tenant(spec) => format!("create tenant {}", spec.name),
+            Self::SetTenant(spec) => format!("change tenant {}", spec.name),
+            Self::Volume(spec) => format!("create volume {}", spec.name),
+            Self::Grow(name, size) => format!("grow volume {name} to {}", crate::units::size(size.0)),
+        }
+    }
+}
+
+impl Service {
+    /// Carries the plan out, or only shows it.
+    pub(super) fn apply(&mut self, config: Config, plan_only: bool) -> Result<Value, Fault> {
+        config.check()?;
+        let plan = self.plan(config)?;
+        let steps: Vec<String> = plan.iter().map(Step::describe).collect();
+        if !plan_only {
+            for step in plan {
+                let what = step.describe();
+                self.carry_out(step).map_err(|fault| format!("could not {what}: {fault}"))?;
+            }
+        }
+        Ok(json!({ "steps": steps, "done": !plan_only }))
+    }
+
+    fn plan(&self, config: Config) -> Result<Vec<Step>, Fault> {
+        let mut plan = Vec::new();
+        for spec in config.devices {
+            match self.inventory.devices.get(&spec.name) {
+                None => plan.push(Step::Device(spec)),
+                Some(present) if *present == spec => {}
+                Some(_) => return Err(differs("device", &spec.name)),
+            }
+        }
+        for spec in config.pools {
+            match self.inventory.pools.get(&spec.name) {
+                None => plan.push(Step::Pool(spec)),
+                Some(present) if present.spec == spec => {}
+                Some(_) => return Err(differs("pool", &spec.name)),
+            }
+        }
+        for spec in config.tenants {
+            match self.inventory.tenants.get(&spec.name) {
+                None => plan.push(Step::Tenant(spec)),
+                Some(present) if present.spec == spec => {}
+                Some(_) => plan.push(Step::SetTenant(spec)),
+            }
+        }
+        for spec in config.volumes {
+            self.plan_volume(spec, &mut plan)?;
+        }
+        Ok(plan)
+    }
+
+    fn plan_volume(&self, spec: VolumeSpec, plan: &mut Vec<Step>) -> Result<(), Fault> {
+        let Some(present) = self.inventory.volumes.get(&spec.name) else {
+            plan.push(Step::Volume(spec));
+            return Ok(());
+        };
+        let same_but_size = VolumeSpec { size: spec.size, ..present.spec.clone() } == spec;
+        match (present.spec.size, spec.size) {
+            _ if !same_but_size => Err(differs("volume", &spec.name)),
+            (Some(now), Some(wanted)) if wanted > now => {
+                plan.push(Step::Grow(spec.name, wanted));
+                Ok(())
+            }
+            // A size that the pool rounded up, or that was grown by hand since, is met already.
+            _ => Ok(()),
+        }
+    }
+
+    fn carry_out(&mut self, step: Step) -> Result<Value, Fault> {
+        match step {
+            Step::Device(spec) => self.create_device(spec),
+            Step::Pool(spec) => self.create_pool(spec),
+            Step::Tenant(spec) | Step::SetTenant(spec) => self.put_tenant(spec),
+            Step::Volume(spec) => self.create_volume(spec),
+            Step::Grow(name, size) => self.set_volume(&name, size),
+        }
+    }
+}
+
+fn differs(what: &str, name: &str) -> Fault {
+    format!(
+        "{what} `{name}` exists and is not what the file says: rename it in the file, or delete the old one with \
+         `flashyard {what} delete {name}`"
+    )
+}

@@ -1,0 +1,200 @@
+//! Devices and pools: opening them on their home cores, creating and deleting them.
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use flashyard_block::{
+    BlockDevice, FileDevice, MemoryDevice, NullDevice, OpenError, Pool, PoolError, SharedDevice,
+};
+use flashyard_host::{Options as HostOptions, RemoteDevice};
+use flashyard_runtime::Rt;
+use serde_json::Value;
+
+use super::{Fault, Service};
+use crate::control::KindName;
+use crate::spec::{DeviceKind, DeviceSpec, PoolSpec};
+use crate::state::{Kind, PoolRecord};
+
+impl Service {
+    pub(super) fn open_devices(&mut self) {
+        for spec in self.inventory.devices.clone().into_values() {
+            let what = format!("device {}", spec.name);
+            if let Err(fault) = self.open_device(&spec) {
+                self.faults.insert(what, fault);
+            }
+        }
+    }
+
+    pub(super) fn open_pools(&mut self) {
+        for record in self.inventory.pools.clone().into_values() {
+            let what = format!("pool {}", record.spec.name);
+            if let Err(fault) = self.open_pool(&record) {
+                self.faults.insert(what, fault);
+            }
+        }
+    }
+
+    pub(super) fn create_device(&mut self, spec: DeviceSpec) -> Result<Value, Fault> {
+        spec.check()?;
+        let name = spec.name.clone();
+        if self.inventory.devices.contains_key(&name) {
+            return Err(format!("there is a device `{name}` already"));
+        }
+        if let Some(path) = &spec.path
+            && let Some(other) = self.inventory.devices.values().find(|other| other.path.as_ref() == Some(path))
+        {
+            return Err(format!("{path} is device `{}` already", other.name));
+        }
+        self.open_device(&spec)?;
+        if let Err(error) = self.state.put_device(&spec) {
+            self.close_device(&name);
+            return Err(error.to_string());
+        }
+        self.inventory.devices.insert(name.clone(), spec);
+        self.view_one(KindName::Device, &name)
+    }
+
+    pub(super) fn delete_device(&mut self, name: &str) -> Result<Value, Fault> {
+        if !self.inventory.devices.contains_key(name) {
+            return Err(format!("there is no device `{name}`: `flashyard device list` shows all"));
+        }
+        if let Some(user) = self.device_user(name) {
+            return Err(format!("device `{name}` is used by {user}: delete that first"));
+        }
+        self.state.remove(Kind::Device, name).map_err(|error| error.to_string())?;
+        self.inventory.devices.remove(name);
+        self.faults.remove(&format!("device {name}"));
+        self.close_device(name);
+        Ok(Value::Null)
+    }
+
+    pub(super) fn create_pool(&mut self, spec: PoolSpec) -> Result<Value, Fault> {
+        spec.check()?;
+        let (name, device) = (spec.name.clone(), spec.devices[0].clone());
+        if self.inventory.pools.contains_key(&name) {
+            return Err(format!("there is a pool `{name}` already"));
+        }
+        if let Some(user) = self.device_user(&device) {
+            return Err(format!("device `{device}` is used by {user}"));
+        }
+        self.home_of(&device)?;
+        let record = self.state.put_pool(&spec).map_err(|error| error.to_string())?;
+        if let Err(fault) = self.make_pool(&record) {
+            self.state.remove(Kind::Pool, &name).map_err(|error| error.to_string())?;
+            return Err(fault);
+        }
+        self.inventory.pools.insert(name.clone(), record);
+        self.view_one(KindName::Pool, &name)
+    }
+
+    pub(super) fn delete_pool(&mut self, name: &str) -> Result<Value, Fault> {
+        let Some(record) = self.inventory.pools.get(name) else {
+            return Err(format!("there is no pool `{name}`: `flashyard pool list` shows all"));
+        };
+        let on_it = |volume: &&crate::state::VolumeRecord| volume.spec.pool.as_deref() == Some(name);
+        if let Some(volume) = self.inventory.volumes.values().find(on_it) {
+            return Err(format!("pool `{name}` has volume `{}`: delete its volumes first", volume.spec.name));
+        }
+        let device = record.spec.devices[0].clone();
+        if let Ok(core) = self.home_of(&device) {
+            let pool = name.to_owned();
+            let erased = self.cores.call(core, move |core| async move {
+                let pool = core.pools.borrow_mut().remove(&pool);
+                match pool {
+                    Some(pool) => pool.destroy().await,
+                    None => Ok(()),
+                }
+            });
+            erased.map_err(|error| error.to_string())?;
+        }
+        self.state.remove(Kind::Pool, name).map_err(|error| error.to_string())?;
+        self.inventory.pools.remove(name);
+        self.faults.remove(&format!("pool {name}"));
+        Ok(Value::Null)
+    }
+
+    /// Home core of an open device.
+    pub(super) fn home_of(&self, device: &str) -> Result<usize, Fault> {
+        self.homes.get(device).copied().ok_or_else(|| match self.faults.get(&format!("device {device}")) {
+            Some(fault) => format!("device `{device}` is not available: {fault}"),
+            None => format!("there is no device `{device}`: `flashyard device list` shows all"),
+        })
+    }
+
+    /// The pool or volume that stands on a device.
+    pub(super) fn device_user(&self, device: &str) -> Option<String> {
+        let pool = self.inventory.pools.values().find(|pool| pool.spec.devices.iter().any(|name| name == device));
+        let volume = self.inventory.volumes.values().find(|volume| volume.spec.device.as_deref() == Some(device));
+        pool.map(|pool| format!("pool `{}`", pool.spec.name))
+            .or_else(|| volume.map(|volume| format!("volume `{}`", volume.spec.name)))
+    }
+
+    /// Opens a device on the core with the fewest.
+    fn open_device(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
+        let load = |core: &usize| self.homes.values().filter(|home| *home == core).count();
+        let core = (0..self.cores.count()).min_by_key(load).expect("there is at least one core");
+        let (name, wanted) = (spec.name.clone(), spec.clone());
+        self.cores.call(core, move |state| async move {
+            let device = open(&state.rt, &wanted).await?;
+            state.devices.borrow_mut().insert(wanted.name, device);
+            Ok::<(), Fault>(())
+        })?;
+        self.homes.insert(name, core);
+        Ok(())
+    }
+
+    fn close_device(&mut self, name: &str) {
+        if let Some(core) = self.homes.remove(name) {
+            let name = name.to_owned();
+            self.cores.call(core, move |state| async move {
+                state.devices.borrow_mut().remove(&name);
+            });
+        }
+    }
+
+    /// Opens a pool that the store knows. A pool that is not on its device is made anew only where nothing can
+    /// be lost: on memory, which forgets everything, or where no volume was ever acknowledged.
+    fn open_pool(&mut self, record: &PoolRecord) -> Result<(), Fault> {
+        let device = record.spec.devices[0].clone();
+        let core = self.home_of(&device)?;
+        let forgets = self
+            .inventory
+            .devices
+            .get(&device)
+            .is_some_and(|spec| matches!(spec.kind, DeviceKind::Memory | DeviceKind::Null));
+        let name = record.spec.name.clone();
+        let never_used = !self.inventory.volumes.values().any(|volume| volume.spec.pool.as_ref() == Some(&name));
+        if forgets {
+            return self.make_pool(record);
+        }
+        let uuid = record.uuid.into_bytes();
+        let opened = self.cores.call(core, move |state| async move {
+            let device = state.devices.borrow().get(&device).cloned().expect("its home is this core");
+            let pool = Pool::open(device).await?;
+            if pool.uuid() != uuid {
+                return Ok(Err(format!("device `{name}` holds another pool now")));
+            }
+            state.pools.borrow_mut().insert(name, Rc::new(pool));
+            Ok::<_, PoolError>(Ok(()))
+        });
+        match opened {
+            Ok(outcome) => outcome,
+            Err(PoolError::NoPool) if never_used => self.make_pool(record),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn make_pool(&self, record: &PoolRecord) -> Result<(), Fault> {
+        let device = record.spec.devices[0].clone();
+        let core = self.home_of(&device)?;
+        let (name, uuid) = (record.spec.name.clone(), record.uuid.into_bytes());
+        let made = self.cores.call(core, move |state| async move {
+            let device = state.devices.borrow().get(&device).cloned().expect("its home is this core");
+            let pool = Pool::create(device, uuid).await?;
+            state.pools.borrow_mut().insert(name, Rc::new(pool));
+            Ok::<(), PoolError>(())
+        });
+        made.map_err(|error| error.to_string())
+    }
+}

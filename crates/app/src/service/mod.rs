@@ -1,0 +1,199 @@
+//! The inventory at work: keeps the state store, the devices on their cores and the engine's tenants and
+//! namespaces the same, one change at a time. Every change is in the store before it is acknowledged; what was
+//! cut in the middle is finished at the next start.
+
+mod apply;
+mod devices;
+mod volumes;
+mod view;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use flashyard_block::{Class, TenantId};
+use flashyard_engine::{DeviceHandle, Target, TenantSpec as EngineTenant};
+use serde_json::Value;
+
+use crate::control::{Answer, KindName, Request};
+use crate::cores::Cores;
+use crate::spec::{ClassName, TenantSpec};
+use crate::state::{Inventory, Kind, State, TenantRecord};
+
+/// One line that says what is wrong and what to do.
+pub type Fault = String;
+
+/// The running target's inventory.
+pub struct Service {
+    state: State,
+    inventory: Inventory,
+    cores: Cores,
+    target: Arc<Target>,
+    listeners: Vec<SocketAddr>,
+    /// Home core of every device that is open.
+    homes: BTreeMap<String, usize>,
+    /// Handles of the volumes that are served.
+    served: BTreeMap<String, DeviceHandle>,
+    /// Why a device, pool or volume (`device ssd0`) is not available.
+    faults: BTreeMap<String, Fault>,
+}
+
+impl Service {
+    /// Opens everything in the store. What cannot be opened is reported by [`Service::faults`] and in every
+    /// listing, and the rest is served.
+    pub fn start(mut state: State, cores: Cores, target: Arc<Target>) -> Result<Self, Fault> {
+        let inventory = state.inventory().map_err(|error| error.to_string())?;
+        let mut service = Self {
+            state,
+            inventory,
+            cores,
+            target,
+            listeners: Vec::new(),
+            homes: BTreeMap::new(),
+            served: BTreeMap::new(),
+            faults: BTreeMap::new(),
+        };
+        service.open_devices();
+        service.open_pools();
+        for tenant in service.inventory.tenants.values() {
+            service.target.set_tenant(engine_tenant(tenant));
+        }
+        service.open_volumes();
+        Ok(service)
+    }
+
+    /// Listens on core 0, which hands connections to all; tells discovery. Returns the real addresses.
+    pub fn listen(&mut self, addresses: &[SocketAddr]) -> Result<Vec<SocketAddr>, Fault> {
+        for &address in addresses {
+            let listening = self.cores.call(0, move |core| async move { core.engine.listen(address) });
+            let address = listening.map_err(|error| listen_fault(address, &error))?;
+            self.listeners.push(address);
+        }
+        self.target.set_listeners(self.listeners.clone());
+        Ok(self.listeners.clone())
+    }
+
+    /// What could not be opened, and why.
+    pub fn faults(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.faults.iter().map(|(what, why)| (what.as_str(), why.as_str()))
+    }
+
+    /// Answers one request; a request that fails has changed nothing.
+    pub fn handle(&mut self, request: Request) -> Answer {
+        match self.dispatch(request) {
+            Ok(value) => Answer::Ok(value),
+            Err(fault) => Answer::Error(fault),
+        }
+    }
+
+    /// Ends serving: finishes what is in flight and closes everything.
+    pub fn stop(self) {
+        self.cores.stop();
+    }
+
+    fn dispatch(&mut self, request: Request) -> Result<Value, Fault> {
+        match request {
+            Request::Status => Ok(self.view_status()),
+            Request::List(kind) => Ok(self.view_all(kind)),
+            Request::Show(kind, name) => self.view_one(kind, &name),
+            Request::CreateDevice(spec) => self.create_device(spec),
+            Request::CreatePool(spec) => self.create_pool(spec),
+            Request::CreateTenant(spec) => self.create_tenant(spec),
+            Request::CreateVolume(spec) => self.create_volume(spec),
+            Request::SetTenant { name, hosts, class, weight } => self.set_tenant(&name, hosts, class, weight),
+            Request::SetVolume { name, size } => self.set_volume(&name, size),
+            Request::Delete(KindName::Device, name) => self.delete_device(&name),
+            Request::Delete(KindName::Pool, name) => self.delete_pool(&name),
+            Request::Delete(KindName::Tenant, name) => self.delete_tenant(&name),
+            Request::Delete(KindName::Volume, name) => self.delete_volume(&name),
+            Request::Apply { config, plan } => self.apply(config, plan),
+        }
+    }
+
+    fn create_tenant(&mut self, spec: TenantSpec) -> Result<Value, Fault> {
+        spec.check()?;
+        if self.inventory.tenants.contains_key(&spec.name) {
+            return Err(format!("there is a tenant `{}` already: use `tenant set` to change it", spec.name));
+        }
+        self.put_tenant(spec)
+    }
+
+    fn set_tenant(
+        &mut self,
+        name: &str,
+        hosts: Option<Vec<String>>,
+        class: Option<ClassName>,
+        weight: Option<u32>,
+    ) -> Result<Value, Fault> {
+        let mut spec = self.tenant(name)?.spec.clone();
+        spec.hosts = hosts.unwrap_or(spec.hosts);
+        spec.class = class.unwrap_or(spec.class);
+        spec.weight = weight.unwrap_or(spec.weight);
+        spec.check()?;
+        self.put_tenant(spec)
+    }
+
+    fn put_tenant(&mut self, spec: TenantSpec) -> Result<Value, Fault> {
+        let record = self.state.put_tenant(&spec).map_err(|error| error.to_string())?;
+        self.target.set_tenant(engine_tenant(&record));
+        self.inventory.tenants.insert(spec.name.clone(), record);
+        self.view_one(KindName::Tenant, &spec.name)
+    }
+
+    fn delete_tenant(&mut self, name: &str) -> Result<Value, Fault> {
+        self.tenant(name)?;
+        if let Some(volume) = self.inventory.volumes.values().find(|volume| volume.spec.tenant == name) {
+            return Err(format!("tenant `{name}` has volume `{}`: delete its volumes first", volume.spec.name));
+        }
+        self.state.remove(Kind::Tenant, name).map_err(|error| error.to_string())?;
+        self.inventory.tenants.remove(name);
+        self.target.remove_tenant(name).map_err(|error| error.to_string())?;
+        Ok(Value::Null)
+    }
+
+    fn tenant(&self, name: &str) -> Result<&TenantRecord, Fault> {
+        self.inventory
+            .tenants
+            .get(name)
+            .ok_or_else(|| format!("there is no tenant `{name}`: `flashyard tenant list` shows all"))
+    }
+}
+
+/// A service that several threads may ask.
+pub type SharedService = Arc<Mutex<Option<Service>>>;
+
+/// Answers for a control socket; refuses once the service has been taken out to be stopped.
+pub fn answer(service: &SharedService, request: Request) -> Answer {
+    match service.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        Some(service) => service.handle(request),
+        None => Answer::Error("the target is shutting down".to_owned()),
+    }
+}
+
+fn engine_tenant(record: &TenantRecord) -> EngineTenant {
+    EngineTenant {
+        id: TenantId(record.id),
+        name: record.spec.name.clone(),
+        hosts: record.spec.hosts.clone(),
+        class: match record.spec.class {
+            ClassName::Latency => Class::Latency,
+            ClassName::Throughput => Class::Throughput,
+            ClassName::Background => Class::Background,
+        },
+    }
+}
+
+fn listen_fault(address: SocketAddr, error: &std::io::Error) -> Fault {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            format!("cannot listen on {address}: another program uses the port; stop it or choose another --listen")
+        }
+        std::io::ErrorKind::AddrNotAvailable => {
+            format!("cannot listen on {address}: this machine has no such address; `ip addr` shows those it has")
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            format!("cannot listen on {address}: permission denied; ports below 1024 need root")
+        }
+        _ => format!("cannot listen on {address}: {error}"),
+    }
+}

@@ -1,0 +1,124 @@
+//! What `list`, `show` and `status` tell, as JSON. Tables for people are made of the same values.
+
+use serde_json::{Map, Value, json};
+
+use super::{Fault, Service};
+use crate::control::KindName;
+use crate::spec::DeviceSpec;
+use crate::state::{PoolRecord, TenantRecord, VolumeRecord};
+
+impl Service {
+    /// All things of a kind, by name.
+    pub(super) fn view_all(&self, kind: KindName) -> Value {
+        match kind {
+            KindName::Device => self.inventory.devices.values().map(|spec| self.view_device(spec)).collect(),
+            KindName::Pool => self.inventory.pools.values().map(|pool| self.view_pool(pool)).collect(),
+            KindName::Tenant => self.inventory.tenants.values().map(|tenant| self.view_tenant(tenant)).collect(),
+            KindName::Volume => self.inventory.volumes.values().map(|volume| self.view_volume(volume)).collect(),
+        }
+    }
+
+    /// One thing.
+    pub(super) fn view_one(&self, kind: KindName, name: &str) -> Result<Value, Fault> {
+        let found = match kind {
+            KindName::Device => self.inventory.devices.get(name).map(|spec| self.view_device(spec)),
+            KindName::Pool => self.inventory.pools.get(name).map(|pool| self.view_pool(pool)),
+            KindName::Tenant => self.inventory.tenants.get(name).map(|tenant| self.view_tenant(tenant)),
+            KindName::Volume => self.inventory.volumes.get(name).map(|volume| self.view_volume(volume)),
+        };
+        found.ok_or_else(|| {
+            let kind = kind.name();
+            format!("there is no {kind} `{name}`: `flashyard {kind} list` shows all")
+        })
+    }
+
+    fn view_device(&self, spec: &DeviceSpec) -> Value {
+        let mut view = fields(spec);
+        if let Some(&core) = self.homes.get(&spec.name) {
+            let name = spec.name.clone();
+            let info = self.cores.call(core, move |state| async move {
+                state.devices.borrow().get(&name).map(|device| device.info())
+            });
+            if let Some(info) = info {
+                view.insert("size".into(), json!(info.blocks * u64::from(info.block_size)));
+                view.insert("volatile_cache".into(), json!(info.volatile_cache));
+                view.insert("read_only".into(), json!(info.read_only));
+            }
+            view.insert("core".into(), json!(core));
+        }
+        view.insert("used_by".into(), json!(self.device_user(&spec.name)));
+        self.with_state(view, &format!("device {}", spec.name))
+    }
+
+    fn view_pool(&self, record: &PoolRecord) -> Value {
+        let mut view = fields(&record.spec);
+        let name = record.spec.name.clone();
+        view.insert("uuid".into(), json!(record.uuid));
+        if let Ok(core) = self.home_of(&record.spec.devices[0]) {
+            let space = self.cores.call(core, move |state| async move {
+                state.pools.borrow().get(&name).map(|pool| (pool.capacity(), pool.free()))
+            });
+            if let Some((size, free)) = space {
+                view.insert("size".into(), json!(size));
+                view.insert("free".into(), json!(free));
+            }
+        }
+        self.with_state(view, &format!("pool {}", record.spec.name))
+    }
+
+    fn view_tenant(&self, record: &TenantRecord) -> Value {
+        let mut view = fields(&record.spec);
+        let name = &record.spec.name;
+        let volumes: Vec<&str> = self
+            .inventory
+            .volumes
+            .values()
+            .filter(|volume| volume.spec.tenant == *name)
+            .map(|volume| volume.spec.name.as_str())
+            .collect();
+        view.insert("subnqn".into(), json!(self.target.subnqn(name)));
+        view.insert("volumes".into(), json!(volumes));
+        Value::Object(view)
+    }
+
+    fn view_volume(&self, record: &VolumeRecord) -> Value {
+        let mut view = fields(&record.spec);
+        view.insert("nsid".into(), json!(record.nsid));
+        view.insert("uuid".into(), json!(record.uuid));
+        view.insert("subnqn".into(), json!(self.target.subnqn(&record.spec.tenant)));
+        if let Some(handle) = self.served.get(&record.spec.name) {
+            let info = handle.info();
+            view.insert("size".into(), json!(info.blocks * u64::from(info.block_size)));
+            view.insert("block_size".into(), json!(info.block_size));
+        }
+        self.with_state(view, &format!("volume {}", record.spec.name))
+    }
+
+    fn with_state(&self, mut view: Map<String, Value>, what: &str) -> Value {
+        let fault = self.faults.get(what);
+        view.insert("state".into(), json!(if fault.is_some() { "unavailable" } else { "online" }));
+        if let Some(fault) = fault {
+            view.insert("fault".into(), json!(fault));
+        }
+        Value::Object(view)
+    }
+}
+
+impl KindName {
+    /// The kind as it is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Pool => "pool",
+            Self::Tenant => "tenant",
+            Self::Volume => "volume",
+        }
+    }
+}
+
+fn fields(spec: &impl serde::Serialize) -> Map<String, Value> {
+    match serde_json::to_value(spec).expect("specifications are plain data") {
+        Value::Object(map) => map,
+        other => unreachable!("a specification is an object, not {other}"),
+    }
+}

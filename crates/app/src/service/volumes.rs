@@ -1,0 +1,201 @@
+//! Volumes: cutting them from pools, attaching them to their tenants' subsystems, growing and deleting them, and
+//! finishing at start what a crash has cut.
+
+use flashyard_block::{PoolError, SharedDevice};
+use flashyard_engine::{DeviceHandle, NamespaceSpec};
+use flashyard_sched::Fifo;
+use serde_json::Value;
+
+use super::{Fault, Service};
+use crate::control::KindName;
+use crate::spec::{Size, VolumeSpec};
+use crate::state::{Kind, Phase, VolumeRecord};
+
+impl Service {
+    pub(super) fn open_volumes(&mut self) {
+        for record in self.inventory.volumes.clone().into_values() {
+            let name = record.spec.name.clone();
+            let opened = match record.phase {
+                Phase::Ready => self.serve_volume(&record),
+                Phase::Creating => self.finish_creating(&record).map(drop),
+                Phase::Deleting => self.finish_deleting(&record),
+            };
+            if let Err(fault) = opened {
+                self.faults.insert(format!("volume {name}"), fault);
+            }
+        }
+    }
+
+    pub(super) fn create_volume(&mut self, spec: VolumeSpec) -> Result<Value, Fault> {
+        spec.check()?;
+        let name = spec.name.clone();
+        if self.inventory.volumes.contains_key(&name) {
+            return Err(format!("there is a volume `{name}` already"));
+        }
+        self.tenant(&spec.tenant)?;
+        self.check_place(&spec)?;
+        let record = self.state.add_volume(&spec).map_err(|error| error.to_string())?;
+        match self.finish_creating(&record) {
+            Ok(()) => self.view_one(KindName::Volume, &name),
+            Err(fault) => {
+                // Nothing was acknowledged: whatever has been made of it may go again.
+                self.undo_creating(&record)?;
+                Err(fault)
+            }
+        }
+    }
+
+    pub(super) fn set_volume(&mut self, name: &str, size: Size) -> Result<Value, Fault> {
+        let record = self.volume(name)?.clone();
+        let (Some(pool), Some(now)) = (record.spec.pool.clone(), record.spec.size) else {
+            return Err(format!("volume `{name}` is the whole device `{}`; it has the device's size", record.place()));
+        };
+        if size < now {
+            return Err(format!(
+                "volume `{name}` has {}: a volume cannot shrink, its end may hold data",
+                crate::units::size(now.0)
+            ));
+        }
+        let core = self.pool_home(&pool)?;
+        let volume = name.to_owned();
+        let grown = self.cores.call(core, move |state| async move {
+            let pool = state.pools.borrow().get(&pool).cloned().ok_or(PoolError::NoPool)?;
+            pool.grow(&volume, size.0).await
+        });
+        grown.map_err(|error| error.to_string())?;
+        self.state.set_volume_size(&record, size).map_err(|error| error.to_string())?;
+        if let Some(record) = self.inventory.volumes.get_mut(name) {
+            record.spec.size = Some(size);
+        }
+        if let Some(handle) = self.served.get(name) {
+            self.target.resized(handle);
+        }
+        self.view_one(KindName::Volume, name)
+    }
+
+    pub(super) fn delete_volume(&mut self, name: &str) -> Result<Value, Fault> {
+        let record = self.volume(name)?.clone();
+        if let Some(pool) = &record.spec.pool {
+            self.pool_home(pool)?;
+        }
+        self.state.set_volume_phase(name, Phase::Deleting).map_err(|error| error.to_string())?;
+        if let Some(record) = self.inventory.volumes.get_mut(name) {
+            record.phase = Phase::Deleting;
+        }
+        self.finish_deleting(&record)?;
+        Ok(Value::Null)
+    }
+
+    fn volume(&self, name: &str) -> Result<&VolumeRecord, Fault> {
+        self.inventory
+            .volumes
+            .get(name)
+            .ok_or_else(|| format!("there is no volume `{name}`: `flashyard volume list` shows all"))
+    }
+
+    fn check_place(&self, spec: &VolumeSpec) -> Result<(), Fault> {
+        match (&spec.pool, &spec.device) {
+            (Some(pool), _) => self.pool_home(pool).map(drop),
+            (None, Some(device)) => match self.device_user(device) {
+                Some(user) => Err(format!("device `{device}` is used by {user}")),
+                None => self.home_of(device).map(drop),
+            },
+            (None, None) => Err(format!("volume `{}`: name either a pool or a device", spec.name)),
+        }
+    }
+
+    /// Home core of an open pool.
+    fn pool_home(&self, pool: &str) -> Result<usize, Fault> {
+        let record = self
+            .inventory
+            .pools
+            .get(pool)
+            .ok_or_else(|| format!("there is no pool `{pool}`: `flashyard pool list` shows all"))?;
+        match self.faults.get(&format!("pool {pool}")) {
+            Some(fault) => Err(format!("pool `{pool}` is not available: {fault}")),
+            None => self.home_of(&record.spec.devices[0]),
+        }
+    }
+
+    /// Brings a volume into its pool if it is not there yet, serves it, and marks it ready.
+    fn finish_creating(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
+        self.make_volume(record)?;
+        self.state.set_volume_phase(&record.spec.name, Phase::Ready).map_err(|error| error.to_string())?;
+        let record = VolumeRecord { phase: Phase::Ready, ..record.clone() };
+        self.inventory.volumes.insert(record.spec.name.clone(), record.clone());
+        self.serve_volume(&record)
+    }
+
+    fn undo_creating(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
+        self.finish_deleting(record)
+    }
+
+    fn make_volume(&self, record: &VolumeRecord) -> Result<(), Fault> {
+        let (Some(pool), Some(size)) = (record.spec.pool.clone(), record.spec.size) else {
+            return Ok(());
+        };
+        let core = self.pool_home(&pool)?;
+        let (name, uuid) = (record.spec.name.clone(), record.uuid.into_bytes());
+        let made = self.cores.call(core, move |state| async move {
+            let pool = state.pools.borrow().get(&pool).cloned().ok_or(PoolError::NoPool)?;
+            if pool.volume(&name).is_some() {
+                return Ok(());
+            }
+            pool.create_volume(&name, uuid, size.0).await.map(drop)
+        });
+        made.map_err(|error| error.to_string())
+    }
+
+    /// Stops serving a volume, takes it out of its pool and forgets it. May be repeated at any point.
+    fn finish_deleting(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
+        let name = record.spec.name.clone();
+        if let Some(handle) = self.served.remove(&name) {
+            self.target.detach(&record.spec.tenant, record.nsid).map_err(|error| error.to_string())?;
+            self.cores.call(handle.home(), move |state| async move { state.engine.remove_device(&handle).await });
+        }
+        if let Some(pool) = record.spec.pool.clone() {
+            let core = self.pool_home(&pool)?;
+            let volume = name.clone();
+            let deleted = self.cores.call(core, move |state| async move {
+                let pool = state.pools.borrow().get(&pool).cloned().ok_or(PoolError::NoPool)?;
+                if pool.volume(&volume).is_none() { Ok(()) } else { pool.delete(&volume).await }
+            });
+            deleted.map_err(|error| error.to_string())?;
+        }
+        self.state.remove(Kind::Volume, &name).map_err(|error| error.to_string())?;
+        self.inventory.volumes.remove(&name);
+        self.faults.remove(&format!("volume {name}"));
+        Ok(())
+    }
+
+    /// Gives a volume to its tenant's hosts.
+    fn serve_volume(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
+        // A volume on memory is gone after a restart; the same name and identity is made again, empty.
+        self.make_volume(record)?;
+        let (pool, name) = (record.spec.pool.clone(), record.spec.name.clone());
+        let core = match &pool {
+            Some(pool) => self.pool_home(pool)?,
+            None => self.home_of(record.place())?,
+        };
+        let device_name = record.place().to_owned();
+        let handle: Option<DeviceHandle> = self.cores.call(core, move |state| async move {
+            let device: Option<SharedDevice> = match &pool {
+                Some(pool) => state.pools.borrow().get(pool).and_then(|pool| pool.volume(&name)),
+                None => state.devices.borrow().get(&device_name).cloned(),
+            };
+            device.map(|device| state.engine.add_device(device, Box::new(Fifo::default())))
+        });
+        let handle = handle.ok_or_else(|| "it is not in its pool any more".to_owned())?;
+        let spec = NamespaceSpec::new(record.nsid, record.uuid.into_bytes(), handle.clone());
+        self.target.attach(&record.spec.tenant, spec).map_err(|error| error.to_string())?;
+        self.served.insert(record.spec.name.clone(), handle);
+        Ok(())
+    }
+}
+
+impl VolumeRecord {
+    /// The pool or device it is on.
+    pub fn place(&self) -> &str {
+        self.spec.pool.as_deref().or(self.spec.device.as_deref()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,212 @@
+//! What a user asks for: devices, pools, tenants and volumes, as they stand in the configuration file, in the
+//! state store and in control messages. One set of types for all three; `check` says what is wrong with one.
+
+mod check;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units;
+
+/// Longest name of anything, in bytes.
+pub const NAME_LEN_MAX: usize = 64;
+
+/// The whole configuration file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The `[target]` table.
+    #[serde(default)]
+    pub target: TargetSpec,
+    /// The `[[device]]` tables.
+    #[serde(default, rename = "device")]
+    pub devices: Vec<DeviceSpec>,
+    /// The `[[pool]]` tables.
+    #[serde(default, rename = "pool")]
+    pub pools: Vec<PoolSpec>,
+    /// The `[[tenant]]` tables.
+    #[serde(default, rename = "tenant")]
+    pub tenants: Vec<TenantSpec>,
+    /// The `[[volume]]` tables.
+    #[serde(default, rename = "volume")]
+    pub volumes: Vec<VolumeSpec>,
+}
+
+/// Where the target listens and how its subsystems are called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TargetSpec {
+    /// Addresses and ports for NVMe/TCP.
+    pub listen: Vec<std::net::SocketAddr>,
+    /// A tenant's subsystem is `PREFIX:TENANT`.
+    pub nqn_prefix: String,
+    /// Cores to serve from.
+    pub cores: usize,
+}
+
+impl Default for TargetSpec {
+    fn default() -> Self {
+        Self {
+            listen: vec![std::net::SocketAddr::from(([127, 0, 0, 1], 4420))],
+            nqn_prefix: "nqn.2026-11.dev.flashyard".to_owned(),
+            cores: 1,
+        }
+    }
+}
+
+/// Something that stores blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceSpec {
+    /// Unique among devices.
+    pub name: String,
+    /// What it is.
+    pub kind: DeviceKind,
+    /// Size such as `8GiB`; needed for `null`, `memory` and new files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// Bytes per block, 512 or 4096.
+    #[serde(default = "default_block_size")]
+    pub block_size: u32,
+    /// File or block device, for the kinds `file` and `block`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// `ADDR:PORT` of the other target, for `nvme-tcp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<std::net::SocketAddr>,
+    /// Subsystem of the other target, for `nvme-tcp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnqn: Option<String>,
+    /// Namespace of the other target, for `nvme-tcp`; 1 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nsid: Option<u32>,
+    /// The algorithm of the switch in front of it.
+    #[serde(default)]
+    pub policy: PolicyName,
+}
+
+fn default_block_size() -> u32 {
+    4096
+}
+
+/// The kinds of device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceKind {
+    /// Keeps nothing, reads as zeroes.
+    Null,
+    /// Lives in memory and dies with the program.
+    Memory,
+    /// A regular file.
+    File,
+    /// A kernel block device.
+    Block,
+    /// A namespace of another target.
+    NvmeTcp,
+}
+
+/// The scheduling policies that can stand in front of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyName {
+    /// Order of arrival.
+    #[default]
+    Fifo,
+}
+
+/// A device divided into volumes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolSpec {
+    /// Unique among pools.
+    pub name: String,
+    /// The device it stands on.
+    pub devices: Vec<String>,
+}
+
+/// A named party with hosts and volumes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantSpec {
+    /// Unique among tenants; the last part of its subsystem's NQN.
+    pub name: String,
+    /// Host NQNs that may connect; `*` lets anybody in.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    /// What its I/O wants.
+    #[serde(default)]
+    pub class: ClassName,
+    /// Its share when everybody wants more than there is.
+    #[serde(default = "default_weight")]
+    pub weight: u32,
+}
+
+fn default_weight() -> u32 {
+    1
+}
+
+/// The classes of I/O.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClassName {
+    /// Latency-sensitive.
+    Latency,
+    /// Throughput-critical.
+    #[default]
+    Throughput,
+    /// Only what the others leave.
+    Background,
+}
+
+/// A block device cut from a pool, or a whole device, given to a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeSpec {
+    /// Unique among volumes.
+    pub name: String,
+    /// The pool it is cut from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The device it is, whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Size; needed with `pool`, refused with `device`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// Who it belongs to.
+    pub tenant: String,
+}
+
+/// A size in bytes, written with its unit in files and shown as bytes in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "WrittenSize", into = "u64")]
+pub struct Size(pub u64);
+
+impl From<Size> for u64 {
+    fn from(size: Size) -> Self {
+        size.0
+    }
+}
+
+impl std::str::FromStr for Size {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        units::parse_size(text).map(Self)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum WrittenSize {
+    Bytes(u64),
+    Text(String),
+}
+
+impl TryFrom<WrittenSize> for Size {
+    type Error = String;
+    fn try_from(written: WrittenSize) -> Result<Self, String> {
+        match written {
+            WrittenSize::Bytes(bytes) => Ok(Self(bytes)),
+            WrittenSize::Text(text) => text.parse(),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Tables for people, made of the JSON that the target gives.
+
+use serde_json::Value;
+
+use crate::control::KindName;
+use crate::units;
+
+/// Rows of text under a header, columns as wide as their widest cell.
+#[derive(Debug)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with its header.
+    pub fn new(header: &[&str]) -> Self {
+        Self { rows: vec![header.iter().map(|cell| cell.to_uppercase()).collect()] }
+    }
+
+    /// Adds a row of as many cells as the header has.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// Numbers to the right, words to the left.
+    pub fn render(&self) -> String {
+        let columns = self.rows[0].len();
+        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let numeric: Vec<bool> = (0..columns)
+            .map(|column| self.rows[1..].iter().all(|row| row[column].starts_with(|c: char| c.is_ascii_digit())))
+            .collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let cells: Vec<String> = (0..columns)
+                .map(|column| match numeric[column] && self.rows.len() > 1 {
+                    true => format!("{:>1$}", row[column], widths[column]),
+                    false => format!("{:<1$}", row[column], widths[column]),
+                })
+                .collect();
+            text.push_str(cells.join("  ").trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Prints all things of a kind.
+pub fn print_list(kind: KindName, rows: &[Value]) {
+    if rows.is_empty() {
+        let kind = kind.name();
+        println!("no {kind} yet: `flashyard {kind} create --help` shows how to make one");
+        return;
+    }
+    let columns: &[&str] = match kind {
+        KindName::Device => &["name", "kind", "size", "block_size", "policy", "used_by", "state"],
+        KindName::Pool => &["name", "devices", "size", "free", "state"],
+        KindName::Tenant => &["name", "class", "weight", "hosts", "volumes", "subnqn"],
+        KindName::Volume => &["name", "tenant", "nsid", "size", "pool", "device", "state"],
+    };
+    let mut table = Table::new(columns);
+    for row in rows {
+        table.row(columns.iter().map(|column| cell(column, &row[*column])).collect());
+    }
+    print!("{}", table.render());
+    for row in rows {
+        if let Some(fault) = row["fault"].as_str() {
+            println!("{}: {fault}", row["name"].as_str().unwrap_or_default());
+        }
+    }
+}
+
+/// Prints one thing, a line for each property.
+pub fn print_one(value: &Value) {
+    let Value::Object(map) = value else {
+        println!("{value}");
+        return;
+    };
+    let width = map.keys().map(String::len).max().unwrap_or(0);
+    for (key, value) in map {
+        println!("{key:<width$}  {}", cell(key, value));
+    }
+}
+
+/// Prints the target at a glance.
+pub fn print_status(status: &Value) {
+    for section in ["target", "cores", "tenants", "faults"] {
+        match &status[section] {
+            Value::Array(rows) if !rows.is_empty() => {
+                let columns: Vec<&str> = match &rows[0] {
+                    Value::Object(map) => map.keys().map(String::as_str).collect(),
+                    _ => continue,
+                };
+                let mut table = Table::new(&columns);
+                for row in rows {
+                    table.row(columns.iter().map(|column| cell(column, &row[*column])).collect());
+                }
+                println!("{section}\n{}", table.render());
+            }
+            Value::Object(map) if !map.is_empty() => {
+                print_one(&status[section]);
+                println!();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A value as people read it; byte counts by the column's name.
+fn cell(column: &str, value: &Value) -> String {
+    const BYTES: [&str; 6] = ["size", "free", "block_size", "bytes_read", "bytes_written", "buffer_bytes"];
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::Number(number) if BYTES.contains(&column) => {
+            number.as_u64().map_or_else(|| number.to_string(), units::size)
+        }
+        Value::String(text) => text.clone(),
+        Value::Array(items) if items.is_empty() => "-".to_owned(),
+        Value::Array(items) => items.iter().map(|item| cell(column, item)).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_they_need_to_be() {
+        let mut table = Table::new(&["name", "iops"]);
+        table.row(vec!["db".into(), "1200".into()]);
+        table.row(vec!["analytics".into(), "7".into()]);
+        assert_eq!(table.render(), "NAME       IOPS\ndb         1200\nanalytics     7\n");
+    }
+
+    #[test]
+    fn bytes_are_shown_with_units_and_nothing_as_a_dash() {
+        assert_eq!(cell("size", &serde_json::json!(1_u64 << 30)), "1 GiB");
+        assert_eq!(cell("weight", &serde_json::json!(1024)), "1024");
+        assert_eq!(cell("pool", &Value::Null), "-");
+        assert_eq!(cell("hosts", &serde_json::json!(["a", "b"])), "a b");
+    }
+}
