@@ -1,13 +1,12 @@
 //! The device trait: takes block I/O and finishes it later. A device lives on one core (its home); it is shared
 //! there by `Rc` and reached from other cores by message.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 
-use flashyard_runtime::{Buf, ControlOp, Data};
+use flashyard_runtime::{Buf, Data};
 use flashyard_sched::{Class, TenantId};
+
+use crate::IoFuture;
 
 /// Travels down the stack with every I/O, so that whatever it causes is charged to the right tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,54 +110,3 @@ pub trait Device {
 
 /// A device as it is held by those who use it.
 pub type SharedDevice = Rc<dyn Device>;
-
-/// A block I/O on its way. Terminal devices finish at once or give an operation of the runtime, without an
-/// allocation; composite devices box a future of their own.
-#[must_use = "an I/O does nothing unless awaited"]
-pub struct IoFuture<T> {
-    state: State<T>,
-}
-
-enum State<T> {
-    Ready(Option<Result<T, IoError>>),
-    Boxed(Pin<Box<dyn Future<Output = Result<T, IoError>>>>),
-    Control(ControlOp, fn(std::io::Result<()>) -> Result<T, IoError>),
-}
-
-impl<T> IoFuture<T> {
-    /// Finished already.
-    pub fn ready(result: Result<T, IoError>) -> Self {
-        Self {
-            state: State::Ready(Some(result)),
-        }
-    }
-
-    /// Any future; costs an allocation.
-    pub fn boxed(future: impl Future<Output = Result<T, IoError>> + 'static) -> Self {
-        Self {
-            state: State::Boxed(Box::pin(future)),
-        }
-    }
-
-    /// An operation of the runtime without payload, with the meaning of its outcome.
-    pub fn control(op: ControlOp, meaning: fn(std::io::Result<()>) -> Result<T, IoError>) -> Self {
-        Self {
-            state: State::Control(op, meaning),
-        }
-    }
-}
-
-impl<T: Unpin> Future for IoFuture<T> {
-    type Output = Result<T, IoError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.state {
-            State::Ready(result) => Poll::Ready(result.take().expect("polled after it was ready")),
-            State::Boxed(future) => future.as_mut().poll(context),
-            State::Control(op, meaning) => {
-                let meaning = *meaning;
-                Pin::new(op).poll(context).map(meaning)
-            }
-        }
-    }
-}

@@ -2,15 +2,22 @@
 //! pools that cut a device into volumes.
 
 mod device;
+mod durability;
+mod file;
+mod gate;
+mod io_future;
 mod memory;
 mod null;
 mod open;
 mod range;
 mod sparse;
+mod system_error;
 
-pub use device::{Device, Info, IoError, IoFuture, Limits, SharedDevice, Tag};
+pub use device::{Device, Info, IoError, Limits, SharedDevice, Tag};
+pub use file::{FileDevice, FileOptions};
+// The words of a tag are those of the schedulers, so that an I/O needs no translation on its way into a switch.
+pub use flashyard_sched::{Class, TenantId};
+pub use io_future::{ControlMeaning, IoFuture, TransferMeaning};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use open::{MAX_BYTES, OpenError};
-// The words of a tag are those of the schedulers, so that an I/O needs no translation on its way into a switch.
-pub use flashyard_sched::{Class, TenantId};

@@ -1,0 +1,427 @@
+//! Devices on a regular file or a kernel block device.
+//!
+//! Transfers go past the page cache where the file system can do that and through it where not; both are
+//! correct, the first is faster. Flush and forced unit access mean that the medium has the data. Deallocate
+//! punches holes. A disk whose sectors are larger than the blocks asked for is refused: the blocks would share
+//! sectors, and each write would have to read its neighbours first.
+//!
+//! When a flush has failed, nobody can know any more what the medium holds of the writes before it. The device
+//! then refuses writes and flushes with [`IoError::Write`] until it is opened again; reads go on.
+
+use std::cell::Cell;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use flashyard_runtime::{Buf, Data, File, FileKind, OpenOptions, Rt};
+
+use crate::gate::{Gate, Span};
+use crate::open::{OpenError, geometry};
+use crate::range::{locate, locate_blocks};
+use crate::system_error::io_error;
+use crate::{Device, Info, IoError, IoFuture, Limits, Tag};
+
+/// Unit of file system allocation that is worth respecting, in bytes.
+const PAGE: u32 = 4096;
+
+/// Zeroes are written in pieces of this many bytes where nothing better is supported.
+const ZERO_PIECE: usize = 1 << 20;
+
+/// How a file is made a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileOptions {
+    /// 512 or 4096.
+    pub block_size: u32,
+    /// Size in bytes. The file is made (sparse) or grown to it, never shrunk. `None`: it must exist, and its
+    /// size counts.
+    pub size: Option<u64>,
+    /// Refuse writes.
+    pub read_only: bool,
+}
+
+/// See the module.
+pub struct FileDevice {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    file: File,
+    path: PathBuf,
+    block_size: u32,
+    blocks: Cell<u64>,
+    read_only: bool,
+    kind: FileKind,
+    direct: bool,
+    /// Cleared when the file system or device says that it cannot.
+    punches: Cell<bool>,
+    zeroes: Cell<bool>,
+    gate: Rc<Gate>,
+}
+
+impl FileDevice {
+    /// Opens (and makes or grows) a regular file. The file is locked against a second user.
+    pub async fn open(rt: &Rt, path: &Path, options: FileOptions) -> Result<Self, OpenError> {
+        if let Some(size) = options.size {
+            geometry(options.block_size, size)?;
+        }
+        let create = options.size.is_some() && !options.read_only;
+        let file = open(rt, path, options.read_only, create)?;
+        let info = file.info();
+        if info.kind != FileKind::File {
+            return Err(OpenError::Config(format!(
+                "{} is a block device: set kind = \"block\"",
+                path.display()
+            )));
+        }
+        let size = match options.size {
+            Some(size) => fit(&file, path, size, options.read_only).await?,
+            None => info.size,
+        };
+        Self::new(rt, file, path, options.block_size, size, options.read_only)
+    }
+
+    /// Opens a kernel block device (a disk, a partition, a loop device), whole and exclusively.
+    pub async fn open_block(
+        rt: &Rt,
+        path: &Path,
+        block_size: u32,
+        read_only: bool,
+    ) -> Result<Self, OpenError> {
+        let file = open(rt, path, read_only, false)?;
+        let info = file.info();
+        if info.kind != FileKind::Block {
+            return Err(OpenError::Config(format!(
+                "{} is a regular file: set kind = \"file\"",
+                path.display()
+            )));
+        }
+        Self::new(rt, file, path, block_size, info.size, read_only)
+    }
+
+    /// Grows a regular file, and the device with it, to `bytes` bytes.
+    pub async fn grow(&self, bytes: u64) -> Result<(), OpenError> {
+        let inner = &self.inner;
+        let blocks = geometry(inner.block_size, bytes)?;
+        if blocks < inner.blocks.get() || inner.kind != FileKind::File || inner.read_only {
+            let path = inner.path.display();
+            return Err(OpenError::Config(format!(
+                "{path} cannot be resized: only a writable file can, and only grow"
+            )));
+        }
+        fit(&inner.file, &inner.path, bytes, false).await?;
+        inner.blocks.set(blocks);
+        Ok(())
+    }
+
+    /// Whether transfers go past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.inner.direct
+    }
+
+    fn new(
+        rt: &Rt,
+        file: File,
+        path: &Path,
+        block_size: u32,
+        size: u64,
+        read_only: bool,
+    ) -> Result<Self, OpenError> {
+        let info = file.info();
+        let blocks = geometry(block_size, size)?;
+        if !block_size.is_multiple_of(info.alignment.max(1)) {
+            return Err(OpenError::Alignment {
+                path: path.into(),
+                alignment: info.alignment,
+                block_size,
+            });
+        }
+        let inner = Inner {
+            file,
+            path: path.into(),
+            block_size,
+            blocks: Cell::new(blocks),
+            read_only,
+            kind: info.kind,
+            direct: info.direct,
+            punches: Cell::new(true),
+            zeroes: Cell::new(true),
+            gate: Gate::new(rt),
+        };
+        Ok(Self {
+            inner: Rc::new(inner),
+        })
+    }
+
+    fn zero(&self, lba: u64, blocks: u64, free: bool) -> IoFuture<()> {
+        let inner = self.inner.clone();
+        let (offset, len) = match inner
+            .writable()
+            .and_then(|()| locate_blocks(&inner.info(), lba, blocks))
+        {
+            Ok((_, 0)) => return IoFuture::ready(Ok(())),
+            Ok(range) => range,
+            Err(error) => return IoFuture::ready(Err(error)),
+        };
+        let start = move || IoFuture::boxed(inner.zero(offset, len, free));
+        self.inner.gate.pass(
+            Span {
+                start: offset,
+                end: offset + len,
+            },
+            false,
+            start,
+        )
+    }
+}
+
+impl Device for FileDevice {
+    fn info(&self) -> Info {
+        self.inner.info()
+    }
+
+    fn read(&self, _: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
+        let inner = self.inner.clone();
+        match locate(&inner.info(), lba, buf.len()) {
+            Ok(offset) => {
+                let span = Span {
+                    start: offset,
+                    end: offset + buf.len() as u64,
+                };
+                self.inner
+                    .gate
+                    .pass(span, false, move || inner.read(offset, buf))
+            }
+            Err(error) => IoFuture::ready(Err(error)),
+        }
+    }
+
+    fn write(&self, _: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
+        let inner = self.inner.clone();
+        match inner
+            .writable()
+            .and_then(|()| locate(&inner.info(), lba, buf.len()))
+        {
+            Ok(offset) => {
+                let span = Span {
+                    start: offset,
+                    end: offset + buf.len() as u64,
+                };
+                let durable = fua && inner.direct;
+                self.inner
+                    .gate
+                    .pass(span, durable, move || inner.write(offset, buf, fua))
+            }
+            Err(error) => IoFuture::ready(Err(error)),
+        }
+    }
+
+    fn flush(&self, _: Tag) -> IoFuture<()> {
+        if self.inner.read_only {
+            IoFuture::ready(Ok(()))
+        } else {
+            self.inner.clone().flush()
+        }
+    }
+
+    fn write_zeroes(&self, _: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
+        self.zero(lba, blocks, deallocate)
+    }
+
+    fn deallocate(&self, _: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
+        self.zero(lba, blocks, true)
+    }
+
+    fn compare_and_write(
+        &self,
+        _: Tag,
+        lba: u64,
+        compare: Buf,
+        write: Buf,
+        fua: bool,
+    ) -> IoFuture<()> {
+        assert_eq!(
+            compare.len(),
+            write.len(),
+            "a caller checks both halves of a fused pair"
+        );
+        let inner = self.inner.clone();
+        match inner
+            .writable()
+            .and_then(|()| locate(&inner.info(), lba, compare.len()))
+        {
+            Ok(offset) => IoFuture::boxed(inner.compare_and_write(offset, compare, write, fua)),
+            Err(error) => IoFuture::ready(Err(error)),
+        }
+    }
+}
+
+impl Inner {
+    fn info(&self) -> Info {
+        Info {
+            block_size: self.block_size,
+            blocks: self.blocks.get(),
+            // Whether a disk's cache is volatile is not known for files and often wrong for disks.
+            volatile_cache: true,
+            read_only: self.read_only,
+            deallocate: self.punches.get() && !self.read_only,
+            limits: Limits {
+                optimal_write: PAGE / self.block_size,
+                atomic_write: 1,
+                deallocate_granularity: PAGE / self.block_size,
+            },
+        }
+    }
+
+    fn writable(&self) -> Result<(), IoError> {
+        if self.read_only {
+            Err(IoError::WriteProtected)
+        } else {
+            self.gate.durability.check()
+        }
+    }
+
+    fn read(&self, offset: u64, buf: Buf) -> IoFuture<Data> {
+        IoFuture::transfer(
+            self.file.read_at(buf, offset),
+            |outcome, buf| match outcome {
+                Ok(bytes) if bytes == buf.len() => Ok(Data::Buf(buf)),
+                // Somebody has cut the file short.
+                Ok(_) => Err(IoError::Read),
+                Err(error) => Err(io_error(&error, IoError::Read)),
+            },
+        )
+    }
+
+    /// Through the page cache, forced unit access is a write and a shared flush: a synchronous write of its own
+    /// would swallow the report of other lost writes.
+    fn write(self: Rc<Self>, offset: u64, buf: Buf, fua: bool) -> IoFuture<()> {
+        let write = IoFuture::transfer(
+            self.file.write_at(buf, offset, fua && self.direct),
+            |outcome, buf| match outcome {
+                Ok(bytes) if bytes == buf.len() => Ok(()),
+                Ok(_) => Err(IoError::Write),
+                Err(error) => Err(io_error(&error, IoError::Write)),
+            },
+        );
+        if !fua || self.direct {
+            return write;
+        }
+        IoFuture::boxed(async move {
+            write.await?;
+            self.flush().await
+        })
+    }
+
+    fn flush(self: Rc<Self>) -> IoFuture<()> {
+        let inner = self.clone();
+        self.gate
+            .flush(move || IoFuture::control(inner.file.sync(), written))
+    }
+
+    /// Makes a range zero in the cheapest way that is supported.
+    async fn zero(self: Rc<Self>, offset: u64, len: u64, free: bool) -> Result<(), IoError> {
+        for punch in [free, !free] {
+            let able = if punch { &self.punches } else { &self.zeroes };
+            if !able.get() {
+                continue;
+            }
+            let file = &self.file;
+            let outcome = if punch {
+                file.punch(offset, len)
+            } else {
+                file.zero(offset, len)
+            }
+            .await;
+            match outcome {
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => able.set(false),
+                outcome => return written(outcome),
+            }
+        }
+        self.write_zero_bytes(offset, len).await
+    }
+
+    async fn write_zero_bytes(&self, offset: u64, len: u64) -> Result<(), IoError> {
+        let piece = len.min(ZERO_PIECE as u64) as usize;
+        let mut zeroes = Buf::take_zeroed(piece).ok_or(IoError::Busy)?;
+        let mut done = 0;
+        while done < len {
+            zeroes.set_len((len - done).min(piece as u64) as usize);
+            let (outcome, buf) = self.file.write_at(zeroes, offset + done, false).await;
+            let bytes = outcome.map_err(|error| io_error(&error, IoError::Write))?;
+            if bytes != buf.len() {
+                return Err(IoError::Write);
+            }
+            done += bytes as u64;
+            zeroes = buf;
+        }
+        Ok(())
+    }
+
+    async fn compare_and_write(
+        self: Rc<Self>,
+        offset: u64,
+        compare: Buf,
+        write: Buf,
+        fua: bool,
+    ) -> Result<(), IoError> {
+        let current = Buf::take(compare.len()).ok_or(IoError::Busy)?;
+        let span = Span {
+            start: offset,
+            end: offset + compare.len() as u64,
+        };
+        let hold = self.gate.exclude(span, fua && self.direct).await?;
+        let Data::Buf(current) = self.read(offset, current).await? else {
+            unreachable!("a file gives the bytes it was asked for");
+        };
+        if *current != *compare {
+            return Err(IoError::Miscompare);
+        }
+        // The write keeps the range barred until it has ended, even if nobody waits for it any more.
+        self.clone().write(offset, write, fua).keep(hold).await
+    }
+}
+
+fn written(outcome: io::Result<()>) -> Result<(), IoError> {
+    outcome.map_err(|error| io_error(&error, IoError::Write))
+}
+
+fn open(rt: &Rt, path: &Path, read_only: bool, create: bool) -> Result<File, OpenError> {
+    let options = OpenOptions {
+        write: !read_only,
+        create,
+        direct: true,
+        exclusive: true,
+    };
+    rt.open(path, options).map_err(|source| OpenError::System {
+        path: path.into(),
+        action: "open",
+        source,
+    })
+}
+
+/// Makes the file at least `size` bytes long, for good, and gives the size of the device.
+async fn fit(file: &File, path: &Path, size: u64, read_only: bool) -> Result<u64, OpenError> {
+    let present = file.info().size;
+    if present > size {
+        let path = path.display();
+        return Err(OpenError::Config(format!(
+            "{path} has {present} bytes already, more than the size {size}: give its size, or remove it if it is not needed"
+        )));
+    }
+    if present < size {
+        if read_only {
+            let path = path.display();
+            return Err(OpenError::Config(format!(
+                "{path} has only {present} bytes of {size} and is opened read-only"
+            )));
+        }
+        let failed = |source| OpenError::System {
+            path: path.into(),
+            action: "grow",
+            source,
+        };
+        file.set_size(size).map_err(failed)?;
+        file.sync().await.map_err(failed)?;
+    }
+    Ok(size)
+}

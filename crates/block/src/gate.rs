@@ -1,0 +1,244 @@
+//! The gate in front of a device or volume: counts what is under way, keeps a range exclusive for a
+//! compare-and-write, and closes for good. An I/O that finds it open pays two counters.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use flashyard_runtime::Rt;
+use flashyard_runtime::sync::{Notify, Semaphore};
+
+use crate::durability::{Durability, Turn};
+use crate::{IoError, IoFuture};
+
+/// Blocks or bytes (one unit per gate) from `start` to before `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
+impl Span {
+    fn overlaps(self, other: Self) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+}
+
+/// See the module.
+///
+/// Exclusive sections follow each other one at a time. To begin one, its range is barred, and everything that
+/// was let in before is waited for, whatever its range: remembering ranges would cost each I/O more than rare
+/// compare-and-writes gain. What comes later and does not touch the range passes all the time.
+pub(crate) struct Gate {
+    rt: Rt,
+    /// Something is barred or closed: the slow way in.
+    watched: Cell<bool>,
+    closed: Cell<Option<IoError>>,
+    exclusive: Cell<Option<Span>>,
+    /// Held by the exclusive section.
+    turn: Semaphore,
+    /// I/Os under way, by the epoch they entered in. An exclusive section starts a new epoch.
+    under_way: [Cell<u64>; 2],
+    epoch: Cell<u8>,
+    changed: Notify,
+    /// What this device's flushes promise.
+    pub(crate) durability: Durability,
+}
+
+impl Gate {
+    /// An open gate with nothing behind it.
+    pub(crate) fn new(rt: &Rt) -> Rc<Self> {
+        Rc::new(Self {
+            rt: rt.clone(),
+            watched: Cell::new(false),
+            closed: Cell::new(None),
+            exclusive: Cell::new(None),
+            turn: Semaphore::new(1),
+            under_way: [Cell::new(0), Cell::new(0)],
+            epoch: Cell::new(0),
+            changed: Notify::new(),
+            durability: Durability::default(),
+        })
+    }
+
+    /// Lets an I/O on `span` in, at once or when the range is free, and keeps count of it until it has ended.
+    /// `durable`: its failure is one of the device's durability.
+    #[inline]
+    pub(crate) fn pass<T, F>(self: &Rc<Self>, span: Span, durable: bool, start: F) -> IoFuture<T>
+    where
+        F: FnOnce() -> IoFuture<T> + 'static,
+    {
+        if !self.watched.get() {
+            let hold = self.enter(durable);
+            return start().keep(hold);
+        }
+        let gate = self.clone();
+        IoFuture::boxed(async move {
+            gate.free(span).await?;
+            let hold = gate.enter(durable);
+            start().keep(hold).await
+        })
+    }
+
+    /// Begins an exclusive section on `span`; it ends when the hold is dropped.
+    pub(crate) async fn exclude(
+        self: &Rc<Self>,
+        span: Span,
+        durable: bool,
+    ) -> Result<Hold, IoError> {
+        self.turn.acquire(1).await;
+        let hold = Hold {
+            gate: self.clone(),
+            role: Role::Exclusive,
+            durable,
+        };
+        if let Some(error) = self.closed.get() {
+            return Err(error);
+        }
+        self.exclusive.set(Some(span));
+        self.watched.set(true);
+        let old = self.epoch.get();
+        // The other epoch is empty, unless an exclusive section was given up while it waited for that.
+        self.emptied(old ^ 1).await;
+        self.epoch.set(old ^ 1);
+        self.emptied(old).await;
+        Ok(hold)
+    }
+
+    /// A flush that shares what is running and what waits; `start` issues one.
+    pub(crate) fn flush<F>(self: &Rc<Self>, start: F) -> IoFuture<()>
+    where
+        F: FnOnce() -> IoFuture<()> + 'static,
+    {
+        if let Err(error) = self.durability.check() {
+            return IoFuture::ready(Err(error));
+        }
+        if self.durability.try_lead() {
+            return start().keep(self.lead_flush());
+        }
+        let gate = self.clone();
+        IoFuture::boxed(async move {
+            match gate.durability.join().await? {
+                Turn::Served => Ok(()),
+                Turn::Lead => start().keep(gate.lead_flush()).await,
+            }
+        })
+    }
+
+    /// A hold that counts nothing, for a flush that has the lead: it settles what the flush has proved.
+    fn lead_flush(self: &Rc<Self>) -> Hold {
+        Hold {
+            gate: self.clone(),
+            role: Role::Flush,
+            durable: false,
+        }
+    }
+
+    /// Turns away whatever comes from now on with `error`.
+    pub(crate) fn close(&self, error: IoError) {
+        self.closed.set(Some(error));
+        self.watched.set(true);
+        self.changed.notify_all();
+    }
+
+    /// Whether [`Gate::close`] was called.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get().is_some()
+    }
+
+    /// Finishes when nothing is under way any more. Of use after [`Gate::close`].
+    pub(crate) async fn drained(&self) {
+        self.turn.acquire(1).await;
+        self.turn.release(1);
+        self.emptied(0).await;
+        self.emptied(1).await;
+    }
+
+    fn enter(self: &Rc<Self>, durable: bool) -> Hold {
+        let epoch = self.epoch.get();
+        let count = &self.under_way[epoch as usize];
+        count.set(count.get() + 1);
+        Hold {
+            gate: self.clone(),
+            role: Role::Entered(epoch),
+            durable,
+        }
+    }
+
+    async fn free(&self, span: Span) -> Result<(), IoError> {
+        loop {
+            if let Some(error) = self.closed.get() {
+                return Err(error);
+            }
+            if !self
+                .exclusive
+                .get()
+                .is_some_and(|barred| barred.overlaps(span))
+            {
+                return Ok(());
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    async fn emptied(&self, epoch: u8) {
+        while self.under_way[epoch as usize].get() > 0 {
+            self.changed.notified().await;
+        }
+    }
+
+    fn leave(&self, epoch: u8) {
+        let count = &self.under_way[epoch as usize];
+        count.set(count.get() - 1);
+        if count.get() == 0 && self.watched.get() {
+            self.changed.notify_all();
+        }
+    }
+
+    fn end_exclusive(&self) {
+        self.exclusive.set(None);
+        self.watched.set(self.closed.get().is_some());
+        self.turn.release(1);
+        self.changed.notify_all();
+    }
+}
+
+/// One I/O's stay behind the gate; ends when dropped.
+pub(crate) struct Hold {
+    gate: Rc<Gate>,
+    role: Role,
+    durable: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Role {
+    Entered(u8),
+    Exclusive,
+    Flush,
+}
+
+impl Hold {
+    /// The runtime its I/O can run on in when nobody waits for it.
+    pub(crate) fn runtime(&self) -> Rt {
+        self.gate.rt.clone()
+    }
+
+    /// Ends the stay with the I/O's result, and gives back what may be told: a promise of durability is not
+    /// kept once any has been broken.
+    pub(crate) fn settle<T>(self, result: Result<T, IoError>) -> Result<T, IoError> {
+        match self.role {
+            Role::Flush => self.gate.durability.judge_flush(result),
+            _ if self.durable => self.gate.durability.judge_write(result),
+            _ => result,
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        match self.role {
+            Role::Entered(epoch) => self.gate.leave(epoch),
+            Role::Exclusive => self.gate.end_exclusive(),
+            Role::Flush => self.gate.durability.flush_ended(),
+        }
+    }
+}
