@@ -1,1 +1,25 @@
-//! host
+//! The host side of NVMe/TCP: connects to a controller, gives it commands, and makes a remote namespace a block
+//! device.
+//!
+//! Map: [`Association`] is one connected controller, made in `bring_up`, watched over in `watch`, its events in
+//! `events`, its administration in `admin`; [`Queue`] takes commands; below it `slots` has the commands in flight,
+//! `outbox` what is to be sent and `receiver` what comes; [`discover`] asks a discovery controller.
+#![forbid(unsafe_code)]
+
+mod admin;
+mod association;
+mod bring_up;
+mod discovery;
+mod events;
+mod outbox;
+mod queue;
+mod receiver;
+mod slots;
+mod watch;
+
+pub use association::{Association, ConnectError, Options};
+pub use discovery::discover;
+pub use events::Event;
+pub use queue::{Answer, HostError, Queue};
+pub use receiver::Violation;
+pub use slots::{Payload, ReadInto};

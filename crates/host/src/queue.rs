@@ -1,0 +1,424 @@
+//! A queue of a controller, and the commands a host gives to it. Every queue is one TCP connection.
+//!
+//! A command is written into the outbox when its future is first polled; everything that was made in one turn
+//! goes out in one send. The number of commands in flight is bounded by the queue's depth: who comes later waits
+//! in order. Nothing is allocated for a command. Dropping a command's future does not withdraw the command: the
+//! controller may act on it still, and its place is free again when the answer comes.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use flashyard_nvme::command::{Fuse, LbaRange, Status};
+use flashyard_nvme::dsm::DsmRange;
+use flashyard_nvme::{CompletionQueueEntry, Sgl, SubmissionQueueEntry};
+use flashyard_runtime::sync::{Notify, Semaphore};
+use flashyard_runtime::{Buf, Data, TcpStream};
+
+use crate::outbox::Outbox;
+use crate::receiver::Violation;
+use crate::slots::{Payload, ReadInto, Slots};
+
+/// Why a command, or the whole association, failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostError {
+    /// The controller answered with this status.
+    Status(Status),
+    /// The connection broke; whether the command was executed is not known.
+    Transport(io::ErrorKind),
+    /// The controller did what the protocol forbids; the association was ended.
+    Protocol(Violation),
+    /// The controller ended the connection because of what we sent: the Fatal Error Status and Information of its
+    /// termination request.
+    Terminated {
+        /// Fatal Error Status.
+        fes: u16,
+        /// Fatal Error Information.
+        fei: u32,
+    },
+    /// No answer in time; the association was ended.
+    Timeout,
+    /// The data received do not fit their digest; the same command may succeed.
+    DataDigest,
+    /// No buffer was free for the moment.
+    NoBuffer,
+    /// The association was closed by this side.
+    Closed,
+}
+
+impl HostError {
+    /// Whether the association is gone with it, so that the outcome of the command is not known.
+    pub fn is_path_failure(self) -> bool {
+        !matches!(self, Self::Status(_) | Self::DataDigest | Self::NoBuffer)
+    }
+}
+
+impl std::fmt::Display for HostError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Status(status) => write!(f, "the controller answered {status}"),
+            Self::Transport(kind) => write!(f, "the connection broke: {kind}"),
+            Self::Protocol(violation) => {
+                write!(f, "the controller broke the protocol: {violation}")
+            }
+            Self::Terminated { fes, fei } => {
+                write!(
+                    f,
+                    "the controller ended the connection: error {fes:#x}, information {fei:#x}"
+                )
+            }
+            Self::Timeout => write!(f, "the controller did not answer in time"),
+            Self::DataDigest => write!(f, "data arrived damaged (data digest)"),
+            Self::NoBuffer => write!(f, "no buffer memory is free"),
+            Self::Closed => write!(f, "the association was closed"),
+        }
+    }
+}
+
+impl std::error::Error for HostError {}
+
+/// A queue of a connected controller. Cheap to clone; bound to its core.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    pub(crate) shared: Rc<Shared>,
+}
+
+/// What the tasks of a queue and those who use it have in common.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) qid: u16,
+    pub(crate) depth: u16,
+    pub(crate) permits: Semaphore,
+    pub(crate) slots: RefCell<Slots>,
+    pub(crate) outbox: Outbox,
+    pub(crate) stream: TcpStream,
+    /// Most bytes of data that a capsule may carry.
+    pub(crate) in_capsule: Cell<u32>,
+    failure: Cell<Option<HostError>>,
+    /// Told when the queue fails; shared by all queues of an association.
+    on_failure: Rc<Notify>,
+}
+
+/// A command's answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// DW0 and, in the upper half, DW1 of the completion.
+    pub value: u64,
+    /// What came back of the payload: the filled [`Payload::In`].
+    pub payload: Payload,
+}
+
+impl Queue {
+    /// How many commands can be in flight.
+    pub fn depth(&self) -> u16 {
+        self.shared.depth
+    }
+
+    /// The queue identifier: 0 is the Admin queue.
+    pub fn qid(&self) -> u16 {
+        self.shared.qid
+    }
+
+    /// Why the queue does not work any more, if so.
+    pub fn failure(&self) -> Option<HostError> {
+        self.shared.failure.get()
+    }
+
+    /// Reads blocks from `slba` on; `into` is as long as the blocks.
+    pub async fn read(
+        &self,
+        nsid: u32,
+        range: LbaRange,
+        into: ReadInto,
+    ) -> Result<ReadInto, HostError> {
+        let sgl = Sgl::Transport {
+            length: into.len() as u32,
+        };
+        let entry = SubmissionQueueEntry::read(nsid, range, sgl);
+        match self.shared.command(entry, Payload::In(into)).await?.payload {
+            Payload::In(into) => Ok(into),
+            Payload::None | Payload::Out(_) => Err(HostError::Closed),
+        }
+    }
+
+    /// Writes `data`, which is as long as the range. `fua`: answered only when on the medium.
+    pub async fn write(
+        &self,
+        nsid: u32,
+        range: LbaRange,
+        data: Data,
+        fua: bool,
+    ) -> Result<(), HostError> {
+        let entry = SubmissionQueueEntry::write(nsid, range, self.shared.sgl_for(&data));
+        let entry = if fua { entry.with_fua() } else { entry };
+        self.shared
+            .command(entry, Payload::Out(data))
+            .await
+            .map(drop)
+    }
+
+    /// Makes durable what was written and answered before.
+    pub async fn flush(&self, nsid: u32) -> Result<(), HostError> {
+        self.shared
+            .command(SubmissionQueueEntry::flush(nsid), Payload::None)
+            .await
+            .map(drop)
+    }
+
+    /// Compares `data` with what is stored; [`Status::COMPARE_FAILURE`] if different.
+    pub async fn compare(&self, nsid: u32, range: LbaRange, data: Data) -> Result<(), HostError> {
+        let entry = SubmissionQueueEntry::compare(nsid, range, self.shared.sgl_for(&data));
+        self.shared
+            .command(entry, Payload::Out(data))
+            .await
+            .map(drop)
+    }
+
+    /// Fused Compare and Write: writes `write` if `compare` is what is stored, with nothing in between.
+    /// [`Status::COMPARE_FAILURE`] if different.
+    ///
+    /// Needs a queue of a depth of at least two.
+    pub async fn compare_and_write(
+        &self,
+        nsid: u32,
+        range: LbaRange,
+        compare: Data,
+        write: Data,
+        fua: bool,
+    ) -> Result<(), HostError> {
+        let shared = &*self.shared;
+        let first = SubmissionQueueEntry::compare(nsid, range, shared.sgl_for(&compare));
+        let second = SubmissionQueueEntry::write(nsid, range, shared.sgl_for(&write));
+        let second = if fua { second.with_fua() } else { second };
+        assert!(shared.depth >= 2, "a fused pair needs two places");
+        shared.permits(2).await?;
+        // Nothing may come between the two on the wire: both are submitted without waiting.
+        let first = shared.submit(first.with_fuse(Fuse::First), Payload::Out(compare), false);
+        let second = shared.submit(second.with_fuse(Fuse::Second), Payload::Out(write), false);
+        let compared = first.await.and_then(answer);
+        let written = second.await.and_then(answer);
+        compared.and(written).map(drop)
+    }
+
+    /// Makes blocks read as zeroes, without data on the wire; `deallocate` lets their space be freed.
+    pub async fn write_zeroes(
+        &self,
+        nsid: u32,
+        range: LbaRange,
+        deallocate: bool,
+    ) -> Result<(), HostError> {
+        let entry = SubmissionQueueEntry::write_zeroes(nsid, range, deallocate);
+        self.shared.command(entry, Payload::None).await.map(drop)
+    }
+
+    /// Tells that the content of up to 256 ranges is not needed any more.
+    ///
+    /// # Panics
+    /// When there are no ranges or more than 256.
+    pub async fn deallocate(&self, nsid: u32, ranges: &[DsmRange]) -> Result<(), HostError> {
+        assert!(
+            (1..=DsmRange::MAX_RANGES).contains(&ranges.len()),
+            "1 to 256 ranges"
+        );
+        let mut buf = Buf::take(ranges.len() * DsmRange::LEN).ok_or(HostError::NoBuffer)?;
+        for (place, range) in buf.chunks_exact_mut(DsmRange::LEN).zip(ranges) {
+            place.copy_from_slice(&range.encode());
+        }
+        let data = Data::Buf(buf);
+        let entry =
+            SubmissionQueueEntry::deallocate(nsid, ranges.len() as u16, self.shared.sgl_for(&data));
+        self.shared
+            .command(entry, Payload::Out(data))
+            .await
+            .map(drop)
+    }
+
+    /// Any command. The command identifier and, if it moves data, the SGL descriptor are set here.
+    pub async fn command(
+        &self,
+        entry: SubmissionQueueEntry,
+        payload: Payload,
+    ) -> Result<Answer, HostError> {
+        let entry = match &payload {
+            Payload::None => entry,
+            Payload::In(into) => entry.with_sgl(Sgl::Transport {
+                length: into.len() as u32,
+            }),
+            Payload::Out(data) => entry.with_sgl(self.shared.sgl_for(data)),
+        };
+        self.shared.command(entry, payload).await
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(
+        qid: u16,
+        depth: u16,
+        in_capsule: u32,
+        stream: TcpStream,
+        outbox: Outbox,
+        on_failure: Rc<Notify>,
+    ) -> Self {
+        Self {
+            qid,
+            depth,
+            permits: Semaphore::new(usize::from(depth)),
+            slots: RefCell::new(Slots::new(depth)),
+            outbox,
+            stream,
+            in_capsule: Cell::new(in_capsule),
+            failure: Cell::new(None),
+            on_failure,
+        }
+    }
+
+    /// In the capsule if it fits there, else invited by R2T.
+    fn sgl_for(&self, data: &Data) -> Sgl {
+        let length = data.len() as u32;
+        if data.len() <= self.in_capsule.get() as usize {
+            Sgl::InCapsule { offset: 0, length }
+        } else {
+            Sgl::Transport { length }
+        }
+    }
+
+    pub(crate) async fn command(
+        &self,
+        entry: SubmissionQueueEntry,
+        payload: Payload,
+    ) -> Result<Answer, HostError> {
+        self.permits(1).await?;
+        self.submit(entry, payload, false).await.and_then(answer)
+    }
+
+    /// The completion as it is, be it good or bad.
+    pub(crate) async fn connect_command(
+        &self,
+        entry: SubmissionQueueEntry,
+        data: Data,
+    ) -> Result<CompletionQueueEntry, HostError> {
+        self.permits(1).await?;
+        Ok(self.submit(entry, Payload::Out(data), false).await?.0)
+    }
+
+    /// A command that may stay unanswered for as long as the association lives.
+    pub(crate) async fn patient_command(
+        &self,
+        entry: SubmissionQueueEntry,
+    ) -> Result<Answer, HostError> {
+        self.permits(1).await?;
+        self.submit(entry, Payload::None, true)
+            .await
+            .and_then(answer)
+    }
+
+    /// Places for `n` commands, in order of arrival.
+    async fn permits(&self, n: usize) -> Result<(), HostError> {
+        self.permits.acquire(n).await;
+        match self.failure.get() {
+            None => Ok(()),
+            Some(error) => {
+                self.permits.release(n);
+                Err(error)
+            }
+        }
+    }
+
+    /// Needs a permit, which the command keeps until it is answered.
+    fn submit(&self, entry: SubmissionQueueEntry, payload: Payload, patient: bool) -> Command<'_> {
+        let (kept, sent) = match payload {
+            Payload::Out(data) if data.len() <= self.in_capsule.get() as usize => {
+                (Payload::None, Some(data))
+            }
+            kept => (kept, None),
+        };
+        let length = match &kept {
+            Payload::None => 0,
+            Payload::In(into) => into.len(),
+            Payload::Out(data) => data.len(),
+        };
+        let cid = self.slots.borrow_mut().occupy(kept, length as u32, patient);
+        self.outbox.push_command(entry.with_cid(cid), sent);
+        Command {
+            queue: Some(self),
+            cid,
+        }
+    }
+
+    /// The controller's answer to a command.
+    pub(crate) fn complete(&self, entry: CompletionQueueEntry) -> Result<(), Violation> {
+        if self.slots.borrow_mut().complete(entry)? {
+            self.permits.release(1);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn failure(&self) -> Option<HostError> {
+        self.failure.get()
+    }
+
+    /// Ends the queue and closes its connection. The first error stays.
+    pub(crate) fn fail(&self, error: HostError) {
+        self.end_commands(error);
+        self.stream.shutdown();
+    }
+
+    /// Every command, waiting or yet to come, gets `error`; what is to be sent still goes out.
+    pub(crate) fn end_commands(&self, error: HostError) {
+        if self.failure.get().is_some() {
+            return;
+        }
+        self.failure.set(Some(error));
+        let freed = self.slots.borrow_mut().fail_all(error);
+        self.permits.release(freed);
+        self.outbox.close();
+        self.on_failure.notify_one();
+    }
+}
+
+/// A command in flight.
+struct Command<'a> {
+    /// `None` when the answer has been taken.
+    queue: Option<&'a Shared>,
+    cid: u16,
+}
+
+impl Future for Command<'_> {
+    type Output = Result<(CompletionQueueEntry, Payload), HostError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let queue = self.queue.expect("polled after it was ready");
+        let polled = queue.slots.borrow_mut().poll(self.cid, context);
+        polled.map(|(outcome, payload)| {
+            self.queue = None;
+            queue.permits.release(1);
+            outcome.map(|entry| (entry, payload))
+        })
+    }
+}
+
+impl Drop for Command<'_> {
+    fn drop(&mut self) {
+        if let Some(queue) = self.queue
+            && queue.slots.borrow_mut().abandon(self.cid)
+        {
+            queue.permits.release(1);
+        }
+    }
+}
+
+/// Good answers from bad ones.
+fn answer((entry, payload): (CompletionQueueEntry, Payload)) -> Result<Answer, HostError> {
+    let status = entry.status();
+    if status.is_success() {
+        Ok(Answer {
+            value: entry.value(),
+            payload,
+        })
+    } else {
+        Err(HostError::Status(status))
+    }
+}
