@@ -1,5 +1,7 @@
 //! SGL descriptors: where the data of a command is (Base Specification, SGL section; NVMe/TCP, data transfer).
 
+use crate::bytes::Field;
+
 /// The SGL descriptor 1 of a command (bytes 24 to 39), by its type.
 ///
 /// NVMe/TCP uses two forms: data that follows in the capsule, and data that the transport moves in data PDUs.
@@ -47,9 +49,9 @@ impl Sgl {
     /// Reads a descriptor. Reserved bytes are ignored.
     #[inline]
     pub fn parse(raw: &[u8; 16]) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, _, _, _, identifier] = *raw;
-        let address = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-        let length = u32::from_le_bytes([i, j, k, l]);
+        let address: u64 = Field::get(raw, 0);
+        let length: u32 = Field::get(raw, 8);
+        let identifier = raw[15];
         match identifier {
             Self::IN_CAPSULE => Self::InCapsule {
                 offset: address,
@@ -72,8 +74,8 @@ impl Sgl {
             Self::Keyed { identifier } | Self::Other { identifier } => (0, 0, identifier),
         };
         let mut raw = [0; 16];
-        raw[..8].copy_from_slice(&address.to_le_bytes());
-        raw[8..12].copy_from_slice(&length.to_le_bytes());
+        address.put(&mut raw, 0);
+        length.put(&mut raw, 8);
         raw[15] = identifier;
         raw
     }

@@ -203,6 +203,8 @@ statuses! {
 }
 
 impl Status {
+    /// Bits of type and code.
+    const CODE: u16 = 0x7ff;
     const MORE: u16 = 1 << 13;
     const DNR: u16 = 1 << 14;
 
@@ -246,12 +248,12 @@ impl Status {
 
     /// Whether it is success, whatever the other bits.
     pub const fn is_success(self) -> bool {
-        self.0 & 0x7ff == 0
+        self.0 & Self::CODE == 0
     }
 
     /// Whether type and code are those of `other`; the retry and More bits do not matter.
     pub const fn is(self, other: Self) -> bool {
-        (self.0 ^ other.0) & 0x7ff == 0
+        (self.0 ^ other.0) & Self::CODE == 0
     }
 
     /// The same with Do Not Retry: the same command would fail again.

@@ -11,16 +11,18 @@ mod digest;
 mod framer;
 mod header;
 mod negotiate;
+mod rules;
 mod transfer;
 mod violation;
 
 pub use digest::Crc32c;
-pub use framer::{Event, Framer, Limits};
+pub use framer::{Event, Framer};
 pub use header::{
     C2HData, CapsuleCmd, CapsuleResp, H2CData, Header, ICReq, ICResp, MAX_HEADER, MAX_TERM_REQ,
     Outgoing, R2T, TermReq,
 };
 pub use negotiate::{Negotiated, Offer, accept_response, answer_request};
+pub use rules::Limits;
 pub use transfer::{C2hTransfer, H2cTransfer};
 pub use violation::{FatalErrorStatus, Violation, ViolationKind};
 
