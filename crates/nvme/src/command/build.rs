@@ -215,3 +215,132 @@ impl SubmissionQueueEntry {
         Self::fabrics(FabricsType::DISCONNECT)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::IntoBytes;
+
+    const RANGE: LbaRange = LbaRange {
+        slba: 0x0102_0304_0506_0708,
+        blocks: 256,
+    };
+    const DATA: Sgl = Sgl::Transport { length: 0x2_0000 };
+
+    /// Bytes 0 to 7 and 24 to 63; the ones between are zero.
+    fn bytes(entry: SubmissionQueueEntry) -> ([u8; 8], [u8; 16], [u8; 24]) {
+        let all = entry.with_cid(0xaabb);
+        let all = all.as_bytes();
+        assert_eq!(all[8..24], [0; 16]);
+        let part = |from: usize, to: usize| &all[from..to];
+        (
+            part(0, 8).try_into().expect("8 bytes"),
+            part(24, 40).try_into().expect("16 bytes"),
+            part(40, 64).try_into().expect("24 bytes"),
+        )
+    }
+
+    fn dwords(values: &[u32]) -> [u8; 24] {
+        let mut out = [0; 24];
+        for (to, value) in out.chunks_exact_mut(4).zip(values) {
+            to.copy_from_slice(&value.to_le_bytes());
+        }
+        out
+    }
+
+    #[test]
+    fn commands_with_a_range() {
+        let head = |opcode, flags| [opcode, flags, 0xbb, 0xaa, 9, 0, 0, 0];
+        let transport = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0x5a];
+        let range = [0x0506_0708, 0x0102_0304, 255];
+        for (entry, opcode, flags, sgl, dw) in [
+            (
+                SubmissionQueueEntry::read(9, RANGE, DATA),
+                2,
+                0x40,
+                transport,
+                range,
+            ),
+            (
+                SubmissionQueueEntry::write(9, RANGE, DATA).with_fua(),
+                1,
+                0x40,
+                transport,
+                [range[0], range[1], 0x4000_00ff],
+            ),
+            (
+                SubmissionQueueEntry::compare(9, RANGE, DATA).with_fuse(Fuse::First),
+                5,
+                0x41,
+                transport,
+                range,
+            ),
+            (
+                SubmissionQueueEntry::write_zeroes(9, RANGE, true),
+                8,
+                0x40,
+                [0; 16],
+                [range[0], range[1], 0x0200_00ff],
+            ),
+            (SubmissionQueueEntry::flush(9), 0, 0x40, [0; 16], [0; 3]),
+        ] {
+            assert_eq!(bytes(entry), (head(opcode, flags), sgl, dwords(&dw)));
+        }
+    }
+
+    #[test]
+    fn admin_commands() {
+        let sgl = Sgl::Transport { length: 4096 };
+        for (entry, opcode, nsid, dw) in [
+            (
+                SubmissionQueueEntry::identify(6, 0, 0x0102, 2, sgl),
+                6,
+                0,
+                [0x0102_0006, 0x0200_0000, 0, 0],
+            ),
+            (
+                SubmissionQueueEntry::get_log_page(0x70, 0, 0x1_0000_0400, 0x0008_0000, true, sgl),
+                2,
+                0,
+                [0xffff_8070, 1, 0x400, 1],
+            ),
+            (
+                SubmissionQueueEntry::get_features(0x0b, 1, 0),
+                0x0a,
+                0,
+                [0x10b, 0, 0, 0],
+            ),
+            (
+                SubmissionQueueEntry::set_features(7, 0, 0x0003_0003),
+                9,
+                0,
+                [7, 0x0003_0003, 0, 0],
+            ),
+            (
+                SubmissionQueueEntry::abort(1, 0x0203),
+                8,
+                0,
+                [0x0203_0001, 0, 0, 0],
+            ),
+            (SubmissionQueueEntry::async_event_request(), 0x0c, 0, [0; 4]),
+            (SubmissionQueueEntry::keep_alive(), 0x18, 0, [0; 4]),
+            (
+                SubmissionQueueEntry::property_get(0x1c, false),
+                0x7f,
+                4,
+                [0, 0x1c, 0, 0],
+            ),
+            (
+                SubmissionQueueEntry::property_set(0x14, false, 0x46_0001),
+                0x7f,
+                0,
+                [0, 0x14, 0x46_0001, 0],
+            ),
+            (SubmissionQueueEntry::disconnect(), 0x7f, 8, [0; 4]),
+        ] {
+            let (head, _, rest) = bytes(entry);
+            assert_eq!(head, [opcode, 0x40, 0xbb, 0xaa, nsid, 0, 0, 0]);
+            assert_eq!(rest, dwords(&dw));
+        }
+    }
+}

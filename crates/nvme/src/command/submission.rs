@@ -367,3 +367,142 @@ impl SubmissionQueueEntry {
         (self.cdw10() >> 16) as u16
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An entry whose every byte is its own offset.
+    fn counted() -> SubmissionQueueEntry {
+        let bytes: [u8; 64] = core::array::from_fn(|i| i as u8);
+        SubmissionQueueEntry::read_from_bytes(&bytes).expect("64 bytes")
+    }
+
+    #[test]
+    fn every_field_is_at_its_place() {
+        let entry = counted();
+        assert_eq!(
+            (entry.opcode(), entry.cid(), entry.nsid()),
+            (0, 0x0302, 0x0706_0504)
+        );
+        assert_eq!((entry.cdw2(), entry.cdw3()), (0x0b0a_0908, 0x0f0e_0d0c));
+        assert_eq!(entry.metadata_pointer(), 0x1716_1514_1312_1110);
+        assert_eq!(entry.sgl1()[0], 24);
+        let dwords = [
+            entry.cdw10(),
+            entry.cdw11(),
+            entry.cdw12(),
+            entry.cdw13(),
+            entry.cdw14(),
+            entry.cdw15(),
+        ];
+        assert_eq!(
+            dwords,
+            [
+                0x2b2a_2928,
+                0x2f2e_2d2c,
+                0x3332_3130,
+                0x3736_3534,
+                0x3b3a_3938,
+                0x3f3e_3d3c
+            ]
+        );
+        assert_eq!(entry.fabrics_type(), FabricsType::PROPERTY_GET);
+    }
+
+    #[test]
+    fn flags_of_every_value() {
+        let mut entry = counted();
+        for (flags, fuse, psdt) in [
+            (0x00, Fuse::Normal, Psdt::Prp),
+            (0x41, Fuse::First, Psdt::Sgl),
+            (0x82, Fuse::Second, Psdt::SglMetadataSgl),
+            (0xff, Fuse::Reserved, Psdt::Reserved),
+        ] {
+            entry.flags = flags;
+            assert_eq!((entry.fuse(), entry.psdt()), (fuse, psdt));
+        }
+    }
+
+    #[test]
+    fn fields_of_reads_and_writes() {
+        let entry = counted().with_cdw(10, 1).with_cdw(11, 2);
+        let read = entry.with_cdw(12, 0xc650_0007).with_cdw(13, 0xabcd_0027);
+        assert_eq!(
+            read.lba_range(),
+            Some(LbaRange {
+                slba: 0x2_0000_0001,
+                blocks: 8
+            })
+        );
+        assert!(read.fua() && read.limited_retry() && read.deac());
+        assert_eq!(
+            (
+                read.prinfo(),
+                read.directive_type(),
+                read.directive_specific()
+            ),
+            (1, 5, 0xabcd)
+        );
+        assert_eq!(
+            (read.access_latency(), read.access_frequency()),
+            (AccessLatency::Normal, 7)
+        );
+        assert_eq!(
+            entry.with_cdw(12, 0xffff).lba_range().map(|r| r.blocks),
+            Some(65536)
+        );
+    }
+
+    #[test]
+    fn ranges_cannot_wrap() {
+        let end = counted()
+            .with_cdw(10, u32::MAX)
+            .with_cdw(11, u32::MAX)
+            .with_cdw(12, 0);
+        assert_eq!(end.lba_range(), None);
+        let range = |slba, blocks| LbaRange { slba, blocks };
+        assert!(range(0, 8).is_within(8) && range(7, 1).is_within(8));
+        for bad in [
+            range(8, 1),
+            range(1, 8),
+            range(u64::MAX - 1, 1),
+            range(u64::MAX, 65536),
+        ] {
+            assert!(!bad.is_within(8), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn fields_of_admin_commands() {
+        let entry = counted();
+        assert_eq!(
+            (entry.cns(), entry.identify_cntid(), entry.identify_csi()),
+            (0x28, 0x2b2a, 0x2f)
+        );
+        assert_eq!(
+            (entry.log_id(), entry.log_lsp(), entry.log_rae()),
+            (0x28, 0x29, false)
+        );
+        assert_eq!(entry.log_bytes(), (0x2d2c_2b2a + 1) * 4);
+        assert_eq!(
+            (entry.log_offset(), entry.log_csi()),
+            (0x3736_3534_3332_3130, 0x3b)
+        );
+        assert!(!entry.log_offset_is_index() && entry.with_cdw(14, 1 << 23).log_offset_is_index());
+        let most = entry.with_cdw(10, u32::MAX).with_cdw(11, u32::MAX);
+        assert_eq!(
+            (most.log_bytes(), most.log_rae(), most.log_lsp()),
+            (1 << 34, true, 0x7f)
+        );
+        assert_eq!(
+            (
+                entry.feature_id(),
+                entry.feature_select(),
+                most.feature_save()
+            ),
+            (0x28, 1, true)
+        );
+        assert_eq!((entry.abort_sqid(), entry.abort_cid()), (0x2928, 0x2b2a));
+    }
+}
