@@ -3,23 +3,40 @@
 //! them and return to the pool of the thread that drops them; their memory is never unmapped, so a `Buf` may
 //! cross cores.
 
-use std::ops::{Deref, DerefMut, Range};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use crate::memory::{self, Piece};
 
 /// Alignment of every buffer, and the unit their sizes are rounded to.
 pub const PAGE: usize = 4096;
 
-/// An owned, page-aligned piece of memory of up to 1 MiB. Its content is whatever the last user left there.
-#[derive(Debug)]
+/// An owned, page-aligned piece of memory of up to 2 MiB. Its content is whatever the last user left there.
 pub struct Buf {
-    pub(crate) bytes: Vec<u8>,
+    start: NonNull<u8>,
+    len: u32,
+    class: u8,
 }
 
+// SAFETY: a buffer owns plain memory that is never unmapped and has no ties to a thread.
+unsafe impl Send for Buf {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for Buf {}
+
 impl Buf {
-    /// Takes a buffer of `len` bytes (1 byte to 2 MiB) from this thread's pool; `None` when the pool has
-    /// reached its bound, which is set by `uring::Config::buffer_bytes` or `sim::Config`.
+    /// Takes a buffer of `len` bytes (up to 2 MiB) from this thread's pool; `None` when the pool has
+    /// reached its bound, which is set by `uring::Config::buffer_bytes` or `sim::Config`, or `len` is too large.
+    #[inline]
     pub fn take(len: usize) -> Option<Self> {
-        let _ = len;
-        unimplemented!()
+        let Piece { start, class } = memory::take(len)?;
+        Some(Self {
+            start,
+            len: len as u32,
+            class,
+        })
     }
 
     /// The same, filled with zeroes.
@@ -34,26 +51,58 @@ impl Buf {
     /// # Panics
     /// When `len` is more than the capacity.
     pub fn set_len(&mut self, len: usize) {
-        let _ = len;
-        unimplemented!()
+        assert!(
+            len <= self.capacity(),
+            "{len} bytes in a buffer of {}",
+            self.capacity()
+        );
+        self.len = len as u32;
     }
 
     /// Bytes this buffer could hold.
+    #[inline]
     pub fn capacity(&self) -> usize {
-        unimplemented!()
+        memory::size_of_class(self.class)
+    }
+
+    /// Bytes of all buffers this thread took, less those of buffers dropped on it (negative where buffers of
+    /// other threads end). Sizes count as what they occupy: powers of two.
+    pub fn balance() -> isize {
+        memory::balance()
+    }
+}
+
+impl Drop for Buf {
+    #[inline]
+    fn drop(&mut self) {
+        memory::give(Piece {
+            start: self.start,
+            class: self.class,
+        });
     }
 }
 
 impl Deref for Buf {
     type Target = [u8];
+
+    #[inline]
     fn deref(&self) -> &[u8] {
-        &self.bytes
+        // SAFETY: the buffer owns `capacity` initialised bytes from `start` on, and `len` is at most that.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len as usize) }
     }
 }
 
 impl DerefMut for Buf {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
+        // SAFETY: as for `deref`; the exclusive borrow of the owner makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len as usize) }
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Buf({} of {} bytes)", self.len, self.capacity())
     }
 }
 
@@ -83,58 +132,139 @@ impl Data {
 
 /// Received bytes in a piece of the core's shared receive ring (at most 16 KiB); goes back there when dropped.
 /// Take what you need and drop it before waiting for anything.
-#[derive(Debug)]
 pub struct Chunk {
-    pub(crate) bytes: Vec<u8>,
+    start: NonNull<u8>,
+    len: u32,
+    owner: Owner,
+}
+
+/// Where a chunk's memory goes when the chunk is dropped.
+enum Owner {
+    Nobody,
+    Ring { ring: Rc<dyn ChunkOwner>, id: u16 },
+    Heap { capacity: usize },
+}
+
+/// Takes chunks back.
+pub(crate) trait ChunkOwner {
+    /// The memory of chunk `id` is free again.
+    fn give_back(&self, id: u16);
+}
+
+impl Chunk {
+    /// The end of a stream.
+    pub(crate) fn empty() -> Self {
+        Self {
+            start: NonNull::dangling(),
+            len: 0,
+            owner: Owner::Nobody,
+        }
+    }
+
+    /// Bytes on the heap (for the simulated world).
+    pub(crate) fn owned(bytes: Vec<u8>) -> Self {
+        let mut bytes = ManuallyDrop::new(bytes);
+        let start = NonNull::new(bytes.as_mut_ptr()).expect("a vector's pointer is not null");
+        Self {
+            start,
+            len: bytes.len() as u32,
+            owner: Owner::Heap {
+                capacity: bytes.capacity(),
+            },
+        }
+    }
+
+    /// The first `len` bytes of chunk `id` of a ring.
+    ///
+    /// # Safety
+    /// `start` points to `len` initialised bytes that nobody writes to until `ring` got chunk `id` back, and
+    /// that live as long as `ring`.
+    pub(crate) unsafe fn of_ring(
+        ring: Rc<dyn ChunkOwner>,
+        id: u16,
+        start: NonNull<u8>,
+        len: u32,
+    ) -> Self {
+        Self {
+            start,
+            len,
+            owner: Owner::Ring { ring, id },
+        }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        match &self.owner {
+            Owner::Nobody => {}
+            Owner::Ring { ring, id } => ring.give_back(*id),
+            Owner::Heap { capacity } => {
+                let (start, len) = (self.start.as_ptr(), self.len as usize);
+                // SAFETY: these are the parts of the vector that `owned` took apart, put together once.
+                drop(unsafe { Vec::from_raw_parts(start, len, *capacity) });
+            }
+        }
+    }
 }
 
 impl Deref for Chunk {
     type Target = [u8];
+
+    #[inline]
     fn deref(&self) -> &[u8] {
-        &self.bytes
+        // SAFETY: every constructor gives `len` initialised bytes that stay until the chunk is dropped.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len as usize) }
     }
 }
 
-/// An ordered list of pieces to be sent in one call: small copied bytes (headers) and owned payload. Keeps its
-/// allocations when cleared, so a connection uses two of them in turn for ever.
-#[derive(Debug, Default)]
-pub struct Gather {}
+impl fmt::Debug for Chunk {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Chunk({} bytes)", self.len)
+    }
+}
 
-impl Gather {
-    /// An empty list.
-    pub fn new() -> Self {
-        Self::default()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_shows_what_was_asked_for() {
+        let mut buf = Buf::take(5000).expect("the default bound is far");
+        assert_eq!(
+            (buf.len(), buf.capacity(), buf.as_ptr().addr() % PAGE),
+            (5000, 8192, 0)
+        );
+        buf.fill(7);
+        buf.set_len(8192);
+        assert_eq!(
+            buf.iter().filter(|&&byte| byte == 7).count().max(5000),
+            5000
+        );
+        buf.set_len(0);
+        assert!(buf.is_empty());
+        drop(buf);
+        assert!(
+            Buf::take_zeroed(100)
+                .expect("there is room")
+                .iter()
+                .all(|&byte| byte == 0)
+        );
+        assert!(Buf::take((2 << 20) + 1).is_none());
     }
 
-    /// Appends a copy of `bytes` (meant for headers; merged with a directly preceding copy).
-    pub fn push_bytes(&mut self, bytes: &[u8]) {
-        let _ = bytes;
-        unimplemented!()
+    #[test]
+    #[should_panic(expected = "8193 bytes in a buffer of 8192")]
+    fn a_buffer_cannot_be_longer_than_its_capacity() {
+        Buf::take(5000)
+            .expect("the default bound is far")
+            .set_len(8193);
     }
 
-    /// Appends `range` of `data`, which is kept until the list is cleared.
-    pub fn push_data(&mut self, data: Data, range: Range<usize>) {
-        let _ = (data, range);
-        unimplemented!()
-    }
-
-    /// Bytes in all.
-    pub fn len(&self) -> usize {
-        unimplemented!()
-    }
-
-    /// Whether there is nothing to send.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Pieces in all: each becomes one iovec (at most 1024 are sent by one call; more are sent by several).
-    pub fn pieces(&self) -> usize {
-        unimplemented!()
-    }
-
-    /// Forgets everything and gives the payload back to the pool.
-    pub fn clear(&mut self) {
-        unimplemented!()
+    #[test]
+    fn an_owned_chunk_keeps_its_bytes() {
+        let chunk = Chunk::owned(vec![1, 2, 3]);
+        assert_eq!(*chunk, [1, 2, 3]);
+        assert!(Chunk::owned(Vec::new()).is_empty());
+        assert!(Chunk::empty().is_empty());
     }
 }

@@ -95,11 +95,13 @@ pub(crate) trait Drive {
     fn close_file(&mut self, file: FileId);
 }
 
-/// What `flush` may do when nothing has ended.
+/// What `flush` may do when nothing has ended. The simulated world asks for [`Wait::No`] only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Return at once.
+    /// Return at once: there is work.
     No,
+    /// There is no work, but some is expected soon: look out for it for a moment.
+    Spin,
     /// Sleep until something happens, at the latest until this instant.
     Until(Time),
 }

@@ -1,5 +1,13 @@
 //! Files and block devices, with `O_DIRECT` where asked for and possible.
 
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+
+use crate::driver::{Drive, FileId};
+use crate::executor::Core;
+use crate::op::Operation;
 use crate::{Buf, ControlOp, TransferOp};
 
 /// How to open. All false: read-only, must exist, through the page cache.
@@ -38,49 +46,149 @@ pub struct FileInfo {
     pub alignment: u32,
 }
 
+/// A file as its handle and operations share it; closed when the last of them lets go.
+pub(crate) struct OpenFile {
+    core: Rc<Core>,
+    id: FileId,
+    info: Cell<FileInfo>,
+}
+
+impl OpenFile {
+    /// The driver's name for it.
+    pub(crate) fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// What it is.
+    pub(crate) fn info(&self) -> FileInfo {
+        self.info.get()
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.core.with_driver(|driver| driver.close_file(self.id));
+    }
+}
+
 /// An open file. Transfers own their buffer and give it back.
-#[derive(Debug)]
-pub struct File {}
+pub struct File {
+    open: Rc<OpenFile>,
+}
 
 impl File {
+    pub(crate) fn new(core: Rc<Core>, id: FileId, info: FileInfo) -> Self {
+        Self {
+            open: Rc::new(OpenFile {
+                core,
+                id,
+                info: Cell::new(info),
+            }),
+        }
+    }
+
     /// Kind, size, alignment.
     pub fn info(&self) -> FileInfo {
-        unimplemented!()
+        self.open.info()
     }
 
     /// Reads `buf.len()` bytes at `offset` (bytes); fewer only at the end of the file.
     pub fn read_at(&self, buf: Buf, offset: u64) -> TransferOp {
-        let _ = (buf, offset);
-        unimplemented!()
+        let aligned = self.is_aligned(buf.len(), offset);
+        TransferOp(self.start(
+            aligned,
+            Operation::Read {
+                file: self.open.clone(),
+                buf,
+                offset,
+                moved: 0,
+            },
+        ))
     }
 
     /// Writes `buf` at `offset` (bytes). `durable`: finished only when it has reached the medium (`RWF_DSYNC`).
     pub fn write_at(&self, buf: Buf, offset: u64, durable: bool) -> TransferOp {
-        let _ = (buf, offset, durable);
-        unimplemented!()
+        let aligned = self.is_aligned(buf.len(), offset);
+        let file = self.open.clone();
+        TransferOp(self.start(
+            aligned,
+            Operation::Write {
+                file,
+                buf,
+                offset,
+                durable,
+                moved: 0,
+            },
+        ))
     }
 
     /// Finishes when everything written before has reached the medium.
     pub fn sync(&self) -> ControlOp {
-        unimplemented!()
+        ControlOp(self.start(
+            true,
+            Operation::Sync {
+                file: self.open.clone(),
+            },
+        ))
     }
 
     /// Frees the space of a range; it reads as zeroes afterwards (hole punch; block devices: discard with
     /// zeroes guaranteed, an `Unsupported` error where the device cannot).
     pub fn punch(&self, offset: u64, len: u64) -> ControlOp {
-        let _ = (offset, len);
-        unimplemented!()
+        ControlOp(self.start(
+            len > 0,
+            Operation::Punch {
+                file: self.open.clone(),
+                offset,
+                len,
+            },
+        ))
     }
 
-    /// Makes a range read as zeroes without sending them, space kept.
+    /// Makes a range read as zeroes without sending them; the space is kept where the file system can.
     pub fn zero(&self, offset: u64, len: u64) -> ControlOp {
-        let _ = (offset, len);
-        unimplemented!()
+        ControlOp(self.start(
+            len > 0,
+            Operation::Zero {
+                file: self.open.clone(),
+                offset,
+                len,
+            },
+        ))
     }
 
     /// Grows or shrinks a regular file (slow path, done at once).
-    pub fn set_size(&self, size: u64) -> std::io::Result<()> {
-        let _ = size;
-        unimplemented!()
+    pub fn set_size(&self, size: u64) -> io::Result<()> {
+        let id = self.open.id;
+        self.open
+            .core
+            .with_driver(|driver| driver.set_size(id, size))?;
+        self.open.info.set(FileInfo {
+            size,
+            ..self.info()
+        });
+        Ok(())
+    }
+
+    /// Some file systems take unaligned direct transfers and others refuse them: here all refuse.
+    fn is_aligned(&self, len: usize, offset: u64) -> bool {
+        let alignment = u64::from(self.info().alignment);
+        (offset | len as u64).is_multiple_of(alignment)
+    }
+
+    fn start(&self, valid: bool, operation: Operation) -> crate::op::Flight {
+        if valid {
+            self.open.core.start(operation)
+        } else {
+            self.open
+                .core
+                .fail(operation, io::Error::from_raw_os_error(libc::EINVAL))
+        }
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("File").field(&self.info()).finish()
     }
 }

@@ -2,23 +2,34 @@
 //! machine over io_uring; `sim` runs any number of simulated machines in one thread, in virtual time, by seed.
 //! Everything above (block stack, engine, host library) is written once against [`Rt`] and runs in both.
 //!
-//! Map: [`Rt`] and tasks in `executor`; sockets in `net`; files and block devices in `file`; page-aligned
-//! buffers and what is sent in `buffer`; waiting for each other within a core in `sync`; between cores in
-//! `channel`; operations and the boundary to the drivers in `op` and `driver`.
+//! Map: [`Rt`] and the turn in `executor`; tasks in `task` and `pool`, their wakers in `wake`, timers in `timer`;
+//! sockets in `net`; files and block devices in `file`; page-aligned buffers in `buffer` with their memory in
+//! `memory`, and what is sent in `gather`; waiting for each other within a core in `sync`, between cores in
+//! `channel`; operations in flight in `op`, and the boundary to the drivers in `driver`.
 
 mod buffer;
 pub mod channel;
 mod driver;
 mod executor;
 mod file;
+mod gather;
+mod memory;
 mod net;
 mod op;
+mod pool;
 pub mod sim;
 pub mod sync;
+mod task;
+mod timer;
 pub mod uring;
+mod wake;
 
-pub use buffer::{Buf, Chunk, Data, Gather, PAGE};
-pub use executor::{CommandPool, Rt, Sleep, Task, TurnEnd};
+pub use buffer::{Buf, Chunk, Data, PAGE};
+pub use executor::Rt;
 pub use file::{File, FileInfo, FileKind, OpenOptions};
+pub use gather::Gather;
 pub use net::{Detached, TcpListener, TcpStream};
 pub use op::{ControlOp, RecvIntoOp, RecvOp, SendOp, TransferOp};
+pub use pool::CommandPool;
+pub use task::Task;
+pub use timer::{Sleep, TurnEnd};

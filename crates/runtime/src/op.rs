@@ -25,21 +25,48 @@ pub(crate) enum Operation {
     /// Receive what is there. Ends with [`Outcome::Chunk`], empty at the end of the stream.
     Recv { socket: Rc<Socket> },
     /// Receive into `buf[at..]`. Ends with [`Outcome::Bytes`], 0 at the end of the stream.
-    RecvInto { socket: Rc<Socket>, buf: Buf, at: usize },
+    RecvInto {
+        socket: Rc<Socket>,
+        buf: Buf,
+        at: usize,
+    },
     /// Send all of `gather`; `sent` bytes of it are gone already (the driver's to count). Ends with
     /// [`Outcome::Done`].
-    Send { socket: Rc<Socket>, gather: Gather, sent: usize },
+    Send {
+        socket: Rc<Socket>,
+        gather: Gather,
+        sent: usize,
+    },
     /// Read `buf.len()` bytes at `offset`; `moved` bytes are there already (the driver's to count). Ends with
     /// [`Outcome::Bytes`], fewer only at the end of the file.
-    Read { file: Rc<OpenFile>, buf: Buf, offset: u64, moved: usize },
+    Read {
+        file: Rc<OpenFile>,
+        buf: Buf,
+        offset: u64,
+        moved: usize,
+    },
     /// Write `buf` at `offset`; ends with [`Outcome::Bytes`].
-    Write { file: Rc<OpenFile>, buf: Buf, offset: u64, durable: bool, moved: usize },
+    Write {
+        file: Rc<OpenFile>,
+        buf: Buf,
+        offset: u64,
+        durable: bool,
+        moved: usize,
+    },
     /// Make everything written durable. Ends with [`Outcome::Done`], as do those below.
     Sync { file: Rc<OpenFile> },
     /// Free a range; it reads as zeroes.
-    Punch { file: Rc<OpenFile>, offset: u64, len: u64 },
+    Punch {
+        file: Rc<OpenFile>,
+        offset: u64,
+        len: u64,
+    },
     /// Make a range read as zeroes, space kept.
-    Zero { file: Rc<OpenFile>, offset: u64, len: u64 },
+    Zero {
+        file: Rc<OpenFile>,
+        offset: u64,
+        len: u64,
+    },
 }
 
 /// How an operation ended well.
@@ -72,7 +99,10 @@ impl Ticket {
 
     /// The inverse of [`Ticket::pack`].
     pub(crate) fn unpack(packed: u64) -> Self {
-        Self { index: packed as u32, generation: (packed >> 32) as u32 }
+        Self {
+            index: packed as u32,
+            generation: (packed >> 32) as u32,
+        }
     }
 }
 
@@ -103,34 +133,41 @@ enum State {
     Ended(io::Result<Outcome>),
 }
 
+/// An operation that has ended, and how.
+pub(crate) type Finished = (Operation, io::Result<Outcome>);
+
 /// What became of an operation that the driver reported as ended.
 pub(crate) enum Ended {
     /// Somebody wants the result: to be woken, if already waiting.
     Wanted(Option<Waker>),
     /// Nobody does: to be dropped, outside of any borrow.
-    Unwanted(Operation, io::Result<Outcome>),
+    Unwanted(Finished),
 }
 
 impl Table {
     /// Puts an operation in; it counts as being with the driver.
-    pub(crate) fn insert(&mut self, operation: Operation) -> Ticket {
+    pub(crate) fn insert(&mut self, operation: Operation) -> (Ticket, &mut Operation) {
         if self.free.is_empty() {
             self.grow();
         }
         let index = self.free.pop().expect("the table has just grown");
+        self.in_flight += 1;
         let entry = self.entry(index);
         entry.state = State::InFlight(None);
-        entry.operation = Some(operation);
-        let generation = entry.generation;
-        self.in_flight += 1;
-        Ticket { index, generation }
+        let ticket = Ticket {
+            index,
+            generation: entry.generation,
+        };
+        (ticket, entry.operation.insert(operation))
     }
 
     /// The operation, which is with the driver. `None` for a ticket that is not valid any more.
     pub(crate) fn operation(&mut self, ticket: Ticket) -> Option<&mut Operation> {
         let entry = self.blocks.get_mut(ticket.index as usize / BLOCK)?;
         let entry = &mut entry[ticket.index as usize % BLOCK];
-        if entry.generation != ticket.generation { return None }
+        if entry.generation != ticket.generation {
+            return None;
+        }
         match entry.state {
             State::InFlight(_) | State::Orphaned => entry.operation.as_mut(),
             State::Free | State::Ended(_) => None,
@@ -153,7 +190,10 @@ impl Table {
         self.in_flight -= 1;
         let Completion { ticket, result } = completion;
         let entry = self.entry(ticket.index);
-        assert_eq!(entry.generation, ticket.generation, "an operation ends once");
+        assert_eq!(
+            entry.generation, ticket.generation,
+            "an operation ends once"
+        );
         match std::mem::replace(&mut entry.state, State::Free) {
             State::InFlight(waker) => {
                 entry.state = State::Ended(result);
@@ -161,41 +201,40 @@ impl Table {
             }
             State::Orphaned => {
                 let operation = self.release(ticket.index);
-                Ended::Unwanted(operation, result)
+                Ended::Unwanted((operation, result))
             }
             State::Free | State::Ended(_) => unreachable!("an operation ends once"),
         }
     }
 
-    /// The result, or `None` after taking note of who waits for it.
-    pub(crate) fn poll(
-        &mut self,
-        ticket: Ticket,
-        waker: &Waker,
-    ) -> Option<(Operation, io::Result<Outcome>)> {
+    /// The operation with its result; before the end takes note of who waits, and gives the waker that was noted
+    /// before, to be dropped outside of any borrow.
+    pub(crate) fn poll(&mut self, ticket: Ticket, waker: Waker) -> Result<Finished, Option<Waker>> {
         let entry = self.entry(ticket.index);
-        debug_assert_eq!(entry.generation, ticket.generation, "the future owns its ticket");
+        debug_assert_eq!(
+            entry.generation, ticket.generation,
+            "the future owns its ticket"
+        );
         if let State::InFlight(waiting) = &mut entry.state {
-            match waiting {
-                Some(known) => known.clone_from(waker),
-                None => *waiting = Some(waker.clone()),
-            }
-            return None;
+            return Err(waiting.replace(waker));
         }
         let State::Ended(result) = std::mem::replace(&mut entry.state, State::Free) else {
             unreachable!("a future polls its own operation")
         };
-        Some((self.release(ticket.index), result))
+        Ok((self.release(ticket.index), result))
     }
 
-    /// The future has been dropped. If the operation is still with the driver it is now an orphan, to be
-    /// cancelled; otherwise it comes back, to be dropped outside of any borrow.
-    pub(crate) fn abandon(&mut self, ticket: Ticket) -> Option<(Operation, io::Result<Outcome>)> {
+    /// The future has been dropped. If the operation is still with the driver it is now an orphan, to be cancelled;
+    /// otherwise it comes back. Either is to be dropped outside of any borrow.
+    pub(crate) fn abandon(&mut self, ticket: Ticket) -> Result<Finished, Option<Waker>> {
         let entry = self.entry(ticket.index);
-        debug_assert_eq!(entry.generation, ticket.generation, "the future owns its ticket");
+        debug_assert_eq!(
+            entry.generation, ticket.generation,
+            "the future owns its ticket"
+        );
         match std::mem::replace(&mut entry.state, State::Orphaned) {
-            State::Ended(result) => Some((self.release(ticket.index), result)),
-            State::InFlight(_) => None,
+            State::Ended(result) => Ok((self.release(ticket.index), result)),
+            State::InFlight(waker) => Err(waker),
             State::Free | State::Orphaned => unreachable!("a future is dropped once"),
         }
     }
@@ -203,11 +242,14 @@ impl Table {
     /// Tickets of everything with the driver.
     pub(crate) fn all_in_flight(&self) -> Vec<Ticket> {
         let entries = self.blocks.iter().flat_map(|block| block.iter());
-        let busy = entries.enumerate().filter(|(_, entry)| {
-            matches!(entry.state, State::InFlight(_) | State::Orphaned)
-        });
-        busy.map(|(index, entry)| Ticket { index: index as u32, generation: entry.generation })
-            .collect()
+        let busy = entries
+            .enumerate()
+            .filter(|(_, entry)| matches!(entry.state, State::InFlight(_) | State::Orphaned));
+        busy.map(|(index, entry)| Ticket {
+            index: index as u32,
+            generation: entry.generation,
+        })
+        .collect()
     }
 
     fn entry(&mut self, index: u32) -> &mut Entry {
@@ -218,7 +260,10 @@ impl Table {
         let entry = self.entry(index);
         entry.state = State::Free;
         entry.generation = entry.generation.wrapping_add(1);
-        let operation = entry.operation.take().expect("a used entry holds its operation");
+        let operation = entry
+            .operation
+            .take()
+            .expect("a used entry holds its operation");
         self.free.push(index);
         operation
     }
@@ -242,23 +287,30 @@ pub(crate) struct Flight {
 
 impl Flight {
     pub(crate) fn new(core: Rc<Core>, ticket: Ticket) -> Self {
-        Self { core, ticket: Some(ticket) }
-    }
-
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<(Operation, io::Result<Outcome>)> {
-        let ticket = self.ticket.expect("polled after it was ready");
-        match self.core.poll_operation(ticket, context.waker()) {
-            Some(ended) => {
-                self.ticket = None;
-                Poll::Ready(ended)
-            }
-            None => Poll::Pending,
+        Self {
+            core,
+            ticket: Some(ticket),
         }
     }
 
-    /// The core, to make handles of what the operation brought.
-    pub(crate) fn core(&self) -> &Rc<Core> {
-        &self.core
+    /// The operation's ticket.
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.ticket.expect("the operation has not ended")
+    }
+}
+
+impl Future for Flight {
+    type Output = Finished;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Finished> {
+        let ticket = self.ticket.expect("polled after it was ready");
+        match self.core.poll_operation(ticket, context.waker()) {
+            Some(finished) => {
+                self.ticket = None;
+                Poll::Ready(finished)
+            }
+            None => Poll::Pending,
+        }
     }
 }
 
@@ -278,10 +330,12 @@ impl Future for RecvOp {
     type Output = io::Result<Chunk>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(context).map(|(_, result)| match result? {
-            Outcome::Chunk(chunk) => Ok(chunk),
-            _ => unreachable!("a receive brings a chunk"),
-        })
+        Pin::new(&mut self.0)
+            .poll(context)
+            .map(|(_, result)| match result? {
+                Outcome::Chunk(chunk) => Ok(chunk),
+                _ => unreachable!("a receive brings a chunk"),
+            })
     }
 }
 
@@ -293,10 +347,12 @@ impl Future for RecvIntoOp {
     type Output = (io::Result<usize>, Buf);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(context).map(|(operation, result)| match operation {
-            Operation::RecvInto { buf, .. } => (result.map(bytes), buf),
-            _ => unreachable!("the operation is the one that was started"),
-        })
+        Pin::new(&mut self.0)
+            .poll(context)
+            .map(|(operation, result)| match operation {
+                Operation::RecvInto { buf, .. } => (result.map(bytes), buf),
+                _ => unreachable!("the operation is the one that was started"),
+            })
     }
 }
 
@@ -308,10 +364,12 @@ impl Future for SendOp {
     type Output = (io::Result<()>, Gather);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(context).map(|(operation, result)| match operation {
-            Operation::Send { gather, .. } => (result.map(drop), gather),
-            _ => unreachable!("the operation is the one that was started"),
-        })
+        Pin::new(&mut self.0)
+            .poll(context)
+            .map(|(operation, result)| match operation {
+                Operation::Send { gather, .. } => (result.map(drop), gather),
+                _ => unreachable!("the operation is the one that was started"),
+            })
     }
 }
 
@@ -323,10 +381,14 @@ impl Future for TransferOp {
     type Output = (io::Result<usize>, Buf);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(context).map(|(operation, result)| match operation {
-            Operation::Read { buf, .. } | Operation::Write { buf, .. } => (result.map(bytes), buf),
-            _ => unreachable!("the operation is the one that was started"),
-        })
+        Pin::new(&mut self.0)
+            .poll(context)
+            .map(|(operation, result)| match operation {
+                Operation::Read { buf, .. } | Operation::Write { buf, .. } => {
+                    (result.map(bytes), buf)
+                }
+                _ => unreachable!("the operation is the one that was started"),
+            })
     }
 }
 
@@ -338,7 +400,9 @@ impl Future for ControlOp {
     type Output = io::Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(context).map(|(_, result)| result.map(drop))
+        Pin::new(&mut self.0)
+            .poll(context)
+            .map(|(_, result)| result.map(drop))
     }
 }
 

@@ -1,11 +1,25 @@
-//! The real machine: one io_uring per core.
+//! The real machine: one io_uring per core. `ring` is the driver, `chunks` the memory it receives into, `sockets` and
+//! `storage` what it asks of the system outside of the ring.
+
+mod chunks;
+mod ring;
+mod sockets;
+mod storage;
 
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
-use flashyard_time::Duration;
+use flashyard_time::{Duration, Time};
 
-use crate::Rt;
+use crate::driver::{Driver, Wait};
+use crate::executor::Core;
+use crate::wake::Registration;
+use crate::{Rt, Task, memory};
+
+pub(crate) use ring::Uring;
 
 /// Settings of one core.
 #[derive(Clone, Debug)]
@@ -18,22 +32,104 @@ pub struct Config {
     pub poll: Duration,
     /// Bound of the buffer pool of this thread, in bytes.
     pub buffer_bytes: usize,
-    /// Receive ring: number of 16 KiB chunks.
+    /// Receive ring: number of 16 KiB chunks (1 to 32768).
     pub chunks: u16,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { core: 0, processor: None, poll: Duration::from_us(60), buffer_bytes: 256 << 20, chunks: 128 }
+        Self {
+            core: 0,
+            processor: None,
+            poll: Duration::from_us(60),
+            buffer_bytes: 256 << 20,
+            chunks: 128,
+        }
     }
 }
 
 /// Runs `main` on this thread until it ends; its tasks are dropped then and their operations waited for.
+///
+/// # Errors
+/// When the kernel has no io_uring to give, or the processor cannot be had; the text says what to do.
 pub fn run<F, M>(config: Config, main: M) -> io::Result<F::Output>
 where
     M: FnOnce(Rt) -> F,
     F: Future + 'static,
 {
-    let _ = (config, main);
-    unimplemented!()
+    if let Some(processor) = config.processor {
+        pin_thread(processor)?;
+    }
+    let registration = Registration::new();
+    let uring = Uring::new(&config, registration.remote())?;
+    memory::set_bound(config.buffer_bytes);
+    let core = Core::new(config.core, registration, Driver::Uring(Box::new(uring)));
+    let end = End(core.clone());
+    let mut task = Task::spawn(core.queue().clone(), main(Rt { core: core.clone() }));
+    turn_until_finished(&core, config.poll, &task);
+    let polled = Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop()));
+    let Poll::Ready(result) = polled else {
+        unreachable!("the task has just ended")
+    };
+    drop(end);
+    Ok(result)
+}
+
+/// Turns, polling while there is work and for `poll` after it, sleeping otherwise. A timer alone is no sign of more
+/// to come and does not start to poll.
+fn turn_until_finished<T>(core: &Core, poll: Duration, task: &Task<T>) {
+    let mut polls_until = core.turn_time() + poll;
+    loop {
+        let from_outside = core.turn();
+        if task.is_finished() {
+            return;
+        }
+        let now = core.turn_time();
+        if from_outside {
+            polls_until = now + poll;
+        }
+        core.flush(if core.has_work() {
+            Wait::No
+        } else if now < polls_until {
+            Wait::Spin
+        } else {
+            Wait::Until(core.next_timer().unwrap_or(Time::MAX))
+        });
+    }
+}
+
+/// Ends a core, also when a task panics: no operation is left with the kernel when memory is freed.
+struct End(Rc<Core>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.shut_down();
+        while self.0.in_flight() > 0 {
+            self.0.flush(Wait::Until(Time::MAX));
+            self.0.drain();
+        }
+    }
+}
+
+/// Binds the calling thread to one processor.
+fn pin_thread(processor: usize) -> io::Result<()> {
+    let refused = |error: io::Error| {
+        let text =
+            format!("cannot run on processor {processor}: {error}; choose one that `nproc` counts");
+        io::Error::new(error.kind(), text)
+    };
+    if processor >= libc::CPU_SETSIZE as usize {
+        return Err(refused(io::ErrorKind::InvalidInput.into()));
+    }
+    // SAFETY: all zeroes is an empty set, `processor` is within the set, and the set outlives the call.
+    let result = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(refused(io::Error::last_os_error()))
+    }
 }

@@ -1,0 +1,102 @@
+//! Waiting for an instant, and for the end of the turn.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use flashyard_time::{EventKey, Time};
+
+use crate::executor::Core;
+
+/// See [`crate::Rt::sleep_until`].
+#[must_use = "a sleep does nothing unless awaited"]
+pub struct Sleep {
+    core: Rc<Core>,
+    deadline: Time,
+    timer: Option<(EventKey, Waker)>,
+}
+
+impl Sleep {
+    pub(crate) fn new(core: Rc<Core>, deadline: Time) -> Self {
+        Self {
+            core,
+            deadline,
+            timer: None,
+        }
+    }
+
+    fn stop(&mut self) {
+        if let Some((key, _)) = self.timer.take() {
+            self.core.remove_timer(key);
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.core.turn_time() >= self.deadline {
+            self.stop();
+            return Poll::Ready(());
+        }
+        let waker = context.waker();
+        if !self
+            .timer
+            .as_ref()
+            .is_some_and(|(_, known)| known.will_wake(waker))
+        {
+            self.stop();
+            let key = self.core.add_timer(self.deadline, waker.clone());
+            self.timer = Some((key, waker.clone()));
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Sleep(until {:?})", self.deadline)
+    }
+}
+
+/// See [`crate::Rt::turn_end`].
+#[must_use = "waiting for the end of the turn does nothing unless awaited"]
+pub struct TurnEnd {
+    core: Rc<Core>,
+    /// The turn whose end is waited for.
+    turn: Option<u64>,
+}
+
+impl TurnEnd {
+    pub(crate) fn new(core: Rc<Core>) -> Self {
+        Self { core, turn: None }
+    }
+}
+
+impl Future for TurnEnd {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.turn.is_some_and(|turn| self.core.turns() > turn) {
+            return Poll::Ready(());
+        }
+        let turn = self.core.wait_for_turn_end(context.waker().clone());
+        self.turn = Some(turn);
+        Poll::Pending
+    }
+}
+
+impl fmt::Debug for TurnEnd {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("TurnEnd").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,115 @@
+//! Making, closing and naming sockets: slow-path calls outside of the ring.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use crate::driver::{Connected, SocketId};
+
+/// Connections the kernel completes before they are accepted.
+const BACKLOG: libc::c_int = 1024;
+
+impl SocketId {
+    /// The file descriptor.
+    pub(super) fn fd(self) -> RawFd {
+        self.0 as RawFd
+    }
+}
+
+/// A listening socket.
+pub(super) fn listen(addr: SocketAddr) -> io::Result<(SocketId, SocketAddr)> {
+    let listener = TcpListener::bind(addr)?;
+    let addr = listener.local_addr()?;
+    // SAFETY: the call takes no pointers. Listening again only changes the backlog.
+    if unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((SocketId(listener.into_raw_fd() as u32), addr))
+}
+
+/// A socket for a connection to `addr`.
+pub(super) fn for_connection_to(addr: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if addr.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
+    // SAFETY: the call takes no pointers.
+    let fd = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Prepares a connection that has been established; an error when it is gone again.
+pub(super) fn established(fd: OwnedFd) -> io::Result<Connected> {
+    let stream = TcpStream::from(fd);
+    stream.set_nodelay(true)?;
+    let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
+    Ok(Connected {
+        id: SocketId(stream.into_raw_fd() as u32),
+        local,
+        peer,
+    })
+}
+
+/// Ends both directions. Fails only when the connection has ended already.
+pub(super) fn shutdown(socket: SocketId) {
+    // SAFETY: the call takes no pointers.
+    unsafe { libc::shutdown(socket.fd(), libc::SHUT_RDWR) };
+}
+
+/// Takes the descriptor back from its number.
+///
+/// # Safety
+/// The number is that of a descriptor which was turned into an id once, and is not used by anybody from now on.
+pub(super) unsafe fn owned(id: u32) -> OwnedFd {
+    // SAFETY: the caller's promise.
+    unsafe { OwnedFd::from_raw_fd(id as RawFd) }
+}
+
+/// An address as the kernel wants it. Large enough for both families.
+#[repr(C)]
+pub(super) union KernelAddr {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+impl KernelAddr {
+    /// The address and its length.
+    pub(super) fn new(addr: SocketAddr) -> (Self, libc::socklen_t) {
+        match addr {
+            SocketAddr::V4(addr) => {
+                let v4 = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: addr.port().to_be(),
+                    sin_addr: libc::in_addr {
+                        s_addr: u32::from_ne_bytes(addr.ip().octets()),
+                    },
+                    sin_zero: [0; 8],
+                };
+                (
+                    Self { v4 },
+                    size_of::<libc::sockaddr_in>() as libc::socklen_t,
+                )
+            }
+            SocketAddr::V6(addr) => {
+                let v6 = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: addr.port().to_be(),
+                    sin6_flowinfo: addr.flowinfo(),
+                    sin6_addr: libc::in6_addr {
+                        s6_addr: addr.ip().octets(),
+                    },
+                    sin6_scope_id: addr.scope_id(),
+                };
+                (
+                    Self { v6 },
+                    size_of::<libc::sockaddr_in6>() as libc::socklen_t,
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Opening files and block devices, and learning what they demand: slow-path calls outside of the ring.
+
+use std::fs::{File, OpenOptions as StdOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use crate::driver::FileId;
+use crate::{FileInfo, FileKind, OpenOptions};
+
+/// Alignment of direct transfers where the kernel does not tell.
+const USUAL_ALIGNMENT: u32 = 4096;
+
+impl FileId {
+    /// The file descriptor.
+    pub(super) fn fd(self) -> RawFd {
+        self.0 as RawFd
+    }
+}
+
+/// Opens, past the page cache if that was asked for and is possible.
+pub(super) fn open(path: &Path, options: OpenOptions) -> io::Result<(FileId, FileInfo)> {
+    let kind = kind_at(path)?;
+    let (file, alignment) = match options.direct {
+        true => open_direct(path, options, kind)?,
+        false => (open_with(path, options, kind, 0)?, None),
+    };
+    if options.exclusive && kind != Some(FileKind::Block) {
+        lock(&file, path)?;
+    }
+    let kind = kind_of(&file.metadata()?).ok_or_else(|| unusable(path))?;
+    let size = (&file).seek(SeekFrom::End(0))?;
+    let least = if kind == FileKind::Block {
+        logical_block_size(&file)?
+    } else {
+        1
+    };
+    let info = FileInfo {
+        kind,
+        size,
+        direct: alignment.is_some(),
+        alignment: alignment.unwrap_or(1).max(least),
+    };
+    Ok((FileId(file.into_raw_fd() as u32), info))
+}
+
+/// Opens with `O_DIRECT` and gives the alignment; without, where the file system takes no direct transfers.
+fn open_direct(
+    path: &Path,
+    options: OpenOptions,
+    kind: Option<FileKind>,
+) -> io::Result<(File, Option<u32>)> {
+    match open_with(path, options, kind, libc::O_DIRECT) {
+        Ok(file) => match direct_alignment(&file) {
+            // Accepted and ignored, as by tmpfs.
+            Some(0) => Ok((open_with(path, options, kind, 0)?, None)),
+            known => Ok((file, Some(known.unwrap_or(USUAL_ALIGNMENT)))),
+        },
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            Ok((open_with(path, options, kind, 0)?, None))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn open_with(
+    path: &Path,
+    options: OpenOptions,
+    kind: Option<FileKind>,
+    flags: libc::c_int,
+) -> io::Result<File> {
+    // On a block device O_EXCL means: nobody else has it so, nor has mounted it.
+    let exclusive = options.exclusive && kind == Some(FileKind::Block);
+    StdOptions::new()
+        .read(true)
+        .write(options.write)
+        .create(options.create && options.write)
+        .mode(0o600)
+        .custom_flags(flags | if exclusive { libc::O_EXCL } else { 0 })
+        .open(path)
+}
+
+/// What is at `path`, if anything is; an error if it cannot be used (opening a pipe would wait for ever).
+fn kind_at(path: &Path) -> io::Result<Option<FileKind>> {
+    match path.metadata() {
+        Ok(metadata) => kind_of(&metadata).map(Some).ok_or_else(|| unusable(path)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn kind_of(metadata: &std::fs::Metadata) -> Option<FileKind> {
+    if metadata.is_file() {
+        Some(FileKind::File)
+    } else if metadata.file_type().is_block_device() {
+        Some(FileKind::Block)
+    } else {
+        None
+    }
+}
+
+fn unusable(path: &Path) -> io::Error {
+    let text = format!(
+        "{} is neither a regular file nor a block device",
+        path.display()
+    );
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+fn lock(file: &File, path: &Path) -> io::Result<()> {
+    file.try_lock().map_err(|error| match error {
+        std::fs::TryLockError::WouldBlock => {
+            let text = format!("{} is in use by another process", path.display());
+            io::Error::new(io::ErrorKind::ResourceBusy, text)
+        }
+        std::fs::TryLockError::Error(error) => error,
+    })
+}
+
+/// Alignment of direct transfers' offsets (`STATX_DIOALIGN`): 0 when they are not supported, `None` when the kernel
+/// does not tell.
+fn direct_alignment(file: &File) -> Option<u32> {
+    // SAFETY: all zeroes is a valid value of this plain struct; the path is an empty C string and the struct outlives
+    // the call.
+    let (result, facts) = unsafe {
+        let mut facts: libc::statx = std::mem::zeroed();
+        let result = libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            &raw mut facts,
+        );
+        (result, facts)
+    };
+    if result != 0 || facts.stx_mask & libc::STATX_DIOALIGN == 0 {
+        return None;
+    }
+    // Memory is always page-aligned here; whoever demands more gets no direct transfers.
+    let usable = facts.stx_dio_mem_align as usize <= crate::PAGE;
+    Some(if usable {
+        facts.stx_dio_offset_align
+    } else {
+        0
+    })
+}
+
+/// Bytes per sector of a block device.
+fn logical_block_size(file: &File) -> io::Result<u32> {
+    let mut size: libc::c_int = 0;
+    // SAFETY: BLKSSZGET writes one int, to where `size` is.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::BLKSSZGET, &raw mut size) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    u32::try_from(size).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// Sets the size of a regular file.
+pub(super) fn set_size(file: FileId, size: u64) -> io::Result<()> {
+    let size = libc::off_t::try_from(size).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the call takes no pointers.
+    match unsafe { libc::ftruncate(file.fd(), size) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
