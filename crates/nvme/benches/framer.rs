@@ -7,8 +7,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use flashyard_nvme::tcp::{
-    CapsuleCmd, CapsuleResp, Crc32c, Digests, Event, Framer, Header, ICReq, Limits, MAX_HEADER, Negotiated,
-    Outgoing, Role,
+    CapsuleCmd, CapsuleResp, Crc32c, Digests, Event, Framer, Header, ICReq, Limits, MAX_HEADER,
+    Negotiated, Outgoing, Role,
 };
 use flashyard_nvme::{CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
 
@@ -16,11 +16,21 @@ use flashyard_nvme::{CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
 const BATCH: usize = 64;
 
 fn main() {
-    let wanted = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(4_000_000);
-    let both = Digests { header: true, data: true };
+    let wanted = std::env::args()
+        .skip(1)
+        .find_map(|arg| arg.parse().ok())
+        .unwrap_or(4_000_000);
+    let both = Digests {
+        header: true,
+        data: true,
+    };
     for (name, data_len, digests) in [
         ("read command", 0, Digests::default()),
-        ("write command, 4 KiB in the capsule", 4096, Digests::default()),
+        (
+            "write command, 4 KiB in the capsule",
+            4096,
+            Digests::default(),
+        ),
         ("read command, digests", 0, both),
         ("write command, 4 KiB in the capsule, digests", 4096, both),
     ] {
@@ -42,11 +52,17 @@ fn main() {
 }
 
 fn report(name: &str, start: Instant, pdus: usize) {
-    println!("{:8.1} ns  {name}", start.elapsed().as_nanos() as f64 / pdus as f64);
+    println!(
+        "{:8.1} ns  {name}",
+        start.elapsed().as_nanos() as f64 / pdus as f64
+    );
 }
 
 fn stream(data_len: u32, digests: Digests) -> Vec<u8> {
-    let entry = SubmissionQueueEntry::flush(1).with_sgl(Sgl::InCapsule { offset: 0, length: data_len });
+    let entry = SubmissionQueueEntry::flush(1).with_sgl(Sgl::InCapsule {
+        offset: 0,
+        length: data_len,
+    });
     let (how, data) = (Outgoing { digests, pda: 0 }, vec![7; data_len as usize]);
     let mut bytes = Vec::new();
     for _ in 0..BATCH {
@@ -62,9 +78,27 @@ fn stream(data_len: u32, digests: Digests) -> Vec<u8> {
 }
 
 fn open(digests: Digests) -> Framer {
-    let mut framer = Framer::new(Role::Controller, Limits { in_capsule: 8192, c2h_data: 0 });
-    framer.next(&mut &ICReq { digests, ..ICReq::default() }.encode()[..]).expect("in order");
-    framer.negotiated(&Negotiated { digests, maxh2cdata: 131_072, ..Negotiated::default() });
+    let mut framer = Framer::new(
+        Role::Controller,
+        Limits {
+            in_capsule: 8192,
+            c2h_data: 0,
+        },
+    );
+    framer
+        .next(
+            &mut &ICReq {
+                digests,
+                ..ICReq::default()
+            }
+            .encode()[..],
+        )
+        .expect("in order");
+    framer.negotiated(&Negotiated {
+        digests,
+        maxh2cdata: 131_072,
+        ..Negotiated::default()
+    });
     framer
 }
 
