@@ -81,7 +81,7 @@ impl FileDevice {
     }
 
     /// Opens a kernel block device (a disk, a partition, a loop device), whole and exclusively.
-    pub async fn open_block(
+    pub fn open_block(
         rt: &Rt,
         path: &Path,
         block_size: u32,

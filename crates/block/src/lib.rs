@@ -9,6 +9,7 @@ mod io_future;
 mod memory;
 mod null;
 mod open;
+pub mod pool;
 mod range;
 mod sparse;
 mod system_error;

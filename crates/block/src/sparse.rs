@@ -36,7 +36,7 @@ impl Sparse {
             let (target, behind) = rest.split_at_mut(piece.len);
             match self.extent(piece.index) {
                 Some(extent) => {
-                    target.copy_from_slice(&extent[piece.start..piece.start + piece.len])
+                    target.copy_from_slice(&extent[piece.start..piece.start + piece.len]);
                 }
                 None => target.fill(0),
             }

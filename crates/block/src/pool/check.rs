@@ -1,0 +1,139 @@
+//! Verification of what is on a device, read-only.
+
+use std::fmt;
+
+use super::codec::Decoded;
+use super::copies::{self, why};
+use super::metadata::{EXTENT_BYTES, Metadata, extents_of_device};
+use super::{PoolError, VolumeInfo};
+use crate::Device;
+
+/// What [`check`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The two copies of the metadata.
+    pub copies: [CopyReport; 2],
+    /// What is wrong, one line each; empty when all is well.
+    pub problems: Vec<String>,
+    /// The volumes of the newest whole copy.
+    pub volumes: Vec<VolumeInfo>,
+}
+
+/// What one copy of the metadata is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyReport {
+    /// Checksum, bounds and owners of extents are right.
+    pub whole: bool,
+    /// Generation, when whole.
+    pub generation: Option<u64>,
+    /// In words.
+    pub state: String,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, copy) in ["first", "second"].iter().zip(&self.copies) {
+            writeln!(f, "{name} copy: {}", copy.state)?;
+        }
+        for volume in &self.volumes {
+            writeln!(
+                f,
+                "volume {}: {} bytes, {} allocated",
+                volume.name, volume.bytes, volume.allocated
+            )?;
+        }
+        for problem in &self.problems {
+            writeln!(f, "problem: {problem}")?;
+        }
+        f.write_str(if self.is_sound() {
+            "sound"
+        } else {
+            "not sound"
+        })
+    }
+}
+
+/// Looks at both copies of the metadata on `device`: checksums, bounds, and that no extent has two owners.
+///
+/// Fails only when the device cannot be read at all.
+pub async fn check(device: &dyn Device) -> Result<Report, PoolError> {
+    let found = copies::find(device).await?;
+    let copies = [describe(&found.copies[0]), describe(&found.copies[1])];
+    let mut problems = copy_problems(&copies);
+    let mut volumes = Vec::new();
+    match found.newest() {
+        Ok(newest) => {
+            problems.extend(device_problems(device, &newest.metadata));
+            volumes = list(&newest.metadata);
+        }
+        Err(error) => problems.push(error.to_string()),
+    }
+    Ok(Report {
+        copies,
+        problems,
+        volumes,
+    })
+}
+
+fn describe(copy: &Decoded) -> CopyReport {
+    let generation = match copy {
+        Decoded::Valid(metadata) => Some(metadata.generation),
+        _ => None,
+    };
+    CopyReport {
+        whole: generation.is_some(),
+        generation,
+        state: why(copy),
+    }
+}
+
+fn copy_problems(copies: &[CopyReport; 2]) -> Vec<String> {
+    let damaged = copies
+        .iter()
+        .zip(["first", "second"])
+        .filter(|(copy, _)| !copy.whole);
+    let mut problems: Vec<String> = damaged
+        .map(|(copy, name)| format!("the {name} copy is not usable: {}", copy.state))
+        .collect();
+    if problems.is_empty() && copies[0].generation != copies[1].generation {
+        problems.push("one copy is older: a change was cut off; the next change mends it".into());
+    }
+    problems
+}
+
+fn device_problems(device: &dyn Device, metadata: &Metadata) -> Option<String> {
+    let info = device.info();
+    let extents = extents_of_device(info.blocks * u64::from(info.block_size));
+    if info.block_size != metadata.block_size {
+        return Some(format!(
+            "the pool has blocks of {} bytes, the device of {}",
+            metadata.block_size, info.block_size
+        ));
+    }
+    (extents < metadata.extents).then(|| {
+        format!(
+            "the pool has {} extents, the device room for {extents}",
+            metadata.extents
+        )
+    })
+}
+
+/// The volumes of a state, in the order of their names.
+pub(super) fn list(metadata: &Metadata) -> Vec<VolumeInfo> {
+    let info = |record: &super::metadata::Record| VolumeInfo {
+        name: record.name.clone(),
+        uuid: record.uuid,
+        bytes: record.blocks * u64::from(metadata.block_size),
+        allocated: record.runs.iter().map(|run| run.count * EXTENT_BYTES).sum(),
+    };
+    let mut volumes: Vec<VolumeInfo> = metadata.volumes.iter().map(info).collect();
+    volumes.sort_by(|a, b| a.name.cmp(&b.name));
+    volumes
+}

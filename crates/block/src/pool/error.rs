@@ -1,0 +1,149 @@
+//! What can go wrong with a pool. `Display` is one line that says what to do.
+
+use std::fmt;
+
+use super::metadata::{MAX_NAME, MAX_RUNS, MAX_VOLUMES};
+use crate::IoError;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PoolError {
+    /// Not a name for a volume.
+    Name(String),
+    /// A volume of this name is there already.
+    Exists(String),
+    /// There is no volume of this name.
+    NotFound(String),
+    /// The UUID is all zero or another volume's.
+    UuidTaken,
+    /// No volume can have this size, in bytes.
+    Size(u64),
+    /// Volumes do not shrink.
+    Shrink {
+        /// The volume.
+        name: String,
+        /// Its size in bytes.
+        bytes: u64,
+    },
+    /// Not enough space.
+    Full {
+        /// Bytes that were needed, in whole extents.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
+    /// The bound on volumes is reached.
+    TooManyVolumes,
+    /// The bound on runs of extents is reached.
+    Fragmented,
+    /// The device is too small for a pool.
+    TooSmall {
+        /// Its size in bytes.
+        bytes: u64,
+        /// The least size in bytes.
+        least: u64,
+    },
+    /// The device holds something; its name.
+    Occupied(String),
+    /// There is no pool on the device.
+    NotAPool,
+    /// The pool was made by a later Flashyard.
+    Newer {
+        /// The version of its layout.
+        version: u32,
+    },
+    /// Neither copy of the metadata can be used; what is wrong with each.
+    Damaged([String; 2]),
+    /// The device is not the one that the pool was made on.
+    Geometry(String),
+    /// The device failed.
+    Device {
+        /// What was being done, as "reading the metadata".
+        action: &'static str,
+        /// What the device said.
+        error: IoError,
+    },
+    /// An earlier change failed half way, so nobody knows which state is on the device.
+    Stuck,
+}
+
+impl fmt::Display for PoolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => write!(
+                f,
+                "{name:?} cannot name a volume: use 1 to {MAX_NAME} of a-z A-Z 0-9 . _ - and begin with a letter or digit"
+            ),
+            Self::Exists(name) => {
+                write!(f, "there is a volume {name} already: choose another name")
+            }
+            Self::NotFound(name) => write!(
+                f,
+                "there is no volume {name} in this pool: list shows those there are"
+            ),
+            Self::UuidTaken => f.write_str(
+                "a volume needs a UUID of its own that is not all zero: give another one",
+            ),
+            Self::Size(bytes) => write!(
+                f,
+                "a volume cannot have {bytes} bytes: give a size of 1 byte to 8 EiB"
+            ),
+            Self::Shrink { name, bytes } => {
+                write!(
+                    f,
+                    "volume {name} has {bytes} bytes and cannot shrink: give a larger size"
+                )
+            }
+            Self::Full { needed, free } => {
+                write!(
+                    f,
+                    "{needed} bytes are needed and {free} are free: delete a volume or use a larger device"
+                )
+            }
+            Self::TooManyVolumes => write!(
+                f,
+                "a pool has at most {MAX_VOLUMES} volumes: use a second pool"
+            ),
+            Self::Fragmented => {
+                write!(
+                    f,
+                    "the free space is in too many pieces (at most {MAX_RUNS}): delete a volume first"
+                )
+            }
+            Self::TooSmall { bytes, least } => {
+                write!(f, "a pool needs {least} bytes, the device has {bytes}")
+            }
+            Self::Occupied(what) => {
+                write!(
+                    f,
+                    "the device holds {what}: choose another one, or force it if that may be destroyed"
+                )
+            }
+            Self::NotAPool => f.write_str("there is no pool on this device: create one"),
+            Self::Newer { version } => {
+                write!(
+                    f,
+                    "the pool was made by a later version (layout {version}): use that version"
+                )
+            }
+            Self::Damaged([first, second]) => write!(
+                f,
+                "both copies of the pool's metadata are unusable (first: {first}; second: {second}): restore the device from a backup"
+            ),
+            Self::Geometry(what) => f.write_str(what),
+            Self::Device { action, error } => {
+                write!(f, "{action} failed: {error:?}; see to the device")
+            }
+            Self::Stuck => f.write_str(
+                "an earlier change failed half way: see to the device, then open the pool again",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PoolError {}
+
+/// Names what was being done when a device failed.
+pub(super) fn device_error(action: &'static str) -> impl Fn(IoError) -> PoolError {
+    move |error| PoolError::Device { action, error }
+}

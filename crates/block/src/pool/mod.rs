@@ -1,0 +1,334 @@
+//! Pools: one device divided into volumes.
+//!
+//! Space is given out in extents of 1 MiB. A volume reads as zeroes where it was not written: extents that are
+//! not known to be zero are zeroed and flushed before the change that gives them away is committed. Changes
+//! are done one after the other, run to their end even if nobody waits for them, and are on the device before
+//! they are told; a power cut leaves the state before or after (see `copies`).
+//!
+//! Bounds: 1024 volumes, 32768 runs of extents of all volumes together.
+//!
+//! Map: `runs` and `metadata` decide, pure; `codec` is the layout on the device, `copies` its two places;
+//! `volume` is what users see; `check` looks without changing.
+
+mod check;
+mod codec;
+mod copies;
+mod error;
+mod foreign;
+mod metadata;
+mod runs;
+mod volume;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use flashyard_runtime::Rt;
+use flashyard_runtime::sync::{Semaphore, oneshot};
+
+pub use check::{CopyReport, Report, check};
+pub use error::PoolError;
+
+use self::error::device_error;
+use self::metadata::{DATA_START, EXTENT_BYTES, Metadata, extents_of_device};
+use self::runs::Runs;
+use self::volume::Volume;
+use crate::{IoError, SharedDevice, Tag};
+
+/// Zeroing is asked for in pieces of this many extents, so that no single command takes for ever.
+const ZERO_EXTENTS: u64 = 1024;
+
+/// An open pool; cheap to clone. Lives on the home core of its device.
+#[derive(Clone)]
+pub struct Pool {
+    inner: Rc<Inner>,
+}
+
+/// Facts about a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolInfo {
+    /// Given when it was created.
+    pub uuid: [u8; 16],
+    /// Bytes per block, of the device and of all volumes.
+    pub block_size: u32,
+    /// Bytes that volumes can have in all.
+    pub bytes: u64,
+    /// Bytes of these that no volume has.
+    pub free: u64,
+    /// Number of changes so far.
+    pub generation: u64,
+}
+
+/// Facts about a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// Unique in its pool.
+    pub name: String,
+    /// Given when it was created, the same for ever.
+    pub uuid: [u8; 16],
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Bytes of the pool that it takes: whole extents.
+    pub allocated: u64,
+}
+
+struct Inner {
+    rt: Rt,
+    device: SharedDevice,
+    /// Held by the change that is under way.
+    changing: Semaphore,
+    state: RefCell<State>,
+}
+
+struct State {
+    metadata: Metadata,
+    /// The copy that counts.
+    newest: usize,
+    /// A change failed half way.
+    stuck: bool,
+    volumes: BTreeMap<String, Rc<Volume>>,
+}
+
+impl Pool {
+    /// Makes the device a pool without volumes. Refuses a device that holds a pool or something else that is
+    /// known, unless `force`; what is there is lost then.
+    pub async fn create(
+        rt: &Rt,
+        device: SharedDevice,
+        uuid: [u8; 16],
+        force: bool,
+    ) -> Result<Self, PoolError> {
+        let found = copies::find(&*device).await?;
+        if let (Some(occupant), false) = (found.occupant(), force) {
+            return Err(PoolError::Occupied(occupant));
+        }
+        let info = device.info();
+        let mut metadata = Metadata::new(
+            uuid,
+            info.block_size,
+            info.blocks * u64::from(info.block_size),
+        )?;
+        let (generation, first) = found.successor()?;
+        metadata.generation = generation;
+        let newest = copies::commit(&*device, &metadata, 1 - first).await?;
+        Ok(Self::new(rt, device, metadata, newest))
+    }
+
+    /// Opens the pool on a device, with the newest state that is whole. Writes nothing.
+    pub async fn open(rt: &Rt, device: SharedDevice) -> Result<Self, PoolError> {
+        let found = copies::find(&*device).await?.newest()?;
+        let mut metadata = found.metadata;
+        fit(&mut metadata, &device)?;
+        if found.doubtful {
+            // The lost copy may have given away what this one calls clean.
+            metadata.clean = Runs::default();
+        }
+        Ok(Self::new(rt, device, metadata, found.copy))
+    }
+
+    /// Creates a volume of `bytes` bytes (rounded up to whole blocks) that reads as zeroes.
+    pub async fn create_volume(
+        &self,
+        name: &str,
+        uuid: [u8; 16],
+        bytes: u64,
+    ) -> Result<SharedDevice, PoolError> {
+        let name = name.to_owned();
+        self.change(async move |inner| {
+            let mut metadata = inner.state.borrow().metadata.clone();
+            let dirty = metadata.add(&name, uuid, bytes)?;
+            inner.make_clean(&dirty).await?;
+            let volume = Volume::new(&inner.rt, inner.device.clone(), metadata.volume(&name)?);
+            inner.commit(metadata).await?;
+            inner
+                .state
+                .borrow_mut()
+                .volumes
+                .insert(name, volume.clone());
+            Ok(volume as SharedDevice)
+        })
+        .await
+    }
+
+    /// Makes a volume larger while it is used; the new part reads as zeroes.
+    pub async fn grow(&self, name: &str, bytes: u64) -> Result<(), PoolError> {
+        let name = name.to_owned();
+        self.change(async move |inner| {
+            let mut metadata = inner.state.borrow().metadata.clone();
+            let dirty = metadata.grow(&name, bytes)?;
+            inner.make_clean(&dirty).await?;
+            let record = metadata.volume(&name)?.clone();
+            inner.commit(metadata).await?;
+            if let Some(volume) = inner.state.borrow().volumes.get(&name) {
+                volume.grown(&record);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Deletes a volume, used or not: its later I/O gets [`IoError::NotReady`], what was issued is waited for,
+    /// and its space is freed below where the device can. When the change fails half way the volume stays out
+    /// of reach until the pool is opened again.
+    pub async fn delete(&self, name: &str) -> Result<(), PoolError> {
+        let name = name.to_owned();
+        self.change(async move |inner| {
+            let mut metadata = inner.state.borrow().metadata.clone();
+            let extents = metadata.remove(&name)?;
+            let volume = inner.state.borrow_mut().volumes.remove(&name);
+            if let Some(volume) = volume {
+                volume.close().await;
+            }
+            inner.commit(metadata).await?;
+            inner.free_below(&extents).await;
+            Ok(())
+        })
+        .await
+    }
+
+    /// The volumes, in the order of their names.
+    pub fn list(&self) -> Vec<VolumeInfo> {
+        check::list(&self.inner.state.borrow().metadata)
+    }
+
+    /// The volume called `name`. All who ask get the same device.
+    pub fn volume(&self, name: &str) -> Option<SharedDevice> {
+        let volume = self.inner.state.borrow().volumes.get(name)?.clone();
+        Some(volume)
+    }
+
+    /// Facts about the pool.
+    pub fn info(&self) -> PoolInfo {
+        let metadata = &self.inner.state.borrow().metadata;
+        PoolInfo {
+            uuid: metadata.uuid,
+            block_size: metadata.block_size,
+            bytes: metadata.extents * EXTENT_BYTES,
+            free: metadata.free().count() * EXTENT_BYTES,
+            generation: metadata.generation,
+        }
+    }
+
+    fn new(rt: &Rt, device: SharedDevice, metadata: Metadata, newest: usize) -> Self {
+        let open = |record: &metadata::Record| {
+            (record.name.clone(), Volume::new(rt, device.clone(), record))
+        };
+        let volumes = metadata.volumes.iter().map(open).collect();
+        let state = RefCell::new(State {
+            metadata,
+            newest,
+            stuck: false,
+            volumes,
+        });
+        Self {
+            inner: Rc::new(Inner {
+                rt: rt.clone(),
+                device,
+                changing: Semaphore::new(1),
+                state,
+            }),
+        }
+    }
+
+    /// Runs one change after the others, to its end even if the caller goes away.
+    async fn change<T, F>(&self, change: F) -> Result<T, PoolError>
+    where
+        T: 'static,
+        F: AsyncFnOnce(Rc<Inner>) -> Result<T, PoolError> + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
+        let inner = self.inner.clone();
+        let run = async move {
+            inner.changing.acquire(1).await;
+            let stuck = inner.state.borrow().stuck;
+            let result = if stuck {
+                Err(PoolError::Stuck)
+            } else {
+                change(inner.clone()).await
+            };
+            inner.changing.release(1);
+            // The caller may have gone; the change stands nevertheless.
+            drop(sender.send(result));
+        };
+        self.inner.rt.spawn(run).detach();
+        let ended = || PoolError::Device {
+            action: "changing the pool",
+            error: IoError::Aborted,
+        };
+        receiver.await.unwrap_or_else(|| Err(ended()))
+    }
+}
+
+impl Inner {
+    /// Zeroes what a volume is about to get, for good.
+    async fn make_clean(&self, dirty: &Runs) -> Result<(), PoolError> {
+        if dirty.count() == 0 {
+            return Ok(());
+        }
+        self.zero(dirty)
+            .await
+            .map_err(device_error("zeroing new extents"))
+    }
+
+    /// Frees the space of `extents` on the device below, if it can. A failure costs nothing but space: they are
+    /// zeroed again before they are used.
+    async fn free_below(&self, extents: &Runs) {
+        if self.device.info().deallocate && self.zero(extents).await.is_ok() {
+            self.state.borrow_mut().metadata.add_clean(extents);
+        }
+    }
+
+    async fn zero(&self, extents: &Runs) -> Result<(), IoError> {
+        let blocks_per_extent = EXTENT_BYTES / u64::from(self.device.info().block_size);
+        let first = DATA_START / EXTENT_BYTES;
+        for run in extents.as_slice() {
+            let mut extent = run.start;
+            while extent < run.end() {
+                let count = ZERO_EXTENTS.min(run.end() - extent);
+                let (lba, blocks) = (
+                    (first + extent) * blocks_per_extent,
+                    count * blocks_per_extent,
+                );
+                self.device
+                    .write_zeroes(Tag::default(), lba, blocks, true)
+                    .await?;
+                extent += count;
+            }
+        }
+        self.device.flush(Tag::default()).await
+    }
+
+    /// Makes `metadata` the state of the pool.
+    async fn commit(&self, mut metadata: Metadata) -> Result<(), PoolError> {
+        metadata.generation = copies::after(metadata.generation)?;
+        let newest = self.state.borrow().newest;
+        // Until it is known that both copies are written, nobody may build on either state.
+        self.state.borrow_mut().stuck = true;
+        let newest = copies::commit(&*self.device, &metadata, newest).await?;
+        let mut state = self.state.borrow_mut();
+        state.metadata = metadata;
+        state.newest = newest;
+        state.stuck = false;
+        Ok(())
+    }
+}
+
+/// Checks that the metadata is of this device, and takes over what the device has grown by.
+fn fit(metadata: &mut Metadata, device: &SharedDevice) -> Result<(), PoolError> {
+    let info = device.info();
+    if info.block_size != metadata.block_size {
+        return Err(PoolError::Geometry(format!(
+            "the pool was made with blocks of {} bytes and the device has {}: set block_size = {}",
+            metadata.block_size, info.block_size, metadata.block_size
+        )));
+    }
+    let extents = extents_of_device(info.blocks * u64::from(info.block_size));
+    if extents < metadata.extents {
+        let least = DATA_START + metadata.extents * EXTENT_BYTES;
+        return Err(PoolError::Geometry(format!(
+            "the pool was made on a device of at least {least} bytes and this one is smaller: give it its size back"
+        )));
+    }
+    metadata.extents = extents;
+    Ok(())
+}
