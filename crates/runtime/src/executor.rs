@@ -216,7 +216,8 @@ impl Core {
         let wakers = std::mem::take(&mut *self.turn_waiters.borrow_mut());
         let timers = std::mem::take(&mut *self.timers.borrow_mut());
         drop((wakers, timers));
-        for ticket in self.table.borrow().all_in_flight() {
+        let in_flight = self.table.borrow().all_in_flight();
+        for ticket in in_flight {
             self.cancel(ticket);
         }
     }

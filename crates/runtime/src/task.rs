@@ -100,6 +100,12 @@ impl Queue {
         }
     }
 
+    /// How many tasks there are.
+    pub(crate) fn tasks(&self) -> usize {
+        let inner = self.inner.borrow();
+        inner.slots.len() - inner.free.len()
+    }
+
     /// How many tasks are ready.
     #[inline]
     pub(crate) fn ready(&self) -> usize {

@@ -1,0 +1,305 @@
+//! The driver of one simulated core: hands operations to the world's network and disks, and moves the data of
+//! those that have ended between them and the core's table.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use flashyard_time::Time;
+
+use super::disk::Action;
+use super::stage::{Ready, Waiter};
+use super::trace::Mark;
+use super::world::{Scene, Shared};
+use crate::driver::{Drive, FileId, Loose, SocketId, Wait};
+use crate::op::{Completion, Operation, Outcome, Table, Ticket};
+use crate::{Chunk, FileInfo, OpenOptions};
+
+/// A receive into a chunk brings at most this much, as the real driver's ring.
+const CHUNK: usize = 16 << 10;
+
+/// The driver.
+pub(super) struct CoreDriver {
+    shared: Rc<Shared>,
+    /// Number of the core in the world.
+    core: usize,
+    machine: usize,
+}
+
+/// A connection between two cores of a world. Dropped on the way it is closed when the world looks next.
+struct Parked {
+    socket: SocketId,
+    lost: Lost,
+    taken: bool,
+}
+
+/// Sockets whose [`Loose`] was dropped.
+pub(super) type Lost = Arc<Mutex<Vec<SocketId>>>;
+
+impl CoreDriver {
+    pub(super) fn new(shared: Rc<Shared>, core: usize, machine: usize) -> Self {
+        Self {
+            shared,
+            core,
+            machine,
+        }
+    }
+
+    fn waiter(&self, ticket: Ticket) -> Waiter {
+        Waiter {
+            core: self.core,
+            ticket,
+        }
+    }
+
+    fn is_dead(&self) -> bool {
+        self.shared.is_dead(self.core)
+    }
+}
+
+impl Drive for CoreDriver {
+    fn now(&mut self) -> Time {
+        self.shared.scene().stage.now
+    }
+
+    fn random(&mut self) -> u64 {
+        let stage = &mut self.shared.scene().stage;
+        let number = stage.order_rng.next_u64();
+        stage
+            .trace
+            .note(stage.now, Mark::Random, self.core as u64, number);
+        number
+    }
+
+    fn pick(&mut self, ready: usize) -> usize {
+        let stage = &mut self.shared.scene().stage;
+        let place = if ready > 1 {
+            stage.order_rng.below(ready as u64) as usize
+        } else {
+            0
+        };
+        stage
+            .trace
+            .note(stage.now, Mark::Pick, self.core as u64, place as u64);
+        place
+    }
+
+    fn submit(&mut self, ticket: Ticket, operation: &mut Operation) {
+        let waiter = self.waiter(ticket);
+        let scene = &mut *self.shared.scene();
+        let Scene {
+            stage,
+            network,
+            disks,
+            ..
+        } = scene;
+        stage
+            .trace
+            .note(stage.now, Mark::Submit, self.core as u64, kind(operation));
+        match operation {
+            Operation::Accept { listener } => network.accept(stage, listener.id(), waiter),
+            Operation::Connect { addr } => network.connect(stage, self.machine, waiter, *addr),
+            Operation::Recv { socket } | Operation::RecvInto { socket, .. } => {
+                network.recv(stage, socket.id(), waiter);
+            }
+            Operation::Send { socket, gather, .. } => {
+                network.send(stage, socket.id(), waiter, gather.slices());
+            }
+            Operation::Read {
+                file, buf, offset, ..
+            } => {
+                let action = Action::Read {
+                    offset: *offset,
+                    len: buf.len(),
+                };
+                disks.start(stage, file.id(), waiter, action);
+            }
+            Operation::Write {
+                file,
+                buf,
+                offset,
+                durable,
+                ..
+            } => {
+                let bytes = buf.to_vec();
+                let action = Action::Write {
+                    offset: *offset,
+                    bytes,
+                    durable: *durable,
+                };
+                disks.start(stage, file.id(), waiter, action);
+            }
+            Operation::Sync { file } => disks.start(stage, file.id(), waiter, Action::Sync),
+            Operation::Punch { file, offset, len } | Operation::Zero { file, offset, len } => {
+                let action = Action::Zero {
+                    offset: *offset,
+                    len: *len,
+                };
+                disks.start(stage, file.id(), waiter, action);
+            }
+        }
+    }
+
+    fn cancel(&mut self, ticket: Ticket, operation: &mut Operation) {
+        let waiter = self.waiter(ticket);
+        let scene = &mut *self.shared.scene();
+        let Scene { stage, network, .. } = scene;
+        match operation {
+            Operation::Accept { listener } => network.cancel_accept(stage, listener.id(), waiter),
+            Operation::Connect { .. } => network.cancel_connect(stage, waiter),
+            Operation::Recv { socket }
+            | Operation::RecvInto { socket, .. }
+            | Operation::Send { socket, .. } => network.cancel_transfer(stage, socket.id(), waiter),
+            // A disk cannot be stopped; what it was told ends in its time.
+            Operation::Read { .. }
+            | Operation::Write { .. }
+            | Operation::Sync { .. }
+            | Operation::Punch { .. }
+            | Operation::Zero { .. } => {}
+        }
+    }
+
+    fn reap(&mut self, table: &mut Table, done: &mut Vec<Completion>) {
+        if self.is_dead() {
+            let gone = table.all_in_flight().into_iter().map(|ticket| Completion {
+                ticket,
+                result: Err(io::Error::from_raw_os_error(libc::ECANCELED)),
+            });
+            return done.extend(gone);
+        }
+        let scene = &mut *self.shared.scene();
+        while let Some((ticket, ready)) = scene.stage.take_ended(self.core) {
+            let orphan = table.is_orphaned(ticket);
+            let Some(operation) = table.operation(ticket) else {
+                continue;
+            };
+            let result = scene.bring(ready, operation, orphan);
+            let stage = &mut scene.stage;
+            stage.trace.note(
+                stage.now,
+                Mark::Reap,
+                self.core as u64,
+                u64::from(result.is_ok()),
+            );
+            done.push(Completion { ticket, result });
+        }
+    }
+
+    fn flush(&mut self, _: &mut Table, _: Wait) {}
+
+    fn listen(&mut self, addr: SocketAddr) -> io::Result<(SocketId, SocketAddr)> {
+        if self.is_dead() {
+            return Err(io::Error::from_raw_os_error(libc::ECANCELED));
+        }
+        self.shared.scene().network.listen(self.machine, addr)
+    }
+
+    fn shutdown(&mut self, socket: SocketId) {
+        let Scene { stage, network, .. } = &mut *self.shared.scene();
+        network.shutdown(stage, socket);
+    }
+
+    fn close_socket(&mut self, socket: SocketId) {
+        let Scene { stage, network, .. } = &mut *self.shared.scene();
+        network.close(stage, socket);
+    }
+
+    fn detach(&mut self, socket: SocketId) -> Loose {
+        let scene = &mut *self.shared.scene();
+        // A name of its own: whoever gave the connection away closes the old one.
+        let socket = scene.network.rename(socket);
+        Loose::Simulated(Box::new(Parked {
+            socket,
+            lost: scene.lost.clone(),
+            taken: false,
+        }))
+    }
+
+    fn attach(&mut self, loose: Loose) -> SocketId {
+        let Loose::Simulated(parked) = loose else {
+            panic!("a connection of the real machine cannot enter a simulated world");
+        };
+        let mut parked = parked
+            .downcast::<Parked>()
+            .expect("this driver parks connections so");
+        parked.taken = true;
+        parked.socket
+    }
+
+    fn open(&mut self, path: &Path, options: OpenOptions) -> io::Result<(FileId, FileInfo)> {
+        if self.is_dead() {
+            return Err(io::Error::from_raw_os_error(libc::ECANCELED));
+        }
+        let Scene { stage, disks, .. } = &mut *self.shared.scene();
+        disks.open(self.machine, path, options, &stage.config.disk)
+    }
+
+    fn set_size(&mut self, file: FileId, size: u64) -> io::Result<()> {
+        self.shared.scene().disks.set_size(file, size)
+    }
+
+    fn close_file(&mut self, file: FileId) {
+        self.shared.scene().disks.close(file);
+    }
+}
+
+impl Scene {
+    /// Moves what an ended operation brings into the operation's buffer. An orphan takes nothing.
+    fn bring(
+        &mut self,
+        ready: Ready,
+        operation: &mut Operation,
+        orphan: bool,
+    ) -> io::Result<Outcome> {
+        match (ready, operation) {
+            (Ready::Done(result), _) => result,
+            _ if orphan => Err(io::Error::from_raw_os_error(libc::ECANCELED)),
+            (Ready::Receive(socket), Operation::RecvInto { buf, at, .. }) => {
+                let into = &mut buf[*at..];
+                self.network
+                    .receive(&mut self.stage, socket, into)
+                    .map(Outcome::Bytes)
+            }
+            (Ready::Receive(socket), _) => {
+                let mut bytes = vec![0; self.network.readable(socket).min(CHUNK)];
+                let received = self.network.receive(&mut self.stage, socket, &mut bytes)?;
+                bytes.truncate(received);
+                Ok(Outcome::Chunk(Chunk::owned(bytes)))
+            }
+            (Ready::Read { disk, offset, len }, Operation::Read { buf, .. }) => {
+                self.disks.disk(disk).medium.read(offset, &mut buf[..len]);
+                Ok(Outcome::Bytes(len))
+            }
+            (Ready::Read { .. }, _) => unreachable!("only reads read"),
+        }
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        if !self.taken {
+            self.lost
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(self.socket);
+        }
+    }
+}
+
+/// What kind of operation, for the trace.
+fn kind(operation: &Operation) -> u64 {
+    match operation {
+        Operation::Accept { .. } => 1,
+        Operation::Connect { .. } => 2,
+        Operation::Recv { .. } => 3,
+        Operation::RecvInto { .. } => 4,
+        Operation::Send { .. } => 5,
+        Operation::Read { .. } => 6,
+        Operation::Write { .. } => 7,
+        Operation::Sync { .. } => 8,
+        Operation::Punch { .. } => 9,
+        Operation::Zero { .. } => 10,
+    }
+}

@@ -1,0 +1,649 @@
+//! The simulated network: who listens, who is connected to whom, and which lines are down.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use flashyard_time::{Duration, Time};
+
+use super::connection::{Connection, EndPoint};
+use super::pipe::{Line, draw};
+use super::stage::{Event, Stage, Waiter};
+use super::trace::Mark;
+use crate::driver::{Connected, SocketId};
+use crate::op::Outcome;
+
+/// Connections that may wait for an accept, as on the real machine.
+const BACKLOG: usize = 1024;
+
+/// A connect that got no answer asks again after this.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The first port given to those who do not ask for one.
+const FIRST_EPHEMERAL: u16 = 49152;
+
+/// The network.
+#[derive(Default)]
+pub(super) struct Network {
+    hosts: Vec<Host>,
+    sockets: BTreeMap<SocketId, Socket>,
+    connections: BTreeMap<u32, Connection>,
+    attempts: BTreeMap<u32, Attempt>,
+    /// Pairs of hosts, the lesser first, between which nothing passes.
+    parted: BTreeSet<(usize, usize)>,
+    next_socket: u32,
+    next_connection: u32,
+}
+
+/// A machine as the network sees it.
+struct Host {
+    up: bool,
+    refusing: bool,
+    next_port: u16,
+}
+
+enum Socket {
+    Listener(Listener),
+    Stream { connection: u32, side: usize },
+}
+
+struct Listener {
+    host: usize,
+    addr: SocketAddr,
+    backlog: VecDeque<Connected>,
+    waiting: VecDeque<Waiter>,
+}
+
+/// A connect on its way.
+struct Attempt {
+    /// `None`: nobody waits any more.
+    waiter: Option<Waiter>,
+    from: usize,
+    to: usize,
+    local: SocketAddr,
+    peer: SocketAddr,
+    deadline: Time,
+    /// What the other side said, once it has.
+    answer: Option<Result<SocketId, i32>>,
+}
+
+/// What happens in the network.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NetworkEvent {
+    /// Something comes to a side of a connection.
+    Arrival { connection: u32, side: usize },
+    /// A connect reaches the other machine.
+    Knock(u32),
+    /// Its answer comes back.
+    Answer(u32),
+}
+
+impl Network {
+    /// Adds a host at the next address.
+    pub(super) fn add_host(&mut self) -> usize {
+        self.hosts.push(Host {
+            up: true,
+            refusing: false,
+            next_port: FIRST_EPHEMERAL,
+        });
+        self.hosts.len() - 1
+    }
+
+    pub(super) fn handle(&mut self, stage: &mut Stage, event: NetworkEvent) {
+        match event {
+            NetworkEvent::Arrival { connection, side } => self.arrive(stage, connection, side),
+            NetworkEvent::Knock(attempt) => self.knock(stage, attempt),
+            NetworkEvent::Answer(attempt) => self.answer(stage, attempt),
+        }
+    }
+
+    pub(super) fn listen(
+        &mut self,
+        host: usize,
+        mut addr: SocketAddr,
+    ) -> io::Result<(SocketId, SocketAddr)> {
+        let ip = addr.ip();
+        if !ip.is_unspecified() && !ip.is_loopback() && ip != address(host) {
+            return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
+        }
+        if addr.port() == 0 {
+            addr.set_port(self.free_port(host));
+        } else if self.is_taken(host, addr) {
+            return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
+        }
+        let (backlog, waiting) = (VecDeque::new(), VecDeque::new());
+        let socket = self.add_socket(Socket::Listener(Listener {
+            host,
+            addr,
+            backlog,
+            waiting,
+        }));
+        Ok((socket, addr))
+    }
+
+    pub(super) fn accept(&mut self, stage: &mut Stage, socket: SocketId, waiter: Waiter) {
+        match self.sockets.get_mut(&socket) {
+            Some(Socket::Listener(listener)) => {
+                listener.waiting.push_back(waiter);
+                listener.hand_out(stage);
+            }
+            Some(Socket::Stream { .. }) => stage.fail(waiter, libc::EINVAL),
+            None => stage.fail(waiter, libc::EBADF),
+        }
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        stage: &mut Stage,
+        host: usize,
+        waiter: Waiter,
+        peer: SocketAddr,
+    ) {
+        let Some(to) = self.resolve(host, peer.ip()) else {
+            return stage.fail(waiter, libc::ENETUNREACH);
+        };
+        let ip = if peer.ip().is_loopback() {
+            peer.ip()
+        } else {
+            address(host)
+        };
+        let local = SocketAddr::new(ip, self.free_port(host));
+        let number = self.next_connection;
+        self.next_connection += 1;
+        let deadline = stage.now + stage.config.connect_timeout;
+        let waiter = Some(waiter);
+        let attempt = Attempt {
+            waiter,
+            from: host,
+            to,
+            local,
+            peer,
+            deadline,
+            answer: None,
+        };
+        self.attempts.insert(number, attempt);
+        let travel = draw(line(stage, host, to).latency, &mut stage.network_rng);
+        stage.events.push(
+            stage.now + travel,
+            Event::Network(NetworkEvent::Knock(number)),
+        );
+    }
+
+    pub(super) fn recv(&mut self, stage: &mut Stage, socket: SocketId, waiter: Waiter) {
+        match self.stream(socket) {
+            Some((connection, side)) => connection.recv(stage, side, waiter),
+            None => stage.fail(waiter, libc::EBADF),
+        }
+    }
+
+    /// Moves what a finished receive brings.
+    pub(super) fn receive(
+        &mut self,
+        stage: &mut Stage,
+        socket: SocketId,
+        into: &mut [u8],
+    ) -> io::Result<usize> {
+        match self.stream(socket) {
+            Some((connection, side)) => connection.receive(stage, side, into),
+            None => Err(io::Error::from_raw_os_error(libc::EBADF)),
+        }
+    }
+
+    /// Bytes that could be received now.
+    pub(super) fn readable(&mut self, socket: SocketId) -> usize {
+        self.stream(socket)
+            .map_or(0, |(connection, side)| connection.readable(side))
+    }
+
+    pub(super) fn send<'a>(
+        &mut self,
+        stage: &mut Stage,
+        socket: SocketId,
+        waiter: Waiter,
+        pieces: impl Iterator<Item = &'a [u8]>,
+    ) {
+        match self.stream(socket) {
+            Some((connection, side)) => connection.send(stage, side, waiter, pieces),
+            None => stage.fail(waiter, libc::EBADF),
+        }
+    }
+
+    /// Gives up a receive or a send, if it still waits.
+    pub(super) fn cancel_transfer(&mut self, stage: &mut Stage, socket: SocketId, waiter: Waiter) {
+        if let Some((connection, side)) = self.stream(socket) {
+            connection.cancel(stage, side, waiter);
+        }
+    }
+
+    /// Gives up an accept, if it still waits.
+    pub(super) fn cancel_accept(&mut self, stage: &mut Stage, socket: SocketId, waiter: Waiter) {
+        let Some(Socket::Listener(listener)) = self.sockets.get_mut(&socket) else {
+            return;
+        };
+        let Some(place) = listener
+            .waiting
+            .iter()
+            .position(|waiting| *waiting == waiter)
+        else {
+            return;
+        };
+        listener.waiting.remove(place);
+        stage.fail(waiter, libc::ECANCELED);
+    }
+
+    /// Gives up a connect, if it still waits.
+    pub(super) fn cancel_connect(&mut self, stage: &mut Stage, waiter: Waiter) {
+        let mut attempts = self.attempts.values_mut();
+        if let Some(attempt) = attempts.find(|attempt| attempt.waiter == Some(waiter)) {
+            attempt.waiter = None;
+            stage.fail(waiter, libc::ECANCELED);
+        }
+    }
+
+    pub(super) fn shutdown(&mut self, stage: &mut Stage, socket: SocketId) {
+        if let Some((connection, side)) = self.stream(socket) {
+            connection.shutdown(stage, side);
+        }
+    }
+
+    /// Closes a socket; nothing happens if its machine has crashed since.
+    pub(super) fn close(&mut self, stage: &mut Stage, socket: SocketId) {
+        self.take_down(stage, socket, |connection, stage, side| {
+            connection.close(stage, side)
+        });
+    }
+
+    /// Gives a connection another name; the old one is forgotten.
+    pub(super) fn rename(&mut self, socket: SocketId) -> SocketId {
+        let Some(Socket::Stream { connection, side }) = self.sockets.remove(&socket) else {
+            return socket;
+        };
+        let renamed = self.add_socket(Socket::Stream { connection, side });
+        if let Some(connection) = self.connections.get_mut(&connection) {
+            connection.rename(side, renamed);
+        }
+        renamed
+    }
+
+    /// Whether connects to this host are refused although somebody listens.
+    pub(super) fn refuse(&mut self, host: usize, refusing: bool) {
+        self.hosts[host].refusing = refusing;
+    }
+
+    /// Nothing passes between two hosts until they are joined again; nothing is lost.
+    pub(super) fn part(&mut self, a: usize, b: usize) {
+        self.parted.insert((a.min(b), a.max(b)));
+    }
+
+    pub(super) fn join(&mut self, stage: &mut Stage, a: usize, b: usize) {
+        if !self.parted.remove(&(a.min(b), a.max(b))) {
+            return;
+        }
+        for connection in between(&mut self.connections, a, b) {
+            connection.resume(stage, 0);
+            connection.resume(stage, 1);
+        }
+    }
+
+    /// Resets every connection between two hosts.
+    pub(super) fn reset(&mut self, stage: &mut Stage, a: usize, b: usize) {
+        for connection in between(&mut self.connections, a, b) {
+            connection.reset(stage);
+        }
+    }
+
+    /// Makes every present connection between two hosts half-open for ever.
+    pub(super) fn silence(&mut self, a: usize, b: usize) {
+        for connection in between(&mut self.connections, a, b) {
+            connection.silence();
+        }
+    }
+
+    /// All programs of a host end at once. `silently`: the machine is gone too and answers nothing until it is
+    /// back; otherwise its kernel closes every connection.
+    pub(super) fn crash(&mut self, stage: &mut Stage, host: usize, silently: bool) {
+        self.hosts[host].up = !silently;
+        for attempt in self
+            .attempts
+            .values_mut()
+            .filter(|attempt| attempt.from == host)
+        {
+            attempt.waiter = None;
+        }
+        let connections = &self.connections;
+        let sockets = self.sockets.iter().filter(|(_, socket)| match socket {
+            Socket::Listener(listener) => listener.host == host,
+            Socket::Stream { connection, side } => connections
+                .get(connection)
+                .is_some_and(|connection| connection.machine(*side) == host),
+        });
+        let sockets: Vec<SocketId> = sockets.map(|(socket, _)| *socket).collect();
+        for socket in sockets {
+            self.take_down(stage, socket, |connection, stage, side| {
+                if silently {
+                    connection.vanish(side)
+                } else {
+                    connection.kill(stage, side)
+                }
+            });
+        }
+    }
+
+    /// The machine answers again; it knows of no connection.
+    pub(super) fn restart(&mut self, stage: &mut Stage, host: usize) {
+        self.hosts[host].up = true;
+        for connection in self.connections.values_mut() {
+            for side in 0..2 {
+                if connection.machine(side) == host {
+                    connection.reappear(stage, side);
+                }
+            }
+        }
+        self.connections
+            .retain(|_, connection| !connection.is_over());
+    }
+
+    fn arrive(&mut self, stage: &mut Stage, connection: u32, side: usize) {
+        let Some(connection) = self.connections.get_mut(&connection) else {
+            return;
+        };
+        let (here, there) = (connection.machine(side), connection.machine(1 - side));
+        let passable =
+            self.hosts[here].up && !self.parted.contains(&(here.min(there), here.max(there)));
+        connection.arrive(stage, side, passable);
+    }
+
+    /// A connect reaches the other machine, or asks again later.
+    fn knock(&mut self, stage: &mut Stage, number: u32) {
+        let Some(attempt) = self.attempts.get(&number) else {
+            return;
+        };
+        let (from, to, peer) = (attempt.from, attempt.to, attempt.peer);
+        if attempt.waiter.is_none() {
+            self.attempts.remove(&number);
+            return;
+        }
+        let heard = self.hosts[to].up && self.passes(from, to);
+        let listener = self
+            .listener_at(to, peer)
+            .filter(|_| !self.hosts[to].refusing);
+        let full = listener.is_some_and(|listener| self.is_full(listener));
+        if !heard || full {
+            return self.knock_again(stage, number);
+        }
+        let travel = draw(line(stage, from, to).latency, &mut stage.network_rng);
+        let opens = stage.now + travel;
+        let answer = match listener {
+            Some(listener) => Ok(self.establish(stage, number, listener, opens)),
+            None => Err(libc::ECONNREFUSED),
+        };
+        let attempt = self
+            .attempts
+            .get_mut(&number)
+            .expect("it has just been looked at");
+        attempt.answer = Some(answer);
+        stage.trace.note(
+            stage.now,
+            Mark::Connect,
+            u64::from(number),
+            u64::from(answer.is_ok()),
+        );
+        stage
+            .events
+            .push(opens, Event::Network(NetworkEvent::Answer(number)));
+    }
+
+    fn knock_again(&mut self, stage: &mut Stage, number: u32) {
+        let attempt = self
+            .attempts
+            .get_mut(&number)
+            .expect("only present attempts are repeated");
+        let next = stage.now + RETRY;
+        let event = if next < attempt.deadline {
+            NetworkEvent::Knock(number)
+        } else {
+            attempt.answer = Some(Err(libc::ETIMEDOUT));
+            NetworkEvent::Answer(number)
+        };
+        stage.events.push(
+            next.min(attempt.deadline).max(stage.now),
+            Event::Network(event),
+        );
+    }
+
+    /// Makes both ends. The accepting one may send at once; the connecting one learns of it at `opens`.
+    fn establish(
+        &mut self,
+        stage: &mut Stage,
+        number: u32,
+        listener: SocketId,
+        opens: Time,
+    ) -> SocketId {
+        let attempt = &self.attempts[&number];
+        let (from, to, local, peer) = (attempt.from, attempt.to, attempt.local, attempt.peer);
+        let connecting = self.add_socket(Socket::Stream {
+            connection: number,
+            side: 0,
+        });
+        let accepting = self.add_socket(Socket::Stream {
+            connection: number,
+            side: 1,
+        });
+        let ends = [
+            EndPoint {
+                socket: connecting,
+                machine: from,
+            },
+            EndPoint {
+                socket: accepting,
+                machine: to,
+            },
+        ];
+        let connection = Connection::new(number, ends, line(stage, from, to), opens);
+        self.connections.insert(number, connection);
+        if let Some(Socket::Listener(listener)) = self.sockets.get_mut(&listener) {
+            listener.backlog.push_back(Connected {
+                id: accepting,
+                local: peer,
+                peer: local,
+            });
+            listener.hand_out(stage);
+        }
+        connecting
+    }
+
+    /// The answer comes back, or is sent again later.
+    fn answer(&mut self, stage: &mut Stage, number: u32) {
+        let Some(attempt) = self.attempts.get_mut(&number) else {
+            return;
+        };
+        let mut answer = attempt.answer.expect("an answer is made before it travels");
+        let (from, to, deadline) = (attempt.from, attempt.to, attempt.deadline);
+        if answer != Err(libc::ETIMEDOUT) && !self.passes(from, to) {
+            if stage.now < deadline {
+                let next = (stage.now + RETRY).min(deadline);
+                stage
+                    .events
+                    .push(next, Event::Network(NetworkEvent::Answer(number)));
+                return;
+            }
+            if let Ok(id) = answer {
+                self.close(stage, id);
+            }
+            answer = Err(libc::ETIMEDOUT);
+        }
+        stage.trace.note(
+            stage.now,
+            Mark::Answer,
+            u64::from(number),
+            u64::from(answer.is_ok()),
+        );
+        let Some(attempt) = self.attempts.remove(&number) else {
+            return;
+        };
+        match (attempt.waiter, answer) {
+            (Some(waiter), Ok(id)) => {
+                let connected = Connected {
+                    id,
+                    local: attempt.local,
+                    peer: attempt.peer,
+                };
+                stage.done(waiter, Outcome::Connected(connected));
+            }
+            (Some(waiter), Err(errno)) => stage.fail(waiter, errno),
+            (None, Ok(id)) => self.close(stage, id),
+            (None, Err(_)) => {}
+        }
+    }
+
+    /// Removes a socket, ending its side of the connection as told; a listener's backlog is reset.
+    fn take_down(
+        &mut self,
+        stage: &mut Stage,
+        socket: SocketId,
+        end: impl Fn(&mut Connection, &mut Stage, usize),
+    ) {
+        match self.sockets.remove(&socket) {
+            Some(Socket::Stream {
+                connection: number,
+                side,
+            }) => {
+                let Some(connection) = self.connections.get_mut(&number) else {
+                    return;
+                };
+                end(connection, stage, side);
+                if connection.is_over() {
+                    self.connections.remove(&number);
+                }
+            }
+            Some(Socket::Listener(listener)) => {
+                for waiting in listener.backlog {
+                    if let Some((connection, _)) = self.stream(waiting.id) {
+                        connection.reset(stage);
+                    }
+                    self.close(stage, waiting.id);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn add_socket(&mut self, socket: Socket) -> SocketId {
+        let id = SocketId(self.next_socket);
+        self.next_socket += 1;
+        self.sockets.insert(id, socket);
+        id
+    }
+
+    fn stream(&mut self, socket: SocketId) -> Option<(&mut Connection, usize)> {
+        match self.sockets.get(&socket)? {
+            Socket::Stream { connection, side } => {
+                let connection = self.connections.get_mut(connection)?;
+                Some((connection, *side))
+            }
+            Socket::Listener(_) => None,
+        }
+    }
+
+    fn passes(&self, a: usize, b: usize) -> bool {
+        !self.parted.contains(&(a.min(b), a.max(b)))
+    }
+
+    fn resolve(&self, from: usize, ip: IpAddr) -> Option<usize> {
+        if ip.is_loopback() || ip.is_unspecified() {
+            return Some(from);
+        }
+        (0..self.hosts.len()).find(|host| address(*host) == ip)
+    }
+
+    fn listener_at(&self, host: usize, addr: SocketAddr) -> Option<SocketId> {
+        let mut sockets = self.sockets.iter();
+        let found = sockets.find(|(_, socket)| match socket {
+            Socket::Listener(listener) => listener.takes(host, addr),
+            Socket::Stream { .. } => false,
+        });
+        found.map(|(socket, _)| *socket)
+    }
+
+    fn is_full(&self, listener: SocketId) -> bool {
+        match &self.sockets[&listener] {
+            Socket::Listener(listener) => listener.backlog.len() >= BACKLOG,
+            Socket::Stream { .. } => false,
+        }
+    }
+
+    fn is_taken(&self, host: usize, addr: SocketAddr) -> bool {
+        self.sockets.values().any(|socket| match socket {
+            Socket::Listener(listener) => {
+                let any = listener.addr.ip().is_unspecified() || addr.ip().is_unspecified();
+                let same = any || listener.addr.ip() == addr.ip();
+                listener.host == host && listener.addr.port() == addr.port() && same
+            }
+            Socket::Stream { .. } => false,
+        })
+    }
+
+    /// The next port nobody listens on. They come round again after 16 Ki, long after they were closed.
+    fn free_port(&mut self, host: usize) -> u16 {
+        loop {
+            let port = self.hosts[host].next_port;
+            self.hosts[host].next_port = port.checked_add(1).unwrap_or(FIRST_EPHEMERAL);
+            let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
+            if !self.is_taken(host, any) {
+                return port;
+            }
+        }
+    }
+}
+
+impl Listener {
+    fn takes(&self, host: usize, addr: SocketAddr) -> bool {
+        let ip = self.addr.ip();
+        self.host == host
+            && self.addr.port() == addr.port()
+            && (ip.is_unspecified() || ip == addr.ip())
+    }
+
+    fn hand_out(&mut self, stage: &mut Stage) {
+        while !self.waiting.is_empty() && !self.backlog.is_empty() {
+            let (waiter, connected) = (self.waiting.pop_front(), self.backlog.pop_front());
+            let (Some(waiter), Some(connected)) = (waiter, connected) else {
+                return;
+            };
+            stage.done(waiter, Outcome::Connected(connected));
+        }
+    }
+}
+
+/// The address of a host: 10.0.0.1 is the first.
+pub(super) fn address(host: usize) -> IpAddr {
+    let number = u32::from(Ipv4Addr::new(10, 0, 0, 1)) + host as u32;
+    IpAddr::V4(Ipv4Addr::from(number))
+}
+
+fn line(stage: &Stage, a: usize, b: usize) -> Line {
+    let config = &stage.config;
+    let latency = if a == b {
+        config.loopback_latency
+    } else {
+        config.latency
+    };
+    let (bandwidth, capacity, fragment) = (config.bandwidth, config.socket_buffer, config.fragment);
+    Line {
+        latency,
+        bandwidth,
+        capacity,
+        fragment,
+    }
+}
+
+fn between(
+    connections: &mut BTreeMap<u32, Connection>,
+    a: usize,
+    b: usize,
+) -> impl Iterator<Item = &mut Connection> {
+    connections.values_mut().filter(move |connection| {
+        let ends = (connection.machine(0), connection.machine(1));
+        ends == (a, b) || ends == (b, a)
+    })
+}

@@ -1,0 +1,108 @@
+//! What every part of the world needs to act: the clock, the queue of what will happen, the seeded choices, the
+//! trace, and a place to tell cores that their operations have ended.
+
+use std::collections::VecDeque;
+use std::io;
+
+use flashyard_time::{EventQueue, Rng, Time};
+
+use super::config::Config;
+use super::disk::DiskEvent;
+use super::network::NetworkEvent;
+use super::trace::Trace;
+use crate::driver::SocketId;
+use crate::op::{Outcome, Ticket};
+
+/// The stage.
+pub(super) struct Stage {
+    pub(super) now: Time,
+    pub(super) config: Config,
+    /// Decides about the network.
+    pub(super) network_rng: Rng,
+    /// Decides about disks.
+    pub(super) disk_rng: Rng,
+    /// Decides who goes first.
+    pub(super) order_rng: Rng,
+    pub(super) events: EventQueue<Event>,
+    pub(super) trace: Trace,
+    /// By core: operations that have ended and were not reaped yet.
+    ended: Vec<VecDeque<(Ticket, Ready)>>,
+}
+
+/// Something that will happen.
+pub(super) enum Event {
+    Network(NetworkEvent),
+    Disk(DiskEvent),
+}
+
+/// Who waits for an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Waiter {
+    /// Number of the core in the world.
+    pub(super) core: usize,
+    pub(super) ticket: Ticket,
+}
+
+/// How an operation has ended. Data is moved when the core reaps, for the buffer is in the core's table.
+pub(super) enum Ready {
+    Done(io::Result<Outcome>),
+    /// There is something to receive on this socket.
+    Receive(SocketId),
+    /// This much can be read from a disk.
+    Read {
+        disk: usize,
+        offset: u64,
+        len: usize,
+    },
+}
+
+impl Stage {
+    pub(super) fn new(config: Config) -> Self {
+        let seed = Rng::new(config.seed);
+        Self {
+            now: Time::ZERO,
+            config,
+            network_rng: seed.split(1),
+            disk_rng: seed.split(2),
+            order_rng: seed.split(3),
+            events: EventQueue::new(),
+            trace: Trace::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    pub(super) fn add_core(&mut self) -> usize {
+        self.ended.push(VecDeque::new());
+        self.ended.len() - 1
+    }
+
+    /// Tells a core that an operation has ended.
+    pub(super) fn end(&mut self, waiter: Waiter, ready: Ready) {
+        self.ended[waiter.core].push_back((waiter.ticket, ready));
+    }
+
+    pub(super) fn done(&mut self, waiter: Waiter, outcome: Outcome) {
+        self.end(waiter, Ready::Done(Ok(outcome)));
+    }
+
+    pub(super) fn fail(&mut self, waiter: Waiter, errno: i32) {
+        self.end(
+            waiter,
+            Ready::Done(Err(io::Error::from_raw_os_error(errno))),
+        );
+    }
+
+    /// Whether a core has something to reap.
+    pub(super) fn has_ended(&self, core: usize) -> bool {
+        !self.ended[core].is_empty()
+    }
+
+    pub(super) fn take_ended(&mut self, core: usize) -> Option<(Ticket, Ready)> {
+        self.ended[core].pop_front()
+    }
+
+    /// Forgets what a core was to be told: it is gone.
+    pub(super) fn forget_core(&mut self, core: usize) {
+        self.ended[core].clear();
+    }
+}

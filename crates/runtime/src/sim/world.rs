@@ -1,0 +1,280 @@
+//! The loop of the world: what is due happens, then some core turns, and when no core has anything to do the
+//! clock jumps to the next thing that will happen.
+
+use std::cell::{RefCell, RefMut};
+use std::rc::Rc;
+use std::sync::PoisonError;
+
+use flashyard_time::Time;
+
+use super::config::Config;
+use super::disk::Disks;
+use super::driver::{CoreDriver, Lost};
+use super::network::Network;
+use super::pipe::draw;
+use super::stage::{Event, Stage};
+use super::trace::Mark;
+use crate::driver::{Driver, Wait};
+use crate::executor::Core;
+use crate::wake::Registration;
+
+/// What the world, its machines and its drivers share. Nothing in here is borrowed while a core turns.
+pub(super) struct Shared {
+    scene: RefCell<Scene>,
+    cores: RefCell<Vec<Place>>,
+}
+
+/// All that is simulated.
+pub(super) struct Scene {
+    pub(super) stage: Stage,
+    pub(super) network: Network,
+    pub(super) disks: Disks,
+    pub(super) lost: Lost,
+    machines: Vec<Vec<usize>>,
+    steps: u64,
+}
+
+/// Where a core stands in the world. Its number is never used again.
+struct Place {
+    /// `None`: it has crashed.
+    core: Option<Rc<Core>>,
+    /// It is busy with its last turn, or has not noticed yet that there is something to do.
+    not_before: Time,
+    /// Had something to do when last looked at.
+    awake: bool,
+}
+
+/// What one step of the world was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Happened,
+    /// Nothing is going to happen before the given instant.
+    Until,
+    /// Nothing will ever happen again.
+    Never,
+}
+
+impl Shared {
+    pub(super) fn new(config: Config) -> Rc<Self> {
+        let scene = Scene {
+            stage: Stage::new(config),
+            network: Network::default(),
+            disks: Disks::default(),
+            lost: Lost::default(),
+            machines: Vec::new(),
+            steps: 0,
+        };
+        Rc::new(Self {
+            scene: RefCell::new(scene),
+            cores: RefCell::default(),
+        })
+    }
+
+    pub(super) fn scene(&self) -> RefMut<'_, Scene> {
+        self.scene.borrow_mut()
+    }
+
+    /// Adds a machine and starts its cores.
+    pub(super) fn add_machine(self: &Rc<Self>, cores: usize) -> usize {
+        let mut scene = self.scene();
+        let machine = scene.network.add_host();
+        scene.machines.push(Vec::new());
+        drop(scene);
+        self.start(machine, cores);
+        machine
+    }
+
+    /// Starts the cores of a machine that has none.
+    pub(super) fn start(self: &Rc<Self>, machine: usize, cores: usize) {
+        for index in 0..cores {
+            let number = self.scene().stage.add_core();
+            self.scene().machines[machine].push(number);
+            let driver = Box::new(CoreDriver::new(self.clone(), number, machine));
+            let not_before = self.scene().stage.now;
+            let core = Core::new(index, Registration::new(), Driver::Sim(driver));
+            self.cores.borrow_mut().push(Place {
+                core: Some(core),
+                not_before,
+                awake: false,
+            });
+        }
+    }
+
+    /// Core `index` of a machine; `None` when the machine has crashed.
+    pub(super) fn core(&self, machine: usize, index: usize) -> Option<Rc<Core>> {
+        let number = *self.scene().machines[machine].get(index)?;
+        self.cores.borrow()[number].core.clone()
+    }
+
+    pub(super) fn is_dead(&self, core: usize) -> bool {
+        self.cores
+            .borrow()
+            .get(core)
+            .is_some_and(|place| place.core.is_none())
+    }
+
+    /// Ends all programs of a machine.
+    pub(super) fn crash(&self, machine: usize, silently: bool) {
+        let numbers = {
+            let Scene {
+                stage,
+                network,
+                disks,
+                machines,
+                ..
+            } = &mut *self.scene();
+            stage
+                .trace
+                .note(stage.now, Mark::Fault, machine as u64, u64::from(silently));
+            network.crash(stage, machine, silently);
+            disks.crash(stage, machine);
+            std::mem::take(&mut machines[machine])
+        };
+        for number in numbers {
+            self.end_core(number);
+        }
+    }
+
+    /// Ends all machines: the world is over.
+    pub(super) fn end(&self) {
+        let cores = self.cores.borrow().len();
+        (0..cores).for_each(|core| self.end_core(core));
+    }
+
+    fn end_core(&self, number: usize) {
+        let core = self.cores.borrow_mut()[number].core.take();
+        let Some(core) = core else { return };
+        core.shut_down();
+        while core.in_flight() > 0 {
+            core.drain();
+        }
+        self.scene().stage.forget_core(number);
+    }
+
+    /// One step; nothing that would happen after `until` does.
+    pub(super) fn step(&self, until: Time) -> Step {
+        self.scene().count_step();
+        if self.scene().happen() {
+            return Step::Happened;
+        }
+        let (runnable, next) = self.look_round();
+        if !runnable.is_empty() {
+            self.turn(&runnable);
+            return Step::Happened;
+        }
+        let scene = &mut *self.scene();
+        let next = match (next, scene.stage.events.next_time()) {
+            (Some(core), Some(event)) => core.min(event),
+            (Some(only), None) | (None, Some(only)) => only,
+            (None, None) => return Step::Never,
+        };
+        let reached = next.min(until);
+        scene.stage.now = scene.stage.now.max(reached);
+        if next > until {
+            Step::Until
+        } else {
+            Step::Happened
+        }
+    }
+
+    /// Which cores could turn now, and when the next of the others can.
+    fn look_round(&self) -> (Vec<usize>, Option<Time>) {
+        let stage = &mut self.scene().stage;
+        let (mut runnable, mut next) = (Vec::new(), None::<Time>);
+        for (number, place) in self.cores.borrow_mut().iter_mut().enumerate() {
+            let Some(core) = &place.core else { continue };
+            let woken = core.has_work();
+            let timer = core.next_timer();
+            let busy =
+                woken || stage.has_ended(number) || timer.is_some_and(|timer| timer <= stage.now);
+            if woken && !place.awake {
+                let kick = draw(stage.config.kick, &mut stage.order_rng);
+                place.not_before = place.not_before.max(stage.now + kick);
+            }
+            place.awake = busy;
+            let turns = if busy { Some(place.not_before) } else { timer };
+            match turns {
+                Some(at) if at <= stage.now => runnable.push(number),
+                Some(at) => next = Some(next.map_or(at, |next| next.min(at))),
+                None => {}
+            }
+        }
+        (runnable, next)
+    }
+
+    /// Some core of these turns.
+    fn turn(&self, runnable: &[usize]) {
+        let (number, took) = {
+            let stage = &mut self.scene().stage;
+            let number = *stage.order_rng.pick(runnable).expect("the caller has some");
+            stage
+                .trace
+                .note(stage.now, Mark::Turn, number as u64, runnable.len() as u64);
+            (number, draw(stage.config.turn, &mut stage.order_rng))
+        };
+        let core = {
+            let place = &mut self.cores.borrow_mut()[number];
+            place.not_before = self.scene().stage.now + took;
+            place.core.clone()
+        };
+        if let Some(core) = core {
+            core.turn();
+            core.flush(Wait::No);
+        }
+    }
+
+    /// Who waits for what, for the report of a deadlock.
+    pub(super) fn describe(&self) -> String {
+        let cores = self.cores.borrow();
+        let alive = cores.iter().filter_map(|place| place.core.as_ref());
+        let (mut count, mut operations, mut tasks) = (0, 0, 0);
+        for core in alive {
+            count += 1;
+            operations += core.in_flight();
+            tasks += core.queue().tasks();
+        }
+        let stage = &self.scene().stage;
+        format!(
+            "seed {}, time {} ns: {tasks} tasks wait on {count} cores, {operations} operations in flight",
+            stage.config.seed,
+            stage.now.as_ns()
+        )
+    }
+}
+
+impl Scene {
+    /// Lets the next event happen, if one is due.
+    fn happen(&mut self) -> bool {
+        self.close_lost();
+        let Self {
+            stage,
+            network,
+            disks,
+            ..
+        } = self;
+        let Some((_, event)) = stage.events.pop_due(stage.now) else {
+            return false;
+        };
+        match event {
+            Event::Network(event) => network.handle(stage, event),
+            Event::Disk(event) => disks.handle(stage, event),
+        }
+        true
+    }
+
+    fn close_lost(&mut self) {
+        let lost = std::mem::take(&mut *self.lost.lock().unwrap_or_else(PoisonError::into_inner));
+        for socket in lost {
+            self.network.close(&mut self.stage, socket);
+        }
+    }
+
+    fn count_step(&mut self) {
+        self.steps += 1;
+        let (seed, most) = (self.stage.config.seed, self.stage.config.max_steps);
+        assert!(
+            self.steps <= most,
+            "seed {seed}: more than {most} steps, something runs in circles"
+        );
+    }
+}
