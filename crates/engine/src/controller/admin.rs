@@ -1,0 +1,208 @@
+//! The Admin queue: what becomes of each command.
+
+use std::net::IpAddr;
+
+use flashyard_nvme::command::{FabricsType, Fuse};
+use flashyard_nvme::{AdminOpcode, CompletionQueueEntry, Status, SubmissionQueueEntry};
+use flashyard_time::Time;
+
+use super::limits::ADMIN_IN_CAPSULE_BYTES;
+use super::properties::Effect;
+use super::{CommandError, Controller, ControllerId, Counters, Payload, Subsystem, features};
+use crate::discovery::Discovery;
+
+/// What a controller may look at while it answers an Admin command.
+#[derive(Clone, Copy, Debug)]
+pub struct SubsystemView<'a> {
+    /// Its subsystem.
+    pub subsystem: &'a Subsystem,
+    /// All controllers of the subsystem, ascending.
+    pub controllers: &'a [ControllerId],
+    /// What was counted for the subsystem.
+    pub counters: &'a Counters,
+    /// The discovery log, for discovery controllers.
+    pub discovery: Option<DiscoveryView<'a>>,
+}
+
+/// The discovery log as one connection sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct DiscoveryView<'a> {
+    /// All that can be discovered.
+    pub log: &'a Discovery,
+    /// The address that the host has reached the target by.
+    pub local: IpAddr,
+}
+
+/// How a command is completed, when nothing but a completion goes to the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// Status.
+    pub status: Status,
+    /// DW0, and DW1 for Property Get.
+    pub value: u64,
+}
+
+impl Answer {
+    /// Success, nothing more.
+    pub const SUCCESS: Self = Self::of(Status::SUCCESS);
+
+    /// A status, nothing more.
+    pub const fn of(status: Status) -> Self {
+        Self { status, value: 0 }
+    }
+
+    /// Success with DW0.
+    pub const fn dw0(dw0: u32) -> Self {
+        Self {
+            status: Status::SUCCESS,
+            value: dw0 as u64,
+        }
+    }
+
+    /// The answer to Abort: whether the command was aborted.
+    pub const fn to_abort(aborted: bool) -> Self {
+        Self::dw0(!aborted as u32)
+    }
+
+    /// The completion of command `cid`.
+    pub fn completion(self, cid: u16) -> CompletionQueueEntry {
+        CompletionQueueEntry::new(cid, self.status).with_value(self.value)
+    }
+}
+
+/// What becomes of an Admin command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AdminOutcome {
+    /// It is completed.
+    Complete(Answer),
+    /// Data go to the host, then it is completed with success.
+    Data {
+        /// Exactly as long as the command's descriptor says.
+        page: Vec<u8>,
+        /// DW0 of the completion.
+        dw0: u32,
+    },
+    /// An Asynchronous Event Request: it is completed by [`Controller::poll_event`].
+    Held,
+    /// Abort: the transport looks for the command and answers with [`Answer::to_abort`].
+    Abort {
+        /// Queue of the command.
+        sqid: u16,
+        /// Its identifier.
+        cid: u16,
+    },
+    /// Abort of an Asynchronous Event Request: that one is completed with Command Abort Requested, then the Abort
+    /// with [`Answer::to_abort`].
+    AbortedEventRequest {
+        /// Identifier of the request.
+        cid: u16,
+    },
+}
+
+impl Controller {
+    /// The data that an Admin command brings: to be received before [`Self::admin`] is asked. `capsule_bytes` is
+    /// what came in the capsule.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    pub fn admin_payload(
+        &self,
+        sqe: &SubmissionQueueEntry,
+        capsule_bytes: u32,
+    ) -> Result<Payload, Status> {
+        let bytes = match sqe.admin_opcode() {
+            AdminOpcode::SET_FEATURES if self.is_ready() => features::data_of_set(sqe.feature_id()),
+            _ => 0,
+        };
+        if bytes == 0 {
+            return Ok(Payload::None);
+        }
+        Payload::from_host(sqe, bytes, ADMIN_IN_CAPSULE_BYTES, capsule_bytes)
+    }
+
+    /// Executes a command of the Admin queue that is not a fabrics command. `data` is what
+    /// [`Self::admin_payload`] said.
+    pub fn admin(
+        &mut self,
+        now: Time,
+        sqe: &SubmissionQueueEntry,
+        view: &SubsystemView<'_>,
+        data: &[u8],
+    ) -> AdminOutcome {
+        self.on_traffic(now);
+        self.execute(now, sqe, view, data).unwrap_or_else(|status| {
+            self.on_error(CommandError {
+                sqid: 0,
+                cid: sqe.cid(),
+                opcode: sqe.opcode(),
+                status,
+                lba: 0,
+                nsid: sqe.nsid(),
+            });
+            AdminOutcome::Complete(Answer::of(status))
+        })
+    }
+
+    /// Executes a fabrics command of the Admin queue. After [`Effect::Reset`] the transport aborts all commands
+    /// but this one and drops all I/O queues; only then it answers.
+    pub fn fabrics(&mut self, now: Time, sqe: &SubmissionQueueEntry) -> (Answer, Option<Effect>) {
+        self.on_traffic(now);
+        let result = match sqe.fabrics_type() {
+            FabricsType::PROPERTY_GET => self.properties.get(sqe).map(|value| (value, None)),
+            FabricsType::PROPERTY_SET => self.properties.set(sqe).map(|effect| (0, effect)),
+            // The queue is connected already.
+            FabricsType::CONNECT => Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
+            _ => Err(Status::INVALID_FIELD.with_dnr()),
+        };
+        match result {
+            Ok((value, effect)) => {
+                self.apply(effect, now);
+                let status = Status::SUCCESS;
+                (Answer { status, value }, effect)
+            }
+            Err(status) => (Answer::of(status), None),
+        }
+    }
+
+    fn execute(
+        &mut self,
+        now: Time,
+        sqe: &SubmissionQueueEntry,
+        view: &SubsystemView<'_>,
+        data: &[u8],
+    ) -> Result<AdminOutcome, Status> {
+        if !self.is_ready() {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
+        }
+        if sqe.fuse() != Fuse::Normal {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        match sqe.admin_opcode() {
+            AdminOpcode::IDENTIFY => self.identify(sqe, view).map(without_dw0),
+            AdminOpcode::GET_LOG_PAGE => self.get_log_page(sqe, view).map(without_dw0),
+            AdminOpcode::GET_FEATURES => self.get_features(now, sqe),
+            AdminOpcode::SET_FEATURES => self
+                .set_features(now, sqe, data)
+                .map(AdminOutcome::Complete),
+            AdminOpcode::ASYNC_EVENT_REQUEST => {
+                self.events.request(sqe.cid()).map(|()| AdminOutcome::Held)
+            }
+            AdminOpcode::KEEP_ALIVE => Ok(AdminOutcome::Complete(Answer::SUCCESS)),
+            AdminOpcode::ABORT => Ok(self.abort(sqe)),
+            _ => Err(Status::INVALID_OPCODE.with_dnr()),
+        }
+    }
+
+    fn abort(&mut self, sqe: &SubmissionQueueEntry) -> AdminOutcome {
+        let (sqid, cid) = (sqe.abort_sqid(), sqe.abort_cid());
+        if sqid == 0 && self.events.abort(cid) {
+            AdminOutcome::AbortedEventRequest { cid }
+        } else {
+            AdminOutcome::Abort { sqid, cid }
+        }
+    }
+}
+
+fn without_dw0(page: Vec<u8>) -> AdminOutcome {
+    AdminOutcome::Data { page, dw0: 0 }
+}

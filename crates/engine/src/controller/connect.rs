@@ -1,0 +1,188 @@
+//! Checks of Connect: which queue of which controller a connection becomes (Base Specification, section 6.3).
+
+use flashyard_nvme::fabrics::{Connect, ConnectData, InvalidParameter};
+use flashyard_nvme::{CompletionQueueEntry, Nqn, Sgl, Status, SubmissionQueueEntry};
+
+use super::limits::{ADMIN_IN_CAPSULE_BYTES, ADMIN_QUEUE_DEPTH, ControllerLimits};
+use super::{Controller, HostId, Payload, Subsystem};
+
+/// A Connect whose form is right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectRequest {
+    /// The command.
+    pub command: Connect,
+    /// Its data.
+    pub data: ConnectData,
+}
+
+/// A queue that a Connect makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AcceptedQueue {
+    /// Queue Identifier; 0 is the Admin queue.
+    pub qid: u16,
+    /// Entries of the queue.
+    pub entries: u16,
+    /// SQHD of completions is reserved (FFFFh in the answer to Connect).
+    pub flow_control_disabled: bool,
+}
+
+/// Why a Connect is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectError {
+    /// Status of the completion.
+    pub status: Status,
+    /// DW0 of the completion: which parameter is invalid.
+    pub dw0: u32,
+}
+
+impl ConnectError {
+    /// Too many Connects or controllers, or writes of the host's last association are on their way: try again.
+    pub const BUSY: Self = Self::of(Status::CONNECT_CONTROLLER_BUSY);
+
+    const fn of(status: Status) -> Self {
+        Self { status, dw0: 0 }
+    }
+
+    /// The completion that refuses the Connect.
+    pub fn completion(self, cid: u16) -> CompletionQueueEntry {
+        CompletionQueueEntry::new(cid, self.status).with_dw0(self.dw0)
+    }
+}
+
+impl From<InvalidParameter> for ConnectError {
+    fn from(parameter: InvalidParameter) -> Self {
+        Self {
+            status: Status::CONNECT_INVALID_PARAMETERS.with_dnr(),
+            dw0: parameter.dw0(),
+        }
+    }
+}
+
+impl ConnectRequest {
+    /// Where the data of a Connect are; `capsule_bytes` is what came in the capsule.
+    ///
+    /// # Errors
+    /// The answer, when the descriptor is not one of 1,024 bytes.
+    pub fn payload(
+        sqe: &SubmissionQueueEntry,
+        capsule_bytes: u32,
+    ) -> Result<Payload, ConnectError> {
+        let len = ConnectData::LEN as u32;
+        let most = ADMIN_IN_CAPSULE_BYTES;
+        if let Sgl::Transport { .. } = sqe.sgl() {
+            // Nothing is invited before a host is known.
+            return Err(ConnectError::of(
+                Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr(),
+            ));
+        }
+        Payload::from_host(sqe, len, most, capsule_bytes).map_err(ConnectError::of)
+    }
+
+    /// Reads a Connect with its data, `None` if they are shorter than 1,024 bytes.
+    ///
+    /// # Errors
+    /// The answer.
+    pub fn parse(sqe: &SubmissionQueueEntry, data: &[u8]) -> Result<Self, ConnectError> {
+        let command = Connect::parse(sqe);
+        if command.recfmt != 0 {
+            let status = Status::CONNECT_INCOMPATIBLE_FORMAT.with_dnr();
+            return Err(ConnectError::of(status));
+        }
+        let data = data
+            .first_chunk()
+            .ok_or(ConnectError::of(Status::DATA_SGL_LENGTH_INVALID.with_dnr()))?;
+        Ok(Self {
+            command,
+            data: ConnectData::decode(data)?,
+        })
+    }
+
+    /// Whether it is for the Admin queue and so makes a controller.
+    pub fn is_admin(&self) -> bool {
+        self.command.qid == 0
+    }
+
+    /// The subsystem that the host wants.
+    pub fn subsystem(&self) -> &Nqn {
+        &self.data.subnqn
+    }
+
+    /// Who asks.
+    pub fn host(&self) -> HostId {
+        HostId {
+            nqn: self.data.hostnqn,
+            id: self.data.hostid,
+        }
+    }
+
+    /// Checks a Connect of the Admin queue against the subsystem of the name asked for, if there is one.
+    ///
+    /// # Errors
+    /// The answer.
+    pub fn check_admin(
+        &self,
+        subsystem: Option<&Subsystem>,
+    ) -> Result<AcceptedQueue, ConnectError> {
+        self.check_host(subsystem)?;
+        if self.data.cntlid != ConnectData::DYNAMIC {
+            return Err(InvalidParameter::CNTLID.into());
+        }
+        self.queue(ADMIN_QUEUE_DEPTH)
+    }
+
+    /// Checks a Connect of an I/O queue against the subsystem of the name asked for and the controller of the
+    /// identifier asked for, if there are such.
+    ///
+    /// # Errors
+    /// The answer.
+    pub fn check_io(
+        &self,
+        subsystem: Option<&Subsystem>,
+        controller: Option<&Controller>,
+        limits: &ControllerLimits,
+    ) -> Result<AcceptedQueue, ConnectError> {
+        self.check_host(subsystem)?;
+        let controller = controller.ok_or(InvalidParameter::CNTLID)?;
+        if controller.host().nqn != self.data.hostnqn {
+            return Err(InvalidParameter::HOSTNQN.into());
+        }
+        if controller.host().id != self.data.hostid {
+            return Err(InvalidParameter::HOSTID.into());
+        }
+        if self.command.qid > controller.granted_queues() {
+            return Err(InvalidParameter::QID.into());
+        }
+        if !controller.takes_io_queues() || controller.has_queue(self.command.qid) {
+            let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
+            return Err(ConnectError::of(status));
+        }
+        self.queue(limits.queue_depth)
+    }
+
+    fn check_host(&self, subsystem: Option<&Subsystem>) -> Result<(), ConnectError> {
+        let subsystem = subsystem.ok_or(InvalidParameter::SUBNQN)?;
+        if !subsystem.hosts.allows(&self.data.hostnqn) {
+            return Err(ConnectError::of(Status::CONNECT_INVALID_HOST.with_dnr()));
+        }
+        // Tools that only ask for the discovery log may come without a Host Identifier.
+        if self.data.hostid == [0; 16] && !self.data.subnqn.is_discovery() {
+            return Err(InvalidParameter::HOSTID.into());
+        }
+        Ok(())
+    }
+
+    fn queue(&self, depth: u16) -> Result<AcceptedQueue, ConnectError> {
+        let sqsize = self.command.sqsize;
+        if sqsize == 0 || sqsize >= depth {
+            return Err(InvalidParameter::SQSIZE.into());
+        }
+        Ok(AcceptedQueue {
+            qid: self.command.qid,
+            entries: sqsize + 1,
+            flow_control_disabled: self.command.sq_flow_control_disabled(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! Fused Compare and Write: which two commands are a pair, and whether the pair may be executed (Base
+//! Specification, fused operations).
+//!
+//! A pair is made by the order of arrival on its queue, never by the order in which data become ready: with several
+//! pairs in flight, R2T finishes their halves in any order.
+
+use flashyard_nvme::command::{Fuse, LbaRange};
+use flashyard_nvme::{IoOpcode, Status, SubmissionQueueEntry};
+
+use super::io::{self, IoLimits, IoOp};
+use super::{NamespaceInfo, Payload};
+
+/// Finds the pairs of one queue. `T` is a command as the transport keeps it.
+#[derive(Debug)]
+pub struct FusedPairs<T> {
+    first: Option<T>,
+}
+
+/// What a command is that has arrived.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Arrival<T> {
+    /// Not fused: to be executed by itself.
+    Alone(T),
+    /// The first of a pair: kept until the next command comes.
+    Kept,
+    /// Both halves of a pair.
+    Pair {
+        /// Said to be the first; [`check_pair`] looks whether it is a Compare.
+        first: T,
+        /// Said to be the second.
+        second: T,
+    },
+    /// A second without a first: [`MISSING_FUSED`].
+    Unpaired(T),
+}
+
+/// The answer to half of a pair whose other half did not come next to it.
+pub const MISSING_FUSED: Status = Status::ABORTED_MISSING_FUSED.with_dnr();
+
+/// The answer to the command whose other half was refused or failed.
+pub const FAILED_FUSED: Status = Status::ABORTED_FAILED_FUSED;
+
+impl<T> Default for FusedPairs<T> {
+    fn default() -> Self {
+        Self { first: None }
+    }
+}
+
+impl<T> FusedPairs<T> {
+    /// Whether nothing is kept; then a command that is not fused is not a matter of this type.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// A command has arrived. The other result is a first whose second did not come: answer it [`MISSING_FUSED`].
+    pub fn arrive(&mut self, fuse: Fuse, command: T) -> (Option<T>, Arrival<T>) {
+        let kept = self.first.take();
+        match (fuse, kept) {
+            (Fuse::First, lone) => {
+                self.first = Some(command);
+                (lone, Arrival::Kept)
+            }
+            (Fuse::Second, Some(first)) => (
+                None,
+                Arrival::Pair {
+                    first,
+                    second: command,
+                },
+            ),
+            (Fuse::Second, None) => (None, Arrival::Unpaired(command)),
+            // The reserved value is refused by the check of the command itself.
+            (Fuse::Normal | Fuse::Reserved, lone) => (lone, Arrival::Alone(command)),
+        }
+    }
+
+    /// Takes what is kept: at an abort, a reset or the end of the queue.
+    pub fn take(&mut self) -> Option<T> {
+        self.first.take()
+    }
+
+    /// What is kept.
+    pub fn kept(&self) -> Option<&T> {
+        self.first.as_ref()
+    }
+}
+
+/// A Compare and Write that may be executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CompareAndWrite {
+    /// Blocks.
+    pub range: LbaRange,
+    /// Data to compare with.
+    pub compare: Payload,
+    /// Data to write.
+    pub write: Payload,
+    /// Force Unit Access of the write.
+    pub fua: bool,
+}
+
+/// Statuses of both halves of a refused pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// Of the first command.
+    pub first: Status,
+    /// Of the second command.
+    pub second: Status,
+}
+
+/// A half of a pair, as it arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Half<'a> {
+    /// The command.
+    pub sqe: &'a SubmissionQueueEntry,
+    /// Bytes of data that came in its capsule.
+    pub capsule_bytes: u32,
+}
+
+/// Checks both halves of a pair; `namespace` is the one that the first names.
+///
+/// # Errors
+/// What to answer to each.
+pub fn check_pair(
+    first: Half<'_>,
+    second: Half<'_>,
+    namespace: Option<&NamespaceInfo>,
+    transfer_bytes: u32,
+) -> Result<CompareAndWrite, Refused> {
+    let both = |status| Refused {
+        first: status,
+        second: status,
+    };
+    let opcodes = (first.sqe.io_opcode(), second.sqe.io_opcode());
+    if opcodes != (IoOpcode::COMPARE, IoOpcode::WRITE) {
+        return Err(both(MISSING_FUSED));
+    }
+    if first.sqe.nsid() != second.sqe.nsid() {
+        return Err(both(MISSING_FUSED));
+    }
+    let check = |half: Half<'_>| {
+        let limits = IoLimits {
+            transfer_bytes,
+            capsule_bytes: half.capsule_bytes,
+        };
+        io::check(half.sqe, namespace, limits)
+    };
+    let compare = check(first).map_err(|status| Refused {
+        first: status,
+        second: FAILED_FUSED,
+    })?;
+    let write = check(second).map_err(|status| Refused {
+        first: FAILED_FUSED,
+        second: status,
+    })?;
+    let (IoOp::Compare { range }, IoOp::Write { range: same, fua }) = (compare.op, write.op) else {
+        return Err(both(MISSING_FUSED));
+    };
+    if range != same {
+        return Err(both(Status::INVALID_FIELD.with_dnr()));
+    }
+    if namespace.is_some_and(|namespace| range.blocks > namespace.atomic_write) {
+        return Err(both(Status::ATOMIC_WRITE_UNIT_EXCEEDED.with_dnr()));
+    }
+    Ok(CompareAndWrite {
+        range,
+        compare: compare.payload,
+        write: write.payload,
+        fua,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+}

@@ -1,0 +1,106 @@
+//! What went wrong and how much was done: the error log and the counters of the SMART log.
+
+use std::collections::VecDeque;
+
+use flashyard_nvme::Status;
+use flashyard_time::Duration;
+
+/// Entries that the error log keeps (ELPE, there zero-based).
+pub const ERROR_LOG_ENTRIES: usize = 64;
+
+/// A command that was answered with an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CommandError {
+    /// Queue of the command.
+    pub sqid: u16,
+    /// Its identifier.
+    pub cid: u16,
+    /// Its opcode.
+    pub opcode: u8,
+    /// What it was answered.
+    pub status: Status,
+    /// First LBA of the trouble; 0 if it has none.
+    pub lba: u64,
+    /// Its namespace; 0 if it has none.
+    pub nsid: u32,
+}
+
+/// The newest errors of a controller.
+#[derive(Clone, Debug, Default)]
+pub struct ErrorLog {
+    newest_first: VecDeque<CommandError>,
+    count: u64,
+}
+
+impl ErrorLog {
+    /// Adds an error; the oldest goes when there are too many.
+    pub fn push(&mut self, error: CommandError) {
+        self.newest_first.truncate(ERROR_LOG_ENTRIES - 1);
+        self.newest_first.push_front(error);
+        self.count += 1;
+    }
+
+    /// Errors since the controller was created.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Errors with their numbers (from 1), newest first.
+    pub fn newest_first(&self) -> impl Iterator<Item = (u64, &CommandError)> {
+        self.newest_first
+            .iter()
+            .zip(0..)
+            .map(|(error, age)| (self.count - age, error))
+    }
+}
+
+/// What the SMART log counts, as the transport has counted it for the subsystem.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Bytes that hosts have read (by Read and Compare).
+    pub bytes_read: u64,
+    /// Bytes that hosts have written.
+    pub bytes_written: u64,
+    /// Read and Compare commands finished.
+    pub read_commands: u64,
+    /// Write commands finished.
+    pub write_commands: u64,
+    /// Time with I/O commands at work.
+    pub busy: Duration,
+    /// Time since the target started.
+    pub power_on: Duration,
+    /// Starts of the target.
+    pub power_cycles: u64,
+    /// Associations that ended without a shutdown notification.
+    pub unsafe_shutdowns: u64,
+    /// Reads, writes and integrity checks that the medium failed.
+    pub media_errors: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_log_keeps_the_newest() {
+        let mut log = ErrorLog::default();
+        for cid in 0..100 {
+            log.push(CommandError {
+                sqid: 1,
+                cid,
+                opcode: 2,
+                status: Status::LBA_OUT_OF_RANGE,
+                lba: 0,
+                nsid: 1,
+            });
+        }
+        let kept: Vec<_> = log
+            .newest_first()
+            .map(|(number, error)| (number, error.cid))
+            .collect();
+        assert_eq!(kept.len(), ERROR_LOG_ENTRIES);
+        assert_eq!(kept[0], (100, 99));
+        assert_eq!(kept[63], (37, 36));
+        assert_eq!(log.count(), 100);
+    }
+}

@@ -1,0 +1,256 @@
+//! Checks of I/O commands: what a submission queue entry asks for, or why not (NVM Command Set, section 3).
+//!
+//! On the path of every I/O: no allocation, no lookup beyond the namespace that the caller has found.
+
+use flashyard_nvme::command::LbaRange;
+use flashyard_nvme::dsm::DsmRange;
+use flashyard_nvme::identify::NSID_ALL;
+use flashyard_nvme::{IoOpcode, Status, SubmissionQueueEntry};
+
+use super::limits::WRITE_ZEROES_BYTES;
+use super::{NamespaceInfo, Payload};
+
+/// What the transport demands of an I/O command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IoLimits {
+    /// Bytes that one command may move.
+    pub transfer_bytes: u32,
+    /// Bytes of data that came in this command's capsule.
+    pub capsule_bytes: u32,
+}
+
+/// An I/O command that may be executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IoRequest {
+    /// What is to be done.
+    pub op: IoOp,
+    /// Its data.
+    pub payload: Payload,
+}
+
+/// What an I/O command does. Ranges lie within the namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IoOp {
+    /// Read.
+    Read {
+        /// Blocks.
+        range: LbaRange,
+        /// Force Unit Access: what is read has to be on the medium.
+        fua: bool,
+    },
+    /// Write.
+    Write {
+        /// Blocks.
+        range: LbaRange,
+        /// Force Unit Access: finished only when on the medium.
+        fua: bool,
+    },
+    /// Compare the data with what is stored.
+    Compare {
+        /// Blocks.
+        range: LbaRange,
+    },
+    /// Write Zeroes.
+    WriteZeroes {
+        /// Blocks.
+        range: LbaRange,
+        /// Force Unit Access.
+        fua: bool,
+        /// The blocks may be given back (DEAC).
+        deallocate: bool,
+    },
+    /// Dataset Management; the data are the ranges ([`check_ranges`]).
+    DatasetManagement {
+        /// How many of them.
+        ranges: usize,
+        /// Deallocate them; otherwise they are hints and nothing is to be done.
+        deallocate: bool,
+    },
+    /// Flush.
+    Flush,
+}
+
+/// Checks an I/O command. `namespace` is the one its NSID names, if there is one attached.
+///
+/// # Errors
+/// The status to answer with.
+#[inline]
+pub fn check(
+    sqe: &SubmissionQueueEntry,
+    namespace: Option<&NamespaceInfo>,
+    limits: IoLimits,
+) -> Result<IoRequest, Status> {
+    match sqe.io_opcode() {
+        IoOpcode::READ => read(sqe, attached(namespace)?, limits),
+        IoOpcode::WRITE => write(sqe, attached(namespace)?, limits),
+        IoOpcode::FLUSH => flush(sqe, namespace),
+        IoOpcode::COMPARE => compare(sqe, attached(namespace)?, limits),
+        IoOpcode::WRITE_ZEROES => write_zeroes(sqe, attached(namespace)?),
+        IoOpcode::DATASET_MANAGEMENT => dataset_management(sqe, attached(namespace)?, limits),
+        _ => Err(Status::INVALID_OPCODE.with_dnr()),
+    }
+}
+
+/// The ranges of a Dataset Management command, checked: all or none are to be executed. `data` is the command's
+/// payload.
+///
+/// # Errors
+/// LBA Out of Range.
+pub fn check_ranges<'a>(
+    data: &'a [u8],
+    ranges: usize,
+    namespace: &NamespaceInfo,
+) -> Result<impl ExactSizeIterator<Item = DsmRange> + 'a, Status> {
+    let all = data
+        .get(..ranges * DsmRange::LEN)
+        .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
+    if DsmRange::all(all).all(|range| range.is_within(namespace.blocks)) {
+        Ok(DsmRange::all(all))
+    } else {
+        Err(Status::LBA_OUT_OF_RANGE.with_dnr())
+    }
+}
+
+fn read(
+    sqe: &SubmissionQueueEntry,
+    namespace: &NamespaceInfo,
+    limits: IoLimits,
+) -> Result<IoRequest, Status> {
+    let (range, bytes) = transfer(sqe, namespace, limits)?;
+    Ok(IoRequest {
+        op: IoOp::Read {
+            range,
+            fua: sqe.fua(),
+        },
+        payload: Payload::to_host(sqe, bytes)?,
+    })
+}
+
+fn write(
+    sqe: &SubmissionQueueEntry,
+    namespace: &NamespaceInfo,
+    limits: IoLimits,
+) -> Result<IoRequest, Status> {
+    writable(namespace)?;
+    let (range, bytes) = transfer(sqe, namespace, limits)?;
+    Ok(IoRequest {
+        op: IoOp::Write {
+            range,
+            fua: sqe.fua(),
+        },
+        payload: Payload::from_host(sqe, bytes, bytes, limits.capsule_bytes)?,
+    })
+}
+
+fn compare(
+    sqe: &SubmissionQueueEntry,
+    namespace: &NamespaceInfo,
+    limits: IoLimits,
+) -> Result<IoRequest, Status> {
+    let (range, bytes) = transfer(sqe, namespace, limits)?;
+    Ok(IoRequest {
+        op: IoOp::Compare { range },
+        payload: Payload::from_host(sqe, bytes, bytes, limits.capsule_bytes)?,
+    })
+}
+
+fn write_zeroes(
+    sqe: &SubmissionQueueEntry,
+    namespace: &NamespaceInfo,
+) -> Result<IoRequest, Status> {
+    writable(namespace)?;
+    no_protection_information(sqe)?;
+    let range = range_within(sqe, namespace)?;
+    if u64::from(range.blocks) * u64::from(namespace.block_size) > WRITE_ZEROES_BYTES {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    Ok(IoRequest {
+        op: IoOp::WriteZeroes {
+            range,
+            fua: sqe.fua(),
+            deallocate: sqe.deac(),
+        },
+        payload: Payload::None,
+    })
+}
+
+fn dataset_management(
+    sqe: &SubmissionQueueEntry,
+    namespace: &NamespaceInfo,
+    limits: IoLimits,
+) -> Result<IoRequest, Status> {
+    let ranges = sqe.dsm_ranges();
+    let deallocate = sqe.dsm_deallocate();
+    if deallocate {
+        writable(namespace)?;
+    }
+    // Linux sends room for all 256 ranges whatever their number is.
+    let most = DsmRange::MAX_RANGES * DsmRange::LEN;
+    let least = ranges * DsmRange::LEN;
+    Ok(IoRequest {
+        op: IoOp::DatasetManagement { ranges, deallocate },
+        payload: Payload::from_host(sqe, least as u32, most as u32, limits.capsule_bytes)?,
+    })
+}
+
+/// VWC of Identify Controller says that Flush of all namespaces at once is not supported.
+fn flush(
+    sqe: &SubmissionQueueEntry,
+    namespace: Option<&NamespaceInfo>,
+) -> Result<IoRequest, Status> {
+    attached(namespace.filter(|_| sqe.nsid() != NSID_ALL))?;
+    Ok(IoRequest {
+        op: IoOp::Flush,
+        payload: Payload::None,
+    })
+}
+
+#[inline]
+fn attached(namespace: Option<&NamespaceInfo>) -> Result<&NamespaceInfo, Status> {
+    namespace.ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr())
+}
+
+#[inline]
+fn writable(namespace: &NamespaceInfo) -> Result<(), Status> {
+    if namespace.read_only {
+        Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr())
+    } else {
+        Ok(())
+    }
+}
+
+/// The range of a command that moves the data of all its blocks, and their length.
+#[inline]
+fn transfer(
+    sqe: &SubmissionQueueEntry,
+    namespace: &NamespaceInfo,
+    limits: IoLimits,
+) -> Result<(LbaRange, u32), Status> {
+    no_protection_information(sqe)?;
+    let blocks = (sqe.cdw12() & 0xffff) + 1;
+    let bytes = u64::from(blocks) * u64::from(namespace.block_size);
+    if bytes > u64::from(limits.transfer_bytes) {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    Ok((range_within(sqe, namespace)?, bytes as u32))
+}
+
+#[inline]
+fn range_within(sqe: &SubmissionQueueEntry, namespace: &NamespaceInfo) -> Result<LbaRange, Status> {
+    sqe.lba_range()
+        .filter(|range| range.is_within(namespace.blocks))
+        .ok_or(Status::LBA_OUT_OF_RANGE.with_dnr())
+}
+
+/// No namespace has metadata, so there is nothing that PRACT or PRCHK could mean.
+#[inline]
+fn no_protection_information(sqe: &SubmissionQueueEntry) -> Result<(), Status> {
+    if sqe.prinfo() == 0 {
+        Ok(())
+    } else {
+        Err(Status::INVALID_PROTECTION_INFORMATION.with_dnr())
+    }
+}
+
+#[cfg(test)]
+mod tests;

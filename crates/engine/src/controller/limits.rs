@@ -1,0 +1,35 @@
+//! The bounds that a controller tells its host and holds it to.
+
+/// Bounds of a controller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ControllerLimits {
+    /// I/O queues, at least 1.
+    pub io_queues: u16,
+    /// Entries of an I/O queue (MQES, MAXCMD), at least 2.
+    pub queue_depth: u16,
+    /// Bytes of data in the capsule of an I/O command (IOCCSZ), a multiple of 16.
+    pub in_capsule_bytes: u32,
+    /// Bytes that one command may move (MDTS): a power of two, at least 4,096.
+    pub transfer_bytes: u32,
+}
+
+impl Default for ControllerLimits {
+    fn default() -> Self {
+        Self {
+            io_queues: 128,
+            queue_depth: 1024,
+            in_capsule_bytes: 8 << 10,
+            transfer_bytes: 1 << 20,
+        }
+    }
+}
+
+/// Entries of an Admin queue (ASQSZ of the discovery log).
+pub const ADMIN_QUEUE_DEPTH: u16 = 128;
+
+/// Bytes of data in the capsule of a command on the Admin queue, and of every fabrics command: what the NVMe/TCP
+/// Transport Specification demands, whatever IOCCSZ says.
+pub const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
+
+/// Bytes that one Write Zeroes may cover (WZSL): with blocks of 512 B, hosts cannot count further than 65,536 blocks.
+pub const WRITE_ZEROES_BYTES: u64 = 32 << 20;

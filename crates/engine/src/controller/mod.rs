@@ -1,0 +1,48 @@
+//! The NVMe-oF controller as state machines: no I/O, no clock, no lock. The transport brings commands and time, and
+//! does what it is told.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`subsystem`] | plain data: a subsystem, its namespaces, the hosts it lets in |
+//! | [`connect`] | checks of Connect |
+//! | [`state`] | [`Controller`]: one association's controller |
+//! | `admin` | its answer to every command of the Admin queue |
+//! | [`properties`] | CAP, CC, CSTS and the others |
+//! | `identify`, `logs`, `features` | what those commands return and change |
+//! | [`events`] | Asynchronous Event Requests and what they tell |
+//! | [`keep_alive`] | the Keep Alive Timer |
+//! | [`health`] | error log and SMART counters |
+//! | [`payload`] | where a command's data are |
+//! | [`io`], [`fused`] | checks of I/O commands, and of pairs of them |
+
+mod admin;
+pub mod connect;
+pub mod events;
+mod features;
+pub mod fused;
+pub mod health;
+mod identify;
+pub mod io;
+pub mod keep_alive;
+pub mod limits;
+mod logs;
+pub mod payload;
+pub mod properties;
+pub mod state;
+pub mod subsystem;
+
+#[cfg(test)]
+mod tests;
+
+pub use admin::{AdminOutcome, Answer, DiscoveryView, SubsystemView};
+pub use connect::{AcceptedQueue, ConnectError, ConnectRequest};
+pub use events::EventKind;
+pub use fused::FusedPairs;
+pub use health::{CommandError, Counters};
+pub use io::{IoLimits, IoOp, IoRequest};
+pub use keep_alive::Expired;
+pub use limits::ControllerLimits;
+pub use payload::Payload;
+pub use properties::Effect;
+pub use state::{Controller, ControllerId, ControllerKind, HostId};
+pub use subsystem::{HostList, NamespaceInfo, Subsystem};

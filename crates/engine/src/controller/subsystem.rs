@@ -1,0 +1,170 @@
+//! What a controller knows of its NVM subsystem: names, namespaces, and who may connect. Plain data; the target
+//! changes it, controllers read it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flashyard_nvme::Nqn;
+use flashyard_nvme::identify::ascii_field;
+
+/// What every subsystem calls itself in MN of Identify Controller.
+pub const MODEL: &str = "Flashyard";
+
+/// An NVM subsystem: one tenant, or the discovery subsystem (which has no namespaces).
+#[derive(Clone, Debug)]
+pub struct Subsystem {
+    /// Its name.
+    pub nqn: Nqn,
+    /// Serial number, the same over all controllers and restarts ([`serial_number`]).
+    pub serial: [u8; 20],
+    /// Who may connect.
+    pub hosts: HostList,
+    /// Namespaces by their identifier.
+    pub namespaces: BTreeMap<u32, NamespaceInfo>,
+    /// The greatest NSID there can be (NN, MNAN).
+    pub max_namespaces: u32,
+    /// Moves with every change of this value, so that copies know when they are old.
+    pub generation: u64,
+}
+
+impl Subsystem {
+    /// A subsystem without namespaces. `target` is the identity of the target, for the serial number.
+    pub fn new(nqn: Nqn, target: &[u8; 16], hosts: HostList, max_namespaces: u32) -> Self {
+        Self {
+            nqn,
+            serial: serial_number(target, &nqn),
+            hosts,
+            namespaces: BTreeMap::new(),
+            max_namespaces,
+            generation: 0,
+        }
+    }
+
+    /// Whether `nsid` may name a namespace, attached or not.
+    pub fn is_valid_nsid(&self, nsid: u32) -> bool {
+        (1..=self.max_namespaces).contains(&nsid)
+    }
+}
+
+/// A namespace as its hosts see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NamespaceInfo {
+    /// Namespace Identifier, from 1.
+    pub nsid: u32,
+    /// Bytes of a logical block: a power of two from 512 to 64 KiB.
+    pub block_size: u32,
+    /// Size, logical blocks.
+    pub blocks: u64,
+    /// Logical blocks that hold data (NUSE); all of them where nobody counts.
+    pub used: u64,
+    /// Never changes, and is never used for another namespace.
+    pub uuid: [u8; 16],
+    /// The same for the NGUID.
+    pub nguid: [u8; 16],
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Completed writes may be lost by a power cut until a Flush.
+    pub volatile_cache: bool,
+    /// Deallocate frees space.
+    pub deallocate: bool,
+    /// Best size and alignment of writes, logical blocks; 0 if nothing is to be said.
+    pub optimal_write: u32,
+    /// Writes up to so many logical blocks survive a power cut whole or not at all; at least 1.
+    pub atomic_write: u32,
+    /// Best size and alignment of deallocation, logical blocks; 0 if nothing is to be said.
+    pub deallocate_granularity: u32,
+}
+
+impl NamespaceInfo {
+    /// A namespace on a device. The NGUID is made of the UUID's bytes.
+    pub fn on_device(nsid: u32, uuid: [u8; 16], device: &flashyard_block::Info) -> Self {
+        Self {
+            nsid,
+            block_size: device.block_size,
+            blocks: device.blocks,
+            used: device.blocks,
+            uuid,
+            nguid: uuid,
+            read_only: device.read_only,
+            volatile_cache: device.volatile_cache,
+            deallocate: device.deallocate,
+            optimal_write: device.limits.optimal_write,
+            atomic_write: device.limits.atomic_write.max(1),
+            deallocate_granularity: device.limits.deallocate_granularity,
+        }
+    }
+}
+
+/// Which hosts may connect.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HostList {
+    /// Every host.
+    Any,
+    /// These hosts.
+    Only(BTreeSet<Nqn>),
+}
+
+impl HostList {
+    /// From names; `*` lets anybody in. A name that is not an NQN can be nobody's and is passed over.
+    pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut only = BTreeSet::new();
+        for name in names {
+            if name == "*" {
+                return Self::Any;
+            }
+            only.extend(Nqn::new(name));
+        }
+        Self::Only(only)
+    }
+
+    /// Whether `host` may connect.
+    pub fn allows(&self, host: &Nqn) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Only(hosts) => hosts.contains(host),
+        }
+    }
+}
+
+/// The serial number of subsystem `nqn` of a target: `FY` and 16 hexadecimal digits, the same for ever.
+pub fn serial_number(target: &[u8; 16], nqn: &Nqn) -> [u8; 20] {
+    // FNV-1a: stable by definition, which the hashers of the standard library are not.
+    let hash = target
+        .iter()
+        .chain(nqn.as_str().as_bytes())
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    ascii_field(&format!("FY{hash:016X}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nqn(name: &str) -> Nqn {
+        Nqn::new(name).expect("a name of a test")
+    }
+
+    #[test]
+    fn a_serial_number_is_stable_and_of_one_subsystem() {
+        let a = serial_number(&[7; 16], &nqn("nqn.2026-11.dev.flashyard:a"));
+        assert_eq!(&a, b"FY0CEB6D2F5C4A6D71  ");
+        assert_ne!(
+            a,
+            serial_number(&[7; 16], &nqn("nqn.2026-11.dev.flashyard:b"))
+        );
+        assert_ne!(
+            a,
+            serial_number(&[8; 16], &nqn("nqn.2026-11.dev.flashyard:a"))
+        );
+    }
+
+    #[test]
+    fn host_lists() {
+        let db = nqn("nqn.2014-08.org.nvmexpress:uuid:db");
+        assert!(HostList::of(["*"]).allows(&db));
+        assert!(HostList::of(["nonsense", db.as_str()]).allows(&db));
+        assert!(!HostList::of(["nqn.2014-08.org.nvmexpress:uuid:d", "nonsense"]).allows(&db));
+        assert!(!HostList::of([]).allows(&db));
+    }
+}
