@@ -1,0 +1,285 @@
+//! `flashyard perf`: loads a volume over NVMe/TCP and tells what it gave. The load generator is in `load`, what it
+//! writes and expects to read in `verify`, the limit to compare with in `baseline`, the outcome in `report`.
+
+mod baseline;
+mod load;
+mod processor;
+mod report;
+mod verify;
+
+use std::io::{IsTerminal, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration as StdDuration;
+
+use clap::{Args, ValueEnum};
+use flashyard_host::Options;
+use flashyard_nvme::Nqn;
+use flashyard_time::Duration;
+use uuid::Uuid;
+
+use crate::units;
+use load::{Outcome, Plan, Shared};
+pub use report::Report;
+
+/// Who we are if nothing else is said.
+const HOST_NQN: &str = "nqn.2026-11.dev.flashyard:perf";
+/// Data of writes up to this size go in the capsule, as far as the bare sockets are concerned.
+const IN_CAPSULE: usize = 8192;
+/// The processor of the target, by agreement of those who measure.
+const TARGET_PROCESSOR: usize = 0;
+
+/// What to measure.
+#[derive(Clone, Debug, Args)]
+pub struct PerfArgs {
+    /// Address of the target
+    #[arg(long, value_name = "ADDR:PORT", value_parser = parse_address)]
+    pub connect: SocketAddr,
+    /// The tenant's subsystem
+    #[arg(long, value_name = "NQN", value_parser = parse_nqn)]
+    pub subnqn: Nqn,
+    /// Namespace of the volume
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub nsid: u32,
+    /// What to do
+    #[arg(long, value_enum)]
+    pub rw: Pattern,
+    /// Reads in a hundred, with --rw randrw
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub mix: u32,
+    /// Bytes of each read or write
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_block)]
+    pub bs: u32,
+    /// Reads and writes in flight, over all queues of a job
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub qd: u32,
+    /// I/O queues (connections) of a job
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub queues: u16,
+    /// Threads, each with an association of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub jobs: u16,
+    /// Tell the target with every command how it wants to be treated
+    #[arg(long, value_enum)]
+    pub class: Option<ClassHint>,
+    /// Completions that the target may tell at once; 1, for this target has no completion windows yet
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1))]
+    pub window: Option<u32>,
+    /// Start this many per second, whatever the target does; latency counts from the intended start
+    #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub rate: Option<u64>,
+    /// Write a pattern and check what is read; fails if anything is not what was written
+    #[arg(long)]
+    pub verify: bool,
+    /// Measure bare sockets with the same traffic before and after, and give the ratio
+    #[arg(long)]
+    pub baseline: bool,
+    /// How long to measure
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = parse_seconds)]
+    pub seconds: f64,
+    /// How long to run before measuring
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_seconds)]
+    pub warmup: f64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Name of this host
+    #[arg(long, value_name = "NQN", default_value = HOST_NQN, value_parser = parse_nqn)]
+    pub hostnqn: Nqn,
+    /// Protect headers by digests
+    #[arg(long)]
+    pub hdgst: bool,
+    /// Protect data by digests
+    #[arg(long)]
+    pub ddgst: bool,
+    /// Run on this processor (job 0; the others on those that follow)
+    #[arg(long, value_name = "N")]
+    pub processor: Option<usize>,
+    /// Decides which blocks are chosen, and the pattern of --verify
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Order and direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Pattern {
+    /// Reads anywhere
+    Randread,
+    /// Writes anywhere
+    Randwrite,
+    /// Reads and writes anywhere
+    Randrw,
+    /// Reads one after the other
+    Read,
+    /// Writes one after the other
+    Write,
+}
+
+/// What a command asks for in its access latency field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ClassHint {
+    /// As soon as possible
+    Latency,
+    /// Typical
+    Throughput,
+    /// Whenever it suits
+    Background,
+}
+
+/// `flashyard perf`: measures, prints, and fails if a read or write did.
+pub fn run(args: PerfArgs) -> Result<(), String> {
+    let report = measure(&args)?;
+    if args.json {
+        println!("{}", report.to_json());
+    } else {
+        println!("{report}");
+    }
+    if report.failed() { Err("not everything that was read or written was in order".into()) } else { Ok(()) }
+}
+
+/// Measures. An error is one line that says what to do; failed reads and writes are in the report.
+pub fn measure(args: &PerfArgs) -> Result<Report, String> {
+    let mut limits = Vec::new();
+    if args.baseline {
+        limits.push(run_baseline(args)?);
+    }
+    let outcomes = run_jobs(args)?;
+    if args.baseline {
+        limits.push(run_baseline(args)?);
+    }
+    Ok(Report::new(args, outcomes, &limits))
+}
+
+/// Bare sockets, for half of the time: once before and once after the target.
+fn run_baseline(args: &PerfArgs) -> Result<baseline::Limit, String> {
+    let jobs = usize::from(args.jobs);
+    let traffic = baseline::Traffic {
+        block: args.bs as usize,
+        depth: args.qd as usize * jobs,
+        queues: usize::from(args.queues) * jobs,
+        read_percent: args.read_percent(),
+        in_capsule: IN_CAPSULE,
+    };
+    let seconds = StdDuration::from_secs_f64(args.seconds / 2.0);
+    baseline::run(traffic, seconds, args.processor.map(|_| TARGET_PROCESSOR), args.processor)
+        .map_err(|error| format!("the bare sockets of --baseline failed: {error}"))
+}
+
+fn run_jobs(args: &PerfArgs) -> Result<Vec<Outcome>, String> {
+    let shared = Arc::new(Shared::new(args.jobs));
+    let threads: Vec<_> = (0..args.jobs)
+        .map(|job| {
+            let plan = args.plan(job);
+            let shared = Arc::clone(&shared);
+            let name = format!("perf-{job}");
+            thread::Builder::new().name(name).spawn(move || load::run(plan, shared))
+        })
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("cannot start a thread: {error}"))?;
+    show_progress(args, &shared, || threads.iter().all(thread::JoinHandle::is_finished));
+    let outcomes = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a job panicked".into())));
+    // All are joined before the first error is told.
+    let outcomes: Vec<_> = outcomes.collect();
+    outcomes.into_iter().collect()
+}
+
+/// One line on a terminal that shows that something happens.
+fn show_progress(args: &PerfArgs, shared: &Shared, finished: impl Fn() -> bool) {
+    if args.json || !std::io::stderr().is_terminal() {
+        return;
+    }
+    let mut before = 0;
+    let mut shown = false;
+    for tick in 1_u32.. {
+        thread::sleep(StdDuration::from_millis(100));
+        if finished() {
+            break;
+        }
+        if tick % 10 == 0 {
+            let now = shared.operations.load(Ordering::Relaxed);
+            eprint!("\r{:>5} s  {:>12} IOPS ", tick / 10, report::thousands((now - before) as f64));
+            let _ = std::io::stderr().flush();
+            before = now;
+            shown = true;
+        }
+    }
+    if shown {
+        eprint!("\r{:40}\r", "");
+    }
+}
+
+impl PerfArgs {
+    fn read_percent(&self) -> u32 {
+        match self.rw {
+            Pattern::Randread | Pattern::Read => 100,
+            Pattern::Randwrite | Pattern::Write => 0,
+            Pattern::Randrw => self.mix,
+        }
+    }
+
+    fn plan(&self, job: u16) -> Plan {
+        let hostid = Uuid::new_v5(&Uuid::NAMESPACE_OID, self.hostnqn.as_str().as_bytes());
+        // A queue has as much room as its share of the depth needs.
+        let depth = self.qd.div_ceil(u32::from(self.queues)).min(4_095) as u16;
+        let options = Options {
+            header_digest: self.hdgst,
+            data_digest: self.ddgst,
+            queues: self.queues,
+            depth,
+            ..Options::new(self.subnqn, self.hostnqn, hostid.into_bytes())
+        };
+        Plan {
+            addr: self.connect,
+            options,
+            job,
+            jobs: self.jobs,
+            nsid: self.nsid,
+            block: self.bs,
+            depth: self.qd,
+            read_percent: self.read_percent(),
+            sequential: matches!(self.rw, Pattern::Read | Pattern::Write),
+            access_latency: match self.class {
+                None => 0,
+                Some(ClassHint::Background) => 1,
+                Some(ClassHint::Throughput) => 2,
+                Some(ClassHint::Latency) => 3,
+            },
+            rate: self.rate.map(|rate| (rate / u64::from(self.jobs)).max(1)),
+            verify: self.verify,
+            warmup: duration(self.warmup),
+            seconds: duration(self.seconds),
+            processor: self.processor.map(|first| first + usize::from(job)),
+            seed: self.seed,
+        }
+    }
+}
+
+fn duration(seconds: f64) -> Duration {
+    Duration::from_ns((seconds * 1e9) as u64)
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let mut found = text.to_socket_addrs().map_err(|error| format!("{error}; write it like 127.0.0.1:4420"))?;
+    found.next().ok_or_else(|| format!("`{text}` has no address"))
+}
+
+fn parse_nqn(text: &str) -> Result<Nqn, String> {
+    Nqn::new(text).map_err(|error| format!("{error}; a name looks like nqn.2026-11.dev.flashyard:db"))
+}
+
+fn parse_block(text: &str) -> Result<u32, String> {
+    let size = units::parse_size(text)?;
+    match u32::try_from(size) {
+        Ok(size) if size % 512 == 0 && (512..=1 << 20).contains(&size) => Ok(size),
+        _ => Err("a block is a multiple of 512 bytes, at most 1 MiB".into()),
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(seconds),
+        _ => Err("give seconds, such as 5 or 0.5".into()),
+    }
+}
