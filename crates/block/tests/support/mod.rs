@@ -1,0 +1,238 @@
+//! A disk for tests: takes its time, remembers in which order things happened, and can fail.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use flashyard_block::{Device, Info, IoError, IoFuture, Limits, SharedDevice, Tag};
+use flashyard_runtime::uring::{self, Config};
+use flashyard_runtime::{Buf, Data, Rt};
+use flashyard_time::Rng;
+
+/// Runs a test's main task on a core of the real machine.
+pub fn run<F: Future + 'static>(main: impl FnOnce(Rt) -> F) -> F::Output {
+    let config = Config {
+        buffer_bytes: 64 << 20,
+        ..Config::default()
+    };
+    uring::run(config, main).expect("this machine has io_uring")
+}
+
+/// What happened to the medium, in order.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Bytes arrived in the disk's cache.
+    Write { offset: usize, bytes: Vec<u8> },
+    /// A range became zero in the disk's cache.
+    Zero { offset: usize, len: usize },
+    /// All before is on the medium.
+    Flush,
+}
+
+/// A disk with a volatile cache. All is done some polls after it was asked for, at completion and not before.
+#[derive(Clone)]
+pub struct Disk {
+    block_size: u32,
+    content: Rc<RefCell<Vec<u8>>>,
+    events: Rc<RefCell<Vec<Event>>>,
+    rng: Rc<RefCell<Rng>>,
+    /// Polls that an I/O takes at most.
+    slow: u64,
+    /// Operations that change something still succeed this many times.
+    changes_left: Rc<Cell<u64>>,
+}
+
+impl Disk {
+    /// A disk of `content`.
+    pub fn new(block_size: u32, content: Vec<u8>, seed: u64) -> Self {
+        Self::over(block_size, Rc::new(RefCell::new(content)), seed)
+    }
+
+    /// A disk that shares `content` with others.
+    pub fn over(block_size: u32, content: Rc<RefCell<Vec<u8>>>, seed: u64) -> Self {
+        let rng = Rc::new(RefCell::new(Rng::new(seed)));
+        let changes_left = Rc::new(Cell::new(u64::MAX));
+        Self {
+            block_size,
+            content,
+            events: Rc::default(),
+            rng,
+            slow: 4,
+            changes_left,
+        }
+    }
+
+    /// The same disk, as the trait object that users hold.
+    pub fn shared(&self) -> SharedDevice {
+        Rc::new(self.clone())
+    }
+
+    /// Fails with a write fault after `count` more changes.
+    pub fn fail_after(&self, count: u64) {
+        self.changes_left.set(count);
+    }
+
+    pub fn content(&self) -> std::cell::RefMut<'_, Vec<u8>> {
+        self.content.borrow_mut()
+    }
+
+    pub fn events(&self) -> Vec<Event> {
+        self.events.borrow().clone()
+    }
+
+    /// How many events there are.
+    pub fn happened(&self) -> usize {
+        self.events.borrow().len()
+    }
+
+    fn later<T: 'static>(
+        &self,
+        act: impl FnOnce(&Self) -> Result<T, IoError> + 'static,
+    ) -> IoFuture<T> {
+        let disk = self.clone();
+        let polls = self.rng.borrow_mut().below(self.slow + 1);
+        IoFuture::boxed(async move {
+            yields(polls).await;
+            act(&disk)
+        })
+    }
+
+    fn change(&self, event: Event) -> Result<(), IoError> {
+        let left = self.changes_left.get();
+        self.changes_left
+            .set(left.checked_sub(1).ok_or(IoError::Write)?);
+        apply(&mut self.content.borrow_mut(), &event);
+        self.events.borrow_mut().push(event);
+        Ok(())
+    }
+
+    fn place(&self, lba: u64, len: usize) -> Result<usize, IoError> {
+        let offset = lba
+            .checked_mul(u64::from(self.block_size))
+            .ok_or(IoError::OutOfRange)?;
+        let end = offset.checked_add(len as u64).ok_or(IoError::OutOfRange)?;
+        if end <= self.content.borrow().len() as u64 {
+            Ok(offset as usize)
+        } else {
+            Err(IoError::OutOfRange)
+        }
+    }
+}
+
+impl Device for Disk {
+    fn info(&self) -> Info {
+        Info {
+            block_size: self.block_size,
+            blocks: self.content.borrow().len() as u64 / u64::from(self.block_size),
+            volatile_cache: true,
+            read_only: false,
+            deallocate: true,
+            limits: Limits {
+                atomic_write: 1,
+                ..Limits::default()
+            },
+        }
+    }
+
+    fn read(&self, _: Tag, lba: u64, mut buf: Buf) -> IoFuture<Data> {
+        self.later(move |disk| {
+            let offset = disk.place(lba, buf.len())?;
+            let len = buf.len();
+            buf.copy_from_slice(&disk.content.borrow()[offset..offset + len]);
+            Ok(Data::Buf(buf))
+        })
+    }
+
+    fn write(&self, _: Tag, lba: u64, buf: Buf, _fua: bool) -> IoFuture<()> {
+        self.later(move |disk| {
+            let offset = disk.place(lba, buf.len())?;
+            disk.change(Event::Write {
+                offset,
+                bytes: buf.to_vec(),
+            })
+        })
+    }
+
+    fn flush(&self, _: Tag) -> IoFuture<()> {
+        self.later(|disk| disk.change(Event::Flush))
+    }
+
+    fn write_zeroes(&self, _: Tag, lba: u64, blocks: u64, _: bool) -> IoFuture<()> {
+        self.later(move |disk| {
+            let len = (blocks * u64::from(disk.block_size)) as usize;
+            let offset = disk.place(lba, len)?;
+            disk.change(Event::Zero { offset, len })
+        })
+    }
+
+    fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
+        self.write_zeroes(tag, lba, blocks, true)
+    }
+
+    fn compare_and_write(&self, _: Tag, _: u64, _: Buf, _: Buf, _: bool) -> IoFuture<()> {
+        IoFuture::ready(Err(IoError::Unsupported))
+    }
+}
+
+/// Lets `event` happen to `content`.
+pub fn apply(content: &mut [u8], event: &Event) {
+    match event {
+        Event::Write { offset, bytes } => {
+            content[*offset..offset + bytes.len()].copy_from_slice(bytes)
+        }
+        Event::Zero { offset, len } => content[*offset..offset + len].fill(0),
+        Event::Flush => {}
+    }
+}
+
+/// Lets the executor go round `count` times.
+pub async fn yields(count: u64) {
+    for _ in 0..count {
+        Yield(false).await;
+    }
+}
+
+struct Yield(bool);
+
+impl Future for Yield {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.0 {
+            return Poll::Ready(());
+        }
+        self.0 = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// A buffer with `len` times `value`.
+pub fn filled(len: usize, value: u8) -> Buf {
+    let mut buf = Buf::take(len).expect("tests need few buffers");
+    buf.fill(value);
+    buf
+}
+
+/// Reads `len` bytes at block `lba`.
+pub async fn read(device: &dyn Device, lba: u64, len: usize) -> Result<Vec<u8>, IoError> {
+    match device.read(Tag::default(), lba, filled(len, 0xa5)).await? {
+        Data::Buf(buf) => Ok(buf.to_vec()),
+        Data::Zeroes(len) => Ok(vec![0; len]),
+    }
+}
+
+/// Writes `len` times `value` at block `lba`.
+pub async fn write(device: &dyn Device, lba: u64, len: usize, value: u8) -> Result<(), IoError> {
+    device
+        .write(Tag::default(), lba, filled(len, value), false)
+        .await
+}
+
+/// Flushes.
+pub async fn flush(device: &dyn Device) -> Result<(), IoError> {
+    device.flush(Tag::default()).await
+}
