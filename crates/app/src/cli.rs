@@ -234,6 +234,9 @@ pub enum PoolCommand {
         /// The device to divide
         #[arg(long)]
         device: String,
+        /// Even if the device holds something: all of it is lost
+        #[arg(long)]
+        force: bool,
     },
     /// Delete a pool without volumes
     Delete {

@@ -43,7 +43,9 @@ pub fn pool(args: PoolArgs) -> Result<(), String> {
         PoolCommand::List => Request::List(KindName::Pool),
         PoolCommand::Show { name } => Request::Show(KindName::Pool, name),
         PoolCommand::Delete { name } => Request::Delete(KindName::Pool, name),
-        PoolCommand::Create { name, device } => Request::CreatePool(PoolSpec { name, devices: vec![device] }),
+        PoolCommand::Create { name, device, force } => {
+            Request::CreatePool { spec: PoolSpec { name, devices: vec![device] }, force }
+        }
     };
     run(&args.reach, &request)
 }

@@ -37,7 +37,12 @@ pub enum Request {
     /// A new device.
     CreateDevice(DeviceSpec),
     /// A new pool.
-    CreatePool(PoolSpec),
+    CreatePool {
+        /// What it is to be.
+        spec: PoolSpec,
+        /// Even if the device holds something.
+        force: bool,
+    },
     /// A new tenant.
     CreateTenant(TenantSpec),
     /// A new volume.

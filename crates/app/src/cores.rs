@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use flashyard_block::{Pool, SharedDevice};
+use flashyard_block::SharedDevice;
+use flashyard_block::pool::Pool;
 use flashyard_engine::{Core, Target};
 use flashyard_runtime::{Rt, channel, uring};
 
@@ -24,7 +25,7 @@ pub struct CoreState {
     /// The devices whose home it is, by name.
     pub devices: RefCell<BTreeMap<String, SharedDevice>>,
     /// The pools on them, by name.
-    pub pools: RefCell<BTreeMap<String, Rc<Pool>>>,
+    pub pools: RefCell<BTreeMap<String, Pool>>,
 }
 
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;

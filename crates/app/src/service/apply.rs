@@ -92,7 +92,7 @@ impl Service {
     fn carry_out(&mut self, step: Step) -> Result<Value, Fault> {
         match step {
             Step::Device(spec) => self.create_device(spec),
-            Step::Pool(spec) => self.create_pool(spec),
+            Step::Pool(spec) => self.create_pool(spec, false),
             Step::Tenant(spec) | Step::SetTenant(spec) => self.put_tenant(spec),
             Step::Volume(spec) => self.create_volume(spec),
             Step::Grow(name, size) => self.set_volume(&name, size),

@@ -1,13 +1,12 @@
 //! Devices and pools: opening them on their home cores, creating and deleting them.
 
-use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-use flashyard_block::{
-    BlockDevice, FileDevice, MemoryDevice, NullDevice, OpenError, Pool, PoolError, SharedDevice,
-};
+use flashyard_block::pool::{Pool, PoolError};
+use flashyard_block::{FileDevice, FileOptions, MemoryDevice, NullDevice, OpenError, SharedDevice};
 use flashyard_host::{Options as HostOptions, RemoteDevice};
+use flashyard_nvme::Nqn;
 use flashyard_runtime::Rt;
 use serde_json::Value;
 
@@ -69,7 +68,7 @@ impl Service {
         Ok(Value::Null)
     }
 
-    pub(super) fn create_pool(&mut self, spec: PoolSpec) -> Result<Value, Fault> {
+    pub(super) fn create_pool(&mut self, spec: PoolSpec, force: bool) -> Result<Value, Fault> {
         spec.check()?;
         let (name, device) = (spec.name.clone(), spec.devices[0].clone());
         if self.inventory.pools.contains_key(&name) {
@@ -80,7 +79,7 @@ impl Service {
         }
         self.home_of(&device)?;
         let record = self.state.put_pool(&spec).map_err(|error| error.to_string())?;
-        if let Err(fault) = self.make_pool(&record) {
+        if let Err(fault) = self.make_pool(&record, force) {
             self.state.remove(Kind::Pool, &name).map_err(|error| error.to_string())?;
             return Err(fault);
         }
@@ -166,35 +165,59 @@ impl Service {
         let name = record.spec.name.clone();
         let never_used = !self.inventory.volumes.values().any(|volume| volume.spec.pool.as_ref() == Some(&name));
         if forgets {
-            return self.make_pool(record);
+            return self.make_pool(record, true);
         }
         let uuid = record.uuid.into_bytes();
         let opened = self.cores.call(core, move |state| async move {
             let device = state.devices.borrow().get(&device).cloned().expect("its home is this core");
-            let pool = Pool::open(device).await?;
-            if pool.uuid() != uuid {
+            let pool = Pool::open(&state.rt, device).await?;
+            if pool.info().uuid != uuid {
                 return Ok(Err(format!("device `{name}` holds another pool now")));
             }
-            state.pools.borrow_mut().insert(name, Rc::new(pool));
+            state.pools.borrow_mut().insert(name, pool);
             Ok::<_, PoolError>(Ok(()))
         });
         match opened {
             Ok(outcome) => outcome,
-            Err(PoolError::NoPool) if never_used => self.make_pool(record),
+            Err(PoolError::NotAPool) if never_used => self.make_pool(record, false),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    fn make_pool(&self, record: &PoolRecord) -> Result<(), Fault> {
+    fn make_pool(&self, record: &PoolRecord, force: bool) -> Result<(), Fault> {
         let device = record.spec.devices[0].clone();
         let core = self.home_of(&device)?;
         let (name, uuid) = (record.spec.name.clone(), record.uuid.into_bytes());
         let made = self.cores.call(core, move |state| async move {
             let device = state.devices.borrow().get(&device).cloned().expect("its home is this core");
-            let pool = Pool::create(device, uuid).await?;
-            state.pools.borrow_mut().insert(name, Rc::new(pool));
+            let pool = Pool::create(&state.rt, device, uuid, force).await?;
+            state.pools.borrow_mut().insert(name, pool);
             Ok::<(), PoolError>(())
         });
         made.map_err(|error| error.to_string())
     }
+}
+
+/// Opens a device of any kind.
+async fn open(rt: &Rt, spec: &DeviceSpec) -> Result<SharedDevice, Fault> {
+    let size = spec.size.map(|size| size.0);
+    let device: Result<SharedDevice, OpenError> = match spec.kind {
+        DeviceKind::Null => NullDevice::new(spec.block_size, size.unwrap_or_default()).map(|device| Rc::new(device) as _),
+        DeviceKind::Memory => {
+            MemoryDevice::new(spec.block_size, size.unwrap_or_default()).map(|device| Rc::new(device) as _)
+        }
+        DeviceKind::File => {
+            let options = FileOptions { block_size: spec.block_size, size, read_only: false };
+            FileDevice::open(rt, path_of(spec), options).await.map(|device| Rc::new(device) as _)
+        }
+        DeviceKind::Block => FileDevice::open_block(rt, path_of(spec), spec.block_size, false)
+            .await
+            .map(|device| Rc::new(device) as _),
+        DeviceKind::NvmeTcp => return open_remote(rt, spec).await,
+    };
+    device.map_err(|error| error.to_string())
+}
+
+fn path_of(spec: &DeviceSpec) -> &Path {
+    Path::new(spec.path.as_deref().unwrap_or_default())
 }

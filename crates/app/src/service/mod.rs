@@ -97,7 +97,7 @@ impl Service {
             Request::List(kind) => Ok(self.view_all(kind)),
             Request::Show(kind, name) => self.view_one(kind, &name),
             Request::CreateDevice(spec) => self.create_device(spec),
-            Request::CreatePool(spec) => self.create_pool(spec),
+            Request::CreatePool { spec, force } => self.create_pool(spec, force),
             Request::CreateTenant(spec) => self.create_tenant(spec),
             Request::CreateVolume(spec) => self.create_volume(spec),
             Request::SetTenant { name, hosts, class, weight } => self.set_tenant(&name, hosts, class, weight),

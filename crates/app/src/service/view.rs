@@ -1,5 +1,7 @@
 //! What `list`, `show` and `status` tell, as JSON. Tables for people are made of the same values.
 
+use flashyard_block::pool::Pool;
+use flashyard_engine::{Counters, Snapshot};
 use serde_json::{Map, Value, json};
 
 use super::{Fault, Service};
@@ -32,6 +34,28 @@ impl Service {
         })
     }
 
+    /// The target at a glance.
+    pub(super) fn view_status(&self) -> Value {
+        let snapshot = self.target.snapshot();
+        let faults: Vec<Value> = self.faults().map(|(what, why)| json!({ "what": what, "why": why })).collect();
+        json!({
+            "target": {
+                "version": env!("CARGO_PKG_VERSION"),
+                "listen": snapshot.listeners,
+                "devices": self.inventory.devices.len(),
+                "pools": self.inventory.pools.len(),
+                "volumes": self.inventory.volumes.len(),
+                "hosts": snapshot.controllers.len(),
+            },
+            "cores": view_cores(&snapshot),
+            "tenants": snapshot.tenants.iter().map(|tenant| {
+                let hosts = snapshot.controllers.iter().filter(|controller| controller.tenant.as_ref() == Some(&tenant.name));
+                view_counters(&tenant.name, tenant.namespaces.len(), hosts.count(), &tenant.counters)
+            }).collect::<Vec<_>>(),
+            "faults": faults,
+        })
+    }
+
     fn view_device(&self, spec: &DeviceSpec) -> Value {
         let mut view = fields(spec);
         if let Some(&core) = self.homes.get(&spec.name) {
@@ -56,11 +80,12 @@ impl Service {
         view.insert("uuid".into(), json!(record.uuid));
         if let Ok(core) = self.home_of(&record.spec.devices[0]) {
             let space = self.cores.call(core, move |state| async move {
-                state.pools.borrow().get(&name).map(|pool| (pool.capacity(), pool.free()))
+                state.pools.borrow().get(&name).map(Pool::info)
             });
-            if let Some((size, free)) = space {
-                view.insert("size".into(), json!(size));
-                view.insert("free".into(), json!(free));
+            if let Some(info) = space {
+                view.insert("size".into(), json!(info.bytes));
+                view.insert("free".into(), json!(info.free));
+                view.insert("block_size".into(), json!(info.block_size));
             }
         }
         self.with_state(view, &format!("pool {}", record.spec.name))
@@ -114,6 +139,24 @@ impl KindName {
             Self::Volume => "volume",
         }
     }
+}
+
+fn view_cores(snapshot: &Snapshot) -> Vec<Value> {
+    let cores = snapshot.connections_per_core.iter().enumerate();
+    cores.map(|(core, connections)| json!({ "core": core, "connections": connections })).collect()
+}
+
+fn view_counters(tenant: &str, volumes: usize, hosts: usize, counters: &Counters) -> Value {
+    json!({
+        "tenant": tenant,
+        "volumes": volumes,
+        "hosts": hosts,
+        "reads": counters.reads,
+        "writes": counters.writes,
+        "bytes_read": counters.bytes_read,
+        "bytes_written": counters.bytes_written,
+        "errors": counters.errors,
+    })
 }
 
 fn fields(spec: &impl serde::Serialize) -> Map<String, Value> {

@@ -1,7 +1,8 @@
 //! Volumes: cutting them from pools, attaching them to their tenants' subsystems, growing and deleting them, and
 //! finishing at start what a crash has cut.
 
-use flashyard_block::{PoolError, SharedDevice};
+use flashyard_block::SharedDevice;
+use flashyard_block::pool::PoolError;
 use flashyard_engine::{DeviceHandle, NamespaceSpec};
 use flashyard_sched::Fifo;
 use serde_json::Value;
@@ -59,7 +60,7 @@ impl Service {
         let core = self.pool_home(&pool)?;
         let volume = name.to_owned();
         let grown = self.cores.call(core, move |state| async move {
-            let pool = state.pools.borrow().get(&pool).cloned().ok_or(PoolError::NoPool)?;
+            let pool = state.pools.borrow().get(&pool).cloned().ok_or(PoolError::NotAPool)?;
             pool.grow(&volume, size.0).await
         });
         grown.map_err(|error| error.to_string())?;
@@ -137,7 +138,7 @@ impl Service {
         let core = self.pool_home(&pool)?;
         let (name, uuid) = (record.spec.name.clone(), record.uuid.into_bytes());
         let made = self.cores.call(core, move |state| async move {
-            let pool = state.pools.borrow().get(&pool).cloned().ok_or(PoolError::NoPool)?;
+            let pool = state.pools.borrow().get(&pool).cloned().ok_or(PoolError::NotAPool)?;
             if pool.volume(&name).is_some() {
                 return Ok(());
             }
@@ -151,13 +152,13 @@ impl Service {
         let name = record.spec.name.clone();
         if let Some(handle) = self.served.remove(&name) {
             self.target.detach(&record.spec.tenant, record.nsid).map_err(|error| error.to_string())?;
-            self.cores.call(handle.home(), move |state| async move { state.engine.remove_device(&handle).await });
+            self.cores.call(handle.core(), move |state| async move { state.engine.remove_device(&handle).await });
         }
         if let Some(pool) = record.spec.pool.clone() {
             let core = self.pool_home(&pool)?;
             let volume = name.clone();
             let deleted = self.cores.call(core, move |state| async move {
-                let pool = state.pools.borrow().get(&pool).cloned().ok_or(PoolError::NoPool)?;
+                let pool = state.pools.borrow().get(&pool).cloned().ok_or(PoolError::NotAPool)?;
                 if pool.volume(&volume).is_none() { Ok(()) } else { pool.delete(&volume).await }
             });
             deleted.map_err(|error| error.to_string())?;
@@ -186,7 +187,12 @@ impl Service {
             device.map(|device| state.engine.add_device(device, Box::new(Fifo::default())))
         });
         let handle = handle.ok_or_else(|| "it is not in its pool any more".to_owned())?;
-        let spec = NamespaceSpec::new(record.nsid, record.uuid.into_bytes(), handle.clone());
+        let spec = NamespaceSpec {
+            nsid: record.nsid,
+            uuid: record.uuid.into_bytes(),
+            device: handle.clone(),
+            read_only: false,
+        };
         self.target.attach(&record.spec.tenant, spec).map_err(|error| error.to_string())?;
         self.served.insert(record.spec.name.clone(), handle);
         Ok(())

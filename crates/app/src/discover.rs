@@ -1,0 +1,55 @@
+//! `flashyard discover`: what a target offers to a host.
+
+use flashyard_host::discover;
+use flashyard_nvme::Nqn;
+use flashyard_nvme::log::DiscoveryEntry;
+use flashyard_runtime::uring;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::cli::DiscoverArgs;
+use crate::commands::print_json;
+use crate::table::Table;
+
+/// Asks the discovery controller and prints its log.
+pub fn run(args: &DiscoverArgs) -> Result<(), String> {
+    let hostnqn = Nqn::new(&args.hostnqn).map_err(|error| format!("--hostnqn {}: {error}", args.hostnqn))?;
+    // The same name is the same host, whenever it asks.
+    let hostid = Uuid::new_v5(&Uuid::NAMESPACE_OID, args.hostnqn.as_bytes()).into_bytes();
+    let address = args.connect;
+    let config = uring::Config::default();
+    let asked = uring::run(config, |rt| async move { discover(&rt, address, hostnqn, hostid).await });
+    let entries = asked
+        .map_err(|error| error.to_string())?
+        .map_err(|error| format!("cannot ask {address}: {error}; is a target listening there?"))?;
+    let rows: Vec<Value> = entries.iter().map(row).collect();
+    if args.json {
+        print_json(&Value::Array(rows));
+        return Ok(());
+    }
+    if rows.is_empty() {
+        println!("{address} offers nothing to {}: allow this host in a tenant's `hosts`", args.hostnqn);
+        return Ok(());
+    }
+    let mut table = Table::new(&["address", "subnqn"]);
+    for row in &rows {
+        let cell = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+        table.row(vec![cell("address"), cell("subnqn")]);
+    }
+    print!("{}", table.render());
+    Ok(())
+}
+
+fn row(entry: &DiscoveryEntry) -> Value {
+    let address = format!("{}:{}", ascii(&entry.traddr), ascii(&entry.trsvcid));
+    json!({ "address": address, "subnqn": entry.subnqn.as_ref().map(Nqn::as_str) })
+}
+
+/// A space-padded ASCII field of a peer, made printable.
+fn ascii(field: &[u8]) -> String {
+    let text = field.iter().take_while(|byte| **byte != 0).map(|&byte| match byte {
+        b' '..=b'~' => char::from(byte),
+        _ => '?',
+    });
+    text.collect::<String>().trim_end().to_owned()
+}
