@@ -142,7 +142,7 @@ fn the_end_of_a_stream_comes_after_its_bytes() {
     let world = World::new(Config::stormy(3));
     let (server, client, far, near) = pair(&world);
     world.run(&client, |_| async move {
-        send(&near, &[7; 1000]).await.unwrap()
+        send(&near, &[7; 1000]).await.unwrap();
     });
     world.run(&server, |_| async move {
         let mut rng = Rng::new(1);
@@ -195,7 +195,7 @@ fn shutdown_ends_waiting_operations() {
         let near = Rc::new(near);
         let (one, two) = (near.clone(), near.clone());
         let receiving = rt.spawn(async move { one.recv().await.unwrap().len() });
-        let sending = rt.spawn(async move { two.send(gather(&[0; 3 << 20])).await.0 });
+        let sending = rt.spawn(async move { two.send(gather(&vec![0; 3 << 20])).await.0 });
         rt.sleep(Duration::from_ms(5)).await;
         assert!(
             !receiving.is_finished() && !sending.is_finished(),
@@ -217,7 +217,7 @@ fn a_send_waits_for_room_and_goes_on() {
     let (server, client, far, near) = pair(&world);
     let sent = client
         .rt(0)
-        .spawn(async move { near.send(gather(&[1; 100_000])).await.0 });
+        .spawn(async move { near.send(gather(&vec![1; 100_000])).await.0 });
     world.run_for(Duration::from_secs(1));
     assert!(!sent.is_finished());
     world.run(&server, |_| async move {
@@ -434,7 +434,7 @@ fn dropped_operations_are_cancelled_and_take_nothing() {
     world.run(&client, |rt| async move {
         let accepting = up.rt(0).spawn(async move {
             let mut given_up = Box::pin(listener.accept());
-            let pending = futures_poll_once(&mut given_up).await;
+            let pending = is_pending_once(&mut given_up).await;
             assert!(pending);
             drop(given_up);
             listener.accept().await.unwrap()
@@ -445,7 +445,7 @@ fn dropped_operations_are_cancelled_and_take_nothing() {
         {
             let buf = Buf::take(8192).unwrap();
             let mut waiting = Box::pin(near.recv_into(buf, 0));
-            assert!(futures_poll_once(&mut waiting).await);
+            assert!(is_pending_once(&mut waiting).await);
         }
         rt.sleep(Duration::from_ms(1)).await;
         assert_eq!(Buf::balance(), balance, "the buffer is back");
@@ -458,7 +458,7 @@ fn dropped_operations_are_cancelled_and_take_nothing() {
 }
 
 /// Polls once; whether it was pending.
-async fn futures_poll_once<F: std::future::Future + Unpin>(future: &mut F) -> bool {
+async fn is_pending_once<F: std::future::Future + Unpin>(future: &mut F) -> bool {
     std::future::poll_fn(|context| {
         std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(context).is_pending())
     })

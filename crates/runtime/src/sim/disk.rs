@@ -23,7 +23,7 @@ const MAX_OFFSET: u64 = i64::MAX as u64;
 /// All disks.
 #[derive(Default)]
 pub(super) struct Disks {
-    disks: Vec<State>,
+    states: Vec<State>,
     files: BTreeMap<FileId, Opened>,
     next_file: u32,
     next_operation: u64,
@@ -95,9 +95,8 @@ pub(super) enum Action {
         offset: u64,
         len: u64,
     },
-    Sync,
-    /// A sync that began when this was so.
-    SyncFrom(SyncMark),
+    /// Makes durable what was there at the mark.
+    Sync(SyncMark),
 }
 
 /// An operation of a disk has run its time.
@@ -120,7 +119,7 @@ impl Disks {
         let (faults, in_flight) = (Vec::new(), BTreeMap::new());
         let path = path.to_path_buf();
         let (delay, space, bus_free) = (Duration::ZERO, None, Time::ZERO);
-        self.disks.push(State {
+        self.states.push(State {
             machine,
             path,
             kind,
@@ -132,17 +131,17 @@ impl Disks {
             in_flight,
             bus_free,
         });
-        self.disks.len() - 1
+        self.states.len() - 1
     }
 
     pub(super) fn find(&self, machine: usize, path: &Path) -> Option<usize> {
-        self.disks
+        self.states
             .iter()
             .position(|disk| disk.machine == machine && disk.path == path)
     }
 
     pub(super) fn disk(&mut self, disk: usize) -> &mut State {
-        &mut self.disks[disk]
+        &mut self.states[disk]
     }
 
     pub(super) fn open(
@@ -157,7 +156,7 @@ impl Disks {
             None if options.create => self.add(machine, path, FileKind::File, 0, config.clone()),
             None => return Err(io::Error::from_raw_os_error(libc::ENOENT)),
         };
-        let kind = self.disks[disk].kind;
+        let kind = self.states[disk].kind;
         let mut held = self
             .files
             .values()
@@ -172,7 +171,7 @@ impl Disks {
         }
         let aligned = options.direct || kind == FileKind::Block;
         let alignment = if aligned {
-            self.disks[disk].config.sector
+            self.states[disk].config.sector
         } else {
             1
         };
@@ -188,7 +187,7 @@ impl Disks {
                 alignment,
             },
         );
-        let size = self.disks[disk].medium.size();
+        let size = self.states[disk].medium.size();
         Ok((
             file,
             FileInfo {
@@ -206,7 +205,7 @@ impl Disks {
 
     pub(super) fn set_size(&mut self, file: FileId, size: u64) -> io::Result<()> {
         let opened = self.files.get(&file).ok_or_else(bad_file)?;
-        let disk = &mut self.disks[opened.disk];
+        let disk = &mut self.states[opened.disk];
         if !opened.write || disk.kind == FileKind::Block || size > MAX_OFFSET {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
@@ -231,11 +230,7 @@ impl Disks {
         let operation = self.next_operation;
         self.next_operation += 1;
         let index = opened.disk;
-        let disk = &mut self.disks[index];
-        let action = match action {
-            Action::Sync => Action::SyncFrom(disk.medium.mark()),
-            other => other,
-        };
+        let disk = &mut self.states[index];
         let bytes = action.transferred();
         stage
             .trace
@@ -254,9 +249,20 @@ impl Disks {
         );
     }
 
+    /// Starts a sync of all that has been written so far.
+    pub(super) fn start_sync(&mut self, stage: &mut Stage, file: FileId, waiter: Waiter) {
+        match self.files.get(&file).map(|opened| opened.disk) {
+            Some(disk) => {
+                let mark = self.states[disk].medium.mark();
+                self.start(stage, file, waiter, Action::Sync(mark));
+            }
+            None => stage.fail(waiter, libc::EBADF),
+        }
+    }
+
     /// Performs an operation whose time has come.
     pub(super) fn handle(&mut self, stage: &mut Stage, event: DiskEvent) {
-        let disk = &mut self.disks[event.disk];
+        let disk = &mut self.states[event.disk];
         let Some(InFlight { waiter, action }) = disk.in_flight.remove(&event.operation) else {
             return;
         };
@@ -282,10 +288,14 @@ impl Disks {
 
     /// The programs of a machine have ended; by seed, what they had in flight still reaches the disk or not.
     pub(super) fn crash(&mut self, stage: &mut Stage, machine: usize) {
-        let disks = &self.disks;
+        let disks = &self.states;
         self.files
             .retain(|_, file| disks[file.disk].machine != machine);
-        for disk in self.disks.iter_mut().filter(|disk| disk.machine == machine) {
+        for disk in self
+            .states
+            .iter_mut()
+            .filter(|disk| disk.machine == machine)
+        {
             let mut in_flight: Vec<InFlight> =
                 std::mem::take(&mut disk.in_flight).into_values().collect();
             stage.disk_rng.shuffle(&mut in_flight);
@@ -300,7 +310,7 @@ impl Disks {
 
     /// The power of a machine is cut, after [`Disks::crash`].
     pub(super) fn power_cut(&mut self, stage: &mut Stage, machine: usize) {
-        for (index, disk) in self.disks.iter_mut().enumerate() {
+        for (index, disk) in self.states.iter_mut().enumerate() {
             if disk.machine == machine {
                 let unflushed = disk.medium.unflushed() as u64;
                 stage
@@ -341,8 +351,7 @@ impl State {
             Action::Zero { offset, len } => {
                 self.medium.zero(offset.min(size)..(offset + len).min(size));
             }
-            Action::SyncFrom(mark) => self.medium.sync(mark),
-            Action::Sync => unreachable!("a sync starts with its mark"),
+            Action::Sync(mark) => self.medium.sync(mark),
         }
         Ok(Performed { read, bytes })
     }
@@ -410,7 +419,7 @@ impl Action {
             Self::Read { offset, len } => (Access::Read, span(*offset, *len as u64)),
             Self::Write { offset, bytes, .. } => (Access::Write, span(*offset, bytes.len() as u64)),
             Self::Zero { offset, len } => (Access::Write, span(*offset, *len)),
-            Self::Sync | Self::SyncFrom(_) => (Access::Sync, 0..0),
+            Self::Sync(_) => (Access::Sync, 0..0),
         }
     }
 
@@ -419,7 +428,7 @@ impl Action {
         match self {
             Self::Read { len, .. } => *len as u64,
             Self::Write { bytes, .. } => bytes.len() as u64,
-            Self::Zero { .. } | Self::Sync | Self::SyncFrom(_) => 0,
+            Self::Zero { .. } | Self::Sync(_) => 0,
         }
     }
 

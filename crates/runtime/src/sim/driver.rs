@@ -131,7 +131,7 @@ impl Drive for CoreDriver {
                 };
                 disks.start(stage, file.id(), waiter, action);
             }
-            Operation::Sync { file } => disks.start(stage, file.id(), waiter, Action::Sync),
+            Operation::Sync { file } => disks.start_sync(stage, file.id(), waiter),
             Operation::Punch { file, offset, len } | Operation::Zero { file, offset, len } => {
                 let action = Action::Zero {
                     offset: *offset,

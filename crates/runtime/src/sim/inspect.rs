@@ -73,7 +73,7 @@ impl Disk {
                 range,
                 errno,
                 times,
-            })
+            });
         });
     }
 

@@ -308,10 +308,9 @@ impl Cut {
     fn fate(self, index: usize, rng: &mut Rng) -> Fate {
         match self {
             Self::Keep => Fate::Kept,
-            Self::Lose => Fate::Lost,
             Self::Prefix(kept) if index == kept => Fate::Torn,
             Self::Prefix(kept) if index < kept => Fate::Kept,
-            Self::Prefix(_) => Fate::Lost,
+            Self::Prefix(_) | Self::Lose => Fate::Lost,
             Self::Each => [Fate::Kept, Fate::Lost, Fate::Torn][rng.below(3) as usize],
         }
     }

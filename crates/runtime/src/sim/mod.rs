@@ -121,16 +121,14 @@ impl World {
         let core = rt.core.clone();
         let task = rt.spawn(main(rt.clone()));
         while !task.is_finished() {
+            let step = self.shared.step(Time::MAX);
+            assert!(step != Step::Never, "deadlock: {}", self.shared.describe());
+            let now = self.shared.core(machine.number, 0);
             assert!(
-                self.shared
-                    .core(machine.number, 0)
-                    .is_some_and(|now| Rc::ptr_eq(&now, &core)),
+                now.is_some_and(|now| Rc::ptr_eq(&now, &core)),
                 "the machine of the main task crashed: {}",
                 self.shared.describe()
             );
-            if self.shared.step(Time::MAX) == Step::Never {
-                panic!("deadlock: {}", self.shared.describe());
-            }
         }
         match pin!(task).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => result,

@@ -1,23 +1,20 @@
-//! The simulated network: who listens, who is connected to whom, and which lines are down.
+//! The simulated network: who listens, who is connected to whom, and which lines are down. How connections come
+//! about is in `handshake`.
+
+mod handshake;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use flashyard_time::{Duration, Time};
-
-use super::connection::{Connection, EndPoint};
-use super::pipe::{Line, draw};
-use super::stage::{Event, Stage, Waiter};
-use super::trace::Mark;
+use super::connection::Connection;
+use super::pipe::Line;
+use super::stage::{Stage, Waiter};
 use crate::driver::{Connected, SocketId};
 use crate::op::Outcome;
 
 /// Connections that may wait for an accept, as on the real machine.
 const BACKLOG: usize = 1024;
-
-/// A connect that got no answer asks again after this.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// The first port given to those who do not ask for one.
 const FIRST_EPHEMERAL: u16 = 49152;
@@ -28,7 +25,7 @@ pub(super) struct Network {
     hosts: Vec<Host>,
     sockets: BTreeMap<SocketId, Socket>,
     connections: BTreeMap<u32, Connection>,
-    attempts: BTreeMap<u32, Attempt>,
+    attempts: BTreeMap<u32, handshake::Attempt>,
     /// Pairs of hosts, the lesser first, between which nothing passes.
     parted: BTreeSet<(usize, usize)>,
     next_socket: u32,
@@ -52,19 +49,6 @@ struct Listener {
     addr: SocketAddr,
     backlog: VecDeque<Connected>,
     waiting: VecDeque<Waiter>,
-}
-
-/// A connect on its way.
-struct Attempt {
-    /// `None`: nobody waits any more.
-    waiter: Option<Waiter>,
-    from: usize,
-    to: usize,
-    local: SocketAddr,
-    peer: SocketAddr,
-    deadline: Time,
-    /// What the other side said, once it has.
-    answer: Option<Result<SocketId, i32>>,
 }
 
 /// What happens in the network.
@@ -132,43 +116,6 @@ impl Network {
         }
     }
 
-    pub(super) fn connect(
-        &mut self,
-        stage: &mut Stage,
-        host: usize,
-        waiter: Waiter,
-        peer: SocketAddr,
-    ) {
-        let Some(to) = self.resolve(host, peer.ip()) else {
-            return stage.fail(waiter, libc::ENETUNREACH);
-        };
-        let ip = if peer.ip().is_loopback() {
-            peer.ip()
-        } else {
-            address(host)
-        };
-        let local = SocketAddr::new(ip, self.free_port(host));
-        let number = self.next_connection;
-        self.next_connection += 1;
-        let deadline = stage.now + stage.config.connect_timeout;
-        let waiter = Some(waiter);
-        let attempt = Attempt {
-            waiter,
-            from: host,
-            to,
-            local,
-            peer,
-            deadline,
-            answer: None,
-        };
-        self.attempts.insert(number, attempt);
-        let travel = draw(line(stage, host, to).latency, &mut stage.network_rng);
-        stage.events.push(
-            stage.now + travel,
-            Event::Network(NetworkEvent::Knock(number)),
-        );
-    }
-
     pub(super) fn recv(&mut self, stage: &mut Stage, socket: SocketId, waiter: Waiter) {
         match self.stream(socket) {
             Some((connection, side)) => connection.recv(stage, side, waiter),
@@ -231,15 +178,6 @@ impl Network {
         stage.fail(waiter, libc::ECANCELED);
     }
 
-    /// Gives up a connect, if it still waits.
-    pub(super) fn cancel_connect(&mut self, stage: &mut Stage, waiter: Waiter) {
-        let mut attempts = self.attempts.values_mut();
-        if let Some(attempt) = attempts.find(|attempt| attempt.waiter == Some(waiter)) {
-            attempt.waiter = None;
-            stage.fail(waiter, libc::ECANCELED);
-        }
-    }
-
     pub(super) fn shutdown(&mut self, stage: &mut Stage, socket: SocketId) {
         if let Some((connection, side)) = self.stream(socket) {
             connection.shutdown(stage, side);
@@ -249,7 +187,7 @@ impl Network {
     /// Closes a socket; nothing happens if its machine has crashed since.
     pub(super) fn close(&mut self, stage: &mut Stage, socket: SocketId) {
         self.take_down(stage, socket, |connection, stage, side| {
-            connection.close(stage, side)
+            connection.close(stage, side);
         });
     }
 
@@ -321,9 +259,9 @@ impl Network {
         for socket in sockets {
             self.take_down(stage, socket, |connection, stage, side| {
                 if silently {
-                    connection.vanish(side)
+                    connection.vanish(side);
                 } else {
-                    connection.kill(stage, side)
+                    connection.kill(stage, side);
                 }
             });
         }
@@ -351,149 +289,6 @@ impl Network {
         let passable =
             self.hosts[here].up && !self.parted.contains(&(here.min(there), here.max(there)));
         connection.arrive(stage, side, passable);
-    }
-
-    /// A connect reaches the other machine, or asks again later.
-    fn knock(&mut self, stage: &mut Stage, number: u32) {
-        let Some(attempt) = self.attempts.get(&number) else {
-            return;
-        };
-        let (from, to, peer) = (attempt.from, attempt.to, attempt.peer);
-        if attempt.waiter.is_none() {
-            self.attempts.remove(&number);
-            return;
-        }
-        let heard = self.hosts[to].up && self.passes(from, to);
-        let listener = self
-            .listener_at(to, peer)
-            .filter(|_| !self.hosts[to].refusing);
-        let full = listener.is_some_and(|listener| self.is_full(listener));
-        if !heard || full {
-            return self.knock_again(stage, number);
-        }
-        let travel = draw(line(stage, from, to).latency, &mut stage.network_rng);
-        let opens = stage.now + travel;
-        let answer = match listener {
-            Some(listener) => Ok(self.establish(stage, number, listener, opens)),
-            None => Err(libc::ECONNREFUSED),
-        };
-        let attempt = self
-            .attempts
-            .get_mut(&number)
-            .expect("it has just been looked at");
-        attempt.answer = Some(answer);
-        stage.trace.note(
-            stage.now,
-            Mark::Connect,
-            u64::from(number),
-            u64::from(answer.is_ok()),
-        );
-        stage
-            .events
-            .push(opens, Event::Network(NetworkEvent::Answer(number)));
-    }
-
-    fn knock_again(&mut self, stage: &mut Stage, number: u32) {
-        let attempt = self
-            .attempts
-            .get_mut(&number)
-            .expect("only present attempts are repeated");
-        let next = stage.now + RETRY;
-        let event = if next < attempt.deadline {
-            NetworkEvent::Knock(number)
-        } else {
-            attempt.answer = Some(Err(libc::ETIMEDOUT));
-            NetworkEvent::Answer(number)
-        };
-        stage.events.push(
-            next.min(attempt.deadline).max(stage.now),
-            Event::Network(event),
-        );
-    }
-
-    /// Makes both ends. The accepting one may send at once; the connecting one learns of it at `opens`.
-    fn establish(
-        &mut self,
-        stage: &mut Stage,
-        number: u32,
-        listener: SocketId,
-        opens: Time,
-    ) -> SocketId {
-        let attempt = &self.attempts[&number];
-        let (from, to, local, peer) = (attempt.from, attempt.to, attempt.local, attempt.peer);
-        let connecting = self.add_socket(Socket::Stream {
-            connection: number,
-            side: 0,
-        });
-        let accepting = self.add_socket(Socket::Stream {
-            connection: number,
-            side: 1,
-        });
-        let ends = [
-            EndPoint {
-                socket: connecting,
-                machine: from,
-            },
-            EndPoint {
-                socket: accepting,
-                machine: to,
-            },
-        ];
-        let connection = Connection::new(number, ends, line(stage, from, to), opens);
-        self.connections.insert(number, connection);
-        if let Some(Socket::Listener(listener)) = self.sockets.get_mut(&listener) {
-            listener.backlog.push_back(Connected {
-                id: accepting,
-                local: peer,
-                peer: local,
-            });
-            listener.hand_out(stage);
-        }
-        connecting
-    }
-
-    /// The answer comes back, or is sent again later.
-    fn answer(&mut self, stage: &mut Stage, number: u32) {
-        let Some(attempt) = self.attempts.get_mut(&number) else {
-            return;
-        };
-        let mut answer = attempt.answer.expect("an answer is made before it travels");
-        let (from, to, deadline) = (attempt.from, attempt.to, attempt.deadline);
-        if answer != Err(libc::ETIMEDOUT) && !self.passes(from, to) {
-            if stage.now < deadline {
-                let next = (stage.now + RETRY).min(deadline);
-                stage
-                    .events
-                    .push(next, Event::Network(NetworkEvent::Answer(number)));
-                return;
-            }
-            if let Ok(id) = answer {
-                self.close(stage, id);
-            }
-            answer = Err(libc::ETIMEDOUT);
-        }
-        stage.trace.note(
-            stage.now,
-            Mark::Answer,
-            u64::from(number),
-            u64::from(answer.is_ok()),
-        );
-        let Some(attempt) = self.attempts.remove(&number) else {
-            return;
-        };
-        match (attempt.waiter, answer) {
-            (Some(waiter), Ok(id)) => {
-                let connected = Connected {
-                    id,
-                    local: attempt.local,
-                    peer: attempt.peer,
-                };
-                stage.done(waiter, Outcome::Connected(connected));
-            }
-            (Some(waiter), Err(errno)) => stage.fail(waiter, errno),
-            (None, Ok(id)) => self.close(stage, id),
-            (None, Err(_)) => {}
-        }
     }
 
     /// Removes a socket, ending its side of the connection as told; a listener's backlog is reset.

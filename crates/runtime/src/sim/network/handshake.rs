@@ -1,0 +1,221 @@
+//! How a connection comes about: a connect knocks at the other machine, again and again until it is heard, and
+//! its answer comes back.
+
+use std::net::SocketAddr;
+
+use flashyard_time::{Duration, Time};
+
+use super::{Network, NetworkEvent, Socket, address, line};
+use crate::driver::{Connected, SocketId};
+use crate::op::Outcome;
+use crate::sim::connection::{Connection, EndPoint};
+use crate::sim::pipe::draw;
+use crate::sim::stage::{Event, Stage, Waiter};
+use crate::sim::trace::Mark;
+
+/// A connect that got no answer asks again after this.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A connect on its way.
+pub(super) struct Attempt {
+    /// `None`: nobody waits any more.
+    pub(super) waiter: Option<Waiter>,
+    pub(super) from: usize,
+    to: usize,
+    local: SocketAddr,
+    peer: SocketAddr,
+    deadline: Time,
+    /// What the other side said, once it has.
+    answer: Option<Result<SocketId, i32>>,
+}
+
+impl Network {
+    pub(in crate::sim) fn connect(
+        &mut self,
+        stage: &mut Stage,
+        host: usize,
+        waiter: Waiter,
+        peer: SocketAddr,
+    ) {
+        let Some(to) = self.resolve(host, peer.ip()) else {
+            return stage.fail(waiter, libc::ENETUNREACH);
+        };
+        let ip = if peer.ip().is_loopback() {
+            peer.ip()
+        } else {
+            address(host)
+        };
+        let local = SocketAddr::new(ip, self.free_port(host));
+        let number = self.next_connection;
+        self.next_connection += 1;
+        let deadline = stage.now + stage.config.connect_timeout;
+        let waiter = Some(waiter);
+        let attempt = Attempt {
+            waiter,
+            from: host,
+            to,
+            local,
+            peer,
+            deadline,
+            answer: None,
+        };
+        self.attempts.insert(number, attempt);
+        let travel = draw(line(stage, host, to).latency, &mut stage.network_rng);
+        stage.events.push(
+            stage.now + travel,
+            Event::Network(NetworkEvent::Knock(number)),
+        );
+    }
+
+    /// Gives up a connect, if it still waits.
+    pub(in crate::sim) fn cancel_connect(&mut self, stage: &mut Stage, waiter: Waiter) {
+        let mut attempts = self.attempts.values_mut();
+        if let Some(attempt) = attempts.find(|attempt| attempt.waiter == Some(waiter)) {
+            attempt.waiter = None;
+            stage.fail(waiter, libc::ECANCELED);
+        }
+    }
+
+    /// A connect reaches the other machine, or asks again later.
+    pub(super) fn knock(&mut self, stage: &mut Stage, number: u32) {
+        let Some(attempt) = self.attempts.get(&number) else {
+            return;
+        };
+        let (from, to, peer) = (attempt.from, attempt.to, attempt.peer);
+        if attempt.waiter.is_none() {
+            self.attempts.remove(&number);
+            return;
+        }
+        let heard = self.hosts[to].up && self.passes(from, to);
+        let listener = self
+            .listener_at(to, peer)
+            .filter(|_| !self.hosts[to].refusing);
+        let full = listener.is_some_and(|listener| self.is_full(listener));
+        if !heard || full {
+            return self.knock_again(stage, number);
+        }
+        let travel = draw(line(stage, from, to).latency, &mut stage.network_rng);
+        let opens = stage.now + travel;
+        let answer = match listener {
+            Some(listener) => Ok(self.establish(stage, number, listener, opens)),
+            None => Err(libc::ECONNREFUSED),
+        };
+        let attempt = self
+            .attempts
+            .get_mut(&number)
+            .expect("it has just been looked at");
+        attempt.answer = Some(answer);
+        stage.trace.note(
+            stage.now,
+            Mark::Connect,
+            u64::from(number),
+            u64::from(answer.is_ok()),
+        );
+        stage
+            .events
+            .push(opens, Event::Network(NetworkEvent::Answer(number)));
+    }
+
+    fn knock_again(&mut self, stage: &mut Stage, number: u32) {
+        let attempt = self
+            .attempts
+            .get_mut(&number)
+            .expect("only present attempts are repeated");
+        let next = stage.now + RETRY;
+        let event = if next < attempt.deadline {
+            NetworkEvent::Knock(number)
+        } else {
+            attempt.answer = Some(Err(libc::ETIMEDOUT));
+            NetworkEvent::Answer(number)
+        };
+        stage.events.push(
+            next.min(attempt.deadline).max(stage.now),
+            Event::Network(event),
+        );
+    }
+
+    /// Makes both ends. The accepting one may send at once; the connecting one learns of it at `opens`.
+    fn establish(
+        &mut self,
+        stage: &mut Stage,
+        number: u32,
+        listener: SocketId,
+        opens: Time,
+    ) -> SocketId {
+        let attempt = &self.attempts[&number];
+        let (from, to, local, peer) = (attempt.from, attempt.to, attempt.local, attempt.peer);
+        let connecting = self.add_socket(Socket::Stream {
+            connection: number,
+            side: 0,
+        });
+        let accepting = self.add_socket(Socket::Stream {
+            connection: number,
+            side: 1,
+        });
+        let ends = [
+            EndPoint {
+                socket: connecting,
+                machine: from,
+            },
+            EndPoint {
+                socket: accepting,
+                machine: to,
+            },
+        ];
+        let connection = Connection::new(number, ends, line(stage, from, to), opens);
+        self.connections.insert(number, connection);
+        if let Some(Socket::Listener(listener)) = self.sockets.get_mut(&listener) {
+            listener.backlog.push_back(Connected {
+                id: accepting,
+                local: peer,
+                peer: local,
+            });
+            listener.hand_out(stage);
+        }
+        connecting
+    }
+
+    /// The answer comes back, or is sent again later.
+    pub(super) fn answer(&mut self, stage: &mut Stage, number: u32) {
+        let Some(attempt) = self.attempts.get_mut(&number) else {
+            return;
+        };
+        let mut answer = attempt.answer.expect("an answer is made before it travels");
+        let (from, to, deadline) = (attempt.from, attempt.to, attempt.deadline);
+        if answer != Err(libc::ETIMEDOUT) && !self.passes(from, to) {
+            if stage.now < deadline {
+                let next = (stage.now + RETRY).min(deadline);
+                stage
+                    .events
+                    .push(next, Event::Network(NetworkEvent::Answer(number)));
+                return;
+            }
+            if let Ok(id) = answer {
+                self.close(stage, id);
+            }
+            answer = Err(libc::ETIMEDOUT);
+        }
+        stage.trace.note(
+            stage.now,
+            Mark::Answer,
+            u64::from(number),
+            u64::from(answer.is_ok()),
+        );
+        let Some(attempt) = self.attempts.remove(&number) else {
+            return;
+        };
+        match (attempt.waiter, answer) {
+            (Some(waiter), Ok(id)) => {
+                let connected = Connected {
+                    id,
+                    local: attempt.local,
+                    peer: attempt.peer,
+                };
+                stage.done(waiter, Outcome::Connected(connected));
+            }
+            (Some(waiter), Err(errno)) => stage.fail(waiter, errno),
+            (None, Ok(id)) => self.close(stage, id),
+            (None, Err(_)) => {}
+        }
+    }
+}
