@@ -9,17 +9,18 @@ set -Eeuo pipefail
 trap 'echo "image.sh:$LINENO: $BASH_COMMAND failed" >&2' ERR
 
 cache=${1:?usage: image.sh CACHE}
+here=$(cd "$(dirname "$0")" && pwd)
 suite=${FLASHYARD_GUEST_SUITE:-trixie}
 
 # Programs of the guest, and the packages they come in.
-programs=(bash busybox nvme fio jq mkfs.ext4 e2fsck resize2fs blkdiscard fstrim blockdev cmp)
-packages=(bash busybox nvme-cli fio jq e2fsprogs util-linux diffutils)
+programs=(bash busybox nvme fio jq mkfs.ext4 e2fsck resize2fs blkdiscard fstrim blockdev cmp dd head tail)
+packages=(bash busybox nvme-cli fio jq e2fsprogs util-linux diffutils coreutils)
 # Modules of the guest; what they need comes along.
 modules=(virtio_pci virtio_net virtio_console nvme-tcp ext4 crc32c-intel crc32c-generic)
 
 main() {
     local key image work
-    key=$(cat "$0" <(echo "$suite") | sha256sum | cut -c1-12)
+    key=$(cat "$0" "$here/guest/init" <(echo "$suite") | sha256sum | cut -c1-12)
     mkdir -p "$cache"
     cache=$(cd "$cache" && pwd)
     image=$cache/image-$suite-$key
@@ -49,7 +50,7 @@ build() {
     copy_modules "$work"
     copy_programs "$work"
     link_applets "$work"
-    cp -r "$(dirname "$0")/guest/init" "$work/initramfs/init"
+    cp -r "$here/guest/init" "$work/initramfs/init"
     chmod +x "$work/initramfs/init"
     (cd "$work/initramfs" && find . | cpio --quiet -o -H newc -R 0:0) >"$work/initramfs.cpio"
 }

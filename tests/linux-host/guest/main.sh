@@ -1,1 +1,43 @@
-echo hello from $(uname -r); nvme version; cat /proc/uptime; time fio --version; cat /proc/uptime; cat /sys/class/virtio-ports/*/name; ls /dev/vport*; ip a; cat /proc/uptime; lsmod
+#!/bin/bash
+# Runs the scenarios of one guest in order and tells of each "ok NAME" or "FAILED NAME: why". Where connecting
+# fails there is no sense in trying the rest.
+. /test/environment
+
+main() {
+    local name
+    echo "$HOST_NQN" >/etc/nvme/hostnqn
+    echo "$HOST_ID" >/etc/nvme/hostid
+    for name in $SCENARIOS; do
+        run "$name" || [[ $name != *connect* ]] || return
+    done
+}
+
+run() {
+    local name=$1 began=$SECONDS limit status
+    limit=$(limit_of "$name")
+    : >/tmp/why
+    timeout -k 5 "$limit" bash /test/scenarios.sh "$name" >/tmp/log 2>&1
+    status=$?
+    if ((status == 0)); then
+        echo "ok $name ($((SECONDS - began)) s)"
+        return
+    fi
+    echo "FAILED $name: $(why "$status" "$limit")"
+    tail -n 25 /tmp/log | sed 's/^/    | /'
+    dmesg | tail -n 8 | sed 's/^/    # /'
+    return 1
+}
+
+# Longest a scenario may take, in seconds; emulation under load is slow. One accompanies all the others.
+limit_of() {
+    if [[ $1 == two_io ]]; then echo 540; else echo 150; fi
+}
+
+why() {
+    case $1 in
+        124 | 137) echo "not done after $2 s" ;;
+        *) head -n 1 /tmp/why ;;
+    esac
+}
+
+main

@@ -1,0 +1,142 @@
+#!/bin/bash
+# What the scenarios are written with. Every function returns failure, and leaves the reason in /tmp/why, when
+# what it is for does not come true.
+
+. /test/environment
+
+port=4420
+
+fail() {
+    echo "$*" | tee /tmp/why >&2
+    return 1
+}
+
+# A pattern of grep in the input. `grep -q` would not read to the end, and the writer would die of it.
+found() {
+    grep "$@" >/dev/null
+}
+
+# Asks the machine outside for something, prints its reply; fails when it refuses.
+host() {
+    local channel status reply
+    channel=$(grep -lx control /sys/class/virtio-ports/*/name | cut -d/ -f5)
+    exec 3<>"/dev/$channel"
+    echo "$*" >&3
+    read -r status reply <&3
+    exec 3>&-
+    echo "$reply"
+    [[ $status == ok ]] || fail "outside, '$*' failed: $reply"
+}
+
+# Tries a command again until it succeeds: wait_for SECONDS COMMAND...
+wait_for() {
+    local seconds=$1 end=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        ((SECONDS < end)) || fail "not within $seconds s: $*" || return
+        sleep 0.3
+    done
+}
+
+subsystem() {
+    echo "$PREFIX:$1"
+}
+
+# Connects to a tenant's subsystem; further arguments go to nvme connect. Emulation under load misses the default
+# keep-alive of 5 s.
+connect() {
+    local tenant=$1
+    shift
+    nvme connect -t tcp -a "$ADDRESS" -s "$port" -n "$(subsystem "$tenant")" --nr-io-queues=2 --keep-alive-tmo=30 \
+        --ctrl-loss-tmo=600 --reconnect-delay=1 "$@" || fail "nvme connect to $tenant failed"
+    wait_for 20 is_live "$tenant"
+}
+
+# For scenarios that need a connection and do not care how it came to be.
+ensure_connected() {
+    is_live "$1" || connect "$1"
+}
+
+disconnect() {
+    nvme disconnect -n "$(subsystem "$1")" && wait_for 20 is_gone "$1"
+}
+
+# The controllers of a tenant's subsystem, by name: nvme0.
+controllers() {
+    local controller
+    for controller in /sys/class/nvme/nvme*; do
+        if [[ $(cat "$controller/subsysnqn" 2>/dev/null) == "$(subsystem "$1")" ]]; then
+            echo "${controller##*/}"
+        fi
+    done
+}
+
+is_live() {
+    local controller
+    controller=$(controllers "$1")
+    [[ -n $controller && $(cat "/sys/class/nvme/$controller/state") == live ]]
+}
+
+is_gone() {
+    [[ -z $(controllers "$1") && -z $(namespaces "$1") ]]
+}
+
+# The block devices of a tenant, each with its size in bytes. Paths below a multipath device are not theirs.
+namespaces() {
+    local device sectors
+    for device in /sys/block/nvme*; do
+        # One that goes away while it is looked at has no size.
+        sectors=$(cat "$device/size" 2>/dev/null) || continue
+        if [[ ${device##*/} != nvme*c*n* && $(cat "$device/device/subsysnqn") == "$(subsystem "$1")" ]]; then
+            echo "/dev/${device##*/} $((sectors * 512))"
+        fi
+    done
+}
+
+# The device of a tenant that has this many MiB: every volume of the test has a size of its own. Waits for it.
+device() {
+    wait_for 20 has_device "$1" "$2" || return
+    namespaces "$1" | awk -v bytes=$(($2 << 20)) '$2 == bytes {print $1}'
+}
+
+has_device() {
+    namespaces "$1" | found " $(($2 << 20))$"
+}
+
+has_no_device() {
+    ! has_device "$@"
+}
+
+# The value of a jq expression over a JSON file must be true.
+expect() {
+    jq -e "$2" "$1" >/dev/null || fail "not so: $2, but: $(jq -c . "$1" | cut -c1-600)"
+}
+
+# Every bit of the mask must be set in a number of a JSON file.
+expect_bits() {
+    local value
+    value=$(jq ".$2" "$1")
+    (((value & $3) == $3)) || fail "$2 is $value, lacks bits of $3"
+}
+
+# Writes and reads at random places, then reads everything again and compares: fio_verify DEVICE OPTION...
+fio_verify() {
+    local device=$1
+    shift
+    fio --name=verify --filename="$device" --direct=1 --ioengine=libaio --iodepth=16 --rw=randrw --rwmixread=40 \
+        --verify=crc32c --verify_fatal=1 --minimal "$@" >/tmp/fio 2>&1 || fail "fio: $(tail -n 1 /tmp/fio | cut -c1-300)"
+}
+
+# How often a host had to reconnect or reset, by its own log.
+disturbances() {
+    dmesg | grep -ciE 'nvme nvme[0-9]+: (reconnecting|resetting|starting error recovery)' || true
+}
+
+# Reads a part of a device past the page cache: part DEVICE OFFSET_KIB LENGTH_KIB
+part() {
+    dd if="$1" bs=4k skip=$(($2 / 4)) count=$(($3 / 4)) iflag=direct status=none
+}
+
+zeroes() {
+    head -c $(($1 * 1024)) /dev/zero
+}

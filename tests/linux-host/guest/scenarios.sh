@@ -1,0 +1,331 @@
+#!/bin/bash
+# What an unmodified Linux host must be able to do: one function each, run as `scenarios.sh NAME`.
+# The volumes are described in run.sh; each has a size of its own, by which it is found here.
+set -Eeuo pipefail
+# shellcheck source=lib.sh
+. /test/lib.sh
+
+discover() {
+    local where
+    for where in 4420 8009; do
+        nvme discover -t tcp -a "$ADDRESS" -s "$where" -o json >/tmp/log.json
+        expect /tmp/log.json ".records | map(select(.subnqn == \"$(subsystem alpha)\" and .subtype == \"nvme subsystem\"))
+            | any(.traddr == \"$ADDRESS\" and .trsvcid == (\"4420\", \"$where\") and .trtype == \"tcp\" and .adrfam == \"ipv4\")"
+        # Names of others are nobody's business.
+        expect /tmp/log.json ".records | all(.subnqn != \"$(subsystem beta)\")"
+    done
+}
+
+connect_alpha() {
+    connect alpha
+    device alpha 256
+    device alpha 128
+}
+
+identify() {
+    local controller size device
+    ensure_connected alpha
+    controller=/dev/$(controllers alpha)
+    nvme id-ctrl "$controller" -o json >/tmp/ctrl.json
+    expect /tmp/ctrl.json ".subnqn == \"$(subsystem alpha)\" and .cntrltype == 1 and .ver >= 66560"
+    # Entry sizes of 64 and 16 bytes, one in-capsule unit more than a command, keep-alive, enough namespaces.
+    expect /tmp/ctrl.json '.sqes == 102 and .cqes == 68 and .ioccsz > 4 and .iorcsz == 1 and .kas > 0 and .nn >= 2'
+    # Compare, Dataset Management and Write Zeroes; fused Compare and Write; news of namespaces.
+    expect_bits /tmp/ctrl.json oncs 0x0d
+    expect_bits /tmp/ctrl.json fuses 0x01
+    expect_bits /tmp/ctrl.json oaes 0x100
+    for size in 256 128; do
+        device=$(device alpha "$size")
+        nvme id-ns "$device" -o json >/tmp/ns.json
+        expect /tmp/ns.json "(.nguid | test(\"[1-9a-f]\")) and .ncap <= .nsze"
+        nvme ns-descs "$device" -o json >/tmp/descs.json
+        expect /tmp/descs.json '[.. | strings] | any(test("[0-9a-f]{8}-[0-9a-f]{4}-"))'
+    done
+    [[ $(blockdev --getss "$(device alpha 256)") == 4096 && $(blockdev --getss "$(device alpha 128)") == 512 ]] ||
+        fail "block sizes are not 4096 and 512"
+}
+
+list() {
+    local size
+    ensure_connected alpha
+    nvme list -o json >/tmp/list.json
+    for size in 256 128; do
+        expect /tmp/list.json "[.. | objects | select(.PhysicalSize? == $((size << 20)))] | length == 1"
+    done
+    nvme list-ns "/dev/$(controllers alpha)" -o json >/tmp/ns.json
+    expect /tmp/ns.json '[.nsid_list[]] | length == 2'
+    nvme list-subsys -o json | found "$(subsystem alpha)" || fail "list-subsys does not show the subsystem"
+}
+
+logs_and_features() {
+    local controller log feature
+    ensure_connected alpha
+    controller=/dev/$(controllers alpha)
+    for log in smart-log error-log fw-log changed-ns-list-log effects-log; do
+        nvme "$log" "$controller" -o json >/tmp/log.json || fail "nvme $log failed"
+        jq . /tmp/log.json >/dev/null || fail "nvme $log has no sensible answer"
+    done
+    # Number of queues, asynchronous events, keep-alive.
+    for feature in 0x07 0x0b 0x0f; do
+        nvme get-feature "$controller" -f "$feature" || fail "feature $feature"
+    done
+    # What nobody knows is refused, and the controller lives on.
+    ! nvme get-log "$controller" --log-id=0xc5 --log-len=512 || fail "log C5h exists"
+    ! nvme get-feature "$controller" -f 0xd5 || fail "feature D5h exists"
+    ! nvme admin-passthru "$controller" --opcode=0xc7 || fail "opcode C7h exists"
+    is_live alpha
+}
+
+fio_4k() {
+    ensure_connected alpha
+    fio_verify "$(device alpha 256)" --size=8M --bs=4k --iodepth=32
+    fio_verify "$(device alpha 256)" --size=16M --offset=32M --bsrange=4k-256k
+}
+
+fio_512() {
+    ensure_connected alpha
+    fio_verify "$(device alpha 128)" --size=512k --bs=512
+    fio_verify "$(device alpha 128)" --size=6M --offset=16M --bsrange=512-64k
+}
+
+# Larger than any transfer: the host divides it.
+fio_large() {
+    ensure_connected alpha
+    fio_verify "$(device alpha 256)" --size=32M --offset=64M --bs=4M --iodepth=4
+}
+
+ext4() {
+    local device
+    ensure_connected alpha
+    device=$(device alpha 256)
+    mkfs.ext4 -q -F "$device"
+    fill_and_check "$device"
+}
+
+# Writes files into a fresh file system, and finds them again behind a check and a new mount.
+fill_and_check() {
+    local device=$1
+    mount -t ext4 "$device" /mnt
+    mkdir -p /mnt/programs
+    cp /usr/bin/nvme /usr/bin/bash /usr/bin/e2fsck /mnt/programs/
+    head -c 6M /dev/urandom >/mnt/random
+    # The list lies outside, so that a lost file is missed.
+    (cd /mnt && find . -type f -exec sha256sum {} +) >/tmp/sums
+    umount /mnt
+    e2fsck -fn "$device"
+    mount -t ext4 "$device" /mnt
+    (cd /mnt && sha256sum -c /tmp/sums)
+    umount /mnt
+}
+
+discard() {
+    local device
+    ensure_connected alpha
+    device=$(device alpha 128)
+    head -c 4M /dev/urandom >/tmp/pattern
+    dd if=/tmp/pattern of="$device" bs=64k oflag=direct status=none
+    blkdiscard -o 1M -l 1M "$device"
+    blkdiscard -z -o 2M -l 1M "$device"
+    # The middle is gone, its neighbours are not.
+    cmp <(part "$device" 1024 2048) <(zeroes 2048)
+    cmp <(part "$device" 0 1024) <(head -c 1M /tmp/pattern)
+    cmp <(part "$device" 3072 1024) <(tail -c 1M /tmp/pattern)
+    # A single block and a range across the end of the hole.
+    blkdiscard -z -o 512 -l 512 "$device"
+    cmp <(dd if="$device" bs=512 count=3 iflag=direct status=none) \
+        <(head -c 512 /tmp/pattern && head -c 512 /dev/zero && head -c 1536 /tmp/pattern | tail -c 512)
+}
+
+trim() {
+    local device
+    ensure_connected alpha
+    device=$(device alpha 256)
+    mkfs.ext4 -q -F -E nodiscard "$device"
+    mount -t ext4 "$device" /mnt
+    head -c 24M /dev/urandom >/mnt/garbage
+    head -c 4M /dev/urandom >/mnt/kept
+    sha256sum /mnt/kept >/tmp/sums
+    sync
+    rm /mnt/garbage
+    sync
+    fstrim -v /mnt | tee /tmp/trimmed
+    grep -qE '\([1-9][0-9]+ bytes\)' /tmp/trimmed || fail "fstrim gave nothing back"
+    umount /mnt
+    e2fsck -fn "$device"
+    mount -t ext4 "$device" /mnt
+    sha256sum -c /tmp/sums
+    umount /mnt
+}
+
+# Commands that the block layer does not use, sent by hand.
+commands() {
+    local device blocks
+    ensure_connected alpha
+    device=$(device alpha 128)
+    blocks=$((128 << 11))
+    head -c 4096 /dev/urandom >/tmp/a
+    head -c 4096 /dev/urandom >/tmp/b
+    nvme write "$device" --start-block=8 --block-count=7 --data-size=4096 --data=/tmp/a --force-unit-access
+    nvme flush "$device"
+    nvme compare "$device" --start-block=8 --block-count=7 --data-size=4096 --data=/tmp/a
+    ! nvme compare "$device" --start-block=8 --block-count=7 --data-size=4096 --data=/tmp/b || fail "compared equal"
+    nvme read "$device" --start-block=8 --block-count=7 --data-size=4096 --data=/tmp/c --force-unit-access
+    cmp /tmp/a /tmp/c
+    nvme write-zeroes "$device" --start-block=8 --block-count=3
+    nvme dsm "$device" --ad --slbs=12 --blocks=4
+    nvme read "$device" --start-block=8 --block-count=7 --data-size=4096 --data=/tmp/c
+    cmp -n 4096 /tmp/c /dev/zero
+    # Past the end, and across it.
+    ! nvme read "$device" --start-block=$blocks --block-count=0 --data-size=512 --data=/tmp/c || fail "read past the end"
+    ! nvme write "$device" --start-block=$((blocks - 4)) --block-count=7 --data-size=4096 --data=/tmp/a ||
+        fail "wrote across the end"
+    is_live alpha
+}
+
+grow() {
+    local device before
+    ensure_connected alpha
+    device=$(device alpha 256)
+    mkfs.ext4 -q -F "$device"
+    mount -t ext4 "$device" /mnt
+    head -c 4M /dev/urandom >/mnt/kept
+    sha256sum /mnt/kept >/tmp/sums
+    before=$(disturbances)
+    host cli volume set data --size 384MiB
+    wait_for 20 has_device alpha 384
+    [[ $(device alpha 384) == "$device" ]] || fail "the device has another name now"
+    [[ $(disturbances) == "$before" ]] || fail "the host had to reconnect"
+    resize2fs "$device"
+    (($(df -m /mnt | awk 'END {print $2}') > 300)) || fail "the file system did not grow"
+    head -c 16M /dev/urandom >/mnt/more
+    sha256sum -c /tmp/sums
+    umount /mnt
+    e2fsck -fn "$device"
+}
+
+hot_add_and_remove() {
+    local before
+    ensure_connected alpha
+    before=$(disturbances)
+    host cli volume create extra --pool large --size 48MiB --tenant alpha
+    wait_for 20 has_device alpha 48
+    fio_verify "$(device alpha 48)" --size=4M --bs=16k
+    host cli volume delete extra
+    wait_for 20 has_no_device alpha 48
+    [[ $(namespaces alpha | wc -l) == 2 ]] || fail "other devices went with it"
+    [[ $(disturbances) == "$before" ]] || fail "the host had to reconnect"
+    fio_verify "$(device alpha 128)" --size=2M --bs=16k
+}
+
+reset() {
+    ensure_connected alpha
+    nvme reset "/dev/$(controllers alpha)"
+    wait_for 30 is_live alpha
+    fio_verify "$(device alpha 384)" --size=4M --bs=16k
+}
+
+# The target dies twice while fio writes; fio must not notice, and every block must be what was written last.
+restart_under_io() {
+    local device before
+    ensure_connected alpha
+    device=$(device alpha 384)
+    before=$(nvme ns-descs "$device")
+    fio --name=restart --filename="$device" --direct=1 --ioengine=libaio --iodepth=8 --rw=randwrite --bs=16k --size=40M \
+        --rate_iops=,100 --verify=crc32c --verify_fatal=1 --do_verify=1 --minimal >/tmp/fio 2>&1 &
+    sleep 5
+    host kill
+    sleep 3
+    host start
+    sleep 8
+    host kill
+    host start
+    wait $! || fail "fio: $(tail -n 1 /tmp/fio | cut -c1-300)"
+    wait_for 30 is_live alpha
+    [[ $(namespaces alpha | wc -l) == 2 ]] || fail "not all volumes came back"
+    [[ $(nvme ns-descs "$device") == "$before" ]] || fail "the namespace is known by another name now"
+}
+
+digests() {
+    local options
+    ! is_live alpha || disconnect alpha
+    for options in "--hdr-digest" "--data-digest" "--hdr-digest --data-digest"; do
+        # Split into options on purpose.
+        # shellcheck disable=SC2086
+        connect alpha $options
+        fio_verify "$(device alpha 384)" --size=4M --bsrange=4k-128k
+        disconnect alpha
+    done
+    connect alpha --hdr-digest --data-digest
+    mkfs.ext4 -q -F "$(device alpha 384)"
+    fill_and_check "$(device alpha 384)"
+    disconnect alpha
+}
+
+refuse() {
+    local stranger=nqn.2014-08.org.nvmexpress:uuid:5d0b7a10-0000-4000-8000-00000000dead
+    local identity=(--hostnqn="$stranger" --hostid=5d0b7a10-0000-4000-8000-00000000dead)
+    ! nvme connect -t tcp -a "$ADDRESS" -s "$port" -n "$(subsystem alpha)" "${identity[@]}" || fail "a stranger came in"
+    dmesg | found -F "not allowed, hostnqn: $stranger" || fail "refused, but not as an invalid host"
+    nvme discover -t tcp -a "$ADDRESS" -s "$port" "${identity[@]}" -o json >/tmp/log.json || true
+    ! grep -q "$(subsystem alpha)" /tmp/log.json || fail "a stranger is told of the subsystem"
+    # Nor may we go where others are, or where nobody is.
+    ! nvme connect -t tcp -a "$ADDRESS" -s "$port" -n "$(subsystem beta)" || fail "a host came in to another tenant"
+    ! nvme connect -t tcp -a "$ADDRESS" -s "$port" -n "$(subsystem nobody)" || fail "connected to what does not exist"
+}
+
+# In and out again: nothing may be left over on either side.
+reconnect_often() {
+    local round
+    is_gone alpha || disconnect alpha
+    for ((round = 0; round < 5; round++)); do
+        connect alpha
+        device alpha 384 >/dev/null
+        disconnect alpha
+    done
+}
+
+leave() {
+    ! is_live alpha || disconnect alpha
+    is_gone alpha || fail "devices are left over"
+    host finish
+}
+
+kernel_log() {
+    ! dmesg | grep -E 'BUG:|WARNING:|Call Trace|blocked for more than|Buffer I/O error|critical (medium|target) error' ||
+        fail "the kernel complained"
+}
+
+# --- the second host, at the same time ---
+
+two_connect() {
+    connect beta
+    device beta 96
+    [[ $(namespaces beta | wc -l) == 1 ]] || fail "more than its own volume"
+    ! nvme connect -t tcp -a "$ADDRESS" -s "$port" -n "$(subsystem alpha)" || fail "came in to the other tenant"
+}
+
+# Until the first host is done, through everything that happens to the target meanwhile.
+two_io() {
+    local device rounds=0
+    device=$(device beta 96)
+    until ((rounds >= 2)) && host finished; do
+        fio_verify "$device" --size=8M --offset=$((rounds % 4 * 16))M --bsrange=4k-64k --randseed=$rounds --rate_iops=60,60
+        rounds=$((rounds + 1))
+    done
+    echo "$rounds rounds"
+}
+
+two_ext4() {
+    wait_for 30 is_live beta
+    mkfs.ext4 -q -F "$(device beta 96)"
+    fill_and_check "$(device beta 96)"
+    disconnect beta
+}
+
+two_kernel_log() {
+    kernel_log
+}
+
+# The reason for a failure that no `fail` gave a reason for. Functions above hand failures on by `set -e`.
+trap '[[ -s /tmp/why ]] || echo "line $LINENO: $BASH_COMMAND" >/tmp/why' ERR
+"$1"
