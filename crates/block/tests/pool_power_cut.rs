@@ -1,0 +1,322 @@
+//! The power is cut at every change of a pool's disk, and of what was not flushed any subset survives, writes torn
+//! between sectors. Whatever is left must open as the state before or after the change that was cut, with all
+//! flushed data of its volumes, and with nothing of what was there before them.
+
+mod support;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use flashyard_block::pool::{Pool, VolumeInfo, check};
+use flashyard_block::{Device, SharedDevice};
+use flashyard_runtime::Rt;
+use flashyard_time::Rng;
+use support::{Disk, Event, apply, flush, read, run, write};
+
+const MIB: u64 = 1 << 20;
+const EXTENTS: u64 = 8;
+const BLOCK: usize = 4096;
+const SECTOR: usize = 512;
+
+/// What a user did, and when it was done: the number of events on the disk by then.
+struct History {
+    /// Lists of volumes, from when on they were true.
+    states: Vec<(usize, Vec<VolumeInfo>)>,
+    /// Values of blocks by volume and block: when the write began and when it was flushed, and the value.
+    writes: BTreeMap<([u8; 16], u64), Vec<Written>>,
+}
+
+struct Written {
+    began: usize,
+    flushed: usize,
+    value: u8,
+}
+
+/// A user of a pool on a disk.
+struct User {
+    disk: Disk,
+    pool: Pool,
+    rng: Rng,
+    history: History,
+}
+
+impl User {
+    async fn new(rt: &Rt, seed: u64) -> Self {
+        let mut content = vec![0xee; ((2 + EXTENTS) * MIB) as usize];
+        content[..2 * MIB as usize].fill(0);
+        let disk = Disk::new(BLOCK as u32, content, seed);
+        let pool = Pool::create(rt, disk.shared(), [7; 16], false)
+            .await
+            .unwrap();
+        let history = History {
+            states: Vec::new(),
+            writes: BTreeMap::new(),
+        };
+        let mut user = Self {
+            disk,
+            pool,
+            rng: Rng::new(seed),
+            history,
+        };
+        user.note();
+        user
+    }
+
+    fn note(&mut self) {
+        self.history
+            .states
+            .push((self.disk.happened(), self.pool.list()));
+    }
+
+    async fn change(&mut self, step: u8) {
+        let volumes = self.pool.list();
+        let bytes = 1 + self.rng.below(3 * MIB);
+        let some = volumes.get(self.rng.below(4) as usize).cloned();
+        // Running out of space is part of life here.
+        let _outcome = match some {
+            Some(volume) if self.rng.below(2) == 0 => self.pool.delete(&volume.name).await,
+            Some(volume) => self.pool.grow(&volume.name, volume.bytes + bytes).await,
+            None => self
+                .pool
+                .create_volume(&format!("v{step}"), [step; 16], bytes)
+                .await
+                .map(drop),
+        };
+        self.note();
+    }
+
+    /// Writes some blocks of each volume, the later ones without a flush.
+    async fn fill(&mut self) {
+        for info in self.pool.list() {
+            let volume = self.pool.volume(&info.name).unwrap();
+            let mut fresh = Vec::new();
+            for _ in 0..3 {
+                let lba = self.rng.below(volume.info().blocks);
+                let value = 1 + self.rng.below(200) as u8;
+                let began = self.disk.happened();
+                write(&*volume, lba, BLOCK, value).await.unwrap();
+                fresh.push((
+                    lba,
+                    Written {
+                        began,
+                        flushed: usize::MAX,
+                        value,
+                    },
+                ));
+            }
+            if self.rng.below(2) == 0 {
+                flush(&*volume).await.unwrap();
+                for (_, written) in &mut fresh {
+                    written.flushed = self.disk.happened();
+                }
+            }
+            for (lba, written) in fresh {
+                self.history
+                    .writes
+                    .entry((info.uuid, lba))
+                    .or_default()
+                    .push(written);
+            }
+        }
+    }
+}
+
+impl History {
+    /// The states that may be found after a cut when `happened` events had happened.
+    fn possible(&self, happened: usize) -> &[(usize, Vec<VolumeInfo>)] {
+        let next = self.states.partition_point(|(when, _)| *when <= happened);
+        &self.states[next - 1..(next + 1).min(self.states.len())]
+    }
+
+    /// Whether a block may hold `value` after a cut.
+    fn allows(&self, uuid: [u8; 16], lba: u64, value: u8, happened: usize) -> bool {
+        let Some(writes) = self.writes.get(&(uuid, lba)) else {
+            return value == 0;
+        };
+        let durable = writes
+            .iter()
+            .rposition(|written| written.flushed <= happened);
+        let newer = writes
+            .iter()
+            .skip(durable.unwrap_or(0))
+            .filter(|written| written.began <= happened);
+        (durable.is_none() && value == 0) || newer.into_iter().any(|written| written.value == value)
+    }
+}
+
+/// Everything that may be lost survives in part; gives what puts the old content back.
+fn survive(content: &mut [u8], volatile: &[Event], rng: &mut Rng) -> Vec<Event> {
+    let mut undo = Vec::new();
+    // A cache may write back in any order.
+    let mut order: Vec<&Event> = volatile.iter().collect();
+    if rng.below(2) == 0 {
+        order.reverse();
+    }
+    let odds = rng.below(5);
+    for event in order {
+        let (offset, len) = match event {
+            Event::Write { offset, bytes } => (*offset, bytes.len()),
+            Event::Zero { offset, len } => (*offset, *len),
+            Event::Flush => continue,
+        };
+        let cut = if rng.below(3) == 0 {
+            rng.below((len / SECTOR) as u64 + 1) as usize * SECTOR
+        } else {
+            len
+        };
+        if rng.below(4) >= odds || cut == 0 {
+            continue;
+        }
+        let range = if rng.below(2) == 0 {
+            offset..offset + cut
+        } else {
+            offset + len - cut..offset + len
+        };
+        undo.push(Event::Write {
+            offset: range.start,
+            bytes: content[range.clone()].to_vec(),
+        });
+        let part = match event {
+            Event::Write { bytes, .. } => Event::Write {
+                offset: range.start,
+                bytes: bytes[range.start - offset..range.end - offset].to_vec(),
+            },
+            _ => Event::Zero {
+                offset: range.start,
+                len: cut,
+            },
+        };
+        apply(content, &part);
+    }
+    undo.reverse();
+    undo
+}
+
+async fn examine(rt: &Rt, disk: &Disk, history: &History, happened: usize, seed: u64) {
+    let place = format!("seed {seed}, cut after {happened} events");
+    let pool = match Pool::open(rt, disk.shared()).await {
+        Ok(pool) => pool,
+        Err(error) => panic!("{place}: {error}"),
+    };
+    let list = pool.list();
+    assert!(
+        history
+            .possible(happened)
+            .iter()
+            .any(|(_, state)| *state == list),
+        "{place}: neither old nor new"
+    );
+    assert_eq!(check(disk).await.unwrap().volumes, list);
+    for info in &list {
+        let volume = pool.volume(&info.name).unwrap();
+        examine_volume(&volume, info.uuid, history, happened, &place).await;
+    }
+}
+
+async fn examine_volume(
+    volume: &SharedDevice,
+    uuid: [u8; 16],
+    history: &History,
+    happened: usize,
+    place: &str,
+) {
+    let blocks = volume.info().blocks;
+    let written = history
+        .writes
+        .range((uuid, 0)..=(uuid, u64::MAX))
+        .map(|((_, lba), _)| *lba);
+    let sampled = (0..blocks).step_by(97).chain([blocks - 1]);
+    for lba in written.chain(sampled).filter(|lba| *lba < blocks) {
+        let bytes = read(&**volume, lba, BLOCK).await.unwrap();
+        for sector in bytes.chunks(SECTOR) {
+            let value = sector[0];
+            assert!(
+                sector.iter().all(|&byte| byte == value),
+                "{place}: a torn sector"
+            );
+            assert!(
+                history.allows(uuid, lba, value, happened),
+                "{place}: block {lba} of {uuid:?} holds {value:#x}"
+            );
+        }
+    }
+}
+
+/// Cuts the power after each event, three times each.
+async fn cut_everywhere(rt: &Rt, events: &[Event], start: Vec<u8>, history: &History, seed: u64) {
+    let content = Rc::new(RefCell::new(start));
+    let mut rng = Rng::new(seed).split(1);
+    let mut flushed = 0;
+    for happened in 0..=events.len() {
+        if happened > 0 && matches!(events[happened - 1], Event::Flush) {
+            for event in &events[flushed..happened] {
+                apply(&mut content.borrow_mut(), event);
+            }
+            flushed = happened;
+        }
+        if happened < history.states[0].0 {
+            continue;
+        }
+        for _ in 0..3 {
+            let undo = survive(
+                &mut content.borrow_mut(),
+                &events[flushed..happened],
+                &mut rng,
+            );
+            let disk = Disk::over(BLOCK as u32, content.clone(), seed);
+            examine(rt, &disk, history, happened, seed).await;
+            assert_eq!(disk.happened(), 0, "opening writes nothing");
+            for event in &undo {
+                apply(&mut content.borrow_mut(), event);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_cut_leaves_the_old_or_the_new_state_and_all_flushed_data() {
+    run(async |rt: Rt| {
+        for seed in 0..6 {
+            let mut user = User::new(&rt, seed).await;
+            for step in 1..10 {
+                user.change(step).await;
+                user.fill().await;
+            }
+            let mut start = vec![0xee; ((2 + EXTENTS) * MIB) as usize];
+            start[..2 * MIB as usize].fill(0);
+            cut_everywhere(&rt, &user.disk.events(), start, &user.history, seed).await;
+        }
+    });
+}
+
+#[test]
+fn creating_a_pool_over_another_leaves_one_of_them() {
+    run(async |rt: Rt| {
+        let user = User::new(&rt, 1).await;
+        let start = user.disk.content().clone();
+        let disk = Disk::new(BLOCK as u32, start.clone(), 2);
+        Pool::create(&rt, disk.shared(), [8; 16], true)
+            .await
+            .unwrap();
+        let events = disk.events();
+        let mut found = Vec::new();
+        for happened in 0..=events.len() {
+            for seed in 0..20 {
+                let mut content = start.clone();
+                let flushed = events[..happened]
+                    .iter()
+                    .rposition(|event| matches!(event, Event::Flush));
+                let (durable, volatile) =
+                    events[..happened].split_at(flushed.map_or(0, |at| at + 1));
+                durable.iter().for_each(|event| apply(&mut content, event));
+                survive(&mut content, volatile, &mut Rng::new(seed));
+                let pool = Pool::open(&rt, Disk::new(BLOCK as u32, content, 1).shared())
+                    .await
+                    .unwrap();
+                found.push(pool.info().uuid[0]);
+            }
+        }
+        assert!(found.contains(&7) && found.ends_with(&[8; 20]));
+    });
+}
