@@ -1,1 +1,40 @@
-//! engine
+//! The storage target: tenants as NVMe subsystems, controllers, the switch in front of every device, and the NVMe/TCP
+//! transport.
+//!
+//! A [`Target`] is what all cores share: configuration, tenants, associations. A [`Core`] runs on one executor: it is
+//! the home of devices, and serves connections. What a host asks goes through pure state machines
+//! ([`controller`]); what moves data is in `tcp`.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `config`, `snapshot` | what a target is told, and what it shows |
+//! | `target`, `association` | tenants, namespaces, controllers; Connect, the fence |
+//! | `core`, `message`, `handle` | one core, its inbox, its devices as others see them |
+//! | [`controller`], [`discovery`] | the NVMe-oF controller and the discovery log: pure |
+//! | `switch` | a policy in front of a device |
+//! | `handover` | I/O for a device at home on another core |
+//! | `tcp` | connections, queues, commands |
+#![forbid(unsafe_code)]
+
+mod association;
+mod config;
+pub mod controller;
+mod core;
+mod counters;
+pub mod discovery;
+mod handle;
+mod handover;
+mod message;
+mod snapshot;
+mod status;
+mod switch;
+mod target;
+mod tcp;
+
+pub use config::{ConfigError, Limits, NamespaceSpec, TargetConfig, TenantSpec};
+pub use crate::core::Core;
+pub use handle::DeviceHandle;
+pub use snapshot::{ControllerSnapshot, Counters, NamespaceSnapshot, Snapshot, TenantSnapshot};
+pub use target::Target;
+
+pub use flashyard_block::{Class, TenantId};

@@ -1,0 +1,150 @@
+//! Associations: a host's controller, its Admin connection, and the I/O connections that belong to it, wherever they
+//! are served. Also the fence: a host whose association died may not come back before everything that was issued
+//! for it has returned, or an old write could land on top of a new one.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::Counters;
+use crate::controller::{Controller, HostId};
+use crate::counters::QueueCounters;
+use crate::message::ConnectionId;
+use crate::target::TenantShared;
+
+/// A controller as its connections share it.
+#[derive(Debug)]
+pub(crate) struct Association {
+    /// Controller identifier; unique in the whole target while anything of it is left.
+    pub(crate) cntlid: u16,
+    pub(crate) host: HostId,
+    /// Whose subsystem it is; `None` for a discovery controller.
+    pub(crate) tenant: Option<Arc<TenantShared>>,
+    controller: Mutex<Controller>,
+    /// Set by I/O queues when the host has been heard of; taken by the keep-alive timer.
+    traffic: AtomicBool,
+}
+
+impl Association {
+    pub(crate) fn new(controller: Controller, tenant: Option<Arc<TenantShared>>) -> Arc<Self> {
+        let (cntlid, host) = (controller.id().0, *controller.host());
+        let controller = Mutex::new(controller);
+        Arc::new(Self {
+            cntlid,
+            host,
+            tenant,
+            controller,
+            traffic: AtomicBool::new(false),
+        })
+    }
+
+    /// The controller. For the slow path: Admin commands, Connect, errors.
+    pub(crate) fn controller(&self) -> MutexGuard<'_, Controller> {
+        self.controller
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The host has been heard of.
+    #[inline]
+    pub(crate) fn on_traffic(&self) {
+        self.traffic.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the host has been heard of since the last call.
+    pub(crate) fn take_traffic(&self) -> bool {
+        self.traffic.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether it is with this tenant's subsystem.
+    pub(crate) fn is_of(&self, tenant: &Arc<TenantShared>) -> bool {
+        self.tenant
+            .as_ref()
+            .is_some_and(|mine| Arc::ptr_eq(mine, tenant))
+    }
+}
+
+/// An association as the target keeps track of it.
+pub(crate) struct Entry {
+    pub(crate) association: Arc<Association>,
+    pub(crate) admin: ConnectionId,
+    /// The Admin connection has gone: I/O connections are on their way out.
+    pub(crate) ended: bool,
+    queues: BTreeMap<u16, Queue>,
+    /// Sums of queues that have gone.
+    past: Counters,
+}
+
+struct Queue {
+    connection: ConnectionId,
+    counters: Arc<QueueCounters>,
+}
+
+impl Entry {
+    pub(crate) fn new(association: Arc<Association>, admin: ConnectionId) -> Self {
+        Self {
+            association,
+            admin,
+            ended: false,
+            queues: BTreeMap::new(),
+            past: Counters::default(),
+        }
+    }
+
+    /// Takes an I/O queue in; false while one of this number has not returned everything it issued.
+    pub(crate) fn join(
+        &mut self,
+        qid: u16,
+        connection: ConnectionId,
+        counters: &Arc<QueueCounters>,
+    ) -> bool {
+        if self.queues.contains_key(&qid) {
+            return false;
+        }
+        self.queues.insert(
+            qid,
+            Queue {
+                connection,
+                counters: counters.clone(),
+            },
+        );
+        true
+    }
+
+    /// An I/O queue has gone, and everything it issued has returned.
+    pub(crate) fn leave(&mut self, qid: u16) {
+        if let Some(queue) = self.queues.remove(&qid) {
+            self.past += queue.counters.read();
+        }
+    }
+
+    /// The connections of all I/O queues.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = ConnectionId> + '_ {
+        self.queues.values().map(|queue| queue.connection)
+    }
+
+    /// The connection of an I/O queue.
+    pub(crate) fn connection_of(&self, qid: u16) -> Option<ConnectionId> {
+        self.queues.get(&qid).map(|queue| queue.connection)
+    }
+
+    /// How many I/O queues are left, those on their way out among them.
+    pub(crate) fn io_queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// What has been done over this controller.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut sum = self.past;
+        for queue in self.queues.values() {
+            sum += queue.counters.read();
+        }
+        sum
+    }
+
+    /// Whether it stands in the way of `host` connecting to `tenant` again.
+    pub(crate) fn fences(&self, host: &HostId, tenant: &Arc<TenantShared>) -> bool {
+        let mine = &self.association.host;
+        self.ended && self.association.is_of(tenant) && (mine.id == host.id || mine.nqn == host.nqn)
+    }
+}

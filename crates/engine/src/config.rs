@@ -1,0 +1,160 @@
+//! What a target is told from outside: its identity, every bound it keeps, tenants and namespaces.
+
+use flashyard_block::{Class, TenantId};
+use flashyard_time::Duration;
+
+use crate::DeviceHandle;
+
+/// Identity and bounds of a target.
+#[derive(Clone, Debug)]
+pub struct TargetConfig {
+    /// A tenant's subsystem is called `PREFIX:TENANT`.
+    pub nqn_prefix: String,
+    /// Chosen once and kept for ever: serial numbers and other stable identifiers are made from it.
+    pub target_uuid: [u8; 16],
+    /// Every bound, in one place.
+    pub limits: Limits,
+    /// Number of cores that will be started.
+    pub cores: usize,
+}
+
+/// Every bound of the target. At a bound the answer is an NVMe status, a refused connection or waiting in order.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// TCP connections, in all.
+    pub connections: usize,
+    /// Connections whose Connect has not been accepted yet, in all.
+    pub unconnected: usize,
+    /// The same from one address.
+    pub unconnected_per_address: usize,
+    /// Time from accept to a complete ICReq.
+    pub initialize_deadline: Duration,
+    /// Time from accept to an accepted Connect.
+    pub connect_deadline: Duration,
+    /// How long a Connect waits for the writes of its host's dead associations before it is answered "busy".
+    pub fence_deadline: Duration,
+    /// After a C2HTermReq: how long the peer has to close.
+    pub terminate_deadline: Duration,
+    /// A peer that takes nothing of what is being sent for so long is dropped.
+    pub stall_deadline: Duration,
+    /// A peer that owes the data of an R2T for so long is dropped.
+    pub data_deadline: Duration,
+    /// Controllers of all tenants.
+    pub controllers: usize,
+    /// Controllers of one tenant.
+    pub controllers_per_tenant: usize,
+    /// I/O queues of one controller.
+    pub io_queues: u16,
+    /// Entries of an I/O queue.
+    pub queue_depth: u16,
+    /// Bytes of data in the capsule of an I/O command.
+    pub in_capsule_bytes: u32,
+    /// Bytes that one command may move.
+    pub transfer_bytes: u32,
+    /// Bytes of write data invited, or of read data not sent yet, on one connection. At least `transfer_bytes`.
+    pub connection_bytes: usize,
+    /// The same of one tenant on one core.
+    pub tenant_bytes: usize,
+    /// The same of all tenants on one core. Together with `capsule_bytes` this should stay below the buffer pool of
+    /// the core.
+    pub core_bytes: usize,
+    /// Bytes of in-capsule data not written yet on one core. They need nothing more from the host, so they always
+    /// drain, and have a share of their own for it.
+    pub capsule_bytes: usize,
+    /// Bytes of large receive buffers on one core.
+    pub receive_bytes: usize,
+    /// Bytes of responses not sent yet at which a connection takes no more commands.
+    pub output_bytes: usize,
+    /// Namespaces of one tenant.
+    pub namespaces_per_tenant: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 16_384,
+            unconnected: 1_024,
+            unconnected_per_address: 512,
+            initialize_deadline: Duration::from_secs(10),
+            connect_deadline: Duration::from_secs(15),
+            fence_deadline: Duration::from_secs(5),
+            terminate_deadline: Duration::from_secs(10),
+            stall_deadline: Duration::from_secs(30),
+            data_deadline: Duration::from_secs(30),
+            controllers: 4_096,
+            controllers_per_tenant: 1_024,
+            io_queues: 128,
+            queue_depth: 1_024,
+            in_capsule_bytes: 8 << 10,
+            transfer_bytes: 1 << 20,
+            connection_bytes: 2 << 20,
+            tenant_bytes: 64 << 20,
+            core_bytes: 128 << 20,
+            capsule_bytes: 32 << 20,
+            receive_bytes: 16 << 20,
+            output_bytes: 4 << 20,
+            namespaces_per_tenant: 1_024,
+        }
+    }
+}
+
+/// A tenant: one NVMe subsystem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantSpec {
+    /// Travels with every I/O; not 0, and never reused for another tenant while the target runs.
+    pub id: TenantId,
+    /// Last part of its subsystem's name.
+    pub name: String,
+    /// Names of the hosts that may connect; `*` lets anybody in.
+    pub hosts: Vec<String>,
+    /// How its I/O is to be treated.
+    pub class: Class,
+}
+
+/// A namespace: a device as one tenant sees it.
+#[derive(Clone, Debug)]
+pub struct NamespaceSpec {
+    /// Namespace identifier, from 1.
+    pub nsid: u32,
+    /// Never changes, or hosts take it for another disk.
+    pub uuid: [u8; 16],
+    /// What stores its blocks.
+    pub device: DeviceHandle,
+    /// Refuse writes.
+    pub read_only: bool,
+}
+
+/// Why a change of configuration was refused. Nothing has been changed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// There is no tenant of this name.
+    NoSuchTenant,
+    /// The tenant has no namespace of this number.
+    NoSuchNamespace,
+    /// The tenant has a namespace of this number already.
+    NamespaceExists,
+    /// Namespace numbers go from 1 to `Limits::namespaces_per_tenant`.
+    NamespaceNumber,
+    /// Prefix and name do not make an NVMe Qualified Name.
+    InvalidName,
+    /// The name or the number belongs to another tenant.
+    TenantExists,
+    /// The home core of the device has ended.
+    NoSuchDevice,
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::NoSuchTenant => "there is no tenant of this name",
+            Self::NoSuchNamespace => "the tenant has no namespace of this number",
+            Self::NamespaceExists => "the tenant already has a namespace of this number",
+            Self::NamespaceNumber => "the namespace number is outside of what the target allows",
+            Self::InvalidName => "prefix and tenant name do not make a valid NVMe Qualified Name",
+            Self::TenantExists => "name or number already belong to another tenant",
+            Self::NoSuchDevice => "the core of the device has ended",
+        })
+    }
+}
+
+impl std::error::Error for ConfigError {}

@@ -1,0 +1,315 @@
+//! One core of the target: the devices at home here, the connections served here, and its inbox.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use flashyard_block::{SharedDevice, TenantId};
+use flashyard_runtime::channel::{self, Receiver};
+use flashyard_runtime::sync::{Notify, Semaphore};
+use flashyard_runtime::{CommandPool, Rt, Task, TcpListener, TcpStream};
+use flashyard_sched::Policy;
+use flashyard_time::{Duration, Time};
+
+use crate::handover::{self, Handover};
+use crate::message::{ConnectionId, Message};
+use crate::switch::Switch;
+use crate::tcp::{self, Connection};
+use crate::{DeviceHandle, Target};
+
+/// How often deadlines are looked at; what is late by so much is still in time.
+const SWEEP: Duration = Duration::from_ms(500);
+/// Hand-overs from other cores under way before one costs an allocation.
+const HANDOVERS: usize = 1024;
+/// After a failed accept (no file descriptors left): until the next try.
+const ACCEPT_RETRY: Duration = Duration::from_ms(100);
+
+/// One core of a [`Target`].
+pub struct Core {
+    rt: Rt,
+    target: Arc<Target>,
+    index: usize,
+    devices: RefCell<BTreeMap<u32, Rc<Switch>>>,
+    connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
+    next_serial: Cell<u64>,
+    handover: Handover,
+    shares: Shares,
+    /// Wakes Connects that wait for the writes of dead associations.
+    fence: Notify,
+    listeners: RefCell<Vec<Task<()>>>,
+    emptied: Notify,
+}
+
+/// What the connections of a core share: see [`crate::Limits`].
+struct Shares {
+    peers: Rc<Semaphore>,
+    tenants: RefCell<BTreeMap<TenantId, Rc<Semaphore>>>,
+    capsules: Rc<Semaphore>,
+    receives: Rc<Semaphore>,
+}
+
+impl Core {
+    /// Starts core number `index` of `target` on this runtime.
+    ///
+    /// # Panics
+    /// When the target has no such core, or it has been started before.
+    pub fn start(rt: Rt, target: Arc<Target>, index: usize) -> Rc<Self> {
+        let (inbox, messages) = channel::channel();
+        target.join(index, inbox, rt.now());
+        let limits = &target.config().limits;
+        let shares = Shares {
+            peers: Rc::new(Semaphore::new(limits.core_bytes)),
+            tenants: RefCell::default(),
+            capsules: Rc::new(Semaphore::new(limits.capsule_bytes)),
+            receives: Rc::new(Semaphore::new(limits.receive_bytes)),
+        };
+        let core = Rc::new(Self {
+            rt: rt.clone(),
+            target,
+            index,
+            devices: RefCell::default(),
+            connections: RefCell::default(),
+            next_serial: Cell::new(0),
+            handover: Handover::default(),
+            shares,
+            fence: Notify::new(),
+            listeners: RefCell::default(),
+            emptied: Notify::new(),
+        });
+        rt.spawn(core.clone().read_inbox(messages)).detach();
+        rt.spawn(core.clone().sweep()).detach();
+        core
+    }
+
+    /// Makes this core the home of `device`, with a switch that runs `policy` in front of it.
+    pub fn add_device(&self, device: SharedDevice, policy: Box<dyn Policy>) -> DeviceHandle {
+        let handle = DeviceHandle::new(self.index, self.target.next_device(), device.info());
+        let switch = Switch::new(self.rt.clone(), device, policy);
+        self.devices.borrow_mut().insert(handle.id(), switch);
+        handle
+    }
+
+    /// Forgets a device of this core; finishes when no I/O of it is under way. Later I/O is answered "not ready".
+    pub async fn remove_device(&self, handle: &DeviceHandle) {
+        let switch = self.devices.borrow_mut().remove(&handle.id());
+        self.target.touch_tenants();
+        if let Some(switch) = switch {
+            switch.drained().await;
+        }
+    }
+
+    /// Listens for NVMe/TCP; hands connections to the cores evenly. Gives the address with its real port.
+    pub fn listen(self: &Rc<Self>, addr: SocketAddr) -> io::Result<SocketAddr> {
+        let listener = self.rt.listen(addr)?;
+        let addr = listener.local_addr();
+        let task = self.rt.spawn(self.clone().accept(listener));
+        self.listeners.borrow_mut().push(task);
+        Ok(addr)
+    }
+
+    /// Stops listening, ends every connection of this core, and finishes when their I/O has finished.
+    pub async fn shutdown(&self) {
+        self.listeners.borrow_mut().clear();
+        let connections: Vec<_> = self.connections.borrow().values().cloned().collect();
+        connections.iter().for_each(|connection| connection.close());
+        drop(connections);
+        while !self.connections.borrow().is_empty() {
+            self.emptied.notified().await;
+        }
+    }
+
+    pub(crate) fn rt(&self) -> &Rt {
+        &self.rt
+    }
+
+    pub(crate) fn target(&self) -> &Arc<Target> {
+        &self.target
+    }
+
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    pub(crate) fn handover(&self) -> &Handover {
+        &self.handover
+    }
+
+    /// Waits until a fence has been lifted, or `deadline`.
+    pub(crate) async fn fence_lifted_or(&self, deadline: Time) {
+        let mut lifted = pin!(self.fence.notified());
+        let mut late = self.rt.sleep_until(deadline);
+        std::future::poll_fn(|context| {
+            let either = lifted.as_mut().poll(context).is_ready()
+                || Pin::new(&mut late).poll(context).is_ready();
+            if either {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+
+    /// The switch in front of a device of this core.
+    pub(crate) fn switch(&self, device: u32) -> Option<Rc<Switch>> {
+        self.devices.borrow().get(&device).cloned()
+    }
+
+    /// Memory at the grace of peers: the share of `tenant` and that of the core.
+    pub(crate) fn peer_shares(&self, tenant: TenantId) -> (Rc<Semaphore>, Rc<Semaphore>) {
+        let bytes = self.target.config().limits.tenant_bytes;
+        let mut tenants = self.shares.tenants.borrow_mut();
+        let share = tenants
+            .entry(tenant)
+            .or_insert_with(|| Rc::new(Semaphore::new(bytes)));
+        (share.clone(), self.shares.peers.clone())
+    }
+
+    /// Memory for in-capsule data.
+    pub(crate) fn capsule_share(&self) -> &Rc<Semaphore> {
+        &self.shares.capsules
+    }
+
+    /// Memory for large receives.
+    pub(crate) fn receive_share(&self) -> &Rc<Semaphore> {
+        &self.shares.receives
+    }
+
+    async fn accept(self: Rc<Self>, listener: TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok(stream) => self.place(stream),
+                Err(_) => self.rt.sleep(ACCEPT_RETRY).await,
+            }
+        }
+    }
+
+    /// Gives a new connection to the core that has the fewest, or drops it when there are too many.
+    fn place(self: &Rc<Self>, stream: TcpStream) {
+        let Some(core) = self
+            .target
+            .admit_connection(stream.peer_addr().ip(), self.index)
+        else {
+            return;
+        };
+        if core == self.index {
+            self.serve(stream);
+            return;
+        }
+        let peer = stream.peer_addr().ip();
+        if !self.target.tell(core, Message::Serve(stream.detach())) {
+            self.target.forget_connection(core, Some(peer));
+        }
+    }
+
+    fn serve(self: &Rc<Self>, stream: TcpStream) {
+        let serial = self.next_serial.get();
+        self.next_serial.set(serial + 1);
+        let id = ConnectionId {
+            core: self.index,
+            serial,
+        };
+        let connection = Connection::new(self.clone(), id, stream);
+        self.connections
+            .borrow_mut()
+            .insert(serial, connection.clone());
+        self.rt.spawn(tcp::send(connection.clone())).detach();
+        self.rt.spawn(tcp::serve(connection)).detach();
+    }
+
+    /// A connection has ended and everything it did has returned.
+    pub(crate) fn forget(&self, connection: &Connection) {
+        self.connections
+            .borrow_mut()
+            .remove(&connection.id().serial);
+        self.target
+            .forget_connection(self.index, connection.unconnected_peer());
+        if self.connections.borrow().is_empty() {
+            self.emptied.notify_all();
+        }
+    }
+
+    async fn read_inbox(self: Rc<Self>, messages: Receiver<Message>) {
+        let handovers = CommandPool::new(&self.rt, HANDOVERS);
+        while let Some(message) = messages.recv().await {
+            match message {
+                Message::Request(request) => {
+                    if let Err(late) = handovers.run(handover::serve(self.clone(), request)) {
+                        self.rt.spawn(late).detach();
+                    }
+                }
+                other => self.on_message(other),
+            }
+        }
+    }
+
+    fn on_message(self: &Rc<Self>, message: Message) {
+        match message {
+            Message::Serve(stream) => self.serve(self.rt.attach(stream)),
+            Message::Reply(reply) => self.handover.on_reply(reply),
+            Message::FenceLifted => self.fence.notify_all(),
+            Message::DeviceResized { device } => self.on_device_resized(device),
+            Message::Close { serial } => self.with(serial, Connection::close),
+            Message::Abort {
+                serial,
+                cid,
+                asked_by,
+                ticket,
+            } => {
+                let connection = self.connections.borrow().get(&serial).cloned();
+                let aborted = connection.is_some_and(|connection| connection.withdraw(cid));
+                let answer = Message::Aborted {
+                    serial: asked_by.serial,
+                    ticket,
+                    aborted,
+                };
+                self.target.tell(asked_by.core, answer);
+            }
+            Message::Aborted {
+                serial,
+                ticket,
+                aborted,
+            } => {
+                self.with(serial, |connection| connection.on_aborted(ticket, aborted));
+            }
+            Message::NamespaceChanged { serial, nsid } => {
+                self.with(serial, |connection| connection.on_namespace_changed(nsid));
+            }
+            Message::DiscoveryChanged { serial } => {
+                self.with(serial, Connection::on_discovery_changed)
+            }
+            Message::Request(_) => unreachable!("the inbox takes requests out"),
+        }
+    }
+
+    fn with(&self, serial: u64, act: impl FnOnce(&Connection)) {
+        let connection = self.connections.borrow().get(&serial).cloned();
+        if let Some(connection) = connection {
+            act(&connection);
+        }
+    }
+
+    fn on_device_resized(&self, device: u32) {
+        if let Some(switch) = self.switch(device) {
+            self.target.set_device_info(device, switch.device().info());
+        }
+    }
+
+    /// Looks at all deadlines now and then, so that no I/O has to set a timer.
+    async fn sweep(self: Rc<Self>) {
+        loop {
+            self.rt.sleep(SWEEP).await;
+            let now = self.rt.now();
+            let connections: Vec<_> = self.connections.borrow().values().cloned().collect();
+            for connection in connections {
+                connection.sweep(now);
+            }
+        }
+    }
+}

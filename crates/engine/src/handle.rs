@@ -1,0 +1,65 @@
+//! A device as it is known outside of its home core.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use flashyard_block::Info;
+
+/// Names a device of the target: which core is its home, and what it is. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct DeviceHandle {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    core: usize,
+    id: u32,
+    info: Mutex<Info>,
+}
+
+impl DeviceHandle {
+    pub(crate) fn new(core: usize, id: u32, info: Info) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                core,
+                id,
+                info: Mutex::new(info),
+            }),
+        }
+    }
+
+    /// The core that does its I/O.
+    pub fn core(&self) -> usize {
+        self.shared.core
+    }
+
+    /// Number within the target; never used twice.
+    pub fn id(&self) -> u32 {
+        self.shared.id
+    }
+
+    /// What the device was when its home core last looked.
+    pub fn info(&self) -> Info {
+        *self
+            .shared
+            .info
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_info(&self, info: Info) {
+        *self
+            .shared
+            .info
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = info;
+    }
+}
+
+impl PartialEq for DeviceHandle {
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Eq for DeviceHandle {}

@@ -1,0 +1,47 @@
+//! What cores tell each other. Each core has one inbox; nothing here is on the path of an I/O but the hand-over.
+
+use flashyard_runtime::Detached;
+
+use crate::handover::{Reply, Request};
+
+/// Names a TCP connection in the whole target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ConnectionId {
+    /// The core that serves it.
+    pub(crate) core: usize,
+    /// Its number there, never used twice.
+    pub(crate) serial: u64,
+}
+
+/// A message to a core.
+pub(crate) enum Message {
+    /// Serve this connection.
+    Serve(Detached),
+    /// End a connection of yours: its association has ended, or its host may not stay.
+    Close { serial: u64 },
+    /// Take a command of one of your connections back, if it has not been issued, and tell the asking connection.
+    Abort {
+        serial: u64,
+        cid: u16,
+        asked_by: ConnectionId,
+        ticket: u16,
+    },
+    /// The answer to [`Message::Abort`].
+    Aborted {
+        serial: u64,
+        ticket: u16,
+        aborted: bool,
+    },
+    /// A namespace that the controller of this admin connection sees has come, gone or changed.
+    NamespaceChanged { serial: u64, nsid: u32 },
+    /// The discovery log that the controller of this admin connection sees may have changed.
+    DiscoveryChanged { serial: u64 },
+    /// An I/O of a dead association has returned: those who wait to connect may look again.
+    FenceLifted,
+    /// A device of yours may have grown.
+    DeviceResized { device: u32 },
+    /// An I/O for a device of yours.
+    Request(Request),
+    /// An I/O of yours has come back from the home core of its device.
+    Reply(Reply),
+}

@@ -1,0 +1,326 @@
+//! The stage in front of a device that decides which I/O goes next: a policy holds the ids, the switch holds those
+//! who wait. Every I/O gets a [`Permit`], which is spent by completing it; dropping one counts as a failure, and
+//! dropping the wait for one takes the I/O back out of the policy.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+
+use flashyard_block::{Class, SharedDevice, Tag};
+use flashyard_runtime::sync::Notify;
+use flashyard_runtime::{Rt, Task};
+use flashyard_sched::{Io, IoId, Next, Op, Outcome, Policy};
+use flashyard_time::Time;
+
+/// A policy in front of a device.
+pub(crate) struct Switch {
+    rt: Rt,
+    device: SharedDevice,
+    places: RefCell<Places>,
+    policy: RefCell<Box<dyn Policy>>,
+    /// The timer for a policy that said "not before".
+    timer: RefCell<Option<(Time, Task<()>)>>,
+    /// I/Os in the policy, not named by it yet.
+    queued: Cell<usize>,
+    /// I/Os in the policy or at the device.
+    present: Cell<usize>,
+    idle: Notify,
+}
+
+/// What an I/O wants from a switch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want {
+    pub(crate) tag: Tag,
+    pub(crate) op: Op,
+    pub(crate) lba: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Switch {
+    /// A switch with nothing in it.
+    pub(crate) fn new(rt: Rt, device: SharedDevice, policy: Box<dyn Policy>) -> Rc<Self> {
+        Rc::new(Self {
+            rt,
+            device,
+            places: RefCell::default(),
+            policy: RefCell::new(policy),
+            timer: RefCell::default(),
+            queued: Cell::new(0),
+            present: Cell::new(0),
+            idle: Notify::new(),
+        })
+    }
+
+    /// The device behind.
+    #[inline]
+    pub(crate) fn device(&self) -> &SharedDevice {
+        &self.device
+    }
+
+    /// The short way: a permit at once, if nothing is queued and the policy lets it pass.
+    #[inline]
+    pub(crate) fn try_admit(self: &Rc<Self>, want: Want) -> Option<Permit> {
+        let now = self.rt.now();
+        let io = want.io(self.places.borrow_mut().take());
+        if self.policy.borrow_mut().pass(now, &io) {
+            self.present.set(self.present.get() + 1);
+            return Some(Permit::new(self, io, now));
+        }
+        self.places.borrow_mut().give_back(io.id);
+        None
+    }
+
+    /// Waits for its turn.
+    pub(crate) async fn admit(self: &Rc<Self>, want: Want) -> Permit {
+        match self.try_admit(want) {
+            Some(permit) => permit,
+            None => self.queue(want).await,
+        }
+    }
+
+    /// Finishes when no I/O is queued or at the device.
+    pub(crate) async fn drained(&self) {
+        while self.present.get() > 0 {
+            self.idle.notified().await;
+        }
+    }
+
+    fn queue(self: &Rc<Self>, want: Want) -> Queued {
+        let io = want.io(self.places.borrow_mut().take());
+        self.present.set(self.present.get() + 1);
+        self.queued.set(self.queued.get() + 1);
+        self.policy.borrow_mut().arrive(self.rt.now(), io);
+        self.pump();
+        Queued {
+            switch: self.clone(),
+            io,
+            granted: false,
+        }
+    }
+
+    /// Lets the policy name all that may go now.
+    fn pump(self: &Rc<Self>) {
+        let now = self.rt.now();
+        loop {
+            let next = self.policy.borrow_mut().next(now);
+            match next {
+                Next::Dispatch(id) => {
+                    self.queued.set(self.queued.get() - 1);
+                    let waiter = self.places.borrow_mut().grant(id, now);
+                    if let Some(waker) = waiter {
+                        waker.wake();
+                    }
+                }
+                Next::WaitUntil(at) => return self.arm(at),
+                Next::WaitForEvent => return,
+            }
+        }
+    }
+
+    fn arm(self: &Rc<Self>, at: Time) {
+        let mut timer = self.timer.borrow_mut();
+        if timer
+            .as_ref()
+            .is_some_and(|(armed, _)| *armed <= at && *armed > self.rt.now())
+        {
+            return;
+        }
+        let (rt, switch) = (self.rt.clone(), Rc::downgrade(self));
+        *timer = Some((at, self.rt.spawn(wake_at(rt, at, switch))));
+    }
+
+    fn leave(&self, id: IoId) {
+        self.places.borrow_mut().give_back(id);
+        self.present.set(self.present.get() - 1);
+        if self.present.get() == 0 {
+            self.idle.notify_all();
+        }
+    }
+}
+
+async fn wake_at(rt: Rt, at: Time, switch: Weak<Switch>) {
+    rt.sleep_until(at).await;
+    if let Some(switch) = switch.upgrade() {
+        switch.pump();
+    }
+}
+
+impl Want {
+    #[inline]
+    fn io(self, id: IoId) -> Io {
+        Io {
+            id,
+            tenant: flashyard_sched::TenantId(self.tag.tenant.0),
+            class: class(self.tag.class),
+            op: self.op,
+            bytes: self.bytes,
+            lba: self.lba,
+        }
+    }
+}
+
+/// The two crates know nothing of each other; the words are the same.
+#[inline]
+fn class(class: Class) -> flashyard_sched::Class {
+    match class {
+        Class::Latency => flashyard_sched::Class::Latency,
+        Class::Throughput => flashyard_sched::Class::Throughput,
+        Class::Background => flashyard_sched::Class::Background,
+    }
+}
+
+/// The right to do one I/O now.
+pub(crate) struct Permit {
+    switch: Rc<Switch>,
+    io: Io,
+    dispatched: Time,
+    spent: bool,
+}
+
+impl Permit {
+    #[inline]
+    fn new(switch: &Rc<Switch>, io: Io, dispatched: Time) -> Self {
+        Self {
+            switch: switch.clone(),
+            io,
+            dispatched,
+            spent: false,
+        }
+    }
+
+    /// Tells how the I/O ended.
+    #[inline]
+    pub(crate) fn complete<T, E>(mut self, result: Result<T, E>) -> Result<T, E> {
+        self.spent = true;
+        self.end(result.is_ok());
+        result
+    }
+
+    /// The device it is for.
+    #[inline]
+    pub(crate) fn device(&self) -> &SharedDevice {
+        &self.switch.device
+    }
+
+    #[inline]
+    fn end(&self, ok: bool) {
+        let switch = &self.switch;
+        let now = switch.rt.now();
+        let outcome = Outcome {
+            latency: now.since(self.dispatched),
+            ok,
+        };
+        switch.policy.borrow_mut().complete(now, &self.io, outcome);
+        switch.leave(self.io.id);
+        if switch.queued.get() > 0 {
+            switch.pump();
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if !self.spent {
+            self.end(false);
+        }
+    }
+}
+
+/// The wait for a permit.
+struct Queued {
+    switch: Rc<Switch>,
+    io: Io,
+    granted: bool,
+}
+
+impl Future for Queued {
+    type Output = Permit;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permit> {
+        let dispatched = self
+            .switch
+            .places
+            .borrow_mut()
+            .wait(self.io.id, context.waker());
+        let Some(dispatched) = dispatched else {
+            return Poll::Pending;
+        };
+        self.granted = true;
+        Poll::Ready(Permit::new(&self.switch, self.io, dispatched))
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        if self.granted {
+            return;
+        }
+        let dispatched = self.switch.places.borrow().dispatched(self.io.id);
+        if let Some(dispatched) = dispatched {
+            drop(Permit::new(&self.switch, self.io, dispatched));
+            return;
+        }
+        self.switch
+            .policy
+            .borrow_mut()
+            .cancel(self.switch.rt.now(), self.io.id);
+        self.switch.queued.set(self.switch.queued.get() - 1);
+        self.switch.leave(self.io.id);
+        self.switch.pump();
+    }
+}
+
+/// Who waits under which id. Ids are handed out densely and used again.
+#[derive(Default)]
+struct Places {
+    places: Vec<Place>,
+    free: Vec<u32>,
+}
+
+#[derive(Default)]
+struct Place {
+    dispatched: Option<Time>,
+    waker: Option<Waker>,
+}
+
+impl Places {
+    #[inline]
+    fn take(&mut self) -> IoId {
+        IoId(self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            u32::try_from(self.places.len() - 1).expect("fewer I/Os than bytes of memory")
+        }))
+    }
+
+    #[inline]
+    fn give_back(&mut self, id: IoId) {
+        let place = &mut self.places[id.0 as usize];
+        place.dispatched = None;
+        place.waker = None;
+        self.free.push(id.0);
+    }
+
+    fn grant(&mut self, id: IoId, now: Time) -> Option<Waker> {
+        let place = &mut self.places[id.0 as usize];
+        debug_assert!(
+            place.dispatched.is_none(),
+            "a policy dispatches an I/O once"
+        );
+        place.dispatched = Some(now);
+        place.waker.take()
+    }
+
+    fn wait(&mut self, id: IoId, waker: &Waker) -> Option<Time> {
+        let place = &mut self.places[id.0 as usize];
+        if place.dispatched.is_none() {
+            place.waker = Some(waker.clone());
+        }
+        place.dispatched
+    }
+
+    fn dispatched(&self, id: IoId) -> Option<Time> {
+        self.places[id.0 as usize].dispatched
+    }
+}

@@ -1,0 +1,304 @@
+//! The target as all cores share it: tenants with their namespaces, associations, cores. The lock is for the slow
+//! path only (Connect, Admin commands, configuration); what I/O needs is copied to each queue and refreshed when a
+//! generation number has moved.
+
+mod config;
+mod connect;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use flashyard_block::{Info, TenantId};
+use flashyard_nvme::Nqn;
+use flashyard_runtime::channel::Sender;
+use flashyard_time::Time;
+
+use crate::association::Entry;
+use crate::controller::{HostList, Subsystem};
+use crate::discovery::Discovery;
+use crate::message::{ConnectionId, Message};
+use crate::{
+    ControllerSnapshot, Counters, DeviceHandle, NamespaceSnapshot, Snapshot, TargetConfig,
+    TenantSnapshot, TenantSpec,
+};
+
+pub(crate) use connect::ConnectFailure;
+
+/// A target: shared by its cores, and by whoever configures it.
+pub struct Target {
+    config: TargetConfig,
+    cores: Box<[CoreLink]>,
+    state: Mutex<State>,
+    next_device: AtomicU32,
+    discovery_subsystem: Subsystem,
+    /// When the first core started.
+    started: OnceLock<Time>,
+}
+
+/// A core as the others reach it.
+#[derive(Default)]
+struct CoreLink {
+    inbox: OnceLock<Sender<Message>>,
+    connections: AtomicUsize,
+    /// I/O commands since the start: who has done more gets the next connection later.
+    load: AtomicU64,
+}
+
+/// A tenant as its connections share it.
+#[derive(Debug)]
+pub(crate) struct TenantShared {
+    pub(crate) id: TenantId,
+    pub(crate) name: String,
+    /// Moves with every change of its namespaces or class.
+    generation: AtomicU64,
+}
+
+impl TenantShared {
+    /// To be compared with the generation of a copy.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+}
+
+/// What the lock protects.
+struct State {
+    tenants: BTreeMap<String, Tenant>,
+    associations: BTreeMap<u16, Entry>,
+    next_cntlid: u16,
+    listeners: Vec<SocketAddr>,
+    discovery: Discovery,
+    unconnected: BTreeMap<IpAddr, usize>,
+}
+
+struct Tenant {
+    shared: Arc<TenantShared>,
+    spec: TenantSpec,
+    subsystem: Arc<Subsystem>,
+    devices: BTreeMap<u32, DeviceHandle>,
+    /// Sums of controllers that have gone.
+    past: Counters,
+}
+
+impl Target {
+    /// A target without tenants.
+    ///
+    /// # Panics
+    /// When the configuration has no core.
+    pub fn new(config: TargetConfig) -> Arc<Self> {
+        assert!(config.cores > 0, "a target runs on at least one core");
+        let cores = (0..config.cores).map(|_| CoreLink::default()).collect();
+        let state = State {
+            tenants: BTreeMap::new(),
+            associations: BTreeMap::new(),
+            next_cntlid: 1,
+            listeners: Vec::new(),
+            discovery: Discovery::default(),
+            unconnected: BTreeMap::new(),
+        };
+        let discovery_subsystem =
+            Subsystem::new(Nqn::DISCOVERY, &config.target_uuid, HostList::Any, 0);
+        Arc::new(Self {
+            config,
+            cores,
+            state: Mutex::new(state),
+            next_device: AtomicU32::new(1),
+            discovery_subsystem,
+            started: OnceLock::new(),
+        })
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &TargetConfig {
+        &self.config
+    }
+
+    /// The state at this moment.
+    pub fn snapshot(&self) -> Snapshot {
+        let state = self.lock();
+        Snapshot {
+            tenants: state
+                .tenants
+                .values()
+                .map(|tenant| state.tenant_snapshot(tenant))
+                .collect(),
+            controllers: state
+                .associations
+                .values()
+                .map(controller_snapshot)
+                .collect(),
+            connections_per_core: self.cores.iter().map(CoreLink::count).collect(),
+            unconnected: state.unconnected.values().sum(),
+            listeners: state.listeners.clone(),
+            discovery_generation: state.discovery.generation(),
+        }
+    }
+
+    /// Core `index` has started.
+    pub(crate) fn join(&self, index: usize, inbox: Sender<Message>, now: Time) {
+        self.started.get_or_init(|| now);
+        let first = self.cores[index].inbox.set(inbox).is_ok();
+        assert!(first, "core {index} has been started before");
+    }
+
+    /// Sends a message to a core; false if it is not there.
+    pub(crate) fn tell(&self, core: usize, message: Message) -> bool {
+        let inbox = self.cores.get(core).and_then(|core| core.inbox.get());
+        inbox.is_some_and(|inbox| inbox.send(message).is_ok())
+    }
+
+    /// Tells each of `connections` to end.
+    pub(crate) fn close_all(&self, connections: impl IntoIterator<Item = ConnectionId>) {
+        for connection in connections {
+            self.tell(
+                connection.core,
+                Message::Close {
+                    serial: connection.serial,
+                },
+            );
+        }
+    }
+
+    /// A number for a new device.
+    pub(crate) fn next_device(&self) -> u32 {
+        self.next_device.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Adds to what a core has done.
+    #[inline]
+    pub(crate) fn add_load(&self, core: usize, commands: u64) {
+        let load = &self.cores[core].load;
+        load.store(
+            load.load(Ordering::Relaxed).wrapping_add(commands),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Counts a new connection from `peer` and chooses its core; `None` when a bound is reached.
+    pub(crate) fn admit_connection(&self, peer: IpAddr, accepted_by: usize) -> Option<usize> {
+        let limits = &self.config.limits;
+        let mut state = self.lock();
+        let all: usize = self.cores.iter().map(CoreLink::count).sum();
+        let unconnected: usize = state.unconnected.values().sum();
+        if all >= limits.connections || unconnected >= limits.unconnected {
+            return None;
+        }
+        let of_peer = state.unconnected.entry(peer).or_default();
+        if *of_peer >= limits.unconnected_per_address {
+            return None;
+        }
+        *of_peer += 1;
+        drop(state);
+        let running = self
+            .cores
+            .iter()
+            .enumerate()
+            .filter(|(_, core)| core.inbox.get().is_some());
+        let fewest =
+            running.min_by_key(|(_, core)| (core.count(), core.load.load(Ordering::Relaxed)));
+        let chosen = fewest.map_or(accepted_by, |(index, _)| index);
+        self.cores[chosen]
+            .connections
+            .fetch_add(1, Ordering::Relaxed);
+        Some(chosen)
+    }
+
+    /// The connection from `peer` has become a queue: it does not count as unconnected any more.
+    pub(crate) fn on_connected(&self, peer: IpAddr) {
+        self.lock().forget_unconnected(peer);
+    }
+
+    /// A connection of `core` has ended; `unconnected` is its peer if it never became a queue.
+    pub(crate) fn forget_connection(&self, core: usize, unconnected: Option<IpAddr>) {
+        self.cores[core].connections.fetch_sub(1, Ordering::Relaxed);
+        if let Some(peer) = unconnected {
+            self.lock().forget_unconnected(peer);
+        }
+    }
+
+    /// The home core has looked at a device again.
+    pub(crate) fn set_device_info(&self, device: u32, info: Info) {
+        self.lock().set_device_info(self, device, info);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CoreLink {
+    fn count(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+impl State {
+    fn forget_unconnected(&mut self, peer: IpAddr) {
+        if let Some(count) = self.unconnected.get_mut(&peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.unconnected.remove(&peer);
+            }
+        }
+    }
+
+    /// What the hosts of a tenant have done.
+    fn counters_of(&self, tenant: &Tenant) -> Counters {
+        let mut counters = tenant.past;
+        for entry in self
+            .associations
+            .values()
+            .filter(|entry| entry.association.is_of(&tenant.shared))
+        {
+            counters += entry.counters();
+        }
+        counters
+    }
+
+    fn tenant_snapshot(&self, tenant: &Tenant) -> TenantSnapshot {
+        TenantSnapshot {
+            id: tenant.spec.id,
+            name: tenant.spec.name.clone(),
+            subnqn: tenant.subsystem.nqn.to_string(),
+            class: tenant.spec.class,
+            hosts: tenant.spec.hosts.clone(),
+            namespaces: tenant.namespaces(),
+            counters: self.counters_of(tenant),
+        }
+    }
+}
+
+impl Tenant {
+    fn namespaces(&self) -> Vec<NamespaceSnapshot> {
+        let namespaces = self.subsystem.namespaces.values();
+        let snapshots = namespaces.map(|namespace| NamespaceSnapshot {
+            nsid: namespace.nsid,
+            uuid: namespace.uuid,
+            block_size: namespace.block_size,
+            blocks: namespace.blocks,
+            read_only: namespace.read_only,
+            core: self
+                .devices
+                .get(&namespace.nsid)
+                .map_or(0, DeviceHandle::core),
+        });
+        snapshots.collect()
+    }
+}
+
+fn controller_snapshot(entry: &Entry) -> ControllerSnapshot {
+    let association = &entry.association;
+    ControllerSnapshot {
+        cntlid: association.cntlid,
+        tenant: association
+            .tenant
+            .as_ref()
+            .map(|tenant| tenant.name.clone()),
+        hostnqn: association.host.nqn.to_string(),
+        enabled: association.controller().is_ready(),
+        io_queues: entry.io_queues(),
+        counters: entry.counters(),
+    }
+}

@@ -1,0 +1,222 @@
+//! Changes of configuration: tenants, their hosts and namespaces, and the sizes of devices. Each is applied whole or
+//! refused, and told to the hosts that see it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flashyard_block::Info;
+use flashyard_nvme::Nqn;
+
+use super::{State, Target, Tenant, TenantShared};
+use crate::controller::{HostList, NamespaceInfo, Subsystem};
+use crate::discovery::Change;
+use crate::message::Message;
+use crate::{ConfigError, Counters, DeviceHandle, NamespaceSpec, TenantSpec};
+
+impl Target {
+    /// Adds a tenant, or changes one: hosts that are not allowed any more lose their associations.
+    pub fn set_tenant(&self, spec: TenantSpec) -> Result<(), ConfigError> {
+        let nqn = Nqn::new(&format!("{}:{}", self.config.nqn_prefix, spec.name))
+            .map_err(|_| ConfigError::InvalidName)?;
+        let mut state = self.lock();
+        let taken = state
+            .tenants
+            .values()
+            .any(|tenant| (tenant.spec.id == spec.id) != (tenant.spec.name == spec.name));
+        if taken {
+            return Err(ConfigError::TenantExists);
+        }
+        match state.tenants.get_mut(&spec.name) {
+            Some(tenant) => {
+                tenant.change(|subsystem| subsystem.hosts = hosts(&spec));
+                tenant.spec = spec.clone();
+            }
+            None => {
+                let tenant = self.new_tenant(nqn, &spec);
+                state.tenants.insert(spec.name.clone(), tenant);
+            }
+        }
+        state.expel(self, &spec);
+        let change = state.discovery.set_subsystem(nqn, hosts(&spec));
+        state.on_discovery_change(self, &change);
+        Ok(())
+    }
+
+    /// Removes a tenant: its hosts lose their associations, its namespaces are gone.
+    pub fn remove_tenant(&self, name: &str) -> Result<(), ConfigError> {
+        let mut state = self.lock();
+        let tenant = state
+            .tenants
+            .remove(name)
+            .ok_or(ConfigError::NoSuchTenant)?;
+        tenant.shared.generation.fetch_add(1, Ordering::Release);
+        let admins = state
+            .associations
+            .values()
+            .filter(|entry| entry.association.is_of(&tenant.shared));
+        self.close_all(admins.map(|entry| entry.admin));
+        let change = state.discovery.remove_subsystem(&tenant.subsystem.nqn);
+        state.on_discovery_change(self, &change);
+        Ok(())
+    }
+
+    /// Gives a tenant a namespace; connected hosts are told.
+    pub fn attach(&self, tenant: &str, spec: NamespaceSpec) -> Result<(), ConfigError> {
+        let mut state = self.lock();
+        let tenant = state
+            .tenants
+            .get_mut(tenant)
+            .ok_or(ConfigError::NoSuchTenant)?;
+        if !tenant.subsystem.is_valid_nsid(spec.nsid) {
+            return Err(ConfigError::NamespaceNumber);
+        }
+        if tenant.subsystem.namespaces.contains_key(&spec.nsid) {
+            return Err(ConfigError::NamespaceExists);
+        }
+        let mut info = NamespaceInfo::on_device(spec.nsid, spec.uuid, &spec.device.info());
+        info.read_only |= spec.read_only;
+        tenant.devices.insert(spec.nsid, spec.device);
+        tenant.change(|subsystem| {
+            subsystem.namespaces.insert(spec.nsid, info);
+        });
+        let shared = tenant.shared.clone();
+        state.on_namespace_change(self, &shared, spec.nsid);
+        Ok(())
+    }
+
+    /// Takes a namespace away: I/O under way finishes, later I/O is refused; connected hosts are told.
+    pub fn detach(&self, tenant: &str, nsid: u32) -> Result<(), ConfigError> {
+        let mut state = self.lock();
+        let tenant = state
+            .tenants
+            .get_mut(tenant)
+            .ok_or(ConfigError::NoSuchTenant)?;
+        if tenant.devices.remove(&nsid).is_none() {
+            return Err(ConfigError::NoSuchNamespace);
+        }
+        tenant.change(|subsystem| {
+            subsystem.namespaces.remove(&nsid);
+        });
+        let shared = tenant.shared.clone();
+        state.on_namespace_change(self, &shared, nsid);
+        Ok(())
+    }
+
+    /// A device may have grown: its home core looks, and hosts that see it are told.
+    pub fn resized(&self, device: &DeviceHandle) {
+        self.tell(
+            device.core(),
+            Message::DeviceResized {
+                device: device.id(),
+            },
+        );
+    }
+
+    /// The addresses that the discovery log shows.
+    pub fn set_listeners(&self, addrs: Vec<SocketAddr>) {
+        let mut state = self.lock();
+        state.listeners.clone_from(&addrs);
+        let change = state.discovery.set_listeners(addrs);
+        state.on_discovery_change(self, &change);
+    }
+
+    /// Makes every queue look at its namespaces again (a device has gone).
+    pub(crate) fn touch_tenants(&self) {
+        for tenant in self.lock().tenants.values() {
+            tenant.shared.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    fn new_tenant(&self, nqn: Nqn, spec: &TenantSpec) -> Tenant {
+        let most = self.config.limits.namespaces_per_tenant;
+        let subsystem = Subsystem::new(nqn, &self.config.target_uuid, hosts(spec), most);
+        let shared = TenantShared {
+            id: spec.id,
+            name: spec.name.clone(),
+            generation: AtomicU64::new(1),
+        };
+        Tenant {
+            shared: Arc::new(shared),
+            spec: spec.clone(),
+            subsystem: Arc::new(subsystem),
+            devices: std::collections::BTreeMap::new(),
+            past: Counters::default(),
+        }
+    }
+}
+
+fn hosts(spec: &TenantSpec) -> HostList {
+    HostList::of(spec.hosts.iter().map(String::as_str))
+}
+
+impl Tenant {
+    /// Replaces the subsystem by a changed copy: controllers keep the one they read until they look again.
+    fn change(&mut self, change: impl FnOnce(&mut Subsystem)) {
+        let mut changed = Subsystem::clone(&self.subsystem);
+        change(&mut changed);
+        changed.generation += 1;
+        self.subsystem = Arc::new(changed);
+        self.shared.generation.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl State {
+    /// Ends the associations of hosts that may not stay.
+    fn expel(&self, target: &Target, spec: &TenantSpec) {
+        let Some(tenant) = self.tenants.get(&spec.name) else {
+            return;
+        };
+        let unwelcome = self.associations.values().filter(|entry| {
+            entry.association.is_of(&tenant.shared)
+                && !tenant.subsystem.hosts.allows(&entry.association.host.nqn)
+        });
+        target.close_all(unwelcome.map(|entry| entry.admin));
+    }
+
+    fn on_namespace_change(&self, target: &Target, tenant: &Arc<TenantShared>, nsid: u32) {
+        for entry in self
+            .associations
+            .values()
+            .filter(|entry| entry.association.is_of(tenant))
+        {
+            let serial = entry.admin.serial;
+            target.tell(entry.admin.core, Message::NamespaceChanged { serial, nsid });
+        }
+    }
+
+    fn on_discovery_change(&self, target: &Target, change: &Change) {
+        let discovering = self
+            .associations
+            .values()
+            .filter(|entry| entry.association.tenant.is_none());
+        for entry in discovering.filter(|entry| change.concerns(&entry.association.host.nqn)) {
+            let serial = entry.admin.serial;
+            target.tell(entry.admin.core, Message::DiscoveryChanged { serial });
+        }
+    }
+
+    pub(super) fn set_device_info(&mut self, target: &Target, device: u32, info: Info) {
+        let mut changed = Vec::new();
+        for tenant in self.tenants.values_mut() {
+            let of_device = tenant
+                .devices
+                .iter()
+                .filter(|(_, handle)| handle.id() == device);
+            let nsids: Vec<u32> = of_device.map(|(nsid, _)| *nsid).collect();
+            for nsid in nsids {
+                tenant.devices[&nsid].set_info(info);
+                tenant.change(|subsystem| {
+                    if let Some(namespace) = subsystem.namespaces.get_mut(&nsid) {
+                        namespace.blocks = info.blocks;
+                        namespace.used = info.blocks;
+                    }
+                });
+                changed.push((tenant.shared.clone(), nsid));
+            }
+        }
+        for (tenant, nsid) in changed {
+            self.on_namespace_change(target, &tenant, nsid);
+        }
+    }
+}

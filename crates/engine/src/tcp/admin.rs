@@ -1,0 +1,263 @@
+//! The Admin queue: brings commands to the controller and does what it says. Data of Admin commands come in the
+//! capsule, which always takes 8 KiB there; none is invited, so an Admin queue needs no buffers.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use flashyard_nvme::tcp::{C2HData, CapsuleCmd, CapsuleResp, Crc32c, Header, MAX_HEADER, Outgoing};
+use flashyard_nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
+use flashyard_time::Time;
+
+use super::connect::in_capsule;
+use super::connection::{Connection, End};
+use super::input::{Input, Pdu};
+use super::queue::{Duplicate, QueuePair};
+use super::reply;
+use crate::association::Association;
+use crate::controller::{AdminOutcome, Answer, Effect, Payload};
+use crate::message::Message;
+
+/// One Admin queue: one association.
+pub(crate) struct AdminQueue {
+    connection: Rc<Connection>,
+    association: Arc<Association>,
+    how: Outgoing,
+    pair: QueuePair,
+    /// Asynchronous Event Requests that the controller keeps.
+    requests: RefCell<Vec<u16>>,
+    /// Aborts that another core has been asked about.
+    aborts: RefCell<Vec<u16>>,
+    /// The host has announced its end by CC.SHN.
+    has_said_goodbye: Cell<bool>,
+}
+
+/// Serves an Admin queue until its connection ends.
+pub(crate) async fn serve(queue: &AdminQueue, input: &mut Input) -> End {
+    loop {
+        queue.connection.outbox().room().await;
+        let served = match input.pdu().await {
+            Ok(pdu) => queue.on_pdu(&pdu).await,
+            Err(end) => Err(end),
+        };
+        if let Err(end) = served {
+            return end;
+        }
+    }
+}
+
+impl AdminQueue {
+    /// The Admin queue of a new association.
+    pub(crate) fn new(
+        connection: Rc<Connection>,
+        how: Outgoing,
+        association: Arc<Association>,
+        pair: QueuePair,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            connection,
+            association,
+            how,
+            pair,
+            requests: RefCell::default(),
+            aborts: RefCell::default(),
+            has_said_goodbye: Cell::new(false),
+        })
+    }
+
+    /// The connection has gone, and the association with it.
+    pub(crate) fn leave(&self) {
+        let target = self.connection.core().target();
+        target.end_association(&self.association, self.has_said_goodbye.get());
+    }
+
+    /// A namespace has come, gone or changed.
+    pub(crate) fn on_namespace_changed(&self, nsid: u32) {
+        self.association.controller().on_namespace_change(nsid);
+        self.tell_events();
+    }
+
+    /// The discovery log has changed.
+    pub(crate) fn on_discovery_changed(&self) {
+        self.association.controller().on_discovery_change();
+        self.tell_events();
+    }
+
+    /// The queue that holds the command which Abort `cid` is about has answered.
+    pub(crate) fn on_aborted(&self, cid: u16, aborted: bool) {
+        let mut aborts = self.aborts.borrow_mut();
+        let Some(at) = aborts.iter().position(|waiting| *waiting == cid) else {
+            return;
+        };
+        aborts.swap_remove(at);
+        drop(aborts);
+        self.answer(cid, Answer::to_abort(aborted));
+    }
+
+    /// Looks at the Keep Alive Timer.
+    pub(crate) fn sweep(&self, now: Time) {
+        let mut controller = self.association.controller();
+        if self.association.take_traffic() {
+            controller.on_traffic(now);
+        }
+        let expired = controller.poll(now).is_some();
+        drop(controller);
+        if expired {
+            self.connection.close();
+        }
+    }
+
+    async fn on_pdu(&self, pdu: &Pdu) -> Result<(), End> {
+        let Header::CapsuleCmd(capsule) = &pdu.header else {
+            return Ok(());
+        };
+        let entry = &capsule.entry;
+        if let Err(Duplicate) = self.pair.begin(entry.cid())? {
+            let sqhd = self.pair.end_duplicate();
+            let status = Status::COMMAND_ID_CONFLICT.with_dnr();
+            reply::complete(
+                self.connection.outbox(),
+                self.how,
+                reply::entry(entry.cid(), status, sqhd),
+            );
+        } else if !pdu.digest_ok {
+            self.answer(entry.cid(), Answer::of(Status::TRANSIENT_TRANSPORT_ERROR));
+        } else if entry.is_fabrics() {
+            self.on_fabrics(entry).await;
+        } else {
+            self.on_admin(capsule, &pdu.data);
+        }
+        self.tell_events();
+        Ok(())
+    }
+
+    async fn on_fabrics(&self, entry: &SubmissionQueueEntry) {
+        let now = self.connection.core().rt().now();
+        let (answer, effect) = self.association.controller().fabrics(now, entry);
+        match effect {
+            Some(Effect::Reset) => self.reset().await,
+            Some(Effect::Shutdown { .. }) => self.has_said_goodbye.set(true),
+            Some(Effect::Enabled) => self.has_said_goodbye.set(false),
+            None => {}
+        }
+        self.answer(entry.cid(), answer);
+    }
+
+    /// Forgets what is kept, drops the I/O queues, and waits until all they issued has returned, as long as a
+    /// Connect would wait for it.
+    async fn reset(&self) {
+        let kept = self.requests.take().into_iter().chain(self.aborts.take());
+        for cid in kept {
+            self.pair.end(cid);
+        }
+        let core = self.connection.core();
+        let deadline = core.rt().now() + self.connection.limits().fence_deadline;
+        core.target().close_io_queues(&self.association);
+        while core.target().has_io_queues(&self.association) && core.rt().now() < deadline {
+            core.fence_lifted_or(deadline).await;
+        }
+    }
+
+    fn on_admin(&self, capsule: &CapsuleCmd, data: &[u8]) {
+        let entry = &capsule.entry;
+        let outcome = self.outcome(entry, capsule.data_len, data);
+        match outcome {
+            AdminOutcome::Complete(answer) => self.answer(entry.cid(), answer),
+            AdminOutcome::Data { page, dw0 } => self.answer_with_data(entry.cid(), &page, dw0),
+            AdminOutcome::Held => self.requests.borrow_mut().push(entry.cid()),
+            AdminOutcome::AbortedEventRequest { cid } => {
+                self.requests.borrow_mut().retain(|kept| *kept != cid);
+                self.answer(cid, Answer::of(Status::ABORT_REQUESTED));
+                self.answer(entry.cid(), Answer::to_abort(true));
+            }
+            AdminOutcome::Abort { sqid, cid } => self.abort(entry.cid(), sqid, cid),
+        }
+    }
+
+    fn outcome(
+        &self,
+        entry: &SubmissionQueueEntry,
+        capsule_bytes: u32,
+        data: &[u8],
+    ) -> AdminOutcome {
+        let core = self.connection.core();
+        let (now, local) = (core.rt().now(), self.connection.stream().local_addr().ip());
+        let refuse = |status: Status| AdminOutcome::Complete(Answer::of(status));
+        core.target()
+            .with_view(&self.association, local, now, |view| {
+                let mut controller = self.association.controller();
+                let data = match controller.admin_payload(entry, capsule_bytes) {
+                    Ok(Payload::Invited { .. }) => {
+                        return refuse(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr());
+                    }
+                    Ok(payload) => in_capsule(payload, data).unwrap_or_default(),
+                    Err(status) => return refuse(status),
+                };
+                controller.admin(now, entry, view, data)
+            })
+    }
+
+    /// Asks the core that serves the queue; it answers by [`AdminQueue::on_aborted`].
+    fn abort(&self, ticket: u16, sqid: u16, cid: u16) {
+        let target = self.connection.core().target();
+        if let Some(connection) = target.connection_of(&self.association, sqid) {
+            let asked_by = self.connection.id();
+            let message = Message::Abort {
+                serial: connection.serial,
+                cid,
+                asked_by,
+                ticket,
+            };
+            if target.tell(connection.core, message) {
+                self.aborts.borrow_mut().push(ticket);
+                return;
+            }
+        }
+        self.answer(ticket, Answer::to_abort(false));
+    }
+
+    fn tell_events(&self) {
+        loop {
+            let event = self.association.controller().poll_event();
+            let Some((cid, dw0)) = event else { return };
+            self.requests.borrow_mut().retain(|kept| *kept != cid);
+            self.answer(cid, Answer::dw0(dw0));
+        }
+    }
+
+    fn answer(&self, cid: u16, answer: Answer) {
+        let entry = self.completion(cid, answer);
+        reply::complete(self.connection.outbox(), self.how, entry);
+    }
+
+    fn answer_with_data(&self, cid: u16, page: &[u8], dw0: u32) {
+        if page.is_empty() {
+            return self.answer(cid, Answer::dw0(dw0));
+        }
+        let datal =
+            u32::try_from(page.len()).expect("a page is as long as a host asked, at most 4 GiB");
+        let pdu = C2HData {
+            cccid: cid,
+            datao: 0,
+            datal,
+            last: true,
+            success: false,
+        };
+        let mut bytes = vec![0; MAX_HEADER];
+        let header = pdu.encode(self.how, &mut bytes);
+        bytes.truncate(header);
+        bytes.extend_from_slice(page);
+        if self.how.digests.data {
+            bytes.extend_from_slice(&Crc32c::of(page));
+        }
+        let mut response = [0; MAX_HEADER];
+        let entry = self.completion(cid, Answer::dw0(dw0));
+        let len = CapsuleResp { entry }.encode(self.how, &mut response);
+        bytes.extend_from_slice(&response[..len]);
+        self.connection.outbox().push(&bytes);
+    }
+
+    fn completion(&self, cid: u16, answer: Answer) -> CompletionQueueEntry {
+        answer.completion(cid).with_queue(self.pair.end(cid), 0)
+    }
+}

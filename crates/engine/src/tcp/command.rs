@@ -1,0 +1,350 @@
+//! I/O commands at work. Each is a future of its own: it takes a share of memory, waits for its turn in the switch,
+//! does the I/O and answers. The share comes first, so that a host that takes nothing keeps only itself waiting and
+//! never the turn of somebody else; the memory itself is taken when the turn has come.
+
+use std::rc::Rc;
+
+use flashyard_block::IoError;
+use flashyard_nvme::Status;
+use flashyard_nvme::command::LbaRange;
+use flashyard_runtime::{Buf, Data};
+use flashyard_sched::Op;
+
+use super::budget::{Budget, Claim, Held, take_from_pool};
+use super::fused::{self, Pair};
+use super::io::IoQueue;
+use super::namespaces::Namespace;
+use super::transfer::Arrived;
+use crate::controller::io::check_ranges;
+use crate::controller::{IoOp, Payload};
+use crate::handover::{Admission, Operation};
+use crate::status;
+use crate::switch::Want;
+
+/// A checked command with the data that came in its capsule.
+pub(crate) struct Command {
+    pub(crate) cid: u16,
+    pub(crate) opcode: u8,
+    pub(crate) namespace: Rc<Namespace>,
+    pub(crate) op: IoOp,
+    pub(crate) payload: Payload,
+    pub(crate) capsule: Option<CapsuleData>,
+}
+
+/// Data that came in a capsule, counted against the core's share for them.
+pub(crate) struct CapsuleData {
+    pub(crate) buf: Buf,
+    pub(crate) claim: Claim,
+}
+
+/// What a connection gives to its pool of commands.
+pub(crate) enum Work {
+    One(Command),
+    /// A fused pair.
+    Pair(Box<Pair>),
+}
+
+/// Why a command ends without having been done.
+#[derive(Clone, Copy)]
+pub(crate) enum Failure {
+    Status(Status),
+    Device(IoError),
+    /// The connection has ended: nobody is there to be answered.
+    Gone,
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl From<IoError> for Failure {
+    fn from(error: IoError) -> Self {
+        Self::Device(error)
+    }
+}
+
+impl Failure {
+    /// The status to answer with.
+    pub(crate) fn status(self) -> Status {
+        match self {
+            Self::Status(status) => status,
+            Self::Device(error) => status::of(error),
+            Self::Gone => Status::ABORTED_SQ_DELETION,
+        }
+    }
+
+    /// Whether the medium is to blame.
+    pub(crate) fn is_of_medium(self) -> bool {
+        matches!(self, Self::Device(error) if status::is_media_error(error))
+    }
+}
+
+/// The future of every command.
+pub(crate) async fn execute(queue: Rc<IoQueue>, work: Work) {
+    match work {
+        Work::One(command) => match command.op {
+            IoOp::Read { range, fua: false } => read(&queue, &command, range).await,
+            IoOp::Write { range, fua } => write(&queue, command, range, fua).await,
+            _ => Box::pin(rare(&queue, command)).await,
+        },
+        Work::Pair(pair) => Box::pin(fused::execute(&queue, *pair)).await,
+    }
+    queue.on_finished();
+}
+
+async fn read(queue: &Rc<IoQueue>, command: &Command, range: LbaRange) {
+    let bytes = command.payload.bytes() as usize;
+    let want = command.want(Op::Read, range.slba, bytes as u64);
+    let done = async {
+        let held = hold(queue, command.cid, bytes).await?;
+        let admission = admit(queue, command.cid, &command.namespace, want).await?;
+        let buf = buffer(queue, bytes).await;
+        let data = admission.read(want, buf).await?;
+        Ok((data, held))
+    };
+    match done.await {
+        Ok((data, held)) => queue.answer_read(command.cid, data, held),
+        Err(failure) => queue.fail(command, failure),
+    }
+}
+
+async fn write(queue: &Rc<IoQueue>, mut command: Command, range: LbaRange, fua: bool) {
+    let bytes = command.payload.bytes() as usize;
+    let want = command.want(Op::Write, range.slba, bytes as u64);
+    let capsule = command.capsule.take();
+    let done = async {
+        let Some(CapsuleData { buf, claim }) = capsule else {
+            return write_invited(queue, &command, want, bytes, fua).await;
+        };
+        let admission = admit(queue, command.cid, &command.namespace, want).await?;
+        admission.write(want, buf, fua).await?;
+        drop(claim);
+        Ok(())
+    };
+    match done.await {
+        Ok(()) => queue.answer_write(command.cid, bytes as u64),
+        Err(failure) => queue.fail(&command, failure),
+    }
+}
+
+async fn write_invited(
+    queue: &Rc<IoQueue>,
+    command: &Command,
+    want: Want,
+    bytes: usize,
+    fua: bool,
+) -> Result<(), Failure> {
+    let held = hold(queue, command.cid, bytes).await?;
+    let admission = admit(queue, command.cid, &command.namespace, want).await?;
+    let buf = invite(queue, command.cid, bytes).await?;
+    admission.write(want, buf, fua).await?;
+    drop(held);
+    Ok(())
+}
+
+/// Everything but plain reads and writes.
+async fn rare(queue: &Rc<IoQueue>, mut command: Command) {
+    let done = match command.op {
+        IoOp::Read { range, .. } => read_from_medium(queue, &command, range).await,
+        IoOp::Compare { range } => compare(queue, &mut command, range).await,
+        IoOp::WriteZeroes {
+            range,
+            fua,
+            deallocate,
+        } => write_zeroes(queue, &command, range, fua, deallocate).await,
+        IoOp::DatasetManagement { ranges, deallocate } => {
+            manage_dataset(queue, &mut command, ranges, deallocate).await
+        }
+        IoOp::Flush | IoOp::Write { .. } => flush(queue, &command).await,
+    };
+    match done {
+        Ok(Some((data, held))) => queue.answer_read(command.cid, data, held),
+        Ok(None) => queue.answer_other(command.cid, &command.op, command.payload.bytes()),
+        Err(failure) => queue.fail(&command, failure),
+    }
+}
+
+/// What a rare command returns to its host.
+type Done = Result<Option<(Data, Held)>, Failure>;
+
+/// A read with FUA: what lies in a volatile cache goes to the medium first.
+async fn read_from_medium(queue: &Rc<IoQueue>, command: &Command, range: LbaRange) -> Done {
+    let bytes = command.payload.bytes() as usize;
+    let held = hold(queue, command.cid, bytes).await?;
+    if command.namespace.info.volatile_cache {
+        flush(queue, command).await?;
+    }
+    let want = command.want(Op::Read, range.slba, bytes as u64);
+    let admission = admit(queue, command.cid, &command.namespace, want).await?;
+    let buf = buffer(queue, bytes).await;
+    Ok(Some((admission.read(want, buf).await?, held)))
+}
+
+async fn compare(queue: &Rc<IoQueue>, command: &mut Command, range: LbaRange) -> Done {
+    let (theirs, _held) = data(queue, command).await?;
+    let want = command.want(Op::Read, range.slba, theirs.len() as u64);
+    let admission = admit(queue, command.cid, &command.namespace, want).await?;
+    let buf = buffer(queue, theirs.len()).await;
+    let equal = match admission.read(want, buf).await? {
+        Data::Buf(ours) => *ours == *theirs,
+        Data::Zeroes(_) => theirs.iter().all(|byte| *byte == 0),
+    };
+    if equal {
+        Ok(None)
+    } else {
+        Err(IoError::Miscompare.into())
+    }
+}
+
+async fn write_zeroes(
+    queue: &Rc<IoQueue>,
+    command: &Command,
+    range: LbaRange,
+    fua: bool,
+    deallocate: bool,
+) -> Done {
+    let blocks = u64::from(range.blocks);
+    let want = command.want(
+        Op::WriteZeroes,
+        range.slba,
+        blocks * u64::from(command.namespace.info.block_size),
+    );
+    let admission = admit(queue, command.cid, &command.namespace, want).await?;
+    admission
+        .perform(
+            want,
+            Operation::WriteZeroes {
+                lba: range.slba,
+                blocks,
+                deallocate,
+            },
+        )
+        .await?;
+    if fua && command.namespace.info.volatile_cache {
+        flush(queue, command).await?;
+    }
+    Ok(None)
+}
+
+async fn manage_dataset(
+    queue: &Rc<IoQueue>,
+    command: &mut Command,
+    ranges: usize,
+    deallocate: bool,
+) -> Done {
+    let (data, _held) = data(queue, command).await?;
+    let info = &command.namespace.info;
+    let ranges: Vec<_> = check_ranges(&data, ranges, info)?.collect();
+    for range in ranges
+        .into_iter()
+        .filter(|range| deallocate && range.blocks > 0)
+    {
+        let blocks = u64::from(range.blocks);
+        let want = command.want(
+            Op::Deallocate,
+            range.slba,
+            blocks * u64::from(info.block_size),
+        );
+        let admission = admit(queue, command.cid, &command.namespace, want).await?;
+        admission
+            .perform(
+                want,
+                Operation::Deallocate {
+                    lba: range.slba,
+                    blocks,
+                },
+            )
+            .await?;
+    }
+    Ok(None)
+}
+
+async fn flush(queue: &Rc<IoQueue>, command: &Command) -> Done {
+    let want = command.want(Op::Flush, 0, 0);
+    let admission = admit(queue, command.cid, &command.namespace, want).await?;
+    admission.perform(want, Operation::Flush).await?;
+    Ok(None)
+}
+
+/// The command's data, from its capsule or by invitation.
+async fn data(queue: &Rc<IoQueue>, command: &mut Command) -> Result<(Buf, Memory), Failure> {
+    if let Some(CapsuleData { buf, claim }) = command.capsule.take() {
+        return Ok((buf, Memory::Capsule(claim)));
+    }
+    let bytes = command.payload.bytes() as usize;
+    let held = hold(queue, command.cid, bytes).await?;
+    let buf = invite(queue, command.cid, bytes).await?;
+    Ok((buf, Memory::Peer(held)))
+}
+
+/// What data are counted against, until dropped.
+pub(crate) enum Memory {
+    Capsule(#[expect(dead_code, reason = "held to be dropped")] Claim),
+    Peer(#[expect(dead_code, reason = "held to be dropped")] Held),
+}
+
+/// Waits for a share of memory.
+#[inline]
+pub(crate) async fn hold(queue: &Rc<IoQueue>, cid: u16, bytes: usize) -> Result<Held, Failure> {
+    let charge = Budget::charge(bytes);
+    if let Some(held) = queue.budget().try_hold(charge) {
+        return Ok(held);
+    }
+    let waiting = queue
+        .waiting()
+        .unless_withdrawn(cid, queue.budget().hold(charge));
+    waiting.await.map_err(|_| Status::ABORT_REQUESTED.into())
+}
+
+/// Waits for the turn of an I/O.
+#[inline]
+pub(crate) async fn admit(
+    queue: &Rc<IoQueue>,
+    cid: u16,
+    namespace: &Namespace,
+    want: Want,
+) -> Result<Admission, Failure> {
+    let core = queue.core();
+    if let Some(admission) = namespace.route.try_admit(core, want) {
+        return Ok(admission);
+    }
+    let waiting = queue
+        .waiting()
+        .unless_withdrawn(cid, namespace.route.admit(core, want));
+    waiting.await.map_err(|_| Status::ABORT_REQUESTED.into())
+}
+
+/// A buffer for which a share is held.
+#[inline]
+pub(crate) async fn buffer(queue: &IoQueue, bytes: usize) -> Buf {
+    match Buf::take(bytes) {
+        Some(buf) => buf,
+        None => take_from_pool(queue.core().rt(), bytes).await,
+    }
+}
+
+/// Asks the host for the data of a command and waits for them.
+pub(crate) async fn invite(queue: &Rc<IoQueue>, cid: u16, bytes: usize) -> Result<Buf, Failure> {
+    let buf = buffer(queue, bytes).await;
+    let (r2t, arrival) = queue.transfers().invite(cid, buf);
+    queue.push_r2t(r2t);
+    match arrival.await {
+        Arrived::Whole(buf) => Ok(buf),
+        Arrived::Damaged => Err(Status::TRANSIENT_TRANSPORT_ERROR.into()),
+        Arrived::Never => Err(Failure::Gone),
+    }
+}
+
+impl Command {
+    #[inline]
+    fn want(&self, op: Op, lba: u64, bytes: u64) -> Want {
+        Want {
+            tag: self.namespace.tag,
+            op,
+            lba,
+            bytes,
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The beginning of a connection: ICReq, then Connect, which makes it a queue.
+
+use std::rc::Rc;
+
+use flashyard_nvme::command::FabricsType;
+use flashyard_nvme::fabrics::ConnectResponse;
+use flashyard_nvme::tcp::{
+    CapsuleCmd, Digests, Header, Offer, Outgoing, Role, Violation, answer_request,
+};
+use flashyard_nvme::{CompletionQueueEntry, Status};
+
+use super::admin::AdminQueue;
+use super::connection::{Connection, End};
+use super::input::{Input, Pdu};
+use super::io::{IoQueue, NewQueue};
+use super::queue::{NO_FLOW_CONTROL, QueuePair};
+use super::reply;
+use crate::controller::{AcceptedQueue, ConnectError, ConnectRequest, Payload};
+use crate::target::ConnectFailure;
+
+/// What a connection has become.
+pub(crate) enum Joined {
+    Admin(Rc<AdminQueue>),
+    Io(Rc<IoQueue>),
+}
+
+/// Takes a connection from its first byte to its queue. Deadlines are the connection's.
+pub(crate) async fn begin(connection: &Rc<Connection>, input: &mut Input) -> Result<Joined, End> {
+    let accepted = connection.core().rt().now();
+    let how = initialize(connection, input).await?;
+    connection.set_deadline(Some(accepted + connection.limits().connect_deadline));
+    loop {
+        connection.outbox().room().await;
+        let pdu = input.pdu().await?;
+        let Header::CapsuleCmd(capsule) = pdu.header else {
+            return Err(Violation::sequence().into());
+        };
+        let request = match connect_request(&capsule, &pdu) {
+            Ok(request) => request,
+            Err(refusal) => {
+                reply::complete(connection.outbox(), how, refusal);
+                continue;
+            }
+        };
+        match join(connection, how, &request, capsule.entry.cid()).await {
+            Ok(joined) => {
+                if matches!(joined, Joined::Io(_)) {
+                    input
+                        .framer
+                        .set_in_capsule_limit(connection.limits().in_capsule_bytes);
+                }
+                return Ok(joined);
+            }
+            Err(refused) => reply::complete(
+                connection.outbox(),
+                how,
+                refused.completion(capsule.entry.cid()),
+            ),
+        }
+    }
+}
+
+/// ICReq and ICResp.
+async fn initialize(connection: &Connection, input: &mut Input) -> Result<Outgoing, End> {
+    let pdu = input.pdu().await?;
+    let Header::ICReq(request) = pdu.header else {
+        return Err(Violation::sequence().into());
+    };
+    let offer = Offer {
+        digests: Digests {
+            header: true,
+            data: true,
+        },
+        // Linux refuses any other alignment.
+        cpda: 0,
+        maxh2cdata: connection.limits().transfer_bytes,
+    };
+    let (response, agreed) = answer_request(&request, &offer)?;
+    input.framer.negotiated(&agreed);
+    connection.outbox().push(&response.encode());
+    Ok(agreed.outgoing(Role::Controller))
+}
+
+/// The Connect in a PDU, or the completion that refuses what is there instead.
+fn connect_request(
+    capsule: &CapsuleCmd,
+    pdu: &Pdu,
+) -> Result<ConnectRequest, CompletionQueueEntry> {
+    let entry = &capsule.entry;
+    let refuse = |status| CompletionQueueEntry::new(entry.cid(), status);
+    if !pdu.digest_ok {
+        return Err(refuse(Status::TRANSIENT_TRANSPORT_ERROR));
+    }
+    if !entry.is_fabrics() || entry.fabrics_type() != FabricsType::CONNECT {
+        return Err(refuse(Status::COMMAND_SEQUENCE_ERROR.with_dnr()));
+    }
+    let request = ConnectRequest::payload(entry, capsule.data_len).and_then(|payload| {
+        let data = in_capsule(payload, &pdu.data).unwrap_or_default();
+        ConnectRequest::parse(entry, data)
+    });
+    request.map_err(|refused| refused.completion(entry.cid()))
+}
+
+/// The part of a capsule's data that belongs to its command.
+pub(crate) fn in_capsule(payload: Payload, data: &[u8]) -> Option<&[u8]> {
+    let Payload::InCapsule { offset, bytes } = payload else {
+        return None;
+    };
+    data.get(offset as usize..)?.get(..bytes as usize)
+}
+
+/// Makes the queue and answers the Connect.
+async fn join(
+    connection: &Rc<Connection>,
+    how: Outgoing,
+    request: &ConnectRequest,
+    cid: u16,
+) -> Result<Joined, ConnectError> {
+    let (joined, cntlid, queue) = if request.is_admin() {
+        let target = connection.core().target();
+        let now = || connection.core().rt().now();
+        let seat = unfenced(connection, || {
+            target.connect_admin(request, connection.id(), now())
+        })
+        .await?;
+        let cntlid = seat.association.cntlid;
+        let admin = AdminQueue::new(connection.clone(), how, seat.association, pair(&seat.queue));
+        (Joined::Admin(admin), cntlid, seat.queue)
+    } else {
+        let target = connection.core().target();
+        let seat = unfenced(connection, || target.connect_io(request, connection.id())).await?;
+        let cntlid = seat.association.cntlid;
+        let new = NewQueue {
+            association: seat.association,
+            tenant: seat.tenant,
+            qid: seat.queue.qid,
+            pair: pair(&seat.queue),
+            counters: seat.counters,
+        };
+        (
+            Joined::Io(IoQueue::new(connection.clone(), how, new)),
+            cntlid,
+            seat.queue,
+        )
+    };
+    let dw0 = ConnectResponse {
+        cntlid,
+        ..ConnectResponse::default()
+    }
+    .dw0();
+    let sqhd = if queue.flow_control_disabled {
+        NO_FLOW_CONTROL
+    } else {
+        1 % queue.entries
+    };
+    let entry = reply::entry(cid, Status::SUCCESS, sqhd).with_dw0(dw0);
+    reply::complete(connection.outbox(), how, entry);
+    Ok(joined)
+}
+
+fn pair(queue: &AcceptedQueue) -> QueuePair {
+    QueuePair::new(queue.entries, !queue.flow_control_disabled)
+}
+
+/// Tries until no fence stands in the way, or for as long as a Connect may wait.
+async fn unfenced<T>(
+    connection: &Connection,
+    mut attempt: impl FnMut() -> Result<T, ConnectFailure>,
+) -> Result<T, ConnectError> {
+    let core = connection.core();
+    let deadline = core.rt().now() + connection.limits().fence_deadline;
+    loop {
+        match attempt() {
+            Ok(seat) => return Ok(seat),
+            Err(ConnectFailure::Refused(error)) => return Err(error),
+            Err(ConnectFailure::Fenced)
+                if core.rt().now() >= deadline || connection.is_closed() =>
+            {
+                return Err(ConnectError::BUSY);
+            }
+            Err(ConnectFailure::Fenced) => core.fence_lifted_or(deadline).await,
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What a connection receives. An idle connection waits on the core's shared ring and holds no memory; when a piece
+//! of the ring came full, the next receive goes into a large buffer, so that deep queues of writes need few system
+//! calls.
+
+use std::rc::Rc;
+
+use flashyard_nvme::tcp::{Event, Framer, Header, Violation};
+use flashyard_runtime::{Buf, Chunk};
+
+use super::budget::Claim;
+use super::connection::{Connection, End};
+
+/// A piece of the ring that is full is this long.
+const CHUNK: usize = 16 << 10;
+/// Length of a large buffer: a queue of 60 writes of 4 KiB, and still in the cache.
+const LARGE: usize = 256 << 10;
+/// A large buffer that brought less is given back.
+const WORTH_KEEPING: usize = 64 << 10;
+
+/// The receiving side of a connection.
+pub(crate) struct Input {
+    connection: Rc<Connection>,
+    /// Where the bytes are looked at.
+    pub(crate) framer: Framer,
+    left: Option<Received>,
+    next_is_large: bool,
+    kept: Option<Large>,
+}
+
+/// Received bytes, the front of which may have been looked at.
+pub(crate) struct Received {
+    from: Source,
+    at: usize,
+}
+
+enum Source {
+    Chunk(Chunk),
+    Large(Large, usize),
+    Left(Vec<u8>),
+}
+
+/// A large buffer, counted against what the core has for them.
+struct Large {
+    buf: Buf,
+    claim: Claim,
+}
+
+/// A whole PDU, for the slow phases of a connection.
+pub(crate) struct Pdu {
+    pub(crate) header: Header,
+    pub(crate) data: Vec<u8>,
+    pub(crate) digest_ok: bool,
+}
+
+impl Received {
+    /// What has not been looked at.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match &self.from {
+            Source::Chunk(chunk) => &chunk[self.at..],
+            Source::Large(large, len) => &large.buf[self.at..*len],
+            Source::Left(bytes) => &bytes[self.at..],
+        }
+    }
+}
+
+impl Input {
+    /// The input of a connection, looked at by `framer`.
+    pub(crate) fn new(connection: Rc<Connection>, framer: Framer) -> Self {
+        Self {
+            connection,
+            framer,
+            left: None,
+            next_is_large: false,
+            kept: None,
+        }
+    }
+
+    /// What is left over, or what comes next.
+    pub(crate) async fn receive(&mut self) -> Result<Received, End> {
+        if let Some(left) = self.left.take() {
+            return Ok(left);
+        }
+        match self.large() {
+            Some(large) => self.receive_large(large).await,
+            None => self.receive_chunk().await,
+        }
+    }
+
+    /// Takes back what was received, with `rest` bytes at its end that were not looked at. Memory of the ring does
+    /// not stay here.
+    #[inline]
+    pub(crate) fn keep(&mut self, received: Received, rest: usize) {
+        if rest > 0 {
+            self.keep_rest(received, rest);
+        } else if let Source::Large(large, len) = received.from
+            && len >= WORTH_KEEPING
+        {
+            self.kept = Some(large);
+        }
+    }
+
+    /// Receives a part of the current PDU's data into `buf[at..at + len]`; gives the buffer back with the number of
+    /// bytes. Only when nothing is left over.
+    pub(crate) async fn receive_direct(
+        &mut self,
+        mut buf: Buf,
+        at: usize,
+        len: usize,
+    ) -> (Result<usize, End>, Buf) {
+        debug_assert!(self.left.is_none(), "what is left over comes first");
+        let whole = buf.len();
+        buf.set_len(at + len);
+        let (result, mut buf) = self.connection.stream().recv_into(buf, at).await;
+        if let Ok(n) = result {
+            self.framer.data_received_direct(&buf[at..at + n]);
+        }
+        buf.set_len(whole);
+        (self.some(result), buf)
+    }
+
+    /// The next whole PDU with its data.
+    pub(crate) async fn pdu(&mut self) -> Result<Pdu, End> {
+        let mut begun = None;
+        loop {
+            let received = self.receive().await?;
+            let mut bytes = received.bytes();
+            let pdu = whole_pdu(&mut self.framer, &mut bytes, &mut begun)?;
+            let rest = bytes.len();
+            self.keep(received, rest);
+            if let Some(pdu) = pdu {
+                return Ok(pdu);
+            }
+        }
+    }
+
+    /// Receives and forgets up to `most` bytes, until the peer closes.
+    pub(crate) async fn discard(&mut self, most: usize) {
+        let mut seen = 0;
+        self.left = None;
+        self.kept = None;
+        while seen < most {
+            match self.receive_chunk().await {
+                Ok(received) => seen += received.bytes().len(),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn keep_rest(&mut self, mut received: Received, rest: usize) {
+        received.at += received.bytes().len() - rest;
+        if matches!(received.from, Source::Chunk(_)) {
+            received = Received {
+                from: Source::Left(received.bytes().to_vec()),
+                at: 0,
+            };
+        }
+        self.left = Some(received);
+    }
+
+    async fn receive_chunk(&mut self) -> Result<Received, End> {
+        let chunk = self.connection.stream().recv().await;
+        let n = self.some(
+            chunk
+                .as_ref()
+                .map(|chunk| chunk.len())
+                .map_err(|error| error.kind().into()),
+        )?;
+        self.next_is_large = n >= CHUNK;
+        let chunk = chunk.map_err(|_| End::Closed)?;
+        Ok(Received {
+            from: Source::Chunk(chunk),
+            at: 0,
+        })
+    }
+
+    async fn receive_large(&mut self, large: Large) -> Result<Received, End> {
+        let Large { buf, claim } = large;
+        let (result, buf) = self.connection.stream().recv_into(buf, 0).await;
+        let n = self.some(result)?;
+        self.next_is_large = n >= WORTH_KEEPING;
+        Ok(Received {
+            from: Source::Large(Large { buf, claim }, n),
+            at: 0,
+        })
+    }
+
+    fn large(&mut self) -> Option<Large> {
+        if !std::mem::take(&mut self.next_is_large) {
+            self.kept = None;
+            return None;
+        }
+        if let Some(kept) = self.kept.take() {
+            return Some(kept);
+        }
+        let share = self.connection.core().receive_share();
+        let claim = Claim::now(share, LARGE)?;
+        Some(Large {
+            buf: Buf::take(LARGE)?,
+            claim,
+        })
+    }
+
+    fn some(&self, received: std::io::Result<usize>) -> Result<usize, End> {
+        match received {
+            Ok(n) if n > 0 && !self.connection.is_closed() => Ok(n),
+            _ => Err(End::Closed),
+        }
+    }
+}
+
+/// Looks for the end of a PDU; `begun` is one whose data are on the way. Data come in capsules only: whoever reads
+/// whole PDUs has invited none.
+fn whole_pdu(
+    framer: &mut Framer,
+    bytes: &mut &[u8],
+    begun: &mut Option<Pdu>,
+) -> Result<Option<Pdu>, End> {
+    while let Some(event) = framer.next(bytes)? {
+        match event {
+            Event::Pdu(Header::TermReq(_)) => return Err(End::Closed),
+            Event::Pdu(Header::H2CData(_)) => return Err(Violation::tag().into()),
+            Event::Pdu(header) => {
+                let pdu = Pdu {
+                    header,
+                    data: Vec::new(),
+                    digest_ok: true,
+                };
+                if matches!(header, Header::CapsuleCmd(capsule) if capsule.data_len > 0) {
+                    *begun = Some(pdu);
+                } else {
+                    return Ok(Some(pdu));
+                }
+            }
+            Event::Data(piece) => {
+                if let Some(pdu) = begun {
+                    pdu.data.extend_from_slice(piece);
+                }
+            }
+            Event::DataEnd { digest_ok } => {
+                return Ok(begun.take().map(|pdu| Pdu { digest_ok, ..pdu }));
+            }
+        }
+    }
+    Ok(None)
+}

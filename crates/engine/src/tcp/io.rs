@@ -1,0 +1,280 @@
+//! An I/O queue: what its commands share, and how each of them is answered.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use flashyard_nvme::tcp::{MAX_HEADER, Outgoing, R2T};
+use flashyard_nvme::{Status, SubmissionQueueEntry};
+use flashyard_runtime::sync::Notify;
+use flashyard_runtime::{CommandPool, Data};
+use flashyard_time::Time;
+
+use super::budget::{Budget, Held};
+use super::command::{self, Command, Failure};
+use super::connection::{Connection, finish};
+use super::input::Input;
+use super::namespaces::{Namespace, Namespaces};
+use super::outbox::Outbox;
+use super::queue::QueuePair;
+use super::reply;
+use super::session::Session;
+use super::transfer::Transfers;
+use super::waiting::Waiting;
+use crate::association::Association;
+use crate::controller::{CommandError, IoOp};
+use crate::core::Core;
+use crate::counters::QueueCounters;
+use crate::target::TenantShared;
+
+/// One I/O queue.
+pub(crate) struct IoQueue {
+    connection: Rc<Connection>,
+    association: Arc<Association>,
+    tenant: Arc<TenantShared>,
+    qid: u16,
+    how: Outgoing,
+    pair: QueuePair,
+    namespaces: RefCell<Namespaces>,
+    budget: Rc<Budget>,
+    waiting: Waiting,
+    transfers: Transfers,
+    counters: Arc<QueueCounters>,
+    /// Wakes who waits for the last command, once the connection is closed.
+    finished: Notify,
+}
+
+/// What Connect has found out about a new I/O queue.
+pub(crate) struct NewQueue {
+    pub(crate) association: Arc<Association>,
+    pub(crate) tenant: Arc<TenantShared>,
+    pub(crate) qid: u16,
+    pub(crate) pair: QueuePair,
+    pub(crate) counters: Arc<QueueCounters>,
+}
+
+/// Serves an I/O queue until its connection has ended and everything that was issued has returned.
+pub(crate) async fn serve(queue: &Rc<IoQueue>, input: &mut Input) {
+    let pool = CommandPool::new(queue.core().rt(), queue.pair.places());
+    let mut session = Session::new(queue.clone(), |work| {
+        let refused = pool.run(command::execute(queue.clone(), work)).is_err();
+        assert!(!refused, "a queue never has more commands than places");
+    });
+    let end = session.run(input).await;
+    drop(session);
+    queue.waiting.close();
+    queue.transfers.close();
+    finish(&queue.connection, input, end).await;
+    while pool.waiting() > 0 {
+        queue.finished.notified().await;
+        queue.core().rt().turn_end().await;
+    }
+}
+
+impl IoQueue {
+    /// A queue on `connection` that sends as `how` says.
+    pub(crate) fn new(connection: Rc<Connection>, how: Outgoing, new: NewQueue) -> Rc<Self> {
+        let core = connection.core();
+        let (tenant_share, core_share) = core.peer_shares(new.tenant.id);
+        let bytes = core.target().config().limits.connection_bytes;
+        let budget = Budget::new(bytes, tenant_share, core_share);
+        connection.outbox().set_budget(budget.clone());
+        Rc::new(Self {
+            association: new.association,
+            tenant: new.tenant,
+            qid: new.qid,
+            how,
+            pair: new.pair,
+            namespaces: RefCell::default(),
+            budget,
+            waiting: Waiting::default(),
+            transfers: Transfers::default(),
+            counters: new.counters,
+            finished: Notify::new(),
+            connection,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &Rc<Core> {
+        self.connection.core()
+    }
+
+    pub(crate) fn association(&self) -> &Arc<Association> {
+        &self.association
+    }
+
+    #[inline]
+    pub(crate) fn pair(&self) -> &QueuePair {
+        &self.pair
+    }
+
+    #[inline]
+    pub(crate) fn budget(&self) -> &Rc<Budget> {
+        &self.budget
+    }
+
+    #[inline]
+    pub(crate) fn waiting(&self) -> &Waiting {
+        &self.waiting
+    }
+
+    #[inline]
+    pub(crate) fn transfers(&self) -> &Transfers {
+        &self.transfers
+    }
+
+    #[inline]
+    pub(crate) fn outbox(&self) -> &Outbox {
+        self.connection.outbox()
+    }
+
+    /// Bytes that one command may move.
+    #[inline]
+    pub(crate) fn transfer_bytes(&self) -> u32 {
+        self.core().target().config().limits.transfer_bytes
+    }
+
+    /// The namespace of this identifier, as it is now.
+    #[inline]
+    pub(crate) fn namespace(&self, nsid: u32) -> Option<Rc<Namespace>> {
+        self.namespaces
+            .borrow_mut()
+            .find(self.core(), &self.tenant, nsid)
+            .cloned()
+    }
+
+    /// Takes command `cid` back, if it waits to be issued.
+    pub(crate) fn withdraw(&self, cid: u16) -> bool {
+        self.waiting.withdraw(cid)
+    }
+
+    /// Whether the host owes data for too long.
+    pub(crate) fn data_overdue(&self, now: Time) -> bool {
+        let deadline = self.core().target().config().limits.data_deadline;
+        let stuck = self.transfers.progress.stuck_since(now);
+        stuck.is_some_and(|since| now.since(since) >= deadline)
+    }
+
+    /// The connection has been closed: nothing more is issued.
+    pub(crate) fn on_close(&self) {
+        self.waiting.close();
+        self.transfers.close();
+    }
+
+    /// The queue has gone, and everything it issued has returned.
+    pub(crate) fn leave(&self) {
+        self.core().target().leave_io(&self.association, self.qid);
+    }
+
+    /// The future of a command has come to its end.
+    #[inline]
+    pub(crate) fn on_finished(&self) {
+        if self.connection.is_closed() {
+            self.finished.notify_one();
+        }
+    }
+
+    /// Invites data.
+    pub(crate) fn push_r2t(&self, r2t: R2T) {
+        let mut pdu = [0; MAX_HEADER];
+        let len = r2t.encode(self.how, &mut pdu);
+        self.outbox().push(&pdu[..len]);
+    }
+
+    /// Answers a read. Without SQ flow control there is nothing in a completion that the host needs, and the data say
+    /// "success" themselves.
+    #[inline]
+    pub(crate) fn answer_read(&self, cid: u16, data: Data, held: Held) {
+        self.counters.on_read(data.len() as u64);
+        let sqhd = self.pair.end(cid);
+        let entry = self
+            .pair
+            .has_flow_control()
+            .then(|| reply::entry(cid, Status::SUCCESS, sqhd));
+        let held = matches!(data, Data::Buf(_)).then_some(held);
+        reply::complete_read(self.outbox(), self.how, cid, data, held, entry);
+    }
+
+    /// Answers a write.
+    #[inline]
+    pub(crate) fn answer_write(&self, cid: u16, bytes: u64) {
+        self.counters.on_write(bytes);
+        self.answer(cid, Status::SUCCESS);
+    }
+
+    /// Answers a compare that found the same.
+    pub(crate) fn answer_compare(&self, cid: u16, bytes: u64) {
+        self.counters.on_read(bytes);
+        self.answer(cid, Status::SUCCESS);
+    }
+
+    /// Answers any other command that succeeded.
+    pub(crate) fn answer_other(&self, cid: u16, op: &IoOp, bytes: u32) {
+        match op {
+            IoOp::Compare { .. } => self.answer_compare(cid, u64::from(bytes)),
+            _ => {
+                self.counters.on_other();
+                self.answer(cid, Status::SUCCESS);
+            }
+        }
+    }
+
+    /// Answers a command that failed.
+    #[cold]
+    pub(crate) fn fail(&self, command: &Command, failure: Failure) {
+        let lba = match command.op {
+            IoOp::Read { range, .. }
+            | IoOp::Write { range, .. }
+            | IoOp::Compare { range }
+            | IoOp::WriteZeroes { range, .. } => range.slba,
+            IoOp::DatasetManagement { .. } | IoOp::Flush => 0,
+        };
+        self.counters.on_error(failure.is_of_medium());
+        self.log_and_answer(CommandError {
+            sqid: self.qid,
+            cid: command.cid,
+            opcode: command.opcode,
+            status: failure.status(),
+            lba,
+            nsid: command.namespace.info.nsid,
+        });
+    }
+
+    /// Answers a command that was refused before anything was done.
+    #[cold]
+    pub(crate) fn refuse(&self, entry: &SubmissionQueueEntry, status: Status) {
+        self.counters.on_error(false);
+        self.log_and_answer(CommandError {
+            sqid: self.qid,
+            cid: entry.cid(),
+            opcode: entry.opcode(),
+            status,
+            lba: entry.lba_range().map_or(0, |range| range.slba),
+            nsid: entry.nsid(),
+        });
+    }
+
+    /// Refuses a command whose identifier is in use by another one, which goes on.
+    #[cold]
+    pub(crate) fn refuse_duplicate(&self, cid: u16) {
+        self.counters.on_error(false);
+        let sqhd = self.pair.end_duplicate();
+        reply::complete(
+            self.outbox(),
+            self.how,
+            reply::entry(cid, Status::COMMAND_ID_CONFLICT.with_dnr(), sqhd),
+        );
+    }
+
+    fn log_and_answer(&self, error: CommandError) {
+        self.association.controller().on_error(error);
+        self.answer(error.cid, error.status.with_more());
+    }
+
+    #[inline]
+    fn answer(&self, cid: u16, status: Status) {
+        let sqhd = self.pair.end(cid);
+        reply::complete(self.outbox(), self.how, reply::entry(cid, status, sqhd));
+    }
+}

@@ -1,0 +1,76 @@
+//! The namespaces as one I/O queue sees them: a copy that is refreshed when its tenant's generation has moved, so
+//! that the path of an I/O takes no lock.
+
+use std::rc::Rc;
+
+use flashyard_block::Tag;
+
+use crate::controller::NamespaceInfo;
+use crate::core::Core;
+use crate::handover::Route;
+use crate::target::TenantShared;
+
+/// A namespace and the way to its device.
+pub(crate) struct Namespace {
+    pub(crate) info: NamespaceInfo,
+    pub(crate) route: Route,
+    pub(crate) tag: Tag,
+}
+
+/// All that a queue may reach.
+#[derive(Default)]
+pub(crate) struct Namespaces {
+    generation: u64,
+    /// By identifier.
+    list: Vec<Rc<Namespace>>,
+}
+
+impl Namespaces {
+    /// The namespace of this identifier, as it is now.
+    #[inline]
+    pub(crate) fn find(
+        &mut self,
+        core: &Core,
+        tenant: &TenantShared,
+        nsid: u32,
+    ) -> Option<&Rc<Namespace>> {
+        if self.generation != tenant.generation() {
+            self.refresh(core, tenant);
+        }
+        // Identifiers mostly count from 1 without gaps.
+        let guess = (nsid as usize).wrapping_sub(1);
+        if self
+            .list
+            .get(guess)
+            .is_some_and(|namespace| namespace.info.nsid == nsid)
+        {
+            return self.list.get(guess);
+        }
+        let found = self
+            .list
+            .binary_search_by_key(&nsid, |namespace| namespace.info.nsid);
+        found.ok().map(|at| &self.list[at])
+    }
+
+    #[cold]
+    fn refresh(&mut self, core: &Core, tenant: &TenantShared) {
+        let reachable = core.target().reachable(tenant);
+        self.generation = reachable.generation;
+        let tag = Tag {
+            tenant: tenant.id,
+            class: reachable.class,
+        };
+        let namespaces = reachable.namespaces.into_iter().map(|(info, device)| {
+            let route = if device.core() == core.index() {
+                core.switch(device.id()).map_or(Route::Nowhere, Route::Here)
+            } else {
+                Route::There {
+                    core: device.core(),
+                    device: device.id(),
+                }
+            };
+            Rc::new(Namespace { info, route, tag })
+        });
+        self.list = namespaces.collect();
+    }
+}

@@ -1,0 +1,380 @@
+//! The receiving end of an I/O queue: from bytes to commands. Nothing in here waits but [`Session::run`]; what has to
+//! be waited for (input, memory, room in the outbox) is said by a [`Pause`].
+
+use std::rc::Rc;
+
+use flashyard_nvme::command::Fuse;
+use flashyard_nvme::tcp::{CapsuleCmd, Event, Framer, H2CData, Header, Violation};
+use flashyard_nvme::{Status, SubmissionQueueEntry};
+use flashyard_runtime::Buf;
+
+use super::budget::{Budget, Claim, take_from_pool};
+use super::command::{CapsuleData, Command, Work};
+use super::connection::End;
+use super::fused::{Half, Pair};
+use super::input::Input;
+use super::io::IoQueue;
+use super::queue::Duplicate;
+use crate::controller::fused::{Arrival, FusedPairs, MISSING_FUSED};
+use crate::controller::{IoLimits, Payload, io};
+
+/// Write data of at least this length are received straight to where they belong.
+const DIRECT: u32 = 8 << 10;
+
+/// The state between two pieces of input.
+pub(crate) struct Session<S> {
+    queue: Rc<IoQueue>,
+    start: S,
+    pairs: FusedPairs<Half>,
+    sink: Sink,
+}
+
+/// Where the data of the current PDU go.
+enum Sink {
+    /// There is none.
+    None,
+    /// Nowhere: their command has been answered, or does not need them.
+    Discard,
+    /// Into a buffer of the command that brought them.
+    Capsule(Capsule),
+    /// To a command that invited them; `at` is where the next piece belongs.
+    Transfer { ttag: u16, at: usize },
+}
+
+/// A command whose data are arriving in its capsule.
+struct Capsule {
+    owner: Owner,
+    /// Bytes of the capsule's data before those that are wanted.
+    skip: usize,
+    /// Bytes that are wanted.
+    want: usize,
+    have: usize,
+    data: Option<CapsuleData>,
+}
+
+enum Owner {
+    Command(Command),
+    /// Half of a fused pair: checked when both are there.
+    Half(SubmissionQueueEntry),
+}
+
+/// What the session waits for.
+enum Pause {
+    /// More bytes.
+    Input,
+    /// A buffer of this many bytes for the data of a capsule.
+    Buffer(usize),
+    /// Room in the outbox.
+    Room,
+    /// Nothing: the host has given up.
+    Nothing,
+}
+
+impl<S: Fn(Work)> Session<S> {
+    /// A session that gives its commands to `start`.
+    pub(crate) fn new(queue: Rc<IoQueue>, start: S) -> Self {
+        Self {
+            queue,
+            start,
+            pairs: FusedPairs::default(),
+            sink: Sink::None,
+        }
+    }
+
+    /// Takes commands until the connection ends.
+    pub(crate) async fn run(&mut self, input: &mut Input) -> End {
+        loop {
+            if let Err(end) = self.step(input).await {
+                return end;
+            }
+        }
+    }
+
+    async fn step(&mut self, input: &mut Input) -> Result<(), End> {
+        let received = input.receive().await?;
+        self.queue.association().on_traffic();
+        let mut bytes = received.bytes();
+        let pause = self.take(&mut input.framer, &mut bytes)?;
+        let rest = bytes.len();
+        input.keep(received, rest);
+        match pause {
+            Pause::Input => self.receive_direct(input).await,
+            Pause::Nothing => Err(End::Closed),
+            Pause::Room => {
+                self.queue.outbox().room().await;
+                Ok(())
+            }
+            Pause::Buffer(len) => {
+                let claim =
+                    Claim::wait(self.queue.core().capsule_share(), Budget::charge(len)).await;
+                let buf = take_from_pool(self.queue.core().rt(), len).await;
+                self.give_buffer(CapsuleData { buf, claim });
+                Ok(())
+            }
+        }
+    }
+
+    /// Receives what is left of a large data PDU into its buffer.
+    async fn receive_direct(&mut self, input: &mut Input) -> Result<(), End> {
+        let Sink::Transfer { ttag, at } = self.sink else {
+            return Ok(());
+        };
+        let mut at = at;
+        while input.framer.data_remaining() >= DIRECT {
+            let len = input.framer.data_remaining() as usize;
+            let Some(buf) = self.queue.transfers().lend(ttag) else {
+                break;
+            };
+            let (received, buf) = input.receive_direct(buf, at, len).await;
+            self.queue.transfers().take_back(ttag, buf);
+            at += received?;
+        }
+        self.sink = Sink::Transfer { ttag, at };
+        Ok(())
+    }
+
+    /// Takes commands and data out of `bytes` until there is something to wait for.
+    fn take(&mut self, framer: &mut Framer, bytes: &mut &[u8]) -> Result<Pause, Violation> {
+        loop {
+            match &self.sink {
+                Sink::None if self.queue.outbox().is_full() => return Ok(Pause::Room),
+                Sink::Capsule(Capsule {
+                    data: None,
+                    skip,
+                    want,
+                    ..
+                }) => return Ok(Pause::Buffer(skip + want)),
+                _ => {}
+            }
+            match framer.next(bytes)? {
+                None => return Ok(Pause::Input),
+                Some(Event::Pdu(Header::CapsuleCmd(capsule))) => self.on_command(&capsule)?,
+                Some(Event::Pdu(Header::H2CData(pdu))) => self.on_transfer(&pdu)?,
+                Some(Event::Pdu(_)) => return Ok(Pause::Nothing),
+                Some(Event::Data(piece)) => self.on_data(piece),
+                Some(Event::DataEnd { digest_ok }) => self.on_data_end(digest_ok),
+            }
+        }
+    }
+
+    #[inline]
+    fn on_command(&mut self, capsule: &CapsuleCmd) -> Result<(), Violation> {
+        let entry = &capsule.entry;
+        if let Err(Duplicate) = self.queue.pair().begin(entry.cid())? {
+            self.queue.refuse_duplicate(entry.cid());
+            self.discard(capsule);
+            return Ok(());
+        }
+        if entry.fuse() != Fuse::Normal || !self.pairs.is_empty() {
+            self.on_fused(capsule);
+        } else {
+            self.on_single(capsule);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn on_single(&mut self, capsule: &CapsuleCmd) {
+        let entry = &capsule.entry;
+        let namespace = self.queue.namespace(entry.nsid());
+        let limits = IoLimits {
+            transfer_bytes: self.queue.transfer_bytes(),
+            capsule_bytes: capsule.data_len,
+        };
+        let info = namespace.as_ref().map(|namespace| &namespace.info);
+        let request = match io::check(entry, info, limits) {
+            Ok(request) => request,
+            Err(status) => return self.refuse(capsule, status),
+        };
+        let Some(namespace) = namespace else {
+            return self.refuse(capsule, Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+        };
+        let payload = request.payload;
+        let (cid, opcode) = (entry.cid(), entry.opcode());
+        let command = Command {
+            cid,
+            opcode,
+            namespace,
+            op: request.op,
+            payload,
+            capsule: None,
+        };
+        match payload {
+            Payload::InCapsule { offset, bytes } if bytes > 0 => {
+                self.collect(Owner::Command(command), offset as usize, bytes as usize);
+            }
+            _ => {
+                (self.start)(Work::One(command));
+                self.discard(capsule);
+            }
+        }
+    }
+
+    /// A half of a fused pair, or what came instead of the second one.
+    #[cold]
+    fn on_fused(&mut self, capsule: &CapsuleCmd) {
+        let entry = &capsule.entry;
+        match entry.fuse() {
+            Fuse::Normal => {
+                self.refuse_lone();
+                self.on_single(capsule);
+            }
+            Fuse::Reserved => {
+                self.refuse_lone();
+                self.refuse(capsule, Status::INVALID_FIELD.with_dnr());
+            }
+            Fuse::First | Fuse::Second if capsule.data_len > 0 => {
+                self.collect(Owner::Half(*entry), 0, capsule.data_len as usize);
+            }
+            Fuse::First | Fuse::Second => self.on_half(*entry, None, true),
+        }
+    }
+
+    fn on_half(
+        &mut self,
+        entry: SubmissionQueueEntry,
+        capsule: Option<CapsuleData>,
+        digest_ok: bool,
+    ) {
+        let capsule_bytes = capsule.as_ref().map_or(0, |data| data.buf.len() as u32);
+        let half = Half {
+            entry,
+            capsule_bytes,
+            capsule,
+            digest_ok,
+        };
+        let (lone, arrival) = self.pairs.arrive(entry.fuse(), half);
+        if let Some(lone) = lone {
+            self.refuse_half(&lone);
+        }
+        match arrival {
+            Arrival::Kept => {}
+            Arrival::Pair { first, second } => {
+                (self.start)(Work::Pair(Box::new(Pair { first, second })))
+            }
+            Arrival::Unpaired(half) | Arrival::Alone(half) => self.refuse_half(&half),
+        }
+    }
+
+    fn refuse_lone(&mut self) {
+        if let Some(lone) = self.pairs.take() {
+            self.refuse_half(&lone);
+        }
+    }
+
+    fn refuse_half(&self, half: &Half) {
+        self.queue.refuse(&half.entry, MISSING_FUSED);
+    }
+
+    #[cold]
+    fn refuse(&mut self, capsule: &CapsuleCmd, status: Status) {
+        self.queue.refuse(&capsule.entry, status);
+        self.discard(capsule);
+    }
+
+    fn discard(&mut self, capsule: &CapsuleCmd) {
+        if capsule.data_len > 0 {
+            self.sink = Sink::Discard;
+        }
+    }
+
+    /// Gets ready for the data of a capsule: `want` bytes after `skip`.
+    #[inline]
+    fn collect(&mut self, owner: Owner, skip: usize, want: usize) {
+        let data = Claim::now(
+            self.queue.core().capsule_share(),
+            Budget::charge(skip + want),
+        )
+        .and_then(|claim| Buf::take(skip + want).map(|buf| CapsuleData { buf, claim }));
+        self.sink = Sink::Capsule(Capsule {
+            owner,
+            skip,
+            want,
+            have: 0,
+            data,
+        });
+    }
+
+    fn give_buffer(&mut self, buffer: CapsuleData) {
+        if let Sink::Capsule(capsule) = &mut self.sink {
+            capsule.data = Some(buffer);
+        }
+    }
+
+    fn on_transfer(&mut self, pdu: &H2CData) -> Result<(), Violation> {
+        self.queue.transfers().accept(pdu)?;
+        self.sink = Sink::Transfer {
+            ttag: pdu.ttag,
+            at: pdu.datao as usize,
+        };
+        Ok(())
+    }
+
+    #[inline]
+    fn on_data(&mut self, piece: &[u8]) {
+        match &mut self.sink {
+            Sink::Capsule(capsule) => capsule.put(piece),
+            Sink::Transfer { ttag, at } => {
+                self.queue.transfers().put(*ttag, *at, piece);
+                *at += piece.len();
+            }
+            Sink::None | Sink::Discard => {}
+        }
+    }
+
+    #[inline]
+    fn on_data_end(&mut self, digest_ok: bool) {
+        match std::mem::replace(&mut self.sink, Sink::None) {
+            Sink::Capsule(capsule) => self.on_capsule(capsule, digest_ok),
+            Sink::Transfer { ttag, .. } => self.queue.transfers().end_pdu(ttag, digest_ok),
+            Sink::None | Sink::Discard => {}
+        }
+    }
+
+    #[inline]
+    fn on_capsule(&mut self, capsule: Capsule, digest_ok: bool) {
+        let Capsule {
+            owner,
+            skip,
+            want,
+            data,
+            ..
+        } = capsule;
+        match owner {
+            Owner::Half(entry) => self.on_half(entry, data, digest_ok),
+            Owner::Command(command) if !digest_ok => {
+                self.queue
+                    .fail(&command, Status::TRANSIENT_TRANSPORT_ERROR.into());
+            }
+            Owner::Command(mut command) => {
+                command.capsule = data.map(|mut data| {
+                    data.cut(skip, want);
+                    data
+                });
+                (self.start)(Work::One(command));
+            }
+        }
+    }
+}
+
+impl Capsule {
+    /// Takes the next piece of the capsule's data. What lies behind the wanted bytes is dropped.
+    #[inline]
+    fn put(&mut self, piece: &[u8]) {
+        let Some(data) = &mut self.data else { return };
+        let n = piece.len().min(self.skip + self.want - self.have);
+        data.buf[self.have..self.have + n].copy_from_slice(&piece[..n]);
+        self.have += n;
+    }
+}
+
+impl CapsuleData {
+    /// Leaves only `want` bytes after `skip`.
+    #[inline]
+    pub(crate) fn cut(&mut self, skip: usize, want: usize) {
+        if skip > 0 {
+            self.buf.copy_within(skip..skip + want, 0);
+        }
+        self.buf.set_len(want);
+    }
+}
