@@ -248,9 +248,9 @@ fn crashing_at_any_moment_is_deterministic() {
                 .detach();
             world.run_for(Duration::from_us(seed * 371 % 9000));
             if round == 1 {
-                server.crash()
+                server.crash();
             } else {
-                server.power_cut()
+                server.power_cut();
             }
             world.run_for(Duration::from_ms(50));
             server.restart();
