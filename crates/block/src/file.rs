@@ -385,14 +385,21 @@ fn written(outcome: io::Result<()>) -> Result<(), IoError> {
     outcome.map_err(|error| io_error(&error, IoError::Write))
 }
 
+/// Opens what is there; only if nothing is, and `create`, makes a file.
 fn open(rt: &Rt, path: &Path, read_only: bool, create: bool) -> Result<File, OpenError> {
-    let options = OpenOptions {
+    let present = OpenOptions {
         write: !read_only,
-        create,
+        create: false,
         direct: true,
         exclusive: true,
     };
-    rt.open(path, options).map_err(|source| OpenError::System {
+    let opened = match rt.open(path, present) {
+        Err(error) if create && error.kind() == io::ErrorKind::NotFound => {
+            rt.open(path, OpenOptions { create, ..present })
+        }
+        opened => opened,
+    };
+    opened.map_err(|source| OpenError::System {
         path: path.into(),
         action: "open",
         source,

@@ -1,0 +1,432 @@
+//! Devices on real files, and on a loop device where the machine allows one.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use flashyard_block::{Device, FileDevice, FileOptions, IoError, MAX_BYTES, OpenError, Tag};
+use flashyard_runtime::{Data, Rt};
+use flashyard_time::Rng;
+use support::{filled, flush, read, run, write};
+
+const MIB: u64 = 1 << 20;
+
+/// A directory that is gone after the test.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path =
+            std::env::temp_dir().join(format!("flashyard-block-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _gone_anyway = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn options(block_size: u32, size: u64) -> FileOptions {
+    FileOptions {
+        block_size,
+        size: Some(size),
+        read_only: false,
+    }
+}
+
+async fn open(rt: &Rt, path: &Path, options: FileOptions) -> Result<FileDevice, String> {
+    FileDevice::open(rt, path, options).await.map_err(|error| {
+        let text = error.to_string();
+        assert!(!text.contains('\n'), "one line: {text}");
+        text
+    })
+}
+
+/// Random I/O against an array in memory.
+async fn behaves_as_an_array(device: &dyn Device, seed: u64, rounds: usize) {
+    let info = device.info();
+    let block = info.block_size as usize;
+    let blocks = info.blocks.min(2 * MIB / block as u64);
+    let mut model = vec![0u8; blocks as usize * block];
+    let mut rng = Rng::new(seed);
+    for round in 0..rounds {
+        let lba = rng.below(blocks);
+        let count = 1 + rng.below((blocks - lba).min(64 * 4096 / block as u64));
+        let range = lba as usize * block..(lba + count) as usize * block;
+        let tag = Tag::default();
+        match rng.below(7) {
+            0 | 1 => {
+                let value = rng.below(256) as u8;
+                let fua = rng.below(4) == 0;
+                device
+                    .write(tag, lba, filled(range.len(), value), fua)
+                    .await
+                    .unwrap();
+                model[range].fill(value);
+            }
+            2 => {
+                device
+                    .write_zeroes(tag, lba, count, rng.below(2) == 0)
+                    .await
+                    .unwrap();
+                model[range].fill(0);
+            }
+            3 => {
+                device.deallocate(tag, lba, count).await.unwrap();
+                model[range].fill(0);
+            }
+            4 => {
+                let (mut old, new) = (filled(range.len(), 0), filled(range.len(), round as u8));
+                old.copy_from_slice(&model[range.clone()]);
+                let same = rng.below(2) == 0;
+                old[range.len() - 1] ^= u8::from(!same);
+                let outcome = device.compare_and_write(tag, lba, old, new, false).await;
+                assert_eq!(
+                    outcome,
+                    if same {
+                        Ok(())
+                    } else {
+                        Err(IoError::Miscompare)
+                    }
+                );
+                if same {
+                    model[range].fill(round as u8);
+                }
+            }
+            5 => flush(device).await.unwrap(),
+            _ => assert!(
+                read(device, lba, range.len()).await.unwrap() == model[range],
+                "round {round}"
+            ),
+        }
+    }
+    assert!(read(device, 0, model.len()).await.unwrap() == model);
+}
+
+async fn refuses_what_is_not_there(device: &dyn Device) {
+    let info = device.info();
+    let block = info.block_size as usize;
+    for (lba, len) in [
+        (info.blocks, block),
+        (info.blocks - 1, 2 * block),
+        (u64::MAX, block),
+        (u64::MAX, 4 * block),
+    ] {
+        let tag = Tag::default();
+        let blocks = (len / block) as u64;
+        assert_eq!(read(device, lba, len).await, Err(IoError::OutOfRange));
+        assert_eq!(write(device, lba, len, 1).await, Err(IoError::OutOfRange));
+        assert_eq!(
+            device.deallocate(tag, lba, blocks).await,
+            Err(IoError::OutOfRange)
+        );
+        assert_eq!(
+            device.write_zeroes(tag, lba, blocks, false).await,
+            Err(IoError::OutOfRange)
+        );
+        let both = device
+            .compare_and_write(tag, lba, filled(len, 0), filled(len, 0), false)
+            .await;
+        assert_eq!(both, Err(IoError::OutOfRange));
+    }
+    assert_eq!(
+        device.deallocate(Tag::default(), 1, u64::MAX).await,
+        Err(IoError::OutOfRange)
+    );
+    assert_eq!(read(device, 0, block / 2).await, Err(IoError::OutOfRange));
+}
+
+#[test]
+fn a_file_keeps_what_is_written_and_is_sparse() {
+    run(async |rt: Rt| {
+        let directory = Directory::new("keeps");
+        for block_size in [512, 4096] {
+            let path = directory.file(&format!("{block_size}"));
+            let device = open(&rt, &path, options(block_size, 1 << 40))
+                .await
+                .unwrap();
+            assert_eq!(device.info().blocks, (1 << 40) / u64::from(block_size));
+            behaves_as_an_array(&device, u64::from(block_size), 300).await;
+            refuses_what_is_not_there(&device).await;
+            write(
+                &device,
+                device.info().blocks - 8,
+                8 * block_size as usize,
+                0x5a,
+            )
+            .await
+            .unwrap();
+            flush(&device).await.unwrap();
+            let all = device.info().blocks;
+            drop(device);
+            let again = open(
+                &rt,
+                &path,
+                FileOptions {
+                    size: None,
+                    ..options(block_size, 0)
+                },
+            )
+            .await
+            .unwrap();
+            assert_eq!(again.info().blocks, all);
+            let end = read(&again, all - 8, 8 * block_size as usize)
+                .await
+                .unwrap();
+            assert_eq!(end, vec![0x5a; 8 * block_size as usize]);
+        }
+    });
+}
+
+#[test]
+fn deallocated_space_goes_back_to_the_file_system() {
+    use std::os::unix::fs::MetadataExt;
+    run(async |rt: Rt| {
+        let directory = Directory::new("punch");
+        let path = directory.file("f");
+        let device = open(&rt, &path, options(4096, 16 * MIB)).await.unwrap();
+        for mib in 0..4 {
+            write(&device, mib * 256, MIB as usize, 1).await.unwrap();
+        }
+        flush(&device).await.unwrap();
+        let held = || std::fs::metadata(&path).unwrap().blocks() * 512;
+        assert!(held() >= 4 * MIB);
+        device.deallocate(Tag::default(), 0, 4 * 256).await.unwrap();
+        flush(&device).await.unwrap();
+        if device.info().deallocate {
+            assert!(held() < MIB);
+        }
+    });
+}
+
+#[test]
+fn a_file_grows_and_never_shrinks() {
+    run(async |rt: Rt| {
+        let directory = Directory::new("grow");
+        let path = directory.file("f");
+        let device = open(&rt, &path, options(512, MIB)).await.unwrap();
+        write(&device, 2047, 512, 9).await.unwrap();
+        device.grow(2 * MIB).await.unwrap();
+        assert_eq!(device.info().blocks, 4096);
+        assert_eq!(
+            read(&device, 2047, 1024).await.unwrap()[..],
+            [[9; 512], [0; 512]].concat()[..]
+        );
+        assert!(matches!(device.grow(MIB).await, Err(OpenError::Config(_))));
+        drop(device);
+        let smaller = open(&rt, &path, options(512, MIB)).await.err().unwrap();
+        assert!(smaller.contains("give its size"), "{smaller}");
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().len(),
+            2 * MIB,
+            "a refused open changes nothing"
+        );
+    });
+}
+
+#[test]
+fn what_cannot_be_opened_is_refused_with_advice() {
+    run(async |rt: Rt| {
+        let directory = Directory::new("refuse");
+        let missing = FileOptions {
+            size: None,
+            ..options(512, 0)
+        };
+        let cases = [
+            (directory.file("missing"), missing, "give a size"),
+            (
+                directory.file("no/such/directory"),
+                options(512, MIB),
+                "check the path",
+            ),
+            (
+                directory.0.clone(),
+                options(512, MIB),
+                "neither a regular file",
+            ),
+            (directory.file("f"), options(1024, MIB), "512 or 4096"),
+            (
+                directory.file("f"),
+                options(4096, 512),
+                "at least one block",
+            ),
+            (directory.file("f"), options(4096, MAX_BYTES + 1), "at most"),
+            (
+                "/dev/null".into(),
+                options(512, MIB),
+                "neither a regular file nor a block device",
+            ),
+        ];
+        for (path, options, advice) in cases {
+            let error = open(&rt, &path, options)
+                .await
+                .err()
+                .expect("it must be refused");
+            assert!(error.to_lowercase().contains(advice), "{error}");
+        }
+        assert!(
+            !directory.file("f").exists(),
+            "nothing is made of a bad configuration"
+        );
+        let path = directory.file("twice");
+        let _first = open(&rt, &path, options(512, MIB)).await.unwrap();
+        let second = open(&rt, &path, options(512, MIB))
+            .await
+            .err()
+            .expect("locked");
+        assert!(second.contains("another pro"), "{second}");
+        assert!(FileDevice::open_block(&rt, &directory.file("twice"), 512, true).is_err());
+    });
+}
+
+#[test]
+fn a_read_only_file_is_not_written() {
+    run(async |rt: Rt| {
+        let directory = Directory::new("read-only");
+        let path = directory.file("f");
+        std::fs::write(&path, vec![3; MIB as usize]).unwrap();
+        let device = open(
+            &rt,
+            &path,
+            FileOptions {
+                size: None,
+                read_only: true,
+                ..options(512, 0)
+            },
+        )
+        .await
+        .unwrap();
+        let tag = Tag::default();
+        assert_eq!(read(&device, 1, 512).await.unwrap(), [3; 512]);
+        assert_eq!(
+            write(&device, 1, 512, 1).await,
+            Err(IoError::WriteProtected)
+        );
+        assert_eq!(
+            device.deallocate(tag, 1, 1).await,
+            Err(IoError::WriteProtected)
+        );
+        assert_eq!(
+            device.write_zeroes(tag, 1, 1, true).await,
+            Err(IoError::WriteProtected)
+        );
+        let both = device
+            .compare_and_write(tag, 1, filled(512, 3), filled(512, 4), false)
+            .await;
+        assert_eq!(both, Err(IoError::WriteProtected));
+        assert_eq!(flush(&device).await, Ok(()));
+        let grown = open(
+            &rt,
+            &path,
+            FileOptions {
+                read_only: true,
+                ..options(512, 2 * MIB)
+            },
+        )
+        .await
+        .err();
+        assert!(grown.is_some());
+    });
+}
+
+#[test]
+fn a_file_cut_short_by_somebody_else_is_a_read_error() {
+    run(async |rt: Rt| {
+        let directory = Directory::new("cut");
+        let path = directory.file("f");
+        let device = open(&rt, &path, options(4096, MIB)).await.unwrap();
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(4096)
+            .unwrap();
+        assert!(matches!(
+            device.read(Tag::default(), 0, filled(4096, 1)).await,
+            Ok(Data::Buf(_))
+        ));
+        assert_eq!(read(&device, 0, 8192).await, Err(IoError::Read));
+        assert_eq!(read(&device, 9, 4096).await, Err(IoError::Read));
+    });
+}
+
+/// A loop device over a file; detached when dropped.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &Path, sector: u32) -> Option<Self> {
+        let output = Command::new("losetup")
+            .args(["--find", "--show", "--sector-size", &sector.to_string()])
+            .arg(file)
+            .output()
+            .ok()?;
+        let device = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        (output.status.success() && !device.is_empty()).then_some(Self(device))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _detached = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device_respects_its_sectors() {
+    let directory = Directory::new("loop");
+    let file = directory.file("backing");
+    std::fs::File::create(&file)
+        .unwrap()
+        .set_len(8 * MIB)
+        .unwrap();
+    let Some(small) = Loop::new(&file, 512) else {
+        println!("skipped: no loop device can be made here (root and losetup are needed)");
+        return;
+    };
+    let path = PathBuf::from(&small.0);
+    run(async move |rt: Rt| {
+        for block_size in [512, 4096] {
+            let device = FileDevice::open_block(&rt, &path, block_size, false).unwrap();
+            assert_eq!(device.info().blocks, 8 * MIB / u64::from(block_size));
+            device
+                .write_zeroes(Tag::default(), 0, device.info().blocks, true)
+                .await
+                .unwrap();
+            behaves_as_an_array(&device, 5, 200).await;
+            refuses_what_is_not_there(&device).await;
+            assert!(
+                FileDevice::open_block(&rt, &path, block_size, false).is_err(),
+                "exclusive"
+            );
+        }
+        let as_file = open(&rt, &path, options(512, MIB)).await.err().unwrap();
+        assert!(as_file.contains("kind = \"block\""), "{as_file}");
+    });
+    drop(small);
+    let Some(large) = Loop::new(&file, 4096) else {
+        println!("skipped: no loop device with sectors of 4096 bytes");
+        return;
+    };
+    let path = PathBuf::from(&large.0);
+    run(async move |rt: Rt| {
+        let refused = FileDevice::open_block(&rt, &path, 512, false)
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(refused.contains("set block_size = 4096"), "{refused}");
+        let device = FileDevice::open_block(&rt, &path, 4096, false).unwrap();
+        device
+            .deallocate(Tag::default(), 0, device.info().blocks)
+            .await
+            .unwrap();
+        behaves_as_an_array(&device, 6, 200).await;
+    });
+}
