@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
-use flashyard_block::{Class, SharedDevice, Tag};
+use flashyard_block::{SharedDevice, Tag};
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Rt, Task};
 use flashyard_sched::{Io, IoId, Next, Op, Outcome, Policy};
@@ -152,22 +152,12 @@ impl Want {
     fn io(self, id: IoId) -> Io {
         Io {
             id,
-            tenant: flashyard_sched::TenantId(self.tag.tenant.0),
-            class: class(self.tag.class),
+            tenant: self.tag.tenant,
+            class: self.tag.class,
             op: self.op,
             bytes: self.bytes,
             lba: self.lba,
         }
-    }
-}
-
-/// The two crates know nothing of each other; the words are the same.
-#[inline]
-fn class(class: Class) -> flashyard_sched::Class {
-    match class {
-        Class::Latency => flashyard_sched::Class::Latency,
-        Class::Throughput => flashyard_sched::Class::Throughput,
-        Class::Background => flashyard_sched::Class::Background,
     }
 }
 

@@ -1,0 +1,16 @@
+//! The whole target in the simulated world: cores, connections, devices, against a small host that speaks raw PDUs
+//! and can break every rule.
+
+mod abort;
+mod association;
+mod bounds;
+mod client;
+mod cores;
+mod devices;
+mod discovery;
+mod events;
+mod fused;
+mod fuzz;
+mod serving;
+mod violations;
+mod world;
