@@ -1,10 +1,13 @@
-//! The real machine: one io_uring per core. `ring` is the driver, `chunks` the memory it receives into, `sockets` and
-//! `storage` what it asks of the system outside of the ring.
+//! The real machine: one io_uring per core. `ring` is the driver; `request` and `verdict` translate operations to what
+//! the kernel takes and what it says back; `chunks` is the memory it receives into; `sockets` and `storage` are what is
+//! asked of the system outside of the ring.
 
 mod chunks;
+mod request;
 mod ring;
 mod sockets;
 mod storage;
+mod verdict;
 
 use std::future::Future;
 use std::io;

@@ -1,0 +1,174 @@
+//! From operations to submission entries, and what the kernel needs for them beside the operation itself.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use io_uring::opcode;
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{Fd, FsyncFlags};
+
+use super::chunks::{CHUNK, GROUP};
+use super::sockets::{self, KernelAddr};
+use crate::driver::FileId;
+use crate::op::{Operation, Ticket};
+
+/// iovecs the kernel takes by one call (`UIO_MAXIOV`).
+const MAX_IOVECS: usize = 1024;
+/// Places are made so many at a time, and never move.
+const BLOCK: usize = 64;
+
+/// One place of scratch memory for each ticket's index, at addresses that never change.
+#[derive(Default)]
+pub(super) struct ScratchTable {
+    blocks: Vec<Box<[Scratch; BLOCK]>>,
+}
+
+impl ScratchTable {
+    /// The place for a new operation, which is made if need be.
+    pub(super) fn begin(&mut self, ticket: Ticket) -> &mut Scratch {
+        while self.blocks.len() <= ticket.index as usize / BLOCK {
+            self.blocks
+                .push(Box::new(std::array::from_fn(|_| Scratch::new())));
+        }
+        let scratch = self.of(ticket);
+        scratch.cancelled = false;
+        scratch
+    }
+
+    /// The place of an operation that has begun.
+    pub(super) fn of(&mut self, ticket: Ticket) -> &mut Scratch {
+        &mut self.blocks[ticket.index as usize / BLOCK][ticket.index as usize % BLOCK]
+    }
+}
+
+/// Scratch memory of one operation.
+pub(super) struct Scratch {
+    message: libc::msghdr,
+    /// The rest of a gathered send that stopped within a piece.
+    rest: Vec<libc::iovec>,
+    addr: Option<KernelAddr>,
+    /// The socket of a connection being made.
+    pub(super) connecting: Option<OwnedFd>,
+    /// The operation is to end: no further request for it.
+    pub(super) cancelled: bool,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        Self {
+            // SAFETY: all zeroes is an empty message.
+            message: unsafe { std::mem::zeroed() },
+            rest: Vec::new(),
+            addr: None,
+            connecting: None,
+            cancelled: false,
+        }
+    }
+
+    /// The next request for `operation`, which is at its beginning or has moved some bytes. Its pointers are those of
+    /// the operation's buffers and of this place.
+    pub(super) fn request(&mut self, operation: &mut Operation) -> io::Result<Entry> {
+        Ok(match operation {
+            Operation::Accept { listener } => accept(listener.id().fd()),
+            Operation::Connect { addr } => self.connect(*addr)?,
+            Operation::Recv { socket } => {
+                opcode::Recv::new(Fd(socket.id().fd()), std::ptr::null_mut(), CHUNK as u32)
+                    .buf_group(GROUP)
+                    .build()
+                    .flags(Flags::BUFFER_SELECT)
+            }
+            Operation::RecvInto { socket, buf, at } => {
+                let room = &mut buf[*at..];
+                let fd = Fd(socket.id().fd());
+                opcode::Recv::new(fd, room.as_mut_ptr(), room.len() as u32).build()
+            }
+            Operation::Send {
+                socket,
+                gather,
+                sent,
+            } => self.send(socket.id().fd(), gather.as_iovecs(), *sent),
+            Operation::Read {
+                file,
+                buf,
+                offset,
+                moved,
+            } => {
+                let room = &mut buf[*moved..];
+                opcode::Read::new(Fd(file.id().fd()), room.as_mut_ptr(), room.len() as u32)
+                    .offset(offset.saturating_add(*moved as u64))
+                    .build()
+            }
+            Operation::Write {
+                file,
+                buf,
+                offset,
+                durable,
+                moved,
+            } => {
+                let rest = &buf[*moved..];
+                opcode::Write::new(Fd(file.id().fd()), rest.as_ptr(), rest.len() as u32)
+                    .offset(offset.saturating_add(*moved as u64))
+                    .rw_flags(if *durable { libc::RWF_DSYNC } else { 0 })
+                    .build()
+            }
+            Operation::Sync { file } => opcode::Fsync::new(Fd(file.id().fd()))
+                .flags(FsyncFlags::DATASYNC)
+                .build(),
+            Operation::Punch { file, offset, len } => {
+                fallocate(file.id(), *offset, *len, libc::FALLOC_FL_PUNCH_HOLE)
+            }
+            Operation::Zero { file, offset, len } => {
+                fallocate(file.id(), *offset, *len, libc::FALLOC_FL_ZERO_RANGE)
+            }
+        })
+    }
+
+    fn connect(&mut self, addr: SocketAddr) -> io::Result<Entry> {
+        let fd = sockets::for_connection_to(addr)?;
+        let raw = fd.as_raw_fd();
+        self.connecting = Some(fd);
+        let (addr, len) = KernelAddr::new(addr);
+        let addr: *const KernelAddr = self.addr.insert(addr);
+        Ok(opcode::Connect::new(Fd(raw), addr.cast(), len).build())
+    }
+
+    /// The next call of a gathered send of which `sent` bytes are gone.
+    fn send(&mut self, fd: RawFd, pieces: &[libc::iovec], mut sent: usize) -> Entry {
+        let mut first = 0;
+        while first < pieces.len() && sent >= pieces[first].iov_len {
+            sent -= pieces[first].iov_len;
+            first += 1;
+        }
+        let pieces = &pieces[first..];
+        let mut now = &pieces[..pieces.len().min(MAX_IOVECS)];
+        if sent > 0 {
+            self.rest.clear();
+            self.rest.extend_from_slice(now);
+            let piece = &mut self.rest[0];
+            piece.iov_base = piece.iov_base.wrapping_byte_add(sent);
+            piece.iov_len -= sent;
+            now = &self.rest;
+        }
+        self.message.msg_iov = now.as_ptr().cast_mut();
+        self.message.msg_iovlen = now.len();
+        opcode::SendMsg::new(Fd(fd), &raw const self.message)
+            .flags((libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32)
+            .build()
+    }
+}
+
+fn accept(listener: RawFd) -> Entry {
+    let (no_addr, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
+    opcode::Accept::new(Fd(listener), no_addr, no_len)
+        .flags(libc::SOCK_CLOEXEC)
+        .build()
+}
+
+fn fallocate(file: FileId, offset: u64, len: u64, mode: libc::c_int) -> Entry {
+    let mode = mode | libc::FALLOC_FL_KEEP_SIZE;
+    opcode::Fallocate::new(Fd(file.fd()), len)
+        .offset(offset)
+        .mode(mode)
+        .build()
+}

@@ -1,0 +1,232 @@
+//! Files on the real driver, with and without `O_DIRECT`.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use flashyard_runtime::uring::{self, Config};
+use flashyard_runtime::{Buf, File, FileKind, OpenOptions, Rt};
+use flashyard_time::Rng;
+
+fn run<F: Future + 'static>(main: impl FnOnce(Rt) -> F) -> F::Output {
+    uring::run(Config::default(), main).expect("this machine has io_uring")
+}
+
+/// A file in the target directory (a disk) that is gone afterwards.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let name = format!("{name}-{}", std::process::id());
+        Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name))
+    }
+
+    fn allocated(&self) -> u64 {
+        self.0.metadata().expect("the file is there").blocks() * 512
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn create(direct: bool) -> OpenOptions {
+    OpenOptions {
+        write: true,
+        create: true,
+        direct,
+        exclusive: false,
+    }
+}
+
+async fn read(file: &File, offset: u64, len: usize) -> Vec<u8> {
+    let (result, buf) = file
+        .read_at(Buf::take(len).expect("there is room"), offset)
+        .await;
+    buf[..result.expect("the file can be read")].to_vec()
+}
+
+async fn write(file: &File, offset: u64, bytes: &[u8], durable: bool) {
+    let mut buf = Buf::take(bytes.len()).expect("there is room");
+    buf.copy_from_slice(bytes);
+    let (result, _) = file.write_at(buf, offset, durable).await;
+    assert_eq!(result.expect("the file can be written"), bytes.len());
+}
+
+/// Random operations against a plain vector.
+fn agrees_with_a_vector(direct: bool) {
+    const SIZE: usize = 4 << 20;
+    let scratch = Scratch::new(if direct { "direct" } else { "cached" });
+    let path = scratch.0.clone();
+    run(move |rt| async move {
+        let file = rt
+            .open(&path, create(direct))
+            .expect("the file can be made");
+        file.set_size(SIZE as u64).expect("the disk has room");
+        assert_eq!(
+            (file.info().size, file.info().kind),
+            (SIZE as u64, FileKind::File)
+        );
+        let mut model = vec![0_u8; SIZE];
+        let mut rng = Rng::new(u64::from(direct));
+        for _ in 0..150 {
+            let len = (1 + rng.below(50) as usize) * 4096;
+            let offset = rng.below(((SIZE - len) / 4096) as u64) as usize * 4096;
+            let range = offset..offset + len;
+            match rng.below(10) {
+                0..4 => {
+                    rng.fill_bytes(&mut model[range.clone()]);
+                    write(&file, offset as u64, &model[range], rng.chance(1, 8)).await;
+                }
+                4..8 => assert!(read(&file, offset as u64, len).await == model[range]),
+                8 => {
+                    file.punch(offset as u64, len as u64)
+                        .await
+                        .expect("holes can be punched");
+                    model[range].fill(0);
+                }
+                _ => {
+                    file.zero(offset as u64, len as u64)
+                        .await
+                        .expect("ranges can be zeroed");
+                    model[range].fill(0);
+                }
+            }
+        }
+        file.sync().await.expect("the file can be synced");
+        drop(file);
+        let file = rt
+            .open(&path, OpenOptions::default())
+            .expect("the file is there");
+        for at in (0..SIZE).step_by(1 << 20) {
+            assert!(read(&file, at as u64, 1 << 20).await == model[at..at + (1 << 20)]);
+        }
+    });
+    assert_eq!(Buf::balance(), 0);
+}
+
+#[test]
+fn cached_files_agree_with_a_vector() {
+    agrees_with_a_vector(false);
+}
+
+#[test]
+fn direct_files_agree_with_a_vector() {
+    agrees_with_a_vector(true);
+}
+
+#[test]
+fn punched_space_is_given_back() {
+    let scratch = Scratch::new("punch");
+    let path = scratch.0.clone();
+    run(move |rt| async move {
+        let file = rt.open(&path, create(false)).expect("the file can be made");
+        write(&file, 0, &[7; 1 << 20], true).await;
+        let before = scratch.allocated();
+        file.punch(0, 1 << 19).await.expect("holes can be punched");
+        file.sync().await.expect("the file can be synced");
+        assert!(
+            scratch.allocated() <= before - (1 << 19),
+            "half of it is free again"
+        );
+        assert_eq!(file.info().size, 0, "the size is that of the opening");
+        assert!(file.punch(0, 0).await.is_err());
+    });
+}
+
+#[test]
+fn reads_stop_at_the_end_of_the_file() {
+    let scratch = Scratch::new("end");
+    let path = scratch.0.clone();
+    std::fs::write(&path, [5; 10_000]).expect("the disk has room");
+    run(move |rt| async move {
+        for direct in [false, true] {
+            let options = OpenOptions {
+                direct,
+                ..OpenOptions::default()
+            };
+            let file = rt.open(&path, options).expect("the file is there");
+            assert_eq!(read(&file, 0, 65_536).await, [5; 10_000]);
+            assert_eq!(read(&file, 8192, 4096).await, [5; 10_000 - 8192]);
+            assert!(read(&file, 65_536, 4096).await.is_empty());
+        }
+    });
+}
+
+#[test]
+fn unaligned_direct_transfers_are_refused() {
+    let scratch = Scratch::new("unaligned");
+    let path = scratch.0.clone();
+    run(move |rt| async move {
+        let file = rt.open(&path, create(true)).expect("the file can be made");
+        if !file.info().direct {
+            return;
+        }
+        assert!(file.info().alignment >= 512);
+        let buf = Buf::take(4096).expect("there is room");
+        let (result, buf) = file.write_at(buf, 1, false).await;
+        assert_eq!(
+            result.expect_err("the offset is odd").kind(),
+            ErrorKind::InvalidInput
+        );
+        let (result, _) = file.read_at(buf, u64::MAX - 4095).await;
+        assert!(result.is_err(), "no file is so long");
+    });
+}
+
+#[test]
+fn dropped_transfers_keep_their_buffers_until_they_end() {
+    let scratch = Scratch::new("dropped");
+    let path = scratch.0.clone();
+    run(move |rt| async move {
+        let file = rt.open(&path, create(true)).expect("the file can be made");
+        for _ in 0..50 {
+            let buf = Buf::take_zeroed(1 << 20).expect("what earlier rounds took comes back");
+            drop(file.write_at(buf, 0, true));
+            let buf = Buf::take(1 << 20).expect("what earlier rounds took comes back");
+            drop(file.read_at(buf, 0));
+            if Buf::balance() > 64 << 20 {
+                rt.sleep(flashyard_time::Duration::from_ms(20)).await;
+            }
+        }
+    });
+    assert_eq!(
+        Buf::balance(),
+        0,
+        "the end of the run waited for the kernel"
+    );
+}
+
+#[test]
+fn opening_fails_with_a_reason() {
+    let scratch = Scratch::new("locked");
+    let path = scratch.0.clone();
+    run(move |rt| async move {
+        let missing = rt.open(Path::new("/nonexistent/file"), OpenOptions::default());
+        assert_eq!(
+            missing.expect_err("it is not there").kind(),
+            ErrorKind::NotFound
+        );
+        let device = rt.open(Path::new("/dev/null"), OpenOptions::default());
+        let text = device.expect_err("it is no disk").to_string();
+        assert!(
+            text.contains("neither a regular file nor a block device"),
+            "{text}"
+        );
+
+        let exclusive = OpenOptions {
+            exclusive: true,
+            ..create(false)
+        };
+        let file = rt.open(&path, exclusive).expect("nobody has it");
+        let text = rt
+            .open(&path, exclusive)
+            .expect_err("it is taken")
+            .to_string();
+        assert!(text.contains("in use"), "{text}");
+        drop(file);
+        rt.open(&path, exclusive).expect("nobody has it any more");
+    });
+}
