@@ -18,7 +18,7 @@ const RULES: [Rule; 12] = [
     rule("sched", &["time"], &[]),
     rule("flash", &["time"], &[]),
     rule("runtime", &["time"], &[]),
-    rule("block", &["runtime", "flash", "time"], &[]),
+    rule("block", &["runtime", "flash", "sched", "time"], &[]),
     // Tests of the target connect to it with our own initiator.
     rule(
         "engine",
