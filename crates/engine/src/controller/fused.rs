@@ -158,7 +158,7 @@ pub fn check_pair(
     if range != same {
         return Err(both(Status::INVALID_FIELD.with_dnr()));
     }
-    if namespace.is_some_and(|namespace| range.blocks > namespace.atomic_write) {
+    if namespace.is_some_and(|namespace| range.blocks > namespace.atomic_write.max(1)) {
         return Err(both(Status::ATOMIC_WRITE_UNIT_EXCEEDED.with_dnr()));
     }
     Ok(CompareAndWrite {
@@ -172,4 +172,130 @@ pub fn check_pair(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::tests::namespace;
+    use flashyard_nvme::Sgl;
+
+    #[test]
+    fn pairs_are_made_by_the_order_of_arrival() {
+        let mut pairs = FusedPairs::default();
+        assert!(pairs.is_empty());
+        assert_eq!(pairs.arrive(Fuse::Normal, 1), (None, Arrival::Alone(1)));
+        assert_eq!(pairs.arrive(Fuse::First, 2), (None, Arrival::Kept));
+        assert_eq!(pairs.kept(), Some(&2));
+        let (first, second) = (2, 3);
+        assert_eq!(
+            pairs.arrive(Fuse::Second, 3),
+            (None, Arrival::Pair { first, second })
+        );
+        assert!(pairs.is_empty());
+    }
+
+    #[test]
+    fn broken_pairs() {
+        let mut pairs = FusedPairs::default();
+        assert_eq!(
+            pairs.arrive(Fuse::Second, 1),
+            (None, Arrival::Unpaired(1)),
+            "a second alone"
+        );
+        assert_eq!(pairs.arrive(Fuse::First, 2), (None, Arrival::Kept));
+        assert_eq!(
+            pairs.arrive(Fuse::Normal, 3),
+            (Some(2), Arrival::Alone(3)),
+            "something between"
+        );
+        assert_eq!(
+            pairs.arrive(Fuse::Second, 4),
+            (None, Arrival::Unpaired(4)),
+            "the second comes too late"
+        );
+        assert_eq!(pairs.arrive(Fuse::First, 5), (None, Arrival::Kept));
+        assert_eq!(
+            pairs.arrive(Fuse::First, 6),
+            (Some(5), Arrival::Kept),
+            "two firsts"
+        );
+        assert_eq!(pairs.take(), Some(6));
+        assert_eq!(pairs.take(), None);
+    }
+
+    const BLOCK: Sgl = Sgl::Transport { length: 512 };
+
+    fn at(slba: u64) -> LbaRange {
+        LbaRange { slba, blocks: 1 }
+    }
+
+    fn checked(
+        first: SubmissionQueueEntry,
+        second: SubmissionQueueEntry,
+    ) -> Result<CompareAndWrite, Refused> {
+        let half = |sqe| Half {
+            sqe,
+            capsule_bytes: 8192,
+        };
+        check_pair(half(&first), half(&second), Some(&namespace(1)), 1 << 20)
+    }
+
+    #[test]
+    fn a_good_pair() {
+        let compare = SubmissionQueueEntry::compare(1, at(7), BLOCK).with_fuse(Fuse::First);
+        let sgl = Sgl::InCapsule {
+            offset: 0,
+            length: 512,
+        };
+        let write = SubmissionQueueEntry::write(1, at(7), sgl)
+            .with_fua()
+            .with_fuse(Fuse::Second);
+        assert_eq!(
+            checked(compare, write),
+            Ok(CompareAndWrite {
+                range: at(7),
+                compare: Payload::Invited { bytes: 512 },
+                write: Payload::InCapsule {
+                    offset: 0,
+                    bytes: 512
+                },
+                fua: true,
+            })
+        );
+    }
+
+    #[test]
+    fn bad_pairs() {
+        let compare = |nsid, slba| SubmissionQueueEntry::compare(nsid, at(slba), BLOCK);
+        let write = |nsid, slba| SubmissionQueueEntry::write(nsid, at(slba), BLOCK);
+        let wide = LbaRange { slba: 0, blocks: 9 };
+        let nine = Sgl::Transport { length: 9 * 512 };
+        let range = Status::LBA_OUT_OF_RANGE.with_dnr();
+        let field = Status::INVALID_FIELD.with_dnr();
+        let unit = Status::ATOMIC_WRITE_UNIT_EXCEEDED.with_dnr();
+        let length = Status::DATA_SGL_LENGTH_INVALID.with_dnr();
+        let table = [
+            (write(1, 0), compare(1, 0), MISSING_FUSED, MISSING_FUSED),
+            (compare(1, 0), compare(1, 0), MISSING_FUSED, MISSING_FUSED),
+            (compare(1, 0), write(2, 0), MISSING_FUSED, MISSING_FUSED),
+            (compare(1, 0), write(1, 1), field, field),
+            (compare(1, u64::MAX), write(1, 0), range, FAILED_FUSED),
+            (compare(1, 0), write(1, 9999), FAILED_FUSED, range),
+            (
+                compare(1, 0),
+                write(1, 0).with_sgl(nine),
+                FAILED_FUSED,
+                length,
+            ),
+            (
+                SubmissionQueueEntry::compare(1, wide, nine),
+                SubmissionQueueEntry::write(1, wide, nine),
+                unit,
+                unit,
+            ),
+        ];
+        for (first, second, of_first, of_second) in table {
+            let refused = Refused {
+                first: of_first,
+                second: of_second,
+            };
+            assert_eq!(checked(first, second), Err(refused), "{first:?} {second:?}");
+        }
+    }
 }

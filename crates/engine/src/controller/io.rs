@@ -2,7 +2,7 @@
 //!
 //! On the path of every I/O: no allocation, no lookup beyond the namespace that the caller has found.
 
-use flashyard_nvme::command::LbaRange;
+use flashyard_nvme::command::{Fuse, LbaRange};
 use flashyard_nvme::dsm::DsmRange;
 use flashyard_nvme::identify::NSID_ALL;
 use flashyard_nvme::{IoOpcode, Status, SubmissionQueueEntry};
@@ -80,6 +80,9 @@ pub fn check(
     namespace: Option<&NamespaceInfo>,
     limits: IoLimits,
 ) -> Result<IoRequest, Status> {
+    if sqe.fuse() == Fuse::Reserved {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
     match sqe.io_opcode() {
         IoOpcode::READ => read(sqe, attached(namespace)?, limits),
         IoOpcode::WRITE => write(sqe, attached(namespace)?, limits),

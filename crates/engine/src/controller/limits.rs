@@ -24,6 +24,18 @@ impl Default for ControllerLimits {
     }
 }
 
+impl ControllerLimits {
+    /// The same, with what is too small to make sense raised to the least that does.
+    pub fn sane(self) -> Self {
+        Self {
+            io_queues: self.io_queues.clamp(1, u16::MAX - 1),
+            queue_depth: self.queue_depth.max(2),
+            in_capsule_bytes: self.in_capsule_bytes.next_multiple_of(16),
+            transfer_bytes: self.transfer_bytes.max(4096),
+        }
+    }
+}
+
 /// Entries of an Admin queue (ASQSZ of the discovery log).
 pub const ADMIN_QUEUE_DEPTH: u16 = 128;
 

@@ -18,7 +18,7 @@ const TEMPERATURE: u16 = 313;
 
 const INVALID: Status = Status::INVALID_FIELD.with_dnr();
 
-const IO_LOGS: [LogId; 8] = [
+const IO_LOGS: [LogId; 7] = [
     LogId::SUPPORTED,
     LogId::ERROR,
     LogId::SMART,
@@ -26,7 +26,6 @@ const IO_LOGS: [LogId; 8] = [
     LogId::CHANGED_NAMESPACES,
     LogId::EFFECTS,
     LogId::FEATURE_EFFECTS,
-    LogId::MI_EFFECTS,
 ];
 
 const DISCOVERY_LOGS: [LogId; 4] = [
@@ -35,9 +34,6 @@ const DISCOVERY_LOGS: [LogId; 4] = [
     LogId::FEATURE_EFFECTS,
     LogId::DISCOVERY,
 ];
-
-/// The NVMe-MI Commands Supported and Effects log: there are no such commands.
-const MI_EFFECTS_LEN: usize = 4096;
 
 impl Controller {
     /// Get Log Page: the part of the log that the host asked for, zeroes behind its end.
@@ -98,7 +94,6 @@ impl Controller {
             LogId::EFFECTS if sqe.log_csi() != CSI_NVM => Err(INVALID),
             LogId::EFFECTS => copy(&command_effects(), offset, page),
             LogId::FEATURE_EFFECTS => copy(&self.feature_effects(), offset, page),
-            LogId::MI_EFFECTS => copy(&[0; MI_EFFECTS_LEN], offset, page),
             LogId::DISCOVERY => {
                 let discovery = view.discovery.ok_or(Status::INTERNAL_ERROR)?;
                 let host = &self.host.nqn;

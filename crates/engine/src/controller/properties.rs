@@ -145,3 +145,132 @@ fn addressed(sqe: &SubmissionQueueEntry) -> Result<Property, Status> {
         .filter(|property| property.size() == sqe.property_size())
         .ok_or(INVALID)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAP: u32 = 0x00;
+    const VS: u32 = 0x08;
+    const CC: u32 = 0x14;
+    const CSTS: u32 = 0x1c;
+    const NSSR: u32 = 0x20;
+    const CRTO: u32 = 0x68;
+
+    fn get(properties: &Properties, offset: u32) -> Result<u64, Status> {
+        properties.get(&SubmissionQueueEntry::property_get(offset, offset == CAP))
+    }
+
+    fn set(properties: &mut Properties, cc: u64) -> Result<Option<Effect>, Status> {
+        properties.set(&SubmissionQueueEntry::property_set(CC, false, cc))
+    }
+
+    #[test]
+    fn what_a_host_reads() {
+        let properties = Properties::new(128);
+        let capabilities = Capabilities::from_bits(get(&properties, CAP).expect("CAP"));
+        assert_eq!((capabilities.mqes, capabilities.cqr), (127, true));
+        assert_eq!(capabilities.css, Capabilities::CSS_NVM);
+        assert_eq!(capabilities.crms, Capabilities::CRMS_WITH_MEDIA);
+        for (offset, value) in [
+            (VS, 0x0002_0000),
+            (CC, 0),
+            (CSTS, 0),
+            (NSSR, 0),
+            (CRTO, u64::from(READY_TIMEOUT)),
+        ] {
+            assert_eq!(get(&properties, offset), Ok(value), "{offset:#x}");
+        }
+    }
+
+    #[test]
+    fn wrong_sizes_and_offsets() {
+        let mut properties = Properties::new(128);
+        for (offset, eight) in [
+            (CAP, false),
+            (VS, true),
+            (CC, true),
+            (CSTS, true),
+            (0x04, false),
+            (0x24, false),
+            (0x28, true),
+            (u32::MAX, false),
+        ] {
+            let command = SubmissionQueueEntry::property_get(offset, eight);
+            assert_eq!(properties.get(&command), Err(INVALID), "{offset:#x}");
+        }
+        let reserved = SubmissionQueueEntry::property_get(VS, false).with_cdw(10, 2);
+        assert_eq!(properties.get(&reserved), Err(INVALID));
+        for (offset, eight) in [
+            (CAP, true),
+            (VS, false),
+            (CSTS, false),
+            (NSSR, false),
+            (CRTO, false),
+            (CC, true),
+        ] {
+            let command = SubmissionQueueEntry::property_set(offset, eight, 0);
+            assert_eq!(properties.set(&command), Err(INVALID), "{offset:#x}");
+        }
+    }
+
+    #[test]
+    fn enable_shut_down_reset() {
+        let mut properties = Properties::new(128);
+        assert_eq!(
+            set(&mut properties, 0x46_0000),
+            Ok(None),
+            "entry sizes, not enabled"
+        );
+        assert!(!properties.is_ready());
+        assert_eq!(set(&mut properties, 0x46_0001), Ok(Some(Effect::Enabled)));
+        assert!(properties.is_ready() && properties.takes_io_queues());
+        assert_eq!(get(&properties, CSTS), Ok(1));
+        assert_eq!(set(&mut properties, 0x46_0001), Ok(None));
+
+        let normal = Effect::Shutdown { abrupt: false };
+        assert_eq!(set(&mut properties, 0x46_4001), Ok(Some(normal)));
+        assert_eq!(
+            get(&properties, CSTS),
+            Ok(0b1001),
+            "ready, shutdown complete"
+        );
+        assert!(!properties.is_ready(), "no commands after a shutdown");
+        assert_eq!(set(&mut properties, 0x46_4001), Ok(None), "told once");
+
+        assert_eq!(set(&mut properties, 0x46_0000), Ok(Some(Effect::Reset)));
+        assert_eq!(get(&properties, CSTS), Ok(0));
+        assert_eq!(set(&mut properties, 0x46_0001), Ok(Some(Effect::Enabled)));
+        let abrupt = Effect::Shutdown { abrupt: true };
+        assert_eq!(set(&mut properties, 0x46_8001), Ok(Some(abrupt)));
+    }
+
+    #[test]
+    fn a_fatal_status_stays_until_a_reset() {
+        let mut properties = Properties::new(128);
+        set(&mut properties, 0x46_0001).expect("enabled");
+        properties.set_fatal();
+        assert_eq!(get(&properties, CSTS), Ok(0b11));
+        assert!(!properties.is_ready());
+        set(&mut properties, 0x46_0000).expect("reset");
+        set(&mut properties, 0x46_0001).expect("enabled");
+        assert!(properties.is_ready());
+    }
+
+    #[test]
+    fn what_cannot_be_configured() {
+        let mut properties = Properties::new(128);
+        for cc in [
+            0x46_0061,  // CSS 110b
+            0x46_0081,  // MPS 1
+            0x46_0801,  // AMS 1
+            0x46_c000,  // SHN 11b
+            0x146_0001, // CRIME
+        ] {
+            assert_eq!(set(&mut properties, cc), Err(INVALID), "{cc:#x}");
+        }
+        assert_eq!(get(&properties, CC), Ok(0), "nothing has changed");
+        assert_eq!(set(&mut properties, 1), Ok(Some(Effect::Enabled)));
+        assert!(!properties.takes_io_queues(), "no entry sizes");
+    }
+}

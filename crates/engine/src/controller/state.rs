@@ -65,6 +65,7 @@ impl Controller {
         limits: ControllerLimits,
         now: Time,
     ) -> Self {
+        let limits = limits.sane();
         let keep_alive = match kind {
             ControllerKind::Io => KeepAlive::new(kato, now),
             ControllerKind::Discovery => KeepAlive::for_discovery(kato, now),
