@@ -279,8 +279,9 @@ fn random_command(rng: &mut Rng) -> SubmissionQueueEntry {
     let mut sqe = match rng.below(6) {
         0 => SubmissionQueueEntry::identify(byte % 32, nsid, rng.below(8) as u16, 0, whole),
         1 => {
-            let offset = 4 * rng.below(1100);
-            SubmissionQueueEntry::get_log_page(byte % 128, nsid, offset, length, byte < 128, sgl)
+            let id = if rng.chance(1, 4) { 0x70 } else { byte % 20 };
+            let offset = 4 * rng.below(200);
+            SubmissionQueueEntry::get_log_page(id, nsid, offset, length, byte < 128, sgl)
         }
         2 => SubmissionQueueEntry::get_features(byte % 24, byte % 5, nsid).with_sgl(whole),
         3 => SubmissionQueueEntry::set_features(byte % 24, 0, rng.next_u64() as u32).with_sgl(sgl),
