@@ -130,6 +130,8 @@ impl<S: Fn(Work)> Session<S> {
             at += received?;
         }
         self.sink = Sink::Transfer { ttag, at };
+        // The end of a PDU without a digest needs no more bytes.
+        self.take(&mut input.framer, &mut &[][..])?;
         Ok(())
     }
 

@@ -13,17 +13,17 @@ use flashyard_runtime::{Gather, Rt, TcpStream};
 use flashyard_time::Duration;
 
 /// Long for anything that should happen at once.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What a host says about itself.
 #[derive(Clone)]
-pub struct Identity {
-    pub hostnqn: Nqn,
-    pub hostid: [u8; 16],
+pub(crate) struct Identity {
+    pub(crate) hostnqn: Nqn,
+    pub(crate) hostid: [u8; 16],
 }
 
 impl Identity {
-    pub fn number(n: u8) -> Self {
+    pub(crate) fn number(n: u8) -> Self {
         let hostnqn = Nqn::new(&format!("nqn.2014-08.org.nvmexpress:uuid:host{n}")).expect("a good name");
         Self { hostnqn, hostid: [n; 16] }
     }
@@ -31,7 +31,7 @@ impl Identity {
 
 /// What came.
 #[derive(Debug)]
-pub enum Incoming {
+pub(crate) enum Incoming {
     Response(CompletionQueueEntry),
     Data { header: C2HData, data: Vec<u8>, digest_ok: bool },
     R2t(R2T),
@@ -41,18 +41,18 @@ pub enum Incoming {
 }
 
 /// One connection.
-pub struct Client {
+pub(crate) struct Client {
     rt: Rt,
     stream: TcpStream,
     framer: Framer,
-    pub how: Outgoing,
+    pub(crate) how: Outgoing,
     left: Vec<u8>,
     next_cid: u16,
 }
 
 impl Client {
     /// A TCP connection on which nothing has been said.
-    pub async fn silent(rt: &Rt, addr: std::net::SocketAddr) -> Self {
+    pub(crate) async fn silent(rt: &Rt, addr: std::net::SocketAddr) -> Self {
         let stream = rt.connect(addr).await.expect("the target listens");
         let limits = Limits { in_capsule: 0, c2h_data: 1 << 20 };
         let framer = Framer::new(Role::Host, limits);
@@ -60,7 +60,7 @@ impl Client {
     }
 
     /// A connection that has exchanged ICReq and ICResp.
-    pub async fn initialized(rt: &Rt, addr: std::net::SocketAddr, digests: Digests) -> Self {
+    pub(crate) async fn initialized(rt: &Rt, addr: std::net::SocketAddr, digests: Digests) -> Self {
         let mut client = Self::silent(rt, addr).await;
         let request = ICReq { digests, ..ICReq::default() };
         client.send_bytes(&request.encode()).await;
@@ -72,7 +72,7 @@ impl Client {
     }
 
     /// The Admin queue of a new association, enabled.
-    pub async fn admin(rt: &Rt, addr: std::net::SocketAddr, digests: Digests, subnqn: &str, host: &Identity) -> (Self, u16) {
+    pub(crate) async fn admin(rt: &Rt, addr: std::net::SocketAddr, digests: Digests, subnqn: &str, host: &Identity) -> (Self, u16) {
         let mut client = Self::initialized(rt, addr, digests).await;
         let connect = Connect { sqsize: 31, kato: 0, ..Connect::default() };
         let response = client.connect(connect, ConnectData::DYNAMIC, subnqn, host).await;
@@ -83,7 +83,7 @@ impl Client {
     }
 
     /// An I/O queue of `entries`.
-    pub async fn io(
+    pub(crate) async fn io(
         rt: &Rt,
         addr: std::net::SocketAddr,
         digests: Digests,
@@ -99,7 +99,7 @@ impl Client {
         client
     }
 
-    pub async fn connect(&mut self, connect: Connect, cntlid: u16, subnqn: &str, host: &Identity) -> CompletionQueueEntry {
+    pub(crate) async fn connect(&mut self, connect: Connect, cntlid: u16, subnqn: &str, host: &Identity) -> CompletionQueueEntry {
         let data = ConnectData {
             hostid: host.hostid,
             cntlid,
@@ -110,19 +110,19 @@ impl Client {
     }
 
     /// CC.EN, with the entry sizes of I/O queues.
-    pub async fn enable(&mut self) {
+    pub(crate) async fn enable(&mut self) {
         let cc = SubmissionQueueEntry::property_set(0x14, false, 0x0046_0001);
         assert!(self.command(cc, &[]).await.status().is_success());
     }
 
     /// CC.EN to 0.
-    pub async fn disable(&mut self) {
+    pub(crate) async fn disable(&mut self) {
         let cc = SubmissionQueueEntry::property_set(0x14, false, 0x0046_0000);
         assert!(self.command(cc, &[]).await.status().is_success());
     }
 
     /// Sends a capsule with a fresh identifier, and gives that.
-    pub async fn submit(&mut self, entry: SubmissionQueueEntry, data: &[u8]) -> u16 {
+    pub(crate) async fn submit(&mut self, entry: SubmissionQueueEntry, data: &[u8]) -> u16 {
         let cid = self.next_cid;
         self.next_cid = self.next_cid.wrapping_add(1);
         self.submit_as(cid, entry, data).await;
@@ -130,20 +130,20 @@ impl Client {
     }
 
     /// Sends a capsule with this identifier.
-    pub async fn submit_as(&mut self, cid: u16, entry: SubmissionQueueEntry, data: &[u8]) {
+    pub(crate) async fn submit_as(&mut self, cid: u16, entry: SubmissionQueueEntry, data: &[u8]) {
         let bytes = self.capsule(entry.with_cid(cid), data);
         self.send_bytes(&bytes).await;
     }
 
     /// The bytes of a capsule.
-    pub fn capsule(&self, entry: SubmissionQueueEntry, data: &[u8]) -> Vec<u8> {
+    pub(crate) fn capsule(&self, entry: SubmissionQueueEntry, data: &[u8]) -> Vec<u8> {
         let mut header = [0; MAX_HEADER];
         let len = CapsuleCmd { entry, data_len: data.len() as u32 }.encode(self.how, &mut header);
         self.with_data(&header[..len], data)
     }
 
     /// The bytes of a data PDU.
-    pub fn h2c_data(&self, pdu: H2CData, data: &[u8]) -> Vec<u8> {
+    pub(crate) fn h2c_data(&self, pdu: H2CData, data: &[u8]) -> Vec<u8> {
         let mut header = [0; MAX_HEADER];
         let len = pdu.encode(self.how, &mut header);
         self.with_data(&header[..len], data)
@@ -159,14 +159,14 @@ impl Client {
     }
 
     /// Sends bytes as they are. A target that has closed is no error here.
-    pub async fn send_bytes(&mut self, bytes: &[u8]) {
+    pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
         let mut gather = Gather::new();
         gather.push_bytes(bytes);
         drop(self.stream.send(gather).await);
     }
 
     /// Sends a command and waits for its response, which must be the next.
-    pub async fn command(&mut self, entry: SubmissionQueueEntry, data: &[u8]) -> CompletionQueueEntry {
+    pub(crate) async fn command(&mut self, entry: SubmissionQueueEntry, data: &[u8]) -> CompletionQueueEntry {
         let cid = self.submit(entry, data).await;
         let response = self.response().await;
         assert_eq!(response.cid(), cid);
@@ -174,7 +174,7 @@ impl Client {
     }
 
     /// Sends a command that reads; gives what comes.
-    pub async fn fetch(&mut self, entry: SubmissionQueueEntry) -> Result<Vec<u8>, Status> {
+    pub(crate) async fn fetch(&mut self, entry: SubmissionQueueEntry) -> Result<Vec<u8>, Status> {
         let cid = self.submit(entry, &[]).await;
         match self.next().await {
             Incoming::Response(response) => Err(response.status()),
@@ -190,20 +190,20 @@ impl Client {
         }
     }
 
-    pub async fn read(&mut self, nsid: u32, slba: u64, blocks: u32, block_size: u32) -> Result<Vec<u8>, Status> {
+    pub(crate) async fn read(&mut self, nsid: u32, slba: u64, blocks: u32, block_size: u32) -> Result<Vec<u8>, Status> {
         let sgl = Sgl::Transport { length: blocks * block_size };
         self.fetch(SubmissionQueueEntry::read(nsid, LbaRange { slba, blocks }, sgl)).await
     }
 
     /// Writes with the data in the capsule.
-    pub async fn write_in_capsule(&mut self, nsid: u32, slba: u64, data: &[u8], block_size: u32) -> Status {
+    pub(crate) async fn write_in_capsule(&mut self, nsid: u32, slba: u64, data: &[u8], block_size: u32) -> Status {
         let range = LbaRange { slba, blocks: data.len() as u32 / block_size };
         let sgl = Sgl::InCapsule { offset: 0, length: data.len() as u32 };
         self.command(SubmissionQueueEntry::write(nsid, range, sgl), data).await.status()
     }
 
     /// Writes by R2T, in data PDUs of at most `piece` bytes.
-    pub async fn write_invited(&mut self, nsid: u32, slba: u64, data: &[u8], block_size: u32, piece: usize) -> Status {
+    pub(crate) async fn write_invited(&mut self, nsid: u32, slba: u64, data: &[u8], block_size: u32, piece: usize) -> Status {
         let range = LbaRange { slba, blocks: data.len() as u32 / block_size };
         let sgl = Sgl::Transport { length: data.len() as u32 };
         let cid = self.submit(SubmissionQueueEntry::write(nsid, range, sgl), &[]).await;
@@ -219,7 +219,7 @@ impl Client {
     }
 
     /// Sends what an R2T asks for.
-    pub async fn send_invited(&mut self, r2t: &R2T, data: &[u8], piece: usize) {
+    pub(crate) async fn send_invited(&mut self, r2t: &R2T, data: &[u8], piece: usize) {
         let mut at = 0;
         while at < data.len() {
             let end = data.len().min(at + piece);
@@ -237,14 +237,14 @@ impl Client {
     }
 
     /// Asynchronous Event Configuration.
-    pub async fn want_events(&mut self, mask: u32) {
+    pub(crate) async fn want_events(&mut self, mask: u32) {
         let configuration = AsyncEventConfiguration(mask).0;
         let command = SubmissionQueueEntry::set_features(FeatureId::ASYNC_EVENT_CONFIGURATION.0, 0, configuration);
         assert!(self.command(command, &[]).await.status().is_success());
     }
 
     /// The next PDU, which must be a response.
-    pub async fn response(&mut self) -> CompletionQueueEntry {
+    pub(crate) async fn response(&mut self) -> CompletionQueueEntry {
         match self.next().await {
             Incoming::Response(response) => response,
             other => panic!("a response: {other:?}"),
@@ -252,12 +252,12 @@ impl Client {
     }
 
     /// The next PDU, or the end. Panics when nothing comes for a long time.
-    pub async fn next(&mut self) -> Incoming {
+    pub(crate) async fn next(&mut self) -> Incoming {
         self.next_within(PATIENCE).await.expect("something comes")
     }
 
     /// The next PDU, or the end, if it comes within `span`.
-    pub async fn next_within(&mut self, span: Duration) -> Option<Incoming> {
+    pub(crate) async fn next_within(&mut self, span: Duration) -> Option<Incoming> {
         let deadline = self.rt.now() + span;
         let rt = self.rt.clone();
         within(&rt, deadline, self.incoming()).await
@@ -334,7 +334,7 @@ impl Client {
     }
 
     /// Waits until the target has closed.
-    pub async fn closed(&mut self) {
+    pub(crate) async fn closed(&mut self) {
         loop {
             if matches!(self.next().await, Incoming::End) {
                 return;
@@ -344,7 +344,7 @@ impl Client {
 }
 
 /// The result of `future`, if it comes before `deadline`.
-pub async fn within<T>(rt: &Rt, deadline: flashyard_time::Time, future: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn within<T>(rt: &Rt, deadline: flashyard_time::Time, future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
     let mut late = std::pin::pin!(rt.sleep_until(deadline));
     std::future::poll_fn(|context| {

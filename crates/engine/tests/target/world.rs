@@ -15,37 +15,37 @@ use flashyard_sched::{Fifo, Window};
 
 use crate::client::{Client, Identity};
 
-pub const PREFIX: &str = "nqn.2026-11.dev.flashyard";
-pub const NO_DIGESTS: Digests = Digests { header: false, data: false };
-pub const BLOCK: u32 = 4096;
+pub(crate) const PREFIX: &str = "nqn.2026-11.dev.flashyard";
+pub(crate) const NO_DIGESTS: Digests = Digests { header: false, data: false };
+pub(crate) const BLOCK: u32 = 4096;
 
 /// A target that listens, with the tenants `a` and `b`, open to everybody.
-pub struct Site {
-    pub world: World,
-    pub server: Machine,
-    pub hosts: Machine,
-    pub bench: Bench,
+pub(crate) struct Site {
+    pub(crate) world: World,
+    pub(crate) server: Machine,
+    pub(crate) hosts: Machine,
+    pub(crate) bench: Bench,
 }
 
 /// What tasks of a test work with.
 #[derive(Clone)]
-pub struct Bench {
-    pub target: Arc<Target>,
-    pub cores: Vec<Rc<Core>>,
-    pub addr: SocketAddr,
-    pub host_rt: Rt,
+pub(crate) struct Bench {
+    pub(crate) target: Arc<Target>,
+    pub(crate) cores: Vec<Rc<Core>>,
+    pub(crate) addr: SocketAddr,
+    pub(crate) host_rt: Rt,
 }
 
-pub fn subnqn(tenant: &str) -> String {
+pub(crate) fn subnqn(tenant: &str) -> String {
     format!("{PREFIX}:{tenant}")
 }
 
 impl Site {
-    pub fn new(config: Config, cores: usize) -> Self {
+    pub(crate) fn new(config: Config, cores: usize) -> Self {
         Self::with_limits(config, cores, Limits::default())
     }
 
-    pub fn with_limits(config: Config, cores: usize, limits: Limits) -> Self {
+    pub(crate) fn with_limits(config: Config, cores: usize, limits: Limits) -> Self {
         let world = World::new(config);
         let (server, hosts) = (world.machine(cores), world.machine(1));
         let config = TargetConfig { nqn_prefix: PREFIX.to_owned(), target_uuid: [7; 16], limits, cores };
@@ -63,7 +63,7 @@ impl Site {
     }
 
     /// Runs a host's task to its end.
-    pub fn run<F>(&self, main: impl FnOnce(Bench) -> F) -> F::Output
+    pub(crate) fn run<F>(&self, main: impl FnOnce(Bench) -> F) -> F::Output
     where
         F: Future + 'static,
     {
@@ -74,58 +74,58 @@ impl Site {
 
 impl Bench {
     /// Gives `tenant` a device of core `core`.
-    pub fn attach(&self, tenant: &str, nsid: u32, core: usize, device: SharedDevice) -> DeviceHandle {
+    pub(crate) fn attach(&self, tenant: &str, nsid: u32, core: usize, device: SharedDevice) -> DeviceHandle {
         let policy = Box::new(Fifo::new(Window::UNLIMITED));
         let device = self.cores[core].add_device(device, policy);
         self.attach_handle(tenant, nsid, &device);
         device
     }
 
-    pub fn attach_handle(&self, tenant: &str, nsid: u32, device: &DeviceHandle) {
+    pub(crate) fn attach_handle(&self, tenant: &str, nsid: u32, device: &DeviceHandle) {
         let uuid = [nsid as u8; 16];
         let spec = NamespaceSpec { nsid, uuid, device: device.clone(), read_only: false };
         self.target.attach(tenant, spec).expect("a free number");
     }
 
     /// Gives `tenant` a namespace in memory.
-    pub fn attach_memory(&self, tenant: &str, nsid: u32) -> DeviceHandle {
+    pub(crate) fn attach_memory(&self, tenant: &str, nsid: u32) -> DeviceHandle {
         self.attach(tenant, nsid, 0, memory(16 << 20))
     }
 
     /// An association of host number `host` with `tenant`, and an I/O queue.
-    pub async fn connect(&self, tenant: &str, host: u8) -> (Client, Client) {
+    pub(crate) async fn connect(&self, tenant: &str, host: u8) -> (Client, Client) {
         self.connect_with(tenant, host, NO_DIGESTS, 128).await
     }
 
-    pub async fn connect_with(&self, tenant: &str, host: u8, digests: Digests, entries: u16) -> (Client, Client) {
+    pub(crate) async fn connect_with(&self, tenant: &str, host: u8, digests: Digests, entries: u16) -> (Client, Client) {
         let (admin, cntlid) = self.admin_with(tenant, host, digests).await;
         let io = self.io_with(tenant, host, digests, (cntlid, 1, entries)).await;
         (admin, io)
     }
 
-    pub async fn admin(&self, tenant: &str, host: u8) -> (Client, u16) {
+    pub(crate) async fn admin(&self, tenant: &str, host: u8) -> (Client, u16) {
         self.admin_with(tenant, host, NO_DIGESTS).await
     }
 
-    pub async fn admin_with(&self, tenant: &str, host: u8, digests: Digests) -> (Client, u16) {
+    pub(crate) async fn admin_with(&self, tenant: &str, host: u8, digests: Digests) -> (Client, u16) {
         Client::admin(&self.host_rt, self.addr, digests, &subnqn(tenant), &Identity::number(host)).await
     }
 
-    pub async fn io(&self, tenant: &str, host: u8, cntlid: u16) -> Client {
+    pub(crate) async fn io(&self, tenant: &str, host: u8, cntlid: u16) -> Client {
         self.io_with(tenant, host, NO_DIGESTS, (cntlid, 1, 128)).await
     }
 
-    pub async fn io_with(&self, tenant: &str, host: u8, digests: Digests, seat: (u16, u16, u16)) -> Client {
+    pub(crate) async fn io_with(&self, tenant: &str, host: u8, digests: Digests, seat: (u16, u16, u16)) -> Client {
         let identity = Identity::number(host);
         Client::io(&self.host_rt, self.addr, digests, &subnqn(tenant), &identity, seat).await
     }
 }
 
-pub fn memory(bytes: u64) -> SharedDevice {
+pub(crate) fn memory(bytes: u64) -> SharedDevice {
     Rc::new(MemoryDevice::new(BLOCK, bytes).expect("a good size"))
 }
 
-pub fn tenant(id: u32, name: &str, hosts: &[&str]) -> TenantSpec {
+pub(crate) fn tenant(id: u32, name: &str, hosts: &[&str]) -> TenantSpec {
     TenantSpec {
         id: TenantId(id),
         name: name.to_owned(),
@@ -135,7 +135,7 @@ pub fn tenant(id: u32, name: &str, hosts: &[&str]) -> TenantSpec {
 }
 
 /// Bytes that tell where they belong.
-pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     flashyard_time::Rng::new(seed).fill_bytes(&mut bytes);
     bytes
