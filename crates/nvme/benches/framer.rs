@@ -1,7 +1,7 @@
 //! What the framing of a connection costs: nanoseconds per PDU, and instructions when run under callgrind with
 //! `--toggle-collect='*measured*'`.
 //!
-//! `cargo bench -p flashyard-nvme -- [PDUs]`
+//! `cargo bench -p flashyard-nvme -- [PDUs] [name]`
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -16,10 +16,15 @@ use flashyard_nvme::{CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
 const BATCH: usize = 64;
 
 fn main() {
-    let wanted = std::env::args()
+    let args: Vec<String> = std::env::args()
         .skip(1)
-        .find_map(|arg| arg.parse().ok())
+        .filter(|arg| !arg.starts_with("--"))
+        .collect();
+    let wanted: usize = args
+        .first()
+        .and_then(|arg| arg.parse().ok())
         .unwrap_or(4_000_000);
+    let only = args.get(1).map_or("", String::as_str);
     let both = Digests {
         header: true,
         data: true,
@@ -34,6 +39,9 @@ fn main() {
         ("read command, digests", 0, both),
         ("write command, 4 KiB in the capsule, digests", 4096, both),
     ] {
+        if !only.is_empty() && name != only {
+            continue;
+        }
         let stream = stream(data_len, digests);
         let mut framer = open(digests);
         let start = Instant::now();
@@ -43,12 +51,12 @@ fn main() {
         }
         report(name, start, pdus);
     }
-    let mut out = [0; MAX_HEADER];
-    let start = Instant::now();
-    for cid in 0..wanted as u16 as usize * 64 {
-        measured_response(cid as u16, &mut out);
+    if only.is_empty() || only == "response" {
+        let mut out = [0; MAX_HEADER];
+        let start = Instant::now();
+        (0..wanted).for_each(|cid| measured_response(cid as u16, &mut out));
+        report("response", start, wanted);
     }
-    report("response capsule", start, wanted as u16 as usize * 64);
 }
 
 fn report(name: &str, start: Instant, pdus: usize) {

@@ -1,25 +1,15 @@
 //! The completion queue entry: 16 bytes (Base Specification, section 4.2).
 
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::Status;
 
 /// A completion queue entry as on the wire. The phase tag is always 0 on fabrics.
 #[derive(
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Debug,
-    Default,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-    Unaligned,
+    Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
-#[repr(C)]
+#[repr(C, align(8))]
 pub struct CompletionQueueEntry {
     dw0: U32,
     dw1: U32,

@@ -1,26 +1,16 @@
 //! The submission queue entry: 64 bytes (Base Specification, section 4.1), read in place.
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{AdminOpcode, FabricsType, IoOpcode, Sgl};
 
 /// A submission queue entry as on the wire. Any 64 bytes are one; what they mean is asked by the accessors, and
 /// the accessors of a field are right only for commands that have it.
 #[derive(
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Debug,
-    Default,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-    Unaligned,
+    Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
-#[repr(C)]
+#[repr(C, align(8))]
 pub struct SubmissionQueueEntry {
     pub(super) opcode: u8,
     pub(super) flags: u8,

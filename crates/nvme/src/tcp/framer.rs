@@ -1,6 +1,6 @@
 //! From the bytes of a connection to checked headers and pieces of data.
 
-use super::rules::{COMMON, Layout, Rules, parse};
+use super::rules::{COMMON, Layout, Rules};
 use super::{Crc32c, Header, Limits, Negotiated, Role, Violation, header_len};
 
 /// What arrived.
@@ -44,7 +44,10 @@ pub struct Framer {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Section {
+    /// Nothing of a header yet.
     Header,
+    /// The front of a header is in the buffer.
+    RestOfHeader,
     Padding,
     Data,
     Digest,
@@ -97,22 +100,13 @@ impl Framer {
     #[inline]
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Violation> {
         if self.section == Section::Header
-            && self.gathered == 0
-            && let Some((common, _)) = input.split_first_chunk()
+            && let Some(plain) = self.rules.plain(input)
         {
-            let layout = match self.rules.layout(*common) {
-                Ok(layout) => layout,
-                Err(violation) => return Err(self.refuse(violation, input)),
-            };
-            if let Some((head, rest)) = input.split_at_checked(usize::from(layout.head)) {
-                let header = match parse(head, &layout) {
-                    Ok(header) => header,
-                    Err(violation) => return Err(self.refuse(violation, head)),
-                };
-                *input = rest;
-                self.enter(&header, &layout);
-                return Ok(Some(Event::Pdu(header)));
+            *input = plain.rest;
+            if plain.data != 0 {
+                self.enter_data(plain.data);
             }
+            return Ok(Some(Event::Pdu(plain.header)));
         }
         self.next_piece(input)
     }
@@ -153,25 +147,18 @@ impl Framer {
         matches!(
             self.section,
             Section::Header | Section::Negotiation | Section::Discard
-        ) && self.gathered == 0
+        )
     }
 
-    /// Everything but a whole header in the input.
+    /// What is not the most common PDU in its most common form.
     fn next_piece<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Violation> {
-        if self.section == Section::Padding && !self.skip_padding(input) {
-            return Ok(None);
-        }
         match self.section {
-            Section::Header => self.gather_header(input),
-            Section::Data | Section::Padding => Ok(self.take_data(input).map(Event::Data)),
-            Section::Digest => {
-                if !self.gather(input, Crc32c::LEN) {
-                    return Ok(None);
-                }
-                let digest_ok = self.header[..Crc32c::LEN] == self.crc.to_wire();
-                Ok(Some(self.end_pdu(digest_ok)))
-            }
+            Section::Header => self.take_header(input),
+            Section::Data => Ok(self.take_data(input)),
             Section::End => Ok(Some(self.end_pdu(true))),
+            Section::RestOfHeader => self.gather_header(input),
+            Section::Padding => Ok(self.skip_padding(input)),
+            Section::Digest => Ok(self.take_digest(input)),
             Section::Negotiation => Ok(None),
             Section::Discard => {
                 *input = &[];
@@ -179,6 +166,31 @@ impl Framer {
             }
             Section::Refuse => Err(self.violation.expect("kept when the first was found")),
         }
+    }
+
+    /// A header that begins here, whole or not.
+    fn take_header<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Violation> {
+        if let Some((common, _)) = input.split_first_chunk() {
+            let layout = match self.rules.layout(*common) {
+                Ok(layout) => layout,
+                Err(violation) => return Err(self.refuse(violation, input)),
+            };
+            if let Some((head, rest)) = input.split_at_checked(usize::from(layout.head)) {
+                return match layout.parse(head) {
+                    Ok(header) => {
+                        *input = rest;
+                        self.enter(&layout);
+                        Ok(Some(Event::Pdu(header)))
+                    }
+                    Err(violation) => Err(self.refuse(violation, head)),
+                };
+            }
+        }
+        if input.is_empty() {
+            return Ok(None);
+        }
+        self.section = Section::RestOfHeader;
+        self.gather_header(input)
     }
 
     #[cold]
@@ -197,10 +209,11 @@ impl Framer {
         if !self.gather(input, usize::from(layout.head)) {
             return Ok(None);
         }
-        match parse(&self.header[..usize::from(layout.head)], &layout) {
+        let head = &self.header[..usize::from(layout.head)];
+        match layout.parse(head) {
             Ok(header) => {
                 self.gathered = 0;
-                self.enter(&header, &layout);
+                self.enter(&layout);
                 Ok(Some(Event::Pdu(header)))
             }
             Err(violation) => Err(self.keep(violation)),
@@ -217,25 +230,34 @@ impl Framer {
         usize::from(self.gathered) >= want
     }
 
-    /// Whether all padding has been passed.
-    fn skip_padding(&mut self, input: &mut &[u8]) -> bool {
+    /// Passes padding, and goes on with the data if that was all of it.
+    fn skip_padding<'a>(&mut self, input: &mut &'a [u8]) -> Option<Event<'a>> {
         let n = usize::from(self.padding).min(input.len());
         *input = &input[n..];
         self.padding -= n as u8;
-        if self.padding == 0 {
-            self.section = Section::Data;
+        if self.padding != 0 {
+            return None;
         }
-        self.padding == 0
+        self.section = Section::Data;
+        self.take_data(input)
     }
 
-    fn take_data<'a>(&mut self, input: &mut &'a [u8]) -> Option<&'a [u8]> {
+    fn take_data<'a>(&mut self, input: &mut &'a [u8]) -> Option<Event<'a>> {
         if input.is_empty() {
             return None;
         }
         let (data, rest) = input.split_at(input.len().min(self.remaining as usize));
         *input = rest;
         self.count(data);
-        Some(data)
+        Some(Event::Data(data))
+    }
+
+    fn take_digest<'a>(&mut self, input: &mut &'a [u8]) -> Option<Event<'a>> {
+        if !self.gather(input, Crc32c::LEN) {
+            return None;
+        }
+        let digest_ok = self.header[..Crc32c::LEN] == self.crc.to_wire();
+        Some(self.end_pdu(digest_ok))
     }
 
     /// Counts data, which are some and not more than there are to come.
@@ -254,31 +276,40 @@ impl Framer {
         }
     }
 
-    /// Begins what follows a header.
+    /// Begins data without padding and digest.
     #[inline]
-    fn enter(&mut self, header: &Header, layout: &Layout) {
-        if layout.data != 0 {
-            self.remaining = layout.data;
-            self.padding = layout.padding;
-            self.digest_follows = layout.digest_follows;
-            self.section = if layout.padding == 0 {
-                Section::Data
-            } else {
-                Section::Padding
-            };
-            if layout.digest_follows {
-                self.crc = Crc32c::new();
-            }
+    fn enter_data(&mut self, bytes: u32) {
+        self.section = Section::Data;
+        self.remaining = bytes;
+        self.digest_follows = false;
+    }
+
+    /// Begins what follows a header.
+    fn enter(&mut self, layout: &Layout) {
+        self.section = match layout.data {
+            0 => Section::Header,
+            _ if layout.padding == 0 => Section::Data,
+            _ => Section::Padding,
+        };
+        self.remaining = layout.data;
+        self.padding = layout.padding;
+        self.digest_follows = layout.digest_follows;
+        self.crc = Crc32c::new();
+        if layout.rare {
+            self.enter_rare(layout);
         }
-        match header {
-            Header::ICReq(_) | Header::ICResp(_) => self.section = Section::Negotiation,
-            Header::TermReq(_) => {
-                self.terminated = true;
-                if layout.data == 0 {
-                    self.section = Section::Discard;
-                }
+    }
+
+    /// After an ICReq or ICResp nothing has a meaning until it is known what was agreed; after a TermReq nothing has.
+    #[cold]
+    fn enter_rare(&mut self, layout: &Layout) {
+        if layout.is_initialize() {
+            self.section = Section::Negotiation;
+        } else {
+            self.terminated = true;
+            if layout.data == 0 {
+                self.section = Section::Discard;
             }
-            _ => {}
         }
     }
 

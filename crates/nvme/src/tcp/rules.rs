@@ -4,6 +4,7 @@ use super::{
     C2HData, CapsuleCmd, CapsuleResp, Crc32c, Digests, H2CData, Header, ICReq, ICResp, Negotiated,
     R2T, Role, TermReq, Violation, ViolationKind, flag, header_len, offset, pdu_type,
 };
+use crate::bytes::Field;
 
 /// Bytes of the common header: TYPE, FLAGS, HLEN, PDO, PLEN.
 pub(super) const COMMON: usize = 8;
@@ -28,6 +29,21 @@ pub(super) struct Rules {
     alignment: u8,
     max_h2c_data: u32,
     limits: Limits,
+    /// Whether [`Rules::plain`] may look: no digests, and an alignment that needs no padding behind a command.
+    plain: bool,
+}
+
+/// TYPE, FLAGS and HLEN of a CapsuleCmd and of a CapsuleResp without digests.
+const PLAIN_COMMAND: [u8; 3] = [pdu_type::CAPSULE_CMD, 0, header_len::CAPSULE_CMD as u8];
+const PLAIN_RESPONSE: [u8; 3] = [pdu_type::CAPSULE_RESP, 0, header_len::OTHERS as u8];
+
+/// A PDU that was found by [`Rules::plain`].
+pub(super) struct Plain<'a> {
+    pub(super) header: Header,
+    /// Bytes of data, without padding and digest.
+    pub(super) data: u32,
+    /// The input behind the header.
+    pub(super) rest: &'a [u8],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +66,69 @@ pub(super) struct Layout {
     pub(super) digest_follows: bool,
     /// Bytes of data.
     pub(super) data: u32,
+    /// ICReq, ICResp or a TermReq.
+    pub(super) rare: bool,
+}
+
+impl Layout {
+    /// Of an ICReq or ICResp.
+    pub(super) fn is_initialize(&self) -> bool {
+        usize::from(self.hlen) == header_len::IC
+    }
+
+    /// Checks the digest of a whole header and reads its fields.
+    pub(super) fn parse(&self, head: &[u8]) -> Result<Header, Violation> {
+        let (header, digest) = head.split_at(usize::from(self.hlen));
+        if !digest.is_empty() && digest != Crc32c::of(header) {
+            return Err(Violation::header_digest(Field::get(digest, 0)));
+        }
+        if let Some(header) = header.first_chunk() {
+            return Ok(match header[0] {
+                pdu_type::IC_REQ => Header::ICReq(ICReq::decode(header)),
+                _ => Header::ICResp(ICResp::decode(header)),
+            });
+        }
+        match header.first_chunk() {
+            Some(command) => Ok(Header::CapsuleCmd(CapsuleCmd::decode(command, self.data))),
+            None => self.parse_short(header.first_chunk().expect("no header is shorter")),
+        }
+    }
+
+    /// The PDUs whose header has 24 bytes.
+    fn parse_short(&self, header: &[u8; header_len::OTHERS]) -> Result<Header, Violation> {
+        match header[0] {
+            pdu_type::H2C_DATA => {
+                let pdu = H2CData::decode(header);
+                self.check_length(pdu.datal).map(|()| Header::H2CData(pdu))
+            }
+            pdu_type::C2H_DATA => {
+                let pdu = C2HData::decode(header);
+                self.check_length(pdu.datal)?;
+                if pdu.success && !pdu.last {
+                    return Err(Violation::flags());
+                }
+                Ok(Header::C2HData(pdu))
+            }
+            pdu_type::CAPSULE_RESP => Ok(Header::CapsuleResp(CapsuleResp::decode(header))),
+            pdu_type::R2T => {
+                let pdu = R2T::decode(header);
+                if pdu.r2tl == 0 {
+                    return Err(Violation::field(offset::R2TL, ViolationKind::DataLength));
+                }
+                Ok(Header::R2T(pdu))
+            }
+            _ => Ok(Header::TermReq(TermReq::decode(header))),
+        }
+    }
+
+    /// DATAL has to be what PLEN leaves for data.
+    fn check_length(&self, datal: u32) -> Result<(), Violation> {
+        if datal == self.data {
+            Ok(())
+        } else {
+            Err(Violation::field(offset::DATAL, ViolationKind::DataLength))
+        }
+    }
 }
 
 impl Rules {
@@ -62,6 +141,7 @@ impl Rules {
             alignment: 4,
             max_h2c_data: 0,
             limits,
+            plain: false,
         }
     }
 
@@ -75,10 +155,44 @@ impl Rules {
         self.digests = digest_flags(agreed.digests);
         self.alignment = (pda & 31) * 4 + 4;
         self.max_h2c_data = agreed.maxh2cdata;
+        self.plain = self.digests == 0
+            && header_len::CAPSULE_CMD.is_multiple_of(usize::from(self.alignment));
     }
 
     pub(super) fn set_in_capsule_limit(&mut self, bytes: u32) {
         self.limits.in_capsule = bytes;
+    }
+
+    /// The most common PDU, a command or a completion without digests and padding, if it is the next and its header
+    /// is all there. A few comparisons check what [`Rules::layout`] and [`Layout::parse`] check field by field.
+    #[inline]
+    pub(super) fn plain<'a>(&self, input: &'a [u8]) -> Option<Plain<'a>> {
+        if !self.plain {
+            return None;
+        }
+        let [kind, flags, hlen, pdo, plen @ ..] = *input.first_chunk::<COMMON>()?;
+        let plen = u32::from_le_bytes(plen);
+        match self.role {
+            Role::Controller if [kind, flags, hlen] == PLAIN_COMMAND => {
+                let data = plen.checked_sub(u32::from(hlen))?;
+                if data != 0 && (pdo != hlen || data > self.limits.in_capsule) {
+                    return None;
+                }
+                let (header, rest) = input.split_first_chunk()?;
+                let header = Header::CapsuleCmd(CapsuleCmd::decode(header, data));
+                Some(Plain { header, data, rest })
+            }
+            Role::Host if [kind, flags, hlen] == PLAIN_RESPONSE && plen == u32::from(hlen) => {
+                let (header, rest) = input.split_first_chunk()?;
+                let header = Header::CapsuleResp(CapsuleResp::decode(header));
+                Some(Plain {
+                    header,
+                    data: 0,
+                    rest,
+                })
+            }
+            _ => None,
+        }
     }
 
     /// Checks a common header.
@@ -143,6 +257,7 @@ impl Rules {
             padding: 0,
             digest_follows: false,
             data: 0,
+            rare: false,
         })
     }
 
@@ -184,6 +299,7 @@ impl Rules {
             padding: pdo - head,
             digest_follows,
             data,
+            rare: false,
         })
     }
 
@@ -213,6 +329,7 @@ impl Rules {
                 padding: 0,
                 digest_follows: false,
                 data: data as u32,
+                rare: true,
             }),
             None => Err(Violation::field(offset::PLEN, ViolationKind::PduLength)),
         }
@@ -233,78 +350,5 @@ fn too_much_data(kind: u8) -> Violation {
         pdu_type::H2C_DATA => Violation::limit(),
         pdu_type::C2H_DATA => Violation::out_of_range(),
         _ => Violation::field(offset::PLEN, ViolationKind::PduLength),
-    }
-}
-
-/// Checks the digest of a whole header and reads its fields.
-#[inline]
-pub(super) fn parse(head: &[u8], layout: &Layout) -> Result<Header, Violation> {
-    let (header, digest) = head.split_at(usize::from(layout.hlen));
-    if !digest.is_empty() {
-        check_digest(header, digest)?;
-    }
-    if let Some(header) = header.first_chunk() {
-        // Of the long headers one is a CapsuleCmd, and an ICReq or ICResp is longer still.
-        if header[0] == pdu_type::CAPSULE_CMD {
-            return Ok(Header::CapsuleCmd(CapsuleCmd::decode(header, layout.data)));
-        }
-    }
-    parse_others(header, layout)
-}
-
-fn parse_others(header: &[u8], layout: &Layout) -> Result<Header, Violation> {
-    let kind = header[0];
-    if let Some(header) = header.first_chunk() {
-        match kind {
-            pdu_type::IC_REQ => return Ok(Header::ICReq(ICReq::decode(header))),
-            pdu_type::IC_RESP => return Ok(Header::ICResp(ICResp::decode(header))),
-            _ => {}
-        }
-    }
-    let header = header
-        .first_chunk()
-        .expect("the layout made sure of the length of every type");
-    match kind {
-        pdu_type::H2C_DATA => {
-            let pdu = H2CData::decode(header);
-            check_length(pdu.datal, layout)?;
-            Ok(Header::H2CData(pdu))
-        }
-        pdu_type::C2H_DATA => {
-            let pdu = C2HData::decode(header);
-            check_length(pdu.datal, layout)?;
-            if pdu.success && !pdu.last {
-                Err(Violation::flags())
-            } else {
-                Ok(Header::C2HData(pdu))
-            }
-        }
-        pdu_type::CAPSULE_RESP => Ok(Header::CapsuleResp(CapsuleResp::decode(header))),
-        pdu_type::R2T => {
-            let pdu = R2T::decode(header);
-            if pdu.r2tl == 0 {
-                return Err(Violation::field(offset::R2TL, ViolationKind::DataLength));
-            }
-            Ok(Header::R2T(pdu))
-        }
-        _ => Ok(Header::TermReq(TermReq::decode(header))),
-    }
-}
-
-#[inline]
-fn check_length(datal: u32, layout: &Layout) -> Result<(), Violation> {
-    if datal == layout.data {
-        Ok(())
-    } else {
-        Err(Violation::field(offset::DATAL, ViolationKind::DataLength))
-    }
-}
-
-fn check_digest(header: &[u8], digest: &[u8]) -> Result<(), Violation> {
-    let received: [u8; Crc32c::LEN] = digest.try_into().expect("the layout made it four bytes");
-    if received == Crc32c::of(header) {
-        Ok(())
-    } else {
-        Err(Violation::header_digest(u32::from_le_bytes(received)))
     }
 }
