@@ -14,7 +14,7 @@ use support::{Disk, filled, read, run, write, yields};
 const MIB: u64 = 1 << 20;
 
 async fn volume(rt: &Rt, seed: u64) -> SharedDevice {
-    let disk = Disk::new(512, vec![0; 8 * MIB as usize], seed);
+    let disk = Disk::new(512, vec![0; 8 * MIB as usize], seed).behind_a_kernel(rt);
     let pool = Pool::create(rt, disk.shared(), [1; 16], false)
         .await
         .unwrap();
@@ -82,11 +82,12 @@ fn a_write_never_falls_between_compare_and_write() {
             let writer = rt.spawn({
                 let (volume, written) = (volume.clone(), written.clone());
                 async move {
-                    yields(Rng::new(seed).below(12)).await;
+                    yields(Rng::new(seed).below(60)).await;
                     write(&*volume, LBA, LEN, 100).await.unwrap();
                     written.set(true);
                 }
             });
+            yields(Rng::new(seed).at(9) % 60).await;
             let outcome = volume
                 .compare_and_write(Tag::default(), LBA, filled(LEN, 0), filled(LEN, 1), false)
                 .await;

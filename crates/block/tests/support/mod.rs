@@ -1,5 +1,5 @@
 //! A disk for tests: takes its time, remembers in which order things happened, and can fail.
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use flashyard_block::{Device, Info, IoError, IoFuture, Limits, SharedDevice, Tag};
+use flashyard_runtime::sync::oneshot;
 use flashyard_runtime::uring::{self, Config};
 use flashyard_runtime::{Buf, Data, Rt};
 use flashyard_time::Rng;
@@ -41,6 +42,8 @@ pub struct Disk {
     rng: Rc<RefCell<Rng>>,
     /// Polls that an I/O takes at most.
     slow: u64,
+    /// Where I/O runs that nobody waits for any more.
+    kernel: Option<Rt>,
     /// Operations that change something still succeed this many times.
     changes_left: Rc<Cell<u64>>,
 }
@@ -61,6 +64,7 @@ impl Disk {
             events: Rc::default(),
             rng,
             slow: 4,
+            kernel: None,
             changes_left,
         }
     }
@@ -68,6 +72,15 @@ impl Disk {
     /// The same disk, as the trait object that users hold.
     pub fn shared(&self) -> SharedDevice {
         Rc::new(self.clone())
+    }
+
+    /// The same disk, slow, and finishing what it has begun even if the future is dropped, as a kernel does.
+    pub fn behind_a_kernel(self, rt: &Rt) -> Self {
+        Self {
+            slow: 60,
+            kernel: Some(rt.clone()),
+            ..self
+        }
     }
 
     /// Fails with a write fault after `count` more changes.
@@ -94,10 +107,17 @@ impl Disk {
     ) -> IoFuture<T> {
         let disk = self.clone();
         let polls = self.rng.borrow_mut().below(self.slow + 1);
-        IoFuture::boxed(async move {
+        let io = async move {
             yields(polls).await;
             act(&disk)
-        })
+        };
+        let Some(rt) = &self.kernel else {
+            return IoFuture::boxed(io);
+        };
+        let (sender, receiver) = oneshot::channel();
+        rt.spawn(async move { drop(sender.send(io.await)) })
+            .detach();
+        IoFuture::boxed(async move { receiver.await.expect("the kernel answers") })
     }
 
     fn change(&self, event: Event) -> Result<(), IoError> {
@@ -181,7 +201,7 @@ impl Device for Disk {
 pub fn apply(content: &mut [u8], event: &Event) {
     match event {
         Event::Write { offset, bytes } => {
-            content[*offset..offset + bytes.len()].copy_from_slice(bytes)
+            content[*offset..offset + bytes.len()].copy_from_slice(bytes);
         }
         Event::Zero { offset, len } => content[*offset..offset + len].fill(0),
         Event::Flush => {}
