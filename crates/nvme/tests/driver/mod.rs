@@ -2,8 +2,8 @@
 //! by the fuzz targets.
 
 use flashyard_nvme::tcp::{
-    Event, Framer, Header, Limits, Negotiated, Offer, Role, Violation, accept_response,
-    answer_request,
+    Digests, Event, Framer, Header, ICReq, ICResp, Limits, MAX_TERM_REQ, Negotiated, Offer, Role,
+    Violation, accept_response, answer_request,
 };
 
 /// Limits of the framers that are driven.
@@ -63,6 +63,60 @@ pub(crate) fn drive(
     seen
 }
 
+/// The bytes behind a first PDU, in one piece and in pieces that they choose themselves: both have to say the same.
+/// The first byte says what was agreed.
+pub(crate) fn two_ways(role: Role, bytes: &[u8]) {
+    let Some((&terms, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let digests = Digests {
+        header: terms & 1 != 0,
+        data: terms & 2 != 0,
+    };
+    let pda = if terms & 4 == 0 { 0 } else { terms >> 3 };
+    let offer = Offer {
+        digests,
+        cpda: pda,
+        maxh2cdata: 8192,
+    };
+    let request = Negotiated {
+        digests,
+        cpda: pda,
+        hpda: pda,
+        maxr2t: 0,
+        maxh2cdata: 8192,
+    };
+    let first = match role {
+        Role::Controller => ICReq {
+            pfv: 0,
+            hpda: pda,
+            digests,
+            maxr2t: 0,
+        }
+        .encode(),
+        Role::Host => ICResp {
+            pfv: 0,
+            cpda: pda,
+            digests,
+            maxh2cdata: 8192,
+        }
+        .encode(),
+    };
+    let bytes = [&first, bytes].concat();
+    let mut whole = Arrival {
+        piece: &mut || usize::MAX,
+        direct: &mut || false,
+    };
+    let seen = drive(role, offer, &request, &bytes, &mut whole);
+    let mut sizes = bytes.iter().cycle();
+    let mut piece = || sizes.next().map_or(1, |size| usize::from(*size));
+    let mut cut = Arrival {
+        piece: &mut piece,
+        direct: &mut || true,
+    };
+    assert_eq!(drive(role, offer, &request, &bytes, &mut cut), seen);
+}
+
 /// Feeds one piece; whether the framer goes on.
 fn feed(
     framer: &mut Framer,
@@ -110,8 +164,8 @@ fn feed(
     }
 }
 
-fn asked(request: &Negotiated) -> flashyard_nvme::tcp::ICReq {
-    flashyard_nvme::tcp::ICReq {
+fn asked(request: &Negotiated) -> ICReq {
+    ICReq {
         pfv: 0,
         hpda: request.hpda,
         digests: request.digests,
@@ -131,7 +185,7 @@ fn check_refusal(framer: &mut Framer, violation: Violation, role: Role) {
     let mut more = &[0u8; 64][..];
     assert_eq!(framer.next(&mut more), Err(violation));
     assert_eq!((more.len(), framer.data_remaining()), (64, 0));
-    let mut out = [0xaa; flashyard_nvme::tcp::MAX_TERM_REQ];
+    let mut out = [0xaa; MAX_TERM_REQ];
     let length = violation
         .term_req()
         .encode(role, framer.offending_header(), &mut out);
