@@ -78,7 +78,7 @@ impl ConnectRequest {
         Payload::from_host(sqe, len, most, capsule_bytes).map_err(ConnectError::of)
     }
 
-    /// Reads a Connect with its data, `None` if they are shorter than 1,024 bytes.
+    /// Reads a Connect with its data, of which those after the first 1,024 bytes are ignored.
     ///
     /// # Errors
     /// The answer.

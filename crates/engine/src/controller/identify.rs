@@ -4,8 +4,8 @@ use flashyard_nvme::fabrics::ConnectData;
 use flashyard_nvme::feature::AsyncEventConfiguration;
 use flashyard_nvme::identify::{
     CSI_NVM, Cns, IDENTIFY_LEN, IdentifyController, IdentifyControllerNvm, IdentifyNamespace,
-    IdentifyNamespaceIndependent, LbaFormat, NSID_ALL, NamespaceDescriptors, PowerStateDescriptor,
-    ascii_field, encode_command_sets, encode_controller_list, encode_namespace_list,
+    IdentifyNamespaceIndependent, LbaFormat, NSID_ALL, NamespaceDescriptors, ascii_field,
+    encode_command_sets, encode_controller_list, encode_namespace_list,
 };
 use flashyard_nvme::{Status, SubmissionQueueEntry};
 
@@ -184,8 +184,10 @@ fn for_io(common: IdentifyController, max_namespaces: u32) -> IdentifyController
             | IdentifyController::ONCS_TIMESTAMP,
         fuses: IdentifyController::FUSES_COMPARE_AND_WRITE,
         vwc: VWC_PRESENT_NO_BROADCAST,
-        // AWUN, AWUPF and ACWU hold for every namespace, so they promise one block; namespaces promise more.
-        psd0: PowerStateDescriptor { mp: 0 },
+        // These hold for every namespace, so they promise one block; namespaces promise more.
+        awun: 0,
+        awupf: 0,
+        acwu: 0,
         ..common
     }
 }

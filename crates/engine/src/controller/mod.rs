@@ -12,6 +12,7 @@
 //! | [`events`] | Asynchronous Event Requests and what they tell |
 //! | [`keep_alive`] | the Keep Alive Timer |
 //! | [`health`] | error log and SMART counters |
+//! | [`limits`] | the bounds that a host is told and held to |
 //! | [`payload`] | where a command's data are |
 //! | [`io`], [`fused`] | checks of I/O commands, and of pairs of them |
 
