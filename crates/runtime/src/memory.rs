@@ -55,7 +55,7 @@ pub(crate) fn give(piece: Piece) {
     if given.is_err() {
         // The thread is ending and its pool is gone already.
         central().free[class].push(piece);
-        CREDIT.fetch_add((SMALLEST << class) as isize, Ordering::Relaxed);
+        CREDIT.fetch_add(signed(SMALLEST << class), Ordering::Relaxed);
     }
 }
 
@@ -77,6 +77,12 @@ static CENTRAL: Mutex<Central> = Mutex::new(Central {
     free: [const { Vec::new() }; CLASSES],
 });
 static CREDIT: AtomicIsize = AtomicIsize::new(0);
+
+/// A number of bytes for an account. Bounds above `isize::MAX` are as good as none.
+#[inline]
+fn signed(bytes: usize) -> isize {
+    isize::try_from(bytes).unwrap_or(isize::MAX)
+}
 
 /// Memory between threads.
 struct Central {
@@ -114,7 +120,7 @@ impl Pool {
     #[inline]
     fn take(&mut self, class: usize) -> Option<Piece> {
         let size = SMALLEST << class;
-        if self.balance + size as isize > self.bound as isize && !self.fetch_credit(size) {
+        if self.balance + signed(size) > signed(self.bound) && !self.fetch_credit(size) {
             return None;
         }
         let start = match self.free[class].pop() {
@@ -122,7 +128,7 @@ impl Pool {
             None => self.refill(class)?,
         };
         self.free_bytes -= size;
-        self.balance += size as isize;
+        self.balance += signed(size);
         Some(Piece {
             start,
             class: class as u8,
@@ -133,9 +139,9 @@ impl Pool {
     fn give(&mut self, start: NonNull<u8>, class: usize) {
         let size = SMALLEST << class;
         self.add(start, class);
-        self.balance -= size as isize;
+        self.balance -= signed(size);
         self.given_since_join += size;
-        if self.balance < -(SPILL as isize) {
+        if self.balance < -signed(SPILL) {
             self.spill(SPILL);
         }
     }
@@ -158,7 +164,7 @@ impl Pool {
                 Err(now) => credit = now,
             }
         }
-        self.balance + size as isize <= self.bound as isize
+        self.balance + signed(size) <= signed(self.bound)
     }
 
     /// A piece of `class` that is still counted as free.
@@ -231,8 +237,8 @@ impl Pool {
             }
         }
         self.free_bytes -= moved;
-        self.balance += moved as isize;
-        CREDIT.fetch_add(moved as isize, Ordering::Relaxed);
+        self.balance += signed(moved);
+        CREDIT.fetch_add(signed(moved), Ordering::Relaxed);
     }
 
     /// Joins free halves to whole pieces, from small to large.

@@ -59,10 +59,10 @@ impl Drop for Socket {
 impl Operation {
     /// The operation has ended and leaves the table: its direction is free again.
     pub(crate) fn settle(&self) {
-        if let Some(direction) = self.direction() {
-            if let Direction::Busy(_) = direction.get() {
-                direction.set(Direction::Idle);
-            }
+        if let Some(direction) = self.direction()
+            && let Direction::Busy(_) = direction.get()
+        {
+            direction.set(Direction::Idle);
         }
     }
 

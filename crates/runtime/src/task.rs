@@ -51,21 +51,18 @@ impl Queue {
     /// Adds a task that is not ready.
     pub(crate) fn insert(&self, task: Rc<dyn Runnable>) -> TaskId {
         let mut inner = self.inner.borrow_mut();
-        let index = match inner.free.pop() {
-            Some(index) => index,
-            None => {
-                assert!(
-                    inner.slots.len() < MAX_TASKS,
-                    "more than {MAX_TASKS} tasks on one core"
-                );
-                inner.slots.push(Slot {
-                    generation: 0,
-                    queued: false,
-                    task: None,
-                });
-                inner.slots.len() as u32 - 1
-            }
-        };
+        let index = inner.free.pop().unwrap_or_else(|| {
+            assert!(
+                inner.slots.len() < MAX_TASKS,
+                "more than {MAX_TASKS} tasks on one core"
+            );
+            inner.slots.push(Slot {
+                generation: 0,
+                queued: false,
+                task: None,
+            });
+            inner.slots.len() as u32 - 1
+        });
         let slot = &mut inner.slots[index as usize];
         slot.task = Some(task);
         TaskId {

@@ -123,7 +123,7 @@ fn punched_space_is_given_back() {
     let path = scratch.0.clone();
     run(move |rt| async move {
         let file = rt.open(&path, create(false)).expect("the file can be made");
-        write(&file, 0, &[7; 1 << 20], true).await;
+        write(&file, 0, &vec![7; 1 << 20], true).await;
         let before = scratch.allocated();
         file.punch(0, 1 << 19).await.expect("holes can be punched");
         file.sync().await.expect("the file can be synced");

@@ -189,9 +189,9 @@ fn messages_from_many_threads_all_arrive() {
         }
         (count, sum)
     });
-    threads
-        .into_iter()
-        .for_each(|thread| thread.join().expect("senders end well"));
+    for thread in threads {
+        thread.join().expect("senders end well");
+    }
     assert_eq!((count, sum), (4 * EACH, 4 * EACH * (4 * EACH - 1) / 2));
     let (sender, receiver) = channel();
     drop(receiver);

@@ -48,13 +48,9 @@ impl ChunkRing {
         // SAFETY: the ring's memory is page-aligned, holds `entries` entries, and the kernel keeps the pages for
         // as long as the registration lasts, whatever becomes of our mapping.
         unsafe {
-            submitter.register_buf_ring_with_flags(
-                ring.base.addr().get() as u64,
-                entries,
-                GROUP,
-                0,
-            )?
-        };
+            let start = ring.base.addr().get() as u64;
+            submitter.register_buf_ring_with_flags(start, entries, GROUP, 0)?;
+        }
         (0..chunks).for_each(|id| ring.give_back(id));
         Ok(ring)
     }

@@ -12,7 +12,7 @@ const BACKLOG: libc::c_int = 1024;
 impl SocketId {
     /// The file descriptor.
     pub(super) fn fd(self) -> RawFd {
-        self.0 as RawFd
+        self.0.cast_signed()
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) fn shutdown(socket: SocketId) {
 /// The number is that of a descriptor which was turned into an id once, and is not used by anybody from now on.
 pub(super) unsafe fn owned(id: u32) -> OwnedFd {
     // SAFETY: the caller's promise.
-    unsafe { OwnedFd::from_raw_fd(id as RawFd) }
+    unsafe { OwnedFd::from_raw_fd(id.cast_signed()) }
 }
 
 /// An address as the kernel wants it. Large enough for both families.

@@ -15,16 +15,17 @@ const USUAL_ALIGNMENT: u32 = 4096;
 impl FileId {
     /// The file descriptor.
     pub(super) fn fd(self) -> RawFd {
-        self.0 as RawFd
+        self.0.cast_signed()
     }
 }
 
 /// Opens, past the page cache if that was asked for and is possible.
 pub(super) fn open(path: &Path, options: OpenOptions) -> io::Result<(FileId, FileInfo)> {
     let kind = kind_at(path)?;
-    let (file, alignment) = match options.direct {
-        true => open_direct(path, options, kind)?,
-        false => (open_with(path, options, kind, 0)?, None),
+    let (file, alignment) = if options.direct {
+        open_direct(path, options, kind)?
+    } else {
+        (open_with(path, options, kind, 0)?, None)
     };
     if options.exclusive && kind != Some(FileKind::Block) {
         lock(&file, path)?;

@@ -55,8 +55,9 @@ fn judge_success(
 ) -> Verdict {
     match operation {
         Operation::Accept { .. } => {
+            let fd = RawFd::try_from(count).expect("a result is an int");
             // SAFETY: the kernel has just made this descriptor for us.
-            let fd = unsafe { OwnedFd::from_raw_fd(count as RawFd) };
+            let fd = unsafe { OwnedFd::from_raw_fd(fd) };
             // A connection that is gone already was none.
             sockets::established(fd).map_or(Verdict::Again, |new| ok(Outcome::Connected(new)))
         }
