@@ -268,10 +268,15 @@ impl Inner {
             return;
         }
         self.failure.set(Some(error));
-        for queue in self.io.borrow().iter() {
+        let io = self.io.borrow();
+        // A queue that failed by itself closes its connection when it has said why.
+        for queue in io
+            .iter()
+            .chain([&self.admin])
+            .filter(|queue| queue.failure().is_none())
+        {
             queue.shared.fail(error);
         }
-        self.admin.shared.fail(error);
         self.events.end();
         self.ended.notify_all();
     }

@@ -1,0 +1,709 @@
+//! A controller small enough to misbehave in any way a test wants: one namespace in memory, commands answered in
+//! order. It speaks raw PDUs, shares nothing with the host but the wire types, and never checks what it gets.
+
+#![allow(dead_code)]
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use flashyard_host::Options;
+use flashyard_nvme::command::{AdminOpcode, Fuse, IoOpcode, LbaRange, Status};
+use flashyard_nvme::fabrics::{Capabilities, Property};
+use flashyard_nvme::identify::{
+    Cns, IDENTIFY_LEN, IdentifyController, IdentifyNamespace, encode_namespace_list,
+};
+use flashyard_nvme::log::LogId;
+use flashyard_nvme::tcp::{
+    C2HData, CapsuleCmd, CapsuleResp, Digests, Event, Framer, Header, ICResp, Limits, MAX_HEADER,
+    Negotiated, Offer, Outgoing, R2T, Role, answer_request,
+};
+use flashyard_nvme::{CompletionQueueEntry, Nqn, Sgl, SubmissionQueueEntry};
+use flashyard_runtime::{Buf, Gather, Rt, TcpStream, uring};
+use flashyard_time::Duration;
+
+pub(crate) const BLOCK: usize = 512;
+pub(crate) const BLOCKS: usize = 4096;
+const CNTLID: u16 = 7;
+
+/// What the controller does wrong, or unusually, with I/O commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mischief {
+    None,
+    /// Answers reads with C2HData that carries SUCCESS.
+    SuccessFlag,
+    /// Sends the data of a read in PDUs of this size.
+    DataInPieces(u32),
+    /// Asks for the data of a write in R2Ts of this size.
+    TransferInPieces(u32),
+    /// Flips a bit in the data of a read, leaving its digest as it was.
+    DamageData,
+    /// Flips a bit in the header digest of an answer.
+    DamageHeader,
+    /// Data that begin elsewhere than the command's data do.
+    DataBeyondStart,
+    /// More data than was asked for.
+    TooMuchData,
+    /// Data for a command that does not exist.
+    UnknownCid,
+    /// Success without data.
+    NoData,
+    /// Data for a write.
+    DataForWrite,
+    /// R2T for a read.
+    TransferForRead,
+    /// R2T beyond the end of the data.
+    TransferBeyondEnd,
+    /// The same answer twice.
+    AnswerTwice,
+    /// Nothing at all, until the command is aborted.
+    NoAnswer,
+    /// Nothing at all, not even for Abort.
+    Dead,
+    /// Closes the connection in the middle of an answer.
+    HalfAnswer,
+    /// A PDU that only a host sends.
+    WrongDirection,
+    /// A length that no PDU has.
+    BadLength,
+    /// Answers with this status (bits as in the completion, without the phase).
+    Refuse(u16),
+}
+
+/// The controller, shared by its connections.
+pub(crate) struct Controller {
+    pub(crate) mischief: Cell<Mischief>,
+    /// Mischief during IC and Connect.
+    pub(crate) offer: Cell<Offer>,
+    pub(crate) connect_status: Cell<Option<(Status, u32)>>,
+    pub(crate) storage: RefCell<Vec<u8>>,
+    pub(crate) blocks: Cell<u64>,
+    /// Termination requests received: FES and FEI.
+    pub(crate) terminations: RefCell<Vec<(u16, u32)>>,
+    /// Opcodes of all I/O commands, in order of arrival.
+    pub(crate) seen: RefCell<Vec<(IoOpcode, Fuse)>>,
+    pub(crate) aborts: Cell<u32>,
+    pub(crate) keep_alives: Cell<u32>,
+    pub(crate) connections: Cell<u32>,
+    pub(crate) ioccsz: Cell<u32>,
+    pub(crate) mqes: Cell<u16>,
+    streams: RefCell<Vec<Rc<TcpStream>>>,
+    event: RefCell<Option<(Rc<Connection>, u16)>>,
+    changed: RefCell<Vec<u32>>,
+}
+
+impl Controller {
+    /// Listens and serves until the world ends.
+    pub(crate) fn start(rt: &Rt, addr: SocketAddr) -> (Rc<Self>, SocketAddr) {
+        let digests = Digests {
+            header: true,
+            data: true,
+        };
+        let controller = Rc::new(Self {
+            mischief: Cell::new(Mischief::None),
+            offer: Cell::new(Offer {
+                digests,
+                cpda: 0,
+                maxh2cdata: 131_072,
+            }),
+            connect_status: Cell::new(None),
+            storage: RefCell::new(
+                (0..BLOCK * BLOCKS)
+                    .map(|at| (at / 7 + at / 512) as u8)
+                    .collect(),
+            ),
+            blocks: Cell::new(BLOCKS as u64),
+            terminations: RefCell::default(),
+            seen: RefCell::default(),
+            aborts: Cell::new(0),
+            keep_alives: Cell::new(0),
+            connections: Cell::new(0),
+            ioccsz: Cell::new((64 + 8192) / 16),
+            mqes: Cell::new(127),
+            streams: RefCell::default(),
+            event: RefCell::default(),
+            changed: RefCell::default(),
+        });
+        let listener = rt.listen(addr).expect("the address is free");
+        let addr = listener.local_addr();
+        let (accepting, inner) = (rt.clone(), Rc::clone(&controller));
+        rt.spawn(async move {
+            while let Ok(stream) = listener.accept().await {
+                let controller = Rc::clone(&inner);
+                accepting
+                    .spawn(async move { serve(controller, stream).await })
+                    .detach();
+            }
+        })
+        .detach();
+        (controller, addr)
+    }
+
+    /// Closes every connection there is.
+    pub(crate) fn drop_connections(&self) {
+        for stream in self.streams.borrow_mut().drain(..) {
+            stream.shutdown();
+        }
+    }
+
+    /// Tells the host that namespaces changed.
+    pub(crate) async fn announce(&self, nsids: &[u32]) {
+        self.changed.borrow_mut().extend(nsids);
+        let event = self.event.borrow_mut().take();
+        let (connection, cid) = event.expect("a host waits for events");
+        let notice = 0x04_00_02;
+        connection
+            .answer(CompletionQueueEntry::new(cid, Status::SUCCESS).with_dw0(notice))
+            .await;
+    }
+}
+
+pub(crate) struct Connection {
+    stream: Rc<TcpStream>,
+    how: Cell<Outgoing>,
+    admin: Cell<bool>,
+    /// R2T writes under way: the command and the data so far.
+    transfers: RefCell<Vec<(SubmissionQueueEntry, Vec<u8>)>>,
+    /// The command that is being refused, so its data are thrown away.
+    output: RefCell<Vec<u8>>,
+}
+
+async fn serve(controller: Rc<Controller>, stream: TcpStream) {
+    let stream = Rc::new(stream);
+    controller.connections.set(controller.connections.get() + 1);
+    controller.streams.borrow_mut().push(Rc::clone(&stream));
+    let connection = Rc::new(Connection {
+        stream,
+        how: Cell::default(),
+        admin: Cell::new(true),
+        transfers: RefCell::default(),
+        output: RefCell::default(),
+    });
+    let mut framer = Framer::new(
+        Role::Controller,
+        Limits {
+            in_capsule: 8192,
+            c2h_data: 0,
+        },
+    );
+    let mut pdu = None;
+    let mut data = Vec::new();
+    while let Ok(chunk) = connection.stream.recv().await {
+        if chunk.is_empty() {
+            break;
+        }
+        let mut input = &chunk[..];
+        let mut alive = true;
+        while alive {
+            match framer.next(&mut input) {
+                Ok(None) => break,
+                Ok(Some(Event::Pdu(header))) => {
+                    data.clear();
+                    pdu = Some(header);
+                    if !has_data(&header) {
+                        alive = connection.pdu(&controller, &mut framer, header, &[]);
+                    }
+                }
+                Ok(Some(Event::Data(piece))) => data.extend_from_slice(piece),
+                Ok(Some(Event::DataEnd { digest_ok })) => {
+                    assert!(digest_ok, "the host's digests are right");
+                    if let Some(header) = pdu.take() {
+                        alive = connection.pdu(&controller, &mut framer, header, &data);
+                    }
+                }
+                Err(violation) => panic!("the host broke the protocol: {violation}"),
+            }
+        }
+        drop(chunk);
+        connection.flush().await;
+        if !alive {
+            connection.stream.shutdown();
+            break;
+        }
+    }
+}
+
+fn has_data(header: &Header) -> bool {
+    match header {
+        Header::CapsuleCmd(command) => command.data_len > 0,
+        Header::H2CData(_) => true,
+        _ => false,
+    }
+}
+
+impl Connection {
+    /// Whether the connection lives on.
+    fn pdu(
+        self: &Rc<Self>,
+        controller: &Controller,
+        framer: &mut Framer,
+        header: Header,
+        data: &[u8],
+    ) -> bool {
+        match header {
+            Header::ICReq(request) => {
+                let (response, agreed) =
+                    answer_request(&request, &controller.offer.get()).expect("a good request");
+                self.initialize(&response, &agreed, framer);
+                true
+            }
+            Header::CapsuleCmd(command) if command.entry.is_fabrics() => {
+                self.fabrics(controller, &command.entry);
+                true
+            }
+            Header::CapsuleCmd(command) if self.admin.get() => {
+                self.admin_command(controller, &command.entry);
+                true
+            }
+            Header::CapsuleCmd(command) => self.io(controller, &command, data),
+            Header::H2CData(part) => {
+                let mut transfers = self.transfers.borrow_mut();
+                let at = transfers
+                    .iter()
+                    .position(|(entry, _)| entry.cid() == part.cccid)
+                    .expect("asked for");
+                assert_eq!(transfers[at].1.len(), part.datao as usize, "in order");
+                transfers[at].1.extend_from_slice(data);
+                let (entry, so_far) = &transfers[at];
+                let total = sgl_length(entry) as usize;
+                if so_far.len() < total {
+                    if part.last {
+                        let next = self.next_transfer(controller, entry, so_far.len() as u32);
+                        self.push(&next);
+                    }
+                    return true;
+                }
+                let (entry, whole) = transfers.remove(at);
+                drop(transfers);
+                self.store(controller, &entry, &whole);
+                true
+            }
+            Header::TermReq(reason) => {
+                controller
+                    .terminations
+                    .borrow_mut()
+                    .push((reason.fes.0, reason.fei));
+                false
+            }
+            other => panic!("a host does not send {other:?}"),
+        }
+    }
+
+    fn initialize(&self, response: &ICResp, agreed: &Negotiated, framer: &mut Framer) {
+        self.output
+            .borrow_mut()
+            .extend_from_slice(&response.encode());
+        framer.negotiated(agreed);
+        self.how.set(agreed.outgoing(Role::Controller));
+    }
+
+    fn fabrics(&self, controller: &Controller, entry: &SubmissionQueueEntry) {
+        let answer = CompletionQueueEntry::new(entry.cid(), Status::SUCCESS);
+        let kind = entry.fabrics_type().0;
+        let answer = match kind {
+            0x00 => answer,
+            0x01 => {
+                self.admin.set(entry.cdw10() >> 16 == 0);
+                match controller.connect_status.get() {
+                    None => answer.with_dw0(u32::from(CNTLID)),
+                    Some((status, dw0)) => {
+                        CompletionQueueEntry::new(entry.cid(), status).with_dw0(dw0)
+                    }
+                }
+            }
+            _ => answer.with_value(match Property::at(entry.property_offset()) {
+                Some(Property::Capabilities) => {
+                    let capabilities = Capabilities {
+                        mqes: controller.mqes.get(),
+                        cqr: true,
+                        to: 4,
+                        css: 1,
+                        ..Capabilities::default()
+                    };
+                    capabilities.bits()
+                }
+                // Ready, and shut down as soon as somebody asks.
+                Some(Property::Status) => 0x9,
+                _ => 0,
+            }),
+        };
+        self.push_answer(answer);
+    }
+
+    fn admin_command(self: &Rc<Self>, controller: &Controller, entry: &SubmissionQueueEntry) {
+        let success = CompletionQueueEntry::new(entry.cid(), Status::SUCCESS);
+        if controller.mischief.get() == Mischief::Dead {
+            return;
+        }
+        match entry.admin_opcode() {
+            AdminOpcode::IDENTIFY => {
+                let mut page = [0; IDENTIFY_LEN];
+                match Cns(entry.cdw10() as u8) {
+                    Cns::CONTROLLER => identify(controller).encode(&mut page),
+                    Cns::NAMESPACE if entry.nsid() == 1 => namespace(controller).encode(&mut page),
+                    Cns::ACTIVE_NAMESPACES => {
+                        encode_namespace_list((entry.nsid() < 1).then_some(1), &mut page)
+                    }
+                    _ => {}
+                }
+                self.push_read(entry, &page, false);
+                self.push_answer(success);
+            }
+            AdminOpcode::GET_LOG_PAGE => {
+                let mut page = vec![0; sgl_length(entry) as usize];
+                if entry.cdw10() as u8 == LogId::CHANGED_NAMESPACES.0 {
+                    for (place, nsid) in page
+                        .as_chunks_mut()
+                        .0
+                        .iter_mut()
+                        .zip(controller.changed.borrow_mut().drain(..))
+                    {
+                        *place = nsid.to_le_bytes();
+                    }
+                }
+                self.push_read(entry, &page, false);
+                self.push_answer(success);
+            }
+            AdminOpcode::SET_FEATURES => self.push_answer(success.with_dw0(entry.cdw11())),
+            AdminOpcode::ASYNC_EVENT_REQUEST => {
+                *controller.event.borrow_mut() = Some((Rc::clone(self), entry.cid()));
+            }
+            AdminOpcode::KEEP_ALIVE => {
+                controller.keep_alives.set(controller.keep_alives.get() + 1);
+                self.push_answer(success);
+            }
+            AdminOpcode::ABORT => {
+                controller.aborts.set(controller.aborts.get() + 1);
+                self.push_answer(success);
+            }
+            _ => self.push_answer(CompletionQueueEntry::new(
+                entry.cid(),
+                Status::INVALID_OPCODE,
+            )),
+        }
+    }
+
+    fn io(&self, controller: &Controller, command: &CapsuleCmd, data: &[u8]) -> bool {
+        let entry = &command.entry;
+        let cid = entry.cid();
+        let success = CompletionQueueEntry::new(cid, Status::SUCCESS);
+        controller
+            .seen
+            .borrow_mut()
+            .push((entry.io_opcode(), entry.fuse()));
+        let read = entry.io_opcode() == IoOpcode::READ;
+        let length = if entry.lba_range().is_some() && read {
+            sgl_length(entry)
+        } else {
+            0
+        };
+        match controller.mischief.get() {
+            Mischief::NoAnswer | Mischief::Dead => return true,
+            Mischief::Refuse(bits) => {
+                self.push_answer(CompletionQueueEntry::new(cid, Status::from_bits(bits)));
+                return true;
+            }
+            Mischief::AnswerTwice => {
+                self.push_read(entry, &vec![0; length as usize], false);
+                self.push_answer(success);
+                self.push_answer(success);
+                return true;
+            }
+            Mischief::UnknownCid => {
+                self.push_answer(CompletionQueueEntry::new(cid ^ 0x1000, Status::SUCCESS));
+                return true;
+            }
+            Mischief::NoData => {
+                self.push_answer(success);
+                return true;
+            }
+            Mischief::DataBeyondStart => {
+                self.push_data(
+                    C2HData {
+                        cccid: cid,
+                        datao: 4,
+                        datal: 4,
+                        last: true,
+                        success: false,
+                    },
+                    &[0; 4],
+                );
+                return true;
+            }
+            Mischief::TooMuchData => {
+                let datal = length + 4;
+                let header = C2HData {
+                    cccid: cid,
+                    datao: 0,
+                    datal,
+                    last: true,
+                    success: false,
+                };
+                self.push_data(header, &vec![0; datal as usize]);
+                return true;
+            }
+            Mischief::DataForWrite => {
+                self.push_data(
+                    C2HData {
+                        cccid: cid,
+                        datao: 0,
+                        datal: 4,
+                        last: true,
+                        success: true,
+                    },
+                    &[0; 4],
+                );
+                return true;
+            }
+            Mischief::TransferForRead => {
+                self.push(&R2T {
+                    cccid: cid,
+                    ttag: 1,
+                    r2to: 0,
+                    r2tl: 4,
+                });
+                return true;
+            }
+            Mischief::TransferBeyondEnd => {
+                let r2tl = sgl_length(entry) + 1;
+                self.push(&R2T {
+                    cccid: cid,
+                    ttag: 1,
+                    r2to: 0,
+                    r2tl,
+                });
+                return true;
+            }
+            Mischief::HalfAnswer => {
+                self.push_answer(success);
+                self.output.borrow_mut().truncate(12);
+                return false;
+            }
+            Mischief::WrongDirection => {
+                let mut pdu = [0; MAX_HEADER];
+                let length = command.encode(self.how.get(), &mut pdu);
+                self.output.borrow_mut().extend_from_slice(&pdu[..length]);
+                return true;
+            }
+            Mischief::BadLength => {
+                self.push_answer(success);
+                let mut output = self.output.borrow_mut();
+                let at = output.len() - 20;
+                output[at] = 0xff;
+                return true;
+            }
+            _ => {}
+        }
+        match entry.io_opcode() {
+            IoOpcode::READ => self.read(controller, entry),
+            IoOpcode::WRITE | IoOpcode::COMPARE if matches!(entry.sgl(), Sgl::Transport { .. }) => {
+                let r2t = self.next_transfer(controller, entry, 0);
+                self.transfers.borrow_mut().push((*entry, Vec::new()));
+                self.push(&r2t);
+            }
+            _ => self.store(controller, entry, data),
+        }
+        if controller.mischief.get() == Mischief::DamageHeader {
+            let mut output = self.output.borrow_mut();
+            let at = output.len() - 1;
+            output[at] ^= 1;
+        }
+        true
+    }
+
+    fn read(&self, controller: &Controller, entry: &SubmissionQueueEntry) {
+        let range = entry.lba_range().expect("a range");
+        let at = range.slba as usize * BLOCK;
+        let bytes = controller.storage.borrow()[at..at + range.blocks as usize * BLOCK].to_vec();
+        let mischief = controller.mischief.get();
+        if let Mischief::DataInPieces(size) = mischief {
+            for (index, piece) in bytes.chunks(size as usize).enumerate() {
+                let datao = index as u32 * size;
+                let last = datao as usize + piece.len() == bytes.len();
+                let header = C2HData {
+                    cccid: entry.cid(),
+                    datao,
+                    datal: piece.len() as u32,
+                    last,
+                    success: false,
+                };
+                self.push_data(header, piece);
+            }
+        } else {
+            self.push_read(entry, &bytes, mischief == Mischief::SuccessFlag);
+            if mischief == Mischief::DamageData {
+                let mut output = self.output.borrow_mut();
+                let at = output.len() - 10;
+                output[at] ^= 1;
+            }
+        }
+        if mischief != Mischief::SuccessFlag {
+            self.push_answer(CompletionQueueEntry::new(entry.cid(), Status::SUCCESS));
+        }
+    }
+
+    fn store(&self, controller: &Controller, entry: &SubmissionQueueEntry, data: &[u8]) {
+        let mut status = Status::SUCCESS;
+        if let (false, Some(range)) = (data.is_empty(), entry.lba_range()) {
+            let at = range.slba as usize * BLOCK;
+            let mut storage = controller.storage.borrow_mut();
+            match entry.io_opcode() {
+                IoOpcode::WRITE => storage[at..at + data.len()].copy_from_slice(data),
+                IoOpcode::COMPARE if storage[at..at + data.len()] != *data => {
+                    status = Status::COMPARE_FAILURE
+                }
+                _ => {}
+            }
+        }
+        if entry.io_opcode() == IoOpcode::WRITE_ZEROES {
+            let range = entry.lba_range().expect("a range");
+            let at = range.slba as usize * BLOCK;
+            controller.storage.borrow_mut()[at..at + range.blocks as usize * BLOCK].fill(0);
+        }
+        self.push_answer(CompletionQueueEntry::new(entry.cid(), status));
+    }
+
+    fn next_transfer(
+        &self,
+        controller: &Controller,
+        entry: &SubmissionQueueEntry,
+        from: u32,
+    ) -> R2T {
+        let rest = sgl_length(entry) - from;
+        let r2tl = match controller.mischief.get() {
+            Mischief::TransferInPieces(size) => rest.min(size),
+            _ => rest,
+        };
+        R2T {
+            cccid: entry.cid(),
+            ttag: 0x5a5a,
+            r2to: from,
+            r2tl,
+        }
+    }
+
+    fn push_read(&self, entry: &SubmissionQueueEntry, bytes: &[u8], success: bool) {
+        if !bytes.is_empty() {
+            let datal = bytes.len() as u32;
+            self.push_data(
+                C2HData {
+                    cccid: entry.cid(),
+                    datao: 0,
+                    datal,
+                    last: true,
+                    success,
+                },
+                bytes,
+            );
+        }
+    }
+
+    fn push_data(&self, header: C2HData, bytes: &[u8]) {
+        let mut output = self.output.borrow_mut();
+        let mut head = [0; MAX_HEADER];
+        let length = header.encode(self.how.get(), &mut head);
+        output.extend_from_slice(&head[..length]);
+        output.extend_from_slice(bytes);
+        if self.how.get().digests.data {
+            output.extend_from_slice(&flashyard_nvme::tcp::Crc32c::of(bytes));
+        }
+    }
+
+    fn push(&self, r2t: &R2T) {
+        let mut head = [0; MAX_HEADER];
+        let length = r2t.encode(self.how.get(), &mut head);
+        self.output.borrow_mut().extend_from_slice(&head[..length]);
+    }
+
+    fn push_answer(&self, entry: CompletionQueueEntry) {
+        let mut head = [0; MAX_HEADER];
+        let length = CapsuleResp { entry }.encode(self.how.get(), &mut head);
+        self.output.borrow_mut().extend_from_slice(&head[..length]);
+    }
+
+    async fn answer(&self, entry: CompletionQueueEntry) {
+        self.push_answer(entry);
+        self.flush().await;
+    }
+
+    async fn flush(&self) {
+        let output = std::mem::take(&mut *self.output.borrow_mut());
+        if !output.is_empty() {
+            let mut gather = Gather::new();
+            gather.push_bytes(&output);
+            let _ = self.stream.send(gather).await;
+        }
+    }
+}
+
+fn sgl_length(entry: &SubmissionQueueEntry) -> u32 {
+    match entry.sgl() {
+        Sgl::Transport { length } | Sgl::InCapsule { length, .. } => length,
+        _ => 0,
+    }
+}
+
+fn identify(controller: &Controller) -> IdentifyController {
+    IdentifyController {
+        cntlid: CNTLID,
+        kas: 1,
+        mdts: 8,
+        sgls: 1 | IdentifyController::SGLS_OFFSET | IdentifyController::SGLS_TRANSPORT,
+        ioccsz: controller.ioccsz.get(),
+        iorcsz: 1,
+        oaes: 1 << 8,
+        maxcmd: 128,
+        oncs: IdentifyController::ONCS_DATASET_MANAGEMENT | IdentifyController::ONCS_WRITE_ZEROES,
+        vwc: 1,
+        ..IdentifyController::default()
+    }
+}
+
+fn namespace(controller: &Controller) -> IdentifyNamespace {
+    let blocks = controller.blocks.get();
+    let mut namespace = IdentifyNamespace {
+        nsze: blocks,
+        ncap: blocks,
+        nuse: blocks,
+        ..IdentifyNamespace::default()
+    };
+    namespace.lbaf[0].lbads = 9;
+    namespace
+}
+
+/// Runs `main` on this thread with a controller that listens.
+pub(crate) fn world<F: Future + 'static>(
+    main: impl FnOnce(Rt, Rc<Controller>, SocketAddr) -> F,
+) -> F::Output {
+    uring::run(uring::Config::default(), |rt| {
+        let (controller, addr) = Controller::start(&rt, "127.0.0.1:0".parse().expect("an address"));
+        main(rt, controller, addr)
+    })
+    .expect("io_uring is there")
+}
+
+/// Options for the controller: no Keep Alive, one queue.
+pub(crate) fn options() -> Options {
+    let name = |name| Nqn::new(name).expect("a good name");
+    Options {
+        kato: Duration::ZERO,
+        ..Options::new(
+            name("nqn.2026-11.a:db"),
+            name("nqn.2026-11.a:host"),
+            [1; 16],
+        )
+    }
+}
+
+pub(crate) fn range(slba: u64, blocks: u32) -> LbaRange {
+    LbaRange { slba, blocks }
+}
+
+pub(crate) fn pattern(len: usize, seed: u8) -> Buf {
+    let mut buf = Buf::take(len).expect("memory");
+    for (at, byte) in buf.iter_mut().enumerate() {
+        *byte = (at / 3 + at / 1000) as u8 ^ seed;
+    }
+    buf
+}
