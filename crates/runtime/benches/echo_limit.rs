@@ -93,7 +93,7 @@ fn run<F: Future + 'static>(processor: usize, main: impl FnOnce(Rt) -> F) -> F::
     uring::run(config, main).expect("this machine has io_uring")
 }
 
-/// Answers everything that came by one receive with one send; the next receive waits meanwhile.
+/// Answers everything that came by one receive with one send; the next receive is asked for behind it.
 async fn serve(rt: Rt, kind: Server, tell: mpsc::Sender<SocketAddr>) -> Duration {
     let listener = rt
         .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
@@ -123,12 +123,14 @@ async fn serve(rt: Rt, kind: Server, tell: mpsc::Sender<SocketAddr>) -> Duration
                 reply(&replies, kind);
             }
         }
-        receive = stream.recv();
         let full = replies.replace(spare);
         if full.is_empty() {
             spare = full;
+            receive = stream.recv();
         } else {
-            let (result, sent) = stream.send(full).await;
+            let sending = stream.send(full);
+            receive = stream.recv();
+            let (result, sent) = sending.await;
             result.expect("the client receives");
             spare = sent;
             spare.clear();
@@ -204,9 +206,10 @@ async fn ask(rt: Rt, addr: SocketAddr, depth: usize, span: Duration) -> (Histogr
         let wanted = flight.wanted();
         gather.clear();
         (0..wanted).for_each(|_| gather.push_bytes(&[4; REQUEST]));
+        let sending = (wanted > 0).then(|| stream.send(std::mem::take(&mut gather)));
         let receive = stream.recv_into(buf, 0);
-        if wanted > 0 {
-            let (result, back) = stream.send(gather).await;
+        if let Some(sending) = sending {
+            let (result, back) = sending.await;
             result.expect("the server receives");
             gather = back;
         }

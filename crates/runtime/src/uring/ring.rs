@@ -270,6 +270,7 @@ impl Drive for Uring {
             Wait::Spin if self.early.is_empty() => {
                 if !self.enter() {
                     self.spin();
+                    self.enter();
                 }
             }
             _ => {
