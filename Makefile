@@ -30,4 +30,4 @@ lint:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 bench: build
-	tests/bench.sh $(BINARY)
+	$(CARGO) xtask bench $(BINARY)

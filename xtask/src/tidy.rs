@@ -31,12 +31,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks the workspace this program was built from; 1 when something is to be mended, 2 when the checks
-/// themselves could not run.
-pub(crate) fn run() -> ExitCode {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("xtask lies in a folder of the workspace");
+/// Checks the workspace at `root`; 1 when something is to be mended, 2 when the checks themselves could not run.
+pub(crate) fn run(root: &Path) -> ExitCode {
     match check(root) {
         Ok((files, findings)) if findings.is_empty() => {
             println!("tidy: {files} files, nothing to mend");
