@@ -42,7 +42,7 @@ pub struct Target {
 struct CoreLink {
     inbox: OnceLock<Sender<Message>>,
     connections: AtomicUsize,
-    /// I/O commands since the start: who has done more gets the next connection later.
+    /// Receives since the start: who has done more gets the next connection later.
     load: AtomicU64,
 }
 
@@ -166,14 +166,11 @@ impl Target {
         self.next_device.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Adds to what a core has done.
+    /// A core has received something. Only that core writes its number.
     #[inline]
-    pub(crate) fn add_load(&self, core: usize, commands: u64) {
+    pub(crate) fn add_load(&self, core: usize) {
         let load = &self.cores[core].load;
-        load.store(
-            load.load(Ordering::Relaxed).wrapping_add(commands),
-            Ordering::Relaxed,
-        );
+        load.store(load.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Counts a new connection from `peer` and chooses its core; `None` when a bound is reached.

@@ -100,8 +100,11 @@ impl IoQueue {
         self.connection.core()
     }
 
-    pub(crate) fn association(&self) -> &Arc<Association> {
-        &self.association
+    /// The host has been heard of.
+    #[inline]
+    pub(crate) fn on_traffic(&self) {
+        self.association.on_traffic();
+        self.core().target().add_load(self.core().index());
     }
 
     #[inline]

@@ -92,7 +92,7 @@ impl<S: Fn(Work)> Session<S> {
 
     async fn step(&mut self, input: &mut Input) -> Result<(), End> {
         let received = input.receive().await?;
-        self.queue.association().on_traffic();
+        self.queue.on_traffic();
         let mut bytes = received.bytes();
         let pause = self.take(&mut input.framer, &mut bytes)?;
         let rest = bytes.len();

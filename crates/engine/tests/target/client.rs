@@ -5,8 +5,8 @@ use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::fabrics::{Connect, ConnectData, ConnectResponse};
 use flashyard_nvme::feature::{AsyncEventConfiguration, FeatureId};
 use flashyard_nvme::tcp::{
-    C2HData, CapsuleCmd, Crc32c, Digests, Event, Framer, H2CData, Header, ICReq, Limits, MAX_HEADER, Outgoing, R2T,
-    Role, TermReq, accept_response,
+    C2HData, CapsuleCmd, Crc32c, Digests, Event, Framer, H2CData, Header, ICReq, Limits,
+    MAX_HEADER, Outgoing, R2T, Role, TermReq, accept_response,
 };
 use flashyard_nvme::{CompletionQueueEntry, Nqn, Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::{Gather, Rt, TcpStream};
@@ -24,8 +24,12 @@ pub(crate) struct Identity {
 
 impl Identity {
     pub(crate) fn number(n: u8) -> Self {
-        let hostnqn = Nqn::new(&format!("nqn.2014-08.org.nvmexpress:uuid:host{n}")).expect("a good name");
-        Self { hostnqn, hostid: [n; 16] }
+        let hostnqn =
+            Nqn::new(&format!("nqn.2014-08.org.nvmexpress:uuid:host{n}")).expect("a good name");
+        Self {
+            hostnqn,
+            hostid: [n; 16],
+        }
     }
 }
 
@@ -33,9 +37,14 @@ impl Identity {
 #[derive(Debug)]
 pub(crate) enum Incoming {
     Response(CompletionQueueEntry),
-    Data { header: C2HData, data: Vec<u8>, digest_ok: bool },
+    Data {
+        header: C2HData,
+        data: Vec<u8>,
+        digest_ok: bool,
+    },
     R2t(R2T),
     TermReq(TermReq),
+    Other,
     /// The target has closed.
     End,
 }
@@ -54,17 +63,32 @@ impl Client {
     /// A TCP connection on which nothing has been said.
     pub(crate) async fn silent(rt: &Rt, addr: std::net::SocketAddr) -> Self {
         let stream = rt.connect(addr).await.expect("the target listens");
-        let limits = Limits { in_capsule: 0, c2h_data: 1 << 20 };
+        let limits = Limits {
+            in_capsule: 0,
+            c2h_data: 1 << 20,
+        };
         let framer = Framer::new(Role::Host, limits);
-        Self { rt: rt.clone(), stream, framer, how: Outgoing::default(), left: Vec::new(), next_cid: 1 }
+        Self {
+            rt: rt.clone(),
+            stream,
+            framer,
+            how: Outgoing::default(),
+            left: Vec::new(),
+            next_cid: 1,
+        }
     }
 
     /// A connection that has exchanged ICReq and ICResp.
     pub(crate) async fn initialized(rt: &Rt, addr: std::net::SocketAddr, digests: Digests) -> Self {
         let mut client = Self::silent(rt, addr).await;
-        let request = ICReq { digests, ..ICReq::default() };
+        let request = ICReq {
+            digests,
+            ..ICReq::default()
+        };
         client.send_bytes(&request.encode()).await;
-        let Some(Header::ICResp(response)) = client.header().await else { panic!("an ICResp") };
+        let Some(Header::ICResp(response)) = client.header().await else {
+            panic!("an ICResp")
+        };
         let agreed = accept_response(&request, &response).expect("what was asked for");
         client.framer.negotiated(&agreed);
         client.how = agreed.outgoing(Role::Host);
@@ -72,10 +96,22 @@ impl Client {
     }
 
     /// The Admin queue of a new association, enabled.
-    pub(crate) async fn admin(rt: &Rt, addr: std::net::SocketAddr, digests: Digests, subnqn: &str, host: &Identity) -> (Self, u16) {
+    pub(crate) async fn admin(
+        rt: &Rt,
+        addr: std::net::SocketAddr,
+        digests: Digests,
+        subnqn: &str,
+        host: &Identity,
+    ) -> (Self, u16) {
         let mut client = Self::initialized(rt, addr, digests).await;
-        let connect = Connect { sqsize: 31, kato: 0, ..Connect::default() };
-        let response = client.connect(connect, ConnectData::DYNAMIC, subnqn, host).await;
+        let connect = Connect {
+            sqsize: 31,
+            kato: 0,
+            ..Connect::default()
+        };
+        let response = client
+            .connect(connect, ConnectData::DYNAMIC, subnqn, host)
+            .await;
         assert!(response.status().is_success(), "{response:?}");
         let cntlid = ConnectResponse::from_dw0(response.dw0()).cntlid;
         client.enable().await;
@@ -93,20 +129,31 @@ impl Client {
     ) -> Self {
         let (cntlid, qid, entries) = seat;
         let mut client = Self::initialized(rt, addr, digests).await;
-        let connect = Connect { qid, sqsize: entries - 1, ..Connect::default() };
+        let connect = Connect {
+            qid,
+            sqsize: entries - 1,
+            ..Connect::default()
+        };
         let response = client.connect(connect, cntlid, subnqn, host).await;
         assert!(response.status().is_success(), "{response:?}");
         client
     }
 
-    pub(crate) async fn connect(&mut self, connect: Connect, cntlid: u16, subnqn: &str, host: &Identity) -> CompletionQueueEntry {
+    pub(crate) async fn connect(
+        &mut self,
+        connect: Connect,
+        cntlid: u16,
+        subnqn: &str,
+        host: &Identity,
+    ) -> CompletionQueueEntry {
         let data = ConnectData {
             hostid: host.hostid,
             cntlid,
             subnqn: Nqn::new(subnqn).expect("a good name"),
             hostnqn: host.hostnqn,
         };
-        self.command(SubmissionQueueEntry::connect(connect), &data.encode()).await
+        self.command(SubmissionQueueEntry::connect(connect), &data.encode())
+            .await
     }
 
     /// CC.EN, with the entry sizes of I/O queues.
@@ -138,7 +185,11 @@ impl Client {
     /// The bytes of a capsule.
     pub(crate) fn capsule(&self, entry: SubmissionQueueEntry, data: &[u8]) -> Vec<u8> {
         let mut header = [0; MAX_HEADER];
-        let len = CapsuleCmd { entry, data_len: data.len() as u32 }.encode(self.how, &mut header);
+        let len = CapsuleCmd {
+            entry,
+            data_len: data.len() as u32,
+        }
+        .encode(self.how, &mut header);
         self.with_data(&header[..len], data)
     }
 
@@ -166,7 +217,11 @@ impl Client {
     }
 
     /// Sends a command and waits for its response, which must be the next.
-    pub(crate) async fn command(&mut self, entry: SubmissionQueueEntry, data: &[u8]) -> CompletionQueueEntry {
+    pub(crate) async fn command(
+        &mut self,
+        entry: SubmissionQueueEntry,
+        data: &[u8],
+    ) -> CompletionQueueEntry {
         let cid = self.submit(entry, data).await;
         let response = self.response().await;
         assert_eq!(response.cid(), cid);
@@ -178,8 +233,15 @@ impl Client {
         let cid = self.submit(entry, &[]).await;
         match self.next().await {
             Incoming::Response(response) => Err(response.status()),
-            Incoming::Data { header, data, digest_ok } => {
-                assert!(digest_ok && header.cccid == cid && header.last, "{header:?}");
+            Incoming::Data {
+                header,
+                data,
+                digest_ok,
+            } => {
+                assert!(
+                    digest_ok && header.cccid == cid && header.last,
+                    "{header:?}"
+                );
                 if !header.success {
                     let response = self.response().await;
                     assert_eq!((response.cid(), response.status()), (cid, Status::SUCCESS));
@@ -190,27 +252,71 @@ impl Client {
         }
     }
 
-    pub(crate) async fn read(&mut self, nsid: u32, slba: u64, blocks: u32, block_size: u32) -> Result<Vec<u8>, Status> {
-        let sgl = Sgl::Transport { length: blocks * block_size };
-        self.fetch(SubmissionQueueEntry::read(nsid, LbaRange { slba, blocks }, sgl)).await
+    pub(crate) async fn read(
+        &mut self,
+        nsid: u32,
+        slba: u64,
+        blocks: u32,
+        block_size: u32,
+    ) -> Result<Vec<u8>, Status> {
+        let sgl = Sgl::Transport {
+            length: blocks * block_size,
+        };
+        self.fetch(SubmissionQueueEntry::read(
+            nsid,
+            LbaRange { slba, blocks },
+            sgl,
+        ))
+        .await
     }
 
     /// Writes with the data in the capsule.
-    pub(crate) async fn write_in_capsule(&mut self, nsid: u32, slba: u64, data: &[u8], block_size: u32) -> Status {
-        let range = LbaRange { slba, blocks: data.len() as u32 / block_size };
-        let sgl = Sgl::InCapsule { offset: 0, length: data.len() as u32 };
-        self.command(SubmissionQueueEntry::write(nsid, range, sgl), data).await.status()
+    pub(crate) async fn write_in_capsule(
+        &mut self,
+        nsid: u32,
+        slba: u64,
+        data: &[u8],
+        block_size: u32,
+    ) -> Status {
+        let range = LbaRange {
+            slba,
+            blocks: data.len() as u32 / block_size,
+        };
+        let sgl = Sgl::InCapsule {
+            offset: 0,
+            length: data.len() as u32,
+        };
+        self.command(SubmissionQueueEntry::write(nsid, range, sgl), data)
+            .await
+            .status()
     }
 
     /// Writes by R2T, in data PDUs of at most `piece` bytes.
-    pub(crate) async fn write_invited(&mut self, nsid: u32, slba: u64, data: &[u8], block_size: u32, piece: usize) -> Status {
-        let range = LbaRange { slba, blocks: data.len() as u32 / block_size };
-        let sgl = Sgl::Transport { length: data.len() as u32 };
-        let cid = self.submit(SubmissionQueueEntry::write(nsid, range, sgl), &[]).await;
+    pub(crate) async fn write_invited(
+        &mut self,
+        nsid: u32,
+        slba: u64,
+        data: &[u8],
+        block_size: u32,
+        piece: usize,
+    ) -> Status {
+        let range = LbaRange {
+            slba,
+            blocks: data.len() as u32 / block_size,
+        };
+        let sgl = Sgl::Transport {
+            length: data.len() as u32,
+        };
+        let cid = self
+            .submit(SubmissionQueueEntry::write(nsid, range, sgl), &[])
+            .await;
         match self.next().await {
             Incoming::Response(response) => response.status(),
             Incoming::R2t(r2t) => {
-                assert_eq!((r2t.cccid, r2t.r2to, r2t.r2tl as usize), (cid, 0, data.len()));
+                assert_eq!(
+                    (r2t.cccid, r2t.r2to, r2t.r2tl as usize),
+                    (cid, 0, data.len())
+                );
                 self.send_invited(&r2t, data, piece).await;
                 self.response().await.status()
             }
@@ -239,7 +345,11 @@ impl Client {
     /// Asynchronous Event Configuration.
     pub(crate) async fn want_events(&mut self, mask: u32) {
         let configuration = AsyncEventConfiguration(mask).0;
-        let command = SubmissionQueueEntry::set_features(FeatureId::ASYNC_EVENT_CONFIGURATION.0, 0, configuration);
+        let command = SubmissionQueueEntry::set_features(
+            FeatureId::ASYNC_EVENT_CONFIGURATION.0,
+            0,
+            configuration,
+        );
         assert!(self.command(command, &[]).await.status().is_success());
     }
 
@@ -264,16 +374,26 @@ impl Client {
     }
 
     async fn incoming(&mut self) -> Incoming {
-        let Some(header) = self.header().await else { return Incoming::End };
+        let Some(header) = self.header().await else {
+            return Incoming::End;
+        };
         match header {
             Header::CapsuleResp(response) => Incoming::Response(response.entry),
             Header::R2T(r2t) => Incoming::R2t(r2t),
             Header::TermReq(term) => Incoming::TermReq(term),
             Header::C2HData(header) => {
                 let mut data = Vec::new();
-                let digest_ok = self.data(&mut data).await;
-                Incoming::Data { header, data, digest_ok }
+                match self.data(&mut data).await {
+                    Some(digest_ok) => Incoming::Data {
+                        header,
+                        data,
+                        digest_ok,
+                    },
+                    None => Incoming::End,
+                }
             }
+            // From a hostile host that sent nothing but an ICReq.
+            Header::ICResp(_) => Incoming::Other,
             other => panic!("not for a host: {other:?}"),
         }
     }
@@ -282,10 +402,17 @@ impl Client {
         loop {
             let left = std::mem::take(&mut self.left);
             let mut bytes = &left[..];
-            let event = self.framer.next(&mut bytes).expect("the target keeps to the rules");
+            let event = self
+                .framer
+                .next(&mut bytes)
+                .expect("the target keeps to the rules");
             let header = match event {
                 Some(Event::Pdu(header)) => Some(header),
-                Some(other) => panic!("a header: {other:?}"),
+                // What a TermReq quotes.
+                Some(Event::Data(_) | Event::DataEnd { .. }) => {
+                    self.left = bytes.to_vec();
+                    continue;
+                }
                 None => None,
             };
             self.left = bytes.to_vec();
@@ -298,11 +425,14 @@ impl Client {
         }
     }
 
-    async fn data(&mut self, data: &mut Vec<u8>) -> bool {
+    async fn data(&mut self, data: &mut Vec<u8>) -> Option<bool> {
         loop {
             let left = std::mem::take(&mut self.left);
             let mut bytes = &left[..];
-            let event = self.framer.next(&mut bytes).expect("the target keeps to the rules");
+            let event = self
+                .framer
+                .next(&mut bytes)
+                .expect("the target keeps to the rules");
             let end = match event {
                 Some(Event::Data(piece)) => {
                     data.extend_from_slice(piece);
@@ -312,13 +442,15 @@ impl Client {
                 Some(Event::Pdu(header)) => panic!("data: {header:?}"),
                 None => {
                     self.left = bytes.to_vec();
-                    assert!(self.receive().await, "the target closes between PDUs");
+                    if !self.receive().await {
+                        return None;
+                    }
                     continue;
                 }
             };
             self.left = bytes.to_vec();
             if let Some(digest_ok) = end {
-                return digest_ok;
+                return Some(digest_ok);
             }
         }
     }
@@ -344,7 +476,11 @@ impl Client {
 }
 
 /// The result of `future`, if it comes before `deadline`.
-pub(crate) async fn within<T>(rt: &Rt, deadline: flashyard_time::Time, future: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn within<T>(
+    rt: &Rt,
+    deadline: flashyard_time::Time,
+    future: impl Future<Output = T>,
+) -> Option<T> {
     let mut future = std::pin::pin!(future);
     let mut late = std::pin::pin!(rt.sleep_until(deadline));
     std::future::poll_fn(|context| {

@@ -1,1 +1,106 @@
-//! Being written.
+//! Namespaces that come, go and grow while hosts are connected.
+
+use std::rc::Rc;
+
+use flashyard_block::MemoryDevice;
+use flashyard_nvme::feature::AsyncEventConfiguration;
+use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
+use flashyard_runtime::sim::Config;
+use flashyard_sched::{Fifo, Window};
+
+use crate::client::Client;
+use crate::world::{BLOCK, Site};
+
+const CHANGED_LIST: u8 = 4;
+
+async fn log(admin: &mut Client, id: u8, bytes: u32) -> Vec<u8> {
+    let entry = SubmissionQueueEntry::raw(0x02, 0xffff_ffff)
+        .with_cdw(10, u32::from(id) | (bytes / 4 - 1) << 16)
+        .with_sgl(Sgl::Transport { length: bytes });
+    admin.fetch(entry).await.expect("a log page")
+}
+
+async fn blocks(admin: &mut Client, nsid: u32) -> u64 {
+    let entry = SubmissionQueueEntry::identify(0, nsid, 0, 0, Sgl::Transport { length: 4096 });
+    let page = admin.fetch(entry).await.expect("a page");
+    u64::from_le_bytes(page[..8].try_into().expect("eight bytes"))
+}
+
+#[test]
+fn a_connected_host_hears_of_every_change() {
+    for seed in 0..5 {
+        let site = Site::new(Config::stormy(seed), 2);
+        site.run(|bench| async move {
+            let (mut admin, mut io) = bench.connect("a", 1).await;
+            let (mut stranger, _) = bench.admin("b", 2).await;
+            for host in [&mut admin, &mut stranger] {
+                host.want_events(AsyncEventConfiguration::NAMESPACE).await;
+                host.submit(SubmissionQueueEntry::async_event_request(), &[])
+                    .await;
+            }
+            assert!(
+                io.read(1, 0, 1, BLOCK)
+                    .await
+                    .expect_err("not there")
+                    .is(Status::INVALID_NAMESPACE_OR_FORMAT)
+            );
+
+            let memory = Rc::new(MemoryDevice::new(BLOCK, 1 << 20).expect("good"));
+            let device =
+                bench.cores[1].add_device(memory.clone(), Box::new(Fifo::new(Window::UNLIMITED)));
+            bench.attach_handle("a", 3, &device);
+            let event = admin.response().await;
+            assert_eq!(event.dw0(), 0x0004_0002);
+            assert_eq!(
+                log(&mut admin, CHANGED_LIST, 4096).await[..8],
+                [3, 0, 0, 0, 0, 0, 0, 0]
+            );
+            assert_eq!(blocks(&mut admin, 3).await, 256);
+            io.read(3, 0, 1, BLOCK)
+                .await
+                .expect("without another connect");
+
+            admin
+                .submit(SubmissionQueueEntry::async_event_request(), &[])
+                .await;
+            memory.grow(2 << 20).expect("it grows");
+            bench.target.resized(&device);
+            assert_eq!(admin.response().await.dw0(), 0x0004_0002);
+            log(&mut admin, CHANGED_LIST, 4096).await;
+            assert_eq!(blocks(&mut admin, 3).await, 512);
+            io.read(3, 511, 1, BLOCK).await.expect("the new end");
+
+            admin
+                .submit(SubmissionQueueEntry::async_event_request(), &[])
+                .await;
+            bench.target.detach("a", 3).expect("it is there");
+            assert_eq!(admin.response().await.dw0(), 0x0004_0002);
+            assert!(
+                io.read(3, 0, 1, BLOCK)
+                    .await
+                    .expect_err("gone")
+                    .is(Status::INVALID_NAMESPACE_OR_FORMAT)
+            );
+            let alive = stranger
+                .command(SubmissionQueueEntry::keep_alive(), &[])
+                .await;
+            assert!(alive.status().is_success(), "another tenant hears nothing");
+        });
+    }
+}
+
+#[test]
+fn a_device_that_has_gone_is_not_ready() {
+    let site = Site::new(Config::calm(1), 2);
+    site.run(|bench| async move {
+        for core in 0..2 {
+            let nsid = core as u32 + 1;
+            let device = bench.attach("a", nsid, core, crate::world::memory(1 << 20));
+            let (_admin, mut io) = bench.connect("a", 1).await;
+            io.read(nsid, 0, 1, BLOCK).await.expect("good");
+            bench.cores[core].remove_device(&device).await;
+            let status = io.read(nsid, 0, 1, BLOCK).await.expect_err("gone");
+            assert!(status.is(Status::NAMESPACE_NOT_READY) && !status.dnr());
+        }
+    });
+}

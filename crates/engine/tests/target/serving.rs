@@ -12,9 +12,18 @@ use crate::world::{BLOCK, NO_DIGESTS, Site, pattern, subnqn};
 
 const ALL_DIGESTS: [Digests; 4] = [
     NO_DIGESTS,
-    Digests { header: true, data: false },
-    Digests { header: false, data: true },
-    Digests { header: true, data: true },
+    Digests {
+        header: true,
+        data: false,
+    },
+    Digests {
+        header: false,
+        data: true,
+    },
+    Digests {
+        header: true,
+        data: true,
+    },
 ];
 
 #[test]
@@ -25,15 +34,27 @@ fn data_come_back_as_written_with_every_kind_of_digest() {
             bench.attach_memory("a", 1);
             let (_admin, mut io) = bench.connect_with("a", 1, digests, 32).await;
             let small = pattern(seed, 8192);
-            assert_eq!(io.write_in_capsule(1, 3, &small, BLOCK).await, Status::SUCCESS);
+            assert_eq!(
+                io.write_in_capsule(1, 3, &small, BLOCK).await,
+                Status::SUCCESS
+            );
             assert_eq!(io.read(1, 3, 2, BLOCK).await.expect("good"), small);
             let large = pattern(seed + 1, 1 << 20);
-            assert_eq!(io.write_invited(1, 100, &large, BLOCK, 1 << 20).await, Status::SUCCESS);
+            assert_eq!(
+                io.write_invited(1, 100, &large, BLOCK, 1 << 20).await,
+                Status::SUCCESS
+            );
             assert_eq!(io.read(1, 100, 256, BLOCK).await.expect("good"), large);
             let pieces = pattern(seed + 2, 128 << 10);
-            assert_eq!(io.write_invited(1, 512, &pieces, BLOCK, 12_000).await, Status::SUCCESS);
+            assert_eq!(
+                io.write_invited(1, 512, &pieces, BLOCK, 12_000).await,
+                Status::SUCCESS
+            );
             assert_eq!(io.read(1, 512, 32, BLOCK).await.expect("good"), pieces);
-            assert_eq!(io.read(1, 600, 1, BLOCK).await.expect("good"), vec![0; 4096]);
+            assert_eq!(
+                io.read(1, 600, 1, BLOCK).await.expect("good"),
+                vec![0; 4096]
+            );
             let all = io.read(1, 100, 256, BLOCK).await.expect("good");
             assert_eq!(all, large, "nobody wrote over it");
         });
@@ -47,10 +68,16 @@ fn in_capsule_data_may_begin_later_in_the_capsule() {
         bench.attach_memory("a", 1);
         let (_admin, mut io) = bench.connect("a", 1).await;
         let data = pattern(1, 8192);
-        let sgl = Sgl::InCapsule { offset: 1024, length: BLOCK };
+        let sgl = Sgl::InCapsule {
+            offset: 1024,
+            length: BLOCK,
+        };
         let write = SubmissionQueueEntry::write(1, LbaRange { slba: 0, blocks: 1 }, sgl);
         assert_eq!(io.command(write, &data).await.status(), Status::SUCCESS);
-        assert_eq!(io.read(1, 0, 1, BLOCK).await.expect("good"), data[1024..1024 + 4096]);
+        assert_eq!(
+            io.read(1, 0, 1, BLOCK).await.expect("good"),
+            data[1024..1024 + 4096]
+        );
     });
 }
 
@@ -61,12 +88,30 @@ fn the_other_commands() {
         bench.attach_memory("a", 1);
         let (_admin, mut io) = bench.connect("a", 1).await;
         let data = pattern(9, 16 << 10);
-        assert_eq!(io.write_invited(1, 0, &data, BLOCK, 1 << 20).await, Status::SUCCESS);
-        assert_eq!(io.command(SubmissionQueueEntry::flush(1), &[]).await.status(), Status::SUCCESS);
+        assert_eq!(
+            io.write_invited(1, 0, &data, BLOCK, 1 << 20).await,
+            Status::SUCCESS
+        );
+        assert_eq!(
+            io.command(SubmissionQueueEntry::flush(1), &[])
+                .await
+                .status(),
+            Status::SUCCESS
+        );
 
         let range = LbaRange { slba: 0, blocks: 1 };
-        let compare = SubmissionQueueEntry::compare(1, range, Sgl::InCapsule { offset: 0, length: BLOCK });
-        assert_eq!(io.command(compare, &data[..4096]).await.status(), Status::SUCCESS);
+        let compare = SubmissionQueueEntry::compare(
+            1,
+            range,
+            Sgl::InCapsule {
+                offset: 0,
+                length: BLOCK,
+            },
+        );
+        assert_eq!(
+            io.command(compare, &data[..4096]).await.status(),
+            Status::SUCCESS
+        );
         let status = io.command(compare, &data[4096..8192]).await.status();
         assert!(status.is(Status::COMPARE_FAILURE), "{status}");
 
@@ -74,9 +119,23 @@ fn the_other_commands() {
         assert_eq!(io.command(zero, &[]).await.status(), Status::SUCCESS);
         assert_eq!(io.read(1, 0, 1, BLOCK).await.expect("good"), vec![0; 4096]);
 
-        let ranges = [DsmRange { attributes: 0, blocks: 1, slba: 1 }, DsmRange { attributes: 0, blocks: 1, slba: 3 }];
+        let ranges = [
+            DsmRange {
+                attributes: 0,
+                blocks: 1,
+                slba: 1,
+            },
+            DsmRange {
+                attributes: 0,
+                blocks: 1,
+                slba: 3,
+            },
+        ];
         let list: Vec<u8> = ranges.iter().flat_map(DsmRange::encode).collect();
-        let sgl = Sgl::InCapsule { offset: 0, length: 32 };
+        let sgl = Sgl::InCapsule {
+            offset: 0,
+            length: 32,
+        };
         let trim = SubmissionQueueEntry::deallocate(1, 2, sgl);
         assert_eq!(io.command(trim, &list).await.status(), Status::SUCCESS);
         let now = io.read(1, 0, 4, BLOCK).await.expect("good");
@@ -93,7 +152,9 @@ fn refusals_have_their_status() {
         bench.attach_memory("a", 1);
         let (_admin, mut io) = bench.connect("a", 1).await;
         let read = |nsid, slba, blocks| {
-            let sgl = Sgl::Transport { length: blocks * BLOCK };
+            let sgl = Sgl::Transport {
+                length: blocks * BLOCK,
+            };
             SubmissionQueueEntry::read(nsid, LbaRange { slba, blocks }, sgl)
         };
         let table = [
@@ -105,9 +166,18 @@ fn refusals_have_their_status() {
         ];
         for (entry, expected) in table {
             let status = io.command(entry, &[]).await.status();
-            assert!(status.is(expected) && status.dnr() && status.more(), "{entry:?}: {status}");
+            assert!(
+                status.is(expected) && status.dnr() && status.more(),
+                "{entry:?}: {status}"
+            );
         }
-        assert_eq!(io.read(1, 0, 1, BLOCK).await.expect("the queue lives").len(), 4096);
+        assert_eq!(
+            io.read(1, 0, 1, BLOCK)
+                .await
+                .expect("the queue lives")
+                .len(),
+            4096
+        );
     });
 }
 
@@ -119,13 +189,22 @@ fn success_is_said_by_the_data_only_without_flow_control() {
         let (_admin, cntlid) = bench.admin("a", 1).await;
         for (qid, cattr) in [(1, 0), (2, Connect::CATTR_DISABLE_SQ_FLOW_CONTROL)] {
             let mut io = Client::initialized(&bench.host_rt, bench.addr, NO_DIGESTS).await;
-            let connect = Connect { qid, sqsize: 31, cattr, ..Connect::default() };
-            let response = io.connect(connect, cntlid, &subnqn("a"), &Identity::number(1)).await;
+            let connect = Connect {
+                qid,
+                sqsize: 31,
+                cattr,
+                ..Connect::default()
+            };
+            let response = io
+                .connect(connect, cntlid, &subnqn("a"), &Identity::number(1))
+                .await;
             assert_eq!(response.sqhd() == 0xffff, cattr != 0);
             let sgl = Sgl::Transport { length: BLOCK };
             let read = SubmissionQueueEntry::read(1, LbaRange { slba: 0, blocks: 1 }, sgl);
             io.submit(read, &[]).await;
-            let Incoming::Data { header, .. } = io.next().await else { panic!("data") };
+            let Incoming::Data { header, .. } = io.next().await else {
+                panic!("data")
+            };
             assert_eq!(header.success, cattr != 0);
             if cattr == 0 {
                 assert_eq!(io.response().await.sqhd(), 2);
@@ -143,7 +222,10 @@ fn one_seed_one_history() {
             let (_admin, mut io) = bench.connect("a", 1).await;
             for n in 0..20 {
                 let data = pattern(n, 4096);
-                assert_eq!(io.write_in_capsule(1, n, &data, BLOCK).await, Status::SUCCESS);
+                assert_eq!(
+                    io.write_in_capsule(1, n, &data, BLOCK).await,
+                    Status::SUCCESS
+                );
                 assert_eq!(io.read(1, n, 1, BLOCK).await.expect("good"), data);
             }
         });

@@ -16,13 +16,15 @@ use flashyard_sched::{Fifo, Window};
 use crate::client::{Client, Identity};
 
 pub(crate) const PREFIX: &str = "nqn.2026-11.dev.flashyard";
-pub(crate) const NO_DIGESTS: Digests = Digests { header: false, data: false };
+pub(crate) const NO_DIGESTS: Digests = Digests {
+    header: false,
+    data: false,
+};
 pub(crate) const BLOCK: u32 = 4096;
 
 /// A target that listens, with the tenants `a` and `b`, open to everybody.
 pub(crate) struct Site {
     pub(crate) world: World,
-    pub(crate) server: Machine,
     pub(crate) hosts: Machine,
     pub(crate) bench: Bench,
 }
@@ -48,18 +50,36 @@ impl Site {
     pub(crate) fn with_limits(config: Config, cores: usize, limits: Limits) -> Self {
         let world = World::new(config);
         let (server, hosts) = (world.machine(cores), world.machine(1));
-        let config = TargetConfig { nqn_prefix: PREFIX.to_owned(), target_uuid: [7; 16], limits, cores };
+        let config = TargetConfig {
+            nqn_prefix: PREFIX.to_owned(),
+            target_uuid: [7; 16],
+            limits,
+            cores,
+        };
         let target = Target::new(config);
-        let cores: Vec<_> = (0..cores).map(|index| Core::start(server.rt(index), target.clone(), index)).collect();
+        let cores: Vec<_> = (0..cores)
+            .map(|index| Core::start(server.rt(index), target.clone(), index))
+            .collect();
         for (id, name) in [(1, "a"), (2, "b")] {
-            target.set_tenant(tenant(id, name, &["*"])).expect("a good tenant");
+            target
+                .set_tenant(tenant(id, name, &["*"]))
+                .expect("a good tenant");
         }
         let addr = SocketAddr::new(server.ip(), 4420);
         cores[0].listen(addr).expect("a free port");
         target.set_listeners(vec![addr]);
         let host_rt = hosts.rt(0);
-        let bench = Bench { target, cores, addr, host_rt };
-        Self { world, server, hosts, bench }
+        let bench = Bench {
+            target,
+            cores,
+            addr,
+            host_rt,
+        };
+        Self {
+            world,
+            hosts,
+            bench,
+        }
     }
 
     /// Runs a host's task to its end.
@@ -74,7 +94,13 @@ impl Site {
 
 impl Bench {
     /// Gives `tenant` a device of core `core`.
-    pub(crate) fn attach(&self, tenant: &str, nsid: u32, core: usize, device: SharedDevice) -> DeviceHandle {
+    pub(crate) fn attach(
+        &self,
+        tenant: &str,
+        nsid: u32,
+        core: usize,
+        device: SharedDevice,
+    ) -> DeviceHandle {
         let policy = Box::new(Fifo::new(Window::UNLIMITED));
         let device = self.cores[core].add_device(device, policy);
         self.attach_handle(tenant, nsid, &device);
@@ -83,7 +109,12 @@ impl Bench {
 
     pub(crate) fn attach_handle(&self, tenant: &str, nsid: u32, device: &DeviceHandle) {
         let uuid = [nsid as u8; 16];
-        let spec = NamespaceSpec { nsid, uuid, device: device.clone(), read_only: false };
+        let spec = NamespaceSpec {
+            nsid,
+            uuid,
+            device: device.clone(),
+            read_only: false,
+        };
         self.target.attach(tenant, spec).expect("a free number");
     }
 
@@ -97,9 +128,17 @@ impl Bench {
         self.connect_with(tenant, host, NO_DIGESTS, 128).await
     }
 
-    pub(crate) async fn connect_with(&self, tenant: &str, host: u8, digests: Digests, entries: u16) -> (Client, Client) {
+    pub(crate) async fn connect_with(
+        &self,
+        tenant: &str,
+        host: u8,
+        digests: Digests,
+        entries: u16,
+    ) -> (Client, Client) {
         let (admin, cntlid) = self.admin_with(tenant, host, digests).await;
-        let io = self.io_with(tenant, host, digests, (cntlid, 1, entries)).await;
+        let io = self
+            .io_with(tenant, host, digests, (cntlid, 1, entries))
+            .await;
         (admin, io)
     }
 
@@ -107,17 +146,44 @@ impl Bench {
         self.admin_with(tenant, host, NO_DIGESTS).await
     }
 
-    pub(crate) async fn admin_with(&self, tenant: &str, host: u8, digests: Digests) -> (Client, u16) {
-        Client::admin(&self.host_rt, self.addr, digests, &subnqn(tenant), &Identity::number(host)).await
+    pub(crate) async fn admin_with(
+        &self,
+        tenant: &str,
+        host: u8,
+        digests: Digests,
+    ) -> (Client, u16) {
+        Client::admin(
+            &self.host_rt,
+            self.addr,
+            digests,
+            &subnqn(tenant),
+            &Identity::number(host),
+        )
+        .await
     }
 
     pub(crate) async fn io(&self, tenant: &str, host: u8, cntlid: u16) -> Client {
-        self.io_with(tenant, host, NO_DIGESTS, (cntlid, 1, 128)).await
+        self.io_with(tenant, host, NO_DIGESTS, (cntlid, 1, 128))
+            .await
     }
 
-    pub(crate) async fn io_with(&self, tenant: &str, host: u8, digests: Digests, seat: (u16, u16, u16)) -> Client {
+    pub(crate) async fn io_with(
+        &self,
+        tenant: &str,
+        host: u8,
+        digests: Digests,
+        seat: (u16, u16, u16),
+    ) -> Client {
         let identity = Identity::number(host);
-        Client::io(&self.host_rt, self.addr, digests, &subnqn(tenant), &identity, seat).await
+        Client::io(
+            &self.host_rt,
+            self.addr,
+            digests,
+            &subnqn(tenant),
+            &identity,
+            seat,
+        )
+        .await
     }
 }
 
