@@ -6,6 +6,7 @@ mod support;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use flashyard_block::SharedDevice;
@@ -31,6 +32,11 @@ struct Written {
     began: usize,
     flushed: usize,
     value: u8,
+}
+
+/// So long that the metadata of a few volumes takes several sectors.
+fn long_name(step: u8) -> String {
+    format!("volume-{step:0>50}")
 }
 
 /// A user of a pool on a disk.
@@ -79,7 +85,7 @@ impl User {
             Some(volume) => self.pool.grow(&volume.name, volume.bytes + bytes).await,
             None => self
                 .pool
-                .create_volume(&format!("v{step}"), [step; 16], bytes)
+                .create_volume(&long_name(step), [step; 16], bytes)
                 .await
                 .map(drop),
         };
@@ -145,7 +151,7 @@ impl History {
     }
 }
 
-/// Everything that may be lost survives in part; gives what puts the old content back.
+/// Of what may be lost each change survives, is lost or is torn; gives what puts the old content back.
 fn survive(content: &mut [u8], volatile: &[Event], rng: &mut Rng) -> Vec<Event> {
     let mut undo = Vec::new();
     // A cache may write back in any order.
@@ -155,42 +161,63 @@ fn survive(content: &mut [u8], volatile: &[Event], rng: &mut Rng) -> Vec<Event> 
     }
     let odds = rng.below(5);
     for event in order {
-        let (offset, len) = match event {
-            Event::Write { offset, bytes } => (*offset, bytes.len()),
-            Event::Zero { offset, len } => (*offset, *len),
-            Event::Flush => continue,
-        };
-        let cut = if rng.below(3) == 0 {
-            rng.below((len / SECTOR) as u64 + 1) as usize * SECTOR
-        } else {
-            len
-        };
-        if rng.below(4) >= odds || cut == 0 {
-            continue;
+        if rng.below(4) < odds {
+            for part in torn(event, rng) {
+                let range = range(&part);
+                undo.push(Event::Write {
+                    offset: range.start,
+                    bytes: content[range].to_vec(),
+                });
+                apply(content, &part);
+            }
         }
-        let range = if rng.below(2) == 0 {
-            offset..offset + cut
-        } else {
-            offset + len - cut..offset + len
-        };
-        undo.push(Event::Write {
-            offset: range.start,
-            bytes: content[range.clone()].to_vec(),
-        });
-        let part = match event {
-            Event::Write { bytes, .. } => Event::Write {
-                offset: range.start,
-                bytes: bytes[range.start - offset..range.end - offset].to_vec(),
-            },
-            _ => Event::Zero {
-                offset: range.start,
-                len: cut,
-            },
-        };
-        apply(content, &part);
     }
     undo.reverse();
     undo
+}
+
+/// The event whole, or the parts of it that reached the medium.
+fn torn(event: &Event, rng: &mut Rng) -> Vec<Event> {
+    let whole = range(event);
+    if rng.below(2) == 0 || whole.is_empty() {
+        return vec![event.clone()];
+    }
+    if whole.len() > 16 * SECTOR {
+        let cut = whole.start + rng.below((whole.len() / SECTOR) as u64) as usize * SECTOR;
+        return vec![part(
+            event,
+            if rng.below(2) == 0 {
+                whole.start..cut
+            } else {
+                cut..whole.end
+            },
+        )];
+    }
+    let sectors = whole.step_by(SECTOR).filter(|_| rng.below(2) == 0);
+    sectors
+        .map(|start| part(event, start..start + SECTOR))
+        .collect()
+}
+
+fn range(event: &Event) -> Range<usize> {
+    match event {
+        Event::Write { offset, bytes } => *offset..offset + bytes.len(),
+        Event::Zero { offset, len } => *offset..offset + len,
+        Event::Flush => 0..0,
+    }
+}
+
+fn part(event: &Event, range: Range<usize>) -> Event {
+    match event {
+        Event::Write { offset, bytes } => Event::Write {
+            offset: range.start,
+            bytes: bytes[range.start - offset..range.end - offset].to_vec(),
+        },
+        _ => Event::Zero {
+            offset: range.start,
+            len: range.len(),
+        },
+    }
 }
 
 async fn examine(rt: &Rt, disk: &Disk, history: &History, happened: usize, seed: u64) {
@@ -319,16 +346,18 @@ fn a_change_after_one_copy_was_lost_can_be_cut_too() {
     run(async |rt: Rt| {
         for lost in 0..2 {
             let user = User::new(&rt, 3).await;
-            user.pool
-                .create_volume("before", [1; 16], MIB)
-                .await
-                .unwrap();
+            for step in 1..6 {
+                user.pool
+                    .create_volume(&long_name(step), [step; 16], MIB)
+                    .await
+                    .unwrap();
+            }
             let mut start = user.disk.content().clone();
             start[lost * MIB as usize + 40] ^= 1;
             let disk = Disk::new(BLOCK as u32, start.clone(), 4);
             let pool = Pool::open(&rt, disk.shared()).await.unwrap();
             let old = pool.list();
-            pool.grow("before", 2 * MIB).await.unwrap();
+            pool.grow(&long_name(2), 2 * MIB).await.unwrap();
             let events = disk.events();
             for happened in 0..=events.len() {
                 for seed in 0..8 {

@@ -106,7 +106,7 @@ impl Disk {
         act: impl FnOnce(&Self) -> Result<T, IoError> + 'static,
     ) -> IoFuture<T> {
         let disk = self.clone();
-        let polls = self.rng.borrow_mut().below(self.slow + 1);
+        let polls = self.polls();
         let io = async move {
             yields(polls).await;
             act(&disk)
@@ -118,6 +118,17 @@ impl Disk {
         rt.spawn(async move { drop(sender.send(io.await)) })
             .detach();
         IoFuture::boxed(async move { receiver.await.expect("the kernel answers") })
+    }
+
+    /// How long the next I/O takes. Behind a kernel some take much longer than most.
+    fn polls(&self) -> u64 {
+        let mut rng = self.rng.borrow_mut();
+        let most = if self.kernel.is_some() && rng.below(8) == 0 {
+            20 * self.slow
+        } else {
+            self.slow
+        };
+        rng.below(most + 1)
     }
 
     fn change(&self, event: Event) -> Result<(), IoError> {
