@@ -27,7 +27,7 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
 async fn look(rt: &Rt, path: &Path, block_size: u32) -> Result<Report, String> {
     let kind = std::fs::metadata(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?.file_type();
     let device = if kind.is_block_device() {
-        FileDevice::open_block(rt, path, block_size, true).await
+        FileDevice::open_block(rt, path, block_size, true)
     } else {
         FileDevice::open(rt, path, FileOptions { block_size, size: None, read_only: true }).await
     };

@@ -5,8 +5,6 @@ use std::rc::Rc;
 
 use flashyard_block::pool::{Pool, PoolError};
 use flashyard_block::{FileDevice, FileOptions, MemoryDevice, NullDevice, OpenError, SharedDevice};
-use flashyard_host::{Options as HostOptions, RemoteDevice};
-use flashyard_nvme::Nqn;
 use flashyard_runtime::Rt;
 use serde_json::Value;
 
@@ -95,17 +93,11 @@ impl Service {
         if let Some(volume) = self.inventory.volumes.values().find(on_it) {
             return Err(format!("pool `{name}` has volume `{}`: delete its volumes first", volume.spec.name));
         }
-        let device = record.spec.devices[0].clone();
-        if let Ok(core) = self.home_of(&device) {
+        if let Ok(core) = self.home_of(&record.spec.devices[0]) {
             let pool = name.to_owned();
-            let erased = self.cores.call(core, move |core| async move {
-                let pool = core.pools.borrow_mut().remove(&pool);
-                match pool {
-                    Some(pool) => pool.destroy().await,
-                    None => Ok(()),
-                }
+            self.cores.call(core, move |core| async move {
+                core.pools.borrow_mut().remove(&pool);
             });
-            erased.map_err(|error| error.to_string())?;
         }
         self.state.remove(Kind::Pool, name).map_err(|error| error.to_string())?;
         self.inventory.pools.remove(name);
@@ -211,9 +203,8 @@ async fn open(rt: &Rt, spec: &DeviceSpec) -> Result<SharedDevice, Fault> {
             FileDevice::open(rt, path_of(spec), options).await.map(|device| Rc::new(device) as _)
         }
         DeviceKind::Block => FileDevice::open_block(rt, path_of(spec), spec.block_size, false)
-            .await
             .map(|device| Rc::new(device) as _),
-        DeviceKind::NvmeTcp => return open_remote(rt, spec).await,
+        DeviceKind::NvmeTcp => return Err("nvme-tcp devices are not wired up".into()),
     };
     device.map_err(|error| error.to_string())
 }

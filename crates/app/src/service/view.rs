@@ -77,7 +77,7 @@ impl Service {
     fn view_pool(&self, record: &PoolRecord) -> Value {
         let mut view = fields(&record.spec);
         let name = record.spec.name.clone();
-        view.insert("uuid".into(), json!(record.uuid));
+        view.insert("uuid".into(), json!(record.uuid.to_string()));
         if let Ok(core) = self.home_of(&record.spec.devices[0]) {
             let space = self.cores.call(core, move |state| async move {
                 state.pools.borrow().get(&name).map(Pool::info)
@@ -101,7 +101,7 @@ impl Service {
             .filter(|volume| volume.spec.tenant == *name)
             .map(|volume| volume.spec.name.as_str())
             .collect();
-        view.insert("subnqn".into(), json!(self.target.subnqn(name)));
+        view.insert("subnqn".into(), json!(self.subnqn(name)));
         view.insert("volumes".into(), json!(volumes));
         Value::Object(view)
     }
@@ -109,14 +109,18 @@ impl Service {
     fn view_volume(&self, record: &VolumeRecord) -> Value {
         let mut view = fields(&record.spec);
         view.insert("nsid".into(), json!(record.nsid));
-        view.insert("uuid".into(), json!(record.uuid));
-        view.insert("subnqn".into(), json!(self.target.subnqn(&record.spec.tenant)));
+        view.insert("uuid".into(), json!(record.uuid.to_string()));
+        view.insert("subnqn".into(), json!(self.subnqn(&record.spec.tenant)));
         if let Some(handle) = self.served.get(&record.spec.name) {
             let info = handle.info();
             view.insert("size".into(), json!(info.blocks * u64::from(info.block_size)));
             view.insert("block_size".into(), json!(info.block_size));
         }
         self.with_state(view, &format!("volume {}", record.spec.name))
+    }
+
+    fn subnqn(&self, tenant: &str) -> String {
+        format!("{}:{tenant}", self.target.config().nqn_prefix)
     }
 
     fn with_state(&self, mut view: Map<String, Value>, what: &str) -> Value {

@@ -4,13 +4,16 @@
 use flashyard_block::SharedDevice;
 use flashyard_block::pool::PoolError;
 use flashyard_engine::{DeviceHandle, NamespaceSpec};
-use flashyard_sched::Fifo;
+use flashyard_sched::{Fifo, Window};
 use serde_json::Value;
 
 use super::{Fault, Service};
 use crate::control::KindName;
 use crate::spec::{Size, VolumeSpec};
 use crate::state::{Kind, Phase, VolumeRecord};
+
+/// What a device gets at once from its switch: more than any device can make use of, less than the buffers there are.
+const WINDOW: Window = Window { ios: 4096, bytes: 64 << 20 };
 
 impl Service {
     pub(super) fn open_volumes(&mut self) {
@@ -184,7 +187,7 @@ impl Service {
                 Some(pool) => state.pools.borrow().get(pool).and_then(|pool| pool.volume(&name)),
                 None => state.devices.borrow().get(&device_name).cloned(),
             };
-            device.map(|device| state.engine.add_device(device, Box::new(Fifo::default())))
+            device.map(|device| state.engine.add_device(device, Box::new(Fifo::new(WINDOW))))
         });
         let handle = handle.ok_or_else(|| "it is not in its pool any more".to_owned())?;
         let spec = NamespaceSpec {
