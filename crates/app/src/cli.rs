@@ -10,7 +10,12 @@ use crate::spec::{ClassName, DeviceKind, PolicyName, Size};
 
 /// A storage target for people who share flash: volumes for many tenants over NVMe/TCP.
 #[derive(Debug, Parser)]
-#[command(name = "flashyard", version, propagate_version = true, max_term_width = 110)]
+#[command(
+    name = "flashyard",
+    version,
+    propagate_version = true,
+    max_term_width = 110
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -49,7 +54,13 @@ pub enum Command {
 pub struct Reach {
     /// State directory of the target, where its control socket is
     /// [default: /var/lib/flashyard as root, else ~/.local/state/flashyard]
-    #[arg(long, global = true, value_name = "DIR", env = "FLASHYARD_STATE", verbatim_doc_comment)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "FLASHYARD_STATE",
+        verbatim_doc_comment
+    )]
     pub state: Option<PathBuf>,
     /// Print JSON
     #[arg(long, global = true)]
@@ -73,16 +84,23 @@ pub struct DemoArgs {
 
 /// `flashyard serve`.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  flashyard serve --config flashyard.toml\n  \
+#[command(
+    after_help = "Examples:\n  flashyard serve --config flashyard.toml\n  \
     flashyard serve --state ./state --listen 127.0.0.1:4420\n\n\
-    What the file names is created or changed at start; what it does not name stays as it is in the state.")]
+    What the file names is created or changed at start; what it does not name stays as it is in the state."
+)]
 pub struct ServeArgs {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// State directory: inventory and control socket
     /// [default: /var/lib/flashyard as root, else ~/.local/state/flashyard]
-    #[arg(long, value_name = "DIR", env = "FLASHYARD_STATE", verbatim_doc_comment)]
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "FLASHYARD_STATE",
+        verbatim_doc_comment
+    )]
     pub state: Option<PathBuf>,
     /// Listen here instead of where the file says; may be repeated
     #[arg(long, value_name = "ADDR:PORT")]
@@ -109,7 +127,11 @@ pub struct DiscoverArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     pub connect: SocketAddr,
     /// Host NQN to ask as
-    #[arg(long, value_name = "NQN", default_value = "nqn.2026-11.dev.flashyard:host")]
+    #[arg(
+        long,
+        value_name = "NQN",
+        default_value = "nqn.2026-11.dev.flashyard:host"
+    )]
     pub hostnqn: String,
     /// Print JSON
     #[arg(long)]
@@ -166,10 +188,12 @@ pub enum DeviceCommand {
         name: String,
     },
     /// Create a device
-    #[command(after_help = "Examples:\n  flashyard device create ram0 --kind memory --size 1GiB\n  \
+    #[command(
+        after_help = "Examples:\n  flashyard device create ram0 --kind memory --size 1GiB\n  \
         flashyard device create ssd0 --kind file --path /srv/ssd0.img --size 8GiB\n  \
         flashyard device create disk0 --kind block --path /dev/sdb\n  \
-        flashyard device create far0 --kind nvme-tcp --address 127.0.0.1:4420 --subnqn nqn.2026-11.dev.flashyard:db")]
+        flashyard device create far0 --kind nvme-tcp --address 127.0.0.1:4420 --subnqn nqn.2026-11.dev.flashyard:db"
+    )]
     Create {
         /// Name: letters, digits, `-`, `_`, `.`
         name: String,
@@ -267,13 +291,20 @@ pub enum VolumeCommand {
         name: String,
     },
     /// Create a volume and attach it to its tenant's subsystem
-    #[command(after_help = "Examples:\n  flashyard volume create orders --pool fast --size 2GiB --tenant db\n  \
-        flashyard volume create whole --device ssd1 --tenant db")]
+    #[command(
+        after_help = "Examples:\n  flashyard volume create orders --pool fast --size 2GiB --tenant db\n  \
+        flashyard volume create whole --device ssd1 --tenant db"
+    )]
     Create {
         /// Name: letters, digits, `-`, `_`, `.`
         name: String,
         /// The pool to cut it from
-        #[arg(long, conflicts_with = "device", required_unless_present = "device", requires = "size")]
+        #[arg(
+            long,
+            conflicts_with = "device",
+            required_unless_present = "device",
+            requires = "size"
+        )]
         pool: Option<String>,
         /// The device to give away whole
         #[arg(long, conflicts_with = "size")]
@@ -327,8 +358,10 @@ pub enum TenantCommand {
         name: String,
     },
     /// Create a tenant
-    #[command(after_help = "Examples:\n  flashyard tenant create db --host nqn.2014-08.org.nvmexpress:uuid:…\n  \
-        flashyard tenant create lab --host '*' --class throughput")]
+    #[command(
+        after_help = "Examples:\n  flashyard tenant create db --host nqn.2014-08.org.nvmexpress:uuid:…\n  \
+        flashyard tenant create lab --host '*' --class throughput"
+    )]
     Create {
         /// Name: letters, digits, `-`, `_`, `.`
         name: String,

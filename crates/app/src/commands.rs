@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::cli::{
-    ApplyArgs, DeviceArgs, DeviceCommand, PoolArgs, PoolCommand, Reach, TenantArgs, TenantCommand, VolumeArgs,
-    VolumeCommand,
+    ApplyArgs, DeviceArgs, DeviceCommand, PoolArgs, PoolCommand, Reach, TenantArgs, TenantCommand,
+    VolumeArgs, VolumeCommand,
 };
 use crate::control::{self, KindName, Request};
 use crate::spec::{Config, DeviceSpec, PoolSpec, TenantSpec, VolumeSpec};
@@ -16,7 +16,8 @@ use crate::table;
 /// Where the state is when nobody says.
 pub fn default_state() -> PathBuf {
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let root = fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    let root =
+        fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
     match (root, home) {
         (false, Some(home)) => home.join(".local/state/flashyard"),
         _ => PathBuf::from("/var/lib/flashyard"),
@@ -29,9 +30,29 @@ pub fn device(args: DeviceArgs) -> Result<(), String> {
         DeviceCommand::List => Request::List(KindName::Device),
         DeviceCommand::Show { name } => Request::Show(KindName::Device, name),
         DeviceCommand::Delete { name } => Request::Delete(KindName::Device, name),
-        DeviceCommand::Create { name, kind, size, block_size, path, address, subnqn, nsid, policy } => {
+        DeviceCommand::Create {
+            name,
+            kind,
+            size,
+            block_size,
+            path,
+            address,
+            subnqn,
+            nsid,
+            policy,
+        } => {
             let path = path.map(|path| absolute(&path)).transpose()?;
-            Request::CreateDevice(DeviceSpec { name, kind, size, block_size, path, address, subnqn, nsid, policy })
+            Request::CreateDevice(DeviceSpec {
+                name,
+                kind,
+                size,
+                block_size,
+                path,
+                address,
+                subnqn,
+                nsid,
+                policy,
+            })
         }
     };
     run(&args.reach, &request)
@@ -43,9 +64,17 @@ pub fn pool(args: PoolArgs) -> Result<(), String> {
         PoolCommand::List => Request::List(KindName::Pool),
         PoolCommand::Show { name } => Request::Show(KindName::Pool, name),
         PoolCommand::Delete { name } => Request::Delete(KindName::Pool, name),
-        PoolCommand::Create { name, device, force } => {
-            Request::CreatePool { spec: PoolSpec { name, devices: vec![device] }, force }
-        }
+        PoolCommand::Create {
+            name,
+            device,
+            force,
+        } => Request::CreatePool {
+            spec: PoolSpec {
+                name,
+                devices: vec![device],
+            },
+            force,
+        },
     };
     run(&args.reach, &request)
 }
@@ -58,11 +87,23 @@ pub fn volume(args: VolumeArgs) -> Result<(), String> {
         VolumeCommand::Set { name, size } => Request::SetVolume { name, size },
         VolumeCommand::Delete { name, yes: true } => Request::Delete(KindName::Volume, name),
         VolumeCommand::Delete { name, yes: false } => {
-            return Err(format!("this destroys all data in volume `{name}`: say --yes to do it"));
+            return Err(format!(
+                "this destroys all data in volume `{name}`: say --yes to do it"
+            ));
         }
-        VolumeCommand::Create { name, pool, device, size, tenant } => {
-            Request::CreateVolume(VolumeSpec { name, pool, device, size, tenant })
-        }
+        VolumeCommand::Create {
+            name,
+            pool,
+            device,
+            size,
+            tenant,
+        } => Request::CreateVolume(VolumeSpec {
+            name,
+            pool,
+            device,
+            size,
+            tenant,
+        }),
     };
     run(&args.reach, &request)
 }
@@ -73,15 +114,33 @@ pub fn tenant(args: TenantArgs) -> Result<(), String> {
         TenantCommand::List => Request::List(KindName::Tenant),
         TenantCommand::Show { name } => Request::Show(KindName::Tenant, name),
         TenantCommand::Delete { name } => Request::Delete(KindName::Tenant, name),
-        TenantCommand::Create { name, hosts, class, weight } => {
-            Request::CreateTenant(TenantSpec { name, hosts, class, weight })
-        }
-        TenantCommand::Set { name, hosts, class, weight } => {
+        TenantCommand::Create {
+            name,
+            hosts,
+            class,
+            weight,
+        } => Request::CreateTenant(TenantSpec {
+            name,
+            hosts,
+            class,
+            weight,
+        }),
+        TenantCommand::Set {
+            name,
+            hosts,
+            class,
+            weight,
+        } => {
             let hosts = (!hosts.is_empty()).then_some(hosts);
             if hosts.is_none() && class.is_none() && weight.is_none() {
                 return Err("nothing to change: give --host, --class or --weight".to_owned());
             }
-            Request::SetTenant { name, hosts, class, weight }
+            Request::SetTenant {
+                name,
+                hosts,
+                class,
+                weight,
+            }
         }
     };
     run(&args.reach, &request)
@@ -101,12 +160,21 @@ pub fn status(reach: &Reach) -> Result<(), String> {
 /// `flashyard apply FILE`.
 pub fn apply(args: &ApplyArgs) -> Result<(), String> {
     let config = read_config(&args.file)?;
-    let answer = control::ask(&state_of(&args.reach), &Request::Apply { config, plan: args.plan })?;
+    let answer = control::ask(
+        &state_of(&args.reach),
+        &Request::Apply {
+            config,
+            plan: args.plan,
+        },
+    )?;
     if args.reach.json {
         print_json(&answer);
         return Ok(());
     }
-    let steps = answer["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let steps = answer["steps"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     if steps.is_empty() {
         println!("nothing to do: the target has everything the file names");
     }
@@ -118,10 +186,20 @@ pub fn apply(args: &ApplyArgs) -> Result<(), String> {
 
 /// Reads and checks a configuration file; paths in it are taken from the file's directory.
 pub fn read_config(path: &Path) -> Result<Config, String> {
-    let text = fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    let mut config = Config::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-    let base = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
-    for place in config.devices.iter_mut().filter_map(|device| device.path.as_mut()) {
+    let text = fs::read_to_string(path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let mut config =
+        Config::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    let base = path
+        .canonicalize()
+        .ok()
+        .and_then(|path| path.parent().map(Path::to_owned))
+        .unwrap_or_default();
+    for place in config
+        .devices
+        .iter_mut()
+        .filter_map(|device| device.path.as_mut())
+    {
         *place = base.join(&*place).to_string_lossy().into_owned();
     }
     Ok(config)
@@ -147,11 +225,15 @@ fn state_of(reach: &Reach) -> PathBuf {
 
 /// Paths are meant from where the user stands, which is not where the target runs.
 fn absolute(path: &str) -> Result<String, String> {
-    let absolute = std::path::absolute(path).map_err(|error| format!("`{path}` is no path: {error}"))?;
+    let absolute =
+        std::path::absolute(path).map_err(|error| format!("`{path}` is no path: {error}"))?;
     Ok(absolute.to_string_lossy().into_owned())
 }
 
 /// Prints a value for programs.
 pub fn print_json(value: &Value) {
-    println!("{}", serde_json::to_string_pretty(value).expect("a value is printable"));
+    println!(
+        "{}",
+        serde_json::to_string_pretty(value).expect("a value is printable")
+    );
 }

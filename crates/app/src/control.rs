@@ -108,7 +108,10 @@ pub struct Control {
 
 impl Control {
     /// Listens in `state` and answers by `serve`, a thread for each connection.
-    pub fn start(state: &Path, serve: impl Fn(Request) -> Answer + Send + Sync + 'static) -> io::Result<Self> {
+    pub fn start(
+        state: &Path,
+        serve: impl Fn(Request) -> Answer + Send + Sync + 'static,
+    ) -> io::Result<Self> {
         let path = state.join(SOCKET);
         // The state store's lock is ours, so a socket that is still there belongs to nobody.
         match fs::remove_file(&path) {
@@ -118,7 +121,9 @@ impl Control {
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         let serve = Arc::new(serve);
-        thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &serve))?;
+        thread::Builder::new()
+            .name("control".into())
+            .spawn(move || accept(&listener, &serve))?;
         Ok(Self { path })
     }
 }
@@ -142,11 +147,13 @@ where
             continue;
         }
         let (serve, counter) = (Arc::clone(serve), Arc::clone(&open));
-        let spawned = thread::Builder::new().name("control".into()).spawn(move || {
-            // A client that goes away in the middle has nobody to be told.
-            let _ = converse(&stream, &*serve);
-            counter.fetch_sub(1, Ordering::Relaxed);
-        });
+        let spawned = thread::Builder::new()
+            .name("control".into())
+            .spawn(move || {
+                // A client that goes away in the middle has nobody to be told.
+                let _ = converse(&stream, &*serve);
+                counter.fetch_sub(1, Ordering::Relaxed);
+            });
         if spawned.is_err() {
             open.fetch_sub(1, Ordering::Relaxed);
         }
@@ -177,20 +184,26 @@ pub fn ask(state: &Path, request: &Request) -> Result<Value, String> {
     let path = state.join(SOCKET);
     let mut stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            format!("no target runs on {}: start one with `flashyard serve`, or give --state", state.display())
+            format!(
+                "no target runs on {}: start one with `flashyard serve`, or give --state",
+                state.display()
+            )
         }
         _ => format!("cannot reach the target at {}: {error}", path.display()),
     })?;
     let mut text = serde_json::to_string(request).expect("requests are plain data");
     text.push('\n');
-    let lost = |error| format!("the target went away in the middle: {error}; ask again with `list`");
+    let lost =
+        |error| format!("the target went away in the middle: {error}; ask again with `list`");
     stream.write_all(text.as_bytes()).map_err(lost)?;
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line).map_err(lost)?;
     match serde_json::from_str(&line) {
         Ok(Answer::Ok(value)) => Ok(value),
         Ok(Answer::Error(message)) => Err(message),
-        Err(error) => Err(format!("the target's answer is not understood ({error}): is it another version?")),
+        Err(error) => Err(format!(
+            "the target's answer is not understood ({error}): is it another version?"
+        )),
     }
 }
 
@@ -200,7 +213,8 @@ mod tests {
 
     #[test]
     fn a_request_is_answered_and_rubbish_is_told() {
-        let directory = std::env::temp_dir().join(format!("flashyard-control-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("flashyard-control-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("the temporary directory is writable");
         let control = Control::start(&directory, |request| match request {
             Request::Status => Answer::Ok(Value::from(7)),
@@ -208,13 +222,18 @@ mod tests {
         })
         .expect("it listens");
         assert_eq!(ask(&directory, &Request::Status), Ok(Value::from(7)));
-        let refused = ask(&directory, &Request::List(KindName::Pool)).expect_err("an error comes as one");
+        let refused =
+            ask(&directory, &Request::List(KindName::Pool)).expect_err("an error comes as one");
         assert!(refused.contains("Pool"), "{refused}");
 
         let mut stream = UnixStream::connect(directory.join(SOCKET)).expect("it listens");
-        stream.write_all(b"{\"open\": \"sesame\"}\n").expect("it reads");
+        stream
+            .write_all(b"{\"open\": \"sesame\"}\n")
+            .expect("it reads");
         let mut line = String::new();
-        BufReader::new(&stream).read_line(&mut line).expect("it answers");
+        BufReader::new(&stream)
+            .read_line(&mut line)
+            .expect("it answers");
         assert!(line.contains("not understood"), "{line}");
 
         drop(control);

@@ -40,7 +40,10 @@ pub struct Cores {
 impl Cores {
     /// Starts one thread for each configuration; the error is the first core's that could not start.
     pub fn start(target: &Arc<Target>, configs: Vec<uring::Config>) -> io::Result<Self> {
-        let mut cores = Self { jobs: Vec::new(), threads: Vec::new() };
+        let mut cores = Self {
+            jobs: Vec::new(),
+            threads: Vec::new(),
+        };
         for config in configs {
             let (sender, receiver) = channel::channel::<Job>();
             let (started, outcome) = mpsc::channel();
@@ -50,7 +53,9 @@ impl Cores {
                 .spawn(move || run_core(config, target, receiver, &started))?;
             cores.threads.push(thread);
             cores.jobs.push(sender);
-            outcome.recv().unwrap_or_else(|_| Err(io::Error::other("the core's thread ended")))?;
+            outcome
+                .recv()
+                .unwrap_or_else(|_| Err(io::Error::other("the core's thread ended")))?;
         }
         Ok(cores)
     }
@@ -74,8 +79,13 @@ impl Cores {
                 let _ = sender.send(work(state).await);
             })
         });
-        assert!(self.jobs[core].send(job).is_ok(), "core {core} lives as long as its handle");
-        result.recv().expect("a core answers every job while it lives")
+        assert!(
+            self.jobs[core].send(job).is_ok(),
+            "core {core} lives as long as its handle"
+        );
+        result
+            .recv()
+            .expect("a core answers every job while it lives")
     }
 
     /// Lets every core finish what is in flight and end.

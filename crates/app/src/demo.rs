@@ -37,19 +37,39 @@ const PLAYERS: [Player; 3] = [
         tenant: "db",
         class: "latency",
         does: "4 KiB reads, one at a time (memory)",
-        load: &["--rw", "randread", "--bs", "4KiB", "--qd", "1", "--class", "latency"],
+        load: &[
+            "--rw", "randread", "--bs", "4KiB", "--qd", "1", "--class", "latency",
+        ],
     },
     Player {
         tenant: "analytics",
         class: "throughput",
         does: "128 KiB reads, 32 in flight (memory)",
-        load: &["--rw", "read", "--bs", "128KiB", "--qd", "32", "--class", "throughput"],
+        load: &[
+            "--rw",
+            "read",
+            "--bs",
+            "128KiB",
+            "--qd",
+            "32",
+            "--class",
+            "throughput",
+        ],
     },
     Player {
         tenant: "backup",
         class: "background",
         does: "64 KiB writes, 16 in flight (file)",
-        load: &["--rw", "write", "--bs", "64KiB", "--qd", "16", "--class", "background"],
+        load: &[
+            "--rw",
+            "write",
+            "--bs",
+            "64KiB",
+            "--qd",
+            "16",
+            "--class",
+            "background",
+        ],
     },
 ];
 
@@ -58,7 +78,8 @@ const PHASES: u64 = PLAYERS.len() as u64 + 1;
 
 /// Runs the demonstration; unless told to exit, goes on serving until a signal comes.
 pub fn run(args: &DemoArgs) -> Result<(), String> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| format!("cannot catch signals: {error}"))?;
+    let mut signals = Signals::new([SIGINT, SIGTERM])
+        .map_err(|error| format!("cannot catch signals: {error}"))?;
     let scratch = Scratch::new()?;
     let mut service = start(&scratch)?;
     let address = match service.listen(&[SocketAddr::from(([127, 0, 0, 1], 0))]) {
@@ -84,10 +105,15 @@ fn perform(args: &DemoArgs, address: SocketAddr) -> Result<(), String> {
             eprintln!("{text}");
         }
     };
-    tell(&format!("target on {address} (nvme-tcp), devices served first in, first out"));
+    tell(&format!(
+        "target on {address} (nvme-tcp), devices served first in, first out"
+    ));
     let mut alone = Vec::new();
     for player in &PLAYERS {
-        tell(&format!("{} alone: {}, {seconds:.1} s", player.tenant, player.does));
+        tell(&format!(
+            "{} alone: {}, {seconds:.1} s",
+            player.tenant, player.does
+        ));
         alone.push(perf::measure(&player.measurement(address, seconds)?)?);
     }
     tell(&format!("all together, {seconds:.1} s"));
@@ -107,8 +133,14 @@ fn measure_together(address: SocketAddr, seconds: f64) -> Result<Vec<Report>, St
         running.push(thread::spawn(move || perf::measure(&args)));
     }
     // All are joined before the first error is told.
-    let reports: Vec<_> =
-        running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a tenant's thread panicked".into()))).collect();
+    let reports: Vec<_> = running
+        .into_iter()
+        .map(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|_| Err("a tenant's thread panicked".into()))
+        })
+        .collect();
     reports.into_iter().collect()
 }
 
@@ -123,16 +155,34 @@ impl Player {
     fn measurement(&self, address: SocketAddr, seconds: f64) -> Result<PerfArgs, String> {
         let subnqn = format!("{}:{}", TargetSpec::default().nqn_prefix, self.tenant);
         let (address, seconds) = (address.to_string(), seconds.to_string());
-        let fixed = ["perf", "--json", "--connect", &address, "--subnqn", &subnqn, "--seconds", &seconds];
+        let fixed = [
+            "perf",
+            "--json",
+            "--connect",
+            &address,
+            "--subnqn",
+            &subnqn,
+            "--seconds",
+            &seconds,
+        ];
         let warmup = ["--warmup", "0.2"];
         let line = PerfLine::try_parse_from(fixed.iter().chain(&warmup).chain(self.load));
-        line.map(|line| line.args).map_err(|error| error.to_string())
+        line.map(|line| line.args)
+            .map_err(|error| error.to_string())
     }
 }
 
 fn as_table(alone: &[Report], together: &[Report]) -> Table {
-    let mut table =
-        Table::new(&["tenant", "class", "does", "alone", "p99 us", "together", "p99 us", "share kept"]);
+    let mut table = Table::new(&[
+        "tenant",
+        "class",
+        "does",
+        "alone",
+        "p99 us",
+        "together",
+        "p99 us",
+        "share kept",
+    ]);
     for ((player, alone), together) in PLAYERS.iter().zip(alone).zip(together) {
         table.row(vec![
             player.tenant.to_owned(),
@@ -189,7 +239,10 @@ fn start(scratch: &Scratch) -> Result<Service, String> {
     let cores = Cores::start(&target, vec![uring::Config::default()])
         .map_err(|error| format!("cannot start a core: {error}"))?;
     let mut service = Service::start(state, cores, target)?;
-    match service.handle(Request::Apply { config: scratch.config()?, plan: false }) {
+    match service.handle(Request::Apply {
+        config: scratch.config()?,
+        plan: false,
+    }) {
         Answer::Ok(_) => Ok(service),
         Answer::Error(fault) => {
             service.stop();
@@ -204,8 +257,12 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn new() -> Result<Self, String> {
         let path = std::env::temp_dir().join(format!("flashyard-demo-{}", std::process::id()));
-        fs::create_dir_all(&path)
-            .map_err(|error| format!("cannot create {}: {error}; set TMPDIR to another place", path.display()))?;
+        fs::create_dir_all(&path).map_err(|error| {
+            format!(
+                "cannot create {}: {error}; set TMPDIR to another place",
+                path.display()
+            )
+        })?;
         Ok(Self(path))
     }
 
@@ -289,7 +346,9 @@ mod tests {
     fn the_demonstration_asks_for_what_exists() {
         Config::parse(CONFIG).expect("the demonstration's configuration is right");
         for player in &PLAYERS {
-            player.measurement(SocketAddr::from(([127, 0, 0, 1], 4420)), 1.0).expect("its options are right");
+            player
+                .measurement(SocketAddr::from(([127, 0, 0, 1], 4420)), 1.0)
+                .expect("its options are right");
         }
     }
 }

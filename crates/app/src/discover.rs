@@ -13,12 +13,15 @@ use crate::table::Table;
 
 /// Asks the discovery controller and prints its log.
 pub fn run(args: &DiscoverArgs) -> Result<(), String> {
-    let hostnqn = Nqn::new(&args.hostnqn).map_err(|error| format!("--hostnqn {}: {error}", args.hostnqn))?;
+    let hostnqn =
+        Nqn::new(&args.hostnqn).map_err(|error| format!("--hostnqn {}: {error}", args.hostnqn))?;
     // The same name is the same host, whenever it asks.
     let hostid = Uuid::new_v5(&Uuid::NAMESPACE_OID, args.hostnqn.as_bytes()).into_bytes();
     let address = args.connect;
     let config = uring::Config::default();
-    let asked = uring::run(config, |rt| async move { discover(&rt, address, hostnqn, hostid).await });
+    let asked = uring::run(config, |rt| async move {
+        discover(&rt, address, hostnqn, hostid).await
+    });
     let entries = asked
         .map_err(|error| error.to_string())?
         .map_err(|error| format!("cannot ask {address}: {error}; is a target listening there?"))?;
@@ -28,7 +31,10 @@ pub fn run(args: &DiscoverArgs) -> Result<(), String> {
         return Ok(());
     }
     if rows.is_empty() {
-        println!("{address} offers nothing to {}: allow this host in a tenant's `hosts`", args.hostnqn);
+        println!(
+            "{address} offers nothing to {}: allow this host in a tenant's `hosts`",
+            args.hostnqn
+        );
         return Ok(());
     }
     let mut table = Table::new(&["address", "subnqn"]);
@@ -47,9 +53,12 @@ fn row(entry: &DiscoveryEntry) -> Value {
 
 /// A space-padded ASCII field of a peer, made printable.
 fn ascii(field: &[u8]) -> String {
-    let text = field.iter().take_while(|byte| **byte != 0).map(|&byte| match byte {
-        b' '..=b'~' => char::from(byte),
-        _ => '?',
-    });
+    let text = field
+        .iter()
+        .take_while(|byte| **byte != 0)
+        .map(|&byte| match byte {
+            b' '..=b'~' => char::from(byte),
+            _ => '?',
+        });
     text.collect::<String>().trim_end().to_owned()
 }

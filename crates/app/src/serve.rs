@@ -22,13 +22,20 @@ use crate::state::State;
 pub fn run(args: &ServeArgs) -> Result<(), String> {
     let started = Instant::now();
     // Signals are caught before anything is open, so that none is missed.
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| format!("cannot catch signals: {error}"))?;
-    let config = args.config.as_deref().map_or_else(|| Ok(Config::default()), commands::read_config)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM])
+        .map_err(|error| format!("cannot catch signals: {error}"))?;
+    let config = args
+        .config
+        .as_deref()
+        .map_or_else(|| Ok(Config::default()), commands::read_config)?;
     let spec = effective_target(&config.target, args);
     spec.check()?;
     let directory = args.state.clone().unwrap_or_else(commands::default_state);
     let mut service = start(&spec, args, &directory)?;
-    if let Answer::Error(fault) = service.handle(Request::Apply { config, plan: false }) {
+    if let Answer::Error(fault) = service.handle(Request::Apply {
+        config,
+        plan: false,
+    }) {
         service.stop();
         return Err(fault);
     }
@@ -45,12 +52,18 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
     let service: SharedService = Arc::new(Mutex::new(Some(service)));
     let control = start_control(&directory, &service)?;
     for address in addresses {
-        println!("listening on {address} (nvme-tcp) after {} ms", started.elapsed().as_millis());
+        println!(
+            "listening on {address} (nvme-tcp) after {} ms",
+            started.elapsed().as_millis()
+        );
     }
     signals.forever().next();
     eprintln!("flashyard: finishing what is in flight");
     drop(control);
-    let running = service.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let running = service
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
     if let Some(running) = running {
         running.stop();
     }
@@ -66,8 +79,11 @@ fn start(spec: &TargetSpec, args: &ServeArgs, directory: &Path) -> Result<Servic
         limits: Limits::default(),
         cores: spec.cores,
     });
-    let configs = (0..spec.cores).map(|core| core_config(core, args)).collect();
-    let cores = Cores::start(&target, configs).map_err(|error| format!("cannot start a core: {error}"))?;
+    let configs = (0..spec.cores)
+        .map(|core| core_config(core, args))
+        .collect();
+    let cores =
+        Cores::start(&target, configs).map_err(|error| format!("cannot start a core: {error}"))?;
     Service::start(state, cores, target)
 }
 
@@ -94,6 +110,10 @@ fn effective_target(file: &TargetSpec, args: &ServeArgs) -> TargetSpec {
 
 fn start_control(directory: &PathBuf, service: &SharedService) -> Result<Control, String> {
     let shared = Arc::clone(service);
-    Control::start(directory, move |request| service::answer(&shared, request))
-        .map_err(|error| format!("cannot open the control socket in {}: {error}", directory.display()))
+    Control::start(directory, move |request| service::answer(&shared, request)).map_err(|error| {
+        format!(
+            "cannot open the control socket in {}: {error}",
+            directory.display()
+        )
+    })
 }

@@ -43,14 +43,27 @@ impl std::fmt::Display for StateError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Locked(path) => {
-                write!(f, "another flashyard uses the state in {}: stop it, or choose --state", path.display())
+                write!(
+                    f,
+                    "another flashyard uses the state in {}: stop it, or choose --state",
+                    path.display()
+                )
             }
             Self::TooNew(version) => {
-                write!(f, "the state store has version {version}, this program knows {VERSION}: use a newer flashyard")
+                write!(
+                    f,
+                    "the state store has version {version}, this program knows {VERSION}: use a newer flashyard"
+                )
             }
             Self::Io(path, error) => write!(f, "cannot use {}: {error}", path.display()),
-            Self::Sqlite(error) => write!(f, "the state store failed: {error}; check free space and permissions"),
-            Self::Damaged(what) => write!(f, "the state store is damaged ({what}): restore it from a backup"),
+            Self::Sqlite(error) => write!(
+                f,
+                "the state store failed: {error}; check free space and permissions"
+            ),
+            Self::Damaged(what) => write!(
+                f,
+                "the state store is damaged ({what}): restore it from a backup"
+            ),
         }
     }
 }
@@ -150,20 +163,28 @@ impl State {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         let transaction = connection.transaction()?;
-        let version: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        let version: i64 =
+            transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
         match version {
             0 => {
                 transaction.execute_batch(SCHEMA)?;
-                transaction
-                    .execute("INSERT INTO target (id, uuid) VALUES (0, ?1)", [Uuid::new_v4().into_bytes()])?;
+                transaction.execute(
+                    "INSERT INTO target (id, uuid) VALUES (0, ?1)",
+                    [Uuid::new_v4().into_bytes()],
+                )?;
                 transaction.pragma_update(None, "user_version", VERSION)?;
             }
             VERSION => {}
             newer => return Err(StateError::TooNew(newer)),
         }
-        let uuid: [u8; 16] = transaction.query_row("SELECT uuid FROM target", [], |row| row.get(0))?;
+        let uuid: [u8; 16] =
+            transaction.query_row("SELECT uuid FROM target", [], |row| row.get(0))?;
         transaction.commit()?;
-        Ok(Self { connection, target_uuid: Uuid::from_bytes(uuid), _lock: lock })
+        Ok(Self {
+            connection,
+            target_uuid: Uuid::from_bytes(uuid),
+            _lock: lock,
+        })
     }
 
     /// Identity of this target; serial numbers are derived from it.
@@ -179,15 +200,30 @@ impl State {
             let spec: DeviceSpec = decode(&spec)?;
             inventory.devices.insert(spec.name.clone(), spec);
         }
-        for (spec, uuid) in rows::<(String, [u8; 16])>(&transaction, "SELECT spec, uuid FROM pool", pair)? {
+        for (spec, uuid) in
+            rows::<(String, [u8; 16])>(&transaction, "SELECT spec, uuid FROM pool", pair)?
+        {
             let spec: PoolSpec = decode(&spec)?;
-            inventory.pools.insert(spec.name.clone(), PoolRecord { spec, uuid: Uuid::from_bytes(uuid) });
+            inventory.pools.insert(
+                spec.name.clone(),
+                PoolRecord {
+                    spec,
+                    uuid: Uuid::from_bytes(uuid),
+                },
+            );
         }
-        for (spec, id) in rows::<(String, u32)>(&transaction, "SELECT spec, id FROM tenant", pair)? {
+        for (spec, id) in rows::<(String, u32)>(&transaction, "SELECT spec, id FROM tenant", pair)?
+        {
             let spec: TenantSpec = decode(&spec)?;
-            inventory.tenants.insert(spec.name.clone(), TenantRecord { spec, id });
+            inventory
+                .tenants
+                .insert(spec.name.clone(), TenantRecord { spec, id });
         }
-        for record in rows(&transaction, "SELECT spec, uuid, nsid, phase FROM volume", RawVolume::read)? {
+        for record in rows(
+            &transaction,
+            "SELECT spec, uuid, nsid, phase FROM volume",
+            RawVolume::read,
+        )? {
             let record = record.decode()?;
             inventory.volumes.insert(record.spec.name.clone(), record);
         }
@@ -208,9 +244,15 @@ impl State {
             "INSERT INTO pool (name, spec, uuid) VALUES (?1, ?2, ?3) ON CONFLICT (name) DO UPDATE SET spec = ?2",
             params![spec.name, encode(spec), Uuid::new_v4().into_bytes()],
         )?;
-        let uuid: [u8; 16] =
-            self.connection.query_row("SELECT uuid FROM pool WHERE name = ?1", [&spec.name], |row| row.get(0))?;
-        Ok(PoolRecord { spec: spec.clone(), uuid: Uuid::from_bytes(uuid) })
+        let uuid: [u8; 16] = self.connection.query_row(
+            "SELECT uuid FROM pool WHERE name = ?1",
+            [&spec.name],
+            |row| row.get(0),
+        )?;
+        Ok(PoolRecord {
+            spec: spec.clone(),
+            uuid: Uuid::from_bytes(uuid),
+        })
     }
 
     /// Adds or changes a tenant; a new one gets its number here.
@@ -219,9 +261,15 @@ impl State {
             "INSERT INTO tenant (name, spec) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET spec = ?2",
             params![spec.name, encode(spec)],
         )?;
-        let id =
-            self.connection.query_row("SELECT id FROM tenant WHERE name = ?1", [&spec.name], |row| row.get(0))?;
-        Ok(TenantRecord { spec: spec.clone(), id })
+        let id = self.connection.query_row(
+            "SELECT id FROM tenant WHERE name = ?1",
+            [&spec.name],
+            |row| row.get(0),
+        )?;
+        Ok(TenantRecord {
+            spec: spec.clone(),
+            id,
+        })
     }
 
     /// Adds a volume in phase `creating` and gives it its UUID and namespace number.
@@ -235,29 +283,47 @@ impl State {
                 |row| row.get(0),
             )
             .optional()?;
-        let nsid = nsid.ok_or_else(|| StateError::Damaged(format!("no tenant `{}`", spec.tenant)))?;
+        let nsid =
+            nsid.ok_or_else(|| StateError::Damaged(format!("no tenant `{}`", spec.tenant)))?;
         transaction.execute(
             "INSERT INTO volume (name, spec, uuid, nsid, phase) VALUES (?1, ?2, ?3, ?4, 'creating')",
             params![spec.name, encode(spec), uuid.into_bytes(), nsid],
         )?;
         transaction.commit()?;
-        Ok(VolumeRecord { spec: spec.clone(), uuid, nsid, phase: Phase::Creating })
+        Ok(VolumeRecord {
+            spec: spec.clone(),
+            uuid,
+            nsid,
+            phase: Phase::Creating,
+        })
     }
 
     /// Moves a volume on to `phase`.
     pub fn set_volume_phase(&mut self, name: &str, phase: Phase) -> Result<(), StateError> {
-        self.change("UPDATE volume SET phase = ?2 WHERE name = ?1", params![name, phase.name()])
+        self.change(
+            "UPDATE volume SET phase = ?2 WHERE name = ?1",
+            params![name, phase.name()],
+        )
     }
 
     /// Remembers a volume's new size.
     pub fn set_volume_size(&mut self, record: &VolumeRecord, size: Size) -> Result<(), StateError> {
-        let spec = VolumeSpec { size: Some(size), ..record.spec.clone() };
-        self.change("UPDATE volume SET spec = ?2 WHERE name = ?1", params![spec.name, encode(&spec)])
+        let spec = VolumeSpec {
+            size: Some(size),
+            ..record.spec.clone()
+        };
+        self.change(
+            "UPDATE volume SET spec = ?2 WHERE name = ?1",
+            params![spec.name, encode(&spec)],
+        )
     }
 
     /// Forgets a device, pool, tenant or volume.
     pub fn remove(&mut self, kind: Kind, name: &str) -> Result<(), StateError> {
-        self.change(&format!("DELETE FROM {} WHERE name = ?1", kind.table()), [name])
+        self.change(
+            &format!("DELETE FROM {} WHERE name = ?1", kind.table()),
+            [name],
+        )
     }
 
     fn change(&mut self, sql: &str, values: impl rusqlite::Params) -> Result<(), StateError> {
@@ -327,7 +393,12 @@ struct RawVolume {
 
 impl RawVolume {
     fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self { spec: row.get(0)?, uuid: row.get(1)?, nsid: row.get(2)?, phase: row.get(3)? })
+        Ok(Self {
+            spec: row.get(0)?,
+            uuid: row.get(1)?,
+            nsid: row.get(2)?,
+            phase: row.get(3)?,
+        })
     }
 
     fn decode(self) -> Result<VolumeRecord, StateError> {
@@ -346,7 +417,9 @@ fn rows<T>(
     read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
 ) -> Result<Vec<T>, StateError> {
     let mut statement = transaction.prepare(sql)?;
-    let found = statement.query_map([], read)?.collect::<Result<Vec<_>, _>>()?;
+    let found = statement
+        .query_map([], read)?
+        .collect::<Result<Vec<_>, _>>()?;
     Ok(found)
 }
 
@@ -364,7 +437,12 @@ mod tests {
     use crate::spec::{ClassName, DeviceKind, PolicyName};
 
     fn tenant(name: &str) -> TenantSpec {
-        TenantSpec { name: name.into(), hosts: vec!["*".into()], class: ClassName::Latency, weight: 2 }
+        TenantSpec {
+            name: name.into(),
+            hosts: vec!["*".into()],
+            class: ClassName::Latency,
+            weight: 2,
+        }
     }
 
     fn volume(name: &str, tenant: &str) -> VolumeSpec {
@@ -378,7 +456,8 @@ mod tests {
     }
 
     fn scratch(name: &str) -> PathBuf {
-        let directory = std::env::temp_dir().join(format!("flashyard-{name}-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("flashyard-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
         directory
     }
@@ -400,7 +479,12 @@ mod tests {
         let mut state = State::open(&directory).expect("a new store");
         let uuid = state.target_uuid();
         state.put_device(&device).expect("stored");
-        state.put_pool(&PoolSpec { name: "fast".into(), devices: vec!["ram0".into()] }).expect("stored");
+        state
+            .put_pool(&PoolSpec {
+                name: "fast".into(),
+                devices: vec!["ram0".into()],
+            })
+            .expect("stored");
         state.put_tenant(&tenant("db")).expect("stored");
         let record = state.add_volume(&volume("orders", "db")).expect("stored");
         let before = state.inventory().expect("readable");
@@ -420,10 +504,19 @@ mod tests {
     fn numbers_given_away_are_never_given_again() {
         let mut state = State::in_memory().expect("a store");
         let first = state.put_tenant(&tenant("db")).expect("stored").id;
-        assert_eq!(state.add_volume(&volume("a", "db")).expect("stored").nsid, 1);
-        assert_eq!(state.add_volume(&volume("b", "db")).expect("stored").nsid, 2);
+        assert_eq!(
+            state.add_volume(&volume("a", "db")).expect("stored").nsid,
+            1
+        );
+        assert_eq!(
+            state.add_volume(&volume("b", "db")).expect("stored").nsid,
+            2
+        );
         state.remove(Kind::Volume, "b").expect("removed");
-        assert_eq!(state.add_volume(&volume("c", "db")).expect("stored").nsid, 3);
+        assert_eq!(
+            state.add_volume(&volume("c", "db")).expect("stored").nsid,
+            3
+        );
         state.remove(Kind::Tenant, "db").expect("removed");
         assert!(state.put_tenant(&tenant("db")).expect("stored").id > first);
     }
@@ -434,21 +527,44 @@ mod tests {
         state.put_tenant(&tenant("db")).expect("stored");
         state.add_volume(&volume("a", "db")).expect("stored");
         let before = state.inventory().expect("readable");
-        assert!(matches!(state.add_volume(&volume("a", "db")), Err(StateError::Sqlite(_))));
+        assert!(matches!(
+            state.add_volume(&volume("a", "db")),
+            Err(StateError::Sqlite(_))
+        ));
         assert_eq!(state.inventory().expect("readable"), before);
-        assert_eq!(state.add_volume(&volume("b", "db")).expect("stored").nsid, 2, "the refusal used up no number");
+        assert_eq!(
+            state.add_volume(&volume("b", "db")).expect("stored").nsid,
+            2,
+            "the refusal used up no number"
+        );
     }
 
     #[test]
     fn a_second_owner_and_a_newer_store_are_refused() {
         let directory = scratch("lock");
         let state = State::open(&directory).expect("a new store");
-        assert!(matches!(State::open(&directory), Err(StateError::Locked(_))));
-        state.connection.pragma_update(None, "user_version", VERSION + 1).expect("written");
+        assert!(matches!(
+            State::open(&directory),
+            Err(StateError::Locked(_))
+        ));
+        state
+            .connection
+            .pragma_update(None, "user_version", VERSION + 1)
+            .expect("written");
         drop(state);
-        assert!(matches!(State::open(&directory), Err(StateError::TooNew(_))));
-        fs::write(directory.join("state.db"), b"this is no database, whatever its name says").expect("written");
-        assert!(matches!(State::open(&directory), Err(StateError::Sqlite(_))));
+        assert!(matches!(
+            State::open(&directory),
+            Err(StateError::TooNew(_))
+        ));
+        fs::write(
+            directory.join("state.db"),
+            b"this is no database, whatever its name says",
+        )
+        .expect("written");
+        assert!(matches!(
+            State::open(&directory),
+            Err(StateError::Sqlite(_))
+        ));
         fs::remove_dir_all(&directory).expect("it is ours");
     }
 }

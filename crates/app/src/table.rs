@@ -14,7 +14,9 @@ pub struct Table {
 impl Table {
     /// A table with its header.
     pub fn new(header: &[&str]) -> Self {
-        Self { rows: vec![header.iter().map(|cell| cell.to_uppercase()).collect()] }
+        Self {
+            rows: vec![header.iter().map(|cell| cell.to_uppercase()).collect()],
+        }
     }
 
     /// Adds a row of as many cells as the header has.
@@ -25,10 +27,20 @@ impl Table {
     /// Numbers to the right, words to the left.
     pub fn render(&self) -> String {
         let columns = self.rows[0].len();
-        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let width = |column: usize| {
+            self.rows
+                .iter()
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         let numeric: Vec<bool> = (0..columns)
-            .map(|column| self.rows[1..].iter().all(|row| row[column].starts_with(|c: char| c.is_ascii_digit())))
+            .map(|column| {
+                self.rows[1..]
+                    .iter()
+                    .all(|row| row[column].starts_with(|c: char| c.is_ascii_digit()))
+            })
             .collect();
         let mut text = String::new();
         for row in &self.rows {
@@ -53,14 +65,27 @@ pub fn print_list(kind: KindName, rows: &[Value]) {
         return;
     }
     let columns: &[&str] = match kind {
-        KindName::Device => &["name", "kind", "size", "block_size", "policy", "used_by", "state"],
+        KindName::Device => &[
+            "name",
+            "kind",
+            "size",
+            "block_size",
+            "policy",
+            "used_by",
+            "state",
+        ],
         KindName::Pool => &["name", "devices", "size", "free", "state"],
         KindName::Tenant => &["name", "class", "weight", "hosts", "volumes", "subnqn"],
         KindName::Volume => &["name", "tenant", "nsid", "size", "pool", "device", "state"],
     };
     let mut table = Table::new(columns);
     for row in rows {
-        table.row(columns.iter().map(|column| cell(column, &row[*column])).collect());
+        table.row(
+            columns
+                .iter()
+                .map(|column| cell(column, &row[*column]))
+                .collect(),
+        );
     }
     print!("{}", table.render());
     for row in rows {
@@ -93,7 +118,12 @@ pub fn print_status(status: &Value) {
                 };
                 let mut table = Table::new(&columns);
                 for row in rows {
-                    table.row(columns.iter().map(|column| cell(column, &row[*column])).collect());
+                    table.row(
+                        columns
+                            .iter()
+                            .map(|column| cell(column, &row[*column]))
+                            .collect(),
+                    );
                 }
                 println!("{section}\n{}", table.render());
             }
@@ -108,15 +138,26 @@ pub fn print_status(status: &Value) {
 
 /// A value as people read it; byte counts by the column's name.
 fn cell(column: &str, value: &Value) -> String {
-    const BYTES: [&str; 6] = ["size", "free", "block_size", "bytes_read", "bytes_written", "buffer_bytes"];
+    const BYTES: [&str; 6] = [
+        "size",
+        "free",
+        "block_size",
+        "bytes_read",
+        "bytes_written",
+        "buffer_bytes",
+    ];
     match value {
         Value::Null => "-".to_owned(),
-        Value::Number(number) if BYTES.contains(&column) => {
-            number.as_u64().map_or_else(|| number.to_string(), units::size)
-        }
+        Value::Number(number) if BYTES.contains(&column) => number
+            .as_u64()
+            .map_or_else(|| number.to_string(), units::size),
         Value::String(text) => text.clone(),
         Value::Array(items) if items.is_empty() => "-".to_owned(),
-        Value::Array(items) => items.iter().map(|item| cell(column, item)).collect::<Vec<_>>().join(" "),
+        Value::Array(items) => items
+            .iter()
+            .map(|item| cell(column, item))
+            .collect::<Vec<_>>()
+            .join(" "),
         other => other.to_string(),
     }
 }
@@ -130,7 +171,10 @@ mod tests {
         let mut table = Table::new(&["name", "iops"]);
         table.row(vec!["db".into(), "1200".into()]);
         table.row(vec!["analytics".into(), "7".into()]);
-        assert_eq!(table.render(), "NAME       IOPS\ndb         1200\nanalytics     7\n");
+        assert_eq!(
+            table.render(),
+            "NAME       IOPS\ndb         1200\nanalytics     7\n"
+        );
     }
 
     #[test]

@@ -15,7 +15,8 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("flashyard-cli-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("flashyard-cli-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).expect("the temporary directory is writable");
         Self(path)
@@ -49,23 +50,45 @@ impl Target {
     fn start(scratch: &Scratch, more: &[&str]) -> Self {
         let mut child = serve(scratch, more).spawn().expect("the program starts");
         let output = child.stdout.take().expect("it is piped");
-        let line = BufReader::new(output).lines().next().and_then(Result::ok).unwrap_or_default();
-        let address = line.strip_prefix("listening on ").and_then(|rest| rest.split(' ').next());
+        let line = BufReader::new(output)
+            .lines()
+            .next()
+            .and_then(Result::ok)
+            .unwrap_or_default();
+        let address = line
+            .strip_prefix("listening on ")
+            .and_then(|rest| rest.split(' ').next());
         let Some(address) = address.map(str::to_owned) else {
             let output = child.wait_with_output().expect("it ended");
-            panic!("no target: `{line}` {}", String::from_utf8_lossy(&output.stderr));
+            panic!(
+                "no target: `{line}` {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         };
-        Self { child, address, state: scratch.state() }
+        Self {
+            child,
+            address,
+            state: scratch.state(),
+        }
     }
 
     fn run(&self, args: &[&str]) -> Output {
-        Command::new(PROGRAM).args(args).arg("--state").arg(&self.state).output().expect("the program starts")
+        Command::new(PROGRAM)
+            .args(args)
+            .arg("--state")
+            .arg(&self.state)
+            .output()
+            .expect("the program starts")
     }
 
     /// Runs a command that must succeed, and reads its JSON.
     fn json(&self, args: &[&str]) -> Value {
         let output = self.run(&[args, &["--json"]].concat());
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         serde_json::from_slice(&output.stdout).expect("it prints JSON")
     }
 
@@ -81,7 +104,13 @@ impl Target {
 
     fn terminate(mut self) -> i32 {
         let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill exists").success());
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &id])
+                .status()
+                .expect("kill exists")
+                .success()
+        );
         self.child.wait().expect("it was ours").code().unwrap_or(-1)
     }
 }
@@ -96,7 +125,11 @@ impl Drop for Target {
 
 fn serve(scratch: &Scratch, more: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
-    command.arg("serve").arg("--state").arg(scratch.state()).args(more);
+    command
+        .arg("serve")
+        .arg("--state")
+        .arg(scratch.state())
+        .args(more);
     if !more.contains(&"--listen") {
         command.args(["--listen", "127.0.0.1:0"]);
     }
@@ -108,34 +141,77 @@ fn expect_failure(output: &Output, status: i32, why: &str) {
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{error}");
     assert!(error.contains(why), "`{why}` is not in: {error}");
-    assert!(status == 2 || error.trim_end().lines().count() == 1, "one line, not: {error}");
+    assert!(
+        status == 2 || error.trim_end().lines().count() == 1,
+        "one line, not: {error}"
+    );
 }
 
 fn names(rows: &Value) -> Vec<&str> {
-    rows.as_array().expect("a list").iter().map(|row| row["name"].as_str().expect("a name")).collect()
+    rows.as_array()
+        .expect("a list")
+        .iter()
+        .map(|row| row["name"].as_str().expect("a name"))
+        .collect()
 }
 
 #[test]
 fn things_are_made_listed_changed_and_deleted() {
     let scratch = Scratch::new("life");
     let target = Target::start(&scratch, &[]);
-    target.json(&["device", "create", "ram0", "--kind", "memory", "--size", "64MiB"]);
+    target.json(&[
+        "device", "create", "ram0", "--kind", "memory", "--size", "64MiB",
+    ]);
     target.json(&["pool", "create", "fast", "--device", "ram0"]);
-    let tenant = target.json(&["tenant", "create", "db", "--host", "*", "--class", "latency"]);
+    let tenant = target.json(&[
+        "tenant", "create", "db", "--host", "*", "--class", "latency",
+    ]);
     assert_eq!(tenant["subnqn"], "nqn.2026-11.dev.flashyard:db");
-    let volume = target.json(&["volume", "create", "orders", "--pool", "fast", "--size", "8MiB", "--tenant", "db"]);
-    assert_eq!((&volume["nsid"], &volume["size"]), (&Value::from(1), &Value::from(8 << 20)));
+    let volume = target.json(&[
+        "volume", "create", "orders", "--pool", "fast", "--size", "8MiB", "--tenant", "db",
+    ]);
+    assert_eq!(
+        (&volume["nsid"], &volume["size"]),
+        (&Value::from(1), &Value::from(8 << 20))
+    );
     assert_eq!(names(&target.json(&["volume", "list"])), ["orders"]);
 
     let grown = target.json(&["volume", "set", "orders", "--size", "16MiB"]);
     assert_eq!(grown["size"], 16 << 20);
-    target.refused(&["volume", "set", "orders", "--size", "8MiB"], "cannot shrink");
+    target.refused(
+        &["volume", "set", "orders", "--size", "8MiB"],
+        "cannot shrink",
+    );
     target.refused(&["volume", "set", "orders", "--size", "1TiB"], "");
-    target.refused(&["volume", "create", "orders", "--pool", "fast", "--size", "1MiB", "--tenant", "db"], "already");
-    target.refused(&["volume", "create", "x", "--pool", "slow", "--size", "1MiB", "--tenant", "db"], "no pool `slow`");
-    target.refused(&["volume", "create", "x", "--pool", "fast", "--size", "1MiB", "--tenant", "eve"], "no tenant `eve`");
-    target.refused(&["volume", "create", "x", "--pool", "fast", "--size", "1GiB", "--tenant", "db"], "");
-    assert_eq!(names(&target.json(&["volume", "list"])), ["orders"], "what was refused left nothing behind");
+    target.refused(
+        &[
+            "volume", "create", "orders", "--pool", "fast", "--size", "1MiB", "--tenant", "db",
+        ],
+        "already",
+    );
+    target.refused(
+        &[
+            "volume", "create", "x", "--pool", "slow", "--size", "1MiB", "--tenant", "db",
+        ],
+        "no pool `slow`",
+    );
+    target.refused(
+        &[
+            "volume", "create", "x", "--pool", "fast", "--size", "1MiB", "--tenant", "eve",
+        ],
+        "no tenant `eve`",
+    );
+    target.refused(
+        &[
+            "volume", "create", "x", "--pool", "fast", "--size", "1GiB", "--tenant", "db",
+        ],
+        "",
+    );
+    assert_eq!(
+        names(&target.json(&["volume", "list"])),
+        ["orders"],
+        "what was refused left nothing behind"
+    );
     target.refused(&["device", "delete", "ram0"], "used by pool `fast`");
     target.refused(&["pool", "delete", "fast"], "delete its volumes first");
     target.refused(&["tenant", "delete", "db"], "delete its volumes first");
@@ -155,11 +231,17 @@ fn what_was_acknowledged_survives_kill_9() {
     let image = scratch.0.join("ssd0.img");
     let target = Target::start(&scratch, &[]);
     let path = image.to_str().expect("plain names");
-    target.json(&["device", "create", "ssd0", "--kind", "file", "--path", path, "--size", "64MiB"]);
+    target.json(&[
+        "device", "create", "ssd0", "--kind", "file", "--path", path, "--size", "64MiB",
+    ]);
     target.json(&["pool", "create", "fast", "--device", "ssd0"]);
     target.json(&["tenant", "create", "db", "--host", "*"]);
-    target.json(&["volume", "create", "a", "--pool", "fast", "--size", "4MiB", "--tenant", "db"]);
-    target.json(&["volume", "create", "b", "--pool", "fast", "--size", "4MiB", "--tenant", "db"]);
+    target.json(&[
+        "volume", "create", "a", "--pool", "fast", "--size", "4MiB", "--tenant", "db",
+    ]);
+    target.json(&[
+        "volume", "create", "b", "--pool", "fast", "--size", "4MiB", "--tenant", "db",
+    ]);
     target.json(&["volume", "set", "b", "--size", "8MiB"]);
     target.json(&["volume", "delete", "a", "--yes"]);
     let before = target.json(&["volume", "list"]);
@@ -169,8 +251,17 @@ fn what_was_acknowledged_survives_kill_9() {
     assert_eq!(target.json(&["volume", "list"]), before);
     assert_eq!(before[0]["nsid"], 2, "numbers stay");
     target.kill();
-    let check = Command::new(PROGRAM).arg("check").arg(&image).arg("--json").output().expect("the program starts");
-    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
+    let check = Command::new(PROGRAM)
+        .arg("check")
+        .arg(&image)
+        .arg("--json")
+        .output()
+        .expect("the program starts");
+    assert!(
+        check.status.success(),
+        "{}",
+        String::from_utf8_lossy(&check.stderr)
+    );
 }
 
 #[test]
@@ -188,14 +279,24 @@ fn a_file_is_applied_and_what_is_missing_is_told() {
     let target = Target::start(&scratch, &["--config", config]);
     assert_eq!(names(&target.json(&["volume", "list"])), ["far", "near"]);
     let plan = target.json(&["apply", config, "--plan"]);
-    assert_eq!(plan["steps"], Value::Array(Vec::new()), "everything is there already");
+    assert_eq!(
+        plan["steps"],
+        Value::Array(Vec::new()),
+        "everything is there already"
+    );
     target.kill();
 
     fs::remove_file(scratch.0.join("ssd0.img")).expect("the device was a file");
     let target = Target::start(&scratch, &[]);
     let volumes = target.json(&["volume", "list"]);
-    assert_eq!((&volumes[0]["state"], &volumes[1]["state"]), (&"unavailable".into(), &"online".into()));
-    let fault = target.json(&["device", "show", "ssd0"])["fault"].as_str().expect("a reason").to_owned();
+    assert_eq!(
+        (&volumes[0]["state"], &volumes[1]["state"]),
+        (&"unavailable".into(), &"online".into())
+    );
+    let fault = target.json(&["device", "show", "ssd0"])["fault"]
+        .as_str()
+        .expect("a reason")
+        .to_owned();
     assert!(fault.contains("ssd0.img"), "{fault}");
 }
 
@@ -210,11 +311,18 @@ fn bad_usage_is_status_2_and_failure_status_1() {
         &["device", "create", "a", "--kind", "tape"],
     ];
     for args in usage {
-        let output = Command::new(PROGRAM).args(args).output().expect("the program starts");
+        let output = Command::new(PROGRAM)
+            .args(args)
+            .output()
+            .expect("the program starts");
         assert_eq!(output.status.code(), Some(2), "{args:?}");
     }
     let scratch = Scratch::new("usage");
-    let nobody = Command::new(PROGRAM).args(["status", "--state"]).arg(scratch.state()).output().expect("it starts");
+    let nobody = Command::new(PROGRAM)
+        .args(["status", "--state"])
+        .arg(scratch.state())
+        .output()
+        .expect("it starts");
     expect_failure(&nobody, 1, "flashyard serve");
 }
 
@@ -222,21 +330,37 @@ fn bad_usage_is_status_2_and_failure_status_1() {
 fn a_target_that_cannot_start_says_why() {
     let scratch = Scratch::new("start");
     let fails = |more: &[&str], why: &str| {
-        expect_failure(&serve(&scratch, more).output().expect("the program starts"), 1, why);
+        expect_failure(
+            &serve(&scratch, more).output().expect("the program starts"),
+            1,
+            why,
+        );
     };
     let busy = TcpListener::bind("127.0.0.1:0").expect("loopback works");
     let address = busy.local_addr().expect("it has one").to_string();
     fails(&["--listen", &address], "another program uses the port");
-    fails(&["--config", "/nonexistent/flashyard.toml"], "cannot read /nonexistent/flashyard.toml");
-    let bad = scratch.file("bad.toml", "[target]\nlisten = [\"127.0.0.1:0\"]\nspeed = \"fast\"\n");
+    fails(
+        &["--config", "/nonexistent/flashyard.toml"],
+        "cannot read /nonexistent/flashyard.toml",
+    );
+    let bad = scratch.file(
+        "bad.toml",
+        "[target]\nlisten = [\"127.0.0.1:0\"]\nspeed = \"fast\"\n",
+    );
     fails(&["--config", path(&bad)], "unknown field `speed`");
-    let lost = scratch.file("lost.toml", "[[volume]]\nname = \"a\"\ndevice = \"gone\"\ntenant = \"db\"\n");
+    let lost = scratch.file(
+        "lost.toml",
+        "[[volume]]\nname = \"a\"\ndevice = \"gone\"\ntenant = \"db\"\n",
+    );
     fails(&["--config", path(&lost)], "could not create volume a");
 
     let target = Target::start(&scratch, &[]);
     fails(&[], "another flashyard uses the state");
     assert_eq!(target.terminate(), 0);
-    assert!(!scratch.state().join("control.sock").exists(), "a clean end leaves no socket");
+    assert!(
+        !scratch.state().join("control.sock").exists(),
+        "a clean end leaves no socket"
+    );
 }
 
 #[test]
@@ -246,24 +370,58 @@ fn volumes_are_measured_and_verified_through_the_wire() {
     target.json(&["tenant", "create", "db", "--host", "*"]);
     for block_size in ["512", "4096"] {
         let device = format!("ram{block_size}");
-        target.json(&["device", "create", &device, "--kind", "memory", "--size", "16MiB", "--block-size", block_size]);
-        let volume = target.json(&["volume", "create", &device, "--device", &device, "--tenant", "db"]);
+        target.json(&[
+            "device",
+            "create",
+            &device,
+            "--kind",
+            "memory",
+            "--size",
+            "16MiB",
+            "--block-size",
+            block_size,
+        ]);
+        let volume = target.json(&[
+            "volume", "create", &device, "--device", &device, "--tenant", "db",
+        ]);
         let nsid = volume["nsid"].to_string();
         let report = target_perf(&target, &["--nsid", &nsid, "--rw", "randrw", "--verify"]);
         assert_eq!(report["errors"], 0);
         assert!(report["iops"].as_f64().expect("a rate") > 0.0);
     }
-    let found = Command::new(PROGRAM).args(["discover", "--json", "--connect", &target.address]).output();
-    let found: Value = serde_json::from_slice(&found.expect("it starts").stdout).expect("it prints JSON");
-    assert!(found.to_string().contains("nqn.2026-11.dev.flashyard:db"), "{found}");
+    let found = Command::new(PROGRAM)
+        .args(["discover", "--json", "--connect", &target.address])
+        .output();
+    let found: Value =
+        serde_json::from_slice(&found.expect("it starts").stdout).expect("it prints JSON");
+    assert!(
+        found.to_string().contains("nqn.2026-11.dev.flashyard:db"),
+        "{found}"
+    );
 }
 
 fn target_perf(target: &Target, more: &[&str]) -> Value {
-    let base = ["perf", "--connect", &target.address, "--subnqn", "nqn.2026-11.dev.flashyard:db", "--bs", "16KiB"];
+    let base = [
+        "perf",
+        "--connect",
+        &target.address,
+        "--subnqn",
+        "nqn.2026-11.dev.flashyard:db",
+        "--bs",
+        "16KiB",
+    ];
     let load = ["--qd", "8", "--queues", "2", "--seconds", "1", "--json"];
-    let output =
-        Command::new(PROGRAM).args(base).args(load).args(more).output().expect("the program starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(PROGRAM)
+        .args(base)
+        .args(load)
+        .args(more)
+        .output()
+        .expect("the program starts");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).expect("it prints JSON")
 }
 

@@ -73,9 +73,13 @@ pub(super) fn run(
         processor::pin(client)?;
         ask(asking, traffic, seconds)
     });
-    let result = client.join().unwrap_or_else(|_| Err(io::Error::other("the asking side panicked")));
+    let result = client
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("the asking side panicked")));
     stop.store(true, Ordering::Relaxed);
-    server.join().unwrap_or_else(|_| Err(io::Error::other("the answering side panicked")))?;
+    server
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("the answering side panicked")))?;
     result
 }
 
@@ -150,11 +154,20 @@ impl Connection {
     fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, rest: 0, kind: Kind::Read })
+        Ok(Self {
+            stream,
+            rest: 0,
+            kind: Kind::Read,
+        })
     }
 
     /// Reads what is there, in one call, and calls `arrived` for every message that is complete now.
-    fn receive(&mut self, buffer: &mut [u8], block: usize, mut arrived: impl FnMut(Kind)) -> io::Result<()> {
+    fn receive(
+        &mut self,
+        buffer: &mut [u8],
+        block: usize,
+        mut arrived: impl FnMut(Kind),
+    ) -> io::Result<()> {
         let mut bytes = match self.stream.read(buffer) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(count) => &buffer[..count],
@@ -163,7 +176,9 @@ impl Connection {
         };
         while let Some(&first) = bytes.first() {
             if self.rest == 0 {
-                self.kind = *KINDS.get(usize::from(first)).ok_or(ErrorKind::InvalidData)?;
+                self.kind = *KINDS
+                    .get(usize::from(first))
+                    .ok_or(ErrorKind::InvalidData)?;
                 self.rest = self.kind.length(block);
             }
             let part = self.rest.min(bytes.len());
@@ -185,7 +200,10 @@ struct Outgoing<'a> {
 
 impl<'a> Outgoing<'a> {
     fn new(messages: &'a Messages) -> Self {
-        Self { messages, slices: Vec::new() }
+        Self {
+            messages,
+            slices: Vec::new(),
+        }
     }
 
     fn push(&mut self, kind: Kind) {
@@ -213,7 +231,10 @@ impl<'a> Outgoing<'a> {
 /// The answering side: goes round its connections until told to stop.
 fn answer(mut connections: Vec<Connection>, traffic: Traffic, stop: &AtomicBool) -> io::Result<()> {
     let messages = Messages::new(traffic.block);
-    let mut outgoing: Vec<_> = connections.iter().map(|_| Outgoing::new(&messages)).collect();
+    let mut outgoing: Vec<_> = connections
+        .iter()
+        .map(|_| Outgoing::new(&messages))
+        .collect();
     let mut buffer = vec![0; RECEIVE];
     while !stop.load(Ordering::Relaxed) {
         for (connection, out) in connections.iter_mut().zip(&mut outgoing) {
@@ -236,7 +257,10 @@ fn answer(mut connections: Vec<Connection>, traffic: Traffic, stop: &AtomicBool)
 /// The asking side: keeps `depth` I/Os in flight and counts the answers of the time after the warm-up.
 fn ask(mut connections: Vec<Connection>, traffic: Traffic, seconds: Duration) -> io::Result<Limit> {
     let messages = Messages::new(traffic.block);
-    let mut outgoing: Vec<_> = connections.iter().map(|_| Outgoing::new(&messages)).collect();
+    let mut outgoing: Vec<_> = connections
+        .iter()
+        .map(|_| Outgoing::new(&messages))
+        .collect();
     let mut buffer = vec![0; RECEIVE];
     let mut mix = Mix::new(traffic);
     for number in 0..traffic.depth {
@@ -263,7 +287,10 @@ fn ask(mut connections: Vec<Connection>, traffic: Traffic, seconds: Duration) ->
                 operations = 0;
             }
             Some(from) if now >= from + seconds => {
-                return Ok(Limit { operations, elapsed: now - from });
+                return Ok(Limit {
+                    operations,
+                    elapsed: now - from,
+                });
             }
             _ => {}
         }
@@ -279,8 +306,16 @@ struct Mix {
 
 impl Mix {
     fn new(traffic: Traffic) -> Self {
-        let write = if traffic.block <= traffic.in_capsule { Kind::Write } else { Kind::BigWrite };
-        Self { read_percent: traffic.read_percent.min(100), balance: 0, write }
+        let write = if traffic.block <= traffic.in_capsule {
+            Kind::Write
+        } else {
+            Kind::BigWrite
+        };
+        Self {
+            read_percent: traffic.read_percent.min(100),
+            balance: 0,
+            write,
+        }
     }
 
     fn next(&mut self) -> Kind {
@@ -295,7 +330,10 @@ impl Mix {
 }
 
 fn is_end(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+    matches!(
+        error.kind(),
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+    )
 }
 
 #[cfg(test)]
@@ -303,15 +341,30 @@ mod tests {
     use super::*;
 
     fn limit(block: usize, read_percent: u32) -> Limit {
-        let traffic = Traffic { block, depth: 8, queues: 2, read_percent, in_capsule: 8192 };
+        let traffic = Traffic {
+            block,
+            depth: 8,
+            queues: 2,
+            read_percent,
+            in_capsule: 8192,
+        };
         run(traffic, Duration::from_millis(50), None, None).expect("loopback works")
     }
 
     #[test]
     fn every_kind_of_traffic_flows() {
-        for (block, read_percent) in [(4096, 100), (4096, 0), (131_072, 100), (131_072, 0), (16_384, 50)] {
+        for (block, read_percent) in [
+            (4096, 100),
+            (4096, 0),
+            (131_072, 100),
+            (131_072, 0),
+            (16_384, 50),
+        ] {
             let limit = limit(block, read_percent);
-            assert!(limit.operations > 0, "{block} bytes, {read_percent} % reads");
+            assert!(
+                limit.operations > 0,
+                "{block} bytes, {read_percent} % reads"
+            );
             assert!(limit.elapsed >= Duration::from_millis(50));
         }
     }
@@ -319,7 +372,13 @@ mod tests {
     #[test]
     fn the_mix_is_exact() {
         for read_percent in [0, 1, 30, 50, 99, 100] {
-            let traffic = Traffic { block: 1, depth: 1, queues: 1, read_percent, in_capsule: 1 };
+            let traffic = Traffic {
+                block: 1,
+                depth: 1,
+                queues: 1,
+                read_percent,
+                in_capsule: 1,
+            };
             let mut mix = Mix::new(traffic);
             let reads = (0..1_000).filter(|_| mix.next() == Kind::Read).count();
             assert_eq!(reads, read_percent as usize * 10);

@@ -58,7 +58,12 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(jobs: u16) -> Self {
-        Self { jobs, connected: AtomicU16::new(0), failed: AtomicBool::new(false), operations: AtomicU64::new(0) }
+        Self {
+            jobs,
+            connected: AtomicU16::new(0),
+            failed: AtomicBool::new(false),
+            operations: AtomicU64::new(0),
+        }
     }
 }
 
@@ -111,8 +116,9 @@ async fn job(rt: Rt, plan: Plan, shared: Arc<Shared>) -> Result<Outcome, String>
         return Err("another job could not connect".into());
     }
     load.begin();
-    let tasks: Vec<_> =
-        (0..load.plan.depth as usize).map(|number| rt.spawn(worker(Rc::clone(&load), number))).collect();
+    let tasks: Vec<_> = (0..load.plan.depth as usize)
+        .map(|number| rt.spawn(worker(Rc::clone(&load), number)))
+        .collect();
     for task in tasks {
         task.await;
     }
@@ -167,27 +173,45 @@ struct Io {
 }
 
 impl Load {
-    async fn new(rt: &Rt, association: &Association, plan: Plan, shared: Arc<Shared>) -> Result<Self, String> {
+    async fn new(
+        rt: &Rt,
+        association: &Association,
+        plan: Plan,
+        shared: Arc<Shared>,
+    ) -> Result<Self, String> {
         let nsid = plan.nsid;
         let namespace = association
             .identify_namespace(nsid)
             .await
             .map_err(|error| format!("namespace {nsid} cannot be identified: {error}"))?;
         if namespace.ncap == 0 {
-            return Err(format!("there is no namespace {nsid}: attach a volume to the tenant, or give another --nsid"));
+            return Err(format!(
+                "there is no namespace {nsid}: attach a volume to the tenant, or give another --nsid"
+            ));
         }
-        let block_size = namespace.block_size().ok_or("the namespace has no usable format")?;
+        let block_size = namespace
+            .block_size()
+            .ok_or("the namespace has no usable format")?;
         if !plan.block.is_multiple_of(block_size) {
-            return Err(format!("--bs {} is not a multiple of the volume's block of {block_size} bytes", plan.block));
+            return Err(format!(
+                "--bs {} is not a multiple of the volume's block of {block_size} bytes",
+                plan.block
+            ));
         }
         if plan.block as usize > association.max_transfer() {
             let most = association.max_transfer();
-            return Err(format!("--bs {} is more than the target takes at once ({most} bytes)", plan.block));
+            return Err(format!(
+                "--bs {} is more than the target takes at once ({most} bytes)",
+                plan.block
+            ));
         }
         let per_io = u64::from(plan.block / block_size);
         let chunks = namespace.nsze / u64::from(plan.jobs) / per_io;
         if chunks == 0 {
-            return Err(format!("the volume is smaller than {} blocks of --bs {}", plan.jobs, plan.block));
+            return Err(format!(
+                "the volume is smaller than {} blocks of --bs {}",
+                plan.jobs, plan.block
+            ));
         }
         let map = plan.verify.then(|| Map::new(chunks));
         let chunks = map.as_ref().map_or(chunks, Map::len);
@@ -243,9 +267,19 @@ impl Load {
             percent => !rng.chance(u64::from(percent), 100),
         };
         let mut map = self.map.borrow_mut();
-        let Some(map) = map.as_mut() else { return Some(Io { write, chunk, generation: 0 }) };
+        let Some(map) = map.as_mut() else {
+            return Some(Io {
+                write,
+                chunk,
+                generation: 0,
+            });
+        };
         let (chunk, held) = map.claim(chunk)?;
-        Some(Io { write, chunk, generation: if write { self.next_generation() } else { held } })
+        Some(Io {
+            write,
+            chunk,
+            generation: if write { self.next_generation() } else { held },
+        })
     }
 
     fn next_generation(&self) -> u32 {
@@ -256,14 +290,18 @@ impl Load {
 
     fn range(&self, chunk: u64) -> LbaRange {
         let blocks = self.plan.block / self.block_size;
-        LbaRange { slba: self.first_block + chunk * u64::from(blocks), blocks }
+        LbaRange {
+            slba: self.first_block + chunk * u64::from(blocks),
+            blocks,
+        }
     }
 
     async fn perform(&self, queue: &Queue, io: Io) -> Result<(), HostError> {
         let hint = self.plan.access_latency << 4;
         let range = self.range(io.chunk);
         if io.write {
-            let entry = SubmissionQueueEntry::write(self.plan.nsid, range, NO_DATA).with_cdw(13, hint);
+            let entry =
+                SubmissionQueueEntry::write(self.plan.nsid, range, NO_DATA).with_cdw(13, hint);
             let data = self.outgoing(io, range)?;
             return queue.command(entry, Payload::Out(data)).await.map(drop);
         }
@@ -287,12 +325,24 @@ impl Load {
             return Ok(Data::Zeroes(bytes));
         }
         let mut buf = Buf::take(bytes).ok_or(HostError::NoBuffer)?;
-        verify::fill(&mut buf, self.block_size as usize, self.plan.seed, range.slba, io.generation);
+        verify::fill(
+            &mut buf,
+            self.block_size as usize,
+            self.plan.seed,
+            range.slba,
+            io.generation,
+        );
         Ok(Data::Buf(buf))
     }
 
     fn inspect(&self, buf: &Buf, io: Io, range: LbaRange) {
-        let found = verify::check(buf, self.block_size as usize, self.plan.seed, range.slba, io.generation);
+        let found = verify::check(
+            buf,
+            self.block_size as usize,
+            self.plan.seed,
+            range.slba,
+            io.generation,
+        );
         let mut outcome = self.outcome.borrow_mut();
         match found {
             Found::Good => outcome.verified += 1,
@@ -309,7 +359,14 @@ impl Load {
     fn done(&self, io: Io, result: Result<(), HostError>, intended: Time, now: Time) {
         if let Some(map) = self.map.borrow_mut().as_mut() {
             // After a write that failed nobody knows what is there.
-            map.release(io.chunk, if io.write && result.is_err() { 0 } else { io.generation });
+            map.release(
+                io.chunk,
+                if io.write && result.is_err() {
+                    0
+                } else {
+                    io.generation
+                },
+            );
         }
         self.shared.operations.fetch_add(1, Ordering::Relaxed);
         let mut outcome = self.outcome.borrow_mut();
@@ -317,7 +374,8 @@ impl Load {
             Err(error) => {
                 outcome.errors += 1;
                 outcome.first_error.get_or_insert_with(|| error.to_string());
-                self.broken.set(self.broken.get() || error.is_path_failure());
+                self.broken
+                    .set(self.broken.get() || error.is_path_failure());
             }
             Ok(()) if now >= self.count_from.get() && now <= self.until.get() => {
                 outcome.latency.record((now - intended).as_ns());
@@ -334,7 +392,9 @@ impl Load {
     fn finish(self) -> Outcome {
         let mut outcome = self.outcome.into_inner();
         if let Some(rate) = self.plan.rate {
-            let intended = (self.until.get() - self.begin.get()).scale(rate, 1).as_secs();
+            let intended = (self.until.get() - self.begin.get())
+                .scale(rate, 1)
+                .as_secs();
             outcome.unsent = intended.saturating_sub(self.started.get());
             record_unsent(&mut outcome.latency, outcome.unsent, rate);
         }
@@ -393,7 +453,11 @@ mod tests {
         let mut latency = Histogram::new();
         record_unsent(&mut latency, 2_500, 1_000);
         assert_eq!(latency.count(), 2_500);
-        assert_eq!(latency.max(), 2_500_000_000, "the first of them waited 2.5 s");
+        assert_eq!(
+            latency.max(),
+            2_500_000_000,
+            "the first of them waited 2.5 s"
+        );
         assert!(latency.percentile(500_000).abs_diff(1_250_000_000) < 20_000_000);
         record_unsent(&mut latency, 0, 1_000);
         assert_eq!(latency.count(), 2_500);

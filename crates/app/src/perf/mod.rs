@@ -136,7 +136,11 @@ pub fn run(args: PerfArgs) -> Result<(), String> {
     } else {
         println!("{report}");
     }
-    if report.failed() { Err("not everything that was read or written was in order".into()) } else { Ok(()) }
+    if report.failed() {
+        Err("not everything that was read or written was in order".into())
+    } else {
+        Ok(())
+    }
 }
 
 /// Measures. An error is one line that says what to do; failed reads and writes are in the report.
@@ -163,8 +167,13 @@ fn run_baseline(args: &PerfArgs) -> Result<baseline::Limit, String> {
         in_capsule: IN_CAPSULE,
     };
     let seconds = StdDuration::from_secs_f64(args.seconds / 2.0);
-    baseline::run(traffic, seconds, args.processor.map(|_| TARGET_PROCESSOR), args.processor)
-        .map_err(|error| format!("the bare sockets of --baseline failed: {error}"))
+    baseline::run(
+        traffic,
+        seconds,
+        args.processor.map(|_| TARGET_PROCESSOR),
+        args.processor,
+    )
+    .map_err(|error| format!("the bare sockets of --baseline failed: {error}"))
 }
 
 fn run_jobs(args: &PerfArgs) -> Result<Vec<Outcome>, String> {
@@ -174,12 +183,20 @@ fn run_jobs(args: &PerfArgs) -> Result<Vec<Outcome>, String> {
             let plan = args.plan(job);
             let shared = Arc::clone(&shared);
             let name = format!("perf-{job}");
-            thread::Builder::new().name(name).spawn(move || load::run(plan, shared))
+            thread::Builder::new()
+                .name(name)
+                .spawn(move || load::run(plan, shared))
         })
         .collect::<Result<_, _>>()
         .map_err(|error| format!("cannot start a thread: {error}"))?;
-    show_progress(args, &shared, || threads.iter().all(thread::JoinHandle::is_finished));
-    let outcomes = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a job panicked".into())));
+    show_progress(args, &shared, || {
+        threads.iter().all(thread::JoinHandle::is_finished)
+    });
+    let outcomes = threads.into_iter().map(|thread| {
+        thread
+            .join()
+            .unwrap_or_else(|_| Err("a job panicked".into()))
+    });
     // All are joined before the first error is told.
     let outcomes: Vec<_> = outcomes.collect();
     outcomes.into_iter().collect()
@@ -199,7 +216,11 @@ fn show_progress(args: &PerfArgs, shared: &Shared, finished: impl Fn() -> bool) 
         }
         if tick % 10 == 0 {
             let now = shared.operations.load(Ordering::Relaxed);
-            eprint!("\r{:>5} s  {:>12} IOPS ", tick / 10, report::thousands((now - before) as f64));
+            eprint!(
+                "\r{:>5} s  {:>12} IOPS ",
+                tick / 10,
+                report::thousands((now - before) as f64)
+            );
             let _ = std::io::stderr().flush();
             before = now;
             shown = true;
@@ -261,12 +282,17 @@ fn duration(seconds: f64) -> Duration {
 }
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    let mut found = text.to_socket_addrs().map_err(|error| format!("{error}; write it like 127.0.0.1:4420"))?;
-    found.next().ok_or_else(|| format!("`{text}` has no address"))
+    let mut found = text
+        .to_socket_addrs()
+        .map_err(|error| format!("{error}; write it like 127.0.0.1:4420"))?;
+    found
+        .next()
+        .ok_or_else(|| format!("`{text}` has no address"))
 }
 
 fn parse_nqn(text: &str) -> Result<Nqn, String> {
-    Nqn::new(text).map_err(|error| format!("{error}; a name looks like nqn.2026-11.dev.flashyard:db"))
+    Nqn::new(text)
+        .map_err(|error| format!("{error}; a name looks like nqn.2026-11.dev.flashyard:db"))
 }
 
 fn parse_block(text: &str) -> Result<u32, String> {

@@ -92,7 +92,11 @@ impl Report {
             seconds: args.seconds,
             first_error: None,
             unsent: args.rate.map(|_| 0),
-            verify: args.verify.then_some(Verified { good: 0, unwritten: 0, mismatches: 0 }),
+            verify: args.verify.then_some(Verified {
+                good: 0,
+                unwritten: 0,
+                mismatches: 0,
+            }),
             baseline: None,
             ratio: None,
             title: title(args),
@@ -108,9 +112,14 @@ impl Report {
             report.bytes_per_second = report.iops * bytes;
         }
         if !limits.is_empty() {
-            let rates = limits.iter().map(|limit| limit.operations as f64 / limit.elapsed.as_secs_f64());
+            let rates = limits
+                .iter()
+                .map(|limit| limit.operations as f64 / limit.elapsed.as_secs_f64());
             let iops = rates.sum::<f64>() / limits.len() as f64;
-            report.baseline = Some(Baseline { iops, bytes_per_second: iops * bytes });
+            report.baseline = Some(Baseline {
+                iops,
+                bytes_per_second: iops * bytes,
+            });
             report.ratio = Some(if iops > 0.0 { report.iops / iops } else { 0.0 });
         }
         report
@@ -133,7 +142,11 @@ impl Report {
 
     /// Whether something failed or was not what was written: the run is not a success.
     pub fn failed(&self) -> bool {
-        self.errors > 0 || self.verify.as_ref().is_some_and(|verify| verify.mismatches > 0)
+        self.errors > 0
+            || self
+                .verify
+                .as_ref()
+                .is_some_and(|verify| verify.mismatches > 0)
     }
 
     /// The report as JSON.
@@ -146,7 +159,12 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let latency = &self.latency_us;
         writeln!(f, "{}", self.title)?;
-        writeln!(f, "  rate     {:>12} IOPS   {}", thousands(self.iops), units::bandwidth(self.bytes_per_second))?;
+        writeln!(
+            f,
+            "  rate     {:>12} IOPS   {}",
+            thousands(self.iops),
+            units::bandwidth(self.bytes_per_second)
+        )?;
         writeln!(
             f,
             "  latency  mean {}   p50 {}   p99 {}   p99.9 {}   max {}",
@@ -157,7 +175,11 @@ impl std::fmt::Display for Report {
             span(latency.max)
         )?;
         if let Some(unsent) = self.unsent.filter(|unsent| *unsent > 0) {
-            writeln!(f, "  behind   {} could not be started in time", thousands(unsent as f64))?;
+            writeln!(
+                f,
+                "  behind   {} could not be started in time",
+                thousands(unsent as f64)
+            )?;
         }
         if let Some(verify) = &self.verify {
             writeln!(
@@ -169,7 +191,10 @@ impl std::fmt::Display for Report {
             )?;
         }
         if let (Some(baseline), Some(ratio)) = (&self.baseline, self.ratio) {
-            let (iops, rate) = (thousands(baseline.iops), units::bandwidth(baseline.bytes_per_second));
+            let (iops, rate) = (
+                thousands(baseline.iops),
+                units::bandwidth(baseline.bytes_per_second),
+            );
             writeln!(f, "  limit    {iops:>12} IOPS   {rate}   (bare sockets)")?;
             writeln!(f, "  ratio    {ratio:.2}")?;
         }
@@ -202,7 +227,8 @@ fn title(args: &PerfArgs) -> String {
         Pattern::Read => "sequential read".into(),
         Pattern::Write => "sequential write".to_string(),
     };
-    let plural = |count: u16, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+    let plural =
+        |count: u16, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
     format!(
         "{} {pattern}, {} in flight, {}, {}, {} s",
         units::size(u64::from(args.bs)),
@@ -225,7 +251,12 @@ fn span(us: f64) -> String {
 /// A whole number with its thousands apart: `1,234,567`.
 pub(super) fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
-    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    let groups: Vec<_> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .map(String::from_utf8_lossy)
+        .collect();
     groups.join(",")
 }
 
@@ -235,7 +266,12 @@ mod tests {
 
     #[test]
     fn thousands_are_apart() {
-        for (value, shown) in [(0.0, "0"), (999.4, "999"), (1000.0, "1,000"), (1_234_567.0, "1,234,567")] {
+        for (value, shown) in [
+            (0.0, "0"),
+            (999.4, "999"),
+            (1000.0, "1,000"),
+            (1_234_567.0, "1,234,567"),
+        ] {
             assert_eq!(thousands(value), shown);
         }
     }

@@ -29,7 +29,9 @@ pub(super) enum Found {
 impl Map {
     /// A map for the first `chunks` of a job's share, or as many as fit it.
     pub(super) fn new(chunks: u64) -> Self {
-        Self { chunks: vec![0; chunks.min(MAX_CHUNKS) as usize] }
+        Self {
+            chunks: vec![0; chunks.min(MAX_CHUNKS) as usize],
+        }
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -39,7 +41,9 @@ impl Map {
     /// Claims `chunk` or the next one that is free; gives it with its generation. `None` when all are busy.
     pub(super) fn claim(&mut self, chunk: u64) -> Option<(u64, u32)> {
         let len = self.chunks.len();
-        let free = (0..len).map(|step| (chunk as usize + step) % len).find(|at| self.chunks[*at] & BUSY == 0)?;
+        let free = (0..len)
+            .map(|step| (chunk as usize + step) % len)
+            .find(|at| self.chunks[*at] & BUSY == 0)?;
         let generation = self.chunks[free];
         self.chunks[free] |= BUSY;
         Some((free as u64, generation))
@@ -57,7 +61,10 @@ pub(super) fn fill(data: &mut [u8], block_size: usize, seed: u64, lba: u64, gene
         let mut number = start(seed, lba, generation);
         let head = [MAGIC, seed, lba, u64::from(generation)];
         for (index, word) in block.as_chunks_mut().0.iter_mut().enumerate() {
-            let value = head.get(index).copied().unwrap_or_else(|| next(&mut number));
+            let value = head
+                .get(index)
+                .copied()
+                .unwrap_or_else(|| next(&mut number));
             *word = value.to_le_bytes();
         }
     }
@@ -77,7 +84,11 @@ pub(super) fn check(data: &[u8], block_size: usize, seed: u64, lba: u64, generat
 }
 
 fn check_block(block: &[u8], seed: u64, lba: u64, expected: u32) -> Found {
-    let mut words = block.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+    let mut words = block
+        .as_chunks()
+        .0
+        .iter()
+        .map(|word| u64::from_le_bytes(*word));
     let mut head = [0; 4];
     for (place, word) in head.iter_mut().zip(&mut words) {
         *place = word;
@@ -91,7 +102,11 @@ fn check_block(block: &[u8], seed: u64, lba: u64, expected: u32) -> Found {
         return Found::Bad;
     }
     let mut number = start(seed, lba, generation);
-    if words.all(|word| word == next(&mut number)) { Found::Good } else { Found::Bad }
+    if words.all(|word| word == next(&mut number)) {
+        Found::Good
+    } else {
+        Found::Bad
+    }
 }
 
 fn start(seed: u64, lba: u64, generation: u32) -> u64 {
@@ -118,10 +133,18 @@ mod tests {
         let mut data = vec![0; 4096];
         fill(&mut data, 512, SEED, 1000, 3);
         assert_eq!(check(&data, 512, SEED, 1000, 3), Found::Good);
-        assert_eq!(check(&data, 512, SEED, 1000, 0), Found::Good, "any generation");
+        assert_eq!(
+            check(&data, 512, SEED, 1000, 0),
+            Found::Good,
+            "any generation"
+        );
         assert_eq!(check(&data, 512, SEED, 1000, 4), Found::Bad, "too old");
         assert_eq!(check(&data, 512, SEED, 1001, 3), Found::Bad, "elsewhere");
-        assert_eq!(check(&data, 512, SEED + 1, 1000, 3), Found::Bad, "somebody else's");
+        assert_eq!(
+            check(&data, 512, SEED + 1, 1000, 3),
+            Found::Bad,
+            "somebody else's"
+        );
     }
 
     #[test]

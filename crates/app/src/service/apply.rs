@@ -23,7 +23,9 @@ impl Step {
             Self::Tenant(spec) => format!("create tenant {}", spec.name),
             Self::SetTenant(spec) => format!("change tenant {}", spec.name),
             Self::Volume(spec) => format!("create volume {}", spec.name),
-            Self::Grow(name, size) => format!("grow volume {name} to {}", crate::units::size(size.0)),
+            Self::Grow(name, size) => {
+                format!("grow volume {name} to {}", crate::units::size(size.0))
+            }
         }
     }
 }
@@ -37,7 +39,8 @@ impl Service {
         if !plan_only {
             for step in plan {
                 let what = step.describe();
-                self.carry_out(step).map_err(|fault| format!("could not {what}: {fault}"))?;
+                self.carry_out(step)
+                    .map_err(|fault| format!("could not {what}: {fault}"))?;
             }
         }
         Ok(json!({ "steps": steps, "done": !plan_only }))
@@ -77,7 +80,10 @@ impl Service {
             plan.push(Step::Volume(spec));
             return Ok(());
         };
-        let same_but_size = VolumeSpec { size: spec.size, ..present.spec.clone() } == spec;
+        let same_but_size = VolumeSpec {
+            size: spec.size,
+            ..present.spec.clone()
+        } == spec;
         match (present.spec.size, spec.size) {
             _ if !same_but_size => Err(differs("volume", &spec.name)),
             (Some(now), Some(wanted)) if wanted > now => {

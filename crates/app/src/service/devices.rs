@@ -4,7 +4,9 @@ use std::path::Path;
 use std::rc::Rc;
 
 use flashyard_block::pool::{Pool, PoolError};
-use flashyard_block::{FileDevice, FileOptions, MemoryDevice, NullDevice, OpenError, SharedDevice};
+use flashyard_block::{
+    Device, FileDevice, FileOptions, MemoryDevice, NullDevice, OpenError, SharedDevice,
+};
 use flashyard_runtime::Rt;
 use serde_json::Value;
 
@@ -17,7 +19,7 @@ impl Service {
     pub(super) fn open_devices(&mut self) {
         for spec in self.inventory.devices.clone().into_values() {
             let what = format!("device {}", spec.name);
-            if let Err(fault) = self.open_device(&spec) {
+            if let Err(fault) = self.open_device(&spec, Found::Must) {
                 self.faults.insert(what, fault);
             }
         }
@@ -39,11 +41,15 @@ impl Service {
             return Err(format!("there is a device `{name}` already"));
         }
         if let Some(path) = &spec.path
-            && let Some(other) = self.inventory.devices.values().find(|other| other.path.as_ref() == Some(path))
+            && let Some(other) = self
+                .inventory
+                .devices
+                .values()
+                .find(|other| other.path.as_ref() == Some(path))
         {
             return Err(format!("{path} is device `{}` already", other.name));
         }
-        self.open_device(&spec)?;
+        self.open_device(&spec, Found::MayBeMade)?;
         if let Err(error) = self.state.put_device(&spec) {
             self.close_device(&name);
             return Err(error.to_string());
@@ -54,12 +60,18 @@ impl Service {
 
     pub(super) fn delete_device(&mut self, name: &str) -> Result<Value, Fault> {
         if !self.inventory.devices.contains_key(name) {
-            return Err(format!("there is no device `{name}`: `flashyard device list` shows all"));
+            return Err(format!(
+                "there is no device `{name}`: `flashyard device list` shows all"
+            ));
         }
         if let Some(user) = self.device_user(name) {
-            return Err(format!("device `{name}` is used by {user}: delete that first"));
+            return Err(format!(
+                "device `{name}` is used by {user}: delete that first"
+            ));
         }
-        self.state.remove(Kind::Device, name).map_err(|error| error.to_string())?;
+        self.state
+            .remove(Kind::Device, name)
+            .map_err(|error| error.to_string())?;
         self.inventory.devices.remove(name);
         self.faults.remove(&format!("device {name}"));
         self.close_device(name);
@@ -76,9 +88,14 @@ impl Service {
             return Err(format!("device `{device}` is used by {user}"));
         }
         self.home_of(&device)?;
-        let record = self.state.put_pool(&spec).map_err(|error| error.to_string())?;
+        let record = self
+            .state
+            .put_pool(&spec)
+            .map_err(|error| error.to_string())?;
         if let Err(fault) = self.make_pool(&record, force) {
-            self.state.remove(Kind::Pool, &name).map_err(|error| error.to_string())?;
+            self.state
+                .remove(Kind::Pool, &name)
+                .map_err(|error| error.to_string())?;
             return Err(fault);
         }
         self.inventory.pools.insert(name.clone(), record);
@@ -87,11 +104,17 @@ impl Service {
 
     pub(super) fn delete_pool(&mut self, name: &str) -> Result<Value, Fault> {
         let Some(record) = self.inventory.pools.get(name) else {
-            return Err(format!("there is no pool `{name}`: `flashyard pool list` shows all"));
+            return Err(format!(
+                "there is no pool `{name}`: `flashyard pool list` shows all"
+            ));
         };
-        let on_it = |volume: &&crate::state::VolumeRecord| volume.spec.pool.as_deref() == Some(name);
+        let on_it =
+            |volume: &&crate::state::VolumeRecord| volume.spec.pool.as_deref() == Some(name);
         if let Some(volume) = self.inventory.volumes.values().find(on_it) {
-            return Err(format!("pool `{name}` has volume `{}`: delete its volumes first", volume.spec.name));
+            return Err(format!(
+                "pool `{name}` has volume `{}`: delete its volumes first",
+                volume.spec.name
+            ));
         }
         if let Ok(core) = self.home_of(&record.spec.devices[0]) {
             let pool = name.to_owned();
@@ -99,7 +122,9 @@ impl Service {
                 core.pools.borrow_mut().remove(&pool);
             });
         }
-        self.state.remove(Kind::Pool, name).map_err(|error| error.to_string())?;
+        self.state
+            .remove(Kind::Pool, name)
+            .map_err(|error| error.to_string())?;
         self.inventory.pools.remove(name);
         self.faults.remove(&format!("pool {name}"));
         Ok(Value::Null)
@@ -107,27 +132,39 @@ impl Service {
 
     /// Home core of an open device.
     pub(super) fn home_of(&self, device: &str) -> Result<usize, Fault> {
-        self.homes.get(device).copied().ok_or_else(|| match self.faults.get(&format!("device {device}")) {
-            Some(fault) => format!("device `{device}` is not available: {fault}"),
-            None => format!("there is no device `{device}`: `flashyard device list` shows all"),
+        self.homes.get(device).copied().ok_or_else(|| {
+            match self.faults.get(&format!("device {device}")) {
+                Some(fault) => format!("device `{device}` is not available: {fault}"),
+                None => format!("there is no device `{device}`: `flashyard device list` shows all"),
+            }
         })
     }
 
     /// The pool or volume that stands on a device.
     pub(super) fn device_user(&self, device: &str) -> Option<String> {
-        let pool = self.inventory.pools.values().find(|pool| pool.spec.devices.iter().any(|name| name == device));
-        let volume = self.inventory.volumes.values().find(|volume| volume.spec.device.as_deref() == Some(device));
+        let pool = self
+            .inventory
+            .pools
+            .values()
+            .find(|pool| pool.spec.devices.iter().any(|name| name == device));
+        let volume = self
+            .inventory
+            .volumes
+            .values()
+            .find(|volume| volume.spec.device.as_deref() == Some(device));
         pool.map(|pool| format!("pool `{}`", pool.spec.name))
             .or_else(|| volume.map(|volume| format!("volume `{}`", volume.spec.name)))
     }
 
     /// Opens a device on the core with the fewest.
-    fn open_device(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
+    fn open_device(&mut self, spec: &DeviceSpec, found: Found) -> Result<(), Fault> {
         let load = |core: &usize| self.homes.values().filter(|home| *home == core).count();
-        let core = (0..self.cores.count()).min_by_key(load).expect("there is at least one core");
+        let core = (0..self.cores.count())
+            .min_by_key(load)
+            .expect("there is at least one core");
         let (name, wanted) = (spec.name.clone(), spec.clone());
         self.cores.call(core, move |state| async move {
-            let device = open(&state.rt, &wanted).await?;
+            let device = open(&state.rt, &wanted, found).await?;
             state.devices.borrow_mut().insert(wanted.name, device);
             Ok::<(), Fault>(())
         })?;
@@ -155,13 +192,22 @@ impl Service {
             .get(&device)
             .is_some_and(|spec| matches!(spec.kind, DeviceKind::Memory | DeviceKind::Null));
         let name = record.spec.name.clone();
-        let never_used = !self.inventory.volumes.values().any(|volume| volume.spec.pool.as_ref() == Some(&name));
+        let never_used = !self
+            .inventory
+            .volumes
+            .values()
+            .any(|volume| volume.spec.pool.as_ref() == Some(&name));
         if forgets {
             return self.make_pool(record, true);
         }
         let uuid = record.uuid.into_bytes();
         let opened = self.cores.call(core, move |state| async move {
-            let device = state.devices.borrow().get(&device).cloned().expect("its home is this core");
+            let device = state
+                .devices
+                .borrow()
+                .get(&device)
+                .cloned()
+                .expect("its home is this core");
             let pool = Pool::open(&state.rt, device).await?;
             if pool.info().uuid != uuid {
                 return Ok(Err(format!("device `{name}` holds another pool now")));
@@ -181,7 +227,12 @@ impl Service {
         let core = self.home_of(&device)?;
         let (name, uuid) = (record.spec.name.clone(), record.uuid.into_bytes());
         let made = self.cores.call(core, move |state| async move {
-            let device = state.devices.borrow().get(&device).cloned().expect("its home is this core");
+            let device = state
+                .devices
+                .borrow()
+                .get(&device)
+                .cloned()
+                .expect("its home is this core");
             let pool = Pool::create(&state.rt, device, uuid, force).await?;
             state.pools.borrow_mut().insert(name, pool);
             Ok::<(), PoolError>(())
@@ -190,23 +241,55 @@ impl Service {
     }
 }
 
+/// Whether a file has to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// It was acknowledged once: an empty file in its place would pass for its data.
+    Must,
+    /// It is asked for now.
+    MayBeMade,
+}
+
 /// Opens a device of any kind.
-async fn open(rt: &Rt, spec: &DeviceSpec) -> Result<SharedDevice, Fault> {
+async fn open(rt: &Rt, spec: &DeviceSpec, found: Found) -> Result<SharedDevice, Fault> {
     let size = spec.size.map(|size| size.0);
     let device: Result<SharedDevice, OpenError> = match spec.kind {
-        DeviceKind::Null => NullDevice::new(spec.block_size, size.unwrap_or_default()).map(|device| Rc::new(device) as _),
-        DeviceKind::Memory => {
-            MemoryDevice::new(spec.block_size, size.unwrap_or_default()).map(|device| Rc::new(device) as _)
-        }
-        DeviceKind::File => {
-            let options = FileOptions { block_size: spec.block_size, size, read_only: false };
-            FileDevice::open(rt, path_of(spec), options).await.map(|device| Rc::new(device) as _)
-        }
+        DeviceKind::Null => NullDevice::new(spec.block_size, size.unwrap_or_default())
+            .map(|device| Rc::new(device) as _),
+        DeviceKind::Memory => MemoryDevice::new(spec.block_size, size.unwrap_or_default())
+            .map(|device| Rc::new(device) as _),
+        DeviceKind::File => return open_file(rt, spec, found).await,
         DeviceKind::Block => FileDevice::open_block(rt, path_of(spec), spec.block_size, false)
             .map(|device| Rc::new(device) as _),
         DeviceKind::NvmeTcp => return Err("nvme-tcp devices are not wired up".into()),
     };
     device.map_err(|error| error.to_string())
+}
+
+async fn open_file(rt: &Rt, spec: &DeviceSpec, found: Found) -> Result<SharedDevice, Fault> {
+    let wanted = spec.size.map_or(0, |size| size.0);
+    let size = spec
+        .size
+        .map(|size| size.0)
+        .filter(|_| found == Found::MayBeMade);
+    let options = FileOptions {
+        block_size: spec.block_size,
+        size,
+        read_only: false,
+    };
+    let device = FileDevice::open(rt, path_of(spec), options)
+        .await
+        .map_err(|error| error.to_string())?;
+    let info = device.info();
+    let real = info.blocks * u64::from(info.block_size);
+    if real < wanted {
+        let (real, wanted) = (crate::units::size(real), crate::units::size(wanted));
+        return Err(format!(
+            "{} has {real} and should have {wanted}: its end is lost, restore it",
+            path_of(spec).display()
+        ));
+    }
+    Ok(Rc::new(device))
 }
 
 fn path_of(spec: &DeviceSpec) -> &Path {

@@ -4,8 +4,8 @@
 
 mod apply;
 mod devices;
-mod volumes;
 mod view;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -65,7 +65,9 @@ impl Service {
     /// Listens on core 0, which hands connections to all; tells discovery. Returns the real addresses.
     pub fn listen(&mut self, addresses: &[SocketAddr]) -> Result<Vec<SocketAddr>, Fault> {
         for &address in addresses {
-            let listening = self.cores.call(0, move |core| async move { core.engine.listen(address) });
+            let listening = self
+                .cores
+                .call(0, move |core| async move { core.engine.listen(address) });
             let address = listening.map_err(|error| listen_fault(address, &error))?;
             self.listeners.push(address);
         }
@@ -75,7 +77,9 @@ impl Service {
 
     /// What could not be opened, and why.
     pub fn faults(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.faults.iter().map(|(what, why)| (what.as_str(), why.as_str()))
+        self.faults
+            .iter()
+            .map(|(what, why)| (what.as_str(), why.as_str()))
     }
 
     /// Answers one request; a request that fails has changed nothing.
@@ -100,7 +104,12 @@ impl Service {
             Request::CreatePool { spec, force } => self.create_pool(spec, force),
             Request::CreateTenant(spec) => self.create_tenant(spec),
             Request::CreateVolume(spec) => self.create_volume(spec),
-            Request::SetTenant { name, hosts, class, weight } => self.set_tenant(&name, hosts, class, weight),
+            Request::SetTenant {
+                name,
+                hosts,
+                class,
+                weight,
+            } => self.set_tenant(&name, hosts, class, weight),
             Request::SetVolume { name, size } => self.set_volume(&name, size),
             Request::Delete(KindName::Device, name) => self.delete_device(&name),
             Request::Delete(KindName::Pool, name) => self.delete_pool(&name),
@@ -113,7 +122,10 @@ impl Service {
     fn create_tenant(&mut self, spec: TenantSpec) -> Result<Value, Fault> {
         spec.check()?;
         if self.inventory.tenants.contains_key(&spec.name) {
-            return Err(format!("there is a tenant `{}` already: use `tenant set` to change it", spec.name));
+            return Err(format!(
+                "there is a tenant `{}` already: use `tenant set` to change it",
+                spec.name
+            ));
         }
         self.put_tenant(spec)
     }
@@ -134,7 +146,10 @@ impl Service {
     }
 
     fn put_tenant(&mut self, spec: TenantSpec) -> Result<Value, Fault> {
-        let record = self.state.put_tenant(&spec).map_err(|error| error.to_string())?;
+        let record = self
+            .state
+            .put_tenant(&spec)
+            .map_err(|error| error.to_string())?;
         self.target.set_tenant(engine_tenant(&record));
         self.inventory.tenants.insert(spec.name.clone(), record);
         self.view_one(KindName::Tenant, &spec.name)
@@ -142,20 +157,31 @@ impl Service {
 
     fn delete_tenant(&mut self, name: &str) -> Result<Value, Fault> {
         self.tenant(name)?;
-        if let Some(volume) = self.inventory.volumes.values().find(|volume| volume.spec.tenant == name) {
-            return Err(format!("tenant `{name}` has volume `{}`: delete its volumes first", volume.spec.name));
+        if let Some(volume) = self
+            .inventory
+            .volumes
+            .values()
+            .find(|volume| volume.spec.tenant == name)
+        {
+            return Err(format!(
+                "tenant `{name}` has volume `{}`: delete its volumes first",
+                volume.spec.name
+            ));
         }
-        self.state.remove(Kind::Tenant, name).map_err(|error| error.to_string())?;
+        self.state
+            .remove(Kind::Tenant, name)
+            .map_err(|error| error.to_string())?;
         self.inventory.tenants.remove(name);
-        self.target.remove_tenant(name).map_err(|error| error.to_string())?;
+        self.target
+            .remove_tenant(name)
+            .map_err(|error| error.to_string())?;
         Ok(Value::Null)
     }
 
     fn tenant(&self, name: &str) -> Result<&TenantRecord, Fault> {
-        self.inventory
-            .tenants
-            .get(name)
-            .ok_or_else(|| format!("there is no tenant `{name}`: `flashyard tenant list` shows all"))
+        self.inventory.tenants.get(name).ok_or_else(|| {
+            format!("there is no tenant `{name}`: `flashyard tenant list` shows all")
+        })
     }
 }
 
@@ -164,7 +190,11 @@ pub type SharedService = Arc<Mutex<Option<Service>>>;
 
 /// Answers for a control socket; refuses once the service has been taken out to be stopped.
 pub fn answer(service: &SharedService, request: Request) -> Answer {
-    match service.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+    match service
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .as_mut()
+    {
         Some(service) => service.handle(request),
         None => Answer::Error("the target is shutting down".to_owned()),
     }
@@ -186,10 +216,14 @@ fn engine_tenant(record: &TenantRecord) -> EngineTenant {
 fn listen_fault(address: SocketAddr, error: &std::io::Error) -> Fault {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => {
-            format!("cannot listen on {address}: another program uses the port; stop it or choose another --listen")
+            format!(
+                "cannot listen on {address}: another program uses the port; stop it or choose another --listen"
+            )
         }
         std::io::ErrorKind::AddrNotAvailable => {
-            format!("cannot listen on {address}: this machine has no such address; `ip addr` shows those it has")
+            format!(
+                "cannot listen on {address}: this machine has no such address; `ip addr` shows those it has"
+            )
         }
         std::io::ErrorKind::PermissionDenied => {
             format!("cannot listen on {address}: permission denied; ports below 1024 need root")

@@ -1,5 +1,6 @@
 //! What `list`, `show` and `status` tell, as JSON. Tables for people are made of the same values.
 
+use flashyard_block::Info;
 use flashyard_block::pool::Pool;
 use flashyard_engine::{Counters, Snapshot};
 use serde_json::{Map, Value, json};
@@ -13,20 +14,56 @@ impl Service {
     /// All things of a kind, by name.
     pub(super) fn view_all(&self, kind: KindName) -> Value {
         match kind {
-            KindName::Device => self.inventory.devices.values().map(|spec| self.view_device(spec)).collect(),
-            KindName::Pool => self.inventory.pools.values().map(|pool| self.view_pool(pool)).collect(),
-            KindName::Tenant => self.inventory.tenants.values().map(|tenant| self.view_tenant(tenant)).collect(),
-            KindName::Volume => self.inventory.volumes.values().map(|volume| self.view_volume(volume)).collect(),
+            KindName::Device => self
+                .inventory
+                .devices
+                .values()
+                .map(|spec| self.view_device(spec))
+                .collect(),
+            KindName::Pool => self
+                .inventory
+                .pools
+                .values()
+                .map(|pool| self.view_pool(pool))
+                .collect(),
+            KindName::Tenant => self
+                .inventory
+                .tenants
+                .values()
+                .map(|tenant| self.view_tenant(tenant))
+                .collect(),
+            KindName::Volume => self
+                .inventory
+                .volumes
+                .values()
+                .map(|volume| self.view_volume(volume))
+                .collect(),
         }
     }
 
     /// One thing.
     pub(super) fn view_one(&self, kind: KindName, name: &str) -> Result<Value, Fault> {
         let found = match kind {
-            KindName::Device => self.inventory.devices.get(name).map(|spec| self.view_device(spec)),
-            KindName::Pool => self.inventory.pools.get(name).map(|pool| self.view_pool(pool)),
-            KindName::Tenant => self.inventory.tenants.get(name).map(|tenant| self.view_tenant(tenant)),
-            KindName::Volume => self.inventory.volumes.get(name).map(|volume| self.view_volume(volume)),
+            KindName::Device => self
+                .inventory
+                .devices
+                .get(name)
+                .map(|spec| self.view_device(spec)),
+            KindName::Pool => self
+                .inventory
+                .pools
+                .get(name)
+                .map(|pool| self.view_pool(pool)),
+            KindName::Tenant => self
+                .inventory
+                .tenants
+                .get(name)
+                .map(|tenant| self.view_tenant(tenant)),
+            KindName::Volume => self
+                .inventory
+                .volumes
+                .get(name)
+                .map(|volume| self.view_volume(volume)),
         };
         found.ok_or_else(|| {
             let kind = kind.name();
@@ -37,7 +74,10 @@ impl Service {
     /// The target at a glance.
     pub(super) fn view_status(&self) -> Value {
         let snapshot = self.target.snapshot();
-        let faults: Vec<Value> = self.faults().map(|(what, why)| json!({ "what": what, "why": why })).collect();
+        let faults: Vec<Value> = self
+            .faults()
+            .map(|(what, why)| json!({ "what": what, "why": why }))
+            .collect();
         json!({
             "target": {
                 "version": env!("CARGO_PKG_VERSION"),
@@ -61,10 +101,17 @@ impl Service {
         if let Some(&core) = self.homes.get(&spec.name) {
             let name = spec.name.clone();
             let info = self.cores.call(core, move |state| async move {
-                state.devices.borrow().get(&name).map(|device| device.info())
+                state
+                    .devices
+                    .borrow()
+                    .get(&name)
+                    .map(|device| device.info())
             });
             if let Some(info) = info {
-                view.insert("size".into(), json!(info.blocks * u64::from(info.block_size)));
+                view.insert(
+                    "size".into(),
+                    json!(info.blocks * u64::from(info.block_size)),
+                );
                 view.insert("volatile_cache".into(), json!(info.volatile_cache));
                 view.insert("read_only".into(), json!(info.read_only));
             }
@@ -111,12 +158,31 @@ impl Service {
         view.insert("nsid".into(), json!(record.nsid));
         view.insert("uuid".into(), json!(record.uuid.to_string()));
         view.insert("subnqn".into(), json!(self.subnqn(&record.spec.tenant)));
-        if let Some(handle) = self.served.get(&record.spec.name) {
-            let info = handle.info();
-            view.insert("size".into(), json!(info.blocks * u64::from(info.block_size)));
+        if let Some(info) = self.volume_info(record) {
+            view.insert(
+                "size".into(),
+                json!(info.blocks * u64::from(info.block_size)),
+            );
             view.insert("block_size".into(), json!(info.block_size));
         }
         self.with_state(view, &format!("volume {}", record.spec.name))
+    }
+
+    /// What the volume is at this moment, from its home core.
+    fn volume_info(&self, record: &VolumeRecord) -> Option<Info> {
+        let core = self.served.get(&record.spec.name)?.core();
+        let (name, place, in_pool) = (
+            record.spec.name.clone(),
+            record.place().to_owned(),
+            record.spec.pool.is_some(),
+        );
+        self.cores.call(core, move |state| async move {
+            let device = match in_pool {
+                true => state.pools.borrow().get(&place)?.volume(&name),
+                false => state.devices.borrow().get(&place).cloned(),
+            };
+            device.map(|device| device.info())
+        })
     }
 
     fn subnqn(&self, tenant: &str) -> String {
@@ -125,7 +191,14 @@ impl Service {
 
     fn with_state(&self, mut view: Map<String, Value>, what: &str) -> Value {
         let fault = self.faults.get(what);
-        view.insert("state".into(), json!(if fault.is_some() { "unavailable" } else { "online" }));
+        view.insert(
+            "state".into(),
+            json!(if fault.is_some() {
+                "unavailable"
+            } else {
+                "online"
+            }),
+        );
         if let Some(fault) = fault {
             view.insert("fault".into(), json!(fault));
         }
@@ -147,7 +220,9 @@ impl KindName {
 
 fn view_cores(snapshot: &Snapshot) -> Vec<Value> {
     let cores = snapshot.connections_per_core.iter().enumerate();
-    cores.map(|(core, connections)| json!({ "core": core, "connections": connections })).collect()
+    cores
+        .map(|(core, connections)| json!({ "core": core, "connections": connections }))
+        .collect()
 }
 
 fn view_counters(tenant: &str, volumes: usize, hosts: usize, counters: &Counters) -> Value {

@@ -13,7 +13,10 @@ use crate::spec::{Size, VolumeSpec};
 use crate::state::{Kind, Phase, VolumeRecord};
 
 /// What a device gets at once from its switch: more than any device can make use of, less than the buffers there are.
-const WINDOW: Window = Window { ios: 4096, bytes: 64 << 20 };
+const WINDOW: Window = Window {
+    ios: 4096,
+    bytes: 64 << 20,
+};
 
 impl Service {
     pub(super) fn open_volumes(&mut self) {
@@ -38,7 +41,10 @@ impl Service {
         }
         self.tenant(&spec.tenant)?;
         self.check_place(&spec)?;
-        let record = self.state.add_volume(&spec).map_err(|error| error.to_string())?;
+        let record = self
+            .state
+            .add_volume(&spec)
+            .map_err(|error| error.to_string())?;
         match self.finish_creating(&record) {
             Ok(()) => self.view_one(KindName::Volume, &name),
             Err(fault) => {
@@ -52,7 +58,10 @@ impl Service {
     pub(super) fn set_volume(&mut self, name: &str, size: Size) -> Result<Value, Fault> {
         let record = self.volume(name)?.clone();
         let (Some(pool), Some(now)) = (record.spec.pool.clone(), record.spec.size) else {
-            return Err(format!("volume `{name}` is the whole device `{}`; it has the device's size", record.place()));
+            return Err(format!(
+                "volume `{name}` is the whole device `{}`; it has the device's size",
+                record.place()
+            ));
         };
         if size < now {
             return Err(format!(
@@ -63,11 +72,18 @@ impl Service {
         let core = self.pool_home(&pool)?;
         let volume = name.to_owned();
         let grown = self.cores.call(core, move |state| async move {
-            let pool = state.pools.borrow().get(&pool).cloned().ok_or(PoolError::NotAPool)?;
+            let pool = state
+                .pools
+                .borrow()
+                .get(&pool)
+                .cloned()
+                .ok_or(PoolError::NotAPool)?;
             pool.grow(&volume, size.0).await
         });
         grown.map_err(|error| error.to_string())?;
-        self.state.set_volume_size(&record, size).map_err(|error| error.to_string())?;
+        self.state
+            .set_volume_size(&record, size)
+            .map_err(|error| error.to_string())?;
         if let Some(record) = self.inventory.volumes.get_mut(name) {
             record.spec.size = Some(size);
         }
@@ -82,7 +98,9 @@ impl Service {
         if let Some(pool) = &record.spec.pool {
             self.pool_home(pool)?;
         }
-        self.state.set_volume_phase(name, Phase::Deleting).map_err(|error| error.to_string())?;
+        self.state
+            .set_volume_phase(name, Phase::Deleting)
+            .map_err(|error| error.to_string())?;
         if let Some(record) = self.inventory.volumes.get_mut(name) {
             record.phase = Phase::Deleting;
         }
@@ -91,10 +109,9 @@ impl Service {
     }
 
     fn volume(&self, name: &str) -> Result<&VolumeRecord, Fault> {
-        self.inventory
-            .volumes
-            .get(name)
-            .ok_or_else(|| format!("there is no volume `{name}`: `flashyard volume list` shows all"))
+        self.inventory.volumes.get(name).ok_or_else(|| {
+            format!("there is no volume `{name}`: `flashyard volume list` shows all")
+        })
     }
 
     fn check_place(&self, spec: &VolumeSpec) -> Result<(), Fault> {
@@ -104,17 +121,19 @@ impl Service {
                 Some(user) => Err(format!("device `{device}` is used by {user}")),
                 None => self.home_of(device).map(drop),
             },
-            (None, None) => Err(format!("volume `{}`: name either a pool or a device", spec.name)),
+            (None, None) => Err(format!(
+                "volume `{}`: name either a pool or a device",
+                spec.name
+            )),
         }
     }
 
     /// Home core of an open pool.
     fn pool_home(&self, pool: &str) -> Result<usize, Fault> {
-        let record = self
-            .inventory
-            .pools
-            .get(pool)
-            .ok_or_else(|| format!("there is no pool `{pool}`: `flashyard pool list` shows all"))?;
+        let record =
+            self.inventory.pools.get(pool).ok_or_else(|| {
+                format!("there is no pool `{pool}`: `flashyard pool list` shows all")
+            })?;
         match self.faults.get(&format!("pool {pool}")) {
             Some(fault) => Err(format!("pool `{pool}` is not available: {fault}")),
             None => self.home_of(&record.spec.devices[0]),
@@ -124,9 +143,16 @@ impl Service {
     /// Brings a volume into its pool if it is not there yet, serves it, and marks it ready.
     fn finish_creating(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
         self.make_volume(record)?;
-        self.state.set_volume_phase(&record.spec.name, Phase::Ready).map_err(|error| error.to_string())?;
-        let record = VolumeRecord { phase: Phase::Ready, ..record.clone() };
-        self.inventory.volumes.insert(record.spec.name.clone(), record.clone());
+        self.state
+            .set_volume_phase(&record.spec.name, Phase::Ready)
+            .map_err(|error| error.to_string())?;
+        let record = VolumeRecord {
+            phase: Phase::Ready,
+            ..record.clone()
+        };
+        self.inventory
+            .volumes
+            .insert(record.spec.name.clone(), record.clone());
         self.serve_volume(&record)
     }
 
@@ -141,7 +167,12 @@ impl Service {
         let core = self.pool_home(&pool)?;
         let (name, uuid) = (record.spec.name.clone(), record.uuid.into_bytes());
         let made = self.cores.call(core, move |state| async move {
-            let pool = state.pools.borrow().get(&pool).cloned().ok_or(PoolError::NotAPool)?;
+            let pool = state
+                .pools
+                .borrow()
+                .get(&pool)
+                .cloned()
+                .ok_or(PoolError::NotAPool)?;
             if pool.volume(&name).is_some() {
                 return Ok(());
             }
@@ -154,19 +185,34 @@ impl Service {
     fn finish_deleting(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
         let name = record.spec.name.clone();
         if let Some(handle) = self.served.remove(&name) {
-            self.target.detach(&record.spec.tenant, record.nsid).map_err(|error| error.to_string())?;
-            self.cores.call(handle.core(), move |state| async move { state.engine.remove_device(&handle).await });
+            self.target
+                .detach(&record.spec.tenant, record.nsid)
+                .map_err(|error| error.to_string())?;
+            self.cores.call(handle.core(), move |state| async move {
+                state.engine.remove_device(&handle).await
+            });
         }
         if let Some(pool) = record.spec.pool.clone() {
             let core = self.pool_home(&pool)?;
             let volume = name.clone();
             let deleted = self.cores.call(core, move |state| async move {
-                let pool = state.pools.borrow().get(&pool).cloned().ok_or(PoolError::NotAPool)?;
-                if pool.volume(&volume).is_none() { Ok(()) } else { pool.delete(&volume).await }
+                let pool = state
+                    .pools
+                    .borrow()
+                    .get(&pool)
+                    .cloned()
+                    .ok_or(PoolError::NotAPool)?;
+                if pool.volume(&volume).is_none() {
+                    Ok(())
+                } else {
+                    pool.delete(&volume).await
+                }
             });
             deleted.map_err(|error| error.to_string())?;
         }
-        self.state.remove(Kind::Volume, &name).map_err(|error| error.to_string())?;
+        self.state
+            .remove(Kind::Volume, &name)
+            .map_err(|error| error.to_string())?;
         self.inventory.volumes.remove(&name);
         self.faults.remove(&format!("volume {name}"));
         Ok(())
@@ -184,7 +230,11 @@ impl Service {
         let device_name = record.place().to_owned();
         let handle: Option<DeviceHandle> = self.cores.call(core, move |state| async move {
             let device: Option<SharedDevice> = match &pool {
-                Some(pool) => state.pools.borrow().get(pool).and_then(|pool| pool.volume(&name)),
+                Some(pool) => state
+                    .pools
+                    .borrow()
+                    .get(pool)
+                    .and_then(|pool| pool.volume(&name)),
                 None => state.devices.borrow().get(&device_name).cloned(),
             };
             device.map(|device| state.engine.add_device(device, Box::new(Fifo::new(WINDOW))))
@@ -196,7 +246,9 @@ impl Service {
             device: handle.clone(),
             read_only: false,
         };
-        self.target.attach(&record.spec.tenant, spec).map_err(|error| error.to_string())?;
+        self.target
+            .attach(&record.spec.tenant, spec)
+            .map_err(|error| error.to_string())?;
         self.served.insert(record.spec.name.clone(), handle);
         Ok(())
     }
@@ -205,6 +257,10 @@ impl Service {
 impl VolumeRecord {
     /// The pool or device it is on.
     pub fn place(&self) -> &str {
-        self.spec.pool.as_deref().or(self.spec.device.as_deref()).unwrap_or_default()
+        self.spec
+            .pool
+            .as_deref()
+            .or(self.spec.device.as_deref())
+            .unwrap_or_default()
     }
 }

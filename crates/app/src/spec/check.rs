@@ -1,7 +1,9 @@
 //! What is wrong with a specification taken by itself, in one line that says what to do. Whether the things
 //! it names exist is the inventory's question.
 
-use super::{Config, DeviceKind, DeviceSpec, NAME_LEN_MAX, PoolSpec, TargetSpec, TenantSpec, VolumeSpec};
+use super::{
+    Config, DeviceKind, DeviceSpec, NAME_LEN_MAX, PoolSpec, TargetSpec, TenantSpec, VolumeSpec,
+};
 
 /// Most bytes of an NQN (NVM Express Base Specification, NVMe Qualified Names).
 const NQN_LEN_MAX: usize = 223;
@@ -9,7 +11,7 @@ const NQN_LEN_MAX: usize = 223;
 impl Config {
     /// Reads a configuration file's text; the error names the place.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let config: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let config: Self = toml::from_str(text).map_err(|error| one_line(text, &error))?;
         config.check()?;
         Ok(config)
     }
@@ -24,14 +26,29 @@ impl Config {
     }
 }
 
+/// Where and what, in one line.
+fn one_line(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message().trim_end().replace('\n', " ");
+    match error.span().and_then(|span| text.get(..span.start)) {
+        Some(before) => format!("line {}: {message}", before.matches('\n').count() + 1),
+        None => message,
+    }
+}
+
 impl TargetSpec {
     /// Checks addresses, prefix and cores.
     pub fn check(&self) -> Result<(), String> {
         if self.listen.is_empty() {
-            return Err("[target] listen is empty: give at least one address, such as 127.0.0.1:4420".into());
+            return Err(
+                "[target] listen is empty: give at least one address, such as 127.0.0.1:4420"
+                    .into(),
+            );
         }
         if !(1..=256).contains(&self.cores) {
-            return Err(format!("[target] cores = {} is out of range: 1 to 256", self.cores));
+            return Err(format!(
+                "[target] cores = {} is out of range: 1 to 256",
+                self.cores
+            ));
         }
         let prefix = &self.nqn_prefix;
         if !prefix.starts_with("nqn.") || prefix.len() + 1 + NAME_LEN_MAX > NQN_LEN_MAX {
@@ -50,22 +67,39 @@ impl DeviceSpec {
         check_name("device", &self.name)?;
         let name = &self.name;
         if !matches!(self.block_size, 512 | 4096) {
-            return Err(format!("device `{name}`: block_size is {}; it must be 512 or 4096", self.block_size));
+            return Err(format!(
+                "device `{name}`: block_size is {}; it must be 512 or 4096",
+                self.block_size
+            ));
         }
         if let Some(size) = self.size
             && (size.0 == 0 || !size.0.is_multiple_of(u64::from(self.block_size)))
         {
-            return Err(format!("device `{name}`: size must be a multiple of the block size, and not 0"));
+            return Err(format!(
+                "device `{name}`: size must be a multiple of the block size, and not 0"
+            ));
         }
-        let wants = |field: &str, given: bool, needed: bool, useful: bool| match (given, needed, useful) {
-            (false, true, _) => Err(format!("device `{name}`: a {} device needs `{field}`", self.kind.name())),
-            (true, _, false) => Err(format!("device `{name}`: a {} device has no `{field}`", self.kind.name())),
-            _ => Ok(()),
-        };
+        let wants =
+            |field: &str, given: bool, needed: bool, useful: bool| match (given, needed, useful) {
+                (false, true, _) => Err(format!(
+                    "device `{name}`: a {} device needs `{field}`",
+                    self.kind.name()
+                )),
+                (true, _, false) => Err(format!(
+                    "device `{name}`: a {} device has no `{field}`",
+                    self.kind.name()
+                )),
+                _ => Ok(()),
+            };
         let remote = self.kind == DeviceKind::NvmeTcp;
         let virtual_memory = matches!(self.kind, DeviceKind::Null | DeviceKind::Memory);
         let on_disk = matches!(self.kind, DeviceKind::File | DeviceKind::Block);
-        wants("size", self.size.is_some(), virtual_memory, virtual_memory || self.kind == DeviceKind::File)?;
+        wants(
+            "size",
+            self.size.is_some(),
+            virtual_memory,
+            virtual_memory || self.kind == DeviceKind::File,
+        )?;
         wants("path", self.path.is_some(), on_disk, on_disk)?;
         wants("address", self.address.is_some(), remote, remote)?;
         wants("subnqn", self.subnqn.is_some(), remote, remote)?;
@@ -92,8 +126,14 @@ impl PoolSpec {
         check_name("pool", &self.name)?;
         match self.devices.as_slice() {
             [_] => Ok(()),
-            [] => Err(format!("pool `{}`: name the device it stands on", self.name)),
-            _ => Err(format!("pool `{}`: several devices need RAID, which this version does not have", self.name)),
+            [] => Err(format!(
+                "pool `{}`: name the device it stands on",
+                self.name
+            )),
+            _ => Err(format!(
+                "pool `{}`: several devices need RAID, which this version does not have",
+                self.name
+            )),
         }
     }
 }
@@ -103,10 +143,16 @@ impl TenantSpec {
     pub fn check(&self) -> Result<(), String> {
         check_name("tenant", &self.name)?;
         if !(1..=10_000).contains(&self.weight) {
-            return Err(format!("tenant `{}`: weight {} is out of range: 1 to 10000", self.name, self.weight));
+            return Err(format!(
+                "tenant `{}`: weight {} is out of range: 1 to 10000",
+                self.name, self.weight
+            ));
         }
         let bad = |host: &&String| {
-            host.as_str() != "*" && (!host.starts_with("nqn.") || host.len() > NQN_LEN_MAX || host.contains(char::is_control))
+            host.as_str() != "*"
+                && (!host.starts_with("nqn.")
+                    || host.len() > NQN_LEN_MAX
+                    || host.contains(char::is_control))
         };
         match self.hosts.iter().find(bad) {
             Some(host) => Err(format!(
@@ -125,10 +171,16 @@ impl VolumeSpec {
         let name = &self.name;
         match (&self.pool, &self.device, self.size) {
             (Some(_), None, Some(size)) if size.0 > 0 => Ok(()),
-            (Some(_), None, _) => Err(format!("volume `{name}`: a volume of a pool needs a `size`, not 0")),
+            (Some(_), None, _) => Err(format!(
+                "volume `{name}`: a volume of a pool needs a `size`, not 0"
+            )),
             (None, Some(_), None) => Ok(()),
-            (None, Some(_), Some(_)) => Err(format!("volume `{name}`: it is the whole device, leave `size` out")),
-            _ => Err(format!("volume `{name}`: name either a `pool` or a `device`")),
+            (None, Some(_), Some(_)) => Err(format!(
+                "volume `{name}`: it is the whole device, leave `size` out"
+            )),
+            _ => Err(format!(
+                "volume `{name}`: name either a `pool` or a `device`"
+            )),
         }
     }
 }
@@ -136,7 +188,11 @@ impl VolumeSpec {
 /// Names go into NQNs, file names and tables: letters, digits, `-`, `_` and `.`.
 fn check_name(what: &str, name: &str) -> Result<(), String> {
     let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(good) || name.starts_with(['-', '.']) {
+    if name.is_empty()
+        || name.len() > NAME_LEN_MAX
+        || !name.chars().all(good)
+        || name.starts_with(['-', '.'])
+    {
         return Err(format!(
             "`{name}` is not a name for a {what}: use 1 to {NAME_LEN_MAX} letters, digits, `-`, `_` or `.`, \
              beginning with a letter, a digit or `_`"
@@ -194,11 +250,23 @@ mod tests {
     #[test]
     fn every_mistake_is_named() {
         let table = [
-            ("kind = \"memory\"", "kind = \"tape\"", "unknown variant `tape`"),
+            (
+                "kind = \"memory\"",
+                "kind = \"tape\"",
+                "unknown variant `tape`",
+            ),
             ("size = \"1GiB\"", "size = \"1 elephant\"", "not a size"),
             ("size = \"1GiB\"", "", "needs `size`"),
-            ("size = \"1GiB\"", "size = 1000", "multiple of the block size"),
-            ("block_size = 512", "block_size = 520", "must be 512 or 4096"),
+            (
+                "size = \"1GiB\"",
+                "size = 1000",
+                "multiple of the block size",
+            ),
+            (
+                "block_size = 512",
+                "block_size = 520",
+                "must be 512 or 4096",
+            ),
             ("block_size = 512", "path = \"/x\"", "has no `path`"),
             ("devices = [\"ram0\"]", "devices = []", "name the device"),
             ("weight = 2", "weight = 0", "out of range"),
@@ -206,9 +274,21 @@ mod tests {
             ("nqn.2014-08.org", "iqn.2014-08.org", "no host NQN"),
             ("size = \"256MiB\"", "", "needs a `size`"),
             ("name = \"orders\"", "name = \"../etc\"", "not a name"),
-            ("listen = [\"127.0.0.1:4420\"]", "listen = []", "listen is empty"),
-            ("listen = [\"127.0.0.1:4420\"]", "listen = [\"localhost\"]", "socket address"),
-            ("nqn_prefix = \"nqn.2026-11", "nqn_prefix = \"x.2026-11", "must begin with `nqn.`"),
+            (
+                "listen = [\"127.0.0.1:4420\"]",
+                "listen = []",
+                "listen is empty",
+            ),
+            (
+                "listen = [\"127.0.0.1:4420\"]",
+                "listen = [\"localhost\"]",
+                "socket address",
+            ),
+            (
+                "nqn_prefix = \"nqn.2026-11",
+                "nqn_prefix = \"x.2026-11",
+                "must begin with `nqn.`",
+            ),
         ];
         for (right, wrong, message) in table {
             let error = Config::parse(&GOOD.replacen(right, wrong, 1)).expect_err(wrong);
