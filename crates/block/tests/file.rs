@@ -4,11 +4,15 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 
-use flashyard_block::{Device, FileDevice, FileOptions, IoError, MAX_BYTES, OpenError, Tag};
+use flashyard_block::{
+    Device, FileDevice, FileOptions, IoError, MAX_BYTES, OpenError, SharedDevice, Tag,
+};
 use flashyard_runtime::{Data, Rt};
-use flashyard_time::Rng;
-use support::{filled, flush, read, run, write};
+use support::{
+    behaves_as_an_array, filled, flush, read, refuses_what_is_not_there, run, write, yields,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -48,100 +52,6 @@ async fn open(rt: &Rt, path: &Path, options: FileOptions) -> Result<FileDevice, 
         assert!(!text.contains('\n'), "one line: {text}");
         text
     })
-}
-
-/// Random I/O against an array in memory.
-async fn behaves_as_an_array(device: &dyn Device, seed: u64, rounds: usize) {
-    let info = device.info();
-    let block = info.block_size as usize;
-    let blocks = info.blocks.min(2 * MIB / block as u64);
-    let mut model = vec![0u8; blocks as usize * block];
-    let mut rng = Rng::new(seed);
-    for round in 0..rounds {
-        let lba = rng.below(blocks);
-        let count = 1 + rng.below((blocks - lba).min(64 * 4096 / block as u64));
-        let range = lba as usize * block..(lba + count) as usize * block;
-        let tag = Tag::default();
-        match rng.below(7) {
-            0 | 1 => {
-                let value = rng.below(256) as u8;
-                let fua = rng.below(4) == 0;
-                device
-                    .write(tag, lba, filled(range.len(), value), fua)
-                    .await
-                    .unwrap();
-                model[range].fill(value);
-            }
-            2 => {
-                device
-                    .write_zeroes(tag, lba, count, rng.below(2) == 0)
-                    .await
-                    .unwrap();
-                model[range].fill(0);
-            }
-            3 => {
-                device.deallocate(tag, lba, count).await.unwrap();
-                model[range].fill(0);
-            }
-            4 => {
-                let (mut old, new) = (filled(range.len(), 0), filled(range.len(), round as u8));
-                old.copy_from_slice(&model[range.clone()]);
-                let same = rng.below(2) == 0;
-                old[range.len() - 1] ^= u8::from(!same);
-                let outcome = device.compare_and_write(tag, lba, old, new, false).await;
-                assert_eq!(
-                    outcome,
-                    if same {
-                        Ok(())
-                    } else {
-                        Err(IoError::Miscompare)
-                    }
-                );
-                if same {
-                    model[range].fill(round as u8);
-                }
-            }
-            5 => flush(device).await.unwrap(),
-            _ => assert!(
-                read(device, lba, range.len()).await.unwrap() == model[range],
-                "round {round}"
-            ),
-        }
-    }
-    assert!(read(device, 0, model.len()).await.unwrap() == model);
-}
-
-async fn refuses_what_is_not_there(device: &dyn Device) {
-    let info = device.info();
-    let block = info.block_size as usize;
-    for (lba, len) in [
-        (info.blocks, block),
-        (info.blocks - 1, 2 * block),
-        (u64::MAX, block),
-        (u64::MAX, 4 * block),
-    ] {
-        let tag = Tag::default();
-        let blocks = (len / block) as u64;
-        assert_eq!(read(device, lba, len).await, Err(IoError::OutOfRange));
-        assert_eq!(write(device, lba, len, 1).await, Err(IoError::OutOfRange));
-        assert_eq!(
-            device.deallocate(tag, lba, blocks).await,
-            Err(IoError::OutOfRange)
-        );
-        assert_eq!(
-            device.write_zeroes(tag, lba, blocks, false).await,
-            Err(IoError::OutOfRange)
-        );
-        let both = device
-            .compare_and_write(tag, lba, filled(len, 0), filled(len, 0), false)
-            .await;
-        assert_eq!(both, Err(IoError::OutOfRange));
-    }
-    assert_eq!(
-        device.deallocate(Tag::default(), 1, u64::MAX).await,
-        Err(IoError::OutOfRange)
-    );
-    assert_eq!(read(device, 0, block / 2).await, Err(IoError::OutOfRange));
 }
 
 #[test]
@@ -356,6 +266,39 @@ fn a_file_cut_short_by_somebody_else_is_a_read_error() {
         assert_eq!(read(&device, 0, 8192).await, Err(IoError::Read));
         assert_eq!(read(&device, 9, 4096).await, Err(IoError::Read));
     });
+}
+
+#[test]
+fn a_program_may_end_with_io_under_way() {
+    let directory = Directory::new("end");
+    let path = directory.file("f");
+    for round in 0..3 {
+        let path = path.clone();
+        run(async move |rt: Rt| {
+            let device: SharedDevice = Rc::new(
+                open(&rt, &path, options(4096, MIB))
+                    .await
+                    .expect("not locked any more"),
+            );
+            for lba in 0..50 {
+                let device = device.clone();
+                let both = async move {
+                    write(&*device, lba, 4096, round).await?;
+                    device
+                        .compare_and_write(
+                            Tag::default(),
+                            lba,
+                            filled(4096, 0),
+                            filled(4096, 1),
+                            true,
+                        )
+                        .await
+                };
+                rt.spawn(both).detach();
+            }
+            yields(round.into()).await;
+        });
+    }
 }
 
 /// A loop device over a file; detached when dropped.

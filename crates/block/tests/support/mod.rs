@@ -267,3 +267,98 @@ pub async fn write(device: &dyn Device, lba: u64, len: usize, value: u8) -> Resu
 pub async fn flush(device: &dyn Device) -> Result<(), IoError> {
     device.flush(Tag::default()).await
 }
+
+/// Random I/O against an array in memory, over the first 2 MiB of a device that reads as zeroes there.
+pub async fn behaves_as_an_array(device: &dyn Device, seed: u64, rounds: usize) {
+    let info = device.info();
+    let block = info.block_size as usize;
+    let blocks = info.blocks.min((2 << 20) / block as u64);
+    let mut model = vec![0u8; blocks as usize * block];
+    let mut rng = Rng::new(seed);
+    for round in 0..rounds {
+        let lba = rng.below(blocks);
+        let count = 1 + rng.below((blocks - lba).min(64 * 4096 / block as u64));
+        let range = lba as usize * block..(lba + count) as usize * block;
+        let tag = Tag::default();
+        match rng.below(7) {
+            0 | 1 => {
+                let value = rng.below(256) as u8;
+                let fua = rng.below(4) == 0;
+                device
+                    .write(tag, lba, filled(range.len(), value), fua)
+                    .await
+                    .unwrap();
+                model[range].fill(value);
+            }
+            2 => {
+                device
+                    .write_zeroes(tag, lba, count, rng.below(2) == 0)
+                    .await
+                    .unwrap();
+                model[range].fill(0);
+            }
+            3 => {
+                device.deallocate(tag, lba, count).await.unwrap();
+                model[range].fill(0);
+            }
+            4 => {
+                let (mut old, new) = (filled(range.len(), 0), filled(range.len(), round as u8));
+                old.copy_from_slice(&model[range.clone()]);
+                let same = rng.below(2) == 0;
+                old[range.len() - 1] ^= u8::from(!same);
+                let outcome = device.compare_and_write(tag, lba, old, new, false).await;
+                assert_eq!(
+                    outcome,
+                    if same {
+                        Ok(())
+                    } else {
+                        Err(IoError::Miscompare)
+                    }
+                );
+                if same {
+                    model[range].fill(round as u8);
+                }
+            }
+            5 => flush(device).await.unwrap(),
+            _ => assert!(
+                read(device, lba, range.len()).await.unwrap() == model[range],
+                "round {round}"
+            ),
+        }
+    }
+    assert!(read(device, 0, model.len()).await.unwrap() == model);
+}
+
+/// Every kind of I/O that is not wholly on the device gets the same answer.
+pub async fn refuses_what_is_not_there(device: &dyn Device) {
+    let info = device.info();
+    let block = info.block_size as usize;
+    for (lba, len) in [
+        (info.blocks, block),
+        (info.blocks - 1, 2 * block),
+        (u64::MAX, block),
+        (u64::MAX, 4 * block),
+    ] {
+        let tag = Tag::default();
+        let blocks = (len / block) as u64;
+        assert_eq!(read(device, lba, len).await, Err(IoError::OutOfRange));
+        assert_eq!(write(device, lba, len, 1).await, Err(IoError::OutOfRange));
+        assert_eq!(
+            device.deallocate(tag, lba, blocks).await,
+            Err(IoError::OutOfRange)
+        );
+        assert_eq!(
+            device.write_zeroes(tag, lba, blocks, false).await,
+            Err(IoError::OutOfRange)
+        );
+        let both = device
+            .compare_and_write(tag, lba, filled(len, 0), filled(len, 0), false)
+            .await;
+        assert_eq!(both, Err(IoError::OutOfRange));
+    }
+    assert_eq!(
+        device.deallocate(Tag::default(), 1, u64::MAX).await,
+        Err(IoError::OutOfRange)
+    );
+    assert_eq!(read(device, 0, block / 2).await, Err(IoError::OutOfRange));
+}
