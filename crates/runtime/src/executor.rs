@@ -349,16 +349,20 @@ impl Core {
     }
 
     fn run_ready(&self) {
+        let simulated = matches!(&*self.driver.borrow(), Driver::Sim(_));
         for _ in 0..POLLS_PER_TURN {
-            let ready = self.queue.ready();
-            if ready == 0 {
+            let place = if simulated { self.pick() } else { 0 };
+            if !self.queue.run(place) {
                 return;
             }
-            let place = match &mut *self.driver.borrow_mut() {
-                Driver::Uring(_) => 0,
-                Driver::Sim(driver) => driver.pick(ready),
-            };
-            self.queue.run(place);
+        }
+    }
+
+    /// Which ready task the simulated world wants to see next.
+    fn pick(&self) -> usize {
+        match self.queue.ready() {
+            0 => 0,
+            ready => self.driver.borrow_mut().pick(ready),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use crate::{Buf, Data};
 
@@ -26,6 +27,7 @@ pub struct Gather {
     /// Copied bytes so far; they fill the blocks in turn.
     copied: usize,
     payload: Vec<Buf>,
+    shared: Vec<Rc<Buf>>,
     len: usize,
     /// Whether the last piece is the last of the copied bytes, so that a copy may be appended to it.
     open: bool,
@@ -80,6 +82,24 @@ impl Gather {
         }
     }
 
+    /// Appends `range` of a buffer that others keep, too: to send parts of it apart, or all of it again.
+    ///
+    /// # Panics
+    /// When `range` is not within `buf`.
+    pub fn push_shared(&mut self, buf: Rc<Buf>, range: Range<usize>) {
+        assert!(
+            range.start <= range.end && range.end <= buf.len(),
+            "{range:?} of {} bytes",
+            buf.len()
+        );
+        if !range.is_empty() {
+            self.len += range.len();
+            self.push_piece(buf[range.clone()].as_ptr(), range.len());
+            self.open = false;
+            self.shared.push(buf);
+        }
+    }
+
     /// Bytes in all.
     pub fn len(&self) -> usize {
         self.len
@@ -101,6 +121,8 @@ impl Gather {
         self.pieces.shrink_to(KEPT_PIECES);
         self.payload.clear();
         self.payload.shrink_to(KEPT_PIECES);
+        self.shared.clear();
+        self.shared.shrink_to(KEPT_PIECES);
         self.blocks.truncate(KEPT_BLOCKS);
         (self.copied, self.len, self.open) = (0, 0, false);
     }
@@ -113,8 +135,8 @@ impl Gather {
     /// The pieces, in order.
     pub(crate) fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces.iter().map(|piece| {
-            // SAFETY: every piece points to initialised bytes of a block, of the payload or of the zeroes, which
-            // all stay where they are, and unchanged, while the list is borrowed.
+            // SAFETY: every piece points to initialised bytes of a block, of the payload (a shared buffer can be
+            // read only) or of the zeroes, which all stay where they are, and unchanged, while the list is borrowed.
             unsafe { std::slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) }
         })
     }
@@ -227,6 +249,22 @@ mod tests {
         gather.push_data(Data::Zeroes(200_000), 0..200_000);
         assert_eq!((gather.len(), gather.pieces()), (200_000, 4));
         assert!(content(&gather).iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn a_shared_buffer_is_sent_in_parts_and_kept_by_others() {
+        let mut buf = Buf::take(4096).expect("the default bound is far");
+        buf[..4].copy_from_slice(&[1, 2, 3, 4]);
+        let buf = Rc::new(buf);
+        let mut gather = Gather::new();
+        gather.push_shared(Rc::clone(&buf), 2..4);
+        gather.push_bytes(&[9]);
+        gather.push_shared(Rc::clone(&buf), 0..2);
+        gather.push_shared(Rc::clone(&buf), 1..1);
+        assert_eq!(content(&gather), [3, 4, 9, 1, 2]);
+        assert_eq!((gather.len(), Rc::strong_count(&buf)), (5, 3));
+        gather.clear();
+        assert_eq!(Rc::strong_count(&buf), 1);
     }
 
     #[test]

@@ -17,9 +17,9 @@ const CLASSES: usize = 10;
 /// The largest piece, which is also what is mapped at a time, at addresses divisible by it.
 pub(crate) const LARGEST: usize = SMALLEST << (CLASSES - 1);
 /// A thread that has given back so much more than it took passes this much on.
-const SPILL: usize = 4 << 20;
+const SPILL: isize = 4 << 20;
 /// Bound of a thread that never set one.
-const DEFAULT_BOUND: usize = 64 << 20;
+const DEFAULT_BOUND: isize = 64 << 20;
 /// At most so many pieces are fetched from the central pool at a time.
 const FETCH: usize = 16;
 
@@ -55,13 +55,14 @@ pub(crate) fn give(piece: Piece) {
     if given.is_err() {
         // The thread is ending and its pool is gone already.
         central().free[class].push(piece);
-        CREDIT.fetch_add(signed(SMALLEST << class), Ordering::Relaxed);
+        CREDIT.fetch_add(size(class), Ordering::Relaxed);
     }
 }
 
 /// Sets this thread's bound in bytes.
 pub(crate) fn set_bound(bytes: usize) {
-    POOL.with(|pool| pool.borrow_mut().bound = bytes);
+    let bound = isize::try_from(bytes).unwrap_or(isize::MAX / 2);
+    POOL.with(|pool| pool.borrow_mut().bound = bound);
 }
 
 /// What this thread took less what was given back here, in bytes.
@@ -78,10 +79,10 @@ static CENTRAL: Mutex<Central> = Mutex::new(Central {
 });
 static CREDIT: AtomicIsize = AtomicIsize::new(0);
 
-/// A number of bytes for an account. Bounds above `isize::MAX` are as good as none.
+/// Bytes of a piece, for the accounts.
 #[inline]
-fn signed(bytes: usize) -> isize {
-    isize::try_from(bytes).unwrap_or(isize::MAX)
+const fn size(class: usize) -> isize {
+    SMALLEST.cast_signed() << class
 }
 
 /// Memory between threads.
@@ -97,12 +98,12 @@ fn central() -> MutexGuard<'static, Central> {
 /// The pool of a thread.
 struct Pool {
     free: [Vec<NonNull<u8>>; CLASSES],
-    free_bytes: usize,
+    free_bytes: isize,
     balance: isize,
-    bound: usize,
-    mapped: usize,
+    bound: isize,
+    mapped: isize,
     /// Bytes given back since pieces were last joined: joining again before much has changed is in vain.
-    given_since_join: usize,
+    given_since_join: isize,
 }
 
 impl Pool {
@@ -119,16 +120,15 @@ impl Pool {
 
     #[inline]
     fn take(&mut self, class: usize) -> Option<Piece> {
-        let size = SMALLEST << class;
-        if self.balance + signed(size) > signed(self.bound) && !self.fetch_credit(size) {
+        if self.balance + size(class) > self.bound && !self.fetch_credit(class) {
             return None;
         }
         let start = match self.free[class].pop() {
             Some(start) => start,
             None => self.refill(class)?,
         };
-        self.free_bytes -= size;
-        self.balance += signed(size);
+        self.free_bytes -= size(class);
+        self.balance += size(class);
         Some(Piece {
             start,
             class: class as u8,
@@ -137,34 +137,30 @@ impl Pool {
 
     #[inline]
     fn give(&mut self, start: NonNull<u8>, class: usize) {
-        let size = SMALLEST << class;
         self.add(start, class);
-        self.balance -= signed(size);
-        self.given_since_join += size;
-        if self.balance < -signed(SPILL) {
-            self.spill(SPILL);
+        self.balance -= size(class);
+        self.given_since_join += size(class);
+        if self.balance < -SPILL {
+            self.spill();
         }
     }
 
+    #[inline]
     fn add(&mut self, start: NonNull<u8>, class: usize) {
         self.free[class].push(start);
-        self.free_bytes += SMALLEST << class;
+        self.free_bytes += size(class);
     }
 
     /// Takes over what other threads gave back of what this one took; whether `size` fits then.
     #[cold]
-    fn fetch_credit(&mut self, size: usize) -> bool {
-        let mut credit = CREDIT.load(Ordering::Relaxed);
-        while credit > 0 {
-            match CREDIT.compare_exchange_weak(credit, 0, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => {
-                    self.balance -= credit;
-                    break;
-                }
-                Err(now) => credit = now,
-            }
+    fn fetch_credit(&mut self, class: usize) -> bool {
+        let fetched = CREDIT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |credit| {
+            (credit > 0).then(|| credit - credit.min(SPILL))
+        });
+        if let Ok(credit) = fetched {
+            self.balance -= credit.min(SPILL);
         }
-        self.balance + signed(size) <= signed(self.bound)
+        self.balance + size(class) <= self.bound
     }
 
     /// A piece of `class` that is still counted as free.
@@ -179,12 +175,11 @@ impl Pool {
         }
         if self.mapped < self.bound {
             if let Some(arena) = map_arena() {
-                self.mapped += LARGEST;
+                self.mapped += size(CLASSES - 1);
                 self.add(arena, CLASSES - 1);
             }
         } else {
-            let size = SMALLEST << class;
-            if self.given_since_join < size.max(self.free_bytes / 8) {
+            if self.given_since_join < size(class).max(self.free_bytes / 8) {
                 return None;
             }
             self.join();
@@ -218,14 +213,13 @@ impl Pool {
         }
     }
 
-    /// Moves up to `bytes` of free memory to the central pool, with the account of it.
+    /// Moves up to [`SPILL`] bytes of free memory to the central pool, with the account of it.
     #[cold]
-    fn spill(&mut self, bytes: usize) {
+    fn spill(&mut self) {
         let mut central = central();
         let mut moved = 0;
         for class in (0..CLASSES).rev() {
-            let size = SMALLEST << class;
-            while moved + size <= bytes {
+            while moved + size(class) <= SPILL {
                 let Some(start) = self.free[class].pop() else {
                     break;
                 };
@@ -233,12 +227,12 @@ impl Pool {
                     start,
                     class: class as u8,
                 });
-                moved += size;
+                moved += size(class);
             }
         }
         self.free_bytes -= moved;
-        self.balance += signed(moved);
-        CREDIT.fetch_add(signed(moved), Ordering::Relaxed);
+        self.balance += moved;
+        CREDIT.fetch_add(moved, Ordering::Relaxed);
     }
 
     /// Joins free halves to whole pieces, from small to large.

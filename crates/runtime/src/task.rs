@@ -109,18 +109,18 @@ impl Queue {
         self.inner.borrow().ready.len()
     }
 
-    /// Polls the ready task at `place` (0 has waited longest).
-    pub(crate) fn run(&self, place: usize) {
+    /// Polls the ready task at `place` (0 has waited longest); false when none is there.
+    pub(crate) fn run(&self, place: usize) -> bool {
         let mut inner = self.inner.borrow_mut();
         let index = match place {
             0 => inner.ready.pop_front(),
             _ => inner.ready.remove(place),
         };
-        let Some(index) = index else { return };
+        let Some(index) = index else { return false };
         let slot = &mut inner.slots[index as usize];
         slot.queued = false;
         let Some(task) = slot.task.clone() else {
-            return;
+            return true;
         };
         let id = TaskId {
             index,
@@ -130,9 +130,11 @@ impl Queue {
         if self.poll(&*task, id) {
             self.remove(id);
         }
+        true
     }
 
     /// Polls a task now.
+    #[inline]
     pub(crate) fn poll(&self, task: &dyn Runnable, id: TaskId) -> bool {
         let waker = wake::waker(self.core, id);
         task.run(&mut Context::from_waker(&waker))
