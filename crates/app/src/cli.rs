@@ -30,7 +30,7 @@ pub enum Command {
     /// Run the target until Ctrl-C or SIGTERM
     Serve(ServeArgs),
     /// Measure a volume over NVMe/TCP
-    Perf(PerfArgs),
+    Perf(Box<PerfArgs>),
     /// Find what a target offers to a host
     Discover(DiscoverArgs),
     /// List, show, create and delete devices: things that store blocks

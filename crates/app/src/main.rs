@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),
-        Command::Perf(args) => perf::run(args),
+        Command::Perf(args) => perf::run(*args),
         Command::Discover(args) => discover::run(&args),
         Command::Device(args) => commands::device(args),
         Command::Pool(args) => commands::pool(args),

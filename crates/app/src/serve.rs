@@ -1,6 +1,6 @@
 //! `flashyard serve`: the target in the foreground, until a signal ends it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -108,7 +108,7 @@ fn effective_target(file: &TargetSpec, args: &ServeArgs) -> TargetSpec {
     spec
 }
 
-fn start_control(directory: &PathBuf, service: &SharedService) -> Result<Control, String> {
+fn start_control(directory: &Path, service: &SharedService) -> Result<Control, String> {
     let shared = Arc::clone(service);
     Control::start(directory, move |request| service::answer(&shared, request)).map_err(|error| {
         format!(
