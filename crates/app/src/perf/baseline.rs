@@ -271,9 +271,10 @@ fn ask(mut connections: Vec<Connection>, traffic: Traffic, seconds: Duration) ->
     let mut operations = 0;
     loop {
         for (connection, out) in connections.iter_mut().zip(&mut outgoing) {
-            connection.receive(&mut buffer, messages.block, |kind| match kind {
-                Kind::ReadyToTransfer => out.push(Kind::WriteData),
-                _ => {
+            connection.receive(&mut buffer, messages.block, |kind| {
+                if kind == Kind::ReadyToTransfer {
+                    out.push(Kind::WriteData);
+                } else {
                     operations += 1;
                     out.push(mix.next());
                 }

@@ -56,7 +56,11 @@ impl Service {
         service.open_devices();
         service.open_pools();
         for tenant in service.inventory.tenants.values() {
-            service.target.set_tenant(engine_tenant(tenant));
+            if let Err(error) = service.target.set_tenant(engine_tenant(tenant)) {
+                service
+                    .faults
+                    .insert(format!("tenant {}", tenant.spec.name), error.to_string());
+            }
         }
         service.open_volumes();
         Ok(service)
@@ -150,7 +154,9 @@ impl Service {
             .state
             .put_tenant(&spec)
             .map_err(|error| error.to_string())?;
-        self.target.set_tenant(engine_tenant(&record));
+        self.target
+            .set_tenant(engine_tenant(&record))
+            .map_err(|error| error.to_string())?;
         self.inventory.tenants.insert(spec.name.clone(), record);
         self.view_one(KindName::Tenant, &spec.name)
     }
