@@ -6,8 +6,8 @@ use flashyard_nvme::fabrics::{
 };
 use flashyard_nvme::feature::{FeatureId, NumberOfQueues};
 use flashyard_nvme::identify::{
-    CSI_NVM, Cns, IDENTIFY_LEN, IdentifyController, IdentifyNamespace, NamespaceDescriptors,
-    decode_namespace_list,
+    CSI_NVM, Cns, IDENTIFY_LEN, IdentifyController, IdentifyControllerNvm, IdentifyNamespace,
+    NamespaceDescriptors, decode_namespace_list,
 };
 use flashyard_nvme::log::{CHANGED_NAMESPACES_LEN, LogId, SmartLog, decode_changed_namespaces};
 use flashyard_nvme::{Sgl, SubmissionQueueEntry};
@@ -55,6 +55,20 @@ impl Association {
             if !full || found.len() >= MAX_NAMESPACES || !found.is_sorted() {
                 return Ok(found);
             }
+        }
+    }
+
+    /// Most bytes of one Write Zeroes, from WZSL; controllers of before NVMe 2.0 do not tell and have no limit.
+    pub async fn max_zeroes(&self) -> u64 {
+        let Ok(page) = identify(&self.inner.admin, Cns::CONTROLLER_OF_SET, 0).await else {
+            return u64::MAX;
+        };
+        let limits = IdentifyControllerNvm::decode(page_of(&page));
+        let shift = 12 + u32::from(self.inner.capabilities.mpsmin) + u32::from(limits.wzsl);
+        if limits.wzsl == 0 {
+            u64::MAX
+        } else {
+            1_u64.checked_shl(shift).unwrap_or(u64::MAX)
         }
     }
 

@@ -3,23 +3,28 @@
 //!
 //! Map: [`Association`] is one connected controller, made in `bring_up`, watched over in `watch`, its events in
 //! `events`, its administration in `admin`; [`Queue`] takes commands; below it `slots` has the commands in flight,
-//! `outbox` what is to be sent and `receiver` what comes; [`discover`] asks a discovery controller.
+//! `outbox` what is to be sent and `receiver` what comes; [`discover`] asks a discovery controller. [`Remote`] is a
+//! namespace that is kept connected, [`RemoteDevice`] makes it a block device.
 #![forbid(unsafe_code)]
 
 mod admin;
 mod association;
 mod bring_up;
+mod device;
 mod discovery;
 mod events;
 mod outbox;
 mod queue;
 mod receiver;
+mod remote;
 mod slots;
 mod watch;
 
 pub use association::{Association, ConnectError, Options};
+pub use device::RemoteDevice;
 pub use discovery::discover;
 pub use events::Event;
 pub use queue::{Answer, HostError, Queue};
 pub use receiver::Violation;
+pub use remote::{Namespace, Persistence, Remote};
 pub use slots::{Payload, ReadInto};

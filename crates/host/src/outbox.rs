@@ -2,7 +2,6 @@
 //! sending task gives all of it to the socket in one call.
 
 use std::cell::{Cell, RefCell};
-use std::ops::Range;
 use std::rc::Rc;
 
 use flashyard_nvme::SubmissionQueueEntry;
@@ -11,7 +10,7 @@ use flashyard_nvme::tcp::{
     R2T, Role, TermReq,
 };
 use flashyard_runtime::sync::Notify;
-use flashyard_runtime::{Buf, Data, Gather, Rt};
+use flashyard_runtime::{Data, Gather, Rt};
 
 use crate::queue::{HostError, Shared};
 use crate::receiver::Violation;
@@ -44,16 +43,14 @@ impl Outbox {
     }
 
     /// A command, with its data in the capsule or without.
-    pub(crate) fn push_command(&self, entry: SubmissionQueueEntry, data: Option<Data>) {
-        let data = data.filter(|data| !data.is_empty());
-        let data_len = data.as_ref().map_or(0, Data::len) as u32;
+    pub(crate) fn push_command(&self, entry: SubmissionQueueEntry, data: Payload) {
+        let data_len = data.len() as u32;
         let mut head = [0; MAX_HEADER];
         let len = CapsuleCmd { entry, data_len }.encode(self.how, &mut head);
         let mut pending = self.pending.borrow_mut();
         pending.push_bytes(&head[..len]);
-        if let Some(data) = data {
-            let range = 0..data.len();
-            self.push_data(&mut pending, data, range);
+        if data_len > 0 {
+            self.push_data(&mut pending, data);
         }
         self.tell();
     }
@@ -75,12 +72,9 @@ impl Outbox {
             let mut head = [0; MAX_HEADER];
             let len = pdu.encode(self.how, &mut head);
             pending.push_bytes(&head[..len]);
-            self.push_part(
-                &mut pending,
-                payload,
-                part.start as usize..part.end as usize,
-            );
-            offset = part.end;
+            let part = payload.take_part(part.start as usize..part.end as usize);
+            self.push_data(&mut pending, part);
+            offset += pdu.datal;
         }
         self.tell();
     }
@@ -104,42 +98,16 @@ impl Outbox {
         self.wake.notify_one();
     }
 
-    /// The last part of the data is handed over as it is; parts before it are copied, because the rest is still
-    /// needed. Controllers that ask for everything at once and take it in one PDU cause no copy.
-    fn push_part(&self, pending: &mut Gather, payload: &mut Payload, part: Range<usize>) {
+    fn push_data(&self, pending: &mut Gather, payload: Payload) {
+        let digest = self.how.digests.data.then(|| digest(&payload));
         match payload {
-            Payload::Out(data) if part.end == data.len() => {
-                if let Payload::Out(data) = std::mem::take(payload) {
-                    self.push_data(pending, data, part);
-                }
+            Payload::Out(data) => {
+                let range = 0..data.len();
+                pending.push_data(data, range);
             }
-            Payload::Out(Data::Zeroes(_)) => {
-                let len = part.len();
-                self.push_data(pending, Data::Zeroes(len), 0..len);
-            }
-            Payload::Out(Data::Buf(whole)) => self.push_copy(pending, &whole[part]),
+            Payload::Shared(buf, range) => pending.push_shared(buf, range),
             Payload::None | Payload::In(_) => {}
         }
-    }
-
-    fn push_copy(&self, pending: &mut Gather, bytes: &[u8]) {
-        match Buf::take(bytes.len()) {
-            Some(mut copy) => {
-                copy.copy_from_slice(bytes);
-                self.push_data(pending, Data::Buf(copy), 0..bytes.len());
-            }
-            None => {
-                pending.push_bytes(bytes);
-                if self.how.digests.data {
-                    pending.push_bytes(&Crc32c::of(bytes));
-                }
-            }
-        }
-    }
-
-    fn push_data(&self, pending: &mut Gather, data: Data, range: Range<usize>) {
-        let digest = self.how.digests.data.then(|| digest(&data, range.clone()));
-        pending.push_data(data, range);
         if let Some(digest) = digest {
             pending.push_bytes(&digest);
         }
@@ -175,12 +143,13 @@ pub(crate) async fn send(rt: Rt, queue: Rc<Shared>) {
     }
 }
 
-fn digest(data: &Data, range: Range<usize>) -> [u8; Crc32c::LEN] {
-    match data {
-        Data::Buf(buf) => Crc32c::of(&buf[range]),
-        Data::Zeroes(_) => {
+fn digest(payload: &Payload) -> [u8; Crc32c::LEN] {
+    match payload {
+        Payload::Out(Data::Buf(buf)) => Crc32c::of(buf),
+        Payload::Shared(buf, range) => Crc32c::of(&buf[range.clone()]),
+        other => {
             let mut crc = Crc32c::new();
-            let mut rest = range.len();
+            let mut rest = other.len();
             while rest > 0 {
                 let part = rest.min(ZEROES.len());
                 crc.update(&ZEROES[..part]);

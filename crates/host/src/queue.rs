@@ -140,7 +140,7 @@ impl Queue {
         let entry = SubmissionQueueEntry::read(nsid, range, sgl);
         match self.shared.command(entry, Payload::In(into)).await?.payload {
             Payload::In(into) => Ok(into),
-            Payload::None | Payload::Out(_) => Err(HostError::Closed),
+            _ => Err(HostError::Closed),
         }
     }
 
@@ -152,7 +152,7 @@ impl Queue {
         data: Data,
         fua: bool,
     ) -> Result<(), HostError> {
-        let entry = SubmissionQueueEntry::write(nsid, range, self.shared.sgl_for(&data));
+        let entry = SubmissionQueueEntry::write(nsid, range, self.shared.sgl_for(data.len()));
         let entry = if fua { entry.with_fua() } else { entry };
         self.shared
             .command(entry, Payload::Out(data))
@@ -170,7 +170,7 @@ impl Queue {
 
     /// Compares `data` with what is stored; [`Status::COMPARE_FAILURE`] if different.
     pub async fn compare(&self, nsid: u32, range: LbaRange, data: Data) -> Result<(), HostError> {
-        let entry = SubmissionQueueEntry::compare(nsid, range, self.shared.sgl_for(&data));
+        let entry = SubmissionQueueEntry::compare(nsid, range, self.shared.sgl_for(data.len()));
         self.shared
             .command(entry, Payload::Out(data))
             .await
@@ -190,8 +190,8 @@ impl Queue {
         fua: bool,
     ) -> Result<(), HostError> {
         let shared = &*self.shared;
-        let first = SubmissionQueueEntry::compare(nsid, range, shared.sgl_for(&compare));
-        let second = SubmissionQueueEntry::write(nsid, range, shared.sgl_for(&write));
+        let first = SubmissionQueueEntry::compare(nsid, range, shared.sgl_for(compare.len()));
+        let second = SubmissionQueueEntry::write(nsid, range, shared.sgl_for(write.len()));
         let second = if fua { second.with_fua() } else { second };
         assert!(shared.depth >= 2, "a fused pair needs two places");
         shared.permits(2).await?;
@@ -228,8 +228,11 @@ impl Queue {
             place.copy_from_slice(&range.encode());
         }
         let data = Data::Buf(buf);
-        let entry =
-            SubmissionQueueEntry::deallocate(nsid, ranges.len() as u16, self.shared.sgl_for(&data));
+        let entry = SubmissionQueueEntry::deallocate(
+            nsid,
+            ranges.len() as u16,
+            self.shared.sgl_for(data.len()),
+        );
         self.shared
             .command(entry, Payload::Out(data))
             .await
@@ -247,7 +250,7 @@ impl Queue {
             Payload::In(into) => entry.with_sgl(Sgl::Transport {
                 length: into.len() as u32,
             }),
-            Payload::Out(data) => entry.with_sgl(self.shared.sgl_for(data)),
+            out => entry.with_sgl(self.shared.sgl_for(out.len())),
         };
         self.shared.command(entry, payload).await
     }
@@ -276,9 +279,9 @@ impl Shared {
     }
 
     /// In the capsule if it fits there, else invited by R2T.
-    fn sgl_for(&self, data: &Data) -> Sgl {
-        let length = data.len() as u32;
-        if data.len() <= self.in_capsule.get() as usize {
+    fn sgl_for(&self, len: usize) -> Sgl {
+        let length = len as u32;
+        if len <= self.in_capsule.get() as usize {
             Sgl::InCapsule { offset: 0, length }
         } else {
             Sgl::Transport { length }
@@ -329,17 +332,14 @@ impl Shared {
 
     /// Needs a permit, which the command keeps until it is answered.
     fn submit(&self, entry: SubmissionQueueEntry, payload: Payload, patient: bool) -> Command<'_> {
-        let (kept, sent) = match payload {
-            Payload::Out(data) if data.len() <= self.in_capsule.get() as usize => {
-                (Payload::None, Some(data))
-            }
-            kept => (kept, None),
+        let length = payload.len();
+        let in_capsule = payload.is_out() && length <= self.in_capsule.get() as usize;
+        let (kept, sent) = if in_capsule {
+            (Payload::None, payload)
+        } else {
+            (payload, Payload::None)
         };
-        let length = match &kept {
-            Payload::None => 0,
-            Payload::In(into) => into.len(),
-            Payload::Out(data) => data.len(),
-        };
+        let length = if in_capsule { 0 } else { length };
         let cid = self.slots.borrow_mut().occupy(kept, length as u32, patient);
         self.outbox.push_command(entry.with_cid(cid), sent);
         Command {

@@ -5,6 +5,8 @@
 //! A command identifier is the place's number and, in its upper four bits, a counter that moves with every use:
 //! a second answer to an old command is recognised instead of completing a new one.
 
+use std::ops::Range;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use flashyard_nvme::CompletionQueueEntry;
@@ -61,6 +63,50 @@ pub enum Payload {
     In(ReadInto),
     /// Data to the controller.
     Out(Data),
+    /// Part of a buffer to the controller, which the caller keeps, too: to send it again if need be.
+    Shared(Rc<Buf>, Range<usize>),
+}
+
+impl Payload {
+    /// Bytes to or from the controller.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::In(into) => into.len(),
+            Self::Out(data) => data.len(),
+            Self::Shared(_, range) => range.len(),
+        }
+    }
+
+    /// Whether nothing is moved.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether it goes to the controller.
+    pub(crate) fn is_out(&self) -> bool {
+        matches!(self, Self::Out(_) | Self::Shared(..))
+    }
+
+    /// Takes the outgoing data from `part.start` on, up to `part.end`; what is left stays. The last part takes
+    /// the data themselves.
+    pub(crate) fn take_part(&mut self, part: Range<usize>) -> Self {
+        if let Self::Out(Data::Buf(_)) = self
+            && part != (0..self.len())
+            && let Self::Out(Data::Buf(buf)) = std::mem::take(self)
+        {
+            let all = 0..buf.len();
+            *self = Self::Shared(Rc::new(buf), all);
+        }
+        match self {
+            Self::Out(Data::Zeroes(_)) => Self::Out(Data::Zeroes(part.len())),
+            Self::Shared(buf, range) => Self::Shared(
+                Rc::clone(buf),
+                range.start + part.start..range.start + part.end,
+            ),
+            other => std::mem::take(other),
+        }
+    }
 }
 
 /// What the controller answered, good or bad, or why there is no answer.
@@ -230,7 +276,7 @@ impl Slots {
     /// specification demands of a controller and what every one does.
     pub(crate) fn ask(&mut self, cid: u16, offset: u32, length: u32) -> Result<Asked, Violation> {
         let slot = self.live(cid)?;
-        if !matches!(slot.payload, Payload::Out(_)) {
+        if !slot.payload.is_out() {
             return Err(Violation::TransferNotOffered);
         }
         let end = u64::from(offset) + u64::from(length);
@@ -467,6 +513,34 @@ mod tests {
         assert_eq!(slots.ask(cid, 100, 1), Err(Violation::TransferOutOfRange));
         let read = discard(&mut slots, 8);
         assert_eq!(slots.ask(read, 0, 8), Err(Violation::TransferNotOffered));
+    }
+
+    #[test]
+    fn data_go_in_parts_without_copies() {
+        let mut buf = Buf::take(100).expect("memory");
+        buf.iter_mut().zip(0..).for_each(|(byte, at)| *byte = at);
+        let mut payload = Payload::Out(Data::Buf(buf));
+        let Payload::Shared(first, range) = payload.take_part(0..40) else {
+            panic!("a part is shared")
+        };
+        assert_eq!(first[range], *(0..40).collect::<Vec<u8>>());
+        let Payload::Shared(last, range) = payload.take_part(40..100) else {
+            panic!("a part is shared")
+        };
+        assert_eq!(last[range], *(40..100).collect::<Vec<u8>>());
+        let mut part_of = Payload::Shared(last, 10..20);
+        assert!(matches!(part_of.take_part(2..5), Payload::Shared(_, range) if range == (12..15)));
+        let mut whole = Payload::Out(Data::Buf(Buf::take(100).expect("memory")));
+        assert!(
+            matches!(whole.take_part(0..100), Payload::Out(Data::Buf(_))),
+            "is handed over"
+        );
+        assert!(whole.is_empty());
+        let mut zeroes = Payload::Out(Data::Zeroes(100));
+        assert!(matches!(
+            zeroes.take_part(7..9),
+            Payload::Out(Data::Zeroes(2))
+        ));
     }
 
     #[test]

@@ -1,0 +1,413 @@
+//! A remote namespace as a block device: what stacks on devices here can stack on somebody else's target.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::rc::Rc;
+
+use flashyard_block::{Device, Info, IoError, IoFuture, Limits, Tag};
+use flashyard_nvme::command::{LbaRange, Status};
+use flashyard_nvme::identify::{IdentifyController, IdentifyNamespace};
+use flashyard_nvme::{Sgl, SubmissionQueueEntry};
+use flashyard_runtime::{Buf, Data, Rt};
+
+use crate::association::{ConnectError, Options};
+use crate::queue::HostError;
+use crate::remote::{Namespace, Persistence, Remote};
+use crate::slots::{Payload, ReadInto};
+
+/// Most blocks of one command.
+const MAX_BLOCKS: u64 = 1 << 16;
+/// The queue sets the descriptor.
+const NO_DATA: Sgl = Sgl::Transport { length: 0 };
+
+/// A namespace of a remote target. It grows when the target says so.
+///
+/// I/O waits while the target is away, and fails with [`IoError::NotReady`] when it is away for longer than
+/// [`Persistence::io_timeout`].
+#[derive(Debug)]
+pub struct RemoteDevice {
+    remote: Rc<Remote>,
+}
+
+impl RemoteDevice {
+    /// Connects to namespace `nsid` of the subsystem in `options`.
+    pub async fn open(
+        rt: &Rt,
+        addr: SocketAddr,
+        options: Options,
+        nsid: u32,
+        persistence: Persistence,
+    ) -> Result<Self, ConnectError> {
+        if options.queues == 0 {
+            return Err(ConnectError::Option("a device needs an I/O queue"));
+        }
+        let remote = Remote::connect(rt, addr, options, nsid, persistence).await?;
+        Ok(Self {
+            remote: Rc::new(remote),
+        })
+    }
+
+    /// The connection.
+    pub fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    /// The range of `bytes` from block `lba` on, if it is on the device.
+    fn range(&self, lba: u64, bytes: usize) -> Result<Blocks, IoError> {
+        let namespace = self.remote.namespace();
+        let block_size = namespace.block_size as usize;
+        if bytes == 0 || !bytes.is_multiple_of(block_size) {
+            return Err(IoError::OutOfRange);
+        }
+        let blocks = (bytes / block_size) as u64;
+        if lba > namespace.identify.nsze || blocks > namespace.identify.nsze - lba {
+            return Err(IoError::OutOfRange);
+        }
+        let most = (namespace.max_transfer / block_size) as u64;
+        Ok(Blocks {
+            lba,
+            count: blocks,
+            at_once: most.clamp(1, MAX_BLOCKS),
+            block_size,
+        })
+    }
+}
+
+/// A checked range, and how it has to be cut.
+#[derive(Clone, Copy)]
+struct Blocks {
+    lba: u64,
+    count: u64,
+    at_once: u64,
+    block_size: usize,
+}
+
+impl Blocks {
+    /// Pieces that fit a command each, with their place in the buffer.
+    fn pieces(self) -> impl Iterator<Item = (LbaRange, Range<usize>)> {
+        (0..self.count)
+            .step_by(self.at_once as usize)
+            .map(move |first| {
+                let blocks = self.at_once.min(self.count - first);
+                let at = first as usize * self.block_size;
+                let range = LbaRange {
+                    slba: self.lba + first,
+                    blocks: blocks as u32,
+                };
+                (range, at..at + blocks as usize * self.block_size)
+            })
+    }
+
+    fn is_one_command(self) -> bool {
+        self.count <= self.at_once
+    }
+}
+
+impl Device for RemoteDevice {
+    fn info(&self) -> Info {
+        info(&self.remote.namespace())
+    }
+
+    fn read(&self, _: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
+        let blocks = match self.range(lba, buf.len()) {
+            Ok(blocks) => blocks,
+            Err(error) => return IoFuture::ready(Err(error)),
+        };
+        let remote = Rc::clone(&self.remote);
+        IoFuture::boxed(async move {
+            if blocks.is_one_command() {
+                let range = LbaRange {
+                    slba: lba,
+                    blocks: blocks.count as u32,
+                };
+                return read_once(&remote, range, buf)
+                    .await
+                    .map(Data::Buf)
+                    .map_err(io_error);
+            }
+            let mut whole = buf;
+            for (range, place) in blocks.pieces() {
+                let part = Buf::take(place.len()).ok_or(IoError::Busy)?;
+                let part = read_once(&remote, range, part).await.map_err(io_error)?;
+                whole[place].copy_from_slice(&part);
+            }
+            Ok(Data::Buf(whole))
+        })
+    }
+
+    fn write(&self, _: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
+        let blocks = match self.range(lba, buf.len()) {
+            Ok(blocks) => blocks,
+            Err(error) => return IoFuture::ready(Err(error)),
+        };
+        let remote = Rc::clone(&self.remote);
+        IoFuture::boxed(async move {
+            let nsid = remote.nsid();
+            let buf = Rc::new(buf);
+            for (range, place) in blocks.pieces() {
+                let entry = SubmissionQueueEntry::write(nsid, range, NO_DATA);
+                let entry = if fua { entry.with_fua() } else { entry };
+                let written = remote.repeatable(async |queue| {
+                    queue
+                        .command(entry, Payload::Shared(Rc::clone(&buf), place.clone()))
+                        .await
+                        .map(drop)
+                });
+                written.await.map_err(io_error)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn flush(&self, _: Tag) -> IoFuture<()> {
+        let remote = Rc::clone(&self.remote);
+        IoFuture::boxed(async move {
+            let nsid = remote.nsid();
+            remote
+                .repeatable(async |queue| queue.flush(nsid).await)
+                .await
+                .map_err(io_error)
+        })
+    }
+
+    fn write_zeroes(&self, _: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
+        let (range, has_command, zeroes_at_once) = {
+            let namespace = self.remote.namespace();
+            let bytes = usize::try_from(blocks)
+                .ok()
+                .and_then(|blocks| blocks.checked_mul(namespace.block_size as usize));
+            let at_once =
+                (namespace.max_zeroes / u64::from(namespace.block_size)).clamp(1, MAX_BLOCKS);
+            (
+                bytes.ok_or(IoError::OutOfRange),
+                has_write_zeroes(&namespace),
+                at_once,
+            )
+        };
+        let range = match range.and_then(|bytes| self.range(lba, bytes)) {
+            Ok(range) => range,
+            Err(error) => return IoFuture::ready(Err(error)),
+        };
+        let remote = Rc::clone(&self.remote);
+        IoFuture::boxed(async move {
+            let nsid = remote.nsid();
+            // Without the command, zeroes have to be sent.
+            let range = if has_command {
+                Blocks {
+                    at_once: zeroes_at_once,
+                    ..range
+                }
+            } else {
+                range
+            };
+            for (range, place) in range.pieces() {
+                let zeroed = remote.repeatable(async |queue| {
+                    if has_command {
+                        queue.write_zeroes(nsid, range, deallocate).await
+                    } else {
+                        queue
+                            .write(nsid, range, Data::Zeroes(place.len()), false)
+                            .await
+                    }
+                });
+                zeroed.await.map_err(io_error)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// By Write Zeroes with the permission to deallocate: Dataset Management alone promises nothing about what is
+    /// read afterwards.
+    fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
+        self.write_zeroes(tag, lba, blocks, true)
+    }
+
+    /// Not repeated after a lost connection, since it may have been done: [`IoError::Internal`] then.
+    fn compare_and_write(
+        &self,
+        _: Tag,
+        lba: u64,
+        compare: Buf,
+        write: Buf,
+        fua: bool,
+    ) -> IoFuture<()> {
+        let blocks = match self.range(lba, compare.len()) {
+            Ok(blocks) if compare.len() == write.len() => blocks,
+            Ok(_) => return IoFuture::ready(Err(IoError::OutOfRange)),
+            Err(error) => return IoFuture::ready(Err(error)),
+        };
+        let supported = {
+            let namespace = self.remote.namespace();
+            namespace.controller.fuses & IdentifyController::FUSES_COMPARE_AND_WRITE != 0
+                && blocks.count <= u64::from(compare_and_write_limit(&namespace)) + 1
+        };
+        if !supported || !blocks.is_one_command() {
+            return IoFuture::ready(Err(IoError::Unsupported));
+        }
+        let remote = Rc::clone(&self.remote);
+        IoFuture::boxed(async move {
+            let nsid = remote.nsid();
+            let range = LbaRange {
+                slba: lba,
+                blocks: blocks.count as u32,
+            };
+            let (compare, write) = (Data::Buf(compare), Data::Buf(write));
+            let done = remote.once(async |queue| {
+                if queue.depth() < 2 {
+                    return Err(HostError::Status(Status::INVALID_OPCODE));
+                }
+                queue
+                    .compare_and_write(nsid, range, compare, write, fua)
+                    .await
+            });
+            done.await.map_err(|error| {
+                if error.is_path_failure() {
+                    IoError::Internal
+                } else {
+                    io_error(error)
+                }
+            })
+        })
+    }
+}
+
+async fn read_once(remote: &Remote, range: LbaRange, buf: Buf) -> Result<Buf, HostError> {
+    let (nsid, len) = (remote.nsid(), buf.len());
+    let mut first = Some(buf);
+    let read = remote.repeatable(async |queue| {
+        // The buffer of an attempt that failed is gone with it.
+        let buf = first
+            .take()
+            .or_else(|| Buf::take(len))
+            .ok_or(HostError::NoBuffer)?;
+        queue.read(nsid, range, ReadInto::Buf(buf)).await
+    });
+    read.await?.into_buf().ok_or(HostError::NoBuffer)
+}
+
+fn info(namespace: &Namespace) -> Info {
+    let (identify, controller) = (&namespace.identify, &namespace.controller);
+    let sizes_told = identify.nsfeat & IdentifyNamespace::NSFEAT_OPTIMAL_SIZES != 0;
+    let size = |zero_based: u16| {
+        if sizes_told {
+            u32::from(zero_based) + 1
+        } else {
+            0
+        }
+    };
+    let own_atomicity = identify.nsfeat & IdentifyNamespace::NSFEAT_ATOMICITY != 0;
+    let atomic = if own_atomicity {
+        identify.nawupf
+    } else {
+        controller.awupf
+    };
+    let deallocates = identify.dlfeat & IdentifyNamespace::DLFEAT_WRITE_ZEROES_DEALLOCATES != 0;
+    Info {
+        block_size: namespace.block_size,
+        blocks: identify.nsze,
+        volatile_cache: controller.vwc & 1 != 0,
+        read_only: identify.nsattr & IdentifyNamespace::NSATTR_WRITE_PROTECTED != 0,
+        deallocate: deallocates && has_write_zeroes(namespace),
+        limits: Limits {
+            optimal_write: size(identify.npwg),
+            atomic_write: u32::from(atomic) + 1,
+            deallocate_granularity: size(identify.npdg),
+        },
+    }
+}
+
+fn has_write_zeroes(namespace: &Namespace) -> bool {
+    namespace.controller.oncs & IdentifyController::ONCS_WRITE_ZEROES != 0
+}
+
+/// Zero-based.
+fn compare_and_write_limit(namespace: &Namespace) -> u16 {
+    let own = namespace.identify.nsfeat & IdentifyNamespace::NSFEAT_ATOMICITY != 0;
+    if own {
+        namespace.identify.nacwu
+    } else {
+        namespace.controller.acwu
+    }
+}
+
+/// What an I/O's failure means to those who stack on the device.
+fn io_error(error: HostError) -> IoError {
+    const TABLE: [(Status, IoError); 20] = [
+        (Status::LBA_OUT_OF_RANGE, IoError::OutOfRange),
+        (Status::UNRECOVERED_READ_ERROR, IoError::Read),
+        (Status::WRITE_FAULT, IoError::Write),
+        (Status::GUARD_CHECK_ERROR, IoError::Integrity),
+        (Status::APPLICATION_TAG_CHECK_ERROR, IoError::Integrity),
+        (Status::REFERENCE_TAG_CHECK_ERROR, IoError::Integrity),
+        (Status::CAPACITY_EXCEEDED, IoError::NoSpace),
+        (Status::NAMESPACE_WRITE_PROTECTED, IoError::WriteProtected),
+        (Status::WRITE_TO_READ_ONLY_RANGE, IoError::WriteProtected),
+        (Status::ABORT_REQUESTED, IoError::Aborted),
+        (Status::ABORTED_SQ_DELETION, IoError::Aborted),
+        (Status::ABORTED_FAILED_FUSED, IoError::Aborted),
+        (Status::ABORTED_MISSING_FUSED, IoError::Aborted),
+        (Status::COMPARE_FAILURE, IoError::Miscompare),
+        (Status::INVALID_OPCODE, IoError::Unsupported),
+        (Status::INVALID_NAMESPACE_OR_FORMAT, IoError::NotReady),
+        (Status::NAMESPACE_NOT_READY, IoError::NotReady),
+        (Status::ANA_INACCESSIBLE, IoError::NotReady),
+        (Status::ANA_TRANSITION, IoError::NotReady),
+        (Status::COMMAND_INTERRUPTED, IoError::Busy),
+    ];
+    match error {
+        HostError::Status(status) => {
+            let known = TABLE.iter().find(|(known, _)| known.is(status));
+            known.map_or(IoError::Internal, |(_, meaning)| *meaning)
+        }
+        HostError::NoBuffer => IoError::Busy,
+        HostError::DataDigest => IoError::Internal,
+        _ => IoError::NotReady,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_cut_to_what_fits_a_command() {
+        let blocks = Blocks {
+            lba: 10,
+            count: 600,
+            at_once: 256,
+            block_size: 512,
+        };
+        let pieces: Vec<_> = blocks
+            .pieces()
+            .map(|(range, place)| (range.slba, range.blocks, place))
+            .collect();
+        assert_eq!(
+            pieces,
+            [
+                (10, 256, 0..131_072),
+                (266, 256, 131_072..262_144),
+                (522, 88, 262_144..307_200)
+            ]
+        );
+        assert!(!blocks.is_one_command());
+    }
+
+    #[test]
+    fn errors_say_who_must_act() {
+        for (error, meaning) in [
+            (
+                HostError::Status(Status::LBA_OUT_OF_RANGE.with_dnr()),
+                IoError::OutOfRange,
+            ),
+            (
+                HostError::Status(Status::COMMAND_INTERRUPTED),
+                IoError::Busy,
+            ),
+            (HostError::Status(Status::new(7, 0x42)), IoError::Internal),
+            (HostError::Timeout, IoError::NotReady),
+            (HostError::NoBuffer, IoError::Busy),
+        ] {
+            assert_eq!(io_error(error), meaning);
+        }
+    }
+}
