@@ -90,7 +90,8 @@ pub trait Device {
     /// Finishes when every write finished before the call is on the medium.
     fn flush(&self, tag: Tag) -> IoFuture<()>;
 
-    /// Makes blocks read as zeroes; `deallocate` allows their space to be freed.
+    /// Makes blocks read as zeroes; `deallocate` allows their space to be freed. On the medium after a flush, so
+    /// forced unit access is this and a flush.
     fn write_zeroes(&self, tag: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()>;
 
     /// Tells that the content of blocks is not needed any more; they read as zeroes afterwards.

@@ -61,6 +61,16 @@ impl<T: 'static> IoFuture<T> {
         Self::new(State::Transfer(op, meaning))
     }
 
+    /// The result, if the I/O has finished already (then the future is spent). Spares those who submit many
+    /// the way through an executor.
+    #[inline]
+    pub fn take_finished(&mut self) -> Option<Result<T, IoError>> {
+        match &mut self.state {
+            State::Ready(result) => result.take(),
+            _ => None,
+        }
+    }
+
     /// Keeps `hold` until the I/O has ended, even if the future is dropped before.
     pub(crate) fn keep(mut self, hold: Hold) -> Self {
         if let State::Ready(result) = &mut self.state {

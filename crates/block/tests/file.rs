@@ -21,8 +21,11 @@ struct Directory(PathBuf);
 
 impl Directory {
     fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("flashyard-block-{}-{name}", std::process::id()));
+        Self::within(&std::env::temp_dir(), name)
+    }
+
+    fn within(parent: &Path, name: &str) -> Self {
+        let path = parent.join(format!("flashyard-block-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -93,6 +96,23 @@ fn a_file_keeps_what_is_written_and_is_sparse() {
                 .unwrap();
             assert_eq!(end, vec![0x5a; 8 * block_size as usize]);
         }
+    });
+}
+
+#[test]
+fn a_file_system_without_direct_transfers_is_as_good() {
+    let memory = Path::new("/dev/shm");
+    if !memory.is_dir() {
+        println!("skipped: no file system in memory here");
+        return;
+    }
+    run(async move |rt: Rt| {
+        let directory = Directory::within(memory, "cached");
+        let path = directory.file("f");
+        let device = open(&rt, &path, options(512, 2 * MIB)).await.unwrap();
+        assert!(!device.is_direct());
+        behaves_as_an_array(&device, 3, 500).await;
+        refuses_what_is_not_there(&device).await;
     });
 }
 
