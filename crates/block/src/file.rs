@@ -1,9 +1,9 @@
 //! Devices on a regular file or a kernel block device.
 //!
-//! Transfers go past the page cache where the file system can do that and through it where not; both are
-//! correct, the first is faster. Flush and forced unit access mean that the medium has the data. Deallocate
-//! punches holes. A disk whose sectors are larger than the blocks asked for is refused: the blocks would share
-//! sectors, and each write would have to read its neighbours first.
+//! Transfers go past the page cache where the file system can do that in units of the block size, and through
+//! it where not; both are correct, the first is faster. Flush and forced unit access mean that the medium has
+//! the data. Deallocate punches holes. A kernel block device whose sectors are larger than the blocks asked for
+//! is refused: the blocks would share sectors, and each write would have to read its neighbours first.
 //!
 //! When a flush has failed, nobody can know any more what the medium holds of the writes before it. The device
 //! then refuses writes and flushes with [`IoError::Write`] until it is opened again; reads go on.
@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use flashyard_runtime::{Buf, Data, File, FileKind, OpenOptions, Rt};
+use flashyard_runtime::{Buf, Data, File, FileInfo, FileKind, OpenOptions, Rt};
 
 use crate::gate::{Gate, Span};
 use crate::open::{OpenError, geometry};
@@ -65,7 +65,12 @@ impl FileDevice {
             geometry(options.block_size, size)?;
         }
         let create = options.size.is_some() && !options.read_only;
-        let file = open(rt, path, options.read_only, create)?;
+        let mut file = open(rt, path, options.read_only, create, true)?;
+        if file.info().kind == FileKind::File && !suits(file.info(), options.block_size) {
+            // The first handle's lock has to go before the second one's.
+            drop(file);
+            file = open(rt, path, options.read_only, create, false)?;
+        }
         let info = file.info();
         if info.kind != FileKind::File {
             return Err(OpenError::Config(format!(
@@ -87,7 +92,7 @@ impl FileDevice {
         block_size: u32,
         read_only: bool,
     ) -> Result<Self, OpenError> {
-        let file = open(rt, path, read_only, false)?;
+        let file = open(rt, path, read_only, false, true)?;
         let info = file.info();
         if info.kind != FileKind::Block {
             return Err(OpenError::Config(format!(
@@ -128,7 +133,7 @@ impl FileDevice {
     ) -> Result<Self, OpenError> {
         let info = file.info();
         let blocks = geometry(block_size, size)?;
-        if !block_size.is_multiple_of(info.alignment.max(1)) {
+        if !suits(info, block_size) {
             return Err(OpenError::Alignment {
                 path: path.into(),
                 alignment: info.alignment,
@@ -386,11 +391,17 @@ fn written(outcome: io::Result<()>) -> Result<(), IoError> {
 }
 
 /// Opens what is there; only if nothing is, and `create`, makes a file.
-fn open(rt: &Rt, path: &Path, read_only: bool, create: bool) -> Result<File, OpenError> {
+fn open(
+    rt: &Rt,
+    path: &Path,
+    read_only: bool,
+    create: bool,
+    direct: bool,
+) -> Result<File, OpenError> {
     let present = OpenOptions {
         write: !read_only,
         create: false,
-        direct: true,
+        direct,
         exclusive: true,
     };
     let opened = match rt.open(path, present) {
@@ -404,6 +415,11 @@ fn open(rt: &Rt, path: &Path, read_only: bool, create: bool) -> Result<File, Ope
         action: "open",
         source,
     })
+}
+
+/// Whether a device of such blocks can be made of whole transfers.
+fn suits(info: FileInfo, block_size: u32) -> bool {
+    block_size.is_multiple_of(info.alignment.max(1))
 }
 
 /// Makes the file at least `size` bytes long, for good, and gives the size of the device.
