@@ -1,6 +1,7 @@
 //! The stage in front of a device that decides which I/O goes next: a policy holds the ids, the switch holds those
 //! who wait. Every I/O gets a [`Permit`], which is spent by completing it; dropping one counts as a failure, and
-//! dropping the wait for one takes the I/O back out of the policy.
+//! dropping the wait for one takes the I/O back out of the policy. Time here is that of the executor's turn: what
+//! the device finished is seen at the beginning of a turn.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -62,7 +63,7 @@ impl Switch {
     /// The short way: a permit at once, if nothing is queued and the policy lets it pass.
     #[inline]
     pub(crate) fn try_admit(self: &Rc<Self>, want: Want) -> Option<Permit> {
-        let now = self.rt.now();
+        let now = self.rt.turn_time();
         let io = want.io(self.places.borrow_mut().take());
         if self.policy.borrow_mut().pass(now, &io) {
             self.present.set(self.present.get() + 1);
@@ -91,7 +92,7 @@ impl Switch {
         let io = want.io(self.places.borrow_mut().take());
         self.present.set(self.present.get() + 1);
         self.queued.set(self.queued.get() + 1);
-        self.policy.borrow_mut().arrive(self.rt.now(), io);
+        self.policy.borrow_mut().arrive(self.rt.turn_time(), io);
         self.pump();
         Queued {
             switch: self.clone(),
@@ -102,7 +103,7 @@ impl Switch {
 
     /// Lets the policy name all that may go now.
     fn pump(self: &Rc<Self>) {
-        let now = self.rt.now();
+        let now = self.rt.turn_time();
         loop {
             let next = self.policy.borrow_mut().next(now);
             match next {
@@ -123,7 +124,7 @@ impl Switch {
         let mut timer = self.timer.borrow_mut();
         if timer
             .as_ref()
-            .is_some_and(|(armed, _)| *armed <= at && *armed > self.rt.now())
+            .is_some_and(|(armed, _)| *armed <= at && *armed > self.rt.turn_time())
         {
             return;
         }
@@ -197,7 +198,7 @@ impl Permit {
     #[inline]
     fn end(&self, ok: bool) {
         let switch = &self.switch;
-        let now = switch.rt.now();
+        let now = switch.rt.turn_time();
         let outcome = Outcome {
             latency: now.since(self.dispatched),
             ok,
@@ -255,7 +256,7 @@ impl Drop for Queued {
         self.switch
             .policy
             .borrow_mut()
-            .cancel(self.switch.rt.now(), self.io.id);
+            .cancel(self.switch.rt.turn_time(), self.io.id);
         self.switch.queued.set(self.switch.queued.get() - 1);
         self.switch.leave(self.io.id);
         self.switch.pump();

@@ -1,10 +1,10 @@
-//! I/O commands at work. Each is a future of its own: it takes a share of memory, waits for its turn in the switch,
-//! does the I/O and answers. The share comes first, so that a host that takes nothing keeps only itself waiting and
+//! I/O commands at work. Each takes a share of memory, waits for its turn in the switch, does the I/O and answers. If
+//! nothing has to be waited for, that is a plain call; otherwise it is a future. The share comes first, so that a host that takes nothing keeps only itself waiting and
 //! never the turn of somebody else; the memory itself is taken when the turn has come.
 
 use std::rc::Rc;
 
-use flashyard_block::IoError;
+use flashyard_block::{IoError, IoFuture};
 use flashyard_nvme::Status;
 use flashyard_nvme::command::LbaRange;
 use flashyard_runtime::{Buf, Data};
@@ -17,9 +17,9 @@ use super::namespaces::Namespace;
 use super::transfer::Arrived;
 use crate::controller::io::check_ranges;
 use crate::controller::{IoOp, Payload};
-use crate::handover::{Admission, Operation};
+use crate::handover::{Admission, Operation, Route};
 use crate::status;
-use crate::switch::Want;
+use crate::switch::{Permit, Want};
 
 /// A checked command with the data that came in its capsule.
 pub(crate) struct Command {
@@ -37,11 +37,24 @@ pub(crate) struct CapsuleData {
     pub(crate) claim: Claim,
 }
 
-/// What a connection gives to its pool of commands.
+/// The rest of a command that could not be finished at once: goes to the pool of the connection.
 pub(crate) enum Work {
-    One(Command),
+    /// Nothing has been done yet.
+    Queued(Command),
+    /// A read that the device is busy with.
+    Reading(Issued<Data, Held>),
+    /// A write that the device is busy with.
+    Writing(Issued<(), Claim>),
     /// A fused pair.
     Pair(Box<Pair>),
+}
+
+/// A command at the device, with the memory that is held for it.
+pub(crate) struct Issued<T: 'static, M> {
+    command: Command,
+    memory: M,
+    permit: Permit,
+    io: IoFuture<T>,
 }
 
 /// Why a command ends without having been done.
@@ -81,10 +94,107 @@ impl Failure {
     }
 }
 
-/// The future of every command.
+/// Starts a command. One that need not wait, for memory, for its turn or for the device, is finished and answered
+/// on return, without ever becoming a future; of any other one the rest is returned.
+#[inline]
+pub(crate) fn start(queue: &Rc<IoQueue>, command: Command) -> Option<Work> {
+    match command.op {
+        IoOp::Read { range, fua: false } => start_read(queue, command, range),
+        IoOp::Write { range, fua } if command.capsule.is_some() => {
+            start_write(queue, command, range, fua)
+        }
+        _ => Some(Work::Queued(command)),
+    }
+}
+
+fn start_read(queue: &Rc<IoQueue>, command: Command, range: LbaRange) -> Option<Work> {
+    let bytes = command.payload.bytes() as usize;
+    let want = command.want(Op::Read, range.slba, bytes as u64);
+    let Some((memory, buf, permit)) = read_means(queue, &command, want, bytes) else {
+        return Some(Work::Queued(command));
+    };
+    let mut io = permit.device().read(want.tag, want.lba, buf);
+    let Some(result) = io.take_finished() else {
+        return Some(Work::Reading(Issued {
+            command,
+            memory,
+            permit,
+            io,
+        }));
+    };
+    queue.finish_read(&command, permit.complete(result), memory);
+    None
+}
+
+/// All that a read needs, if nothing of it has to be waited for.
+#[inline]
+fn read_means(
+    queue: &Rc<IoQueue>,
+    command: &Command,
+    want: Want,
+    bytes: usize,
+) -> Option<(Held, Buf, Permit)> {
+    let Route::Here(switch) = &command.namespace.route else {
+        return None;
+    };
+    let held = queue.budget().try_hold(Budget::charge(bytes))?;
+    let buf = Buf::take(bytes)?;
+    let permit = switch.try_admit(want)?;
+    Some((held, buf, permit))
+}
+
+fn start_write(
+    queue: &Rc<IoQueue>,
+    mut command: Command,
+    range: LbaRange,
+    fua: bool,
+) -> Option<Work> {
+    let bytes = command.payload.bytes();
+    let want = command.want(Op::Write, range.slba, u64::from(bytes));
+    let Route::Here(switch) = &command.namespace.route else {
+        return Some(Work::Queued(command));
+    };
+    let Some(permit) = switch.try_admit(want) else {
+        return Some(Work::Queued(command));
+    };
+    let Some(CapsuleData { buf, claim }) = command.capsule.take() else {
+        unreachable!("whoever starts a write at once has its data");
+    };
+    let mut io = permit.device().write(want.tag, want.lba, buf, fua);
+    let Some(result) = io.take_finished() else {
+        return Some(Work::Writing(Issued {
+            command,
+            memory: claim,
+            permit,
+            io,
+        }));
+    };
+    queue.finish_write(&command, permit.complete(result));
+    None
+}
+
+/// The future of a command that has to wait.
 pub(crate) async fn execute(queue: Rc<IoQueue>, work: Work) {
     match work {
-        Work::One(command) => match command.op {
+        Work::Reading(Issued {
+            command,
+            memory,
+            permit,
+            io,
+        }) => {
+            queue.finish_read(&command, permit.complete(io.await), memory);
+        }
+        Work::Writing(Issued {
+            command,
+            memory,
+            permit,
+            io,
+        }) => {
+            let result = permit.complete(io.await);
+            drop(memory);
+            queue.finish_write(&command, result);
+        }
+        Work::Queued(command) => match command.op {
             IoOp::Read { range, fua: false } => read(&queue, &command, range).await,
             IoOp::Write { range, fua } => write(&queue, command, range, fua).await,
             _ => Box::pin(rare(&queue, command)).await,

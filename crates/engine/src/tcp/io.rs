@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use flashyard_block::IoError;
 use flashyard_nvme::tcp::{MAX_HEADER, Outgoing, R2T};
 use flashyard_nvme::{Status, SubmissionQueueEntry};
 use flashyard_runtime::sync::Notify;
@@ -183,6 +184,24 @@ impl IoQueue {
         let mut pdu = [0; MAX_HEADER];
         let len = r2t.encode(self.how, &mut pdu);
         self.outbox().push(&pdu[..len]);
+    }
+
+    /// Answers a read that has come back from the device.
+    #[inline]
+    pub(crate) fn finish_read(&self, command: &Command, result: Result<Data, IoError>, held: Held) {
+        match result {
+            Ok(data) => self.answer_read(command.cid, data, held),
+            Err(error) => self.fail(command, error.into()),
+        }
+    }
+
+    /// Answers a write that has come back from the device.
+    #[inline]
+    pub(crate) fn finish_write(&self, command: &Command, result: Result<(), IoError>) {
+        match result {
+            Ok(()) => self.answer_write(command.cid, u64::from(command.payload.bytes())),
+            Err(error) => self.fail(command, error.into()),
+        }
     }
 
     /// Answers a read. Without SQ flow control there is nothing in a completion that the host needs, and the data say

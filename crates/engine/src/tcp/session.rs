@@ -9,7 +9,7 @@ use flashyard_nvme::{Status, SubmissionQueueEntry};
 use flashyard_runtime::Buf;
 
 use super::budget::{Budget, Claim, take_from_pool};
-use super::command::{CapsuleData, Command, Work};
+use super::command::{self, CapsuleData, Command, Work};
 use super::connection::End;
 use super::fused::{Half, Pair};
 use super::input::Input;
@@ -22,9 +22,9 @@ use crate::controller::{IoLimits, Payload, io};
 const DIRECT: u32 = 8 << 10;
 
 /// The state between two pieces of input.
-pub(crate) struct Session<S> {
+pub(crate) struct Session<P> {
     queue: Rc<IoQueue>,
-    start: S,
+    pool: P,
     pairs: FusedPairs<Half>,
     sink: Sink,
 }
@@ -70,12 +70,12 @@ enum Pause {
     Nothing,
 }
 
-impl<S: Fn(Work)> Session<S> {
-    /// A session that gives its commands to `start`.
-    pub(crate) fn new(queue: Rc<IoQueue>, start: S) -> Self {
+impl<P: Fn(Work)> Session<P> {
+    /// A session that gives commands which have to wait to `pool`.
+    pub(crate) fn new(queue: Rc<IoQueue>, pool: P) -> Self {
         Self {
             queue,
-            start,
+            pool,
             pairs: FusedPairs::default(),
             sink: Sink::None,
         }
@@ -206,9 +206,16 @@ impl<S: Fn(Work)> Session<S> {
                 self.collect(Owner::Command(command), offset as usize, bytes as usize);
             }
             _ => {
-                (self.start)(Work::One(command));
+                self.start(command);
                 self.discard(capsule);
             }
+        }
+    }
+
+    #[inline]
+    fn start(&self, command: Command) {
+        if let Some(rest) = command::start(&self.queue, command) {
+            (self.pool)(rest);
         }
     }
 
@@ -252,7 +259,7 @@ impl<S: Fn(Work)> Session<S> {
         match arrival {
             Arrival::Kept => {}
             Arrival::Pair { first, second } => {
-                (self.start)(Work::Pair(Box::new(Pair { first, second })))
+                (self.pool)(Work::Pair(Box::new(Pair { first, second })))
             }
             Arrival::Unpaired(half) | Arrival::Alone(half) => self.refuse_half(&half),
         }
@@ -353,7 +360,7 @@ impl<S: Fn(Work)> Session<S> {
                     data.cut(skip, want);
                     data
                 });
-                (self.start)(Work::One(command));
+                self.start(command);
             }
         }
     }
