@@ -1,8 +1,9 @@
 //! The real machine: one io_uring per core. `ring` is the driver; `request` and `verdict` translate operations to what
 //! the kernel takes and what it says back; `chunks` is the memory it receives into; `sockets` and `storage` are what is
-//! asked of the system outside of the ring.
+//! asked of the system outside of the ring; `enter` is the one system call of a turn.
 
 mod chunks;
+mod enter;
 mod request;
 mod ring;
 mod sockets;

@@ -230,3 +230,80 @@ fn opening_fails_with_a_reason() {
         rt.open(&path, exclusive).expect("nobody has it any more");
     });
 }
+
+/// A loop device over a file, where this process may make one.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn new(file: &Path) -> Option<Self> {
+        let args = [
+            "--find",
+            "--show",
+            "--direct-io=on",
+            "--sector-size",
+            "4096",
+        ];
+        let output = std::process::Command::new("losetup")
+            .args(args)
+            .arg(file)
+            .output()
+            .ok()?;
+        let name = String::from_utf8(output.stdout).ok()?;
+        output
+            .status
+            .success()
+            .then(|| Self(PathBuf::from(name.trim())))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup")
+            .arg("--detach")
+            .arg(&self.0)
+            .status();
+    }
+}
+
+#[test]
+fn block_devices_are_read_written_and_punched() {
+    let scratch = Scratch::new("loop");
+    std::fs::File::create(&scratch.0)
+        .and_then(|file| file.set_len(8 << 20))
+        .expect("there is room");
+    let Some(device) = Loop::new(&scratch.0) else {
+        eprintln!("skipped: no loop device can be made here");
+        return;
+    };
+    let path = device.0.clone();
+    run(move |rt| async move {
+        let options = OpenOptions {
+            write: true,
+            create: false,
+            direct: true,
+            exclusive: true,
+        };
+        let file = rt.open(&path, options).expect("the device is there");
+        let info = file.info();
+        assert_eq!(
+            (info.kind, info.size, info.alignment),
+            (FileKind::Block, 8 << 20, 4096)
+        );
+        assert!(info.direct);
+        rt.open(&path, options).expect_err("somebody has it");
+        write(&file, 4096, &[3; 16 << 10], true).await;
+        file.punch(8192, 4096).await.expect("loop devices discard");
+        file.zero(12_288, 4096)
+            .await
+            .expect("loop devices write zeroes");
+        file.sync().await.expect("the device can flush");
+        let read = read(&file, 0, 24 << 10).await;
+        let expected = [0, 3, 0, 0, 3, 0];
+        assert!(
+            read.chunks(4096)
+                .zip(expected)
+                .all(|(block, byte)| block.iter().all(|&b| b == byte))
+        );
+        assert!(file.set_size(1 << 20).is_err(), "devices keep their size");
+    });
+}

@@ -285,3 +285,20 @@ fn a_panic_in_a_task_leaves_the_thread_usable() {
     assert!(panicked.is_err());
     assert_eq!(run(|_| async { 5 }), 5);
 }
+
+#[test]
+fn a_thread_can_run_many_cores_in_turn() {
+    let descriptors = || std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    let mut before = 0;
+    for round in 0..60 {
+        assert_eq!(
+            run(move |rt| async move { rt.spawn(async move { round }).await }),
+            round
+        );
+        if round == 20 {
+            before = descriptors();
+        }
+    }
+    // Other tests run beside this one and have their own.
+    assert!(descriptors() < before + 30, "rings are closed");
+}

@@ -4,16 +4,17 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{IntoRawFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
 
 use flashyard_time::Time;
 use io_uring::squeue::Entry;
-use io_uring::types::{Fd, SubmitArgs, Timespec};
-use io_uring::{EnterFlags, IoUring, opcode};
+use io_uring::types::Fd;
+use io_uring::{IoUring, opcode};
 
 use super::chunks::ChunkRing;
+use super::enter::Entrance;
 use super::request::ScratchTable;
 use super::verdict::{self, Verdict};
 use super::{Config, sockets, storage};
@@ -35,6 +36,8 @@ const KICK: u64 = u64::MAX - 1;
 
 /// One io_uring.
 pub(crate) struct Uring {
+    /// Dropped before the ring.
+    entrance: Entrance,
     ring: IoUring,
     chunks: Rc<ChunkRing>,
     remote: &'static Remote,
@@ -61,9 +64,9 @@ impl Uring {
             .setup_cqsize(COMPLETIONS)
             .build(ENTRIES)
             .map_err(explain)?;
-        ring.submitter().register_ring_fd()?;
         let chunks = ChunkRing::new(&ring.submitter(), config.chunks)?;
         Ok(Self {
+            entrance: Entrance::new(ring.as_raw_fd()),
             ring,
             chunks,
             remote,
@@ -160,14 +163,7 @@ impl Uring {
         if entries == 0 && !needed {
             return false;
         }
-        let flags = EnterFlags::GETEVENTS.bits();
-        // SAFETY: no argument is passed; the entries submitted are valid, see `try_push`.
-        let entered = unsafe {
-            self.ring
-                .submitter()
-                .enter::<libc::sigset_t>(entries, 0, flags, None)
-        };
-        check(entered);
+        check(self.entrance.enter(entries));
         true
     }
 
@@ -196,17 +192,9 @@ impl Uring {
             self.enter();
             return;
         }
-        let span = until.since(now).as_ns();
-        let timeout = Timespec::new()
-            .sec(span / 1_000_000_000)
-            .nsec((span % 1_000_000_000) as u32);
-        let forever = SubmitArgs::new();
-        let args = if until == Time::MAX {
-            forever
-        } else {
-            forever.timespec(&timeout)
-        };
-        check(self.ring.submitter().submit_with_args(1, &args));
+        let timeout = (until != Time::MAX).then(|| until.since(now));
+        let entries = self.ring.submission().len() as u32;
+        check(self.entrance.wait(entries, timeout));
         self.remote.awake();
     }
 }
@@ -319,7 +307,7 @@ impl Drive for Uring {
 }
 
 /// What a call to enter the kernel says. Interruptions, timeouts and passing shortages are met by entering again.
-fn check(entered: io::Result<usize>) {
+fn check(entered: io::Result<()>) {
     if let Err(error) = entered {
         let code = error.raw_os_error().unwrap_or(0);
         let passing = [
