@@ -161,7 +161,10 @@ impl Remote {
             let association = inner.association(begin).await?;
             let queue = association.queue(inner.turn());
             match io(&queue).await {
-                Err(error) if error.is_path_failure() => drop(queue),
+                Err(error) if error.is_path_failure() => {
+                    // It follows its queue at once; until then it would be given out again.
+                    association.ended().await;
+                }
                 Err(error) if is_damage(error) && damaged < DAMAGE_ATTEMPTS => damaged += 1,
                 other => return other,
             }

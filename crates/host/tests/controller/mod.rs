@@ -648,6 +648,7 @@ fn identify(controller: &Controller) -> IdentifyController {
     IdentifyController {
         cntlid: CNTLID,
         kas: 1,
+        fuses: 1,
         mdts: 8,
         sgls: 1 | IdentifyController::SGLS_OFFSET | IdentifyController::SGLS_TRANSPORT,
         ioccsz: controller.ioccsz.get(),
