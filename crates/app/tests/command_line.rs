@@ -400,6 +400,47 @@ fn volumes_are_measured_and_verified_through_the_wire() {
     );
 }
 
+#[test]
+fn a_target_stands_in_front_of_another() {
+    let (far, near) = (Scratch::new("far"), Scratch::new("near"));
+    let back = Target::start(&far, &[]);
+    back.json(&[
+        "device", "create", "ram0", "--kind", "memory", "--size", "16MiB",
+    ]);
+    back.json(&["tenant", "create", "front", "--host", "*"]);
+    back.json(&[
+        "volume", "create", "v", "--device", "ram0", "--tenant", "front",
+    ]);
+
+    let front = Target::start(&near, &[]);
+    let subnqn = "nqn.2026-11.dev.flashyard:front";
+    let remote = [
+        "device",
+        "create",
+        "far0",
+        "--kind",
+        "nvme-tcp",
+        "--address",
+        &back.address,
+        "--subnqn",
+    ];
+    front.refused(
+        &[&remote[..], &["nqn.2026-11.dev.flashyard:nobody"]].concat(),
+        "nobody",
+    );
+    let device = front.json(&[&remote[..], &[subnqn]].concat());
+    assert_eq!(device["size"], 16 << 20);
+    front.json(&["pool", "create", "p", "--device", "far0"]);
+    front.json(&["tenant", "create", "db", "--host", "*"]);
+    front.json(&[
+        "volume", "create", "v", "--pool", "p", "--size", "8MiB", "--tenant", "db",
+    ]);
+    assert_eq!(
+        target_perf(&front, &["--rw", "randrw", "--verify"])["errors"],
+        0
+    );
+}
+
 fn target_perf(target: &Target, more: &[&str]) -> Value {
     let base = [
         "perf",

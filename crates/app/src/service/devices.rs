@@ -7,13 +7,19 @@ use flashyard_block::pool::{Pool, PoolError};
 use flashyard_block::{
     Device, FileDevice, FileOptions, MemoryDevice, NullDevice, OpenError, SharedDevice,
 };
+use flashyard_host::{Options as HostOptions, Persistence, RemoteDevice};
+use flashyard_nvme::Nqn;
 use flashyard_runtime::Rt;
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::{Fault, Service};
 use crate::control::KindName;
 use crate::spec::{DeviceKind, DeviceSpec, PoolSpec};
 use crate::state::{Kind, PoolRecord};
+
+/// Connections to another target, for each device there.
+const REMOTE_QUEUES: u16 = 2;
 
 impl Service {
     pub(super) fn open_devices(&mut self) {
@@ -163,8 +169,9 @@ impl Service {
             .min_by_key(load)
             .expect("there is at least one core");
         let (name, wanted) = (spec.name.clone(), spec.clone());
+        let host = self.state.target_uuid();
         self.cores.call(core, move |state| async move {
-            let device = open(&state.rt, &wanted, found).await?;
+            let device = open(&state.rt, &wanted, found, host).await?;
             state.devices.borrow_mut().insert(wanted.name, device);
             Ok::<(), Fault>(())
         })?;
@@ -251,7 +258,7 @@ enum Found {
 }
 
 /// Opens a device of any kind.
-async fn open(rt: &Rt, spec: &DeviceSpec, found: Found) -> Result<SharedDevice, Fault> {
+async fn open(rt: &Rt, spec: &DeviceSpec, found: Found, host: Uuid) -> Result<SharedDevice, Fault> {
     let size = spec.size.map(|size| size.0);
     let device: Result<SharedDevice, OpenError> = match spec.kind {
         DeviceKind::Null => NullDevice::new(spec.block_size, size.unwrap_or_default())
@@ -261,7 +268,7 @@ async fn open(rt: &Rt, spec: &DeviceSpec, found: Found) -> Result<SharedDevice, 
         DeviceKind::File => return open_file(rt, spec, found).await,
         DeviceKind::Block => FileDevice::open_block(rt, path_of(spec), spec.block_size, false)
             .map(|device| Rc::new(device) as _),
-        DeviceKind::NvmeTcp => return Err("nvme-tcp devices are not wired up".into()),
+        DeviceKind::NvmeTcp => return open_remote(rt, spec, host).await,
     };
     device.map_err(|error| error.to_string())
 }
@@ -287,6 +294,33 @@ async fn open_file(rt: &Rt, spec: &DeviceSpec, found: Found) -> Result<SharedDev
         return Err(format!(
             "{} has {real} and should have {wanted}: its end is lost, restore it",
             path_of(spec).display()
+        ));
+    }
+    Ok(Rc::new(device))
+}
+
+/// Connects to another target, as a host that is named by this target's identity.
+async fn open_remote(rt: &Rt, spec: &DeviceSpec, host: Uuid) -> Result<SharedDevice, Fault> {
+    let (Some(address), Some(subnqn)) = (spec.address, &spec.subnqn) else {
+        return Err("an nvme-tcp device needs `address` and `subnqn`".to_owned());
+    };
+    let subnqn = Nqn::new(subnqn).map_err(|error| format!("subnqn {subnqn}: {error}"))?;
+    let hostnqn = format!("nqn.2014-08.org.nvmexpress:uuid:{host}");
+    let hostnqn = Nqn::new(&hostnqn).map_err(|error| error.to_string())?;
+    let options = HostOptions {
+        queues: REMOTE_QUEUES,
+        ..HostOptions::new(subnqn, hostnqn, host.into_bytes())
+    };
+    let nsid = spec.nsid.unwrap_or(1);
+    let device = RemoteDevice::open(rt, address, options, nsid, Persistence::default())
+        .await
+        .map_err(|error| {
+            format!("{address}, namespace {nsid} of {subnqn}: {error}; allow host {hostnqn} there, and start it first")
+        })?;
+    let block_size = device.info().block_size;
+    if block_size != spec.block_size {
+        return Err(format!(
+            "the remote namespace has blocks of {block_size} bytes: set block_size to that"
         ));
     }
     Ok(Rc::new(device))
