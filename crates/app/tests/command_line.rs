@@ -219,6 +219,8 @@ fn things_are_made_listed_changed_and_deleted() {
 
     target.json(&["volume", "delete", "orders", "--yes"]);
     target.json(&["pool", "delete", "fast"]);
+    target.json(&["pool", "create", "again", "--device", "ram0"]);
+    target.json(&["pool", "delete", "again"]);
     target.json(&["device", "delete", "ram0"]);
     target.json(&["tenant", "delete", "db"]);
     assert_eq!(names(&target.json(&["volume", "list"])), Vec::<&str>::new());

@@ -117,6 +117,28 @@ fn a_pool_is_not_made_over_something_else() {
 }
 
 #[test]
+fn a_destroyed_pool_leaves_an_empty_device() {
+    run(async |rt: Rt| {
+        let disk = used_disk(4);
+        let pool = new_pool(&rt, &disk).await;
+        pool.create_volume("v", uuid(1), MIB).await.unwrap();
+        assert_eq!(pool.destroy().await, Err(PoolError::InUse("v".to_owned())));
+        pool.delete("v").await.unwrap();
+        pool.destroy().await.unwrap();
+        assert_eq!(
+            pool.create_volume("w", uuid(2), MIB).await.err(),
+            Some(PoolError::Stuck)
+        );
+        assert_eq!(
+            Pool::open(&rt, disk.shared()).await.err(),
+            Some(PoolError::NotAPool)
+        );
+        let next = Pool::create(&rt, disk.shared(), uuid(9), false).await;
+        assert_eq!(next.unwrap().info().uuid, uuid(9));
+    });
+}
+
+#[test]
 fn a_pool_is_opened_only_on_its_device() {
     run(async |rt: Rt| {
         let disk = used_disk(4);

@@ -124,9 +124,15 @@ impl Service {
         }
         if let Ok(core) = self.home_of(&record.spec.devices[0]) {
             let pool = name.to_owned();
-            self.cores.call(core, move |core| async move {
+            let destroyed = self.cores.call(core, move |core| async move {
+                let open = core.pools.borrow().get(&pool).cloned();
+                if let Some(open) = open {
+                    open.destroy().await?;
+                }
                 core.pools.borrow_mut().remove(&pool);
+                Ok::<(), PoolError>(())
             });
+            destroyed.map_err(|error| error.to_string())?;
         }
         self.state
             .remove(Kind::Pool, name)

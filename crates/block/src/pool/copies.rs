@@ -104,6 +104,20 @@ pub(super) async fn commit(
     Ok(first)
 }
 
+/// Removes both copies for good.
+pub(super) async fn erase(device: &dyn Device) -> Result<(), PoolError> {
+    let failed = device_error("erasing the metadata");
+    let blocks = COPY_BYTES as u64 / u64::from(device.info().block_size);
+    for copy in [0, 1] {
+        let erased = device
+            .write_zeroes(Tag::default(), lba(device, copy), blocks, true)
+            .await;
+        erased.map_err(&failed)?;
+        device.flush(Tag::default()).await.map_err(&failed)?;
+    }
+    Ok(())
+}
+
 /// The generation after `generation`.
 pub(super) fn after(generation: u64) -> Result<u64, PoolError> {
     let exhausted = || {

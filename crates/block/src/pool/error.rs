@@ -14,6 +14,8 @@ pub enum PoolError {
     Exists(String),
     /// There is no volume of this name.
     NotFound(String),
+    /// The pool has this volume still.
+    InUse(String),
     /// The UUID is all zero or another volume's.
     UuidTaken,
     /// No volume can have this size, in bytes.
@@ -80,6 +82,10 @@ impl fmt::Display for PoolError {
             Self::NotFound(name) => write!(
                 f,
                 "there is no volume {name} in this pool: list shows those there are"
+            ),
+            Self::InUse(name) => write!(
+                f,
+                "the pool has volume {name} still: delete its volumes first"
             ),
             Self::UuidTaken => f.write_str(
                 "a volume needs a UUID of its own that is not all zero: give another one",

@@ -186,6 +186,20 @@ impl Pool {
         .await
     }
 
+    /// Takes the pool off its device, which counts as empty afterwards. Refused while there is a volume. A power
+    /// cut in the middle leaves the pool, or nothing. The pool takes no further change, even if this fails.
+    pub async fn destroy(&self) -> Result<(), PoolError> {
+        self.change(async move |inner| {
+            let volume = inner.state.borrow().volumes.keys().next().cloned();
+            if let Some(name) = volume {
+                return Err(PoolError::InUse(name));
+            }
+            inner.state.borrow_mut().stuck = true;
+            copies::erase(&*inner.device).await
+        })
+        .await
+    }
+
     /// The volumes, in the order of their names.
     pub fn list(&self) -> Vec<VolumeInfo> {
         check::list(&self.inner.state.borrow().metadata)
