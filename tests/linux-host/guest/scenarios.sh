@@ -190,17 +190,18 @@ grow() {
     mount -t ext4 "$device" /mnt
     head -c 4M /dev/urandom >/mnt/kept
     sha256sum /mnt/kept >/tmp/sums
+    sync
     before=$(disturbances)
     host cli volume set data --size 384MiB
     wait_for 20 has_device alpha 384
     [[ $(device alpha 384) == "$device" ]] || fail "the device has another name now"
-    [[ $(disturbances) == "$before" ]] || fail "the host had to reconnect"
     resize2fs "$device"
     (($(df -m /mnt | awk 'END {print $2}') > 300)) || fail "the file system did not grow"
     head -c 16M /dev/urandom >/mnt/more
     sha256sum -c /tmp/sums
     umount /mnt
     e2fsck -fn "$device"
+    [[ $(disturbances) == "$before" ]] || fail "the host had to reconnect"
 }
 
 hot_add_and_remove() {
@@ -210,7 +211,7 @@ hot_add_and_remove() {
     host cli volume create extra --pool large --size 48MiB --tenant alpha
     wait_for 20 has_device alpha 48
     fio_verify "$(device alpha 48)" --size=4M --bs=16k
-    host cli volume delete extra
+    host cli volume delete extra --yes
     wait_for 20 has_no_device alpha 48
     [[ $(namespaces alpha | wc -l) == 2 ]] || fail "other devices went with it"
     [[ $(disturbances) == "$before" ]] || fail "the host had to reconnect"
