@@ -117,8 +117,9 @@ impl Core {
     pub async fn shutdown(&self) {
         self.listeners.borrow_mut().clear();
         let connections: Vec<_> = self.connections.borrow().values().cloned().collect();
-        connections.iter().for_each(|connection| connection.close());
-        drop(connections);
+        for connection in connections {
+            connection.close();
+        }
         while !self.connections.borrow().is_empty() {
             self.emptied.notified().await;
         }

@@ -31,8 +31,8 @@ mod switch;
 mod target;
 mod tcp;
 
-pub use config::{ConfigError, Limits, NamespaceSpec, TargetConfig, TenantSpec};
 pub use crate::core::Core;
+pub use config::{ConfigError, Limits, NamespaceSpec, TargetConfig, TenantSpec};
 pub use handle::DeviceHandle;
 pub use snapshot::{ControllerSnapshot, Counters, NamespaceSnapshot, Snapshot, TenantSnapshot};
 pub use target::Target;

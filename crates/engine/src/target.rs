@@ -170,7 +170,10 @@ impl Target {
     #[inline]
     pub(crate) fn add_load(&self, core: usize) {
         let load = &self.cores[core].load;
-        load.store(load.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        load.store(
+            load.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
     }
 
     /// Counts a new connection from `peer` and chooses its core; `None` when a bound is reached.

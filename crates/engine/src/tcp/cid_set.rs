@@ -65,7 +65,7 @@ mod tests {
         let mut rng = Rng::new(7);
         for _ in 0..200_000 {
             let cid = rng.next_u64() as u16;
-            if rng.next_u64() % 2 == 0 {
+            if rng.chance(1, 2) {
                 assert_eq!(set.insert(cid), model.insert(cid));
             } else {
                 set.remove(cid);

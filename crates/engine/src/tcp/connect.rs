@@ -124,7 +124,7 @@ async fn join(
         })
         .await?;
         let cntlid = seat.association.cntlid;
-        let admin = AdminQueue::new(connection.clone(), how, seat.association, pair(&seat.queue));
+        let admin = AdminQueue::new(connection.clone(), how, seat.association, pair(seat.queue));
         (Joined::Admin(admin), cntlid, seat.queue)
     } else {
         let target = connection.core().target();
@@ -134,7 +134,7 @@ async fn join(
             association: seat.association,
             tenant: seat.tenant,
             qid: seat.queue.qid,
-            pair: pair(&seat.queue),
+            pair: pair(seat.queue),
             counters: seat.counters,
         };
         (
@@ -158,7 +158,7 @@ async fn join(
     Ok(joined)
 }
 
-fn pair(queue: &AcceptedQueue) -> QueuePair {
+fn pair(queue: AcceptedQueue) -> QueuePair {
     QueuePair::new(queue.entries, !queue.flow_control_disabled)
 }
 

@@ -259,7 +259,7 @@ impl<P: Fn(Work)> Session<P> {
         match arrival {
             Arrival::Kept => {}
             Arrival::Pair { first, second } => {
-                (self.pool)(Work::Pair(Box::new(Pair { first, second })))
+                (self.pool)(Work::Pair(Some(Box::new(Pair { first, second }))))
             }
             Arrival::Unpaired(half) | Arrival::Alone(half) => self.refuse_half(&half),
         }

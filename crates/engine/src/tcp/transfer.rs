@@ -21,7 +21,7 @@ pub(crate) struct Transfers {
 
 #[derive(Default)]
 struct Places {
-    places: Vec<Option<Place>>,
+    by_tag: Vec<Option<Place>>,
     free: Vec<u16>,
     live: usize,
     closed: bool,
@@ -53,8 +53,8 @@ impl Transfers {
     pub(crate) fn invite(&self, cid: u16, buf: Buf) -> (R2T, Arrival<'_>) {
         let mut places = self.places.borrow_mut();
         let ttag = places.free.pop().unwrap_or_else(|| {
-            places.places.push(None);
-            u16::try_from(places.places.len() - 1).expect("a queue has fewer than 65,536 commands")
+            places.by_tag.push(None);
+            u16::try_from(places.by_tag.len() - 1).expect("a queue has fewer than 65,536 commands")
         });
         let length = u32::try_from(buf.len()).expect("a buffer is shorter than 4 GiB");
         let r2t = R2T {
@@ -71,7 +71,7 @@ impl Transfers {
             done: false,
             waker: None,
         };
-        places.places[usize::from(ttag)] = Some(place);
+        places.by_tag[usize::from(ttag)] = Some(place);
         places.live += 1;
         self.progress.step(true);
         (
@@ -131,7 +131,7 @@ impl Transfers {
     pub(crate) fn close(&self) {
         let mut places = self.places.borrow_mut();
         places.closed = true;
-        for place in places.places.iter_mut().flatten() {
+        for place in places.by_tag.iter_mut().flatten() {
             if let Some(waker) = place.waker.take() {
                 waker.wake();
             }
@@ -141,7 +141,7 @@ impl Transfers {
 
 impl Places {
     fn get(&mut self, ttag: u16) -> Option<&mut Place> {
-        self.places.get_mut(usize::from(ttag))?.as_mut()
+        self.by_tag.get_mut(usize::from(ttag))?.as_mut()
     }
 }
 
@@ -175,7 +175,7 @@ impl Future for Arrival<'_> {
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         let mut places = self.transfers.places.borrow_mut();
-        let place = places.places[usize::from(self.ttag)].take();
+        let place = places.by_tag[usize::from(self.ttag)].take();
         places.free.push(self.ttag);
         places.live -= 1;
         let live = places.live;

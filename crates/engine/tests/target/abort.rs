@@ -14,7 +14,7 @@ fn queued_commands_are_taken_back() {
     for seed in 0..10 {
         let site = Site::new(Config::stormy(seed), 2);
         site.run(|bench| async move {
-            let (device, gate) = Held::new(memory(1 << 20));
+            let (device, gate) = Held::around(memory(1 << 20));
             let device = bench.cores[1].add_device(
                 device,
                 Box::new(Fifo::new(Window {

@@ -258,7 +258,7 @@ fn the_fence() {
     for seed in 0..10 {
         let site = Site::new(Config::stormy(seed), 2);
         site.run(|bench| async move {
-            let (device, gate) = Held::new(memory(1 << 20));
+            let (device, gate) = Held::around(memory(1 << 20));
             bench.attach("a", 1, 1, device);
             let (admin, mut io) = bench.connect("a", 1).await;
             gate.shut();
@@ -319,7 +319,7 @@ fn the_fence() {
 fn nothing_queued_survives() {
     let site = Site::new(Config::stormy(6), 1);
     site.run(|bench| async move {
-        let (device, gate) = Held::new(memory(1 << 20));
+        let (device, gate) = Held::around(memory(1 << 20));
         let window = flashyard_sched::Window {
             ios: 1,
             bytes: u64::MAX,

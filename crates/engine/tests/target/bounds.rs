@@ -211,7 +211,7 @@ fn memory_comes_back() {
         let before = Buf::balance();
         let site = Site::new(Config::stormy(seed), 2);
         site.run(|bench| async move {
-            let (device, gate) = crate::devices::Held::new(crate::world::memory(4 << 20));
+            let (device, gate) = crate::devices::Held::around(crate::world::memory(4 << 20));
             bench.attach("a", 1, 1, device);
             for host in 1..=3 {
                 let (admin, mut io) = bench.connect("a", host).await;

@@ -43,7 +43,7 @@ impl Gate {
 }
 
 impl Held {
-    pub(crate) fn new(inner: SharedDevice) -> (SharedDevice, Rc<Gate>) {
+    pub(crate) fn around(inner: SharedDevice) -> (SharedDevice, Rc<Gate>) {
         let gate = Rc::new(Gate::default());
         (
             Rc::new(Self {
