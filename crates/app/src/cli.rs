@@ -77,7 +77,7 @@ pub struct DemoArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Do not go on serving after the measurement
+    /// Do not go on serving after the measurement (so it is, too, when the output is not a terminal)
     #[arg(long)]
     pub exit: bool,
 }

@@ -2,6 +2,7 @@
 //! connect over real NVMe/TCP on loopback, each measured alone and then all together.
 
 use std::fs;
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::thread;
@@ -90,7 +91,8 @@ pub fn run(args: &DemoArgs) -> Result<(), String> {
         }
     };
     let outcome = perform(args, address);
-    if outcome.is_ok() && !args.exit {
+    // A pipe or a script has nobody to press Ctrl-C.
+    if outcome.is_ok() && !args.exit && std::io::stdout().is_terminal() {
         eprintln!("{}", invitation(address));
         signals.forever().next();
     }
