@@ -103,6 +103,11 @@ has_device() {
     namespaces "$1" | found " $(($2 << 20))$"
 }
 
+# The large volume of the first tenant, before or behind the scenario that lets it grow.
+data_device() {
+    if has_device alpha 384; then device alpha 384; else device alpha 256; fi
+}
+
 has_no_device() {
     ! has_device "$@"
 }

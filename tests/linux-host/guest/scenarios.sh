@@ -78,8 +78,8 @@ logs_and_features() {
 
 fio_4k() {
     ensure_connected alpha
-    fio_verify "$(device alpha 256)" --size=8M --bs=4k --iodepth=32
-    fio_verify "$(device alpha 256)" --size=16M --offset=32M --bsrange=4k-256k
+    fio_verify "$(data_device)" --size=8M --bs=4k --iodepth=32
+    fio_verify "$(data_device)" --size=16M --offset=32M --bsrange=4k-256k
 }
 
 fio_512() {
@@ -91,13 +91,13 @@ fio_512() {
 # Larger than any transfer: the host divides it.
 fio_large() {
     ensure_connected alpha
-    fio_verify "$(device alpha 256)" --size=32M --offset=64M --bs=4M --iodepth=4
+    fio_verify "$(data_device)" --size=32M --offset=64M --bs=4M --iodepth=4
 }
 
 ext4() {
     local device
     ensure_connected alpha
-    device=$(device alpha 256)
+    device=$(data_device)
     mkfs.ext4 -q -F "$device"
     fill_and_check "$device"
 }
@@ -139,7 +139,7 @@ discard() {
 trim() {
     local device
     ensure_connected alpha
-    device=$(device alpha 256)
+    device=$(data_device)
     mkfs.ext4 -q -F -E nodiscard "$device"
     mount -t ext4 "$device" /mnt
     head -c 24M /dev/urandom >/mnt/garbage
@@ -222,14 +222,14 @@ reset() {
     ensure_connected alpha
     nvme reset "/dev/$(controllers alpha)"
     wait_for 30 is_live alpha
-    fio_verify "$(device alpha 384)" --size=4M --bs=16k
+    fio_verify "$(data_device)" --size=4M --bs=16k
 }
 
 # The target dies twice while fio writes; fio must not notice, and every block must be what was written last.
 restart_under_io() {
     local device before
     ensure_connected alpha
-    device=$(device alpha 384)
+    device=$(data_device)
     before=$(nvme ns-descs "$device")
     fio --name=restart --filename="$device" --direct=1 --ioengine=libaio --iodepth=8 --rw=randwrite --bs=16k --size=40M \
         --rate_iops=,100 --verify=crc32c --verify_fatal=1 --do_verify=1 --minimal >/tmp/fio 2>&1 &
@@ -253,12 +253,12 @@ digests() {
         # Split into options on purpose.
         # shellcheck disable=SC2086
         connect alpha $options
-        fio_verify "$(device alpha 384)" --size=4M --bsrange=4k-128k
+        fio_verify "$(data_device)" --size=4M --bsrange=4k-128k
         disconnect alpha
     done
     connect alpha --hdr-digest --data-digest
-    mkfs.ext4 -q -F "$(device alpha 384)"
-    fill_and_check "$(device alpha 384)"
+    mkfs.ext4 -q -F "$(data_device)"
+    fill_and_check "$(data_device)"
     disconnect alpha
 }
 
@@ -280,7 +280,7 @@ reconnect_often() {
     is_gone alpha || disconnect alpha
     for ((round = 0; round < 5; round++)); do
         connect alpha
-        device alpha 384 >/dev/null
+        data_device >/dev/null
         disconnect alpha
     done
 }
