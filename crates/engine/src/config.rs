@@ -37,7 +37,7 @@ pub struct Limits {
     pub terminate_deadline: Duration,
     /// A peer that takes nothing of what is being sent for so long is dropped.
     pub stall_deadline: Duration,
-    /// A peer that owes the data of an R2T for so long is dropped.
+    /// A peer that owes any of the data of an R2T for so long is dropped.
     pub data_deadline: Duration,
     /// Controllers of all tenants.
     pub controllers: usize,

@@ -315,3 +315,115 @@ impl Places {
         self.places[id.0 as usize].dispatched
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flashyard_block::NullDevice;
+    use flashyard_runtime::sim::{Config, World};
+    use flashyard_sched::{Fifo, Window};
+    use flashyard_time::Duration;
+
+    use super::*;
+
+    fn want(lba: u64) -> Want {
+        Want {
+            tag: Tag::default(),
+            op: Op::Read,
+            lba,
+            bytes: 4096,
+        }
+    }
+
+    fn in_world<F: Future<Output = ()> + 'static>(
+        policy: impl Policy + 'static,
+        main: impl FnOnce(Rt, Rc<Switch>) -> F,
+    ) {
+        let world = World::new(Config::default());
+        let machine = world.machine(1);
+        let device = Rc::new(NullDevice::new(4096, 1 << 20).expect("a good size"));
+        world.run(&machine, |rt| {
+            let switch = Switch::new(rt.clone(), device, Box::new(policy));
+            main(rt, switch)
+        });
+    }
+
+    #[test]
+    fn one_at_a_time_in_order_and_whoever_leaves_is_passed_over() {
+        let one = Fifo::new(Window {
+            ios: 1,
+            bytes: 1 << 20,
+        });
+        in_world(one, |rt, switch| async move {
+            let first = switch.try_admit(want(0)).expect("nobody is there");
+            assert!(switch.try_admit(want(1)).is_none());
+            // The world decides in which order they come.
+            let came: Rc<RefCell<Vec<u64>>> = Rc::default();
+            let order: Rc<RefCell<Vec<u64>>> = Rc::default();
+            let mut tasks: Vec<_> = (1..6)
+                .map(|lba| {
+                    let (rt, switch) = (rt.clone(), switch.clone());
+                    let (came, order) = (came.clone(), order.clone());
+                    rt.clone().spawn(async move {
+                        came.borrow_mut().push(lba);
+                        let permit = switch.admit(want(lba)).await;
+                        order.borrow_mut().push(lba);
+                        rt.sleep(Duration::from_us(10)).await;
+                        // Some complete, some are dropped: both make room.
+                        if lba % 2 == 0 {
+                            let _ = permit.complete::<(), ()>(Ok(()));
+                        }
+                    })
+                })
+                .collect();
+            rt.sleep(Duration::from_us(100)).await;
+            assert!(order.borrow().is_empty());
+            drop(tasks.remove(2));
+            let _ = first.complete::<(), ()>(Err(()));
+            switch.drained().await;
+            came.borrow_mut().retain(|lba| *lba != 3);
+            assert_eq!(*order.borrow(), *came.borrow());
+            assert_eq!(order.borrow().len(), 4);
+        });
+    }
+
+    /// Lets each I/O go only a while after it came.
+    struct Later {
+        queue: Vec<(Time, IoId)>,
+    }
+
+    impl Policy for Later {
+        fn arrive(&mut self, now: Time, io: Io) {
+            self.queue.push((now + Duration::from_ms(5), io.id));
+        }
+
+        fn next(&mut self, now: Time) -> Next {
+            match self.queue.first() {
+                None => Next::WaitForEvent,
+                Some((due, _)) if *due > now => Next::WaitUntil(*due),
+                Some(_) => Next::Dispatch(self.queue.remove(0).1),
+            }
+        }
+
+        fn complete(&mut self, _: Time, _: &Io, outcome: Outcome) {
+            assert!(outcome.ok && outcome.latency >= Duration::from_us(9));
+        }
+
+        fn cancel(&mut self, _: Time, id: IoId) {
+            self.queue.retain(|(_, queued)| *queued != id);
+        }
+    }
+
+    #[test]
+    fn a_policy_that_wants_to_wait_is_asked_again_in_time() {
+        in_world(Later { queue: Vec::new() }, |rt, switch| async move {
+            let begun = rt.now();
+            for n in 1..=3 {
+                let permit = switch.admit(want(0)).await;
+                assert!(rt.now() >= begun + Duration::from_ms(5 * n));
+                rt.sleep(Duration::from_us(10)).await;
+                let _ = permit.complete::<(), ()>(Ok(()));
+            }
+            assert!(rt.now() < begun + Duration::from_ms(20));
+        });
+    }
+}

@@ -155,9 +155,8 @@ impl IoQueue {
 
     /// Whether the host owes data for too long.
     pub(crate) fn data_overdue(&self, now: Time) -> bool {
-        let deadline = self.core().target().config().limits.data_deadline;
-        let stuck = self.transfers.progress.stuck_since(now);
-        stuck.is_some_and(|since| now.since(since) >= deadline)
+        self.transfers
+            .is_overdue(now, self.core().target().config().limits.data_deadline)
     }
 
     /// The connection has been closed: nothing more is issued.

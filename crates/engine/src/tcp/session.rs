@@ -29,6 +29,19 @@ pub(crate) struct Session<P> {
     sink: Sink,
 }
 
+/// What has been received, and where it is looked at.
+struct Source<'a, 'i> {
+    framer: &'a mut Framer,
+    bytes: &'a mut &'i [u8],
+}
+
+impl<'i> Source<'_, 'i> {
+    #[inline]
+    fn next(&mut self) -> Result<Option<Event<'i>>, Violation> {
+        self.framer.next(self.bytes)
+    }
+}
+
 /// Where the data of the current PDU go.
 enum Sink {
     /// There is none.
@@ -94,7 +107,10 @@ impl<P: Fn(Work)> Session<P> {
         let received = input.receive().await?;
         self.queue.on_traffic();
         let mut bytes = received.bytes();
-        let pause = self.take(&mut input.framer, &mut bytes)?;
+        let pause = self.take(&mut Source {
+            framer: &mut input.framer,
+            bytes: &mut bytes,
+        })?;
         let rest = bytes.len();
         input.keep(received, rest);
         match pause {
@@ -131,12 +147,15 @@ impl<P: Fn(Work)> Session<P> {
         }
         self.sink = Sink::Transfer { ttag, at };
         // The end of a PDU without a digest needs no more bytes.
-        self.take(&mut input.framer, &mut &[][..])?;
+        self.take(&mut Source {
+            framer: &mut input.framer,
+            bytes: &mut &[][..],
+        })?;
         Ok(())
     }
 
-    /// Takes commands and data out of `bytes` until there is something to wait for.
-    fn take(&mut self, framer: &mut Framer, bytes: &mut &[u8]) -> Result<Pause, Violation> {
+    /// Takes commands and data out of `source` until there is something to wait for.
+    fn take(&mut self, source: &mut Source<'_, '_>) -> Result<Pause, Violation> {
         loop {
             match &self.sink {
                 Sink::None if self.queue.outbox().is_full() => return Ok(Pause::Room),
@@ -145,12 +164,16 @@ impl<P: Fn(Work)> Session<P> {
                     skip,
                     want,
                     ..
-                }) => return Ok(Pause::Buffer(skip + want)),
+                }) => {
+                    return Ok(Pause::Buffer(skip + want));
+                }
                 _ => {}
             }
-            match framer.next(bytes)? {
+            match source.next()? {
                 None => return Ok(Pause::Input),
-                Some(Event::Pdu(Header::CapsuleCmd(capsule))) => self.on_command(&capsule)?,
+                Some(Event::Pdu(Header::CapsuleCmd(capsule))) => {
+                    self.on_command(&capsule, source)?
+                }
                 Some(Event::Pdu(Header::H2CData(pdu))) => self.on_transfer(&pdu)?,
                 Some(Event::Pdu(_)) => return Ok(Pause::Nothing),
                 Some(Event::Data(piece)) => self.on_data(piece),
@@ -160,7 +183,11 @@ impl<P: Fn(Work)> Session<P> {
     }
 
     #[inline]
-    fn on_command(&mut self, capsule: &CapsuleCmd) -> Result<(), Violation> {
+    fn on_command(
+        &mut self,
+        capsule: &CapsuleCmd,
+        source: &mut Source<'_, '_>,
+    ) -> Result<(), Violation> {
         let entry = &capsule.entry;
         if let Err(Duplicate) = self.queue.pair().begin(entry.cid())? {
             self.queue.refuse_duplicate(entry.cid());
@@ -168,15 +195,18 @@ impl<P: Fn(Work)> Session<P> {
             return Ok(());
         }
         if entry.fuse() != Fuse::Normal || !self.pairs.is_empty() {
-            self.on_fused(capsule);
+            self.on_fused(capsule, source)
         } else {
-            self.on_single(capsule);
+            self.on_single(capsule, source)
         }
-        Ok(())
     }
 
     #[inline]
-    fn on_single(&mut self, capsule: &CapsuleCmd) {
+    fn on_single(
+        &mut self,
+        capsule: &CapsuleCmd,
+        source: &mut Source<'_, '_>,
+    ) -> Result<(), Violation> {
         let entry = &capsule.entry;
         let namespace = self.queue.namespace(entry.nsid());
         let limits = IoLimits {
@@ -186,10 +216,14 @@ impl<P: Fn(Work)> Session<P> {
         let info = namespace.as_ref().map(|namespace| &namespace.info);
         let request = match io::check(entry, info, limits) {
             Ok(request) => request,
-            Err(status) => return self.refuse(capsule, status),
+            Err(status) => {
+                self.refuse(capsule, status);
+                return Ok(());
+            }
         };
         let Some(namespace) = namespace else {
-            return self.refuse(capsule, Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+            self.refuse(capsule, Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+            return Ok(());
         };
         let payload = request.payload;
         let (cid, opcode) = (entry.cid(), entry.opcode());
@@ -202,12 +236,16 @@ impl<P: Fn(Work)> Session<P> {
             capsule: None,
         };
         match payload {
-            Payload::InCapsule { offset, bytes } if bytes > 0 => {
-                self.collect(Owner::Command(command), offset as usize, bytes as usize);
-            }
+            Payload::InCapsule { offset, bytes } if bytes > 0 => self.collect(
+                Owner::Command(command),
+                offset as usize,
+                bytes as usize,
+                source,
+            ),
             _ => {
                 self.start(command);
                 self.discard(capsule);
+                Ok(())
             }
         }
     }
@@ -221,22 +259,27 @@ impl<P: Fn(Work)> Session<P> {
 
     /// A half of a fused pair, or what came instead of the second one.
     #[cold]
-    fn on_fused(&mut self, capsule: &CapsuleCmd) {
+    fn on_fused(
+        &mut self,
+        capsule: &CapsuleCmd,
+        source: &mut Source<'_, '_>,
+    ) -> Result<(), Violation> {
         let entry = &capsule.entry;
         match entry.fuse() {
             Fuse::Normal => {
                 self.refuse_lone();
-                self.on_single(capsule);
+                return self.on_single(capsule, source);
             }
             Fuse::Reserved => {
                 self.refuse_lone();
                 self.refuse(capsule, Status::INVALID_FIELD.with_dnr());
             }
             Fuse::First | Fuse::Second if capsule.data_len > 0 => {
-                self.collect(Owner::Half(*entry), 0, capsule.data_len as usize);
+                return self.collect(Owner::Half(*entry), 0, capsule.data_len as usize, source);
             }
             Fuse::First | Fuse::Second => self.on_half(*entry, None, true),
         }
+        Ok(())
     }
 
     fn on_half(
@@ -287,21 +330,40 @@ impl<P: Fn(Work)> Session<P> {
         }
     }
 
-    /// Gets ready for the data of a capsule: `want` bytes after `skip`.
+    /// Takes the data of a capsule: `want` bytes after `skip`. Mostly all of them are here already; what is not goes
+    /// to the sink.
     #[inline]
-    fn collect(&mut self, owner: Owner, skip: usize, want: usize) {
-        let data = Claim::now(
+    fn collect(
+        &mut self,
+        owner: Owner,
+        skip: usize,
+        want: usize,
+        source: &mut Source<'_, '_>,
+    ) -> Result<(), Violation> {
+        let claim = Claim::now(
             self.queue.core().capsule_share(),
             Budget::charge(skip + want),
-        )
-        .and_then(|claim| Buf::take(skip + want).map(|buf| CapsuleData { buf, claim }));
-        self.sink = Sink::Capsule(Capsule {
+        );
+        let data =
+            claim.and_then(|claim| Buf::take(skip + want).map(|buf| CapsuleData { buf, claim }));
+        let mut capsule = Capsule {
             owner,
             skip,
             want,
             have: 0,
             data,
-        });
+        };
+        if capsule.data.is_some()
+            && let Some(Event::Data(piece)) = source.next()?
+        {
+            capsule.put(piece);
+            if let Some(Event::DataEnd { digest_ok }) = source.next()? {
+                self.on_capsule(capsule, digest_ok);
+                return Ok(());
+            }
+        }
+        self.sink = Sink::Capsule(capsule);
+        Ok(())
     }
 
     fn give_buffer(&mut self, buffer: CapsuleData) {

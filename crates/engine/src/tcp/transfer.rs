@@ -8,22 +8,18 @@ use std::task::{Context, Poll, Waker};
 
 use flashyard_nvme::tcp::{H2CData, H2cTransfer, R2T, Violation};
 use flashyard_runtime::Buf;
-
-use super::connection::Progress;
+use flashyard_time::{Duration, Time};
 
 /// The transfers of one connection.
 #[derive(Default)]
 pub(crate) struct Transfers {
     places: RefCell<Places>,
-    /// Whether the host goes on sending what it was asked for.
-    pub(crate) progress: Progress,
 }
 
 #[derive(Default)]
 struct Places {
     by_tag: Vec<Option<Place>>,
     free: Vec<u16>,
-    live: usize,
     closed: bool,
 }
 
@@ -34,6 +30,8 @@ struct Place {
     digest_ok: bool,
     /// All data have come.
     done: bool,
+    /// When it was first seen by [`Transfers::is_overdue`].
+    seen: Option<Time>,
     waker: Option<Waker>,
 }
 
@@ -69,11 +67,10 @@ impl Transfers {
             buf: Some(buf),
             digest_ok: true,
             done: false,
+            seen: None,
             waker: None,
         };
         places.by_tag[usize::from(ttag)] = Some(place);
-        places.live += 1;
-        self.progress.step(true);
         (
             r2t,
             Arrival {
@@ -92,7 +89,6 @@ impl Transfers {
 
     /// A piece of data has come; it belongs at `at`.
     pub(crate) fn put(&self, ttag: u16, at: usize, piece: &[u8]) {
-        self.progress.step(true);
         let mut places = self.places.borrow_mut();
         if let Some(buf) = places.get(ttag).and_then(|place| place.buf.as_mut()) {
             buf[at..at + piece.len()].copy_from_slice(piece);
@@ -106,7 +102,6 @@ impl Transfers {
 
     /// Takes the buffer back. (Its command may have ended meanwhile, with the connection.)
     pub(crate) fn take_back(&self, ttag: u16, buf: Buf) {
-        self.progress.step(true);
         if let Some(place) = self.places.borrow_mut().get(ttag) {
             place.buf = Some(buf);
         }
@@ -125,6 +120,17 @@ impl Transfers {
                 waker.wake();
             }
         }
+    }
+
+    /// Whether the host owes any data for so long. A trickle does not help it: each transfer has its time.
+    pub(crate) fn is_overdue(&self, now: Time, span: Duration) -> bool {
+        let mut places = self.places.borrow_mut();
+        let mut owed = places
+            .by_tag
+            .iter_mut()
+            .flatten()
+            .filter(|place| !place.done);
+        owed.any(|place| now.since(*place.seen.get_or_insert(now)) >= span)
     }
 
     /// Nothing more will come.
@@ -177,10 +183,7 @@ impl Drop for Arrival<'_> {
         let mut places = self.transfers.places.borrow_mut();
         let place = places.by_tag[usize::from(self.ttag)].take();
         places.free.push(self.ttag);
-        places.live -= 1;
-        let live = places.live;
         drop(places);
         drop(place);
-        self.transfers.progress.step(live > 0);
     }
 }

@@ -2,6 +2,7 @@
 
 use flashyard_engine::Limits;
 use flashyard_nvme::command::LbaRange;
+use flashyard_nvme::tcp::H2CData;
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::Buf;
 use flashyard_runtime::sim::Config;
@@ -146,6 +147,43 @@ fn a_host_that_owes_data() {
         }
         assert_eq!(invited, 2, "as many as the bound of a connection allows");
         assert!(bench.host_rt.now().since(begun) < Duration::from_secs(40));
+    });
+}
+
+/// Nor does it help to send the data byte by byte.
+#[test]
+fn a_host_that_trickles() {
+    let site = Site::new(Config::calm(6), 1);
+    site.run(|bench| async move {
+        bench.attach_memory("a", 1);
+        let (_admin, mut io) = bench.connect("a", 1).await;
+        let range = LbaRange {
+            slba: 0,
+            blocks: 16,
+        };
+        let sgl = Sgl::Transport { length: 16 * BLOCK };
+        io.submit(SubmissionQueueEntry::write(1, range, sgl), &[])
+            .await;
+        let Incoming::R2t(r2t) = io.next().await else {
+            panic!("an R2T")
+        };
+        let begun = bench.host_rt.now();
+        for n in 0..16 {
+            let pdu = H2CData {
+                cccid: r2t.cccid,
+                ttag: r2t.ttag,
+                datao: n * BLOCK,
+                datal: BLOCK,
+                last: n == 15,
+            };
+            let bytes = io.h2c_data(pdu, &[7; 4096]);
+            io.send_bytes(&bytes).await;
+            if let Some(Incoming::End) = io.next_within(Duration::from_secs(5)).await {
+                break;
+            }
+        }
+        assert!(bench.host_rt.now().since(begun) < Duration::from_secs(40));
+        assert!(matches!(io.next().await, Incoming::End));
     });
 }
 
