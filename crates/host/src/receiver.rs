@@ -11,6 +11,7 @@ use flashyard_runtime::{Buf, Rt};
 use flashyard_time::Duration;
 
 use crate::queue::{HostError, Shared};
+use crate::watch;
 
 /// Data from this size on are received straight into the command's buffer.
 const DIRECT: usize = 16 << 10;
@@ -98,9 +99,19 @@ pub(crate) async fn receive(rt: Rt, queue: Rc<Shared>, framer: Framer) {
             .outbox
             .push_termination(violation, receiver.framer.offending_header());
         queue.end_commands(error);
-        rt.sleep(FAREWELL).await;
+        watch::within(&rt, FAREWELL, drain(&queue)).await;
     }
     queue.fail(error);
+}
+
+/// Reads and drops until the controller closes: one that is stuck sending would not come to read our reason.
+async fn drain(queue: &Shared) {
+    while queue
+        .stream
+        .recv()
+        .await
+        .is_ok_and(|chunk| !chunk.is_empty())
+    {}
 }
 
 struct Receiver<'a> {

@@ -219,7 +219,7 @@ fn a_controller_without_a_pulse() {
 fn nobody_is_there_or_says_nothing() {
     world(|rt, _, _| async move {
         let silent = rt
-            .listen("127.0.0.1:0".parse().expect("an address"))
+            .listen("0.0.0.0:0".parse().expect("an address"))
             .expect("a port");
         let addr = silent.local_addr();
         let options = Options {

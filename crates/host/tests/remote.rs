@@ -83,7 +83,7 @@ fn io_fails_when_the_target_stays_away() {
         // Of its own, to be taken away as a whole.
         let other = rt.clone();
         let (controller, addr) =
-            controller::Controller::start(&other, "127.0.0.1:0".parse().expect("an address"));
+            controller::Controller::start(&other, "0.0.0.0:0".parse().expect("an address"));
         let persistence = Persistence {
             io_timeout: Duration::from_ms(50),
             ..impatient()
@@ -179,13 +179,12 @@ fn the_device_grows_when_it_is_told_to() {
             .read(TAG, end, Buf::take(BLOCK).expect("memory"))
             .await;
         assert_eq!(beyond.err(), Some(IoError::OutOfRange));
-        rt.sleep(Duration::from_ms(5)).await;
         controller.blocks.set(end + 8);
         controller
             .storage
             .borrow_mut()
             .resize((BLOCKS + 8) * BLOCK, 0);
-        controller.announce(&[1]).await;
+        controller.announce(&rt, &[1]).await;
         while device.info().blocks == end {
             rt.sleep(Duration::from_ms(1)).await;
         }

@@ -20,7 +20,8 @@ use flashyard_nvme::tcp::{
     Negotiated, Offer, Outgoing, R2T, Role, answer_request,
 };
 use flashyard_nvme::{CompletionQueueEntry, Nqn, Sgl, SubmissionQueueEntry};
-use flashyard_runtime::{Buf, Gather, Rt, TcpStream, uring};
+use flashyard_runtime::sim::{Config, World};
+use flashyard_runtime::{Buf, Gather, Rt, TcpStream};
 use flashyard_time::Duration;
 
 pub(crate) const BLOCK: usize = 512;
@@ -147,11 +148,14 @@ impl Controller {
         }
     }
 
-    /// Tells the host that namespaces changed.
-    pub(crate) async fn announce(&self, nsids: &[u32]) {
+    /// Tells the host that namespaces changed, as soon as it waits for events.
+    pub(crate) async fn announce(&self, rt: &Rt, nsids: &[u32]) {
+        while self.event.borrow().is_none() {
+            rt.sleep(Duration::from_ms(1)).await;
+        }
         self.changed.borrow_mut().extend(nsids);
         let event = self.event.borrow_mut().take();
-        let (connection, cid) = event.expect("a host waits for events");
+        let (connection, cid) = event.expect("just seen");
         let notice = 0x04_00_02;
         connection
             .answer(CompletionQueueEntry::new(cid, Status::SUCCESS).with_dw0(notice))
@@ -673,15 +677,18 @@ fn namespace(controller: &Controller) -> IdentifyNamespace {
     namespace
 }
 
-/// Runs `main` on this thread with a controller that listens.
-pub(crate) fn world<F: Future + 'static>(
-    main: impl FnOnce(Rt, Rc<Controller>, SocketAddr) -> F,
-) -> F::Output {
-    uring::run(uring::Config::default(), |rt| {
-        let (controller, addr) = Controller::start(&rt, "127.0.0.1:0".parse().expect("an address"));
-        main(rt, controller, addr)
-    })
-    .expect("io_uring is there")
+/// Runs `main` beside a controller that listens, in a calm simulated world and in a nasty one.
+pub(crate) fn world<F: Future<Output = ()> + 'static>(
+    main: impl Fn(Rt, Rc<Controller>, SocketAddr) -> F,
+) {
+    for config in [Config::calm(0), Config::stormy(2)] {
+        eprintln!("in the world of seed {}", config.seed);
+        let world = World::new(config);
+        let (target, host) = (world.machine(1), world.machine(1));
+        let addr = SocketAddr::new(target.ip(), 4420);
+        let (controller, addr) = Controller::start(&target.rt(0), addr);
+        world.run(&host, |rt| main(rt, controller, addr));
+    }
 }
 
 /// Options for the controller: no Keep Alive, one queue.

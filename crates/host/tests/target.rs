@@ -1,0 +1,391 @@
+//! The host library against the real target, in the simulated world, by seed.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use flashyard_block::{Device, MemoryDevice, SharedDevice, Tag};
+use flashyard_engine::{
+    Class, Core, DeviceHandle, Limits, NamespaceSpec, Target, TargetConfig, TenantId, TenantSpec,
+};
+use flashyard_host::{
+    Association, ConnectError, Event, HostError, Options, Persistence, ReadInto, RemoteDevice,
+    discover,
+};
+use flashyard_nvme::Nqn;
+use flashyard_nvme::command::{LbaRange, Status};
+use flashyard_nvme::dsm::DsmRange;
+use flashyard_runtime::sim::{Config, Machine, World};
+use flashyard_runtime::{Buf, Data, Rt};
+use flashyard_sched::{Fifo, Window};
+use flashyard_time::{Duration, Rng};
+
+const PREFIX: &str = "nqn.2026-11.dev.flashyard";
+const HOST: &str = "nqn.2026-11.test:host";
+const BLOCK: usize = 4096;
+const BLOCKS: u64 = 4096;
+
+/// A target with the tenants `a` (open to everybody) and `b` (to nobody we are), and a machine for hosts.
+struct Site {
+    world: World,
+    server: Machine,
+    hosts: Machine,
+    target: Arc<Target>,
+    cores: Vec<Rc<Core>>,
+    addr: SocketAddr,
+}
+
+impl Site {
+    fn new(config: Config) -> Self {
+        let world = World::new(config);
+        let (server, hosts) = (world.machine(2), world.machine(1));
+        let target = new_target();
+        let cores: Vec<_> = (0..2)
+            .map(|index| Core::start(server.rt(index), Arc::clone(&target), index))
+            .collect();
+        let addr = SocketAddr::new(server.ip(), 4420);
+        cores[0].listen(addr).expect("the port is free");
+        target.set_listeners(vec![addr]);
+        Self {
+            world,
+            server,
+            hosts,
+            target,
+            cores,
+            addr,
+        }
+    }
+
+    fn attach(&self, nsid: u32) -> DeviceHandle {
+        attach(&self.target, &self.cores[1], nsid)
+    }
+}
+
+fn new_target() -> Arc<Target> {
+    let config = TargetConfig {
+        nqn_prefix: PREFIX.into(),
+        target_uuid: [7; 16],
+        limits: Limits::default(),
+        cores: 2,
+    };
+    let target = Target::new(config);
+    for (id, name, host) in [(1, "a", "*"), (2, "b", "nqn.2026-11.test:other")] {
+        let spec = TenantSpec {
+            id: TenantId(id),
+            name: name.into(),
+            hosts: vec![host.into()],
+            class: Class::Throughput,
+        };
+        target.set_tenant(spec).expect("a good tenant");
+    }
+    target
+}
+
+fn attach(target: &Target, home: &Core, nsid: u32) -> DeviceHandle {
+    let device: SharedDevice =
+        Rc::new(MemoryDevice::new(BLOCK as u32, BLOCKS * BLOCK as u64).expect("a good size"));
+    let handle = home.add_device(device, Box::new(Fifo::new(Window::UNLIMITED)));
+    let spec = NamespaceSpec {
+        nsid,
+        uuid: [nsid as u8; 16],
+        device: handle.clone(),
+        read_only: false,
+    };
+    target.attach("a", spec).expect("a free number");
+    handle
+}
+
+fn name(text: &str) -> Nqn {
+    Nqn::new(text).expect("a good name")
+}
+
+fn options(tenant: &str) -> Options {
+    Options {
+        connect_timeout: Duration::from_secs(60),
+        ..Options::new(name(&format!("{PREFIX}:{tenant}")), name(HOST), [9; 16])
+    }
+}
+
+fn pattern(len: usize, seed: u64) -> Buf {
+    let mut buf = Buf::take(len).expect("memory");
+    Rng::new(seed).fill_bytes(&mut buf);
+    buf
+}
+
+fn range(slba: u64, blocks: u32) -> LbaRange {
+    LbaRange { slba, blocks }
+}
+
+/// Each task writes to blocks of its own and reads what it wrote; sizes from in the capsule to many R2Ts.
+#[test]
+fn what_is_written_is_read_in_every_weather() {
+    for seed in 0..12 {
+        let site = Site::new(if seed == 0 {
+            Config::calm(0)
+        } else {
+            Config::stormy(seed)
+        });
+        site.attach(1);
+        let addr = site.addr;
+        site.world.run(&site.hosts, move |rt: Rt| async move {
+            let options = Options {
+                header_digest: seed % 2 == 1,
+                data_digest: seed % 3 == 1,
+                disable_sq_flow_control: seed % 4 == 1,
+                queues: 3,
+                depth: 8,
+                ..options("a")
+            };
+            let association = Association::connect(&rt, addr, options)
+                .await
+                .expect("connects");
+            let tasks: Vec<_> = (0..16)
+                .map(|task| {
+                    let queue = association.queue(task as usize);
+                    rt.spawn(async move {
+                        let mut rng = Rng::new(seed).split(task);
+                        for _ in 0..6 {
+                            let blocks = [1, 2, 3, 8, 33, 64][rng.below(6) as usize];
+                            let (lba, content) = (task * 64, rng.next_u64());
+                            let len = blocks as usize * BLOCK;
+                            let data = Data::Buf(pattern(len, content));
+                            queue
+                                .write(1, range(lba, blocks), data, rng.chance(1, 4))
+                                .await
+                                .expect("writes");
+                            let into = ReadInto::Buf(Buf::take(len).expect("memory"));
+                            let read = queue
+                                .read(1, range(lba, blocks), into)
+                                .await
+                                .expect("reads");
+                            assert_eq!(*read.into_buf().expect("a buffer"), *pattern(len, content));
+                        }
+                        queue.flush(1).await.expect("flushes");
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await;
+            }
+            association.close().await;
+        });
+    }
+}
+
+#[test]
+fn every_command_of_the_library() {
+    let site = Site::new(Config::calm(3));
+    site.attach(1);
+    let addr = site.addr;
+    site.world.run(&site.hosts, move |rt: Rt| async move {
+        let association = Association::connect(&rt, addr, options("a"))
+            .await
+            .expect("connects");
+        let queue = association.queue(0);
+        queue
+            .write(1, range(0, 8), Data::Buf(pattern(8 * BLOCK, 1)), true)
+            .await
+            .expect("writes");
+        queue
+            .compare(1, range(0, 8), Data::Buf(pattern(8 * BLOCK, 1)))
+            .await
+            .expect("is equal");
+        let other = queue
+            .compare(1, range(0, 8), Data::Buf(pattern(8 * BLOCK, 2)))
+            .await;
+        assert!(
+            matches!(other, Err(HostError::Status(status)) if status.is(Status::COMPARE_FAILURE))
+        );
+        let [old, new] = [1, 1].map(|seed| Data::Buf(pattern(BLOCK, seed)));
+        let swapped = queue
+            .compare_and_write(1, range(9, 1), old, new, false)
+            .await;
+        assert!(
+            matches!(swapped, Err(HostError::Status(status)) if status.is(Status::COMPARE_FAILURE))
+        );
+        let (zeroes, new) = (Data::Zeroes(BLOCK), Data::Buf(pattern(BLOCK, 5)));
+        queue
+            .compare_and_write(1, range(9, 1), zeroes, new, false)
+            .await
+            .expect("was zero");
+        queue
+            .compare(1, range(9, 1), Data::Buf(pattern(BLOCK, 5)))
+            .await
+            .expect("is what was written");
+        queue
+            .write_zeroes(1, range(0, 4), true)
+            .await
+            .expect("zeroes");
+        let ranges = [
+            DsmRange {
+                attributes: 0,
+                blocks: 2,
+                slba: 4,
+            },
+            DsmRange {
+                attributes: 0,
+                blocks: 1,
+                slba: 9,
+            },
+        ];
+        queue.deallocate(1, &ranges).await.expect("deallocates");
+        queue
+            .compare(1, range(0, 6), Data::Zeroes(6 * BLOCK))
+            .await
+            .expect("reads as zeroes");
+        let beyond = queue
+            .read(1, range(BLOCKS, 1), ReadInto::Discard(BLOCK))
+            .await;
+        assert!(
+            matches!(beyond, Err(HostError::Status(status)) if status.is(Status::LBA_OUT_OF_RANGE))
+        );
+        let nowhere = queue.read(2, range(0, 1), ReadInto::Discard(BLOCK)).await;
+        assert!(matches!(nowhere, Err(HostError::Status(_))));
+        assert_eq!(association.namespaces().await, Ok(vec![1]));
+        assert_eq!(
+            association
+                .namespace_descriptors(1)
+                .await
+                .expect("told")
+                .uuid,
+            Some([1; 16])
+        );
+        assert!(
+            association
+                .smart_log()
+                .await
+                .expect("told")
+                .host_read_commands
+                > 0
+        );
+        association.close().await;
+    });
+}
+
+#[test]
+fn only_those_who_may_come_in() {
+    let site = Site::new(Config::calm(4));
+    let addr = site.addr;
+    site.world.run(&site.hosts, move |rt: Rt| async move {
+        let refused = Association::connect(&rt, addr, options("b")).await;
+        assert_eq!(refused.err(), Some(ConnectError::HostNotAllowed));
+        let refused = Association::connect(&rt, addr, options("nobody")).await;
+        assert!(matches!(refused, Err(ConnectError::InvalidParameter(_))));
+        let entries = discover(&rt, addr, name(HOST), [9; 16])
+            .await
+            .expect("discovers");
+        let found: Vec<_> = entries.iter().filter_map(|entry| entry.subnqn).collect();
+        assert!(found.contains(&name(&format!("{PREFIX}:a"))), "{found:?}");
+        assert!(
+            !found.contains(&name(&format!("{PREFIX}:b"))),
+            "is not for us"
+        );
+    });
+}
+
+#[test]
+fn namespaces_come_and_go_before_the_eyes_of_the_host() {
+    let site = Site::new(Config::calm(5));
+    site.attach(1);
+    let (addr, target, core) = (
+        site.addr,
+        Arc::clone(&site.target),
+        Rc::clone(&site.cores[0]),
+    );
+    site.world.run(&site.hosts, move |rt: Rt| async move {
+        let association = Association::connect(&rt, addr, options("a"))
+            .await
+            .expect("connects");
+        rt.sleep(Duration::from_ms(10)).await;
+        attach(&target, &core, 2);
+        assert_eq!(
+            association.next_event().await,
+            Ok(Event::NamespacesChanged(vec![2]))
+        );
+        association
+            .queue(0)
+            .write(2, range(0, 1), Data::Zeroes(BLOCK), false)
+            .await
+            .expect("is there");
+        target.detach("a", 2).expect("was there");
+        assert_eq!(
+            association.next_event().await,
+            Ok(Event::NamespacesChanged(vec![2]))
+        );
+        assert_eq!(association.namespaces().await, Ok(vec![1]));
+    });
+}
+
+/// Connections are reset again and again under I/O to a remote device: everything is done in the end, and what
+/// was written last is what is read.
+#[test]
+fn a_remote_device_survives_resets() {
+    const TAG: Tag = Tag {
+        tenant: TenantId(0),
+        class: Class::Throughput,
+    };
+    for seed in 0..6 {
+        let site = Site::new(if seed == 0 {
+            Config::calm(0)
+        } else {
+            Config::stormy(seed)
+        });
+        site.attach(1);
+        let (addr, weather) = (site.addr, site.world.weather());
+        let (server, hosts) = (site.server.clone(), site.hosts.clone());
+        site.world.run(&site.hosts, move |rt: Rt| async move {
+            let persistence = Persistence {
+                first_delay: Duration::from_ms(100),
+                loss_timeout: Duration::from_secs(10_000),
+                io_timeout: Duration::from_secs(10_000),
+                ..Persistence::default()
+            };
+            let options = Options {
+                queues: 2,
+                depth: 8,
+                data_digest: seed % 2 == 0,
+                ..options("a")
+            };
+            let device = RemoteDevice::open(&rt, addr, options, 1, persistence)
+                .await
+                .expect("connects");
+            let device = Rc::new(device);
+            let running = Rc::new(Cell::new(8));
+            for task in 0..8 {
+                let (device, running) = (Rc::clone(&device), Rc::clone(&running));
+                rt.spawn(async move {
+                    let mut rng = Rng::new(seed).split(task);
+                    for _ in 0..20 {
+                        let len = [1, 2, 16][rng.below(3) as usize] * BLOCK;
+                        let content = rng.next_u64();
+                        device
+                            .write(TAG, task * 16, pattern(len, content), false)
+                            .await
+                            .expect("in the end");
+                        let read = device
+                            .read(TAG, task * 16, Buf::take(len).expect("memory"))
+                            .await;
+                        let Ok(Data::Buf(read)) = read else {
+                            panic!("{read:?}")
+                        };
+                        assert_eq!(*read, *pattern(len, content));
+                    }
+                    running.set(running.get() - 1);
+                })
+                .detach();
+            }
+            let mut rng = Rng::new(seed).split(99);
+            while running.get() > 0 {
+                rt.sleep(Duration::from_us(200 + rng.below(40_000))).await;
+                if device.remote().is_connected() && device.remote().reconnects() < 10 {
+                    weather.reset_connections(&hosts, &server);
+                }
+            }
+            assert!(
+                device.remote().reconnects() > 0,
+                "seed {seed}: nothing was reset"
+            );
+        });
+    }
+}
