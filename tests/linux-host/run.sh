@@ -210,12 +210,16 @@ ENVIRONMENT
 
 # Until the guests are done: answers what they ask, shows what they print.
 serve_guests() {
-    local number request
+    local number words half=()
     finished=
     while ((SECONDS < deadline)) && any_running; do
         for number in "${!guests[@]}"; do
-            if read -r -t 0.1 -u "${from_guest[number]}" request; then
-                answer "$request" >&"${to_guest[number]}"
+            if read -r -t 0.1 -u "${from_guest[number]}" words; then
+                answer "${half[number]:-}$words" >&"${to_guest[number]}"
+                half[number]=
+            else
+                # Time may run out in the middle of a line.
+                half[number]+=$words
             fi
             show "$number"
         done
