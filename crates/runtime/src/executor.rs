@@ -64,8 +64,8 @@ impl Rt {
         TurnEnd::new(self.core.clone())
     }
 
-    /// Listens for TCP connections (address reuse on, backlog 1024). `Unsupported address in use` and such come
-    /// as the operating system's error.
+    /// Listens for TCP connections (address reuse on, backlog 1024). That the address is in use, and such, comes as
+    /// the operating system's error.
     pub fn listen(&self, addr: SocketAddr) -> io::Result<TcpListener> {
         let (id, addr) = self.core.driver.borrow_mut().listen(addr)?;
         Ok(TcpListener::new(Socket::new(self.core.clone(), id), addr))

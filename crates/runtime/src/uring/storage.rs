@@ -27,6 +27,9 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> io::Result<(FileId, Fil
     } else {
         (open_with(path, options, kind, 0)?, None)
     };
+    if kind.is_none() {
+        sync_directory_of(path)?;
+    }
     if options.exclusive && kind != Some(FileKind::Block) {
         lock(&file, path)?;
     }
@@ -54,8 +57,11 @@ fn open_direct(
 ) -> io::Result<(File, Option<u32>)> {
     match open_with(path, options, kind, libc::O_DIRECT) {
         Ok(file) => match direct_alignment(&file) {
-            // Accepted and ignored, as by tmpfs.
-            Some(0) => Ok((open_with(path, options, kind, 0)?, None)),
+            // Accepted and ignored, as by tmpfs. An exclusive handle has to go before the next one.
+            Some(0) => {
+                drop(file);
+                Ok((open_with(path, options, kind, 0)?, None))
+            }
             known => Ok((file, Some(known.unwrap_or(USUAL_ALIGNMENT)))),
         },
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -80,6 +86,12 @@ fn open_with(
         .mode(0o600)
         .custom_flags(flags | if exclusive { libc::O_EXCL } else { 0 })
         .open(path)
+}
+
+/// Makes the name of a new file durable: syncing the file promises its content only.
+fn sync_directory_of(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| *parent != Path::new(""));
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// What is at `path`, if anything is; an error if it cannot be used (opening a pipe would wait for ever).
