@@ -76,8 +76,12 @@ impl Input {
         }
     }
 
-    /// What is left over, or what comes next.
+    /// What is left over, or what comes next. Once the connection is closed, nothing: what was received and not
+    /// looked at is not begun any more.
     pub(crate) async fn receive(&mut self) -> Result<Received, End> {
+        if self.connection.is_closed() {
+            return Err(End::Closed);
+        }
         if let Some(left) = self.left.take() {
             return Ok(left);
         }

@@ -8,6 +8,7 @@ mod client;
 mod cores;
 mod devices;
 mod discovery;
+mod endings;
 mod events;
 mod fused;
 mod fuzz;
