@@ -15,8 +15,8 @@ use flashyard_runtime::Buf;
 use flashyard_time::Duration;
 
 use crate::association::{Association, Inner};
+use crate::payload::{Payload, ReadInto};
 use crate::queue::{HostError, Queue};
-use crate::slots::{Payload, ReadInto};
 
 /// No SGL yet: the queue sets it.
 const NO_DATA: Sgl = Sgl::Transport { length: 0 };

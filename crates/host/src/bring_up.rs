@@ -35,6 +35,8 @@ const ADMIN_IN_CAPSULE: u32 = 8192;
 const MAX_C2H_DATA: u32 = 2 << 20;
 /// CAP.TO and CRTO count in these.
 const READY_UNIT: Duration = Duration::from_ms(500);
+/// SGLS bits 1:0: SGLs are supported, with or without alignment rules.
+const SGLS_SUPPORTED: u32 = 3;
 /// Between two looks at CSTS.
 const POLL: Duration = Duration::from_ms(1);
 /// Events we want to be told, of those the controller has.
@@ -321,7 +323,7 @@ impl Making<'_> {
             "it has no Keep Alive"
         } else if discovery || self.options.queues == 0 {
             return Ok(());
-        } else if identify.sgls & 3 == 0 {
+        } else if identify.sgls & SGLS_SUPPORTED == 0 {
             "it does not support SGLs"
         } else if identify.ioccsz < 4 || identify.iorcsz < 1 || identify.icdoff != 0 {
             "its capsule sizes cannot be"

@@ -11,9 +11,9 @@ use flashyard_nvme::{Sgl, SubmissionQueueEntry};
 use flashyard_runtime::{Buf, Data, Rt};
 
 use crate::association::{ConnectError, Options};
+use crate::payload::{Payload, ReadInto};
 use crate::queue::HostError;
 use crate::remote::{Namespace, Persistence, Remote};
-use crate::slots::{Payload, ReadInto};
 
 /// Most blocks of one command.
 const MAX_BLOCKS: u64 = 1 << 16;

@@ -12,9 +12,10 @@ use flashyard_nvme::tcp::{
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Data, Gather, Rt};
 
+use crate::payload::Payload;
 use crate::queue::{HostError, Shared};
 use crate::receiver::Violation;
-use crate::slots::{Asked, Payload};
+use crate::slots::Asked;
 
 /// Zeroes to compute a digest over.
 static ZEROES: [u8; 4096] = [0; 4096];

@@ -19,8 +19,9 @@ use flashyard_runtime::sync::{Notify, Semaphore};
 use flashyard_runtime::{Buf, Data, TcpStream};
 
 use crate::outbox::Outbox;
+use crate::payload::{Payload, ReadInto};
 use crate::receiver::Violation;
-use crate::slots::{Payload, ReadInto, Slots};
+use crate::slots::Slots;
 
 /// Why a command, or the whole association, failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,13 +5,12 @@
 //! A command identifier is the place's number and, in its upper four bits, a counter that moves with every use:
 //! a second answer to an old command is recognised instead of completing a new one.
 
-use std::ops::Range;
-use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use flashyard_nvme::CompletionQueueEntry;
-use flashyard_runtime::{Buf, Data};
+use flashyard_runtime::Buf;
 
+use crate::payload::{Payload, ReadInto};
 use crate::queue::HostError;
 use crate::receiver::Violation;
 
@@ -20,94 +19,6 @@ pub(crate) const MAX_DEPTH: u16 = 1 << INDEX_BITS;
 
 const INDEX_BITS: u32 = 12;
 const INDEX_MASK: u16 = MAX_DEPTH - 1;
-
-/// Where the data of a read go.
-#[derive(Debug)]
-pub enum ReadInto {
-    /// Into this buffer, from its beginning; its length is the length of the transfer.
-    Buf(Buf),
-    /// Nowhere: this many bytes are received, checked and dropped (load generators).
-    Discard(usize),
-}
-
-impl ReadInto {
-    /// Bytes wanted.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Buf(buf) => buf.len(),
-            Self::Discard(len) => *len,
-        }
-    }
-
-    /// Whether no bytes are wanted.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The buffer, if there is one.
-    pub fn into_buf(self) -> Option<Buf> {
-        match self {
-            Self::Buf(buf) => Some(buf),
-            Self::Discard(_) => None,
-        }
-    }
-}
-
-/// What a command moves.
-#[derive(Debug, Default)]
-pub enum Payload {
-    /// Nothing.
-    #[default]
-    None,
-    /// Data from the controller.
-    In(ReadInto),
-    /// Data to the controller.
-    Out(Data),
-    /// Part of a buffer to the controller, which the caller keeps, too: to send it again if need be.
-    Shared(Rc<Buf>, Range<usize>),
-}
-
-impl Payload {
-    /// Bytes to or from the controller.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::None => 0,
-            Self::In(into) => into.len(),
-            Self::Out(data) => data.len(),
-            Self::Shared(_, range) => range.len(),
-        }
-    }
-
-    /// Whether nothing is moved.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Whether it goes to the controller.
-    pub(crate) fn is_out(&self) -> bool {
-        matches!(self, Self::Out(_) | Self::Shared(..))
-    }
-
-    /// Takes the outgoing data from `part.start` on, up to `part.end`; what is left stays. The last part takes
-    /// the data themselves.
-    pub(crate) fn take_part(&mut self, part: Range<usize>) -> Self {
-        if let Self::Out(Data::Buf(_)) = self
-            && part != (0..self.len())
-            && let Self::Out(Data::Buf(buf)) = std::mem::take(self)
-        {
-            let all = 0..buf.len();
-            *self = Self::Shared(Rc::new(buf), all);
-        }
-        match self {
-            Self::Out(Data::Zeroes(_)) => Self::Out(Data::Zeroes(part.len())),
-            Self::Shared(buf, range) => Self::Shared(
-                Rc::clone(buf),
-                range.start + part.start..range.start + part.end,
-            ),
-            other => std::mem::take(other),
-        }
-    }
-}
 
 /// What the controller answered, good or bad, or why there is no answer.
 pub(crate) type Outcome = Result<CompletionQueueEntry, HostError>;
@@ -385,6 +296,7 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use flashyard_nvme::Status;
+    use flashyard_runtime::Data;
 
     use super::*;
 
@@ -513,34 +425,6 @@ mod tests {
         assert_eq!(slots.ask(cid, 100, 1), Err(Violation::TransferOutOfRange));
         let read = discard(&mut slots, 8);
         assert_eq!(slots.ask(read, 0, 8), Err(Violation::TransferNotOffered));
-    }
-
-    #[test]
-    fn data_go_in_parts_without_copies() {
-        let mut buf = Buf::take(100).expect("memory");
-        buf.iter_mut().zip(0..).for_each(|(byte, at)| *byte = at);
-        let mut payload = Payload::Out(Data::Buf(buf));
-        let Payload::Shared(first, range) = payload.take_part(0..40) else {
-            panic!("a part is shared")
-        };
-        assert_eq!(first[range], *(0..40).collect::<Vec<u8>>());
-        let Payload::Shared(last, range) = payload.take_part(40..100) else {
-            panic!("a part is shared")
-        };
-        assert_eq!(last[range], *(40..100).collect::<Vec<u8>>());
-        let mut part_of = Payload::Shared(last, 10..20);
-        assert!(matches!(part_of.take_part(2..5), Payload::Shared(_, range) if range == (12..15)));
-        let mut whole = Payload::Out(Data::Buf(Buf::take(100).expect("memory")));
-        assert!(
-            matches!(whole.take_part(0..100), Payload::Out(Data::Buf(_))),
-            "is handed over"
-        );
-        assert!(whole.is_empty());
-        let mut zeroes = Payload::Out(Data::Zeroes(100));
-        assert!(matches!(
-            zeroes.take_part(7..9),
-            Payload::Out(Data::Zeroes(2))
-        ));
     }
 
     #[test]

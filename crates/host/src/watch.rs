@@ -11,8 +11,8 @@ use flashyard_runtime::Rt;
 use flashyard_time::Duration;
 
 use crate::association::Inner;
+use crate::payload::Payload;
 use crate::queue::{HostError, Queue};
-use crate::slots::Payload;
 
 /// A command's time is measured in this many ticks, so that submitting one needs no clock.
 const TICKS: u8 = 4;
