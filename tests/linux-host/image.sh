@@ -30,9 +30,11 @@ main() {
         # shellcheck disable=SC2064
         trap "rm -rf '$work'" EXIT
         build "$work" >&2
-        rm -rf "$image"
-        mkdir "$image"
-        mv "$work/vmlinux" "$work/initramfs.cpio" "$work/kernel-release" "$image/"
+        mkdir "$work/image"
+        mv "$work/vmlinux" "$work/initramfs.cpio" "$work/kernel-release" "$work/image/"
+        rm -rf "$cache/image-$suite-"*
+        # Another run may have been quicker.
+        mv -T "$work/image" "$image" 2>/dev/null || [[ -e $image/initramfs.cpio ]]
     fi
     echo "$image"
 }
