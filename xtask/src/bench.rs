@@ -294,8 +294,9 @@ fn machine() -> String {
 /// Puts `table` between the marks of `document`; a document without marks gets them at its end.
 fn publish(document: &Path, table: &str) -> Result<(), String> {
     let text = fs::read_to_string(document).unwrap_or_else(|_| "# Performance\n".to_owned());
-    fs::write(document, replace(&text, table))
-        .map_err(|error| format!("cannot write {}: {error}", document.display()))
+    let folder = document.parent().map_or(Ok(()), fs::create_dir_all);
+    let written = folder.and_then(|()| fs::write(document, replace(&text, table)));
+    written.map_err(|error| format!("cannot write {}: {error}", document.display()))
 }
 
 fn replace(text: &str, table: &str) -> String {
