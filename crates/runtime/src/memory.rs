@@ -368,21 +368,6 @@ mod tests {
     }
 
     #[test]
-    fn a_request_made_again_is_met_when_the_memory_is_there() {
-        on_thread(2 * LARGEST, || {
-            let mut small: Vec<Piece> = std::iter::from_fn(|| take(4096)).collect();
-            small.sort_unstable_by_key(|piece| piece.start);
-            // One piece of each arena stays out: joining the others is in vain.
-            let late = [small.remove(LARGEST / 4096), small.remove(0)];
-            small.into_iter().for_each(give);
-            assert!(take(LARGEST).is_none());
-            late.into_iter().for_each(give);
-            assert_eq!(balance(), 0);
-            assert!((0..8).any(|_| take(LARGEST).map(give).is_some()));
-        });
-    }
-
-    #[test]
     fn what_other_threads_drop_comes_back() {
         on_thread(16 << 20, || {
             for _ in 0..20 {
