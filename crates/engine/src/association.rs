@@ -78,6 +78,8 @@ pub(crate) struct Entry {
 struct Queue {
     connection: ConnectionId,
     counters: Arc<QueueCounters>,
+    /// Nothing more is taken from it; what it issued has not returned.
+    ending: bool,
 }
 
 impl Entry {
@@ -91,14 +93,15 @@ impl Entry {
         }
     }
 
-    /// Takes an I/O queue in; false while one of this number has not returned everything it issued.
+    /// Takes an I/O queue in; false while one of this number is there, or one of any number is on its way out: the
+    /// host may repeat on this queue what that one has not answered.
     pub(crate) fn join(
         &mut self,
         qid: u16,
         connection: ConnectionId,
         counters: &Arc<QueueCounters>,
     ) -> bool {
-        if self.queues.contains_key(&qid) {
+        if self.queues.contains_key(&qid) || self.has_ending() {
             return false;
         }
         self.queues.insert(
@@ -106,9 +109,24 @@ impl Entry {
             Queue {
                 connection,
                 counters: counters.clone(),
+                ending: false,
             },
         );
         true
+    }
+
+    /// An I/O queue is on its way out.
+    pub(crate) fn begin_end(&mut self, qid: u16) {
+        if let Some(queue) = self.queues.get_mut(&qid) {
+            queue.ending = true;
+        }
+    }
+
+    /// All I/O queues are.
+    pub(crate) fn begin_end_of_all(&mut self) {
+        for queue in self.queues.values_mut() {
+            queue.ending = true;
+        }
     }
 
     /// An I/O queue has gone, and everything it issued has returned.
@@ -142,9 +160,16 @@ impl Entry {
         sum
     }
 
-    /// Whether it stands in the way of `host` connecting to `tenant` again.
+    /// Whether it stands in the way of `host` connecting to `tenant` again: it has ended, or one of its queues has,
+    /// which is often the first that is seen of its end.
     pub(crate) fn fences(&self, host: &HostId, tenant: &Arc<TenantShared>) -> bool {
         let mine = &self.association.host;
-        self.ended && self.association.is_of(tenant) && (mine.id == host.id || mine.nqn == host.nqn)
+        (self.ended || self.has_ending())
+            && self.association.is_of(tenant)
+            && (mine.id == host.id || mine.nqn == host.nqn)
+    }
+
+    fn has_ending(&self) -> bool {
+        self.queues.values().any(|queue| queue.ending)
     }
 }

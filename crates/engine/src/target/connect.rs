@@ -130,6 +130,14 @@ impl Target {
         })
     }
 
+    /// An I/O queue is on its way out: from now on it is a fence.
+    pub(crate) fn begin_end_of_io(&self, association: &Association, qid: u16) {
+        if let Some(entry) = self.lock().associations.get_mut(&association.cntlid) {
+            entry.begin_end(qid);
+            association.controller().queue_gone(qid);
+        }
+    }
+
     /// An I/O queue has gone, and everything it issued has returned.
     pub(crate) fn leave_io(&self, association: &Association, qid: u16) {
         let mut state = self.lock();
@@ -137,7 +145,6 @@ impl Target {
             return;
         };
         entry.leave(qid);
-        association.controller().queue_gone(qid);
         state.forget_if_over(association.cntlid);
         drop(state);
         self.lift_fence();
@@ -161,7 +168,8 @@ impl Target {
 
     /// A controller reset: its I/O queues go.
     pub(crate) fn close_io_queues(&self, association: &Association) {
-        if let Some(entry) = self.lock().associations.get(&association.cntlid) {
+        if let Some(entry) = self.lock().associations.get_mut(&association.cntlid) {
+            entry.begin_end_of_all();
             self.close_all(entry.connections());
         }
     }

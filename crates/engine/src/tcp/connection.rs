@@ -263,6 +263,9 @@ pub(crate) async fn serve(connection: Rc<Connection>) {
 
 /// Says why, if the peer is to blame; then waits until it has gone, but not for long.
 pub(crate) async fn finish(connection: &Connection, input: &mut Input, end: End) {
+    if let Queue::Io(queue) = &*connection.queue.borrow() {
+        queue.begin_end();
+    }
     if let End::Violation(violation) = end {
         let mut pdu = [0; MAX_TERM_REQ];
         let len = violation.term_req().encode(

@@ -165,6 +165,12 @@ impl IoQueue {
         self.transfers.close();
     }
 
+    /// The queue takes nothing more; what it issued may still return.
+    pub(crate) fn begin_end(&self) {
+        let target = self.core().target();
+        target.begin_end_of_io(&self.association, self.qid);
+    }
+
     /// The queue has gone, and everything it issued has returned.
     pub(crate) fn leave(&self) {
         self.core().target().leave_io(&self.association, self.qid);
