@@ -27,6 +27,8 @@ pub(crate) struct Switch {
     queued: Cell<usize>,
     /// I/Os in the policy or at the device.
     present: Cell<usize>,
+    /// Somebody waits for the last I/O.
+    draining: Cell<bool>,
     idle: Notify,
 }
 
@@ -50,6 +52,7 @@ impl Switch {
             timer: RefCell::default(),
             queued: Cell::new(0),
             present: Cell::new(0),
+            draining: Cell::new(false),
             idle: Notify::new(),
         })
     }
@@ -84,6 +87,7 @@ impl Switch {
     /// Finishes when no I/O is queued or at the device.
     pub(crate) async fn drained(&self) {
         while self.present.get() > 0 {
+            self.draining.set(true);
             self.idle.notified().await;
         }
     }
@@ -135,7 +139,7 @@ impl Switch {
     fn leave(&self, id: IoId) {
         self.places.borrow_mut().give_back(id);
         self.present.set(self.present.get() - 1);
-        if self.present.get() == 0 {
+        if self.present.get() == 0 && self.draining.get() {
             self.idle.notify_all();
         }
     }

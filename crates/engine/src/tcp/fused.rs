@@ -155,7 +155,7 @@ impl<'a> Source<'a> {
     ) -> Self {
         match (payload, capsule) {
             (Payload::InCapsule { offset, bytes }, Some(mut data)) => {
-                data.cut(offset as usize, bytes as usize);
+                data.cut(offset as usize..(offset + bytes) as usize);
                 Self::Here(data.buf)
             }
             (Payload::Invited { bytes }, _) => {

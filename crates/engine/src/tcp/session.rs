@@ -1,6 +1,7 @@
 //! The receiving end of an I/O queue: from bytes to commands. Nothing in here waits but [`Session::run`]; what has to
 //! be waited for (input, memory, room in the outbox) is said by a [`Pause`].
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use flashyard_nvme::command::Fuse;
@@ -344,25 +345,27 @@ impl<P: Fn(Work)> Session<P> {
             self.queue.core().capsule_share(),
             Budget::charge(skip + want),
         );
-        let data =
+        let mut data =
             claim.and_then(|claim| Buf::take(skip + want).map(|buf| CapsuleData { buf, claim }));
-        let mut capsule = Capsule {
-            owner,
-            skip,
-            want,
-            have: 0,
-            data,
-        };
-        if capsule.data.is_some()
+        let mut have = 0;
+        if let Some(part) = &mut data
             && let Some(Event::Data(piece)) = source.next()?
         {
-            capsule.put(piece);
+            have = part.put(0, skip + want, piece);
             if let Some(Event::DataEnd { digest_ok }) = source.next()? {
-                self.on_capsule(capsule, digest_ok);
+                if let Some(data) = data {
+                    self.on_capsule(owner, data, skip..skip + want, digest_ok);
+                }
                 return Ok(());
             }
         }
-        self.sink = Sink::Capsule(capsule);
+        self.sink = Sink::Capsule(Capsule {
+            owner,
+            skip,
+            want,
+            have,
+            data,
+        });
         Ok(())
     }
 
@@ -384,7 +387,17 @@ impl<P: Fn(Work)> Session<P> {
     #[inline]
     fn on_data(&mut self, piece: &[u8]) {
         match &mut self.sink {
-            Sink::Capsule(capsule) => capsule.put(piece),
+            Sink::Capsule(Capsule {
+                skip,
+                want,
+                have,
+                data,
+                ..
+            }) => {
+                if let Some(data) = data {
+                    *have = data.put(*have, *skip + *want, piece);
+                }
+            }
             Sink::Transfer { ttag, at } => {
                 self.queue.transfers().put(*ttag, *at, piece);
                 *at += piece.len();
@@ -396,56 +409,63 @@ impl<P: Fn(Work)> Session<P> {
     #[inline]
     fn on_data_end(&mut self, digest_ok: bool) {
         match std::mem::replace(&mut self.sink, Sink::None) {
-            Sink::Capsule(capsule) => self.on_capsule(capsule, digest_ok),
+            Sink::Capsule(Capsule {
+                owner,
+                skip,
+                want,
+                data,
+                ..
+            }) => {
+                if let Some(data) = data {
+                    self.on_capsule(owner, data, skip..skip + want, digest_ok);
+                }
+            }
             Sink::Transfer { ttag, .. } => self.queue.transfers().end_pdu(ttag, digest_ok),
             Sink::None | Sink::Discard => {}
         }
     }
 
+    /// All data of a capsule are in `data`; its command wants those of `range`.
     #[inline]
-    fn on_capsule(&mut self, capsule: Capsule, digest_ok: bool) {
-        let Capsule {
-            owner,
-            skip,
-            want,
-            data,
-            ..
-        } = capsule;
+    fn on_capsule(
+        &mut self,
+        owner: Owner,
+        mut data: CapsuleData,
+        range: Range<usize>,
+        digest_ok: bool,
+    ) {
         match owner {
-            Owner::Half(entry) => self.on_half(entry, data, digest_ok),
+            Owner::Half(entry) => self.on_half(entry, Some(data), digest_ok),
             Owner::Command(command) if !digest_ok => {
                 self.queue
                     .fail(&command, Status::TRANSIENT_TRANSPORT_ERROR.into());
             }
             Owner::Command(mut command) => {
-                command.capsule = data.map(|mut data| {
-                    data.cut(skip, want);
-                    data
-                });
+                data.cut(range);
+                command.capsule = Some(data);
                 self.start(command);
             }
         }
     }
 }
 
-impl Capsule {
-    /// Takes the next piece of the capsule's data. What lies behind the wanted bytes is dropped.
-    #[inline]
-    fn put(&mut self, piece: &[u8]) {
-        let Some(data) = &mut self.data else { return };
-        let n = piece.len().min(self.skip + self.want - self.have);
-        data.buf[self.have..self.have + n].copy_from_slice(&piece[..n]);
-        self.have += n;
-    }
-}
-
 impl CapsuleData {
-    /// Leaves only `want` bytes after `skip`.
+    /// Takes the next piece of a capsule's data, of which `have` are there and the first `want` are of use; gives how
+    /// many are there then.
     #[inline]
-    pub(crate) fn cut(&mut self, skip: usize, want: usize) {
-        if skip > 0 {
-            self.buf.copy_within(skip..skip + want, 0);
+    fn put(&mut self, have: usize, want: usize, piece: &[u8]) -> usize {
+        let n = piece.len().min(want - have);
+        self.buf[have..have + n].copy_from_slice(&piece[..n]);
+        have + n
+    }
+
+    /// Leaves only the bytes of `range`.
+    #[inline]
+    pub(crate) fn cut(&mut self, range: Range<usize>) {
+        let len = range.len();
+        if range.start > 0 {
+            self.buf.copy_within(range, 0);
         }
-        self.buf.set_len(want);
+        self.buf.set_len(len);
     }
 }
