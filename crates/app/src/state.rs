@@ -2,7 +2,7 @@
 //! before it is acknowledged (`synchronous = FULL`, write-ahead log), so `kill -9` and power cuts leave the old
 //! or the new state. One process owns it at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
@@ -37,6 +37,8 @@ pub enum StateError {
     Sqlite(rusqlite::Error),
     /// A record does not read back.
     Damaged(String),
+    /// The tenant has as many volumes as it can have.
+    NoNumber(String),
 }
 
 impl std::fmt::Display for StateError {
@@ -63,6 +65,10 @@ impl std::fmt::Display for StateError {
             Self::Damaged(what) => write!(
                 f,
                 "the state store is damaged ({what}): restore it from a backup"
+            ),
+            Self::NoNumber(tenant) => write!(
+                f,
+                "tenant `{tenant}` has as many volumes as a tenant can have: delete one, or use another tenant"
             ),
         }
     }
@@ -95,7 +101,7 @@ pub struct VolumeRecord {
     pub spec: VolumeSpec,
     /// Namespace UUID; never changes, hosts drop a namespace whose UUID does.
     pub uuid: Uuid,
-    /// Namespace number in its tenant's subsystem; never used again there.
+    /// Namespace number in its tenant's subsystem; used again there only when all others have been.
     pub nsid: u32,
     /// Creation and deletion.
     pub phase: Phase,
@@ -272,19 +278,15 @@ impl State {
         })
     }
 
-    /// Adds a volume in phase `creating` and gives it its UUID and namespace number.
-    pub fn add_volume(&mut self, spec: &VolumeSpec) -> Result<VolumeRecord, StateError> {
+    /// Adds a volume in phase `creating` and gives it its UUID and a namespace number from 1 to `most`.
+    pub fn add_volume(&mut self, spec: &VolumeSpec, most: u32) -> Result<VolumeRecord, StateError> {
         let uuid = Uuid::new_v4();
         let transaction = self.connection.transaction()?;
-        let nsid: Option<u32> = transaction
-            .query_row(
-                "UPDATE tenant SET nsid_next = nsid_next + 1 WHERE name = ?1 RETURNING nsid_next - 1",
-                [&spec.tenant],
-                |row| row.get(0),
-            )
-            .optional()?;
-        let nsid =
-            nsid.ok_or_else(|| StateError::Damaged(format!("no tenant `{}`", spec.tenant)))?;
+        let nsid = free_nsid(&transaction, &spec.tenant, most)?;
+        transaction.execute(
+            "UPDATE tenant SET nsid_next = ?2 WHERE name = ?1",
+            params![spec.tenant, i64::from(nsid) + 1],
+        )?;
         transaction.execute(
             "INSERT INTO volume (name, spec, uuid, nsid, phase) VALUES (?1, ?2, ?3, ?4, 'creating')",
             params![spec.name, encode(spec), uuid.into_bytes(), nsid],
@@ -423,6 +425,27 @@ fn rows<T>(
     Ok(found)
 }
 
+/// The first free namespace number behind the one given last, so that a number is used again as late as possible.
+fn free_nsid(transaction: &Transaction<'_>, tenant: &str, most: u32) -> Result<u32, StateError> {
+    let next: Option<u32> = transaction
+        .query_row(
+            "SELECT nsid_next FROM tenant WHERE name = ?1",
+            [tenant],
+            |row| row.get(0),
+        )
+        .optional()?;
+    let next = next.ok_or_else(|| StateError::Damaged(format!("no tenant `{tenant}`")))?;
+    let mut used =
+        transaction.prepare("SELECT nsid FROM volume WHERE json_extract(spec, '$.tenant') = ?1")?;
+    let used = used
+        .query_map([tenant], |row| row.get(0))?
+        .collect::<Result<BTreeSet<u32>, _>>()?;
+    (next..=most)
+        .chain(1..next.min(most.saturating_add(1)))
+        .find(|nsid| !used.contains(nsid))
+        .ok_or_else(|| StateError::NoNumber(tenant.to_owned()))
+}
+
 fn encode<T: serde::Serialize>(spec: &T) -> String {
     serde_json::to_string(spec).expect("specifications are plain data")
 }
@@ -435,6 +458,9 @@ fn decode<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, StateError> {
 mod tests {
     use super::*;
     use crate::spec::{ClassName, DeviceKind, PolicyName};
+
+    /// Volumes of a tenant.
+    const MOST: u32 = 4;
 
     fn tenant(name: &str) -> TenantSpec {
         TenantSpec {
@@ -486,7 +512,9 @@ mod tests {
             })
             .expect("stored");
         state.put_tenant(&tenant("db")).expect("stored");
-        let record = state.add_volume(&volume("orders", "db")).expect("stored");
+        let record = state
+            .add_volume(&volume("orders", "db"), MOST)
+            .expect("stored");
         let before = state.inventory().expect("readable");
         drop(state);
 
@@ -501,21 +529,46 @@ mod tests {
     }
 
     #[test]
-    fn numbers_given_away_are_never_given_again() {
+    fn numbers_given_away_are_given_again_as_late_as_possible() {
         let mut state = State::in_memory().expect("a store");
         let first = state.put_tenant(&tenant("db")).expect("stored").id;
         assert_eq!(
-            state.add_volume(&volume("a", "db")).expect("stored").nsid,
+            state
+                .add_volume(&volume("a", "db"), MOST)
+                .expect("stored")
+                .nsid,
             1
         );
         assert_eq!(
-            state.add_volume(&volume("b", "db")).expect("stored").nsid,
+            state
+                .add_volume(&volume("b", "db"), MOST)
+                .expect("stored")
+                .nsid,
             2
         );
         state.remove(Kind::Volume, "b").expect("removed");
         assert_eq!(
-            state.add_volume(&volume("c", "db")).expect("stored").nsid,
+            state
+                .add_volume(&volume("c", "db"), MOST)
+                .expect("stored")
+                .nsid,
             3
+        );
+        for (name, nsid) in [("d", 4), ("e", 2)] {
+            let record = state.add_volume(&volume(name, "db"), MOST).expect("stored");
+            assert_eq!(record.nsid, nsid, "{name}");
+        }
+        assert!(matches!(
+            state.add_volume(&volume("f", "db"), MOST),
+            Err(StateError::NoNumber(_))
+        ));
+        state.remove(Kind::Volume, "a").expect("removed");
+        assert_eq!(
+            state
+                .add_volume(&volume("f", "db"), MOST)
+                .expect("stored")
+                .nsid,
+            1
         );
         state.remove(Kind::Tenant, "db").expect("removed");
         assert!(state.put_tenant(&tenant("db")).expect("stored").id > first);
@@ -525,15 +578,18 @@ mod tests {
     fn a_volume_taken_twice_changes_nothing() {
         let mut state = State::in_memory().expect("a store");
         state.put_tenant(&tenant("db")).expect("stored");
-        state.add_volume(&volume("a", "db")).expect("stored");
+        state.add_volume(&volume("a", "db"), MOST).expect("stored");
         let before = state.inventory().expect("readable");
         assert!(matches!(
-            state.add_volume(&volume("a", "db")),
+            state.add_volume(&volume("a", "db"), MOST),
             Err(StateError::Sqlite(_))
         ));
         assert_eq!(state.inventory().expect("readable"), before);
         assert_eq!(
-            state.add_volume(&volume("b", "db")).expect("stored").nsid,
+            state
+                .add_volume(&volume("b", "db"), MOST)
+                .expect("stored")
+                .nsid,
             2,
             "the refusal used up no number"
         );

@@ -267,6 +267,42 @@ fn what_was_acknowledged_survives_kill_9() {
 }
 
 #[test]
+fn a_volume_that_was_lost_is_told_and_not_made_again() {
+    let scratch = Scratch::new("lost");
+    let (image, older) = (scratch.0.join("ssd0.img"), scratch.0.join("older.img"));
+    let target = Target::start(&scratch, &[]);
+    target.json(&[
+        "device",
+        "create",
+        "ssd0",
+        "--kind",
+        "file",
+        "--path",
+        path(&image),
+        "--size",
+        "16MiB",
+    ]);
+    target.json(&["pool", "create", "fast", "--device", "ssd0"]);
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    target.kill();
+    fs::copy(&image, &older).expect("there is room");
+
+    let target = Target::start(&scratch, &[]);
+    target.json(&[
+        "volume", "create", "a", "--pool", "fast", "--size", "4MiB", "--tenant", "db",
+    ]);
+    target.kill();
+    fs::rename(&older, &image).expect("both are ours");
+
+    let target = Target::start(&scratch, &[]);
+    let volume = target.json(&["volume", "show", "a"]);
+    assert_eq!(volume["state"], "unavailable", "{volume}");
+    let fault = volume["fault"].as_str().expect("a reason");
+    assert!(fault.contains("not in fast any more"), "{fault}");
+    target.json(&["volume", "delete", "a", "--yes"]);
+}
+
+#[test]
 fn a_file_is_applied_and_what_is_missing_is_told() {
     let scratch = Scratch::new("file");
     let config = scratch.file(
@@ -354,7 +390,10 @@ fn a_target_that_cannot_start_says_why() {
         "lost.toml",
         "[[volume]]\nname = \"a\"\ndevice = \"gone\"\ntenant = \"db\"\n",
     );
-    fails(&["--config", path(&lost)], "could not create volume a");
+    fails(
+        &["--config", path(&lost)],
+        "volume `a`: there is no device `gone`",
+    );
 
     let target = Target::start(&scratch, &[]);
     fails(&[], "another flashyard uses the state");

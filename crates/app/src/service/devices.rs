@@ -199,18 +199,13 @@ impl Service {
     fn open_pool(&mut self, record: &PoolRecord) -> Result<(), Fault> {
         let device = record.spec.devices[0].clone();
         let core = self.home_of(&device)?;
-        let forgets = self
-            .inventory
-            .devices
-            .get(&device)
-            .is_some_and(|spec| matches!(spec.kind, DeviceKind::Memory | DeviceKind::Null));
         let name = record.spec.name.clone();
         let never_used = !self
             .inventory
             .volumes
             .values()
             .any(|volume| volume.spec.pool.as_ref() == Some(&name));
-        if forgets {
+        if self.forgets(&device) {
             return self.make_pool(record, true);
         }
         let uuid = record.uuid.into_bytes();
@@ -233,6 +228,12 @@ impl Service {
             Err(PoolError::NotAPool) if never_used => self.make_pool(record, false),
             Err(error) => Err(error.to_string()),
         }
+    }
+
+    /// Whether a device is empty after every start.
+    pub(super) fn forgets(&self, device: &str) -> bool {
+        let spec = self.inventory.devices.get(device);
+        spec.is_some_and(|spec| matches!(spec.kind, DeviceKind::Memory | DeviceKind::Null))
     }
 
     fn make_pool(&self, record: &PoolRecord, force: bool) -> Result<(), Fault> {

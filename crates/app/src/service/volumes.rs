@@ -2,7 +2,7 @@
 //! finishing at start what a crash has cut.
 
 use flashyard_block::SharedDevice;
-use flashyard_block::pool::PoolError;
+use flashyard_block::pool::{Pool, PoolError};
 use flashyard_engine::{DeviceHandle, NamespaceSpec};
 use flashyard_sched::{Fifo, Window};
 use serde_json::Value;
@@ -23,7 +23,9 @@ impl Service {
         for record in self.inventory.volumes.clone().into_values() {
             let name = record.spec.name.clone();
             let opened = match record.phase {
-                Phase::Ready => self.serve_volume(&record),
+                Phase::Ready => self
+                    .remake_forgotten(&record)
+                    .and_then(|()| self.serve_volume(&record)),
                 Phase::Creating => self.finish_creating(&record).map(drop),
                 Phase::Deleting => self.finish_deleting(&record),
             };
@@ -41,9 +43,10 @@ impl Service {
         }
         self.tenant(&spec.tenant)?;
         self.check_place(&spec)?;
+        let most = self.target.config().limits.namespaces_per_tenant;
         let record = self
             .state
-            .add_volume(&spec)
+            .add_volume(&spec, most)
             .map_err(|error| error.to_string())?;
         match self.finish_creating(&record) {
             Ok(()) => self.view_one(KindName::Volume, &name),
@@ -160,6 +163,17 @@ impl Service {
         self.finish_deleting(record)
     }
 
+    /// A volume on memory is gone after a restart; the same name and identity is made again, empty. Anywhere else
+    /// a volume that is missing is a loss to be told: an empty one in its place would pass for its data.
+    fn remake_forgotten(&self, record: &VolumeRecord) -> Result<(), Fault> {
+        let pool = record.spec.pool.as_ref();
+        let record_of_pool = pool.and_then(|pool| self.inventory.pools.get(pool));
+        if record_of_pool.is_some_and(|pool| self.forgets(&pool.spec.devices[0])) {
+            self.make_volume(record)?;
+        }
+        Ok(())
+    }
+
     fn make_volume(&self, record: &VolumeRecord) -> Result<(), Fault> {
         let (Some(pool), Some(size)) = (record.spec.pool.clone(), record.spec.size) else {
             return Ok(());
@@ -173,7 +187,7 @@ impl Service {
                 .get(&pool)
                 .cloned()
                 .ok_or(PoolError::NotAPool)?;
-            if pool.volume(&name).is_some() {
+            if find(&pool, &name, uuid).is_some() {
                 return Ok(());
             }
             pool.create_volume(&name, uuid, size.0).await.map(drop)
@@ -194,7 +208,7 @@ impl Service {
         }
         if let Some(pool) = record.spec.pool.clone() {
             let core = self.pool_home(&pool)?;
-            let volume = name.clone();
+            let (volume, uuid) = (name.clone(), record.uuid.into_bytes());
             let deleted = self.cores.call(core, move |state| async move {
                 let pool = state
                     .pools
@@ -202,10 +216,9 @@ impl Service {
                     .get(&pool)
                     .cloned()
                     .ok_or(PoolError::NotAPool)?;
-                if pool.volume(&volume).is_none() {
-                    Ok(())
-                } else {
-                    pool.delete(&volume).await
+                match find(&pool, &volume, uuid) {
+                    Some(_) => pool.delete(&volume).await,
+                    None => Ok(()),
                 }
             });
             deleted.map_err(|error| error.to_string())?;
@@ -220,9 +233,8 @@ impl Service {
 
     /// Gives a volume to its tenant's hosts.
     fn serve_volume(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
-        // A volume on memory is gone after a restart; the same name and identity is made again, empty.
-        self.make_volume(record)?;
         let (pool, name) = (record.spec.pool.clone(), record.spec.name.clone());
+        let uuid = record.uuid.into_bytes();
         let core = match &pool {
             Some(pool) => self.pool_home(pool)?,
             None => self.home_of(record.place())?,
@@ -234,12 +246,17 @@ impl Service {
                     .pools
                     .borrow()
                     .get(pool)
-                    .and_then(|pool| pool.volume(&name)),
+                    .and_then(|pool| find(pool, &name, uuid)),
                 None => state.devices.borrow().get(&device_name).cloned(),
             };
             device.map(|device| state.engine.add_device(device, Box::new(Fifo::new(WINDOW))))
         });
-        let handle = handle.ok_or_else(|| "it is not in its pool any more".to_owned())?;
+        let handle = handle.ok_or_else(|| {
+            format!(
+                "it is not in {} any more: restore that from a backup",
+                record.place()
+            )
+        })?;
         let spec = NamespaceSpec {
             nsid: record.nsid,
             uuid: record.uuid.into_bytes(),
@@ -252,6 +269,15 @@ impl Service {
         self.served.insert(record.spec.name.clone(), handle);
         Ok(())
     }
+}
+
+/// The volume of this name and identity: another one that has taken the name is not it.
+fn find(pool: &Pool, name: &str, uuid: [u8; 16]) -> Option<SharedDevice> {
+    let listed = pool.list();
+    let same = listed
+        .iter()
+        .any(|volume| volume.name == name && volume.uuid == uuid);
+    same.then(|| pool.volume(name)).flatten()
 }
 
 impl VolumeRecord {
