@@ -1,5 +1,7 @@
 //! Making the inventory have everything that a configuration names. Nothing is deleted or shrunk: what the file
-//! does not name stays. The plan is made first and whole, so a file that cannot be met changes nothing.
+//! does not name stays. The plan is made first and whole, so a file that contradicts itself or what is there changes
+//! nothing. A step can fail nevertheless (no space, a device that is away): the steps before it stay, and the same
+//! file applied again goes on from there.
 
 use serde_json::{Value, json};
 
@@ -47,6 +49,7 @@ impl Service {
     }
 
     fn plan(&self, config: Config) -> Result<Vec<Step>, Fault> {
+        self.check_references(&config)?;
         let mut plan = Vec::new();
         for spec in config.devices {
             match self.inventory.devices.get(&spec.name) {
@@ -73,6 +76,38 @@ impl Service {
             self.plan_volume(spec, &mut plan)?;
         }
         Ok(plan)
+    }
+
+    /// Whether all that is named is in the file or there already.
+    fn check_references(&self, config: &Config) -> Result<(), Fault> {
+        let there = &self.inventory;
+        let has_device = |name: &String| {
+            there.devices.contains_key(name) || config.devices.iter().any(|spec| spec.name == *name)
+        };
+        let has_pool = |name: &String| {
+            there.pools.contains_key(name) || config.pools.iter().any(|spec| spec.name == *name)
+        };
+        let has_tenant = |name: &String| {
+            there.tenants.contains_key(name) || config.tenants.iter().any(|spec| spec.name == *name)
+        };
+        for pool in &config.pools {
+            if let Some(device) = pool.devices.iter().find(|device| !has_device(device)) {
+                return Err(missing("pool", &pool.name, "device", device));
+            }
+        }
+        for volume in &config.volumes {
+            let name = &volume.name;
+            if let Some(pool) = volume.pool.as_ref().filter(|pool| !has_pool(pool)) {
+                return Err(missing("volume", name, "pool", pool));
+            }
+            if let Some(device) = volume.device.as_ref().filter(|device| !has_device(device)) {
+                return Err(missing("volume", name, "device", device));
+            }
+            if !has_tenant(&volume.tenant) {
+                return Err(missing("volume", name, "tenant", &volume.tenant));
+            }
+        }
+        Ok(())
     }
 
     fn plan_volume(&self, spec: VolumeSpec, plan: &mut Vec<Step>) -> Result<(), Fault> {
@@ -104,6 +139,10 @@ impl Service {
             Step::Grow(name, size) => self.set_volume(&name, size),
         }
     }
+}
+
+fn missing(what: &str, name: &str, kind: &str, wanted: &str) -> Fault {
+    format!("{what} `{name}`: there is no {kind} `{wanted}`: add it to the file or create it first")
 }
 
 fn differs(what: &str, name: &str) -> Fault {

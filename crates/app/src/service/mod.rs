@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flashyard_block::{Class, TenantId};
-use flashyard_engine::{DeviceHandle, Target, TenantSpec as EngineTenant};
+use flashyard_engine::{ConfigError, DeviceHandle, Target, TenantSpec as EngineTenant};
 use serde_json::Value;
 
 use crate::control::{Answer, KindName, Request};
@@ -86,7 +86,8 @@ impl Service {
             .map(|(what, why)| (what.as_str(), why.as_str()))
     }
 
-    /// Answers one request; a request that fails has changed nothing.
+    /// Answers one request. A request that fails has changed nothing, but for two: an `apply` keeps the steps
+    /// before the one that failed, and a deletion that failed half way is finished by the next try or start.
     pub fn handle(&mut self, request: Request) -> Answer {
         match self.dispatch(request) {
             Ok(value) => Answer::Ok(value),
@@ -154,9 +155,14 @@ impl Service {
             .state
             .put_tenant(&spec)
             .map_err(|error| error.to_string())?;
-        self.target
-            .set_tenant(engine_tenant(&record))
-            .map_err(|error| error.to_string())?;
+        if let Err(refused) = self.target.set_tenant(engine_tenant(&record)) {
+            let restored = match self.inventory.tenants.get(&spec.name) {
+                Some(before) => self.state.put_tenant(&before.spec).map(drop),
+                None => self.state.remove(Kind::Tenant, &spec.name),
+            };
+            restored.map_err(|error| error.to_string())?;
+            return Err(refused.to_string());
+        }
         self.inventory.tenants.insert(spec.name.clone(), record);
         self.view_one(KindName::Tenant, &spec.name)
     }
@@ -178,10 +184,12 @@ impl Service {
             .remove(Kind::Tenant, name)
             .map_err(|error| error.to_string())?;
         self.inventory.tenants.remove(name);
-        self.target
-            .remove_tenant(name)
-            .map_err(|error| error.to_string())?;
-        Ok(Value::Null)
+        self.faults.remove(&format!("tenant {name}"));
+        match self.target.remove_tenant(name) {
+            // One that the engine refused at the start is not there.
+            Ok(()) | Err(ConfigError::NoSuchTenant) => Ok(Value::Null),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     fn tenant(&self, name: &str) -> Result<&TenantRecord, Fault> {

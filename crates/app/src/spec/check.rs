@@ -1,6 +1,8 @@
 //! What is wrong with a specification taken by itself, in one line that says what to do. Whether the things
 //! it names exist is the inventory's question.
 
+use std::collections::BTreeSet;
+
 use super::{
     Config, DeviceKind, DeviceSpec, NAME_LEN_MAX, PoolSpec, TargetSpec, TenantSpec, VolumeSpec,
 };
@@ -16,14 +18,30 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks every entry by itself.
+    /// Checks every entry by itself, and that no name is there twice.
     pub fn check(&self) -> Result<(), String> {
         self.target.check()?;
+        unique("device", self.devices.iter().map(|spec| &spec.name))?;
+        unique("pool", self.pools.iter().map(|spec| &spec.name))?;
+        unique("tenant", self.tenants.iter().map(|spec| &spec.name))?;
+        unique("volume", self.volumes.iter().map(|spec| &spec.name))?;
         self.devices.iter().try_for_each(DeviceSpec::check)?;
         self.pools.iter().try_for_each(PoolSpec::check)?;
         self.tenants.iter().try_for_each(TenantSpec::check)?;
         self.volumes.iter().try_for_each(VolumeSpec::check)
     }
+}
+
+fn unique<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(format!(
+                "{what} `{name}` is there twice: rename one of them"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Where and what, in one line.
@@ -245,6 +263,13 @@ mod tests {
     #[test]
     fn an_empty_file_is_a_target_without_volumes() {
         assert_eq!(Config::parse(""), Ok(Config::default()));
+    }
+
+    #[test]
+    fn a_name_is_there_once() {
+        let twice = format!("{GOOD}\n[[tenant]]\nname = \"db\"");
+        let error = Config::parse(&twice).expect_err("two tenants of one name");
+        assert!(error.contains("tenant `db` is there twice"), "{error}");
     }
 
     #[test]
