@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -20,6 +21,9 @@ const REQUEST_BYTES_MAX: u64 = 16 << 20;
 
 /// Connections served at once; more are closed.
 const CONNECTIONS_MAX: usize = 64;
+
+/// After a failed accept: until the next try.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Name of the socket in the state directory.
 const SOCKET: &str = "control.sock";
@@ -96,7 +100,7 @@ pub enum KindName {
 pub enum Answer {
     /// Done.
     Ok(Value),
-    /// Not done, and nothing changed.
+    /// Not done, or not all of it.
     Error(String),
 }
 
@@ -141,7 +145,11 @@ where
 {
     let open = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
-        let Ok(stream) = stream else { continue };
+        let Ok(stream) = stream else {
+            // No file descriptors left: it would fail again at once.
+            thread::sleep(ACCEPT_RETRY);
+            continue;
+        };
         if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
             open.fetch_sub(1, Ordering::Relaxed);
             continue;

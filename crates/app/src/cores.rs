@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::process;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -95,9 +96,22 @@ impl Cores {
         }
         self.jobs.clear();
         for thread in self.threads.drain(..) {
-            if let Err(panic) = thread.join() {
-                std::panic::resume_unwind(panic);
-            }
+            assert!(thread.join().is_ok(), "a core that panics ends the program");
+        }
+    }
+}
+
+/// Ends the program when a core panics: without it the rest would go on, and hosts would wait for answers that never
+/// come. What was acknowledged is safe, and hosts reconnect to the next start.
+struct DiesWithItsThread;
+
+impl Drop for DiesWithItsThread {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!(
+                "flashyard: a core failed, which is a fault of this program: please report the lines above"
+            );
+            process::abort();
         }
     }
 }
@@ -108,6 +122,7 @@ fn run_core(
     jobs: channel::Receiver<Job>,
     started: &mpsc::Sender<io::Result<()>>,
 ) {
+    let _guard = DiesWithItsThread;
     let index = config.core;
     let done = started.clone();
     let outcome = uring::run(config, move |rt| async move {

@@ -1,12 +1,15 @@
 //! `flashyard serve`: the target in the foreground, until a signal ends it.
 
 use std::path::Path;
+use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Instant;
 
 use flashyard_engine::{Limits, Target, TargetConfig};
 use flashyard_runtime::uring;
 use flashyard_time::Duration;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -24,6 +27,7 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
     // Signals are caught before anything is open, so that none is missed.
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| format!("cannot catch signals: {error}"))?;
+    allow_many_files();
     let config = args
         .config
         .as_deref()
@@ -58,7 +62,11 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
         );
     }
     signals.forever().next();
-    eprintln!("flashyard: finishing what is in flight");
+    eprintln!("flashyard: finishing what is in flight; a second signal ends it at once");
+    thread::spawn(move || {
+        signals.forever().next();
+        process::exit(1);
+    });
     drop(control);
     let running = service
         .lock()
@@ -68,6 +76,17 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
         running.stop();
     }
     Ok(())
+}
+
+/// Every connection is an open file, and the usual bound of 1024 is for programs that use select(2).
+fn allow_many_files() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    // Without it the target serves fewer connections.
+    let _ = setrlimit(Resource::Nofile, most);
 }
 
 /// Starts the cores and opens the inventory.
