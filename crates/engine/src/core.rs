@@ -100,6 +100,7 @@ impl Core {
         let switch = self.devices.borrow_mut().remove(&handle.id());
         self.target.touch_tenants();
         if let Some(switch) = switch {
+            switch.close();
             switch.drained().await;
         }
     }

@@ -84,6 +84,7 @@ impl Route {
     #[inline]
     pub(crate) fn try_admit(&self, core: &Rc<Core>, want: Want) -> Option<Admission> {
         match self {
+            Self::Here(switch) if switch.is_closed() => Some(Admission::Nowhere),
             Self::Here(switch) => switch.try_admit(want).map(Admission::Here),
             Self::There { core: home, device } => Some(Admission::There {
                 core: core.clone(),

@@ -29,6 +29,8 @@ pub(crate) struct Switch {
     present: Cell<usize>,
     /// Somebody waits for the last I/O.
     draining: Cell<bool>,
+    /// Its device has been taken away.
+    closed: Cell<bool>,
     idle: Notify,
 }
 
@@ -53,6 +55,7 @@ impl Switch {
             queued: Cell::new(0),
             present: Cell::new(0),
             draining: Cell::new(false),
+            closed: Cell::new(false),
             idle: Notify::new(),
         })
     }
@@ -82,6 +85,16 @@ impl Switch {
             Some(permit) => permit,
             None => self.queue(want).await,
         }
+    }
+
+    /// From now on it is the way to nowhere. What is queued still has its turn.
+    pub(crate) fn close(&self) {
+        self.closed.set(true);
+    }
+
+    /// Whether [`Switch::close`] was called. To be asked by whoever may have waited since it found the way here.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
     }
 
     /// Finishes when no I/O is queued or at the device.
