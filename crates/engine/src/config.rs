@@ -39,10 +39,14 @@ pub struct Limits {
     pub stall_deadline: Duration,
     /// A peer that owes any of the data of an R2T for so long is dropped.
     pub data_deadline: Duration,
-    /// Controllers of all tenants.
+    /// Controllers of all tenants, and of discovery.
     pub controllers: usize,
+    /// Discovery controllers, which anybody may have.
+    pub discovery_controllers: usize,
     /// Controllers of one tenant.
     pub controllers_per_tenant: usize,
+    /// Admin and I/O queues of one tenant's controllers.
+    pub queues_per_tenant: usize,
     /// I/O queues of one controller.
     pub io_queues: u16,
     /// Entries of an I/O queue.
@@ -82,7 +86,9 @@ impl Default for Limits {
             stall_deadline: Duration::from_secs(30),
             data_deadline: Duration::from_secs(30),
             controllers: 4_096,
+            discovery_controllers: 512,
             controllers_per_tenant: 1_024,
+            queues_per_tenant: 8_192,
             io_queues: 128,
             queue_depth: 1_024,
             in_capsule_bytes: 8 << 10,

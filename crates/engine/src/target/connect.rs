@@ -1,5 +1,6 @@
 //! Connect, and the end of what it made: who gets a controller or an I/O queue, who has to wait for a fence.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -63,6 +64,13 @@ impl Target {
         let mut state = self.lock();
         if request.subsystem().is_discovery() {
             let queue = request.check_admin(Some(&self.discovery_subsystem))?;
+            let discovering = state
+                .associations
+                .values()
+                .filter(|entry| entry.association.tenant.is_none());
+            if discovering.count() >= self.config.limits.discovery_controllers {
+                return Err(ConnectError::BUSY.into());
+            }
             return self.seat(&mut state, request, connection, None, queue, now);
         }
         let tenant = state.tenant_of(request);
@@ -77,11 +85,9 @@ impl Target {
             {
                 return Err(ConnectFailure::Fenced);
             }
-            let of_tenant = state
-                .associations
-                .values()
-                .filter(|entry| entry.association.is_of(tenant));
-            if of_tenant.count() >= self.config.limits.controllers_per_tenant {
+            let (controllers, queues) = queues_of(&state.associations, tenant);
+            let limits = &self.config.limits;
+            if controllers >= limits.controllers_per_tenant || queues >= limits.queues_per_tenant {
                 return Err(ConnectError::BUSY.into());
             }
         }
@@ -104,6 +110,7 @@ impl Target {
             .values()
             .find(|tenant| tenant.subsystem.nqn == *request.subsystem());
         let shared = tenant.map(|tenant| &tenant.shared);
+        let queues = shared.map_or(0, |shared| queues_of(associations, shared).1);
         let entry = associations.get_mut(&request.data.cntlid).filter(|entry| {
             !entry.ended && shared.is_some_and(|shared| entry.association.is_of(shared))
         });
@@ -117,6 +124,9 @@ impl Target {
         let (Some(entry), Some(controller), Some(shared)) = (entry, &mut controller, shared) else {
             return Err(ConnectError::BUSY.into());
         };
+        if queues >= self.config.limits.queues_per_tenant {
+            return Err(ConnectError::BUSY.into());
+        }
         let counters = Arc::new(QueueCounters::default());
         if !entry.join(queue.qid, connection, &counters) {
             return Err(ConnectFailure::Fenced);
@@ -312,6 +322,16 @@ impl Target {
             ..HealthCounters::default()
         }
     }
+}
+
+/// Controllers of a tenant, and all their queues.
+fn queues_of(associations: &BTreeMap<u16, Entry>, tenant: &Arc<TenantShared>) -> (usize, usize) {
+    associations
+        .values()
+        .filter(|entry| entry.association.is_of(tenant))
+        .fold((0, 0), |(controllers, queues), entry| {
+            (controllers + 1, queues + 1 + entry.io_queues())
+        })
 }
 
 impl State {
