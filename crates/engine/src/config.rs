@@ -62,9 +62,11 @@ pub struct Limits {
     /// The same of all tenants on one core. Together with `capsule_bytes` this should stay below the buffer pool of
     /// the core.
     pub core_bytes: usize,
-    /// Bytes of in-capsule data not written yet on one core. They need nothing more from the host, so they always
-    /// drain, and have a share of their own for it.
+    /// Bytes of in-capsule data not written yet on one core. Once they are all there they need nothing more from the
+    /// host, so they have a share of their own.
     pub capsule_bytes: usize,
+    /// The same of one tenant: its slow devices, and capsules that its hosts do not finish, hold up nobody else.
+    pub tenant_capsule_bytes: usize,
     /// Bytes of large receive buffers on one core.
     pub receive_bytes: usize,
     /// Bytes of responses not sent yet at which a connection takes no more commands.
@@ -97,6 +99,7 @@ impl Default for Limits {
             tenant_bytes: 64 << 20,
             core_bytes: 128 << 20,
             capsule_bytes: 32 << 20,
+            tenant_capsule_bytes: 8 << 20,
             receive_bytes: 16 << 20,
             output_bytes: 4 << 20,
             namespaces_per_tenant: 1_024,

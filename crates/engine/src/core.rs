@@ -20,7 +20,7 @@ use flashyard_time::{Duration, Time};
 use crate::handover::{self, Handover};
 use crate::message::{ConnectionId, Message};
 use crate::switch::Switch;
-use crate::tcp::{self, Connection};
+use crate::tcp::{self, Connection, Share};
 use crate::{DeviceHandle, Target};
 
 /// How often deadlines are looked at; what is late by so much is still in time.
@@ -49,9 +49,16 @@ pub struct Core {
 /// What the connections of a core share: see [`crate::Limits`].
 struct Shares {
     peers: Rc<Semaphore>,
-    tenants: RefCell<BTreeMap<TenantId, Rc<Semaphore>>>,
     capsules: Rc<Semaphore>,
-    receives: Rc<Semaphore>,
+    tenants: RefCell<BTreeMap<TenantId, TenantShares>>,
+    receives: Rc<Share>,
+}
+
+/// What the connections of a tenant share on a core.
+#[derive(Clone)]
+struct TenantShares {
+    peers: Rc<Semaphore>,
+    capsules: Rc<Share>,
 }
 
 impl Core {
@@ -67,7 +74,7 @@ impl Core {
             peers: Rc::new(Semaphore::new(limits.core_bytes)),
             tenants: RefCell::default(),
             capsules: Rc::new(Semaphore::new(limits.capsule_bytes)),
-            receives: Rc::new(Semaphore::new(limits.receive_bytes)),
+            receives: Share::new(limits.receive_bytes, None),
         };
         let core = Rc::new(Self {
             rt: rt.clone(),
@@ -165,21 +172,29 @@ impl Core {
 
     /// Memory at the grace of peers: the share of `tenant` and that of the core.
     pub(crate) fn peer_shares(&self, tenant: TenantId) -> (Rc<Semaphore>, Rc<Semaphore>) {
-        let bytes = self.target.config().limits.tenant_bytes;
-        let mut tenants = self.shares.tenants.borrow_mut();
-        let share = tenants
-            .entry(tenant)
-            .or_insert_with(|| Rc::new(Semaphore::new(bytes)));
-        (share.clone(), self.shares.peers.clone())
+        (self.tenant_shares(tenant).peers, self.shares.peers.clone())
     }
 
-    /// Memory for in-capsule data.
-    pub(crate) fn capsule_share(&self) -> &Rc<Semaphore> {
-        &self.shares.capsules
+    /// Memory for in-capsule data of `tenant`.
+    pub(crate) fn capsule_share(&self, tenant: TenantId) -> Rc<Share> {
+        self.tenant_shares(tenant).capsules
+    }
+
+    fn tenant_shares(&self, tenant: TenantId) -> TenantShares {
+        let limits = &self.target.config().limits;
+        let mut tenants = self.shares.tenants.borrow_mut();
+        let shares = tenants.entry(tenant).or_insert_with(|| {
+            let capsules = Some(self.shares.capsules.clone());
+            TenantShares {
+                peers: Rc::new(Semaphore::new(limits.tenant_bytes)),
+                capsules: Share::new(limits.tenant_capsule_bytes, capsules),
+            }
+        });
+        shares.clone()
     }
 
     /// Memory for large receives.
-    pub(crate) fn receive_share(&self) -> &Rc<Semaphore> {
+    pub(crate) fn receive_share(&self) -> &Rc<Share> {
         &self.shares.receives
     }
 

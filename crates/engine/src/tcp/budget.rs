@@ -105,27 +105,52 @@ pub(crate) async fn take_from_pool(rt: &Rt, len: usize) -> Buf {
     }
 }
 
-/// A part of something that a core shares out, until dropped.
+/// Something that a core shares out, perhaps a part of something greater.
+pub(crate) struct Share {
+    own: Semaphore,
+    whole: Option<Rc<Semaphore>>,
+}
+
+impl Share {
+    /// `bytes`, which are also taken from `whole`.
+    pub(crate) fn new(bytes: usize, whole: Option<Rc<Semaphore>>) -> Rc<Self> {
+        Rc::new(Self {
+            own: Semaphore::new(bytes),
+            whole,
+        })
+    }
+}
+
+/// A part of a [`Share`], until dropped.
 pub(crate) struct Claim {
-    semaphore: Rc<Semaphore>,
+    share: Rc<Share>,
     bytes: usize,
 }
 
 impl Claim {
     /// `bytes` of it, if they are there.
     #[inline]
-    pub(crate) fn now(semaphore: &Rc<Semaphore>, bytes: usize) -> Option<Self> {
-        semaphore.try_acquire(bytes).then(|| Self {
-            semaphore: semaphore.clone(),
+    pub(crate) fn now(share: &Rc<Share>, bytes: usize) -> Option<Self> {
+        let own = Passed::now(&share.own, bytes)?;
+        if let Some(whole) = &share.whole {
+            Passed::now(whole, bytes)?.keep();
+        }
+        own.keep();
+        Some(Self {
+            share: share.clone(),
             bytes,
         })
     }
 
     /// Waits for `bytes` of it.
-    pub(crate) async fn wait(semaphore: &Rc<Semaphore>, bytes: usize) -> Self {
-        semaphore.acquire(bytes).await;
+    pub(crate) async fn wait(share: &Rc<Share>, bytes: usize) -> Self {
+        let own = Passed::wait(&share.own, bytes).await;
+        if let Some(whole) = &share.whole {
+            Passed::wait(whole, bytes).await.keep();
+        }
+        own.keep();
         Self {
-            semaphore: semaphore.clone(),
+            share: share.clone(),
             bytes,
         }
     }
@@ -134,7 +159,10 @@ impl Claim {
 impl Drop for Claim {
     #[inline]
     fn drop(&mut self) {
-        self.semaphore.release(self.bytes);
+        self.share.own.release(self.bytes);
+        if let Some(whole) = &self.share.whole {
+            whole.release(self.bytes);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{CommandPool, Data};
 use flashyard_time::Time;
 
-use super::budget::{Budget, Held};
+use super::budget::{Budget, Held, Share};
 use super::command::{self, Command, Failure};
 use super::connection::{Connection, finish};
 use super::input::Input;
@@ -38,6 +38,7 @@ pub(crate) struct IoQueue {
     pair: QueuePair,
     namespaces: RefCell<Namespaces>,
     budget: Rc<Budget>,
+    capsules: Rc<Share>,
     waiting: Waiting,
     transfers: Transfers,
     counters: Arc<QueueCounters>,
@@ -80,6 +81,7 @@ impl IoQueue {
         let bytes = core.target().config().limits.connection_bytes;
         let budget = Budget::new(bytes, tenant_share, core_share);
         connection.outbox().set_budget(budget.clone());
+        let capsules = core.capsule_share(new.tenant.id);
         Rc::new(Self {
             association: new.association,
             tenant: new.tenant,
@@ -88,6 +90,7 @@ impl IoQueue {
             pair: new.pair,
             namespaces: RefCell::default(),
             budget,
+            capsules,
             waiting: Waiting::default(),
             transfers: Transfers::default(),
             counters: new.counters,
@@ -116,6 +119,12 @@ impl IoQueue {
     #[inline]
     pub(crate) fn budget(&self) -> &Rc<Budget> {
         &self.budget
+    }
+
+    /// Memory for data in capsules.
+    #[inline]
+    pub(crate) fn capsule_share(&self) -> &Rc<Share> {
+        &self.capsules
     }
 
     #[inline]

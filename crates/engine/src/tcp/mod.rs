@@ -35,4 +35,5 @@ mod session;
 mod transfer;
 mod waiting;
 
+pub(crate) use budget::Share;
 pub(crate) use connection::{Connection, send, serve};

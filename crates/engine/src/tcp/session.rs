@@ -123,7 +123,7 @@ impl<P: Fn(Work)> Session<P> {
             }
             Pause::Buffer(len) => {
                 let claim =
-                    Claim::wait(self.queue.core().capsule_share(), Budget::charge(len)).await;
+                    Claim::wait(self.queue.capsule_share(), Budget::charge(len)).await;
                 let buf = take_from_pool(self.queue.core().rt(), len).await;
                 self.give_buffer(CapsuleData { buf, claim });
                 Ok(())
@@ -342,7 +342,7 @@ impl<P: Fn(Work)> Session<P> {
         source: &mut Source<'_, '_>,
     ) -> Result<(), Violation> {
         let claim = Claim::now(
-            self.queue.core().capsule_share(),
+            self.queue.capsule_share(),
             Budget::charge(skip + want),
         );
         let mut data =

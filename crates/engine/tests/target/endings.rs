@@ -1,14 +1,15 @@
 //! How connections, queues and devices end while something of them is still waiting.
 
+use flashyard_engine::Limits;
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::fabrics::{Connect, ConnectData};
-use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
+use flashyard_nvme::{Nqn, Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_time::Duration;
 
-use crate::client::{Client, Identity};
+use crate::client::{Client, Identity, Incoming};
 use crate::devices::Held;
-use crate::world::{BLOCK, NO_DIGESTS, Site, memory, subnqn};
+use crate::world::{BLOCK, NO_DIGESTS, Site, memory, pattern, subnqn};
 
 const WHOLE: LbaRange = LbaRange {
     slba: 0,
@@ -89,10 +90,116 @@ fn a_queue_that_ends_alone_is_a_fence() {
             gate.open();
             let mut io = bench.io_with("a", 1, NO_DIGESTS, seat).await;
             assert_eq!(io.read(1, 0, 1, BLOCK).await, Ok(vec![1; 4096]));
-            let alive = admin
-                .command(SubmissionQueueEntry::keep_alive(), &[])
-                .await;
+            let alive = admin.command(SubmissionQueueEntry::keep_alive(), &[]).await;
             assert!(alive.status().is_success());
         });
     }
+}
+
+/// A read that waits for memory while its device is taken away does not reach it: it may be another tenant's by now.
+#[test]
+fn a_device_that_was_taken_away_is_not_reached_by_those_who_waited() {
+    let site = Site::new(Config::calm(2), 1);
+    site.run(|bench| async move {
+        let (device, gate) = Held::around(memory(16 << 20));
+        let handle = bench.attach("a", 1, 0, device);
+        let (_admin, mut io) = bench.connect("a", 1).await;
+        let data = pattern(1, 1 << 20);
+        let status = io.write_invited(1, 0, &data, BLOCK, 1 << 20).await;
+        assert_eq!(status, Status::SUCCESS);
+        submit_reads(&mut io, 20).await;
+        bench.host_rt.sleep(Duration::from_secs(1)).await;
+        bench.target.detach("a", 1).expect("it is there");
+        bench.cores[0].remove_device(&handle).await;
+        let issued = gate.issued.borrow().len();
+        let mut refused = 0;
+        for _ in 0..20 {
+            match io.next().await {
+                Incoming::Data { .. } => assert!(io.response().await.status().is_success()),
+                Incoming::Response(response) => {
+                    refused += 1;
+                    assert!(
+                        response.status().is(Status::NAMESPACE_NOT_READY),
+                        "{response:?}"
+                    );
+                }
+                other => panic!("data or a response: {other:?}"),
+            }
+        }
+        assert!(refused > 10, "most of them had to wait");
+        assert_eq!(gate.issued.borrow().len(), issued);
+    });
+}
+
+/// Capsules that are never finished take the memory of their tenant only.
+#[test]
+fn half_capsules_hold_up_their_own_tenant_only() {
+    let limits = Limits {
+        capsule_bytes: 256 << 10,
+        tenant_capsule_bytes: 64 << 10,
+        ..Limits::default()
+    };
+    let site = Site::with_limits(Config::calm(3), 1, limits);
+    site.run(|bench| async move {
+        bench.attach_memory("a", 1);
+        bench.attach_memory("b", 1);
+        let (_admin, cntlid) = bench.admin("a", 1).await;
+        let sgl = Sgl::InCapsule {
+            offset: 0,
+            length: 2 * BLOCK,
+        };
+        let range = LbaRange { slba: 0, blocks: 2 };
+        let mut halves = Vec::new();
+        for qid in 1..=100 {
+            let mut io = bench.io_with("a", 1, NO_DIGESTS, (cntlid, qid, 32)).await;
+            let entry = SubmissionQueueEntry::write(1, range, sgl).with_cid(7);
+            let capsule = io.capsule(entry, &[1; 8192]);
+            io.send_bytes(&capsule[..1000]).await;
+            halves.push(io);
+        }
+        let (_other_admin, mut other) = bench.connect("b", 2).await;
+        let status = other.write_in_capsule(1, 0, &[2; 8192], BLOCK).await;
+        assert_eq!(status, Status::SUCCESS);
+    });
+}
+
+/// Anybody may ask for the discovery log, and that keeps nobody from their volumes.
+#[test]
+fn discovery_and_each_tenant_have_their_bounds() {
+    let limits = Limits {
+        controllers: 10,
+        discovery_controllers: 3,
+        queues_per_tenant: 4,
+        ..Limits::default()
+    };
+    let site = Site::with_limits(Config::calm(4), 1, limits);
+    site.run(|bench| async move {
+        let connect = Connect {
+            sqsize: 31,
+            ..Connect::default()
+        };
+        let busy = Status::CONNECT_CONTROLLER_BUSY;
+        let mut discovering = Vec::new();
+        for n in 0..5 {
+            let mut client = Client::initialized(&bench.host_rt, bench.addr, NO_DIGESTS).await;
+            let (name, host) = (Nqn::DISCOVERY.to_string(), Identity::number(n));
+            let answer = client
+                .connect(connect, ConnectData::DYNAMIC, &name, &host)
+                .await;
+            assert_eq!(answer.status().is(busy), n >= 3, "{answer:?}");
+            discovering.push(client);
+        }
+        let (_admin, cntlid) = bench.admin("a", 1).await;
+        let mut queues = Vec::new();
+        for qid in 1..=4 {
+            let mut client = Client::initialized(&bench.host_rt, bench.addr, NO_DIGESTS).await;
+            let connect = Connect { qid, ..connect };
+            let answer = client
+                .connect(connect, cntlid, &subnqn("a"), &Identity::number(1))
+                .await;
+            assert_eq!(answer.status().is(busy), qid == 4, "{answer:?}");
+            queues.push(client);
+        }
+        let (_other_admin, _other) = bench.connect("b", 2).await;
+    });
 }
