@@ -28,7 +28,7 @@ pub(super) struct Newest {
     pub(super) metadata: Metadata,
     /// Which copy it is from.
     pub(super) copy: usize,
-    /// The other copy is damaged, so it may have held a later state.
+    /// The other copy is damaged or gone, so it may have held a later state.
     pub(super) doubtful: bool,
 }
 
@@ -48,19 +48,17 @@ impl Found {
         if let Some(version) = self.copies.iter().find_map(newer) {
             return Err(PoolError::Newer { version });
         }
-        let whole = |copy: &Decoded| matches!(copy, Decoded::Valid(_) | Decoded::Absent);
-        let doubtful = !self.copies.iter().all(whole);
         match self.copies {
             [Decoded::Valid(first), Decoded::Valid(second)] => choose(first, second),
             [Decoded::Valid(metadata), _] => Ok(Newest {
                 metadata,
                 copy: 0,
-                doubtful,
+                doubtful: true,
             }),
             [_, Decoded::Valid(metadata)] => Ok(Newest {
                 metadata,
                 copy: 1,
-                doubtful,
+                doubtful: true,
             }),
             [Decoded::Absent, Decoded::Absent] => Err(PoolError::NotAPool),
             [first, second] => Err(PoolError::Damaged([why(&first), why(&second)])),
@@ -192,3 +190,32 @@ fn lba(device: &dyn Device, copy: usize) -> u64 {
 }
 
 const _: () = assert!(MAGIC.len() < PIECE && LOOKED_AT < COPY_BYTES as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_alone_is_not_believed_to_be_the_newest() {
+        let pool = Metadata::new([1; 16], 4096, 64 << 20).unwrap();
+        let alone = [
+            [Decoded::Valid(pool.clone()), Decoded::Absent],
+            [
+                Decoded::Damaged("flipped".into()),
+                Decoded::Valid(pool.clone()),
+            ],
+        ];
+        for copies in alone {
+            let found = Found {
+                copies,
+                foreign: None,
+            };
+            assert!(found.newest().unwrap().doubtful);
+        }
+        let both = Found {
+            copies: [Decoded::Valid(pool.clone()), Decoded::Valid(pool)],
+            foreign: None,
+        };
+        assert!(!both.newest().unwrap().doubtful);
+    }
+}
