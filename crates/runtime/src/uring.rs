@@ -3,6 +3,7 @@
 //! asked of the system outside of the ring; `enter` is the one system call of a turn.
 
 mod chunks;
+mod eager;
 mod enter;
 mod request;
 mod ring;

@@ -1,7 +1,8 @@
 //! The receive ring: chunks of memory that the kernel fills when data has come, for whichever connection it came.
-//! Idle connections therefore hold none. (`io_uring_setup_buf_ring(3)`.)
+//! Idle connections therefore hold none. (`io_uring_setup_buf_ring(3)`.) Beside it, a stack of chunks for receives
+//! past the io_uring.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -108,6 +109,70 @@ impl Drop for ChunkRing {
     fn drop(&mut self) {
         // SAFETY: this is the whole mapping, and no chunk is left that points into it.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Chunks that the kernel does not know of. The one used last is used first: it is in the processor's cache.
+pub(super) struct ChunkStack {
+    base: NonNull<u8>,
+    free: RefCell<Vec<u16>>,
+}
+
+impl ChunkStack {
+    /// How many there are.
+    const CHUNKS: u16 = 64;
+    const BYTES: usize = Self::CHUNKS as usize * CHUNK;
+
+    /// Maps them.
+    pub(super) fn new() -> io::Result<Rc<Self>> {
+        Ok(Rc::new(Self {
+            base: map(Self::BYTES)?,
+            free: RefCell::new((0..Self::CHUNKS).rev().collect()),
+        }))
+    }
+
+    /// Takes a chunk; its memory is the caller's alone.
+    pub(super) fn take(&self) -> Option<u16> {
+        self.free.borrow_mut().pop()
+    }
+
+    /// Puts a chunk back that was taken and not filled.
+    pub(super) fn put(&self, id: u16) {
+        self.free.borrow_mut().push(id);
+    }
+
+    /// Where the `CHUNK` bytes of chunk `id` are.
+    pub(super) fn start(&self, id: u16) -> *mut u8 {
+        assert!(id < Self::CHUNKS, "chunks come from `take`");
+        // SAFETY: the mapping holds `CHUNKS` chunks.
+        unsafe { self.base.add(usize::from(id) * CHUNK) }.as_ptr()
+    }
+
+    /// The first `len` bytes of chunk `id`, which was taken and filled.
+    pub(super) fn filled(self: &Rc<Self>, id: u16, len: usize) -> Chunk {
+        assert!(
+            id < Self::CHUNKS && len <= CHUNK,
+            "chunks come from `take` and are filled to their end at most"
+        );
+        // SAFETY: the chunk lies in the mapping, which lives as long as the stack and began as zeroes; it was taken,
+        // so nobody else writes to it until it is given back.
+        unsafe {
+            let start = self.base.add(usize::from(id) * CHUNK);
+            Chunk::of_ring(self.clone(), id, start, len as u32)
+        }
+    }
+}
+
+impl ChunkOwner for ChunkStack {
+    fn give_back(&self, id: u16) {
+        self.put(id);
+    }
+}
+
+impl Drop for ChunkStack {
+    fn drop(&mut self) {
+        // SAFETY: this is the whole mapping, and no chunk is left that points into it.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), Self::BYTES) };
     }
 }
 

@@ -87,7 +87,12 @@ impl Scratch {
                 socket,
                 gather,
                 sent,
-            } => self.send(socket.id().fd(), gather.as_iovecs(), *sent),
+            } => {
+                let message = self.message(gather.as_iovecs(), *sent);
+                opcode::SendMsg::new(Fd(socket.id().fd()), message)
+                    .flags((libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32)
+                    .build()
+            }
             Operation::Read {
                 file,
                 buf,
@@ -133,8 +138,13 @@ impl Scratch {
         Ok(opcode::Connect::new(Fd(raw), addr.cast(), len).build())
     }
 
-    /// The next call of a gathered send of which `sent` bytes are gone.
-    fn send(&mut self, fd: RawFd, pieces: &[libc::iovec], mut sent: usize) -> Entry {
+    /// The next message of a gathered send of which `sent` bytes are gone. Its pointers are those of the gather and
+    /// of this place.
+    pub(super) fn message(
+        &mut self,
+        pieces: &[libc::iovec],
+        mut sent: usize,
+    ) -> *const libc::msghdr {
         let mut first = 0;
         while first < pieces.len() && sent >= pieces[first].iov_len {
             sent -= pieces[first].iov_len;
@@ -152,9 +162,7 @@ impl Scratch {
         }
         self.message.msg_iov = now.as_ptr().cast_mut();
         self.message.msg_iovlen = now.len();
-        opcode::SendMsg::new(Fd(fd), &raw const self.message)
-            .flags((libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32)
-            .build()
+        &raw const self.message
     }
 }
 

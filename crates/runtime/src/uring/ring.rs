@@ -14,6 +14,7 @@ use io_uring::types::Fd;
 use io_uring::{IoUring, opcode};
 
 use super::chunks::ChunkRing;
+use super::eager::Eager;
 use super::enter::Entrance;
 use super::request::ScratchTable;
 use super::verdict::{self, Verdict};
@@ -49,8 +50,12 @@ pub(crate) struct Uring {
     backlog: VecDeque<Entry>,
     /// Receives for which there was no chunk.
     starved: VecDeque<Ticket>,
-    /// What ended without the kernel.
+    /// What has not gone to the ring, since the core does it by itself.
+    eager: Eager,
+    /// What ended without the ring.
     early: Vec<Completion>,
+    /// What the eager path leaves to the ring; empty between calls.
+    left: Vec<Ticket>,
 }
 
 impl Uring {
@@ -75,7 +80,9 @@ impl Uring {
             scratch: ScratchTable::default(),
             backlog: VecDeque::new(),
             starved: VecDeque::new(),
+            eager: Eager::new()?,
             early: Vec::new(),
+            left: Vec::new(),
         })
     }
 
@@ -113,6 +120,15 @@ impl Uring {
         }
     }
 
+    /// Forgets an operation that the ring does not have at the moment. False when it has.
+    fn forget(&mut self, ticket: Ticket) -> bool {
+        if let Some(place) = self.starved.iter().position(|&starved| starved == ticket) {
+            self.starved.remove(place);
+            return true;
+        }
+        self.eager.forget(ticket)
+    }
+
     /// Starts receives again for which there are chunks now.
     fn feed_starved(&mut self, table: &mut Table) {
         for _ in 0..self.chunks.available() {
@@ -122,6 +138,34 @@ impl Uring {
             let operation = table
                 .operation(ticket)
                 .expect("a starved receive has not ended");
+            self.request(ticket, operation);
+        }
+    }
+
+    /// Tries the sends of this turn that need not go through the ring.
+    fn send_eagerly(&mut self, table: &mut Table) {
+        let (scratch, ended, left) = (&mut self.scratch, &mut self.early, &mut self.left);
+        self.eager.send(table, scratch, ended, left);
+        self.request_left(table);
+    }
+
+    /// Tries the receives that need not go through the ring.
+    fn receive_eagerly(&mut self, table: &mut Table) {
+        self.eager.receive(table, &mut self.early, &mut self.left);
+        self.request_left(table);
+    }
+
+    /// Leaves all receives to the ring, which wakes the core when something comes.
+    fn hand_receives_over(&mut self, table: &mut Table) {
+        while let Some(ticket) = self.eager.give_up_receive() {
+            self.left.push(ticket);
+        }
+        self.request_left(table);
+    }
+
+    fn request_left(&mut self, table: &mut Table) {
+        while let Some(ticket) = self.left.pop() {
+            let operation = table.operation(ticket).expect("what is left has not ended");
             self.request(ticket, operation);
         }
     }
@@ -167,16 +211,24 @@ impl Uring {
         true
     }
 
-    /// Looks at the rings for a moment.
-    fn spin(&mut self) {
-        for _ in 0..SPINS {
+    /// Looks at the rings and at the eager path's sockets for a moment.
+    fn spin(&mut self, table: &mut Table) {
+        let rounds = SPINS / (1 + self.eager.receives() as u32);
+        for _ in 0..rounds {
             let queue = self.ring.submission();
             let busy = queue.taskrun() || queue.cq_overflow() || self.remote.is_pending();
             drop(queue);
             if busy || !self.ring.completion().is_empty() {
                 return;
             }
-            std::hint::spin_loop();
+            if self.eager.receives() == 0 {
+                std::hint::spin_loop();
+                continue;
+            }
+            self.receive_eagerly(table);
+            if !self.early.is_empty() {
+                return;
+            }
         }
     }
 
@@ -220,13 +272,14 @@ impl Drive for Uring {
 
     fn submit(&mut self, ticket: Ticket, operation: &mut Operation) {
         self.scratch.begin(ticket);
-        self.request(ticket, operation);
+        if !self.eager.take(ticket, operation) {
+            self.request(ticket, operation);
+        }
     }
 
     fn cancel(&mut self, ticket: Ticket, _: &mut Operation) {
         self.scratch.of(ticket).cancelled = true;
-        if let Some(place) = self.starved.iter().position(|&starved| starved == ticket) {
-            self.starved.remove(place);
+        if self.forget(ticket) {
             self.early.push(Completion {
                 ticket,
                 result: Err(verdict::cancelled()),
@@ -253,16 +306,23 @@ impl Drive for Uring {
     fn flush(&mut self, table: &mut Table, wait: Wait) {
         self.push_backlog();
         self.feed_starved(table);
+        self.send_eagerly(table);
+        if self.eager.is_crowded() {
+            self.hand_receives_over(table);
+        }
         match wait {
-            Wait::Until(until) if self.early.is_empty() => self.sleep(until),
-            Wait::Spin if self.early.is_empty() => {
-                if !self.enter() {
-                    self.spin();
-                    self.enter();
-                }
+            Wait::Until(until) if self.early.is_empty() => {
+                self.hand_receives_over(table);
+                self.sleep(until);
             }
             _ => {
-                self.enter();
+                let entered = self.enter();
+                // In every turn, whatever else there is to do: nobody is to wait behind a busy ring.
+                self.receive_eagerly(table);
+                if wait == Wait::Spin && !entered && self.early.is_empty() {
+                    self.spin(table);
+                    self.enter();
+                }
             }
         }
     }
