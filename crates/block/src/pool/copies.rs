@@ -105,7 +105,7 @@ pub(super) async fn commit(
 /// Removes both copies for good.
 pub(super) async fn erase(device: &dyn Device) -> Result<(), PoolError> {
     let failed = device_error("erasing the metadata");
-    let blocks = COPY_BYTES as u64 / u64::from(device.info().block_size);
+    let blocks = COPY_BYTES / u64::from(device.info().block_size);
     for copy in [0, 1] {
         let erased = device
             .write_zeroes(Tag::default(), lba(device, copy), blocks, true)
