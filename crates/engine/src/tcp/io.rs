@@ -303,8 +303,13 @@ impl IoQueue {
         );
     }
 
-    fn log_and_answer(&self, error: CommandError) {
-        self.association.controller().on_error(error);
+    fn log_and_answer(&self, mut error: CommandError) {
+        let mut controller = self.association.controller();
+        if !controller.honours_retry_delay() {
+            error.status = error.status.with_crd(0);
+        }
+        controller.on_error(error);
+        drop(controller);
         self.answer(error.cid, error.status.with_more());
     }
 

@@ -1,14 +1,17 @@
 //! What a well-behaved host asks for.
 
+use flashyard_block::IoError;
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::dsm::DsmRange;
 use flashyard_nvme::fabrics::Connect;
+use flashyard_nvme::feature::{FeatureId, HostBehavior};
 use flashyard_nvme::tcp::Digests;
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 
 use crate::client::{Client, Identity, Incoming};
-use crate::world::{BLOCK, NO_DIGESTS, Site, pattern, subnqn};
+use crate::devices::Held;
+use crate::world::{BLOCK, NO_DIGESTS, Site, memory, pattern, subnqn};
 
 const ALL_DIGESTS: [Digests; 4] = [
     NO_DIGESTS,
@@ -233,4 +236,31 @@ fn one_seed_one_history() {
     };
     assert_eq!(history(11), history(11));
     assert_ne!(history(11), history(12));
+}
+
+/// A retry delay is told only to a host that has said by Host Behavior Support that it waits.
+#[test]
+fn busy_with_and_without_a_retry_delay() {
+    let site = Site::new(Config::calm(9), 1);
+    site.run(|bench| async move {
+        let (device, gate) = Held::around(memory(1 << 20));
+        bench.attach("a", 1, 0, device);
+        let (mut admin, mut io) = bench.connect("a", 1).await;
+        gate.failing.set(Some(IoError::Busy));
+        let plain = io.read(1, 0, 1, BLOCK).await.expect_err("busy");
+        assert!(plain.is(Status::COMMAND_INTERRUPTED) && plain.crd() == 0 && !plain.dnr());
+        let behavior = HostBehavior {
+            acre: true,
+            ..HostBehavior::default()
+        };
+        let sgl = Sgl::InCapsule {
+            offset: 0,
+            length: HostBehavior::LEN as u32,
+        };
+        let set = SubmissionQueueEntry::set_features(FeatureId::HOST_BEHAVIOR_SUPPORT.0, 0, 0);
+        let answer = admin.command(set.with_sgl(sgl), &behavior.encode()).await;
+        assert!(answer.status().is_success(), "{answer:?}");
+        let delayed = io.read(1, 0, 1, BLOCK).await.expect_err("busy");
+        assert!(delayed.is(Status::COMMAND_INTERRUPTED) && delayed.crd() == 1);
+    });
 }
