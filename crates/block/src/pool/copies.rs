@@ -84,21 +84,38 @@ impl Found {
     }
 }
 
-/// Makes `metadata` (with its new generation) the state on the device; `newest` is the copy that counted before.
-/// Gives the copy that counts now.
+/// Metadata on its way to the device.
+pub(super) struct Prepared {
+    copies: [Buf; 2],
+}
+
+/// Lays `metadata` out for both copies. Memory may be short for the moment: that is found here, when nothing has
+/// been written yet.
+pub(super) fn prepare(metadata: &Metadata) -> Result<Prepared, PoolError> {
+    let bytes = encode(metadata);
+    let lay_out = || {
+        let mut buf = Buf::take_zeroed(bytes.len().next_multiple_of(PIECE)).ok_or(IoError::Busy)?;
+        buf[..bytes.len()].copy_from_slice(&bytes);
+        Ok(buf)
+    };
+    let copies = || Ok([lay_out()?, lay_out()?]);
+    let copies = copies().map_err(device_error("laying out the pool's metadata"))?;
+    Ok(Prepared { copies })
+}
+
+/// Makes what was prepared (with its new generation) the state on the device; `newest` is the copy that counted
+/// before. Gives the copy that counts now.
 pub(super) async fn commit(
     device: &dyn Device,
-    metadata: &Metadata,
+    prepared: Prepared,
     newest: usize,
 ) -> Result<usize, PoolError> {
-    let bytes = encode(metadata);
     let first = 1 - newest;
-    write(device, first, &bytes)
-        .await
-        .map_err(device_error("writing the pool's metadata"))?;
-    write(device, newest, &bytes)
-        .await
-        .map_err(device_error("writing the pool's metadata"))?;
+    for (copy, buf) in [first, newest].into_iter().zip(prepared.copies) {
+        write(device, copy, buf)
+            .await
+            .map_err(device_error("writing the pool's metadata"))?;
+    }
     Ok(first)
 }
 
@@ -176,9 +193,7 @@ async fn read(
     }
 }
 
-async fn write(device: &dyn Device, copy: usize, bytes: &[u8]) -> Result<(), IoError> {
-    let mut buf = Buf::take_zeroed(bytes.len().next_multiple_of(PIECE)).ok_or(IoError::Busy)?;
-    buf[..bytes.len()].copy_from_slice(bytes);
+async fn write(device: &dyn Device, copy: usize, buf: Buf) -> Result<(), IoError> {
     device
         .write(Tag::default(), lba(device, copy), buf, false)
         .await?;

@@ -110,7 +110,7 @@ impl Pool {
         )?;
         let (generation, first) = found.successor()?;
         metadata.generation = generation;
-        let newest = copies::commit(&*device, &metadata, 1 - first).await?;
+        let newest = copies::commit(&*device, copies::prepare(&metadata)?, 1 - first).await?;
         Ok(Self::new(rt, device, metadata, newest))
     }
 
@@ -316,9 +316,10 @@ impl Inner {
     async fn commit(&self, mut metadata: Metadata) -> Result<(), PoolError> {
         metadata.generation = copies::after(metadata.generation)?;
         let newest = self.state.borrow().newest;
+        let prepared = copies::prepare(&metadata)?;
         // Until it is known that both copies are written, nobody may build on either state.
         self.state.borrow_mut().stuck = true;
-        let newest = copies::commit(&*self.device, &metadata, newest).await?;
+        let newest = copies::commit(&*self.device, prepared, newest).await?;
         let mut state = self.state.borrow_mut();
         state.metadata = metadata;
         state.newest = newest;
