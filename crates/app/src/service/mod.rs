@@ -8,17 +8,23 @@ mod view;
 mod volumes;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flashyard_block::{Class, TenantId};
 use flashyard_engine::{ConfigError, DeviceHandle, Target, TenantSpec as EngineTenant};
+use flashyard_time::Duration;
 use serde_json::Value;
 
 use crate::control::{Answer, KindName, Request};
-use crate::cores::Cores;
+use crate::cores::{CoreState, Cores};
 use crate::spec::{ClassName, TenantSpec};
 use crate::state::{Inventory, Kind, State, TenantRecord};
+
+/// How long a port that is in use is tried again, and how often.
+const PORT_PATIENCE: Duration = Duration::from_secs(3);
+const PORT_RETRY: Duration = Duration::from_ms(50);
 
 /// One line that says what is wrong and what to do.
 pub type Fault = String;
@@ -71,7 +77,7 @@ impl Service {
         for &address in addresses {
             let listening = self
                 .cores
-                .call(0, move |core| async move { core.engine.listen(address) });
+                .call(0, move |core| async move { listen(&core, address).await });
             let address = listening.map_err(|error| listen_fault(address, &error))?;
             self.listeners.push(address);
         }
@@ -224,6 +230,19 @@ fn engine_tenant(record: &TenantRecord) -> EngineTenant {
             ClassName::Throughput => Class::Throughput,
             ClassName::Background => Class::Background,
         },
+    }
+}
+
+/// Listens. After `kill -9` the kernel may hold the sockets of the target before us a moment longer.
+async fn listen(core: &CoreState, address: SocketAddr) -> io::Result<SocketAddr> {
+    let deadline = core.rt.now() + PORT_PATIENCE;
+    loop {
+        match core.engine.listen(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && core.rt.now() < deadline => {
+                core.rt.sleep(PORT_RETRY).await;
+            }
+            outcome => return outcome,
+        }
     }
 }
 
