@@ -1,7 +1,7 @@
 //! The cost of an I/O on a null device: a target in one process, a host that does as little as it can in another.
 //!
-//! `path serve PORT` serves until its first host has gone; `path load PORT read|write DEPTH COUNT` is that host, on
-//! blocking sockets. To count instructions, run the target under callgrind with two counts and divide the difference:
+//! `path serve PORT [POLL]` serves until its first host has gone, polling for POLL microseconds before it sleeps;
+//! `path load PORT read|write DEPTH COUNT` is that host, on blocking sockets. To count instructions, run the target under callgrind with two counts and divide the difference:
 //!
 //! ```text
 //! cargo bench -p flashyard-engine --bench path --no-run
@@ -38,7 +38,10 @@ fn main() {
         .collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words[..] {
-        ["serve", port] => serve(number(port) as u16),
+        ["serve", port] => serve(number(port) as u16, Config::default().poll),
+        ["serve", port, poll] => {
+            serve(number(port) as u16, Duration::from_us(number(poll) as u64));
+        }
         ["load", port, kind @ ("read" | "write"), depth, count] => {
             load(
                 number(port) as u16,
@@ -49,7 +52,7 @@ fn main() {
         }
         // What `cargo bench` runs: small, so that it cannot rot.
         _ => {
-            let server = std::thread::spawn(|| serve(4498));
+            let server = std::thread::spawn(|| serve(4498, Config::default().poll));
             std::thread::sleep(std::time::Duration::from_millis(300));
             load(4498, false, 128, 100_000);
             server.join().expect("the target ends with its host");
@@ -61,9 +64,10 @@ fn number(text: &str) -> usize {
     text.parse().expect("a number")
 }
 
-fn serve(port: u16) {
+fn serve(port: u16, poll: Duration) {
     let config = Config {
         processor: Some(0),
+        poll,
         ..Config::default()
     };
     uring::run(config, move |rt| serve_on(rt, port)).expect("io_uring is allowed here");

@@ -8,7 +8,7 @@ mod report;
 mod verify;
 
 use std::io::{IsTerminal, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -147,6 +147,9 @@ pub fn run(args: PerfArgs) -> Result<(), String> {
 pub fn measure(args: &PerfArgs) -> Result<Report, String> {
     let mut limits = Vec::new();
     if args.baseline {
+        // Somebody who mistyped the address need not wait for bare sockets first.
+        TcpStream::connect_timeout(&args.connect, StdDuration::from_secs(10))
+            .map_err(|error| format!("cannot connect to {}: {error}", args.connect))?;
         limits.push(run_baseline(args)?);
     }
     let outcomes = run_jobs(args)?;
