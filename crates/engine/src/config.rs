@@ -57,7 +57,8 @@ pub struct Limits {
     pub transfer_bytes: u32,
     /// Bytes of write data invited, or of read data not sent yet, on one connection. At least `transfer_bytes`.
     pub connection_bytes: usize,
-    /// The same of one tenant on one core.
+    /// The same of one tenant on one core: a small part of `core_bytes`, since a tenant whose hosts owe data or take
+    /// none may hold all of it for as long as `data_deadline` or `stall_deadline`.
     pub tenant_bytes: usize,
     /// The same of all tenants on one core. Together with `capsule_bytes` this should stay below the buffer pool of
     /// the core.
@@ -96,7 +97,7 @@ impl Default for Limits {
             in_capsule_bytes: 8 << 10,
             transfer_bytes: 1 << 20,
             connection_bytes: 2 << 20,
-            tenant_bytes: 64 << 20,
+            tenant_bytes: 16 << 20,
             core_bytes: 128 << 20,
             capsule_bytes: 32 << 20,
             tenant_capsule_bytes: 8 << 20,

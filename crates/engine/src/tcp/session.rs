@@ -122,8 +122,7 @@ impl<P: Fn(Work)> Session<P> {
                 Ok(())
             }
             Pause::Buffer(len) => {
-                let claim =
-                    Claim::wait(self.queue.capsule_share(), Budget::charge(len)).await;
+                let claim = Claim::wait(self.queue.capsule_share(), Budget::charge(len)).await;
                 let buf = take_from_pool(self.queue.core().rt(), len).await;
                 self.give_buffer(CapsuleData { buf, claim });
                 Ok(())
@@ -341,10 +340,7 @@ impl<P: Fn(Work)> Session<P> {
         want: usize,
         source: &mut Source<'_, '_>,
     ) -> Result<(), Violation> {
-        let claim = Claim::now(
-            self.queue.capsule_share(),
-            Budget::charge(skip + want),
-        );
+        let claim = Claim::now(self.queue.capsule_share(), Budget::charge(skip + want));
         let mut data =
             claim.and_then(|claim| Buf::take(skip + want).map(|buf| CapsuleData { buf, claim }));
         let mut have = 0;

@@ -9,7 +9,7 @@ use flashyard_runtime::sim::Config;
 use flashyard_time::Duration;
 
 use crate::client::{Client, Incoming};
-use crate::world::{BLOCK, NO_DIGESTS, Site, pattern};
+use crate::world::{BLOCK, NO_DIGESTS, Site, pattern, tenant};
 
 /// Connections that say nothing, or only half of something, are closed in time, and do not keep others out.
 #[test]
@@ -322,6 +322,73 @@ fn a_thousand_connections() {
             for io in queues {
                 assert_eq!(io.read(1, 0, 1, BLOCK).await.expect("served").len(), 4096);
             }
+        }
+    });
+}
+
+/// Tenants whose hosts owe data on as many connections as they like leave memory for the others.
+#[test]
+fn tenants_that_owe_data_leave_memory_for_others() {
+    let site = Site::new(Config::calm(7), 1);
+    site.run(|bench| async move {
+        bench
+            .target
+            .set_tenant(tenant(3, "c", &["*"]))
+            .expect("a good tenant");
+        for name in ["a", "b", "c"] {
+            bench.attach_memory(name, 1);
+        }
+        let mut debtors = Vec::new();
+        for (name, host) in [("a", 1), ("b", 2)] {
+            let (admin, cntlid) = bench.admin(name, host).await;
+            debtors.push(admin);
+            for qid in 1..=40 {
+                let mut io = bench
+                    .io_with(name, host, NO_DIGESTS, (cntlid, qid, 32))
+                    .await;
+                for _ in 0..2 {
+                    let write = SubmissionQueueEntry::write(
+                        1,
+                        LbaRange {
+                            slba: 0,
+                            blocks: (1 << 20) / BLOCK,
+                        },
+                        Sgl::Transport { length: 1 << 20 },
+                    );
+                    io.submit(write, &[]).await;
+                }
+                debtors.push(io);
+            }
+        }
+        let (_admin, mut io) = bench.connect("c", 3).await;
+        let begun = bench.host_rt.now();
+        let data = pattern(1, 1 << 20);
+        let status = io.write_invited(1, 0, &data, BLOCK, 1 << 20).await;
+        assert_eq!(status, Status::SUCCESS);
+        assert!(bench.host_rt.now().since(begun) < Duration::from_secs(1));
+    });
+}
+
+/// Long transfers on more connections than a tenant's memory has room for: they take turns, and all are served.
+#[test]
+fn long_transfers_at_depth_share_the_memory_of_their_tenant() {
+    let site = Site::new(Config::stormy(8), 1);
+    site.run(|bench| async move {
+        bench.attach_memory("a", 1);
+        let (_admin, cntlid) = bench.admin("a", 1).await;
+        let mut queues = Vec::new();
+        for qid in 1..=24 {
+            let mut io = bench.io_with("a", 1, NO_DIGESTS, (cntlid, qid, 32)).await;
+            let data = pattern(u64::from(qid), 1 << 20);
+            queues.push(bench.host_rt.spawn(async move {
+                let status = io.write_invited(1, 0, &data, BLOCK, 1 << 18).await;
+                assert_eq!(status, Status::SUCCESS);
+                let read = io.read(1, 0, (1 << 20) / BLOCK, BLOCK).await;
+                assert_eq!(read.expect("good").len(), 1 << 20);
+            }));
+        }
+        for queue in queues {
+            queue.await;
         }
     });
 }
