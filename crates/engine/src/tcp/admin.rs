@@ -65,8 +65,8 @@ impl AdminQueue {
         })
     }
 
-    /// The connection has gone, and the association with it.
-    pub(crate) fn leave(&self) {
+    /// The connection has gone, or is not listened to any more, and the association with it.
+    pub(crate) fn end_association(&self) {
         let target = self.connection.core().target();
         target.end_association(&self.association, self.has_said_goodbye.get());
     }

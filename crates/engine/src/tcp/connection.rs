@@ -249,7 +249,6 @@ pub(crate) async fn serve(connection: Rc<Connection>) {
             connection.become_queue(Queue::Admin(queue.clone()));
             let end = admin::serve(&queue, &mut input).await;
             finish(&connection, &mut input, end).await;
-            queue.leave();
         }
         Ok(Joined::Io(queue)) => {
             connection.become_queue(Queue::Io(queue.clone()));
@@ -263,8 +262,11 @@ pub(crate) async fn serve(connection: Rc<Connection>) {
 
 /// Says why, if the peer is to blame; then waits until it has gone, but not for long.
 pub(crate) async fn finish(connection: &Connection, input: &mut Input, end: End) {
-    if let Queue::Io(queue) = &*connection.queue.borrow() {
-        queue.begin_end();
+    match &*connection.queue.borrow() {
+        Queue::None => {}
+        // Before the farewell, which takes as long as the peer likes.
+        Queue::Admin(queue) => queue.end_association(),
+        Queue::Io(queue) => queue.begin_end(),
     }
     if let End::Violation(violation) = end {
         let mut pdu = [0; MAX_TERM_REQ];

@@ -372,7 +372,7 @@ fn tenants_that_owe_data_leave_memory_for_others() {
 /// Long transfers on more connections than a tenant's memory has room for: they take turns, and all are served.
 #[test]
 fn long_transfers_at_depth_share_the_memory_of_their_tenant() {
-    let site = Site::new(Config::stormy(8), 1);
+    let site = Site::new(Config::calm(8), 1);
     site.run(|bench| async move {
         bench.attach_memory("a", 1);
         let (_admin, cntlid) = bench.admin("a", 1).await;

@@ -3,13 +3,14 @@
 use flashyard_engine::Limits;
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::fabrics::{Connect, ConnectData};
+use flashyard_nvme::tcp::ICReq;
 use flashyard_nvme::{Nqn, Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_time::Duration;
 
 use crate::client::{Client, Identity, Incoming};
 use crate::devices::Held;
-use crate::world::{BLOCK, NO_DIGESTS, Site, memory, pattern, subnqn};
+use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, memory, pattern, subnqn};
 
 const WHOLE: LbaRange = LbaRange {
     slba: 0,
@@ -202,4 +203,34 @@ fn discovery_and_each_tenant_have_their_bounds() {
         }
         let (_other_admin, _other) = bench.connect("b", 2).await;
     });
+}
+
+/// A host that breaks the rules on its Admin queue and then takes its time to close has lost its I/O queues already.
+#[test]
+fn a_violation_on_the_admin_queue_ends_the_association_at_once() {
+    for seed in 0..5 {
+        let site = Site::new(Config::stormy(seed), 2);
+        site.run(|bench| async move {
+            bench.attach_memory("a", 1);
+            let (mut admin, mut io) = bench.connect("a", 1).await;
+            // An ICReq where none belongs; the connection stays open on this side.
+            admin.send_bytes(&ICReq::default().encode()).await;
+            let term = admin.next_within(Duration::from_secs(1)).await;
+            assert!(matches!(term, Some(Incoming::TermReq(_))), "{term:?}");
+            let end = io.next_within(Duration::from_secs(1)).await;
+            assert!(matches!(end, Some(Incoming::End)), "{end:?}");
+            bench.host_rt.sleep(Duration::from_secs(1)).await;
+            assert!(bench.target.snapshot().controllers.is_empty());
+            // Nothing but the farewell is left, and then nothing at all.
+            assert_eq!(connections(&bench), 1);
+            bench.host_rt.sleep(Duration::from_secs(12)).await;
+            assert_eq!(connections(&bench), 0);
+            let tenant = bench.target.snapshot().tenants[0].counters;
+            assert_eq!(tenant.unsafe_shutdowns, 1);
+        });
+    }
+}
+
+fn connections(bench: &Bench) -> usize {
+    bench.target.snapshot().connections_per_core.iter().sum()
 }
