@@ -43,6 +43,8 @@ pub struct Core {
     /// Wakes Connects that wait for the writes of dead associations.
     fence: Notify,
     listeners: RefCell<Vec<Task<()>>>,
+    /// [`Core::shutdown`] was called: no connection is served any more.
+    ending: Cell<bool>,
     emptied: Notify,
 }
 
@@ -87,6 +89,7 @@ impl Core {
             shares,
             fence: Notify::new(),
             listeners: RefCell::default(),
+            ending: Cell::new(false),
             emptied: Notify::new(),
         });
         rt.spawn(core.clone().read_inbox(messages)).detach();
@@ -121,8 +124,12 @@ impl Core {
         Ok(addr)
     }
 
-    /// Stops listening, ends every connection of this core, and finishes when their I/O has finished.
+    /// Stops listening, ends every connection of this core, and finishes when their I/O has finished. Connections that
+    /// other cores accept go elsewhere from now on. What was issued is done, but its answers are not sent: to a host
+    /// this is a lost connection, after which it repeats what has not been answered.
     pub async fn shutdown(&self) {
+        self.ending.set(true);
+        self.target.on_core_ending(self.index);
         self.listeners.borrow_mut().clear();
         let connections: Vec<_> = self.connections.borrow().values().cloned().collect();
         for connection in connections {
@@ -209,10 +216,7 @@ impl Core {
 
     /// Gives a new connection to the core that has the fewest, or drops it when there are too many.
     fn place(self: &Rc<Self>, stream: TcpStream) {
-        let Some(core) = self
-            .target
-            .admit_connection(stream.peer_addr().ip(), self.index)
-        else {
+        let Some(core) = self.target.admit_connection(stream.peer_addr().ip()) else {
             return;
         };
         if core == self.index {
@@ -226,6 +230,12 @@ impl Core {
     }
 
     fn serve(self: &Rc<Self>, stream: TcpStream) {
+        if self.ending.get() {
+            // It was on its way here when the end began.
+            let peer = stream.peer_addr().ip();
+            self.target.forget_connection(self.index, Some(peer));
+            return;
+        }
         let serial = self.next_serial.get();
         self.next_serial.set(serial + 1);
         let id = ConnectionId {

@@ -7,7 +7,7 @@ mod connect;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use flashyard_block::{Info, TenantId};
@@ -42,6 +42,8 @@ pub struct Target {
 struct CoreLink {
     inbox: OnceLock<Sender<Message>>,
     connections: AtomicUsize,
+    /// It takes no new connections.
+    ending: AtomicBool,
     /// Receives since the start: who has done more gets the next connection later.
     load: AtomicU64,
 }
@@ -143,6 +145,11 @@ impl Target {
         assert!(first, "core {index} has been started before");
     }
 
+    /// Core `index` serves no new connections from now on.
+    pub(crate) fn on_core_ending(&self, index: usize) {
+        self.cores[index].ending.store(true, Ordering::Relaxed);
+    }
+
     /// Sends a message to a core; false if it is not there.
     pub(crate) fn tell(&self, core: usize, message: Message) -> bool {
         let inbox = self.cores.get(core).and_then(|core| core.inbox.get());
@@ -177,8 +184,9 @@ impl Target {
     }
 
     /// Counts a new connection from `peer` and chooses its core; `None` when a bound is reached.
-    pub(crate) fn admit_connection(&self, peer: IpAddr, accepted_by: usize) -> Option<usize> {
+    pub(crate) fn admit_connection(&self, peer: IpAddr) -> Option<usize> {
         let limits = &self.config.limits;
+        let chosen = self.emptiest_core()?;
         let mut state = self.lock();
         let all: usize = self.cores.iter().map(CoreLink::count).sum();
         let unconnected: usize = state.unconnected.values().sum();
@@ -191,18 +199,21 @@ impl Target {
         }
         *of_peer += 1;
         drop(state);
-        let running = self
-            .cores
-            .iter()
-            .enumerate()
-            .filter(|(_, core)| core.inbox.get().is_some());
-        let fewest =
-            running.min_by_key(|(_, core)| (core.count(), core.load.load(Ordering::Relaxed)));
-        let chosen = fewest.map_or(accepted_by, |(index, _)| index);
         self.cores[chosen]
             .connections
             .fetch_add(1, Ordering::Relaxed);
         Some(chosen)
+    }
+
+    /// The core with the fewest connections, and the least to do among those.
+    fn emptiest_core(&self) -> Option<usize> {
+        let serving =
+            self.cores.iter().enumerate().filter(|(_, core)| {
+                core.inbox.get().is_some() && !core.ending.load(Ordering::Relaxed)
+            });
+        let fewest =
+            serving.min_by_key(|(_, core)| (core.count(), core.load.load(Ordering::Relaxed)));
+        fewest.map(|(index, _)| index)
     }
 
     /// The connection from `peer` has become a queue: it does not count as unconnected any more.

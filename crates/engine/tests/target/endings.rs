@@ -234,3 +234,30 @@ fn a_violation_on_the_admin_queue_ends_the_association_at_once() {
 fn connections(bench: &Bench) -> usize {
     bench.target.snapshot().connections_per_core.iter().sum()
 }
+
+/// A core ends while connections that another one has accepted are on their way to it.
+#[test]
+fn a_core_that_ends_serves_nobody_who_comes_late() {
+    for seed in 0..60 {
+        let site = Site::new(Config::stormy(seed), 2);
+        site.run(move |bench| async move {
+            let mut clients = Vec::new();
+            for _ in 0..8 {
+                clients.push(Client::silent(&bench.host_rt, bench.addr).await);
+            }
+            bench.host_rt.sleep(Duration::from_us(seed % 20 * 10)).await;
+            let begun = bench.host_rt.now();
+            bench.cores[1].shutdown().await;
+            // Whoever connects now is served by the other core.
+            let (_admin, _io) = bench.connect("a", 1).await;
+            bench.cores[0].shutdown().await;
+            bench.host_rt.sleep(Duration::from_secs(1)).await;
+            assert_eq!(connections(&bench), 0);
+            for client in &mut clients {
+                client.closed().await;
+            }
+            // Long before the deadlines of those who have said nothing.
+            assert!(bench.host_rt.now().since(begun) < Duration::from_secs(5));
+        });
+    }
+}
