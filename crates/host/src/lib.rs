@@ -26,6 +26,6 @@ pub use device::RemoteDevice;
 pub use discovery::discover;
 pub use events::Event;
 pub use payload::{Payload, ReadInto};
-pub use queue::{Answer, HostError, Queue};
+pub use queue::{Answer, HostError, Pending, Queue};
 pub use receiver::Violation;
 pub use remote::{Namespace, Persistence, Remote};

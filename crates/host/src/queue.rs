@@ -1,8 +1,8 @@
 //! A queue of a controller, and the commands a host gives to it. Every queue is one TCP connection.
 //!
-//! A command is written into the outbox when its future is first polled; everything that was made in one turn
-//! goes out in one send. The number of commands in flight is bounded by the queue's depth: who comes later waits
-//! in order. Nothing is allocated for a command. Dropping a command's future does not withdraw the command: the
+//! A command is written into the outbox at once; everything that was made in one turn goes out in one send. The
+//! number of commands in flight is bounded by the queue's depth: who comes later waits in order. Nothing is
+//! allocated for a command that need not wait. Dropping a command's future does not withdraw the command: the
 //! controller may act on it still, and its place is free again when the answer comes.
 
 use std::cell::{Cell, RefCell};
@@ -240,12 +240,9 @@ impl Queue {
             .map(drop)
     }
 
-    /// Any command. The command identifier and, if it moves data, the SGL descriptor are set here.
-    pub async fn command(
-        &self,
-        entry: SubmissionQueueEntry,
-        payload: Payload,
-    ) -> Result<Answer, HostError> {
+    /// Any command. The command identifier and, if it moves data, the SGL descriptor are set here. It is on its way
+    /// when this returns, unless the queue is full.
+    pub fn command(&self, entry: SubmissionQueueEntry, payload: Payload) -> Pending<'_> {
         let entry = match &payload {
             Payload::None => entry,
             Payload::In(into) => entry.with_sgl(Sgl::Transport {
@@ -253,7 +250,7 @@ impl Queue {
             }),
             out => entry.with_sgl(self.shared.sgl_for(out.len())),
         };
-        self.shared.command(entry, payload).await
+        self.shared.command(entry, payload)
     }
 }
 
@@ -289,13 +286,17 @@ impl Shared {
         }
     }
 
-    pub(crate) async fn command(
-        &self,
-        entry: SubmissionQueueEntry,
-        payload: Payload,
-    ) -> Result<Answer, HostError> {
-        self.permits(1).await?;
-        self.submit(entry, payload, false).await.and_then(answer)
+    pub(crate) fn command(&self, entry: SubmissionQueueEntry, payload: Payload) -> Pending<'_> {
+        Pending(if let Some(error) = self.failure.get() {
+            State::Refused(error)
+        } else if self.permits.try_acquire(1) {
+            State::Submitted(self.submit(entry, payload, false))
+        } else {
+            State::Waiting(Box::pin(async move {
+                self.permits(1).await?;
+                self.submit(entry, payload, false).await.and_then(answer)
+            }))
+        })
     }
 
     /// The completion as it is, be it good or bad.
@@ -377,6 +378,31 @@ impl Shared {
         self.permits.release(freed);
         self.outbox.close();
         self.on_failure.notify_one();
+    }
+}
+
+/// A command that was made: in flight, or waiting for its place in the queue (which costs an allocation).
+#[must_use = "the answer matters"]
+pub struct Pending<'a>(State<'a>);
+
+enum State<'a> {
+    Submitted(Command<'a>),
+    Waiting(Pin<Box<dyn Future<Output = Result<Answer, HostError>> + 'a>>),
+    Refused(HostError),
+}
+
+impl Future for Pending<'_> {
+    type Output = Result<Answer, HostError>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            State::Submitted(command) => Pin::new(command)
+                .poll(context)
+                .map(|answered| answered.and_then(answer)),
+            State::Waiting(future) => future.as_mut().poll(context),
+            State::Refused(error) => Poll::Ready(Err(*error)),
+        }
     }
 }
 

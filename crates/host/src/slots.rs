@@ -79,6 +79,7 @@ impl Slots {
     ///
     /// # Panics
     /// When no place is free: the queue's semaphore counts them.
+    #[inline]
     pub(crate) fn occupy(&mut self, payload: Payload, length: u32, patient: bool) -> u16 {
         let index = self.free.pop().expect("a permit is a free place");
         let slot = &mut self.slots[usize::from(index)];
@@ -148,6 +149,7 @@ impl Slots {
     }
 
     /// Bytes of the announced data.
+    #[inline]
     pub(crate) fn fill(&mut self, cid: u16, piece: &[u8]) {
         let slot = &mut self.slots[usize::from(cid & INDEX_MASK)];
         let at = slot.moved as usize;
