@@ -281,7 +281,7 @@ impl Core {
             Message::Serve(stream) => self.serve(self.rt.attach(stream)),
             Message::Reply(reply) => self.handover.on_reply(reply),
             Message::FenceLifted => self.fence.notify_all(),
-            Message::DeviceResized { device } => self.on_device_resized(device),
+            Message::DeviceResized(device) => self.on_device_resized(&device),
             Message::Close { serial } => self.with(serial, Connection::close),
             Message::Abort {
                 serial,
@@ -322,8 +322,8 @@ impl Core {
         }
     }
 
-    fn on_device_resized(&self, device: u32) {
-        if let Some(switch) = self.switch(device) {
+    fn on_device_resized(&self, device: &DeviceHandle) {
+        if let Some(switch) = self.switch(device.id()) {
             self.target.set_device_info(device, switch.device().info());
         }
     }

@@ -2,6 +2,7 @@
 
 use flashyard_runtime::Detached;
 
+use crate::DeviceHandle;
 use crate::handover::{Reply, Request};
 
 /// Names a TCP connection in the whole target.
@@ -39,7 +40,7 @@ pub(crate) enum Message {
     /// An I/O of a dead association has returned: those who wait to connect may look again.
     FenceLifted,
     /// A device of yours may have grown.
-    DeviceResized { device: u32 },
+    DeviceResized(DeviceHandle),
     /// An I/O for a device of yours.
     Request(Request),
     /// An I/O of yours has come back from the home core of its device.

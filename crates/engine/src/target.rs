@@ -230,7 +230,7 @@ impl Target {
     }
 
     /// The home core has looked at a device again.
-    pub(crate) fn set_device_info(&self, device: u32, info: Info) {
+    pub(crate) fn set_device_info(&self, device: &DeviceHandle, info: Info) {
         self.lock().set_device_info(self, device, info);
     }
 

@@ -103,14 +103,10 @@ impl Target {
         Ok(())
     }
 
-    /// A device may have grown: its home core looks, and hosts that see it are told.
+    /// A device may have grown: its home core looks, and hosts that see it are told. One that nobody sees has its new
+    /// size when it is attached.
     pub fn resized(&self, device: &DeviceHandle) {
-        self.tell(
-            device.core(),
-            Message::DeviceResized {
-                device: device.id(),
-            },
-        );
+        self.tell(device.core(), Message::DeviceResized(device.clone()));
     }
 
     /// The addresses that the discovery log shows.
@@ -196,16 +192,16 @@ impl State {
         }
     }
 
-    pub(super) fn set_device_info(&mut self, target: &Target, device: u32, info: Info) {
+    pub(super) fn set_device_info(&mut self, target: &Target, device: &DeviceHandle, info: Info) {
+        device.set_info(info);
         let mut changed = Vec::new();
         for tenant in self.tenants.values_mut() {
             let of_device = tenant
                 .devices
                 .iter()
-                .filter(|(_, handle)| handle.id() == device);
+                .filter(|(_, handle)| *handle == device);
             let nsids: Vec<u32> = of_device.map(|(nsid, _)| *nsid).collect();
             for nsid in nsids {
-                tenant.devices[&nsid].set_info(info);
                 tenant.change(|subsystem| {
                     if let Some(namespace) = subsystem.namespaces.get_mut(&nsid) {
                         namespace.blocks = info.blocks;

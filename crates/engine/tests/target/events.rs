@@ -7,6 +7,7 @@ use flashyard_nvme::feature::AsyncEventConfiguration;
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_sched::{Fifo, Window};
+use flashyard_time::{Duration, Time};
 
 use crate::client::Client;
 use crate::world::{BLOCK, Site};
@@ -102,5 +103,26 @@ fn a_device_that_has_gone_is_not_ready() {
             let status = io.read(nsid, 0, 1, BLOCK).await.expect_err("gone");
             assert!(status.is(Status::NAMESPACE_NOT_READY) && !status.dnr());
         }
+    });
+}
+
+/// A device that grows while no tenant has it has its new size when one gets it.
+#[test]
+fn a_device_that_grew_while_it_was_detached() {
+    let site = Site::new(Config::stormy(3), 2);
+    site.run(|bench| async move {
+        let memory = Rc::new(MemoryDevice::new(BLOCK, 1 << 20).expect("good"));
+        let device = bench.attach("a", 1, 1, memory.clone());
+        bench.target.detach("a", 1).expect("it is there");
+        memory.grow(2 << 20).expect("it grows");
+        bench.target.resized(&device);
+        while device.info().blocks == 256 {
+            bench.host_rt.sleep(Duration::from_ms(1)).await;
+            assert!(bench.host_rt.now() < Time::ZERO + Duration::from_secs(1));
+        }
+        bench.attach_handle("a", 2, &device);
+        let (mut admin, mut io) = bench.connect("a", 1).await;
+        assert_eq!(blocks(&mut admin, 2).await, 512);
+        io.read(2, 511, 1, BLOCK).await.expect("the last block");
     });
 }
