@@ -1,7 +1,8 @@
 //! The eager path: while the core polls, a receive and a send are system calls of their own instead of requests of the
 //! ring. A receive that waits in the ring costs an armed poll, a wake-up, deferred work and an entrance of its own;
-//! a core that is awake anyway just asks the socket. Bare sockets that spin are as fast as TCP gets at queue depth 1
-//! (two such cores: 13.9 us a 4 KiB read by the ring alone).
+//! a core that is awake anyway just asks the socket. Measured with such cores on both sides, a null device and 4 KiB
+//! reads: at queue depth 1 11.0 us instead of 13.9 (bare sockets that spin: 8.4), at depth 32 0.76 instead of 0.63
+//! million a second, at depth 128 1.0 instead of 0.95, over 16 queues the same.
 //!
 //! It serves a few busy sockets only. Where there are more, one entrance for all of them costs less than a call for
 //! each. What it does not finish becomes a request of the ring: a receive when the core is about to sleep, when
@@ -20,8 +21,9 @@ use crate::op::{Completion, Operation, Outcome, Table, Ticket};
 const MOST: usize = 4;
 /// Fruitless tries after which a receive goes to the ring: some 60 us where it is the only one.
 const TRIES: u32 = 256;
-/// After sockets were too many, so many receives go to the ring before the eager path is tried again.
-const PAUSE: u32 = 256;
+/// After sockets were too many, so many receives go to the ring before the eager path is tried again: a moment
+/// where sockets are busy, yet long enough that the trying costs nothing.
+const PAUSE: u32 = 4096;
 /// Longer sends are more than an empty socket takes at once; the ring sees them through.
 const LONGEST_SEND: usize = 64 << 10;
 
