@@ -3,7 +3,8 @@
 //! or the new state. One process owns it at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, TryLockError};
+use std::fs::{DirBuilder, File, TryLockError};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
@@ -150,7 +151,13 @@ impl State {
     /// Opens or creates the store in `directory`.
     pub fn open(directory: &Path) -> Result<Self, StateError> {
         let io = |error| StateError::Io(directory.to_owned(), error);
-        fs::create_dir_all(directory).map_err(io)?;
+        // Who may write here may do anything with the volumes.
+        let mut private = DirBuilder::new();
+        private
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(io)?;
         let lock = File::create(directory.join("lock")).map_err(io)?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -456,6 +463,8 @@ fn decode<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, StateError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::spec::{ClassName, DeviceKind, PolicyName};
 

@@ -84,15 +84,16 @@ impl Service {
             pool.grow(&volume, size.0).await
         });
         grown.map_err(|error| error.to_string())?;
-        self.state
-            .set_volume_size(&record, size)
-            .map_err(|error| error.to_string())?;
-        if let Some(record) = self.inventory.volumes.get_mut(name) {
-            record.spec.size = Some(size);
-        }
+        // The pool has it for good: hosts are told whatever becomes of our own note.
         if let Some(handle) = self.served.get(name) {
             self.target.resized(handle);
         }
+        if let Some(record) = self.inventory.volumes.get_mut(name) {
+            record.spec.size = Some(size);
+        }
+        self.state
+            .set_volume_size(&record, size)
+            .map_err(|error| error.to_string())?;
         self.view_one(KindName::Volume, name)
     }
 
