@@ -70,8 +70,11 @@ pub struct Limits {
     pub tenant_capsule_bytes: usize,
     /// Bytes of large receive buffers on one core.
     pub receive_bytes: usize,
-    /// Bytes of responses not sent yet at which a connection takes no more commands.
+    /// Bytes of responses not sent yet at which an I/O queue takes no more commands.
     pub output_bytes: usize,
+    /// The same of an Admin queue, and of a connection that is no queue yet: log pages, of which the last may go as
+    /// far beyond it as `transfer_bytes`, are counted against nothing else.
+    pub admin_output_bytes: usize,
     /// Namespaces of one tenant.
     pub namespaces_per_tenant: u32,
 }
@@ -103,6 +106,7 @@ impl Default for Limits {
             tenant_capsule_bytes: 8 << 20,
             receive_bytes: 16 << 20,
             output_bytes: 4 << 20,
+            admin_output_bytes: 256 << 10,
             namespaces_per_tenant: 1_024,
         }
     }

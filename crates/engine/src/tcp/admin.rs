@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use flashyard_nvme::tcp::{C2HData, CapsuleCmd, CapsuleResp, Crc32c, Header, MAX_HEADER, Outgoing};
+use flashyard_nvme::tcp::{CapsuleCmd, Header, Outgoing};
 use flashyard_nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
 use flashyard_time::Time;
 
@@ -234,27 +234,8 @@ impl AdminQueue {
         if page.is_empty() {
             return self.answer(cid, Answer::dw0(dw0));
         }
-        let datal =
-            u32::try_from(page.len()).expect("a page is as long as a host asked, at most 4 GiB");
-        let pdu = C2HData {
-            cccid: cid,
-            datao: 0,
-            datal,
-            last: true,
-            success: false,
-        };
-        let mut bytes = vec![0; MAX_HEADER];
-        let header = pdu.encode(self.how, &mut bytes);
-        bytes.truncate(header);
-        bytes.extend_from_slice(page);
-        if self.how.digests.data {
-            bytes.extend_from_slice(&Crc32c::of(page));
-        }
-        let mut response = [0; MAX_HEADER];
         let entry = self.completion(cid, Answer::dw0(dw0));
-        let len = CapsuleResp { entry }.encode(self.how, &mut response);
-        bytes.extend_from_slice(&response[..len]);
-        self.connection.outbox().push(&bytes);
+        reply::complete_page(self.connection.outbox(), self.how, page, entry);
     }
 
     fn completion(&self, cid: u16, answer: Answer) -> CompletionQueueEntry {

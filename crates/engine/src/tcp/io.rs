@@ -81,6 +81,9 @@ impl IoQueue {
         let bytes = core.target().config().limits.connection_bytes;
         let budget = Budget::new(bytes, tenant_share, core_share);
         connection.outbox().set_budget(budget.clone());
+        connection
+            .outbox()
+            .set_bytes_max(core.target().config().limits.output_bytes);
         let capsules = core.capsule_share(new.tenant.id);
         Rc::new(Self {
             association: new.association,

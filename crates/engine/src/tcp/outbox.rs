@@ -27,7 +27,7 @@ pub(crate) struct Outbox {
     /// Wakes who waits for room.
     drained: Notify,
     bytes: Cell<usize>,
-    bytes_max: usize,
+    bytes_max: Cell<usize>,
     closed: Cell<bool>,
     sealed: Cell<bool>,
     budget: OnceCell<Rc<Budget>>,
@@ -58,11 +58,16 @@ impl Outbox {
             sender_waits: Cell::new(false),
             drained: Notify::new(),
             bytes: Cell::new(0),
-            bytes_max,
+            bytes_max: Cell::new(bytes_max),
             closed: Cell::new(false),
             sealed: Cell::new(false),
             budget: OnceCell::new(),
         }
+    }
+
+    /// From now on there is room until it holds `bytes_max`.
+    pub(crate) fn set_bytes_max(&self, bytes_max: usize) {
+        self.bytes_max.set(bytes_max);
     }
 
     /// From now on held memory goes back to `budget` when sent.
@@ -111,7 +116,7 @@ impl Outbox {
     /// Whether so much is waiting that no more work should be taken.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes.get() > self.bytes_max
+        self.bytes.get() > self.bytes_max.get()
     }
 
     /// Waits until it is not full, or closed.

@@ -2,7 +2,7 @@
 
 use flashyard_engine::Limits;
 use flashyard_nvme::command::LbaRange;
-use flashyard_nvme::tcp::H2CData;
+use flashyard_nvme::tcp::{Digests, H2CData};
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::Buf;
 use flashyard_runtime::sim::Config;
@@ -390,5 +390,50 @@ fn long_transfers_at_depth_share_the_memory_of_their_tenant() {
         for queue in queues {
             queue.await;
         }
+    });
+}
+
+/// An Admin queue whose host takes nothing is served no further than a page or so.
+#[test]
+fn log_pages_that_nobody_takes() {
+    let config = Config {
+        socket_buffer: 64 << 10,
+        ..Config::calm(9)
+    };
+    let digests = Digests {
+        header: true,
+        data: true,
+    };
+    let site = Site::new(config, 1);
+    site.run(move |bench| async move {
+        let (mut admin, _) = bench.admin_with("a", 1, digests).await;
+        let length = 1 << 20;
+        let dwords: u32 = length / 4 - 1;
+        let log = SubmissionQueueEntry::raw(0x02, 0xffff_ffff)
+            .with_cdw(10, 2 | dwords << 16)
+            .with_cdw(11, dwords >> 16)
+            .with_sgl(Sgl::Transport { length });
+        for _ in 0..3 {
+            admin.submit(log, &[]).await;
+        }
+        // CC.EN to 0: the state shows whether it has been looked at.
+        let disable = SubmissionQueueEntry::property_set(0x14, false, 0x0046_0000);
+        admin.submit(disable, &[]).await;
+        bench.host_rt.sleep(Duration::from_secs(5)).await;
+        assert!(bench.target.snapshot().controllers[0].enabled);
+        for _ in 0..3 {
+            let Incoming::Data {
+                data, digest_ok, ..
+            } = admin.next().await
+            else {
+                panic!("a log page")
+            };
+            assert!(digest_ok && data.len() == length as usize);
+            assert!(data[1..512].iter().any(|byte| *byte != 0));
+            assert!(data[512..].iter().all(|byte| *byte == 0));
+            assert!(admin.response().await.status().is_success());
+        }
+        assert!(admin.response().await.status().is_success());
+        assert!(!bench.target.snapshot().controllers[0].enabled);
     });
 }
