@@ -1,8 +1,8 @@
 //! The eager path: while the core polls, a receive and a send are system calls of their own instead of requests of the
 //! ring. A receive that waits in the ring costs an armed poll, a wake-up, deferred work and an entrance of its own;
 //! a core that is awake anyway just asks the socket. Measured with such cores on both sides, a null device and 4 KiB
-//! reads: at queue depth 1 11.0 us instead of 13.9 (bare sockets that spin: 8.4), at depth 32 0.76 instead of 0.63
-//! million a second, at depth 128 1.0 instead of 0.95, over 16 queues the same.
+//! reads, as a share of what bare spinning sockets do: at queue depth 1 0.73 instead of 0.58, at depth 32 0.63 instead
+//! of 0.56, at depth 128 0.69 instead of 0.65, over 16 queues the same.
 //!
 //! It serves a few busy sockets only. Where there are more, one entrance for all of them costs less than a call for
 //! each. What it does not finish becomes a request of the ring: a receive when the core is about to sleep, when
