@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::Counters;
 use crate::controller::{Controller, HostId};
 use crate::counters::QueueCounters;
 use crate::message::ConnectionId;
 use crate::target::TenantShared;
+use crate::{Counters, HostEventController};
 
 /// A controller as its connections share it.
 #[derive(Debug)]
@@ -43,6 +43,15 @@ impl Association {
         self.controller
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How an event shows it.
+    pub(crate) fn for_event(&self) -> HostEventController {
+        HostEventController {
+            cntlid: self.cntlid,
+            tenant: self.tenant.as_ref().map(|tenant| tenant.name.clone()),
+            hostnqn: self.host.nqn,
+        }
     }
 
     /// The host has been heard of.

@@ -7,7 +7,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `config`, `snapshot` | what a target is told, and what it shows |
+//! | `config`, `snapshot`, `host_event` | what a target is told, and what it shows |
 //! | `target`, `association` | tenants, namespaces, controllers; Connect, the fence |
 //! | `core`, `message`, `handle` | one core, its inbox, its devices as others see them |
 //! | [`controller`], [`discovery`] | the NVMe-oF controller and the discovery log: pure |
@@ -24,6 +24,7 @@ mod counters;
 pub mod discovery;
 mod handle;
 mod handover;
+mod host_event;
 mod message;
 mod snapshot;
 mod status;
@@ -34,6 +35,7 @@ mod tcp;
 pub use crate::core::Core;
 pub use config::{ConfigError, Limits, NamespaceSpec, TargetConfig, TenantSpec};
 pub use handle::DeviceHandle;
+pub use host_event::{HostEvent, HostEventController, HostEventKind};
 pub use snapshot::{ControllerSnapshot, Counters, NamespaceSnapshot, Snapshot, TenantSnapshot};
 pub use target::Target;
 

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use flashyard_block::{Class, TenantId};
 
+use crate::HostEvent;
+
 /// Everything, at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -19,6 +21,8 @@ pub struct Snapshot {
     pub listeners: Vec<SocketAddr>,
     /// Generation counter of the discovery log.
     pub discovery_generation: u64,
+    /// What cost hosts a connection: the last 64, oldest first.
+    pub recent_events: Vec<HostEvent>,
 }
 
 /// One tenant.

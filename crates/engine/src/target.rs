@@ -18,10 +18,11 @@ use flashyard_time::Time;
 use crate::association::Entry;
 use crate::controller::{HostList, Subsystem};
 use crate::discovery::Discovery;
+use crate::host_event::HostEvents;
 use crate::message::{ConnectionId, Message};
 use crate::{
-    ControllerSnapshot, Counters, DeviceHandle, NamespaceSnapshot, Snapshot, TargetConfig,
-    TenantSnapshot, TenantSpec,
+    ControllerSnapshot, Counters, DeviceHandle, HostEvent, NamespaceSnapshot, Snapshot,
+    TargetConfig, TenantSnapshot, TenantSpec,
 };
 
 pub(crate) use connect::ConnectFailure;
@@ -73,6 +74,7 @@ struct State {
     listeners: Vec<SocketAddr>,
     discovery: Discovery,
     unconnected: BTreeMap<IpAddr, usize>,
+    host_events: HostEvents,
 }
 
 struct Tenant {
@@ -99,6 +101,7 @@ impl Target {
             listeners: Vec::new(),
             discovery: Discovery::default(),
             unconnected: BTreeMap::new(),
+            host_events: HostEvents::default(),
         };
         let discovery_subsystem =
             Subsystem::new(Nqn::DISCOVERY, &config.target_uuid, HostList::Any, 0);
@@ -135,6 +138,7 @@ impl Target {
             unconnected: state.unconnected.values().sum(),
             listeners: state.listeners.clone(),
             discovery_generation: state.discovery.generation(),
+            recent_events: state.host_events.recent(),
         }
     }
 
@@ -227,6 +231,11 @@ impl Target {
         if let Some(peer) = unconnected {
             self.lock().forget_unconnected(peer);
         }
+    }
+
+    /// Something for whoever runs the target. Its number is given here.
+    pub(crate) fn report(&self, event: HostEvent) {
+        self.lock().host_events.add(event);
     }
 
     /// The home core has looked at a device again.

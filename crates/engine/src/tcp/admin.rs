@@ -14,6 +14,7 @@ use super::connection::{Connection, End};
 use super::input::{Input, Pdu};
 use super::queue::{Duplicate, QueuePair};
 use super::reply;
+use crate::HostEventKind;
 use crate::association::Association;
 use crate::controller::{AdminOutcome, Answer, Effect, Payload};
 use crate::message::Message;
@@ -30,6 +31,8 @@ pub(crate) struct AdminQueue {
     aborts: RefCell<Vec<u16>>,
     /// The host has announced its end by CC.SHN.
     has_said_goodbye: Cell<bool>,
+    /// The association has ended; the connection may be there for a farewell.
+    has_ended: Cell<bool>,
 }
 
 /// Serves an Admin queue until its connection ends.
@@ -62,11 +65,17 @@ impl AdminQueue {
             requests: RefCell::default(),
             aborts: RefCell::default(),
             has_said_goodbye: Cell::new(false),
+            has_ended: Cell::new(false),
         })
+    }
+
+    pub(crate) fn association(&self) -> &Association {
+        &self.association
     }
 
     /// The connection has gone, or is not listened to any more, and the association with it.
     pub(crate) fn end_association(&self) {
+        self.has_ended.set(true);
         let target = self.connection.core().target();
         target.end_association(&self.association, self.has_said_goodbye.get());
     }
@@ -96,6 +105,9 @@ impl AdminQueue {
 
     /// Looks at the Keep Alive Timer.
     pub(crate) fn sweep(&self, now: Time) {
+        if self.has_ended.get() || self.connection.is_closed() {
+            return;
+        }
         let mut controller = self.association.controller();
         if self.association.take_traffic() {
             controller.on_traffic(now);
@@ -103,6 +115,7 @@ impl AdminQueue {
         let expired = controller.poll(now).is_some();
         drop(controller);
         if expired {
+            self.connection.report(HostEventKind::KeepAliveExpired);
             self.connection.close();
         }
     }

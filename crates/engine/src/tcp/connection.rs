@@ -13,10 +13,11 @@ use super::connect::{self, Joined};
 use super::input::Input;
 use super::io::{self, IoQueue};
 use super::outbox::Outbox;
-use crate::Limits;
+use crate::association::Association;
 use crate::controller::limits::ADMIN_IN_CAPSULE_BYTES;
 use crate::core::Core;
 use crate::message::ConnectionId;
+use crate::{HostEvent, HostEventKind, Limits};
 
 /// What a peer may still send after it was told to go, before nothing more is read at all.
 const LAST_WORDS: usize = 1 << 20;
@@ -191,6 +192,23 @@ impl Connection {
         self.with_admin(|admin| admin.sweep(now));
     }
 
+    /// Tells whoever runs the target what costs the host this connection.
+    pub(crate) fn report(&self, kind: HostEventKind) {
+        let queue = self.queue.borrow();
+        let association = match &*queue {
+            Queue::None => None,
+            Queue::Admin(queue) => Some(queue.association()),
+            Queue::Io(queue) => Some(queue.association()),
+        };
+        self.core.target().report(HostEvent {
+            number: 0,
+            at: self.core.rt().now(),
+            peer: self.stream.peer_addr(),
+            controller: association.map(Association::for_event),
+            kind,
+        });
+    }
+
     fn with_admin(&self, act: impl FnOnce(&AdminQueue)) {
         let admin = match &*self.queue.borrow() {
             Queue::Admin(admin) => Some(admin.clone()),
@@ -269,6 +287,7 @@ pub(crate) async fn finish(connection: &Connection, input: &mut Input, end: End)
         Queue::Io(queue) => queue.begin_end(),
     }
     if let End::Violation(violation) = end {
+        connection.report(HostEventKind::Violation(violation));
         let mut pdu = [0; MAX_TERM_REQ];
         let len = violation.term_req().encode(
             Role::Controller,

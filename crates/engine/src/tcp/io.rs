@@ -114,6 +114,10 @@ impl IoQueue {
         self.core().target().add_load(self.core().index());
     }
 
+    pub(crate) fn association(&self) -> &Association {
+        &self.association
+    }
+
     #[inline]
     pub(crate) fn pair(&self) -> &QueuePair {
         &self.pair

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use flashyard_engine::HostEventKind;
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::fabrics::{Connect, ConnectData, InvalidParameter};
 use flashyard_nvme::{CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
@@ -203,6 +204,18 @@ fn a_silent_host_expires_and_a_working_one_does_not() {
                 .is_success()
         );
         assert_eq!(bench.target.snapshot().controllers.len(), 1);
+        let events = bench.target.snapshot().recent_events;
+        let [event] = &events[..] else {
+            panic!("one event: {events:?}")
+        };
+        assert_eq!(
+            (event.number, event.kind),
+            (1, HostEventKind::KeepAliveExpired)
+        );
+        let line = event.to_string();
+        let name = "nqn.2014-08.org.nvmexpress:uuid:host1";
+        assert!(line.starts_with(&format!("host {name} of a (controller ")));
+        assert!(line.ends_with("): the keep-alive timer expired"), "{line}");
     });
 }
 

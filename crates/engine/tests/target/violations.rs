@@ -1,6 +1,7 @@
 //! Hosts that break the rules of NVMe/TCP: each gets a `C2HTermReq` with the right FES (and FEI where it has a
 //! meaning), then nothing more, and the connection is closed. Others do not notice.
 
+use flashyard_engine::HostEventKind;
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::tcp::{Digests, H2CData, ICReq, R2T};
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
@@ -309,5 +310,28 @@ fn commands_before_connect() {
             .await
             .status();
         assert!(status.is(Status::COMMAND_SEQUENCE_ERROR));
+    });
+}
+
+/// The last violations are shown, by whomever, and no more than the last.
+#[test]
+fn violations_are_told_to_whoever_runs_the_target() {
+    with_site(9, |bench| async move {
+        let (_admin, mut io) = bench.connect("a", 1).await;
+        io.send_bytes(&ICReq::default().encode()).await;
+        terminated(&mut io).await;
+        let event = bench.target.snapshot().recent_events.remove(0);
+        let controller = event.controller.expect("it was connected");
+        assert_eq!(controller.tenant.as_deref(), Some("a"));
+        assert!(matches!(event.kind, HostEventKind::Violation(violation) if violation.fes.0 == 2));
+        for _ in 0..70 {
+            let mut client = Client::silent(&bench.host_rt, bench.addr).await;
+            client.send_bytes(&[0x55; 128]).await;
+            terminated(&mut client).await;
+        }
+        let events = bench.target.snapshot().recent_events;
+        let numbers: Vec<u64> = events.iter().map(|event| event.number).collect();
+        assert_eq!(numbers, (8..=71).collect::<Vec<u64>>());
+        assert!(events[0].controller.is_none());
     });
 }
