@@ -15,7 +15,7 @@ binary=$(cargo bench -p flashyard-engine --bench path --no-run --message-format=
     sed -n 's/.*"executable":"\([^"]*path-[^"]*\)".*/\1/p' | tail -n 1)
 [ -x "$binary" ] || { echo "costs: the bench of flashyard-engine does not build; run cargo bench -p flashyard-engine --bench path --no-run" >&2; exit 1; }
 
-# serve COMMAND...: runs the target under COMMAND until its host has gone. $1 read|write, $2 depth, $3 count
+# run KIND DEPTH COUNT COMMAND...: so many I/Os to a target that runs under COMMAND until its host has gone.
 run() {
     kind=$1 depth=$2 count=$3
     shift 3
@@ -44,8 +44,7 @@ instructions() {
 # System calls of one run.
 calls() {
     run "$1" "$2" "$3" strace -f -c -o "$work/strace"
-    awk '$NF == "total" { print $(NF - 1) + 0 == 0 && NF == 5 ? $4 : $(NF - 1) }' "$work/strace" |
-        head -n 1
+    awk '$NF == "total" { print $4 }' "$work/strace" | head -n 1
 }
 
 echo "| load, null device | user instructions per I/O | system calls per I/O |"
