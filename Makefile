@@ -31,3 +31,4 @@ lint:
 
 bench: build
 	$(CARGO) xtask bench $(BINARY)
+	bench/costs.sh
