@@ -1,0 +1,448 @@
+//! What a drive is made of: geometry, times and policies, as numbers with bounds.
+//!
+//! A profile is read from text in the TOML subset of [`Profile::parse`]. The ones that ship are in the
+//! folder `profiles` of this crate, every value with its source.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use core::fmt;
+
+/// Bytes of the unit in which a drive maps and moves data.
+pub const UNIT_BYTES: u64 = 4096;
+
+/// The profiles that ship: name and text.
+const SHIPPED: [(&str, &str); 8] = [
+    ("dct983", include_str!("../profiles/dct983.toml")),
+    ("dct983-a0", include_str!("../profiles/dct983-a0.toml")),
+    ("dct983-b", include_str!("../profiles/dct983-b.toml")),
+    ("dct983-c", include_str!("../profiles/dct983-c.toml")),
+    ("dct983-d", include_str!("../profiles/dct983-d.toml")),
+    ("970pro", include_str!("../profiles/970pro.toml")),
+    ("cnex", include_str!("../profiles/cnex.toml")),
+    ("ideal", include_str!("../profiles/ideal.toml")),
+];
+
+/// Why a profile cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProfileError {
+    /// A line that is not `key = value`.
+    Syntax {
+        /// Counted from one.
+        line: usize,
+    },
+    /// A key that no profile has.
+    UnknownField(String),
+    /// A key that stands twice.
+    Repeated(&'static str),
+    /// A key that is missing.
+    Missing(&'static str),
+    /// A value outside of its bounds.
+    OutOfBounds {
+        /// The key.
+        field: &'static str,
+        /// What it was given.
+        value: u64,
+        /// The least that is allowed.
+        least: u64,
+        /// The most that is allowed.
+        most: u64,
+    },
+    /// A value that another value forbids.
+    Conflict {
+        /// The key.
+        field: &'static str,
+        /// What it was given.
+        value: u64,
+        /// What it has to be.
+        bound: &'static str,
+    },
+}
+
+macro_rules! profile {
+    ($($(#[doc = $doc:literal])+ $field:ident: $least:literal..=$most:literal,)+) => {
+        /// A drive, to be built at any capacity. Times are nanoseconds.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Profile {
+            /// What results are labelled with.
+            pub name: String,
+            $($(#[doc = $doc])+ pub $field: u64,)+
+        }
+
+        /// Key, least and most value of every number.
+        const FIELDS: &[(&str, u64, u64)] = &[$((stringify!($field), $least, $most),)+];
+
+        impl Profile {
+            /// The numbers in the order of [`FIELDS`].
+            fn from_values(name: String, values: &[u64; FIELDS.len()]) -> Self {
+                let mut values = values.iter().copied();
+                Self { name, $($field: values.next().expect("as many values as fields"),)+ }
+            }
+
+            /// The numbers in the order of [`FIELDS`].
+            pub(crate) fn values(&self) -> [u64; FIELDS.len()] {
+                [$(self.$field,)+]
+            }
+        }
+    };
+}
+
+profile! {
+    /// Buses between controller and dies.
+    channels: 1..=64,
+    /// Dies on each channel; die `d` is on channel `d % channels`.
+    dies_per_channel: 1..=64,
+    /// Planes of a die, always driven together.
+    planes: 1..=8,
+    /// Bytes of a page of one plane: a multiple of [`UNIT_BYTES`].
+    page_bytes: 4096..=131_072,
+    /// Kinds of pages with read times of their own: 1 for SLC, 2 for MLC, 3 for TLC.
+    page_types: 1..=3,
+    /// Pages that one programme writes: all types at once, or 1.
+    pages_per_program: 1..=3,
+    /// Programmes that fill a block of the full-size drive.
+    programs_per_block: 1..=8192,
+    /// Sensing a lower page.
+    read_lower_ns: 1..=1_000_000_000,
+    /// Sensing a middle page; the upper page of MLC.
+    read_middle_ns: 1..=1_000_000_000,
+    /// Sensing an upper page of TLC.
+    read_upper_ns: 1..=1_000_000_000,
+    /// Command and address of a read, on the die.
+    read_overhead_ns: 0..=1_000_000,
+    /// A programme; where pages are programmed one at a time, of a lower page.
+    program_ns: 1..=1_000_000_000,
+    /// A programme of any page but the lower one; the same as `program_ns` where all are programmed at once.
+    program_upper_ns: 1..=1_000_000_000,
+    /// Erasing a block.
+    erase_ns: 0..=10_000_000_000,
+    /// Rate of one channel.
+    channel_bytes_per_second: 1_000_000..=1_000_000_000_000,
+    /// Rate of the link to the host, each way.
+    link_bytes_per_second: 1_000_000..=1_000_000_000_000,
+    /// Firmware time of a command, one after another.
+    command_ns: 0..=1_000_000_000,
+    /// Firmware time of every further unit of a command.
+    unit_ns: 0..=1_000_000,
+    /// From the firmware to the flash or the buffer.
+    entry_ns: 0..=1_000_000_000,
+    /// From the end of the data of a read to its completion.
+    read_exit_ns: 0..=1_000_000_000,
+    /// From the end of the data of a write to its completion.
+    write_exit_ns: 0..=1_000_000_000,
+    /// Finding data of a read in the write buffer.
+    buffer_hit_ns: 0..=1_000_000_000,
+    /// A flush that has nothing to wait for.
+    flush_ns: 0..=1_000_000_000,
+    /// Write buffer: at least two programmes of every die.
+    buffer_bytes: 4096..=1_099_511_627_776,
+    /// 1 when the write buffer outlives a power cut, else 0.
+    buffer_protected: 0..=1,
+    /// Flash beyond the capacity that garbage collection may use, in millionths of the capacity.
+    spare_ppm: 10_000..=10_000_000,
+    /// Superblocks kept free, in millionths of all.
+    reserve_ppm: 0..=500_000,
+    /// Pages that garbage collection reads at once; a read takes the page of every plane.
+    gc_reads: 1..=65_536,
+    /// Units that the host may be ahead of garbage collection.
+    gc_lead_units: 1..=16_777_216,
+    /// Host reads of a die that may overtake what else waits for it.
+    read_bypass: 0..=65_535,
+    /// How often a host read may suspend one programme or erase.
+    suspends: 0..=255,
+    /// Suspending.
+    suspend_ns: 0..=1_000_000_000,
+    /// Resuming.
+    resume_ns: 0..=1_000_000_000,
+    /// The last part of a programme or erase, which is never suspended.
+    suspend_guard_ns: 0..=1_000_000_000,
+    /// Dies that may programme at once.
+    programming_dies: 1..=4096,
+}
+
+impl Profile {
+    /// The names of the profiles that ship.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        SHIPPED.iter().map(|(name, _)| *name)
+    }
+
+    /// A profile that ships; `None` when no profile has this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let (_, text) = SHIPPED.iter().find(|(known, _)| *known == name)?;
+        Some(Self::parse(text).expect("a test parses every profile that ships"))
+    }
+
+    /// Reads a profile: lines `key = value`, where the value of `name` is a string in double quotes and every other
+    /// one a whole number, with underscores where they help. `#` begins a comment. Every key stands once.
+    pub fn parse(text: &str) -> Result<Self, ProfileError> {
+        let mut name = None;
+        let mut values = [None; FIELDS.len()];
+        for (number, line) in (1..).zip(text.lines()) {
+            let Some((key, value)) =
+                split(line).map_err(|()| ProfileError::Syntax { line: number })?
+            else {
+                continue;
+            };
+            if key == "name" {
+                let label = quoted(value).ok_or(ProfileError::Syntax { line: number })?;
+                if name.replace(label.to_owned()).is_some() {
+                    return Err(ProfileError::Repeated("name"));
+                }
+                continue;
+            }
+            let place = FIELDS
+                .iter()
+                .position(|(field, _, _)| *field == key)
+                .ok_or_else(|| ProfileError::UnknownField(key.to_owned()))?;
+            let value = whole(value).ok_or(ProfileError::Syntax { line: number })?;
+            if values[place].replace(value).is_some() {
+                return Err(ProfileError::Repeated(FIELDS[place].0));
+            }
+        }
+        let mut complete = [0; FIELDS.len()];
+        for (place, value) in values.into_iter().enumerate() {
+            complete[place] = value.ok_or(ProfileError::Missing(FIELDS[place].0))?;
+        }
+        let profile = Self::from_values(name.ok_or(ProfileError::Missing("name"))?, &complete);
+        profile.check()?;
+        Ok(profile)
+    }
+
+    /// Whether a drive can be built from this.
+    pub fn check(&self) -> Result<(), ProfileError> {
+        for (&(field, least, most), value) in FIELDS.iter().zip(self.values()) {
+            if !(least..=most).contains(&value) {
+                return Err(ProfileError::OutOfBounds {
+                    field,
+                    value,
+                    least,
+                    most,
+                });
+            }
+        }
+        let conflict = |field, value, bound| {
+            Err(ProfileError::Conflict {
+                field,
+                value,
+                bound,
+            })
+        };
+        if !self.page_bytes.is_multiple_of(UNIT_BYTES) {
+            return conflict("page_bytes", self.page_bytes, "a multiple of 4096");
+        }
+        if self.pages_per_program != 1 && self.pages_per_program != self.page_types {
+            return conflict(
+                "pages_per_program",
+                self.pages_per_program,
+                "1 or page_types",
+            );
+        }
+        let cell = self.planes * self.page_bytes;
+        if !cell.is_power_of_two() || cell > 64 * UNIT_BYTES {
+            return conflict(
+                "page_bytes",
+                self.page_bytes,
+                "a power of two and at most 256 KiB over all planes",
+            );
+        }
+        if self.buffer_bytes < 2 * self.row_bytes() {
+            return conflict(
+                "buffer_bytes",
+                self.buffer_bytes,
+                "at least two programmes of every die",
+            );
+        }
+        Ok(())
+    }
+
+    /// Bytes of one programme of every die.
+    pub(crate) fn row_bytes(&self) -> u64 {
+        self.channels
+            * self.dies_per_channel
+            * self.planes
+            * self.page_bytes
+            * self.pages_per_program
+    }
+}
+
+impl fmt::Display for ProfileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syntax { line } => write!(f, "line {line} is not `key = value`"),
+            Self::UnknownField(key) => write!(f, "no profile has a field `{key}`"),
+            Self::Repeated(field) => write!(f, "`{field}` stands twice"),
+            Self::Missing(field) => write!(f, "`{field}` is missing"),
+            Self::OutOfBounds {
+                field,
+                value,
+                least,
+                most,
+            } => {
+                write!(f, "`{field}` is {value}; it must be from {least} to {most}")
+            }
+            Self::Conflict {
+                field,
+                value,
+                bound,
+            } => write!(f, "`{field}` is {value}; it must be {bound}"),
+        }
+    }
+}
+
+impl core::error::Error for ProfileError {}
+
+/// Key and value of a line; nothing for an empty one.
+fn split(line: &str) -> Result<Option<(&str, &str)>, ()> {
+    let line = line.split('#').next().unwrap_or_default().trim();
+    if line.is_empty() {
+        return Ok(None);
+    }
+    let (key, value) = line.split_once('=').ok_or(())?;
+    Ok(Some((key.trim(), value.trim())))
+}
+
+fn quoted(value: &str) -> Option<&str> {
+    let label = value.strip_prefix('"')?.strip_suffix('"')?;
+    (!label.contains(['"', '\\'])).then_some(label)
+}
+
+fn whole(value: &str) -> Option<u64> {
+    let mut number: u64 = 0;
+    if !value.starts_with(|first: char| first.is_ascii_digit()) || value.ends_with('_') {
+        return None;
+    }
+    for digit in value.chars().filter(|&digit| digit != '_') {
+        number = number
+            .checked_mul(10)?
+            .checked_add(u64::from(digit.to_digit(10)?))?;
+    }
+    Some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+    use alloc::string::ToString;
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn every_profile_that_ships_is_sound() {
+        for (name, text) in SHIPPED {
+            let profile = Profile::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(profile.name, name);
+        }
+        assert_eq!(Profile::named("no such drive"), None);
+    }
+
+    #[test]
+    fn every_value_says_where_it_comes_from() {
+        for (name, text) in SHIPPED {
+            for line in text.lines().filter(|line| line.contains('=')) {
+                assert!(line.contains("# "), "{name}: no source in `{line}`");
+            }
+        }
+    }
+
+    #[test]
+    fn the_variants_differ_from_the_default_where_they_should() {
+        let base = Profile::named("dct983").expect("it ships");
+        for (name, changed) in [
+            ("dct983-a0", &["suspends"][..]),
+            (
+                "dct983-b",
+                &[
+                    "program_ns",
+                    "program_upper_ns",
+                    "suspends",
+                    "programming_dies",
+                ],
+            ),
+            ("dct983-c", &["planes", "program_ns", "program_upper_ns"]),
+            (
+                "dct983-d",
+                &[
+                    "program_ns",
+                    "program_upper_ns",
+                    "suspends",
+                    "programming_dies",
+                ],
+            ),
+        ] {
+            let variant = Profile::named(name).expect("it ships");
+            let differing: Vec<_> = FIELDS
+                .iter()
+                .zip(base.values().iter().zip(variant.values()))
+                .filter(|(_, (mine, theirs))| **mine != *theirs)
+                .map(|((field, _, _), _)| *field)
+                .collect();
+            assert_eq!(differing, changed, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_told_with_its_field_and_bound() {
+        let text = SHIPPED[0].1;
+        let with = |key: &str, value: &str| {
+            let lines: Vec<_> = text
+                .lines()
+                .map(|line| match line.split_once('=') {
+                    Some((known, _)) if known.trim() == key => format!("{key} = {value}"),
+                    _ => line.to_owned(),
+                })
+                .collect();
+            Profile::parse(&lines.join("\n"))
+                .map_or_else(|error| error.to_string(), |_| "fine".to_owned())
+        };
+        assert_eq!(with("channels", "8"), "fine");
+        assert_eq!(
+            with("channels", "0"),
+            "`channels` is 0; it must be from 1 to 64"
+        );
+        assert_eq!(
+            with("page_bytes", "5000"),
+            "`page_bytes` is 5000; it must be a multiple of 4096"
+        );
+        assert_eq!(
+            with("pages_per_program", "2"),
+            "`pages_per_program` is 2; it must be 1 or page_types"
+        );
+        assert!(with("buffer_bytes", "4096").ends_with("at least two programmes of every die"));
+        for nonsense in [
+            "",
+            "-1",
+            "1.5",
+            "_1",
+            "1_",
+            "0x10",
+            "99999999999999999999",
+            "\"8\"",
+        ] {
+            assert!(
+                with("channels", nonsense).starts_with("line "),
+                "{nonsense}"
+            );
+        }
+        assert!(with("name", "dct983").starts_with("line "));
+    }
+
+    #[test]
+    fn a_wrong_key_is_told() {
+        let text = SHIPPED[0].1;
+        let error = |text: &str| Profile::parse(text).expect_err("it is wrong").to_string();
+        assert_eq!(
+            error(&format!("{text}\ncolour = 1")),
+            "no profile has a field `colour`"
+        );
+        assert_eq!(
+            error(&format!("{text}\nchannels = 1")),
+            "`channels` stands twice"
+        );
+        assert_eq!(
+            error(&format!("{text}\nname = \"x\"")),
+            "`name` stands twice"
+        );
+        assert_eq!(error("name = \"x\""), "`channels` is missing");
+        assert_eq!(error("just words"), "line 1 is not `key = value`");
+    }
+}

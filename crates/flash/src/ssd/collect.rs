@@ -1,0 +1,341 @@
+//! Garbage collection and the pace it sets.
+//!
+//! Headroom is the number of units that can be written before the reserve of free superblocks is touched. Every unit
+//! of the host takes one; every cell that is collected gives as many as were no longer valid in it. Below zero the
+//! collector works, and the host is let in at the rate at which headroom is being gained, a little faster or slower
+//! the less or the more it is ahead. Without that pace writes would wait for whole superblocks: the same rate with a
+//! far longer tail.
+
+use alloc::vec::Vec;
+
+use super::Device;
+use super::lanes::Rare;
+use super::layout::Layout;
+use super::map::{Use, Writer};
+use super::media::Read;
+use crate::{Profile, UNIT_BYTES};
+
+/// Units of headroom over which the pace is measured.
+const MEASURED_UNITS: u64 = 512;
+
+#[derive(Debug)]
+pub(super) struct Collector {
+    /// Units that can be written before the reserve is touched.
+    pub headroom: i64,
+    /// The superblock being read and the next unit to look at.
+    scan: Option<(u32, u32)>,
+    /// Superblocks being read or erased, and reads or erases not ended.
+    busy: Vec<Busy>,
+    /// Reads under way, each of one page of every plane.
+    reads: u32,
+    most_reads: u32,
+    /// Units read that will be written.
+    expected: u32,
+    /// Units written and not programmed.
+    pub buffered: u32,
+    most_buffered: u32,
+    /// How far the host may be ahead.
+    lead: u64,
+    /// Time per unit of headroom gained.
+    pub unit_ns: u64,
+    /// When measuring began and what was gained since; nothing while the collector rests.
+    measured: Option<(u64, u64)>,
+    /// The next write of the host is not let in before.
+    pub next_admission: u64,
+    /// An event for that is set.
+    pub timer: bool,
+    /// Superblocks erased, for the dilution of erases.
+    pub erased: u64,
+}
+
+#[derive(Debug)]
+struct Busy {
+    superblock: u32,
+    pending: u32,
+}
+
+impl Collector {
+    pub fn new(profile: &Profile, layout: &Layout) -> Self {
+        let buffer = (profile.buffer_bytes / UNIT_BYTES).min(u64::from(u32::MAX)) as u32;
+        let spare = u64::from(layout.reserve - 2) * u64::from(layout.superblock_units);
+        Self {
+            headroom: i64::from(layout.superblocks - layout.reserve)
+                * i64::from(layout.superblock_units),
+            scan: None,
+            busy: Vec::with_capacity(layout.reserve as usize),
+            reads: 0,
+            most_reads: (profile.gc_reads / profile.planes).max(1) as u32,
+            expected: 0,
+            buffered: 0,
+            most_buffered: buffer,
+            lead: profile.gc_lead_units.min(spare),
+            // A first guess, a write amplification of 5; it is measured as soon as the collector works.
+            unit_ns: profile.program_ns * 5 / u64::from(layout.program_units * layout.dies),
+            measured: None,
+            next_admission: 0,
+            timer: false,
+            erased: 0,
+        }
+    }
+
+    /// How far the host is ahead.
+    fn debt(&self) -> u64 {
+        u64::try_from(-self.headroom).unwrap_or(0)
+    }
+
+    /// Time that a unit of the host takes at the present debt: half to one and a half of what gaining one takes.
+    fn pace(&self) -> u64 {
+        self.unit_ns * (self.lead / 2 + self.debt()) / self.lead
+    }
+
+    /// Counts `gained` units of headroom.
+    fn gain(&mut self, now: u64, gained: u32) {
+        self.headroom += i64::from(gained);
+        let (since, sum) = self.measured.unwrap_or((now, 0));
+        let sum = sum + u64::from(gained);
+        if sum < MEASURED_UNITS {
+            self.measured = Some((since, sum));
+        } else {
+            self.unit_ns = (self.unit_ns * 7 + (now - since) / sum) / 8;
+            self.measured = Some((now, 0));
+        }
+    }
+}
+
+impl Device {
+    /// Lets writes in and collects, as far as both can go now.
+    pub(super) fn pump(&mut self) {
+        self.admit();
+        if self.collect() {
+            self.admit();
+        }
+    }
+
+    /// Puts waiting writes into the buffer.
+    fn admit(&mut self) {
+        while let Some(&index) = self.waiting.front() {
+            let command = self.commands[index as usize];
+            if command.admitted == 0 && !self.pace_lets_in(command.units) {
+                return;
+            }
+            let mut admitted = command.admitted;
+            while admitted < command.units && self.has_room() {
+                self.append_host(command.start + admitted);
+                admitted += 1;
+            }
+            let taken = admitted - command.admitted;
+            self.collector.headroom -= i64::from(taken);
+            self.stats.written_units += u64::from(taken);
+            self.commands[index as usize].admitted = admitted;
+            if admitted < command.units {
+                return;
+            }
+            self.waiting.pop_front();
+            self.written(index);
+        }
+    }
+
+    /// Whether a write of `units` may begin; if only the time for it has not come, sets an event.
+    fn pace_lets_in(&mut self, units: u32) -> bool {
+        let room = self.has_room();
+        let collector = &mut self.collector;
+        if collector.headroom >= 0 {
+            return true;
+        }
+        if collector.debt() >= collector.lead || !room {
+            return false;
+        }
+        if self.clock < collector.next_admission {
+            if !core::mem::replace(&mut collector.timer, true) {
+                self.lanes.push_rare(collector.next_admission, Rare::Admit);
+            }
+            return false;
+        }
+        collector.next_admission = self.clock + collector.pace() * u64::from(units);
+        true
+    }
+
+    /// Whether buffer and flash take another unit of the host, with enough left for what is being collected.
+    fn has_room(&self) -> bool {
+        if self.buffer_used >= self.buffer_units {
+            return false;
+        }
+        if self.map.points[Writer::Host as usize].left > 0 {
+            return true;
+        }
+        let free = self.map.free.len() as u32;
+        let kept = free
+            .saturating_sub(1)
+            .saturating_mul(self.layout.superblock_units);
+        let left = self.map.points[Writer::Collector as usize].left;
+        free > 1 && kept.saturating_add(left) >= self.collector.expected + self.layout.cell_units
+    }
+
+    /// Reads cells of victims as long as headroom is wanted and reads may be added. True when a superblock became
+    /// free at once.
+    fn collect(&mut self) -> bool {
+        let mut freed = false;
+        while self.collector.headroom < 0 {
+            if !self.may_collect() {
+                return freed;
+            }
+            let Some((victim, unit)) = self.collector.scan.or_else(|| self.choose_victim()) else {
+                self.collector.measured = None;
+                return freed;
+            };
+            let next = unit + self.layout.cell_units;
+            let valid = self
+                .map
+                .valid_in_cell(unit, self.layout.cell_units)
+                .count_ones();
+            self.collector
+                .gain(self.clock, self.layout.cell_units - valid);
+            if valid > 0 {
+                self.begin_collector_read(unit, valid);
+            }
+            if next == (victim + 1) * self.layout.superblock_units {
+                self.collector.scan = None;
+                freed |= self.end_of_part(victim);
+            } else {
+                self.collector.scan = Some((victim, next));
+            }
+        }
+        self.collector.measured = None;
+        freed
+    }
+
+    /// Whether another cell may be read: reads, buffer and flash permitting.
+    fn may_collect(&self) -> bool {
+        let collector = &self.collector;
+        let free = (self.map.free.len() as u32).saturating_mul(self.layout.superblock_units);
+        let writable = free.saturating_add(self.map.points[Writer::Collector as usize].left);
+        let wanted = collector.expected + self.layout.cell_units;
+        collector.reads < collector.most_reads
+            && collector.buffered + wanted <= collector.most_buffered
+            && wanted <= writable
+    }
+
+    fn choose_victim(&mut self) -> Option<(u32, u32)> {
+        let superblock = self.map.victim()?;
+        self.map.uses[superblock as usize] = Use::Victim;
+        // One part is the scan itself, which ends with its last cell.
+        self.collector.busy.push(Busy {
+            superblock,
+            pending: 1,
+        });
+        Some((superblock, superblock * self.layout.superblock_units))
+    }
+
+    fn begin_collector_read(&mut self, unit: u32, valid: u32) {
+        let superblock = unit / self.layout.superblock_units;
+        self.collector.reads += 1;
+        self.collector.expected += valid;
+        let busy = self
+            .collector
+            .busy
+            .iter_mut()
+            .find(|busy| busy.superblock == superblock);
+        busy.expect("the victim is busy").pending += 1;
+        let read = Read::of_collector(unit, valid as u8, self.layout.cell(unit));
+        self.queue_collector_read(read);
+    }
+
+    /// A cell has been read: writes what is still valid in it.
+    pub(super) fn collector_read(&mut self, first: u32, expected: u32) {
+        self.collector.reads -= 1;
+        self.collector.expected -= expected;
+        let mut valid = self.map.valid_in_cell(first, self.layout.cell_units);
+        let moved = valid.count_ones();
+        while valid != 0 {
+            let unit = first + valid.trailing_zeros();
+            valid &= valid - 1;
+            let written = self.map.relocate(unit);
+            self.collector.buffered += 1;
+            if let Some(program) = self.layout.completed_by(written + 1) {
+                self.queue_program(program, Writer::Collector);
+            }
+        }
+        self.stats.moved_units += u64::from(moved);
+        self.collector.gain(self.clock, expected - moved);
+        self.end_of_part(first / self.layout.superblock_units);
+        self.pump();
+    }
+
+    /// One of the reads or erases of `superblock`, or its scan, has ended. True when it became free.
+    fn end_of_part(&mut self, superblock: u32) -> bool {
+        let place = self
+            .collector
+            .busy
+            .iter()
+            .position(|busy| busy.superblock == superblock);
+        let place = place.expect("only a busy superblock has parts");
+        let busy = &mut self.collector.busy[place];
+        busy.pending -= 1;
+        if busy.pending > 0 {
+            return false;
+        }
+        if self.map.uses[superblock as usize] == Use::Victim {
+            self.stats.collected += 1;
+            self.collector.erased += 1;
+            self.map.uses[superblock as usize] = Use::Erasing;
+            if self
+                .collector
+                .erased
+                .is_multiple_of(u64::from(self.layout.erase_dilution))
+            {
+                self.collector.busy[place].pending = self.layout.dies;
+                self.queue_erases(superblock);
+                return false;
+            }
+        }
+        self.collector.busy.swap_remove(place);
+        self.map.free(superblock);
+        true
+    }
+
+    /// A die has erased its block of `superblock`.
+    pub(super) fn erased(&mut self, superblock: u32) {
+        self.end_of_part(superblock);
+    }
+
+    /// The headroom, counted from what it means.
+    pub(super) fn counted_headroom(&self) -> i64 {
+        let superblock = i64::from(self.layout.superblock_units);
+        let states = |wanted: Use| {
+            let found = self.map.uses.iter().filter(|state| **state == wanted);
+            found.map(|_| 1).sum::<i64>()
+        };
+        let scanned = states(Use::Victim) * superblock
+            - self.collector.scan.map_or(0, |(victim, next)| {
+                superblock - i64::from(next - victim * self.layout.superblock_units)
+            });
+        let left: i64 = self
+            .map
+            .points
+            .iter()
+            .map(|point| i64::from(point.left))
+            .sum();
+        (states(Use::Free) + states(Use::Erasing) - i64::from(self.layout.reserve)) * superblock
+            + scanned
+            + left
+            - i64::from(self.collector.expected)
+    }
+
+    /// Counts anew what follows from a map that was set while nothing is under way. `scan` goes on where it was.
+    pub(super) fn reset_collector(&mut self, scan: Option<(u32, u32)>) {
+        self.collector = Collector::new(&self.profile, &self.layout);
+        self.collector.scan = scan;
+        if let Some((superblock, _)) = scan {
+            self.collector.busy.push(Busy {
+                superblock,
+                pending: 1,
+            });
+        }
+        self.collector.headroom = self.counted_headroom();
+    }
+
+    /// The superblock being collected and the next unit to look at.
+    pub(super) fn scan(&self) -> Option<(u32, u32)> {
+        self.collector.scan
+    }
+}

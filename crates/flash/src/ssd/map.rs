@@ -1,0 +1,266 @@
+//! The page map: which physical unit holds a logical one, and the state of the superblocks.
+//!
+//! A physical unit is valid exactly when the logical unit written into it is still mapped to it. The bit and the
+//! count that say so save looks into a map far larger than the caches; tests check them against it.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::layout::{Divisor, Layout};
+
+/// No unit: not mapped, or nothing written.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// What a superblock is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    Free,
+    /// Being written at a write point.
+    Open,
+    /// Completely programmed.
+    Closed,
+    /// Being collected.
+    Victim,
+    Erasing,
+    /// Completely written, but some of it still in the buffer: nothing to collect yet.
+    Full,
+}
+
+/// A place where data is appended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WritePoint {
+    /// The next unit; meaningful while `left` is above zero.
+    pub next: u32,
+    /// Units left in the open superblock.
+    pub left: u32,
+}
+
+/// Who writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writer {
+    Host,
+    Collector,
+}
+
+#[derive(Debug)]
+pub(super) struct Map {
+    /// Logical to physical.
+    pub physical_of: Vec<u32>,
+    /// Physical to logical.
+    pub logical_of: Vec<u32>,
+    /// One bit for each physical unit: it is valid.
+    live: Vec<u64>,
+    /// Valid units of each superblock.
+    pub valid: Vec<u32>,
+    pub uses: Vec<Use>,
+    pub erases: Vec<u32>,
+    pub free: VecDeque<u32>,
+    /// One bit for each programme: its data is in the flash.
+    pub programmed: Vec<u64>,
+    /// Programmes of each superblock that have not ended.
+    unprogrammed: Vec<u32>,
+    programs: u32,
+    pub points: [WritePoint; 2],
+    superblock_units: Divisor,
+}
+
+impl Map {
+    /// A map of a drive on which nothing was written.
+    pub fn new(layout: &Layout) -> Self {
+        let superblocks = layout.superblocks as usize;
+        let programs = (layout.physical() / layout.program_units) as usize;
+        Self {
+            physical_of: vec![NONE; layout.logical as usize],
+            logical_of: vec![NONE; layout.physical() as usize],
+            valid: vec![0; superblocks],
+            uses: vec![Use::Free; superblocks],
+            erases: vec![0; superblocks],
+            free: (0..layout.superblocks).collect(),
+            programmed: vec![0; programs.div_ceil(64)],
+            unprogrammed: vec![programs as u32 / layout.superblocks; superblocks],
+            programs: programs as u32 / layout.superblocks,
+            points: [WritePoint { next: 0, left: 0 }; 2],
+            live: vec![0; (layout.physical() as usize).div_ceil(64)],
+            superblock_units: Divisor::new(layout.superblock_units),
+        }
+    }
+
+    pub fn is_programmed(&self, program: u32) -> bool {
+        self.programmed[program as usize / 64] >> (program % 64) & 1 == 1
+    }
+
+    pub fn set_programmed(&mut self, program: u32) {
+        self.programmed[program as usize / 64] |= 1 << (program % 64);
+        let superblock = (program / self.programs) as usize;
+        self.unprogrammed[superblock] -= 1;
+        if self.unprogrammed[superblock] == 0 && self.uses[superblock] == Use::Full {
+            self.uses[superblock] = Use::Closed;
+        }
+    }
+
+    /// Counts what is programmed anew, after the bits were set; nothing when a count and a state do not fit.
+    pub fn count_programmed(&mut self) -> Option<()> {
+        for superblock in 0..self.uses.len() as u32 {
+            let programs = superblock * self.programs..(superblock + 1) * self.programs;
+            let left = programs
+                .filter(|&program| !self.is_programmed(program))
+                .count() as u32;
+            self.unprogrammed[superblock as usize] = left;
+            let sound = match self.uses[superblock as usize] {
+                Use::Free => left == self.programs,
+                Use::Closed | Use::Victim => left == 0,
+                Use::Open | Use::Full => left > 0,
+                Use::Erasing => false,
+            };
+            sound.then_some(())?;
+        }
+        Some(())
+    }
+
+    /// One bit for each valid unit of the cell that begins at `first`, the lowest for the first.
+    pub fn valid_in_cell(&self, first: u32, units: u32) -> u64 {
+        self.live[first as usize / 64] >> (first % 64) & (u64::MAX >> (64 - units))
+    }
+
+    /// Says that `unit`, which holds `logical`, is where it is.
+    pub fn place(&mut self, logical: u32, unit: u32) {
+        self.physical_of[logical as usize] = unit;
+        self.live[unit as usize / 64] |= 1 << (unit % 64);
+        self.valid[self.superblock_units.divide(unit) as usize] += 1;
+    }
+
+    /// Appends `logical` at the writer's point, which has a unit left or finds a free superblock. With
+    /// [`NONE`] it is padding. Returns the unit.
+    pub fn append(&mut self, writer: Writer, logical: u32) -> u32 {
+        let unit = self.take(writer);
+        self.logical_of[unit as usize] = logical;
+        if logical != NONE {
+            self.unmap(logical);
+            self.place(logical, unit);
+        }
+        unit
+    }
+
+    /// Appends what is in `from`, which is valid, at the collector's point. Returns the unit.
+    pub fn relocate(&mut self, from: u32) -> u32 {
+        let unit = self.take(Writer::Collector);
+        let logical = self.logical_of[from as usize];
+        self.logical_of[unit as usize] = logical;
+        // Where it was is known: nothing here waits for a look into the map.
+        self.invalidate(from);
+        self.place(logical, unit);
+        unit
+    }
+
+    /// Forgets where `logical` is; false when it was nowhere.
+    pub fn unmap(&mut self, logical: u32) -> bool {
+        let unit = core::mem::replace(&mut self.physical_of[logical as usize], NONE);
+        if unit == NONE {
+            return false;
+        }
+        self.invalidate(unit);
+        true
+    }
+
+    /// The closed superblock with the fewest valid units, if erasing it gains any.
+    pub fn victim(&self) -> Option<u32> {
+        let closed = self.uses.iter().zip(&self.valid).enumerate();
+        closed
+            .filter(|(_, (state, valid))| {
+                **state == Use::Closed && **valid < self.superblock_units.by()
+            })
+            .min_by_key(|(_, (_, valid))| **valid)
+            .map(|(superblock, _)| superblock as u32)
+    }
+
+    /// Makes `superblock` free again, all of its units having moved.
+    pub fn free(&mut self, superblock: u32) {
+        assert_eq!(
+            self.valid[superblock as usize], 0,
+            "valid data would be erased"
+        );
+        let units =
+            superblock * self.superblock_units.by()..(superblock + 1) * self.superblock_units.by();
+        self.logical_of[units.start as usize..units.end as usize].fill(NONE);
+        let programs = superblock * self.programs..(superblock + 1) * self.programs;
+        for program in programs {
+            self.programmed[program as usize / 64] &= !(1 << (program % 64));
+        }
+        self.unprogrammed[superblock as usize] = self.programs;
+        self.uses[superblock as usize] = Use::Free;
+        self.erases[superblock as usize] += 1;
+        self.free.push_back(superblock);
+    }
+
+    fn invalidate(&mut self, unit: u32) {
+        self.live[unit as usize / 64] &= !(1 << (unit % 64));
+        self.valid[self.superblock_units.divide(unit) as usize] -= 1;
+    }
+
+    /// The next unit at the writer's point.
+    fn take(&mut self, writer: Writer) -> u32 {
+        if self.points[writer as usize].left == 0 {
+            self.open(writer);
+        }
+        let point = &mut self.points[writer as usize];
+        let unit = point.next;
+        point.next += 1;
+        point.left -= 1;
+        if point.left == 0 {
+            self.uses[self.superblock_units.divide(unit) as usize] = Use::Full;
+        }
+        unit
+    }
+
+    fn open(&mut self, writer: Writer) {
+        let superblock = self
+            .free
+            .pop_front()
+            .expect("the pace keeps superblocks free");
+        self.uses[superblock as usize] = Use::Open;
+        self.points[writer as usize] = WritePoint {
+            next: superblock * self.superblock_units.by(),
+            left: self.superblock_units.by(),
+        };
+    }
+
+    /// What holds at every instant. `Err` says what does not.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let mut valid = vec![0; self.valid.len()];
+        let mut live = vec![0; self.live.len()];
+        for (logical, &unit) in self.physical_of.iter().enumerate() {
+            if unit != NONE {
+                if self.logical_of.get(unit as usize) != Some(&(logical as u32)) {
+                    return Err("a mapped unit holds another logical unit");
+                }
+                valid[self.superblock_units.divide(unit) as usize] += 1;
+                live[unit as usize / 64] |= 1_u64 << (unit % 64);
+            }
+        }
+        if valid != self.valid || live != self.live {
+            return Err("what is counted as valid differs from the map");
+        }
+        let free = self
+            .uses
+            .iter()
+            .filter(|state| **state == Use::Free)
+            .count();
+        let listed = self
+            .free
+            .iter()
+            .all(|&free| self.uses[free as usize] == Use::Free);
+        if free != self.free.len() || !listed {
+            return Err("free superblocks are not the ones listed");
+        }
+        let open = self
+            .uses
+            .iter()
+            .filter(|state| **state == Use::Open)
+            .count();
+        if open != self.points.iter().filter(|point| point.left > 0).count() {
+            return Err("open superblocks are not the ones written");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,515 @@
+//! A solid-state drive in the time it is told.
+//!
+//! A command passes the firmware, one after another, and then either reads or writes. A read senses a page of a
+//! die, moves it over the die's channel and over the link to the host. A write is complete once it is in the write
+//! buffer; the buffer is programmed one row of dies after another. When free superblocks run out, garbage
+//! collection moves what is valid out of the emptiest one and paces the writes of the host, so that writes are
+//! cheap until that limit and then suddenly dear. What reads wait for is programmes and erases of their die.
+//!
+//! The same commands at the same instants give the same completions, however often [`Device::advance`] is called
+//! between them, in every build and on every machine.
+
+mod collect;
+mod condition;
+mod lanes;
+mod layout;
+mod map;
+mod media;
+mod snapshot;
+mod stats;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
+
+use flashyard_time::Time;
+
+pub use condition::Condition;
+pub use snapshot::SnapshotError;
+pub use stats::{DieTime, Stats};
+
+use crate::{Profile, ProfileError, UNIT_BYTES};
+use collect::Collector;
+use lanes::{Event, Lane, Lanes, Rare};
+use layout::Layout;
+use map::{Map, NONE, Writer};
+use media::{Bus, Die, Read, Times};
+
+/// Commands that may be under way at once.
+const MOST_COMMANDS: usize = 65_536;
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Reads units.
+    Read,
+    /// Writes units into the buffer.
+    Write,
+    /// Writes units; complete once they outlive a power cut.
+    WriteThrough,
+    /// Forgets units.
+    Deallocate,
+    /// Complete once all writes completed before outlive a power cut; start and units mean nothing.
+    Flush,
+}
+
+/// A command to a drive. Addresses count units of [`UNIT_BYTES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// What the completion is told apart by; need not be unique.
+    pub tag: u64,
+    /// What to do.
+    pub op: Op,
+    /// The first unit.
+    pub start: u64,
+    /// How many units.
+    pub units: u32,
+}
+
+/// A command that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// When it was done.
+    pub at: Time,
+    /// The tag of the command.
+    pub tag: u64,
+}
+
+/// Why a command was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejected {
+    /// Some unit lies beyond the capacity, or there is none.
+    OutOfRange,
+    /// As many commands as the drive takes are under way.
+    QueueFull,
+}
+
+/// Why a drive cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BuildError {
+    /// The profile is not sound.
+    Profile(ProfileError),
+    /// The capacity in bytes is not a multiple of [`UNIT_BYTES`], or out of these bounds.
+    Capacity {
+        /// The least that works with this profile.
+        least: u64,
+        /// More than addresses reach.
+        most: u64,
+    },
+}
+
+/// A drive.
+#[derive(Debug)]
+pub struct Device {
+    clock: u64,
+    layout: Layout,
+    times: Times,
+    map: Map,
+    lanes: Lanes,
+    commands: Vec<Active>,
+    unused: Vec<u32>,
+    dies: Vec<Die>,
+    buses: Vec<Bus>,
+    /// When the firmware and each direction of the link are free.
+    firmware_free: u64,
+    link_out_free: u64,
+    link_in_free: u64,
+    /// Writes that wait for room in the buffer, for the pace or for free flash.
+    waiting: VecDeque<u32>,
+    buffer_units: u32,
+    buffer_used: u32,
+    buffer_protected: bool,
+    /// Rows of the host that are not yet programmed: number and programmes left.
+    rows: VecDeque<(u32, u32)>,
+    rows_begun: u64,
+    rows_done: u64,
+    /// Commands that wait until so many rows are programmed.
+    barriers: VecDeque<(u64, u32)>,
+    collector: Collector,
+    /// Dies that wait until fewer programme, and how many do.
+    power_queue: VecDeque<u32>,
+    programming: u32,
+    done: Vec<Completion>,
+    stats: Stats,
+    digest: u64,
+    seed: u64,
+    profile: Profile,
+}
+
+/// A command under way.
+#[derive(Clone, Copy, Debug)]
+struct Active {
+    tag: u64,
+    op: Op,
+    start: u32,
+    units: u32,
+    /// Units of a write that are in the buffer.
+    admitted: u32,
+    /// Parts of a read that are not at the host.
+    parts: u32,
+}
+
+impl Device {
+    /// An empty drive of `capacity` bytes. Whatever is left to chance - only preconditioning is - follows from `seed`.
+    pub fn new(profile: &Profile, capacity: u64, seed: u64) -> Result<Self, BuildError> {
+        let layout = Layout::new(profile, capacity)?;
+        let times = Times::new(profile);
+        let map = Map::new(&layout);
+        let collector = Collector::new(profile, &layout);
+        let depth = 256;
+        Ok(Self {
+            clock: 0,
+            lanes: Lanes::new(depth),
+            commands: Vec::with_capacity(depth),
+            unused: Vec::with_capacity(depth),
+            dies: (0..layout.dies).map(|_| Die::new()).collect(),
+            buses: (0..layout.channels).map(|_| Bus::new(&layout)).collect(),
+            firmware_free: 0,
+            link_out_free: 0,
+            link_in_free: 0,
+            waiting: VecDeque::with_capacity(depth),
+            buffer_units: (profile.buffer_bytes / UNIT_BYTES).min(u64::from(u32::MAX)) as u32,
+            buffer_used: 0,
+            buffer_protected: profile.buffer_protected == 1,
+            rows: VecDeque::new(),
+            rows_begun: 0,
+            rows_done: 0,
+            barriers: VecDeque::new(),
+            collector,
+            power_queue: VecDeque::with_capacity(layout.dies as usize),
+            programming: 0,
+            done: Vec::with_capacity(depth),
+            stats: Stats::default(),
+            digest: 0,
+            seed,
+            profile: profile.clone(),
+            layout,
+            times,
+            map,
+        })
+    }
+
+    /// Bytes that can be addressed.
+    pub fn capacity(&self) -> u64 {
+        u64::from(self.layout.logical) * UNIT_BYTES
+    }
+
+    /// Takes a command at `now`. Events up to `now` happen before it.
+    pub fn submit(&mut self, now: Time, command: Command) -> Result<(), Rejected> {
+        self.run(now.as_ns());
+        let (start, units) = self.addressed(&command)?;
+        if self.commands.len() - self.unused.len() >= MOST_COMMANDS {
+            return Err(Rejected::QueueFull);
+        }
+        let active = Active {
+            tag: command.tag,
+            op: command.op,
+            start,
+            units,
+            admitted: 0,
+            // Only to have this line of the map in the cache when the command gets there.
+            parts: self.map.physical_of[start as usize],
+        };
+        let index = if let Some(index) = self.unused.pop() {
+            self.commands[index as usize] = active;
+            index
+        } else {
+            self.commands.push(active);
+            self.commands.len() as u32 - 1
+        };
+        self.firmware_free = self.firmware_free.max(self.clock) + self.times.firmware(units);
+        self.lanes
+            .push(Lane::Arrive, self.firmware_free + self.times.entry, index);
+        Ok(())
+    }
+
+    /// When something happens next, if nothing is submitted before; nothing when the drive is idle.
+    pub fn next_event(&self) -> Option<Time> {
+        if self.done.is_empty() {
+            self.lanes.next_time().map(Time::from_ns)
+        } else {
+            Some(Time::from_ns(self.clock))
+        }
+    }
+
+    /// Lets time pass until `now` and adds what was completed to `completions`, in order.
+    pub fn advance(&mut self, now: Time, completions: &mut Vec<Completion>) {
+        self.run(now.as_ns());
+        completions.append(&mut self.done);
+    }
+
+    /// Commands under way.
+    pub fn outstanding(&self) -> usize {
+        self.commands.len() - self.unused.len()
+    }
+
+    /// What was done since the drive was built or restored.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            buffered_units: self.buffer_used,
+            waiting_writes: self.waiting.len() as u32,
+            free_superblocks: self.map.free.len() as u32,
+            ..self.stats
+        }
+    }
+
+    /// Units of a superblock, the unit of garbage collection.
+    pub fn superblock_units(&self) -> u32 {
+        self.layout.superblock_units
+    }
+
+    /// How often each superblock was erased.
+    pub fn erase_counts(&self) -> &[u32] {
+        &self.map.erases
+    }
+
+    /// A number that depends on instant, tag and order of every completion so far.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// Checks what holds at every instant; takes as long as a look at every unit. `Err` says what does not hold.
+    pub fn check(&self) -> Result<(), &'static str> {
+        self.map.check()?;
+        if self.collector.headroom != self.counted_headroom() {
+            return Err("the headroom is not what is free");
+        }
+        // Padding takes no memory, but is counted until it is programmed.
+        if self.buffer_used > self.buffer_units + self.layout.row_units() {
+            return Err("more is buffered than fits");
+        }
+        Ok(())
+    }
+
+    fn addressed(&self, command: &Command) -> Result<(u32, u32), Rejected> {
+        if command.op == Op::Flush {
+            return Ok((0, 1));
+        }
+        let capacity = u64::from(self.layout.logical);
+        let end = command.start.checked_add(u64::from(command.units));
+        if command.units == 0 || end.is_none_or(|end| end > capacity) {
+            return Err(Rejected::OutOfRange);
+        }
+        Ok((command.start as u32, command.units))
+    }
+
+    /// Lets everything happen that is due at `now`. An instant that has passed already changes nothing.
+    fn run(&mut self, now: u64) {
+        while let Some((at, event)) = self.lanes.pop_due(now) {
+            self.clock = at;
+            match event {
+                Event::Sorted(Lane::Arrive, command) => self.arrive(command),
+                Event::Sorted(Lane::SenseLower | Lane::SenseMiddle | Lane::SenseUpper, die) => {
+                    self.sensed(die)
+                }
+                Event::Sorted(Lane::Move1 | Lane::Move2 | Lane::Move3 | Lane::Move4, bus) => {
+                    self.moved(bus)
+                }
+                Event::Sorted(Lane::Hit, command) => {
+                    let units = self.commands[command as usize].admitted;
+                    self.send(command, units);
+                }
+                Event::Sorted(Lane::ReadDone | Lane::WriteDone, command)
+                | Event::Rare(Rare::Done(command)) => {
+                    self.complete(command);
+                }
+                Event::Rare(Rare::JobDone(die)) => self.job_done(die),
+                Event::Rare(Rare::Suspended(die)) => self.suspended(die),
+                Event::Rare(Rare::Resumed(die)) => self.resumed(die),
+                Event::Rare(Rare::Admit) => {
+                    self.collector.timer = false;
+                    self.pump();
+                }
+            }
+        }
+        self.clock = self.clock.max(now);
+    }
+
+    /// A command has left the firmware.
+    fn arrive(&mut self, index: u32) {
+        let command = self.commands[index as usize];
+        match command.op {
+            Op::Read => self.read(index, command),
+            Op::Write | Op::WriteThrough => {
+                self.waiting.push_back(index);
+                self.pump();
+            }
+            Op::Deallocate => {
+                for logical in command.start..command.start + command.units {
+                    self.stats.deallocated_units += u64::from(self.map.unmap(logical));
+                }
+                self.lanes
+                    .push_rare(self.clock + self.times.write_exit, Rare::Done(index));
+            }
+            Op::Flush if self.buffer_protected => {
+                self.lanes
+                    .push_rare(self.clock + self.times.flush, Rare::Done(index));
+            }
+            Op::Flush => self.force_out(index),
+        }
+    }
+
+    /// Divides a read into one operation per cell; what is buffered or was never written takes no flash.
+    fn read(&mut self, index: u32, command: Active) {
+        let (mut parts, mut buffered) = (0, 0);
+        let mut pending: Option<(u32, Read)> = None;
+        self.commands[index as usize].parts = u32::MAX;
+        for logical in command.start..command.start + command.units {
+            let unit = self.map.physical_of[logical as usize];
+            if unit == NONE || !self.map.is_programmed(self.layout.program(unit)) {
+                buffered += 1;
+                continue;
+            }
+            let cell = self.layout.cell_number(unit);
+            if let Some((open, read)) = &mut pending
+                && *open == cell
+            {
+                read.units += 1;
+                continue;
+            }
+            let place = self.layout.cell(unit);
+            let read = Read::of_host(index, place);
+            if let Some((_, ready)) = pending.replace((cell, read)) {
+                self.queue_host_read(ready);
+            }
+            parts += 1;
+        }
+        if let Some((_, ready)) = pending {
+            self.queue_host_read(ready);
+        }
+        if buffered > 0 {
+            parts += 1;
+            self.commands[index as usize].admitted = buffered;
+            self.lanes
+                .push(Lane::Hit, self.clock + self.times.buffer_hit, index);
+        }
+        self.commands[index as usize].parts = parts;
+        self.stats.read_units += u64::from(command.units);
+        self.stats.buffer_hits += u64::from(buffered);
+    }
+
+    /// Sends a part of a read over the link.
+    fn send(&mut self, index: u32, units: u32) {
+        self.link_out_free =
+            self.link_out_free.max(self.clock) + u64::from(units) * self.times.link_unit;
+        let command = &mut self.commands[index as usize];
+        command.parts -= 1;
+        if command.parts == 0 {
+            self.lanes.push(
+                Lane::ReadDone,
+                self.link_out_free + self.times.read_exit,
+                index,
+            );
+        }
+    }
+
+    /// All units of a write are in the buffer.
+    fn written(&mut self, index: u32) {
+        let command = self.commands[index as usize];
+        self.link_in_free =
+            self.link_in_free.max(self.clock) + u64::from(command.units) * self.times.link_unit;
+        if command.op == Op::WriteThrough && !self.buffer_protected {
+            self.force_out(index);
+        } else {
+            self.lanes.push(
+                Lane::WriteDone,
+                self.link_in_free + self.times.write_exit,
+                index,
+            );
+        }
+    }
+
+    /// Completes `index` when everything the host has written so far is programmed. The row begun is filled up.
+    fn force_out(&mut self, index: u32) {
+        let row = self.layout.row_units();
+        loop {
+            let point = self.map.points[Writer::Host as usize];
+            if point.left == 0 || point.next.is_multiple_of(row) {
+                break;
+            }
+            self.append_host(NONE);
+            self.collector.headroom -= 1;
+            self.stats.padded_units += 1;
+        }
+        self.barriers.push_back((self.rows_begun, index));
+        self.release_barriers();
+        self.pump();
+    }
+
+    fn release_barriers(&mut self) {
+        while let Some(&(rows, index)) = self.barriers.front()
+            && rows <= self.rows_done
+        {
+            self.barriers.pop_front();
+            let data = self.link_in_free.max(self.clock);
+            self.lanes
+                .push_rare(data + self.times.flush, Rare::Done(index));
+        }
+    }
+
+    /// Puts a unit of the host, or padding, into the buffer and begins the programme that it completes.
+    fn append_host(&mut self, logical: u32) {
+        let unit = self.map.append(Writer::Host, logical);
+        self.buffer_used += 1;
+        if self.layout.begins_row(unit) {
+            self.rows
+                .push_back((unit / self.layout.row_units(), self.layout.dies));
+            self.rows_begun += 1;
+        }
+        if let Some(program) = self.layout.completed_by(unit + 1) {
+            self.queue_program(program, Writer::Host);
+        }
+    }
+
+    /// A programme of the host's data has ended.
+    fn host_programmed(&mut self, program: u32) {
+        self.buffer_used -= self.layout.program_units;
+        let row = program / self.layout.dies;
+        if let Some(open) = self.rows.iter_mut().find(|open| open.0 == row) {
+            open.1 -= 1;
+        }
+        while self.rows.front().is_some_and(|front| front.1 == 0) {
+            self.rows.pop_front();
+            self.rows_done += 1;
+        }
+        self.release_barriers();
+    }
+
+    fn complete(&mut self, index: u32) {
+        let tag = self.commands[index as usize].tag;
+        self.unused.push(index);
+        let mixed = (self.clock ^ tag.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.digest = (self.digest.rotate_left(5) ^ mixed).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        self.stats.completions += 1;
+        self.done.push(Completion {
+            at: Time::from_ns(self.clock),
+            tag,
+        });
+    }
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OutOfRange => "no unit, or one beyond the capacity",
+            Self::QueueFull => "too many commands are under way",
+        })
+    }
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Profile(error) => error.fmt(f),
+            Self::Capacity { least, most } => {
+                write!(
+                    f,
+                    "the capacity must be a multiple of {UNIT_BYTES} from {least} to {most} bytes"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for Rejected {}
+impl core::error::Error for BuildError {}

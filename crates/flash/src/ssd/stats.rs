@@ -1,0 +1,96 @@
+//! What a drive counts.
+
+/// Counters of a drive, and how full it is now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Commands completed.
+    pub completions: u64,
+    /// Units read by the host.
+    pub read_units: u64,
+    /// Of these, units that came from the buffer or were never written.
+    pub buffer_hits: u64,
+    /// Units written by the host.
+    pub written_units: u64,
+    /// Units moved by garbage collection.
+    pub moved_units: u64,
+    /// Units of nothing, written to force out what was before them.
+    pub padded_units: u64,
+    /// Units forgotten.
+    pub deallocated_units: u64,
+    /// Programmes ended.
+    pub programs: u64,
+    /// Erases of a block that took their time; in a drive scaled down most take none.
+    pub erases: u64,
+    /// Superblocks collected.
+    pub collected: u64,
+    /// Programmes and erases suspended.
+    pub suspends: u64,
+    /// Where the time of the dies went.
+    pub die_time: DieTime,
+    /// Units in the write buffer now.
+    pub buffered_units: u32,
+    /// Writes that wait to be let into the buffer now.
+    pub waiting_writes: u32,
+    /// Superblocks free now.
+    pub free_superblocks: u32,
+}
+
+/// Nanoseconds summed over all dies, each counted when its span ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DieTime {
+    /// Sensing, waiting for the channel and moving, for reads of the host and of collection.
+    pub reading: u64,
+    /// Waiting for the channel and taking the data of a programme.
+    pub loading: u64,
+    /// Programming.
+    pub programming: u64,
+    /// Erasing.
+    pub erasing: u64,
+    /// Suspending and resuming.
+    pub switching: u64,
+}
+
+impl Stats {
+    /// Units programmed for every unit that the host wrote, in thousandths; 1000 when nothing was written.
+    pub fn write_amplification(&self) -> u64 {
+        let all = self.written_units + self.moved_units + self.padded_units;
+        (all * 1000).checked_div(self.written_units).unwrap_or(1000)
+    }
+
+    /// What was counted since `earlier`; what tells the present stays.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            completions: self.completions - earlier.completions,
+            read_units: self.read_units - earlier.read_units,
+            buffer_hits: self.buffer_hits - earlier.buffer_hits,
+            written_units: self.written_units - earlier.written_units,
+            moved_units: self.moved_units - earlier.moved_units,
+            padded_units: self.padded_units - earlier.padded_units,
+            deallocated_units: self.deallocated_units - earlier.deallocated_units,
+            programs: self.programs - earlier.programs,
+            erases: self.erases - earlier.erases,
+            collected: self.collected - earlier.collected,
+            suspends: self.suspends - earlier.suspends,
+            die_time: self.die_time.since(&earlier.die_time),
+            ..*self
+        }
+    }
+}
+
+impl DieTime {
+    /// All spans.
+    pub fn busy(&self) -> u64 {
+        self.reading + self.loading + self.programming + self.erasing + self.switching
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            reading: self.reading - earlier.reading,
+            loading: self.loading - earlier.loading,
+            programming: self.programming - earlier.programming,
+            erasing: self.erasing - earlier.erasing,
+            switching: self.switching - earlier.switching,
+        }
+    }
+}
