@@ -145,8 +145,8 @@ profile! {
     gc_reads: 1..=65_536,
     /// Units that the host may be ahead of garbage collection.
     gc_lead_units: 1..=16_777_216,
-    /// Host reads of a die that may overtake what else waits for it.
-    read_bypass: 0..=65_535,
+    /// Host reads of a die that may overtake what else waits for it; with none they would starve.
+    read_bypass: 1..=65_535,
     /// How often a host read may suspend one programme or erase.
     suspends: 0..=255,
     /// Suspending.
@@ -358,7 +358,10 @@ mod tests {
                     "programming_dies",
                 ],
             ),
-            ("dct983-c", &["planes", "program_ns", "program_upper_ns"]),
+            (
+                "dct983-c",
+                &["planes", "program_ns", "program_upper_ns", "suspends"],
+            ),
             (
                 "dct983-d",
                 &[
