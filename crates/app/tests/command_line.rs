@@ -1,8 +1,8 @@
 //! The program as a user runs it: commands typed at a real target, on loopback, with a state directory of its own.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -439,6 +439,26 @@ fn volumes_are_measured_and_verified_through_the_wire() {
         found.to_string().contains("nqn.2026-11.dev.flashyard:db"),
         "{found}"
     );
+}
+
+#[test]
+fn status_tells_who_broke_the_rules() {
+    let scratch = Scratch::new("status");
+    let target = Target::start(&scratch, &[]);
+    let mut stranger = TcpStream::connect(&target.address).expect("it listens");
+    stranger.write_all(&[0xff; 128]).expect("loopback takes it");
+    // Its C2HTermReq and then the end: all has been seen to.
+    let mut farewell = Vec::new();
+    stranger.shutdown(Shutdown::Write).expect("it is connected");
+    stranger
+        .read_to_end(&mut farewell)
+        .expect("the target ends it in order");
+    assert_eq!(farewell.first(), Some(&3), "a C2HTermReq: {farewell:?}");
+    let status = target.json(&["status"]);
+    assert_eq!(status["events"][0]["number"], 1, "{status}");
+    let peer = stranger.local_addr().expect("it has one").to_string();
+    let told = status["events"][0]["event"].as_str().unwrap_or_default();
+    assert!(told.contains(&peer), "{told}");
 }
 
 #[test]

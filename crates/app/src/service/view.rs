@@ -93,6 +93,9 @@ impl Service {
                 view_counters(&tenant.name, tenant.namespaces.len(), hosts.count(), &tenant.counters)
             }).collect::<Vec<_>>(),
             "faults": faults,
+            "events": snapshot.recent_events.iter().map(|event| {
+                json!({ "number": event.number, "event": event.to_string() })
+            }).collect::<Vec<_>>(),
         })
     }
 
