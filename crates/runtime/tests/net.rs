@@ -356,9 +356,8 @@ fn an_idle_core_sleeps() {
         }
         thread_cpu().since(before)
     });
-    // A core that went on polling would take most of the half second, whatever else the machine does; how little
-    // an idle one takes is measured in docs/performance.md.
-    assert!(cpu < Duration::from_ms(100), "{cpu:?} for 50 timers");
+    // 1 % of half a second would be 5 ms; the machine may be busy.
+    assert!(cpu < Duration::from_ms(15), "{cpu:?} for 50 timers");
 }
 
 fn thread_cpu() -> Time {
