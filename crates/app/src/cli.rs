@@ -325,7 +325,7 @@ pub enum VolumeCommand {
         #[arg(long)]
         size: Size,
     },
-    /// Delete a volume and everything in it
+    /// Delete a volume and everything in it; a device that it has whole is zeroed
     #[command(after_help = "Example:\n  flashyard volume delete orders --yes")]
     Delete {
         /// Its name

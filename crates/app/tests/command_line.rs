@@ -442,6 +442,29 @@ fn volumes_are_measured_and_verified_through_the_wire() {
 }
 
 #[test]
+fn a_whole_device_is_erased_with_its_volume() {
+    let scratch = Scratch::new("erase");
+    let image = scratch.file("ssd0.img", "");
+    let target = Target::start(&scratch, &[]);
+    let create = [
+        "device", "create", "ssd0", "--kind", "file", "--size", "8MiB", "--path",
+    ];
+    target.json(&[&create[..], &[path(&image)]].concat());
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    target.json(&[
+        "volume", "create", "v", "--device", "ssd0", "--tenant", "db",
+    ]);
+    assert_eq!(
+        target_perf(&target, &["--rw", "write", "--verify"])["errors"],
+        0
+    );
+    let used = |byte: &u8| *byte != 0;
+    assert!(fs::read(&image).expect("it is ours").iter().any(used));
+    target.json(&["volume", "delete", "v", "--yes"]);
+    assert!(!fs::read(&image).expect("it is ours").iter().any(used));
+}
+
+#[test]
 fn status_tells_who_broke_the_rules() {
     let scratch = Scratch::new("status");
     let target = Target::start(&scratch, &[]);

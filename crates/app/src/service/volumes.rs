@@ -1,8 +1,8 @@
 //! Volumes: cutting them from pools, attaching them to their tenants' subsystems, growing and deleting them, and
 //! finishing at start what a crash has cut.
 
-use flashyard_block::SharedDevice;
 use flashyard_block::pool::{Pool, PoolError};
+use flashyard_block::{IoError, SharedDevice, Tag};
 use flashyard_engine::{DeviceHandle, NamespaceSpec};
 use flashyard_sched::{Fifo, Window};
 use serde_json::Value;
@@ -17,6 +17,9 @@ const WINDOW: Window = Window {
     ios: 4096,
     bytes: 64 << 20,
 };
+
+/// A whole device is erased in pieces of this many bytes.
+const ERASE_BYTES: u64 = 1 << 30;
 
 impl Service {
     pub(super) fn open_volumes(&mut self) {
@@ -160,8 +163,33 @@ impl Service {
         self.serve_volume(&record)
     }
 
+    /// The record says that it is being created, so a device that was to be given away whole keeps what it holds.
     fn undo_creating(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
         self.finish_deleting(record)
+    }
+
+    /// Zeroes a device that a volume has had whole, so that its next owner reads nothing of the last one.
+    fn erase_device(&self, device: &str) -> Result<(), Fault> {
+        let core = self.home_of(device)?;
+        let name = device.to_owned();
+        let erased = self.cores.call(core, move |state| async move {
+            let device = state.devices.borrow().get(&name).cloned();
+            let device = device.expect("its home is this core");
+            let info = device.info();
+            let piece = ERASE_BYTES / u64::from(info.block_size);
+            let mut lba = 0;
+            while lba < info.blocks {
+                let blocks = piece.min(info.blocks - lba);
+                device
+                    .write_zeroes(Tag::default(), lba, blocks, true)
+                    .await?;
+                lba += blocks;
+            }
+            device.flush(Tag::default()).await
+        });
+        erased.map_err(|error: IoError| {
+            format!("device `{device}` could not be erased ({error:?}): see to it, then delete the volume again")
+        })
     }
 
     /// A volume on memory is gone after a restart; the same name and identity is made again, empty. Anywhere else
@@ -223,6 +251,11 @@ impl Service {
                 }
             });
             deleted.map_err(|error| error.to_string())?;
+        }
+        if let Some(device) = &record.spec.device
+            && record.phase != Phase::Creating
+        {
+            self.erase_device(device)?;
         }
         self.state
             .remove(Kind::Volume, &name)
