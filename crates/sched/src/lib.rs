@@ -1,7 +1,8 @@
 //! Schedulers: which queued I/O a device sees next. Pure decisions over ids; requests, buffers and clocks stay
 //! with the switch that asks.
 //!
-//! Map: the words and the [`Policy`] trait are in `policy`; each policy is one file: [`Fifo`].
+//! Map: the words and the [`Policy`] trait are in `policy`, what a tenant is owed in `share`; each policy is one file or
+//! folder: [`Fifo`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -9,6 +10,8 @@ extern crate alloc;
 
 mod fifo;
 mod policy;
+mod share;
 
 pub use fifo::{Fifo, Window};
-pub use policy::{Class, Credit, Io, IoId, Next, Op, Outcome, Policy, TenantId};
+pub use policy::{Class, Credit, Gauge, Io, IoId, Next, Op, Outcome, Policy, TenantId};
+pub use share::{Rates, Share};

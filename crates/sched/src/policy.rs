@@ -2,6 +2,8 @@
 
 use flashyard_time::{Duration, Time};
 
+use crate::Share;
+
 /// Who an I/O is done for. Number 0 is the system itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(pub u32);
@@ -86,6 +88,17 @@ pub struct Credit {
     pub bytes: u64,
 }
 
+/// A figure of a policy's state.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gauge {
+    /// What it is, as `snake_case` with its unit at the end, such as `read_window_bytes`.
+    pub name: &'static str,
+    /// Whose it is; `None` if it is the device's.
+    pub tenant: Option<TenantId>,
+    /// How much.
+    pub value: f64,
+}
+
 /// Decides which queued I/O the device sees next.
 ///
 /// Each I/O is told once by [`Policy::arrive`] (or goes at once by [`Policy::pass`]), then named once by
@@ -112,6 +125,23 @@ pub trait Policy {
 
     /// Forgets a queued I/O: abort, disconnect, reset. What is dispatched already cannot be cancelled.
     fn cancel(&mut self, now: Time, id: IoId);
+
+    /// Says what `tenant` is owed from now on. Tenants of which nothing was said have the default share. What is queued
+    /// or dispatched stays as it is.
+    fn set_share(&mut self, now: Time, tenant: TenantId, share: &Share) {
+        let _ = (now, tenant, share);
+    }
+
+    /// Forgets what was said of `tenant`, which has gone. I/Os of it may still be queued or dispatched, and end as all
+    /// do.
+    fn forget(&mut self, now: Time, tenant: TenantId) {
+        let _ = (now, tenant);
+    }
+
+    /// Tells each figure that describes its state now, for those who watch.
+    fn watch(&self, now: Time, tell: &mut dyn FnMut(Gauge)) {
+        let _ = (now, tell);
+    }
 
     /// What `tenant` may have outstanding; `None` when this policy does not say.
     fn credit(&self, tenant: TenantId) -> Option<Credit> {
