@@ -1,0 +1,9 @@
+//! The laboratory: workloads, drives and switches in virtual time, and experiments that say what comes of them.
+
+pub mod experiment;
+mod experiments;
+pub mod policies;
+pub mod report;
+
+pub use experiment::{Context, Experiment, Progress, Refused, Request, Setting, Silent};
+pub use experiments::{experiments, find};
