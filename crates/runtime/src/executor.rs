@@ -10,13 +10,13 @@ use std::path::Path;
 use std::rc::Rc;
 use std::task::Waker;
 
-use flashyard_time::{Duration, EventKey, EventQueue, Time};
+use flashyard_time::{Duration, Time};
 
 use crate::driver::{Drive, Driver, Wait};
 use crate::net::Socket;
 use crate::op::{Completion, Ended, Finished, Flight, Operation, Outcome, Table, Ticket};
 use crate::task::{Queue, Task};
-use crate::timer::{Sleep, TurnEnd};
+use crate::timer::{Precision, Sleep, Timers, TurnEnd};
 use crate::wake::{Registration, Remote, TaskId};
 use crate::{File, OpenOptions, TcpListener, TcpStream};
 
@@ -51,7 +51,14 @@ impl Rt {
 
     /// Resolves when `deadline` has come.
     pub fn sleep_until(&self, deadline: Time) -> Sleep {
-        Sleep::new(self.core.clone(), deadline)
+        Sleep::new(self.core.clone(), deadline, Precision::Usual)
+    }
+
+    /// The same, to the microsecond: the core does not trust its own wake-up from sleep and looks at the clock all the
+    /// time for the last 60 us. For what has to happen at an instant, such as the end of an emulated I/O; a core that
+    /// always has one of these ahead never sleeps.
+    pub fn sleep_until_precise(&self, deadline: Time) -> Sleep {
+        Sleep::new(self.core.clone(), deadline, Precision::Precise)
     }
 
     /// Resolves after `span`.
@@ -113,7 +120,7 @@ pub(crate) struct Core {
     driver: RefCell<Driver>,
     table: RefCell<Table>,
     queue: Rc<Queue>,
-    timers: RefCell<EventQueue<Waker>>,
+    timers: RefCell<Timers>,
     turn_waiters: RefCell<Vec<Waker>>,
     turns: Cell<u64>,
     turn_time: Cell<Time>,
@@ -180,7 +187,12 @@ impl Core {
 
     /// The next timer.
     pub(crate) fn next_timer(&self) -> Option<Time> {
-        self.timers.borrow().next_time()
+        self.timers.borrow().next()
+    }
+
+    /// The next timer that must not be late.
+    pub(crate) fn next_precise_timer(&self) -> Option<Time> {
+        self.timers.borrow().next_precise()
     }
 
     /// How many operations are with the driver.
@@ -278,15 +290,9 @@ impl Core {
         }
     }
 
-    /// Sets a timer.
-    pub(crate) fn add_timer(&self, deadline: Time, waker: Waker) -> EventKey {
-        self.timers.borrow_mut().push(deadline, waker)
-    }
-
-    /// Takes a timer back; nothing happens if it has fired.
-    pub(crate) fn remove_timer(&self, key: EventKey) {
-        let waker = self.timers.borrow_mut().cancel(key);
-        drop(waker);
+    /// The timers, for a call that does not come back here.
+    pub(crate) fn with_timers<T>(&self, call: impl FnOnce(&mut Timers) -> T) -> T {
+        call(&mut self.timers.borrow_mut())
     }
 
     /// Has `waker` woken at the end of this turn. Returns this turn's number.
@@ -343,7 +349,7 @@ impl Core {
     fn fire_timers(&self, now: Time) {
         loop {
             let due = self.timers.borrow_mut().pop_due(now);
-            let Some((_, waker)) = due else { return };
+            let Some(waker) = due else { return };
             waker.wake();
         }
     }

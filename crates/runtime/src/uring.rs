@@ -80,8 +80,11 @@ where
     Ok(result)
 }
 
+/// How long before a precise timer the core is up: longer than the kernel usually takes to wake a sleeper.
+const PRECISE_LEAD: Duration = Duration::from_us(60);
+
 /// Turns, polling while there is work and for `poll` after it, sleeping otherwise. A timer alone is no sign of more
-/// to come and does not start to poll.
+/// to come and does not start to poll, unless it is a precise one and near.
 fn turn_until_finished<T>(core: &Core, poll: Duration, task: &Task<T>) {
     let mut polls_until = core.turn_time() + poll;
     loop {
@@ -93,12 +96,14 @@ fn turn_until_finished<T>(core: &Core, poll: Duration, task: &Task<T>) {
         if from_outside {
             polls_until = now + poll;
         }
+        let precise = core.next_precise_timer();
+        let up_from = precise.map_or(Time::MAX, |deadline| deadline - PRECISE_LEAD);
         core.flush(if core.has_work() {
             Wait::No
-        } else if now < polls_until {
+        } else if now < polls_until || now >= up_from {
             Wait::Spin
         } else {
-            Wait::Until(core.next_timer().unwrap_or(Time::MAX))
+            Wait::Until(core.next_timer().unwrap_or(Time::MAX).min(up_from))
         });
     }
 }

@@ -22,11 +22,15 @@ fn timers_fire_in_order_and_not_early() {
         let mut rng = Rng::new(1);
         let start = rt.now();
         let tasks: Vec<_> = (0..200)
-            .map(|_| {
+            .map(|number| {
                 let span = Duration::from_us(rng.below(20_000));
                 let (rt, order) = (rt.clone(), order.clone());
                 rt.clone().spawn(async move {
-                    rt.sleep_until(start + span).await;
+                    if number % 2 == 0 {
+                        rt.sleep_until(start + span).await;
+                    } else {
+                        rt.sleep_until_precise(start + span).await;
+                    }
                     assert!(rt.now().since(start) >= span);
                     order.borrow_mut().push(span);
                 })
@@ -37,6 +41,7 @@ fn timers_fire_in_order_and_not_early() {
         }
         assert!(order.borrow().is_sorted());
         drop(rt.sleep(Duration::from_secs(100)));
+        drop(rt.sleep_until_precise(rt.now() + Duration::from_secs(100)));
     });
 }
 
