@@ -14,8 +14,15 @@ use std::thread::{self, JoinHandle};
 
 use flashyard_block::SharedDevice;
 use flashyard_block::pool::Pool;
-use flashyard_engine::{Core, Target};
+use flashyard_engine::{Core, Switch, Target};
 use flashyard_runtime::{Rt, channel, uring};
+use flashyard_sched::{Fifo, Window};
+
+/// What a device gets at once from its switch: more than any device can make use of, less than the buffers there are.
+const WINDOW: Window = Window {
+    ios: 4096,
+    bytes: 64 << 20,
+};
 
 /// What lives on one core.
 pub struct CoreState {
@@ -27,6 +34,21 @@ pub struct CoreState {
     pub devices: RefCell<BTreeMap<String, SharedDevice>>,
     /// The pools on them, by name.
     pub pools: RefCell<BTreeMap<String, Pool>>,
+    /// The switches in front of the devices, by name of the device; made when first needed.
+    pub switches: RefCell<BTreeMap<String, Rc<Switch>>>,
+}
+
+impl CoreState {
+    /// The switch in front of a device, however many volumes lie on it.
+    pub fn switch(&self, device: &str) -> Rc<Switch> {
+        let mut switches = self.switches.borrow_mut();
+        if let Some(switch) = switches.get(device) {
+            return switch.clone();
+        }
+        let switch = self.engine.add_switch(Box::new(Fifo::new(WINDOW)));
+        switches.insert(device.to_owned(), switch.clone());
+        switch
+    }
 }
 
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
@@ -132,6 +154,7 @@ fn run_core(
             engine,
             devices: RefCell::default(),
             pools: RefCell::default(),
+            switches: RefCell::default(),
         });
         // Whoever started us may have given up; then the job channel is closed as well.
         let _ = done.send(Ok(()));

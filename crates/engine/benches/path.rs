@@ -90,7 +90,10 @@ async fn serve_on(rt: Rt, port: u16) {
     };
     target.set_tenant(spec).expect("a good tenant");
     let null = Rc::new(NullDevice::new(BLOCK, 1 << 40).expect("a good size"));
-    let device = core.add_device(null, Box::new(Fifo::new(Window::UNLIMITED)));
+    let device = core.add_device(
+        null,
+        &core.add_switch(Box::new(Fifo::new(Window::UNLIMITED))),
+    );
     let namespace = NamespaceSpec {
         nsid: 1,
         uuid: [1; 16],

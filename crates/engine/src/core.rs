@@ -19,7 +19,7 @@ use flashyard_time::{Duration, Time};
 
 use crate::handover::{self, Handover};
 use crate::message::{ConnectionId, Message};
-use crate::switch::Switch;
+use crate::switch::{Port, Switch};
 use crate::tcp::{self, Connection, Share};
 use crate::{DeviceHandle, Target};
 
@@ -35,7 +35,7 @@ pub struct Core {
     rt: Rt,
     target: Arc<Target>,
     index: usize,
-    devices: RefCell<BTreeMap<u32, Rc<Switch>>>,
+    devices: RefCell<BTreeMap<u32, Rc<Port>>>,
     connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
     next_serial: Cell<u64>,
     handover: Handover,
@@ -97,21 +97,26 @@ impl Core {
         core
     }
 
-    /// Makes this core the home of `device`, with a switch that runs `policy` in front of it.
-    pub fn add_device(&self, device: SharedDevice, policy: Box<dyn Policy>) -> DeviceHandle {
+    /// A switch that runs `policy`, for a device of this core and everything that is cut from it.
+    pub fn add_switch(&self, policy: Box<dyn Policy>) -> Rc<Switch> {
+        Switch::new(self.rt.clone(), policy)
+    }
+
+    /// Makes this core the home of `device`, which is or lies on the device behind `switch`.
+    pub fn add_device(&self, device: SharedDevice, switch: &Rc<Switch>) -> DeviceHandle {
         let handle = DeviceHandle::new(self.index, self.target.next_device(), device.info());
-        let switch = Switch::new(self.rt.clone(), device, policy);
-        self.devices.borrow_mut().insert(handle.id(), switch);
+        let port = Port::new(switch, device);
+        self.devices.borrow_mut().insert(handle.id(), port);
         handle
     }
 
     /// Forgets a device of this core; finishes when no I/O of it is under way. Later I/O is answered "not ready".
     pub async fn remove_device(&self, handle: &DeviceHandle) {
-        let switch = self.devices.borrow_mut().remove(&handle.id());
+        let port = self.devices.borrow_mut().remove(&handle.id());
         self.target.touch_tenants();
-        if let Some(switch) = switch {
-            switch.close();
-            switch.drained().await;
+        if let Some(port) = port {
+            port.close();
+            port.drained().await;
         }
     }
 
@@ -172,8 +177,8 @@ impl Core {
         .await;
     }
 
-    /// The switch in front of a device of this core.
-    pub(crate) fn switch(&self, device: u32) -> Option<Rc<Switch>> {
+    /// The way to a device of this core.
+    pub(crate) fn port(&self, device: u32) -> Option<Rc<Port>> {
         self.devices.borrow().get(&device).cloned()
     }
 
@@ -323,8 +328,8 @@ impl Core {
     }
 
     fn on_device_resized(&self, device: &DeviceHandle) {
-        if let Some(switch) = self.switch(device.id()) {
-            self.target.set_device_info(device, switch.device().info());
+        if let Some(port) = self.port(device.id()) {
+            self.target.set_device_info(device, port.device().info());
         }
     }
 

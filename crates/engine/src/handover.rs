@@ -12,7 +12,7 @@ use flashyard_runtime::{Buf, Data};
 
 use crate::core::Core;
 use crate::message::Message;
-use crate::switch::{Permit, Switch, Want};
+use crate::switch::{Permit, Port, Want};
 
 /// What is to be done to a device.
 pub(crate) enum Operation {
@@ -61,7 +61,7 @@ pub(crate) struct Reply {
 #[derive(Clone)]
 pub(crate) enum Route {
     /// It is at home here.
-    Here(Rc<Switch>),
+    Here(Rc<Port>),
     /// It is at home there.
     There { core: usize, device: u32 },
     /// It has gone.
@@ -84,8 +84,8 @@ impl Route {
     #[inline]
     pub(crate) fn try_admit(&self, core: &Rc<Core>, want: Want) -> Option<Admission> {
         match self {
-            Self::Here(switch) if switch.is_closed() => Some(Admission::Nowhere),
-            Self::Here(switch) => switch.try_admit(want).map(Admission::Here),
+            Self::Here(port) if port.is_closed() => Some(Admission::Nowhere),
+            Self::Here(port) => port.try_admit(want).map(Admission::Here),
             Self::There { core: home, device } => Some(Admission::There {
                 core: core.clone(),
                 home: *home,
@@ -98,7 +98,7 @@ impl Route {
     /// Waits for the turn of the I/O.
     pub(crate) async fn admit(&self, core: &Rc<Core>, want: Want) -> Admission {
         match self {
-            Self::Here(switch) => Admission::Here(switch.admit(want).await),
+            Self::Here(port) => Admission::Here(port.admit(want).await),
             _ => self
                 .try_admit(core, want)
                 .expect("only a switch here makes one wait"),
@@ -214,9 +214,9 @@ pub(crate) async fn serve(core: Rc<Core>, request: Request) {
         want,
         operation,
     } = request;
-    let switch = core.switch(device);
-    let outcome = match switch {
-        Some(switch) => perform(switch.admit(want).await, want, operation).await,
+    let port = core.port(device);
+    let outcome = match port {
+        Some(port) => perform(port.admit(want).await, want, operation).await,
         None => Err(IoError::NotReady),
     };
     core.target()

@@ -37,6 +37,7 @@ pub use config::{ConfigError, Limits, NamespaceSpec, TargetConfig, TenantSpec};
 pub use handle::DeviceHandle;
 pub use host_event::{HostEvent, HostEventController, HostEventKind};
 pub use snapshot::{ControllerSnapshot, Counters, NamespaceSnapshot, Snapshot, TenantSnapshot};
+pub use switch::Switch;
 pub use target::Target;
 
 pub use flashyard_block::{Class, TenantId};

@@ -1,7 +1,8 @@
-//! The stage in front of a device that decides which I/O goes next: a policy holds the ids, the switch holds those
-//! who wait. Every I/O gets a [`Permit`], which is spent by completing it; dropping one counts as a failure, and
-//! dropping the wait for one takes the I/O back out of the policy. Time here is that of the executor's turn: what
-//! the device finished is seen at the beginning of a turn.
+//! The stage in front of a device that decides which I/O goes next. One [`Switch`] stands before each device that
+//! really does something, however many volumes lie on it; each volume reaches it through a [`Port`] of its own. A
+//! policy holds the ids, the switch holds those who wait. Every I/O gets a [`Permit`], which is spent by completing
+//! it; dropping one counts as a failure, and dropping the wait for one takes the I/O back out of the policy. Time
+//! here is that of the executor's turn: what the device finished is seen at the beginning of a turn.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -12,19 +13,26 @@ use std::task::{Context, Poll, Waker};
 use flashyard_block::{SharedDevice, Tag};
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Rt, Task};
-use flashyard_sched::{Io, IoId, Next, Op, Outcome, Policy};
+use flashyard_sched::{Credit, Gauge, Io, IoId, Next, Op, Outcome, Policy, Share, TenantId};
 use flashyard_time::Time;
 
-/// A policy in front of a device.
-pub(crate) struct Switch {
+/// A policy at work, on the core that is the home of its device.
+pub struct Switch {
     rt: Rt,
-    device: SharedDevice,
     places: RefCell<Places>,
     policy: RefCell<Box<dyn Policy>>,
+    /// How often the policy was replaced: what an earlier one has dispatched is none of its business.
+    reign: Cell<u32>,
     /// The timer for a policy that said "not before".
     timer: RefCell<Option<(Time, Task<()>)>>,
     /// I/Os in the policy, not named by it yet.
     queued: Cell<usize>,
+}
+
+/// The way of one volume through a switch to its device.
+pub(crate) struct Port {
+    switch: Rc<Switch>,
+    device: SharedDevice,
     /// I/Os in the policy or at the device.
     present: Cell<usize>,
     /// Somebody waits for the last I/O.
@@ -45,77 +53,51 @@ pub(crate) struct Want {
 
 impl Switch {
     /// A switch with nothing in it.
-    pub(crate) fn new(rt: Rt, device: SharedDevice, policy: Box<dyn Policy>) -> Rc<Self> {
+    pub(crate) fn new(rt: Rt, policy: Box<dyn Policy>) -> Rc<Self> {
         Rc::new(Self {
             rt,
-            device,
             places: RefCell::default(),
             policy: RefCell::new(policy),
+            reign: Cell::new(0),
             timer: RefCell::default(),
             queued: Cell::new(0),
-            present: Cell::new(0),
-            draining: Cell::new(false),
-            closed: Cell::new(false),
-            idle: Notify::new(),
         })
     }
 
-    /// The device behind.
-    #[inline]
-    pub(crate) fn device(&self) -> &SharedDevice {
-        &self.device
-    }
-
-    /// The short way: a permit at once, if nothing is queued and the policy lets it pass.
-    #[inline]
-    pub(crate) fn try_admit(self: &Rc<Self>, want: Want) -> Option<Permit> {
+    /// Puts `policy` in the place of the present one. What is queued arrives there anew, in its old order; what is
+    /// at the device returns as if the new one had never heard of it. Shares have to be told again.
+    pub fn set_policy(self: &Rc<Self>, policy: Box<dyn Policy>) {
         let now = self.rt.turn_time();
-        let io = want.io(self.places.borrow_mut().take());
-        if self.policy.borrow_mut().pass(now, &io) {
-            self.present.set(self.present.get() + 1);
-            return Some(Permit::new(self, io, now));
+        *self.policy.borrow_mut() = policy;
+        self.reign.set(self.reign.get() + 1);
+        for io in self.places.borrow_mut().queued() {
+            self.policy.borrow_mut().arrive(now, io);
         }
-        self.places.borrow_mut().give_back(io.id);
-        None
-    }
-
-    /// Waits for its turn.
-    pub(crate) async fn admit(self: &Rc<Self>, want: Want) -> Permit {
-        match self.try_admit(want) {
-            Some(permit) => permit,
-            None => self.queue(want).await,
-        }
-    }
-
-    /// From now on it is the way to nowhere. What is queued still has its turn.
-    pub(crate) fn close(&self) {
-        self.closed.set(true);
-    }
-
-    /// Whether [`Switch::close`] was called. To be asked by whoever may have waited since it found the way here.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.get()
-    }
-
-    /// Finishes when no I/O is queued or at the device.
-    pub(crate) async fn drained(&self) {
-        while self.present.get() > 0 {
-            self.draining.set(true);
-            self.idle.notified().await;
-        }
-    }
-
-    fn queue(self: &Rc<Self>, want: Want) -> Queued {
-        let io = want.io(self.places.borrow_mut().take());
-        self.present.set(self.present.get() + 1);
-        self.queued.set(self.queued.get() + 1);
-        self.policy.borrow_mut().arrive(self.rt.turn_time(), io);
         self.pump();
-        Queued {
-            switch: self.clone(),
-            io,
-            granted: false,
-        }
+    }
+
+    /// Says what `tenant` is owed from now on.
+    pub fn set_share(self: &Rc<Self>, tenant: TenantId, share: &Share) {
+        let now = self.rt.turn_time();
+        self.policy.borrow_mut().set_share(now, tenant, share);
+        self.pump();
+    }
+
+    /// Forgets what was said of `tenant`.
+    pub fn forget(self: &Rc<Self>, tenant: TenantId) {
+        let now = self.rt.turn_time();
+        self.policy.borrow_mut().forget(now, tenant);
+        self.pump();
+    }
+
+    /// Tells each figure of the policy's state.
+    pub fn watch(&self, tell: &mut dyn FnMut(Gauge)) {
+        self.policy.borrow().watch(self.rt.turn_time(), tell);
+    }
+
+    /// What `tenant` may have outstanding, if the policy says.
+    pub fn credit(&self, tenant: TenantId) -> Option<Credit> {
+        self.policy.borrow().credit(tenant)
     }
 
     /// Lets the policy name all that may go now.
@@ -126,7 +108,7 @@ impl Switch {
             match next {
                 Next::Dispatch(id) => {
                     self.queued.set(self.queued.get() - 1);
-                    let waiter = self.places.borrow_mut().grant(id, now);
+                    let waiter = self.places.borrow_mut().grant(id, now, self.reign.get());
                     if let Some(waker) = waiter {
                         waker.wake();
                     }
@@ -148,20 +130,100 @@ impl Switch {
         let (rt, switch) = (self.rt.clone(), Rc::downgrade(self));
         *timer = Some((at, self.rt.spawn(wake_at(rt, at, switch))));
     }
-
-    fn leave(&self, id: IoId) {
-        self.places.borrow_mut().give_back(id);
-        self.present.set(self.present.get() - 1);
-        if self.present.get() == 0 && self.draining.get() {
-            self.idle.notify_all();
-        }
-    }
 }
 
 async fn wake_at(rt: Rt, at: Time, switch: Weak<Switch>) {
     rt.sleep_until(at).await;
     if let Some(switch) = switch.upgrade() {
         switch.pump();
+    }
+}
+
+impl Port {
+    /// A way to `device` with nothing on it.
+    pub(crate) fn new(switch: &Rc<Switch>, device: SharedDevice) -> Rc<Self> {
+        Rc::new(Self {
+            switch: switch.clone(),
+            device,
+            present: Cell::new(0),
+            draining: Cell::new(false),
+            closed: Cell::new(false),
+            idle: Notify::new(),
+        })
+    }
+
+    /// The device behind.
+    #[inline]
+    pub(crate) fn device(&self) -> &SharedDevice {
+        &self.device
+    }
+
+    /// The short way: a permit at once, if nothing is queued and the policy lets it pass.
+    #[inline]
+    pub(crate) fn try_admit(self: &Rc<Self>, want: Want) -> Option<Permit> {
+        let switch = &*self.switch;
+        let now = switch.rt.turn_time();
+        let io = want.io(switch.places.borrow_mut().take());
+        if switch.policy.borrow_mut().pass(now, &io) {
+            self.present.set(self.present.get() + 1);
+            return Some(Permit::new(self, io, now, switch.reign.get()));
+        }
+        switch.places.borrow_mut().give_back(io.id);
+        None
+    }
+
+    /// Waits for its turn.
+    pub(crate) async fn admit(self: &Rc<Self>, want: Want) -> Permit {
+        match self.try_admit(want) {
+            Some(permit) => permit,
+            None => self.queue(want).await,
+        }
+    }
+
+    /// From now on it is the way to nowhere. What is queued still has its turn.
+    pub(crate) fn close(&self) {
+        self.closed.set(true);
+    }
+
+    /// Whether [`Port::close`] was called. To be asked by whoever may have waited since it found the way here.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// Finishes when no I/O is queued or at the device.
+    pub(crate) async fn drained(&self) {
+        while self.present.get() > 0 {
+            self.draining.set(true);
+            self.idle.notified().await;
+        }
+    }
+
+    fn queue(self: &Rc<Self>, want: Want) -> Queued {
+        let switch = &self.switch;
+        let io = {
+            let mut places = switch.places.borrow_mut();
+            let io = want.io(places.take());
+            places.wait_in(io);
+            io
+        };
+        self.present.set(self.present.get() + 1);
+        switch.queued.set(switch.queued.get() + 1);
+        switch.policy.borrow_mut().arrive(switch.rt.turn_time(), io);
+        switch.pump();
+        Queued {
+            port: self.clone(),
+            io,
+            granted: false,
+        }
+    }
+
+    #[inline]
+    fn leave(&self, id: IoId) {
+        self.switch.places.borrow_mut().give_back(id);
+        self.present.set(self.present.get() - 1);
+        if self.present.get() == 0 && self.draining.get() {
+            self.idle.notify_all();
+        }
     }
 }
 
@@ -181,19 +243,22 @@ impl Want {
 
 /// The right to do one I/O now.
 pub(crate) struct Permit {
-    switch: Rc<Switch>,
+    port: Rc<Port>,
     io: Io,
     dispatched: Time,
+    /// Under which policy.
+    reign: u32,
     spent: bool,
 }
 
 impl Permit {
     #[inline]
-    fn new(switch: &Rc<Switch>, io: Io, dispatched: Time) -> Self {
+    fn new(port: &Rc<Port>, io: Io, dispatched: Time, reign: u32) -> Self {
         Self {
-            switch: switch.clone(),
+            port: port.clone(),
             io,
             dispatched,
+            reign,
             spent: false,
         }
     }
@@ -209,19 +274,21 @@ impl Permit {
     /// The device it is for.
     #[inline]
     pub(crate) fn device(&self) -> &SharedDevice {
-        &self.switch.device
+        &self.port.device
     }
 
     #[inline]
     fn end(&self, ok: bool) {
-        let switch = &self.switch;
+        let switch = &self.port.switch;
         let now = switch.rt.turn_time();
         let outcome = Outcome {
             latency: now.since(self.dispatched),
             ok,
         };
-        switch.policy.borrow_mut().complete(now, &self.io, outcome);
-        switch.leave(self.io.id);
+        if self.reign == switch.reign.get() {
+            switch.policy.borrow_mut().complete(now, &self.io, outcome);
+        }
+        self.port.leave(self.io.id);
         if switch.queued.get() > 0 {
             switch.pump();
         }
@@ -238,25 +305,28 @@ impl Drop for Permit {
 
 /// The wait for a permit.
 struct Queued {
-    switch: Rc<Switch>,
+    port: Rc<Port>,
     io: Io,
     granted: bool,
+}
+
+impl Queued {
+    fn permit(&self, dispatched: Time, reign: u32) -> Permit {
+        Permit::new(&self.port, self.io, dispatched, reign)
+    }
 }
 
 impl Future for Queued {
     type Output = Permit;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permit> {
-        let dispatched = self
-            .switch
-            .places
-            .borrow_mut()
-            .wait(self.io.id, context.waker());
-        let Some(dispatched) = dispatched else {
+        let mut places = self.port.switch.places.borrow_mut();
+        let Some((dispatched, reign)) = places.wait(self.io.id, context.waker()) else {
             return Poll::Pending;
         };
+        drop(places);
         self.granted = true;
-        Poll::Ready(Permit::new(&self.switch, self.io, dispatched))
+        Poll::Ready(self.permit(dispatched, reign))
     }
 }
 
@@ -265,18 +335,17 @@ impl Drop for Queued {
         if self.granted {
             return;
         }
-        let dispatched = self.switch.places.borrow().dispatched(self.io.id);
-        if let Some(dispatched) = dispatched {
-            drop(Permit::new(&self.switch, self.io, dispatched));
+        let switch = &self.port.switch;
+        let granted = switch.places.borrow().granted(self.io.id);
+        if let Some((dispatched, reign)) = granted {
+            drop(self.permit(dispatched, reign));
             return;
         }
-        self.switch
-            .policy
-            .borrow_mut()
-            .cancel(self.switch.rt.turn_time(), self.io.id);
-        self.switch.queued.set(self.switch.queued.get() - 1);
-        self.switch.leave(self.io.id);
-        self.switch.pump();
+        let now = switch.rt.turn_time();
+        switch.policy.borrow_mut().cancel(now, self.io.id);
+        switch.queued.set(switch.queued.get() - 1);
+        self.port.leave(self.io.id);
+        switch.pump();
     }
 }
 
@@ -285,11 +354,16 @@ impl Drop for Queued {
 struct Places {
     places: Vec<Place>,
     free: Vec<u32>,
+    /// I/Os that ever had to wait.
+    arrivals: u64,
 }
 
 #[derive(Default)]
 struct Place {
-    dispatched: Option<Time>,
+    /// The I/O that waits here, and the how many-th it is.
+    waiting: Option<(u64, Io)>,
+    /// When its turn came, and under which policy.
+    granted: Option<(Time, u32)>,
     waker: Option<Waker>,
 }
 
@@ -305,31 +379,48 @@ impl Places {
     #[inline]
     fn give_back(&mut self, id: IoId) {
         let place = &mut self.places[id.0 as usize];
-        place.dispatched = None;
+        place.waiting = None;
+        place.granted = None;
         place.waker = None;
         self.free.push(id.0);
     }
 
-    fn grant(&mut self, id: IoId, now: Time) -> Option<Waker> {
+    fn wait_in(&mut self, io: Io) {
+        self.arrivals += 1;
+        self.places[io.id.0 as usize].waiting = Some((self.arrivals, io));
+    }
+
+    /// All that wait for their turn, by order of arrival.
+    fn queued(&self) -> Vec<Io> {
+        let mut queued: Vec<_> = self
+            .places
+            .iter()
+            .filter_map(|place| place.waiting)
+            .collect();
+        queued.sort_unstable_by_key(|(order, _)| *order);
+        queued.into_iter().map(|(_, io)| io).collect()
+    }
+
+    fn grant(&mut self, id: IoId, now: Time, reign: u32) -> Option<Waker> {
         let place = &mut self.places[id.0 as usize];
-        debug_assert!(
-            place.dispatched.is_none(),
-            "a policy dispatches an I/O once"
+        assert!(
+            place.waiting.take().is_some(),
+            "a policy dispatches what is queued, and once"
         );
-        place.dispatched = Some(now);
+        place.granted = Some((now, reign));
         place.waker.take()
     }
 
-    fn wait(&mut self, id: IoId, waker: &Waker) -> Option<Time> {
+    fn wait(&mut self, id: IoId, waker: &Waker) -> Option<(Time, u32)> {
         let place = &mut self.places[id.0 as usize];
-        if place.dispatched.is_none() {
+        if place.granted.is_none() {
             place.waker = Some(waker.clone());
         }
-        place.dispatched
+        place.granted
     }
 
-    fn dispatched(&self, id: IoId) -> Option<Time> {
-        self.places[id.0 as usize].dispatched
+    fn granted(&self, id: IoId) -> Option<(Time, u32)> {
+        self.places[id.0 as usize].granted
     }
 }
 
@@ -353,14 +444,15 @@ mod tests {
 
     fn in_world<F: Future<Output = ()> + 'static>(
         policy: impl Policy + 'static,
-        main: impl FnOnce(Rt, Rc<Switch>) -> F,
+        main: impl FnOnce(Rt, Rc<Port>) -> F,
     ) {
         let world = World::new(Config::default());
         let machine = world.machine(1);
         let device = Rc::new(NullDevice::new(4096, 1 << 20).expect("a good size"));
         world.run(&machine, |rt| {
-            let switch = Switch::new(rt.clone(), device, Box::new(policy));
-            main(rt, switch)
+            let switch = Switch::new(rt.clone(), Box::new(policy));
+            let port = Port::new(&switch, device);
+            main(rt, port)
         });
     }
 
@@ -370,19 +462,19 @@ mod tests {
             ios: 1,
             bytes: 1 << 20,
         });
-        in_world(one, |rt, switch| async move {
-            let first = switch.try_admit(want(0)).expect("nobody is there");
-            assert!(switch.try_admit(want(1)).is_none());
+        in_world(one, |rt, port| async move {
+            let first = port.try_admit(want(0)).expect("nobody is there");
+            assert!(port.try_admit(want(1)).is_none());
             // The world decides in which order they come.
             let came: Rc<RefCell<Vec<u64>>> = Rc::default();
             let order: Rc<RefCell<Vec<u64>>> = Rc::default();
             let mut tasks: Vec<_> = (1..6)
                 .map(|lba| {
-                    let (rt, switch) = (rt.clone(), switch.clone());
+                    let (rt, port) = (rt.clone(), port.clone());
                     let (came, order) = (came.clone(), order.clone());
                     rt.clone().spawn(async move {
                         came.borrow_mut().push(lba);
-                        let permit = switch.admit(want(lba)).await;
+                        let permit = port.admit(want(lba)).await;
                         order.borrow_mut().push(lba);
                         rt.sleep(Duration::from_us(10)).await;
                         // Some complete, some are dropped: both make room.
@@ -396,7 +488,7 @@ mod tests {
             assert!(order.borrow().is_empty());
             drop(tasks.remove(2));
             let _ = first.complete::<(), ()>(Err(()));
-            switch.drained().await;
+            port.drained().await;
             came.borrow_mut().retain(|lba| *lba != 3);
             assert_eq!(*order.borrow(), *came.borrow());
             assert_eq!(order.borrow().len(), 4);
@@ -432,15 +524,77 @@ mod tests {
 
     #[test]
     fn a_policy_that_wants_to_wait_is_asked_again_in_time() {
-        in_world(Later { queue: Vec::new() }, |rt, switch| async move {
+        in_world(Later { queue: Vec::new() }, |rt, port| async move {
             let begun = rt.now();
             for n in 1..=3 {
-                let permit = switch.admit(want(0)).await;
+                let permit = port.admit(want(0)).await;
                 assert!(rt.now() >= begun + Duration::from_ms(5 * n));
                 rt.sleep(Duration::from_us(10)).await;
                 let _ = permit.complete::<(), ()>(Ok(()));
             }
             assert!(rt.now() < begun + Duration::from_ms(20));
+        });
+    }
+
+    #[test]
+    fn volumes_on_a_device_share_its_window_and_drain_alone() {
+        let one = Fifo::new(Window {
+            ios: 1,
+            bytes: 1 << 20,
+        });
+        in_world(one, |rt, first| async move {
+            let second = Port::new(&first.switch, first.device.clone());
+            let busy = first.try_admit(want(0)).expect("nobody is there");
+            assert!(second.try_admit(want(0)).is_none(), "the device is taken");
+            second.drained().await;
+            let waiting = rt.spawn({
+                let second = second.clone();
+                async move {
+                    let permit = second.admit(want(1)).await;
+                    let _ = permit.complete::<(), ()>(Ok(()));
+                }
+            });
+            rt.sleep(Duration::from_us(1)).await;
+            let _ = busy.complete::<(), ()>(Ok(()));
+            first.drained().await;
+            waiting.await;
+        });
+    }
+
+    #[test]
+    fn another_policy_takes_over_what_is_queued_and_nothing_is_lost() {
+        in_world(Later { queue: Vec::new() }, |rt, port| async move {
+            let order: Rc<RefCell<Vec<u64>>> = Rc::default();
+            let one = || {
+                Box::new(Fifo::new(Window {
+                    ios: 1,
+                    bytes: 1 << 20,
+                }))
+            };
+            port.switch.set_policy(one());
+            let busy = port.try_admit(want(0)).expect("nobody is there");
+            for lba in 1..20 {
+                let (rt, port, order) = (rt.clone(), port.clone(), order.clone());
+                rt.clone()
+                    .spawn(async move {
+                        rt.sleep(Duration::from_us(lba)).await;
+                        let permit = port.admit(want(lba)).await;
+                        order.borrow_mut().push(lba);
+                        rt.sleep(Duration::from_us(10)).await;
+                        let _ = permit.complete::<(), ()>(Ok(()));
+                    })
+                    .detach();
+            }
+            rt.sleep(Duration::from_us(100)).await;
+            // What is at the device when the policy changes does not count in the new window.
+            port.switch.set_policy(one());
+            rt.sleep(Duration::from_us(5)).await;
+            assert_eq!(*order.borrow(), [1]);
+            let _ = busy.complete::<(), ()>(Ok(()));
+            rt.sleep(Duration::from_us(20)).await;
+            port.switch.set_policy(one());
+            port.drained().await;
+            assert_eq!(*order.borrow(), (1..20).collect::<Vec<_>>());
         });
     }
 }

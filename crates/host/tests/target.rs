@@ -85,7 +85,10 @@ fn new_target() -> Arc<Target> {
 fn attach(target: &Target, home: &Core, nsid: u32) -> DeviceHandle {
     let device: SharedDevice =
         Rc::new(MemoryDevice::new(BLOCK as u32, BLOCKS * BLOCK as u64).expect("a good size"));
-    let handle = home.add_device(device, Box::new(Fifo::new(Window::UNLIMITED)));
+    let handle = home.add_device(
+        device,
+        &home.add_switch(Box::new(Fifo::new(Window::UNLIMITED))),
+    );
     let spec = NamespaceSpec {
         nsid,
         uuid: [nsid as u8; 16],

@@ -190,6 +190,7 @@ impl Service {
             let name = name.to_owned();
             self.cores.call(core, move |state| async move {
                 state.devices.borrow_mut().remove(&name);
+                state.switches.borrow_mut().remove(&name);
             });
         }
     }

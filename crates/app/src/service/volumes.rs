@@ -4,19 +4,12 @@
 use flashyard_block::pool::{Pool, PoolError};
 use flashyard_block::{IoError, SharedDevice, Tag};
 use flashyard_engine::{DeviceHandle, NamespaceSpec};
-use flashyard_sched::{Fifo, Window};
 use serde_json::Value;
 
 use super::{Fault, Service};
 use crate::control::KindName;
 use crate::spec::{Size, VolumeSpec};
 use crate::state::{Kind, Phase, VolumeRecord};
-
-/// What a device gets at once from its switch: more than any device can make use of, less than the buffers there are.
-const WINDOW: Window = Window {
-    ios: 4096,
-    bytes: 64 << 20,
-};
 
 /// A whole device is erased in pieces of this many bytes.
 const ERASE_BYTES: u64 = 1 << 30;
@@ -273,7 +266,10 @@ impl Service {
             Some(pool) => self.pool_home(pool)?,
             None => self.home_of(record.place())?,
         };
-        let device_name = record.place().to_owned();
+        let device_name = match &pool {
+            Some(pool) => self.inventory.pools[pool].spec.devices[0].clone(),
+            None => record.place().to_owned(),
+        };
         let handle: Option<DeviceHandle> = self.cores.call(core, move |state| async move {
             let device: Option<SharedDevice> = match &pool {
                 Some(pool) => state
@@ -283,7 +279,8 @@ impl Service {
                     .and_then(|pool| find(pool, &name, uuid)),
                 None => state.devices.borrow().get(&device_name).cloned(),
             };
-            device.map(|device| state.engine.add_device(device, Box::new(Fifo::new(WINDOW))))
+            let switch = state.switch(&device_name);
+            device.map(|device| state.engine.add_device(device, &switch))
         });
         let handle = handle.ok_or_else(|| {
             format!(

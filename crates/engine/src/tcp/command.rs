@@ -132,12 +132,12 @@ fn read_means(
     want: Want,
     bytes: usize,
 ) -> Option<(Held, Buf, Permit)> {
-    let Route::Here(switch) = &command.namespace.route else {
+    let Route::Here(port) = &command.namespace.route else {
         return None;
     };
     let held = queue.budget().try_hold(Budget::charge(bytes))?;
     let buf = Buf::take(bytes)?;
-    let permit = switch.try_admit(want)?;
+    let permit = port.try_admit(want)?;
     Some((held, buf, permit))
 }
 
@@ -149,10 +149,10 @@ fn start_write(
 ) -> Option<Work> {
     let bytes = command.payload.bytes();
     let want = command.want(Op::Write, range.slba, u64::from(bytes));
-    let Route::Here(switch) = &command.namespace.route else {
+    let Route::Here(port) = &command.namespace.route else {
         return Some(Work::Queued(Some(command)));
     };
-    let Some(permit) = switch.try_admit(want) else {
+    let Some(permit) = port.try_admit(want) else {
         return Some(Work::Queued(Some(command)));
     };
     let Some(CapsuleData { buf, claim }) = command.capsule.take() else {

@@ -62,7 +62,7 @@ impl Namespaces {
         };
         let namespaces = reachable.namespaces.into_iter().map(|(info, device)| {
             let route = if device.core() == core.index() {
-                core.switch(device.id()).map_or(Route::Nowhere, Route::Here)
+                core.port(device.id()).map_or(Route::Nowhere, Route::Here)
             } else {
                 Route::There {
                     core: device.core(),

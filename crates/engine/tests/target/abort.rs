@@ -17,10 +17,10 @@ fn queued_commands_are_taken_back() {
             let (device, gate) = Held::around(memory(1 << 20));
             let device = bench.cores[1].add_device(
                 device,
-                Box::new(Fifo::new(Window {
+                &bench.cores[1].add_switch(Box::new(Fifo::new(Window {
                     ios: 1,
                     bytes: 1 << 30,
-                })),
+                }))),
             );
             bench.attach_handle("a", 1, &device);
             let (mut admin, cntlid) = bench.admin("a", 1).await;

@@ -338,7 +338,7 @@ fn nothing_queued_survives() {
             bytes: u64::MAX,
         };
         let policy = Box::new(flashyard_sched::Fifo::new(window));
-        let device = bench.cores[0].add_device(device, policy);
+        let device = bench.cores[0].add_device(device, &bench.cores[0].add_switch(policy));
         bench.attach_handle("a", 1, &device);
         let (admin, mut io) = bench.connect("a", 1).await;
         gate.shut();

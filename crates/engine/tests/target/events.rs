@@ -47,8 +47,10 @@ fn a_connected_host_hears_of_every_change() {
             );
 
             let memory = Rc::new(MemoryDevice::new(BLOCK, 1 << 20).expect("good"));
-            let device =
-                bench.cores[1].add_device(memory.clone(), Box::new(Fifo::new(Window::UNLIMITED)));
+            let device = bench.cores[1].add_device(
+                memory.clone(),
+                &bench.cores[1].add_switch(Box::new(Fifo::new(Window::UNLIMITED))),
+            );
             bench.attach_handle("a", 3, &device);
             let event = admin.response().await;
             assert_eq!(event.dw0(), 0x0004_0002);

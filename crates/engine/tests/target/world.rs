@@ -102,7 +102,7 @@ impl Bench {
         device: SharedDevice,
     ) -> DeviceHandle {
         let policy = Box::new(Fifo::new(Window::UNLIMITED));
-        let device = self.cores[core].add_device(device, policy);
+        let device = self.cores[core].add_device(device, &self.cores[core].add_switch(policy));
         self.attach_handle(tenant, nsid, &device);
         device
     }
