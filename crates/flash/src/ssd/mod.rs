@@ -15,6 +15,7 @@ mod lanes;
 mod layout;
 mod map;
 mod media;
+mod outlook;
 mod snapshot;
 mod stats;
 
