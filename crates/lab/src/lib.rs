@@ -2,6 +2,9 @@
 
 pub mod experiment;
 mod experiments;
+pub mod load;
+mod markup;
+pub mod plot;
 pub mod policies;
 pub mod report;
 

@@ -1,4 +1,11 @@
-//! What an experiment found: a table, charts and notes, before anybody decides how they look.
+//! What an experiment found: a table, charts and notes, before anybody decides how they look;
+//! and then a table, JSON, Markdown or a page of HTML.
+
+mod number;
+mod page;
+mod table;
+#[cfg(test)]
+mod tests;
 
 /// Everything that one run of an experiment says.
 #[derive(Clone, Debug)]

@@ -1,0 +1,150 @@
+//! The table of a report as text, JSON and Markdown.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::{Report, Value, number};
+use crate::Experiment;
+
+impl Report {
+    /// What stands above each column, with its unit.
+    pub fn headings(&self) -> Vec<String> {
+        self.columns
+            .iter()
+            .map(|column| match column.unit.suffix() {
+                "" => column.heading.to_owned(),
+                // `IOPS, IOPS` says nothing more.
+                unit if unit.eq_ignore_ascii_case(column.heading) => column.heading.to_owned(),
+                unit => format!("{}, {unit}", column.heading),
+            })
+            .collect()
+    }
+
+    /// The rows as people read them; the numbers of a column have one unit and equally many decimals.
+    pub fn cells(&self) -> Vec<Vec<String>> {
+        let mut rows = vec![Vec::with_capacity(self.columns.len()); self.rows.len()];
+        for (place, column) in self.columns.iter().enumerate() {
+            for (row, cell) in rows
+                .iter_mut()
+                .zip(number::cells(*column, &self.values(place)))
+            {
+                row.push(cell);
+            }
+        }
+        rows
+    }
+
+    /// Whether what stands in a column is numbers, which belong to the right.
+    pub fn is_numeric(&self, place: usize) -> bool {
+        let words = |value: &&Value| matches!(value, Value::Text(_) | Value::Flag(_));
+        !self.values(place).iter().any(words)
+    }
+
+    /// The report for programs. `rows` are objects with the columns' names; an interval is
+    /// `{mean, half_width_95}`; what was not measured, or is not finite, is null. Units are the columns' base units
+    /// (microseconds, bytes, bytes per second). `digest` is 16 hexadecimal digits, since not every reader of JSON
+    /// keeps 64 bits of a number.
+    pub fn json(&self) -> Json {
+        let rows = (0..self.rows.len()).map(|row| Json::Object(self.json_row(row)));
+        let settings = self
+            .settings
+            .iter()
+            .map(|(key, value)| (key.clone(), Json::from(value.as_str())));
+        json!({
+            "experiment": self.experiment,
+            "seed": self.seed,
+            "digest": self.digest_text(),
+            "settings": settings.collect::<Map<_, _>>(),
+            "rows": rows.collect::<Vec<_>>(),
+            "notes": self.notes,
+        })
+    }
+
+    /// The report as a document to be committed: claim, table, notes, and `command`, which repeats it.
+    pub fn markdown(&self, experiment: &dyn Experiment, command: &str) -> String {
+        let mut lines = vec![
+            format!("# {}", self.experiment),
+            String::new(),
+            plain(experiment.claim()),
+            String::new(),
+        ];
+        lines.push(markdown_row(&self.headings()));
+        let rules: Vec<String> = (0..self.columns.len())
+            .map(|place| {
+                if self.is_numeric(place) {
+                    "---:"
+                } else {
+                    "---"
+                }
+                .to_owned()
+            })
+            .collect();
+        lines.push(format!("| {} |", rules.join(" | ")));
+        lines.extend(self.cells().iter().map(|row| markdown_row(row)));
+        lines.push(String::new());
+        if !self.notes.is_empty() {
+            lines.extend(self.notes.iter().map(|note| format!("- {}", plain(note))));
+            lines.push(String::new());
+        }
+        lines.push(format!(
+            "Made by `{}`; seed {}, digest {}.",
+            command.replace(['`', '\n'], " "),
+            self.seed,
+            self.digest_text()
+        ));
+        lines.push(String::new());
+        lines.join("\n")
+    }
+
+    /// The digest as it is written everywhere: 16 hexadecimal digits.
+    pub fn digest_text(&self) -> String {
+        format!("{:016x}", self.digest)
+    }
+
+    fn json_row(&self, row: usize) -> Map<String, Json> {
+        self.columns
+            .iter()
+            .enumerate()
+            .map(|(place, column)| (column.name.to_owned(), json_value(self.value(row, place))))
+            .collect()
+    }
+
+    fn values(&self, place: usize) -> Vec<&Value> {
+        (0..self.rows.len())
+            .map(|row| self.value(row, place))
+            .collect()
+    }
+
+    /// A row that is too short has nothing in its last columns.
+    fn value(&self, row: usize, place: usize) -> &Value {
+        self.rows[row].get(place).unwrap_or(&Value::Missing)
+    }
+}
+
+fn json_value(value: &Value) -> Json {
+    match value {
+        Value::Text(text) => Json::from(text.as_str()),
+        Value::Count(count) => Json::from(*count),
+        Value::Real(real) => Json::from(*real),
+        Value::Interval { mean, half } => json!({"mean": mean, "half_width_95": half}),
+        Value::Flag(flag) => Json::from(*flag),
+        Value::Missing => Json::Null,
+    }
+}
+
+fn markdown_row(cells: &[String]) -> String {
+    let cells: Vec<String> = cells.iter().map(|cell| plain(cell)).collect();
+    format!("| {} |", cells.join(" | "))
+}
+
+/// Text that Markdown shows as it is, in one line.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' | '|' | '`' | '*' | '<' | '[' => plain.extend(['\\', c]),
+            c if c.is_control() => plain.push(' '),
+            c => plain.push(c),
+        }
+    }
+    plain.trim_end().to_owned()
+}
