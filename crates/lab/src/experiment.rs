@@ -5,6 +5,7 @@
 
 use core::fmt;
 
+use crate::bench::SetupError;
 use crate::report::Report;
 
 /// Something worth knowing about storage, and how it is found out.
@@ -270,6 +271,12 @@ impl fmt::Display for Refused {
 }
 
 impl core::error::Error for Refused {}
+
+impl From<SetupError> for Refused {
+    fn from(error: SetupError) -> Self {
+        Self::Conflict(error.to_string())
+    }
+}
 
 fn chosen_policies(
     experiment: &dyn Experiment,

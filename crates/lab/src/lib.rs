@@ -1,8 +1,10 @@
 //! The laboratory: workloads, drives and switches in virtual time, and experiments that say what comes of them.
 
+pub mod bench;
 pub mod experiment;
 mod experiments;
 pub mod load;
+pub mod measure;
 mod markup;
 pub mod plot;
 pub mod policies;

@@ -1,0 +1,47 @@
+//! I/Os per second of CPU time on the bench, with the first-in-first-out policy.
+//!
+//! The drive alone is measured by the benchmark of the crate `flash`; the difference is what workers, switch and
+//! measurement cost.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use flashyard_flash::Profile;
+use flashyard_flash::ssd::{Condition, Device};
+use flashyard_lab::bench::Setup;
+use flashyard_lab::load::{Pace, Pattern, Worker};
+use flashyard_lab::policies;
+use flashyard_time::Duration;
+
+fn main() {
+    for (what, reads_percent, workers) in [
+        ("4 KiB reads, 1 worker of depth 128", 100, 1),
+        ("4 KiB reads, 16 workers of depth 32", 100, 16),
+        ("4 KiB 70:30, 16 workers of depth 32", 70, 16),
+        ("4 KiB writes, 1 worker of depth 128", 0, 1),
+    ] {
+        let best = (0..5)
+            .map(|_| ios_per_second(reads_percent, workers))
+            .fold(0.0, f64::max);
+        println!("{what}: {:.2} M I/Os/s", best / 1e6);
+    }
+}
+
+/// Wall time of one thread; the best of several is near its CPU time on a machine that does other things, too.
+fn ios_per_second(reads_percent: u32, workers: u32) -> f64 {
+    let profile = Profile::named("dct983").expect("it ships");
+    let device = Device::in_condition(&profile, 8 << 30, 1, Condition::Fragmented(100));
+    let pace = Pace::Closed {
+        depth: if workers == 1 { 128 } else { 32 },
+    };
+    let worker = |tenant| Worker::new("worker", tenant, pace, Pattern::random(reads_percent, 4096));
+    let setup = Setup::new(
+        device.expect("it fits"),
+        policies::named("fifo").expect("it is there"),
+        (0..workers).map(worker).collect(),
+    );
+    let setup = setup.measured(Duration::from_ms(100), Duration::from_ms(1500));
+    let begin = Instant::now();
+    let results = black_box(setup.run()).expect("it is sound");
+    results.completed as f64 / begin.elapsed().as_secs_f64()
+}

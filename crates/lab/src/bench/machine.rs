@@ -1,0 +1,404 @@
+//! The event loop of a bench.
+//!
+//! What is due at the same instant happens in a fixed order: drives, answers on the network, workers, commands on the
+//! network, policies that waited.
+
+use std::collections::VecDeque;
+
+use flashyard_flash::ssd::{self, Command, Completion};
+use flashyard_sched::{Credit, Io, IoId, Next, Op, Outcome};
+use flashyard_time::{Duration, EventQueue, Time};
+
+use super::worker::{Active, Timer, bytes};
+use super::{Drive, HostPolicy, Results, Setup};
+use crate::load::source::Draft;
+use crate::measure::Sample;
+
+/// A bench at work.
+pub(super) struct Machine {
+    drives: Vec<Station>,
+    workers: Vec<Active>,
+    host: Option<Box<dyn HostPolicy>>,
+    network: Duration,
+    until: Time,
+    timers: EventQueue<(u32, Timer)>,
+    /// On the network, in order: when they are there, and which.
+    commands: VecDeque<(Time, u32)>,
+    answers: VecDeque<(Time, u32, Option<Credit>)>,
+    ios: Vec<UnderWay>,
+    free: Vec<u32>,
+    done: Vec<Completion>,
+    digest: u64,
+    completed: u64,
+}
+
+/// A drive, and when its policy wants to be asked again.
+struct Station {
+    drive: Drive,
+    wake: Time,
+}
+
+/// An I/O under way; its place is its id.
+#[derive(Clone, Copy, Debug)]
+struct UnderWay {
+    worker: u32,
+    draft: Draft,
+    issued: Time,
+    sent: Time,
+    dispatched: Time,
+    device: Duration,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+enum Due {
+    Drive(usize),
+    Answer,
+    Timer,
+    Command,
+    Wake(usize),
+}
+
+impl Machine {
+    /// A machine for a setup that was checked.
+    pub(super) fn new(setup: Setup) -> Self {
+        let begin = setup
+            .drives
+            .first()
+            .map_or(Time::ZERO, |drive| drive.device.now());
+        let workers = Active::all(&setup, begin);
+        let most: usize = workers.iter().map(|worker| worker.most as usize).sum();
+        let mut timers = EventQueue::with_capacity(2 * workers.len());
+        for (place, worker) in setup.workers.iter().enumerate() {
+            let start = begin + worker.start.since(Time::ZERO);
+            timers.push(start, (place as u32, Timer::Turn));
+        }
+        let flying = if setup.network > Duration::ZERO {
+            most
+        } else {
+            0
+        };
+        let station = |drive| Station {
+            drive,
+            wake: Time::MAX,
+        };
+        Self {
+            drives: setup.drives.into_iter().map(station).collect(),
+            workers,
+            host: setup.host,
+            network: setup.network,
+            until: begin + setup.warm_up + setup.span,
+            timers,
+            commands: VecDeque::with_capacity(flying),
+            answers: VecDeque::with_capacity(flying),
+            ios: Vec::with_capacity(most),
+            free: Vec::with_capacity(most),
+            done: Vec::with_capacity(most),
+            digest: 0,
+            completed: 0,
+        }
+    }
+
+    /// Lets everything happen until the end of the span.
+    pub(super) fn run(&mut self) {
+        while let Some((now, due)) = self.next_due().filter(|&(at, _)| at <= self.until) {
+            match due {
+                Due::Drive(place) => self.drive_due(place, now),
+                Due::Answer => {
+                    if let Some((_, id, credit)) = self.answers.pop_front() {
+                        self.answered(now, id, credit);
+                    }
+                }
+                Due::Timer => self.timer_due(now),
+                Due::Command => {
+                    if let Some((_, id)) = self.commands.pop_front() {
+                        self.arrive(now, id);
+                    }
+                }
+                Due::Wake(place) => self.pump(place, now),
+            }
+        }
+    }
+
+    /// What came of it.
+    pub(super) fn results(self) -> Results {
+        let devices = self
+            .drives
+            .iter()
+            .map(|station| station.drive.device.digest());
+        Results {
+            digest: devices.fold(self.digest, fold),
+            completed: self.completed,
+            workers: self
+                .workers
+                .into_iter()
+                .map(|worker| worker.tally)
+                .collect(),
+        }
+    }
+
+    /// The earliest of everything that may happen, and the first in order among equals.
+    fn next_due(&self) -> Option<(Time, Due)> {
+        let mut first: Option<(Time, Due)> = None;
+        let mut offer = |at: Option<Time>, due| {
+            if let Some(at) = at
+                && first.is_none_or(|(earliest, _)| at < earliest)
+            {
+                first = Some((at, due));
+            }
+        };
+        for (place, station) in self.drives.iter().enumerate() {
+            offer(station.drive.device.next_event(), Due::Drive(place));
+        }
+        offer(self.answers.front().map(|&(at, _, _)| at), Due::Answer);
+        offer(self.timers.next_time(), Due::Timer);
+        offer(self.commands.front().map(|&(at, _)| at), Due::Command);
+        for (place, station) in self.drives.iter().enumerate() {
+            if station.wake < Time::MAX {
+                offer(Some(station.wake), Due::Wake(place));
+            }
+        }
+        first
+    }
+
+    fn drive_due(&mut self, place: usize, now: Time) {
+        let mut done = core::mem::take(&mut self.done);
+        self.drives[place].drive.device.advance(now, &mut done);
+        for completion in done.drain(..) {
+            self.completed_by(place, completion);
+        }
+        self.done = done;
+    }
+
+    /// A drive has done an I/O: tells its policy, and sends the answer.
+    fn completed_by(&mut self, place: usize, completion: Completion) {
+        let (id, now) = (completion.tag as u32, completion.at);
+        let io = self.io(id);
+        let under_way = &mut self.ios[id as usize];
+        under_way.device = now.since(under_way.dispatched);
+        let outcome = Outcome {
+            latency: under_way.device,
+            ok: true,
+        };
+        let policy = &mut self.drives[place].drive.policy;
+        policy.complete(now, &io, outcome);
+        let credit = policy.credit(io.tenant);
+        self.pump(place, now);
+        if self.network > Duration::ZERO {
+            self.answers.push_back((now + self.network, id, credit));
+        } else {
+            self.answered(now, id, credit);
+        }
+    }
+
+    /// An answer is with its worker.
+    fn answered(&mut self, now: Time, id: u32, credit: Option<Credit>) {
+        let io = self.io(id);
+        let under_way = self.ios[id as usize];
+        let place = under_way.worker as usize;
+        let worker = &mut self.workers[place];
+        worker.under_way -= 1;
+        worker.tally.record(&Sample {
+            at: now,
+            op: under_way.draft.op,
+            bytes: io.bytes,
+            total: now.since(under_way.issued),
+            device: under_way.device,
+        });
+        self.completed += 1;
+        let what = u64::from(under_way.worker) << 40 ^ under_way.draft.start;
+        self.digest = fold(fold(self.digest, now.as_ns()), what);
+        self.free.push(id);
+        if let Some(host) = &mut self.host {
+            host.complete(now, place, &io, now.since(under_way.sent), credit);
+            self.send_held(now, place);
+        }
+        self.refill(now, place);
+    }
+
+    fn timer_due(&mut self, now: Time) {
+        let Some((_, (place, timer))) = self.timers.pop() else {
+            return;
+        };
+        let worker = &mut self.workers[place as usize];
+        match timer {
+            Timer::Turn => {
+                if let Some(next) = worker.turn(now) {
+                    self.timers.push(next, (place, Timer::Turn));
+                }
+                if let Some(arrival) = worker.arrival.take() {
+                    self.timers.cancel(arrival);
+                }
+                self.expect_arrival(now, place as usize);
+                self.refill(now, place as usize);
+            }
+            Timer::Arrival => {
+                worker.arrival = None;
+                let draft = worker.source.draft();
+                let room = worker.has_room();
+                self.expect_arrival(now, place as usize);
+                match draft {
+                    Some(draft) if room => self.issue(now, place as usize, draft),
+                    Some(_) => self.workers[place as usize].tally.lost(now),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// Sets the timer for the next I/O of an open loop.
+    fn expect_arrival(&mut self, now: Time, place: usize) {
+        let worker = &mut self.workers[place];
+        if worker.working
+            && let Some(gap) = worker.source.gap()
+        {
+            worker.arrival = Some(self.timers.push(now + gap, (place as u32, Timer::Arrival)));
+        }
+    }
+
+    /// Issues I/O of a closed loop until as many are under way as should be.
+    fn refill(&mut self, now: Time, place: usize) {
+        loop {
+            let worker = &mut self.workers[place];
+            if !worker.working || !worker.has_room() || worker.source.is_open() {
+                return;
+            }
+            let Some(draft) = worker.source.draft() else {
+                return;
+            };
+            self.issue(now, place, draft);
+        }
+    }
+
+    fn issue(&mut self, now: Time, place: usize, draft: Draft) {
+        let under_way = UnderWay {
+            worker: place as u32,
+            draft,
+            issued: now,
+            sent: now,
+            dispatched: now,
+            device: Duration::ZERO,
+        };
+        let id = if let Some(id) = self.free.pop() {
+            self.ios[id as usize] = under_way;
+            id
+        } else {
+            self.ios.push(under_way);
+            self.ios.len() as u32 - 1
+        };
+        self.workers[place].under_way += 1;
+        if self.host.is_some() {
+            self.workers[place].held.push_back(id);
+            self.send_held(now, place);
+        } else {
+            self.send(now, id);
+        }
+    }
+
+    /// Sends what the host lets go, in order.
+    fn send_held(&mut self, now: Time, place: usize) {
+        while let Some(&id) = self.workers[place].held.front() {
+            let io = self.io(id);
+            if !self
+                .host
+                .as_mut()
+                .is_none_or(|host| host.admit(now, place, &io))
+            {
+                return;
+            }
+            self.workers[place].held.pop_front();
+            self.send(now, id);
+        }
+    }
+
+    fn send(&mut self, now: Time, id: u32) {
+        self.ios[id as usize].sent = now;
+        if self.network > Duration::ZERO {
+            self.commands.push_back((now + self.network, id));
+        } else {
+            self.arrive(now, id);
+        }
+    }
+
+    /// A command is at its switch.
+    fn arrive(&mut self, now: Time, id: u32) {
+        let io = self.io(id);
+        let place = self.workers[self.ios[id as usize].worker as usize].drive as usize;
+        let policy = &mut self.drives[place].drive.policy;
+        if policy.pass(now, &io) {
+            return self.dispatch(place, now, id);
+        }
+        policy.arrive(now, io);
+        self.pump(place, now);
+    }
+
+    /// Gives a drive everything that its policy lets go now.
+    fn pump(&mut self, place: usize, now: Time) {
+        loop {
+            match self.drives[place].drive.policy.next(now) {
+                Next::Dispatch(IoId(id)) => self.dispatch(place, now, id),
+                // One that waits for what has passed would be asked forever.
+                Next::WaitUntil(at) => {
+                    self.drives[place].wake = at.max(now + Duration::from_ns(1));
+                    return;
+                }
+                Next::WaitForEvent => {
+                    self.drives[place].wake = Time::MAX;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn dispatch(&mut self, place: usize, now: Time, id: u32) {
+        let under_way = &mut self.ios[id as usize];
+        under_way.dispatched = now;
+        let command = Command {
+            tag: u64::from(id),
+            op: device_op(under_way.draft.op),
+            start: under_way.draft.start,
+            units: under_way.draft.units,
+        };
+        let taken = self.drives[place].drive.device.submit(now, command);
+        taken.expect("addresses and the sum of all depths are checked before a run");
+    }
+
+    /// An I/O under way as a policy sees it.
+    fn io(&self, id: u32) -> Io {
+        let UnderWay { worker, draft, .. } = self.ios[id as usize];
+        let worker = &self.workers[worker as usize];
+        Io {
+            id: IoId(id),
+            tenant: worker.tenant,
+            class: worker.class,
+            op: draft.op,
+            bytes: if draft.op == Op::Flush {
+                0
+            } else {
+                bytes(draft.units)
+            },
+            lba: if draft.op == Op::Flush {
+                0
+            } else {
+                draft.start
+            },
+        }
+    }
+}
+
+/// What a drive does for an I/O of a worker.
+fn device_op(op: Op) -> ssd::Op {
+    match op {
+        Op::Read => ssd::Op::Read,
+        Op::Write | Op::CompareAndWrite => ssd::Op::Write,
+        Op::Flush => ssd::Op::Flush,
+        Op::WriteZeroes | Op::Deallocate => ssd::Op::Deallocate,
+    }
+}
+
+/// Adds a number to a digest: both orders and values count.
+pub(crate) fn fold(digest: u64, value: u64) -> u64 {
+    (digest ^ value)
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        .rotate_left(29)
+}

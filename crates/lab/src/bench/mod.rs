@@ -1,0 +1,178 @@
+//! The virtual machine: workers, a network, switches and drives in one event loop, in virtual time.
+//!
+//! An I/O is issued by a worker, may be held by its host, crosses the network, waits in the switch until the policy
+//! picks it, is done by the drive, and goes back. Everything follows from the setup and its seed; one run is one
+//! thread, and nothing is allocated for an I/O once as many were under way as ever will be.
+
+mod host;
+mod machine;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::fmt;
+
+use flashyard_flash::ssd::Device;
+use flashyard_sched::Policy;
+use flashyard_time::Duration;
+
+use crate::load::{Unfit, Worker};
+use crate::measure::Tally;
+
+pub use host::HostPolicy;
+
+/// What is on the bench.
+pub struct Setup {
+    /// The drives, each with its switch.
+    pub drives: Vec<Drive>,
+    /// Who issues I/O.
+    pub workers: Vec<Worker>,
+    /// What hosts do with I/O before they send it; nothing when they send everything at once.
+    pub host: Option<Box<dyn HostPolicy>>,
+    /// How long a command is on its way to the target, and its answer on the way back.
+    pub network: Duration,
+    /// How long nothing is measured.
+    pub warm_up: Duration,
+    /// How long is measured after that.
+    pub span: Duration,
+    /// Also what was done in every such part of the span; not when zero.
+    pub window: Duration,
+    /// What all chance of the workers follows from.
+    pub seed: u64,
+}
+
+/// A drive and what stands in front of it.
+pub struct Drive {
+    /// The drive, at rest.
+    pub device: Device,
+    /// Who says what goes next. It has not seen any I/O.
+    pub policy: Box<dyn Policy>,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Results {
+    /// What each worker got, in the order of the setup.
+    pub workers: Vec<Tally>,
+    /// Depends on instant, worker and address of every completion, measured or not, and on each drive's own digest.
+    pub digest: u64,
+    /// I/Os completed, measured or not.
+    pub completed: u64,
+}
+
+/// Why nothing can run on a bench.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SetupError {
+    /// A worker cannot work: which, and why.
+    Worker(String, Unfit),
+    /// Drives refuse more I/Os than [`MOST_UNDER_WAY`]; so many may be under way.
+    TooMany(u64),
+    /// The span is divided into more than [`MOST_WINDOWS`] windows.
+    Windows,
+    /// The drives were used before, and not from the same instant on.
+    Clocks,
+}
+
+/// The most I/Os that may be under way.
+pub const MOST_UNDER_WAY: u64 = 65_536;
+/// The most parts a span may be divided into.
+pub const MOST_WINDOWS: u64 = 100_000;
+
+impl Setup {
+    /// One drive and its workers, without hosts and network, from seed 1; nothing is measured yet.
+    pub fn new(device: Device, policy: Box<dyn Policy>, workers: Vec<Worker>) -> Self {
+        Self {
+            drives: vec![Drive { device, policy }],
+            workers,
+            host: None,
+            network: Duration::ZERO,
+            warm_up: Duration::ZERO,
+            span: Duration::ZERO,
+            window: Duration::ZERO,
+            seed: 1,
+        }
+    }
+
+    /// The same, measured for `span` after `warm_up`.
+    pub fn measured(self, warm_up: Duration, span: Duration) -> Self {
+        Self {
+            warm_up,
+            span,
+            ..self
+        }
+    }
+
+    /// The same, from another seed.
+    pub fn seeded(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// Runs it. Drives and policies are used up: the next run begins with fresh ones.
+    pub fn run(self) -> Result<Results, SetupError> {
+        self.check()?;
+        let mut machine = machine::Machine::new(self);
+        machine.run();
+        Ok(machine.results())
+    }
+
+    fn check(&self) -> Result<(), SetupError> {
+        for worker in &self.workers {
+            let drive = self.drives.get(worker.drive).ok_or(Unfit::NoDrive);
+            drive
+                .and_then(|drive| worker.check(drive.device.capacity()))
+                .map_err(|why| SetupError::Worker(worker.label.clone(), why))?;
+        }
+        let under_way = self
+            .workers
+            .iter()
+            .map(|worker| u64::from(worker.most_under_way()))
+            .sum();
+        if under_way > MOST_UNDER_WAY {
+            return Err(SetupError::TooMany(under_way));
+        }
+        let windows = self
+            .span
+            .as_ns()
+            .checked_div(self.window.as_ns())
+            .unwrap_or(0);
+        if windows > MOST_WINDOWS {
+            return Err(SetupError::Windows);
+        }
+        let clock = self.drives.first().map(|drive| drive.device.now());
+        let same = |drive: &Drive| Some(drive.device.now()) == clock;
+        self.drives
+            .iter()
+            .all(same)
+            .then_some(())
+            .ok_or(SetupError::Clocks)
+    }
+}
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setup")
+            .field("drives", &self.drives.len())
+            .field("workers", &self.workers)
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Worker(label, why) => write!(f, "the worker `{label}` cannot work: {why}"),
+            Self::TooMany(under_way) => write!(
+                f,
+                "{under_way} I/Os could be under way; lower the depths to {MOST_UNDER_WAY} in sum"
+            ),
+            Self::Windows => write!(
+                f,
+                "the span has more than {MOST_WINDOWS} windows; widen them"
+            ),
+            Self::Clocks => f.write_str("the drives do not begin at the same instant"),
+        }
+    }
+}
+
+impl std::error::Error for SetupError {}
