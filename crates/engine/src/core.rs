@@ -17,7 +17,7 @@ use flashyard_runtime::{CommandPool, Rt, Task, TcpListener, TcpStream};
 use flashyard_sched::Policy;
 use flashyard_time::{Duration, Time};
 
-use crate::handover::{self, Handover};
+use crate::handover::{self, Handover, Homework};
 use crate::message::{ConnectionId, Message};
 use crate::switch::{Port, Switch};
 use crate::tcp::{self, Connection, Share};
@@ -39,6 +39,7 @@ pub struct Core {
     connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
     next_serial: Cell<u64>,
     handover: Handover,
+    homework: Homework,
     shares: Shares,
     /// Wakes Connects that wait for the writes of dead associations.
     fence: Notify,
@@ -86,6 +87,7 @@ impl Core {
             connections: RefCell::default(),
             next_serial: Cell::new(0),
             handover: Handover::default(),
+            homework: Homework::default(),
             shares,
             fence: Notify::new(),
             listeners: RefCell::default(),
@@ -157,8 +159,14 @@ impl Core {
         self.index
     }
 
+    /// I/Os of this core that are away.
     pub(crate) fn handover(&self) -> &Handover {
         &self.handover
+    }
+
+    /// I/Os of other cores that wait here.
+    pub(crate) fn homework(&self) -> &Homework {
+        &self.homework
     }
 
     /// Waits until a fence has been lifted, or `deadline`.
@@ -284,7 +292,12 @@ impl Core {
     fn on_message(self: &Rc<Self>, message: Message) {
         match message {
             Message::Serve(stream) => self.serve(self.rt.attach(stream)),
-            Message::Reply(reply) => self.handover.on_reply(reply),
+            Message::Reply(reply) => {
+                let home = reply.home();
+                if let Some(request) = self.handover.on_reply(reply) {
+                    self.target.tell(home, Message::Request(request));
+                }
+            }
             Message::FenceLifted => self.fence.notify_all(),
             Message::DeviceResized(device) => self.on_device_resized(&device),
             Message::Close { serial } => self.with(serial, Connection::close),
@@ -295,13 +308,19 @@ impl Core {
                 ticket,
             } => {
                 let connection = self.connections.borrow().get(&serial).cloned();
-                let aborted = connection.is_some_and(|connection| connection.withdraw(cid));
-                let answer = Message::Aborted {
-                    serial: asked_by.serial,
-                    ticket,
-                    aborted,
-                };
-                self.target.tell(asked_by.core, answer);
+                let target = self.target.clone();
+                let tell = Box::new(move |aborted| {
+                    let answer = Message::Aborted {
+                        serial: asked_by.serial,
+                        ticket,
+                        aborted,
+                    };
+                    target.tell(asked_by.core, answer);
+                });
+                match connection {
+                    Some(connection) => connection.withdraw(cid, tell),
+                    None => tell(false),
+                }
             }
             Message::Aborted {
                 serial,

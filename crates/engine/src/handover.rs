@@ -1,18 +1,23 @@
-//! I/O for a device whose home is another core: a hand-over by message, not a lock. The asking side keeps a place
-//! for the answer; the home core admits and does the I/O as if it were its own.
+//! I/O for a device whose home is another core: a hand-over by message, not a lock.
+//!
+//! Whoever needs no data from the host sends the operation with the request; the home core admits it, does it and
+//! answers. A write that has to be invited first asks for the grant alone, and sends the data when they have come: so
+//! no R2T goes out before the policy has picked the write. What still queues at the home can be taken back.
 
-use std::cell::RefCell;
-use std::future::Future;
-use std::pin::Pin;
+mod asking;
+mod home;
+
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
 
 use flashyard_block::IoError;
 use flashyard_runtime::{Buf, Data};
 
 use crate::core::Core;
-use crate::message::Message;
 use crate::switch::{Permit, Port, Want};
+use crate::tcp::{Waiting, Withdrawn};
+use asking::Asked;
+pub(crate) use asking::{Grant, Handover};
+pub(crate) use home::{Homework, serve};
 
 /// What is to be done to a device.
 pub(crate) enum Operation {
@@ -42,19 +47,58 @@ pub(crate) enum Operation {
 /// How an operation ended; without data for all but reads.
 pub(crate) type Outcome = Result<Option<Data>, IoError>;
 
-/// An operation on its way to the home core.
-pub(crate) struct Request {
-    asked_by: usize,
-    ticket: Ticket,
-    device: u32,
-    want: Want,
-    operation: Operation,
+/// Names an I/O that was handed over: the core that asks, and its place there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket {
+    core: usize,
+    index: u32,
+    generation: u32,
 }
 
-/// The answer on its way back.
+/// What a core wants of the home core of a device.
+pub(crate) enum Request {
+    /// Admit this I/O, and do it if the operation is here already.
+    Admit {
+        ticket: Ticket,
+        device: u32,
+        want: Want,
+        operation: Option<Operation>,
+    },
+    /// Do what has been granted.
+    Perform {
+        ticket: Ticket,
+        want: Want,
+        operation: Operation,
+    },
+    /// Take the I/O back, if it still queues; it is answered in any case.
+    Withdraw(Ticket),
+    /// What has been granted is not wanted any more.
+    Release(Ticket),
+}
+
+/// What the home core says.
 pub(crate) struct Reply {
+    home: usize,
     ticket: Ticket,
-    outcome: Outcome,
+    answer: Answer,
+}
+
+impl Reply {
+    /// The core that says it.
+    pub(crate) fn home(&self) -> usize {
+        self.home
+    }
+}
+
+enum Answer {
+    /// Its turn has come; the home core waits for the operation.
+    Granted,
+    /// It has been done, or cannot be.
+    Done(Outcome),
+    /// It was taken back in time.
+    Withdrawn,
+    /// It was to be taken back too late; another answer has come or will.
+    TooLate,
 }
 
 /// How a core reaches a device.
@@ -76,6 +120,7 @@ pub(crate) enum Admission {
         home: usize,
         device: u32,
     },
+    Granted(Grant),
     Nowhere,
 }
 
@@ -107,9 +152,34 @@ impl Route {
 }
 
 impl Admission {
+    /// Waits until the turn has really come, for those who need the host to do something first. `cid` can be taken
+    /// back meanwhile, and is then [`IoError::Aborted`].
+    pub(crate) async fn granted(
+        self,
+        waiting: &Waiting,
+        cid: u16,
+        want: Want,
+    ) -> Result<Self, IoError> {
+        let Self::There { core, home, device } = self else {
+            return Ok(self);
+        };
+        let asked = asking::ask(&core, home, device, want, None)?;
+        match waiting.until_elsewhere(cid, asked).await {
+            Ok(Asked::Granted(grant)) => Ok(Self::Granted(grant)),
+            Ok(Asked::Done(outcome)) => Err(outcome.err().unwrap_or(IoError::Internal)),
+            Err(Withdrawn) => Err(IoError::Aborted),
+        }
+    }
+
     /// Does a read.
     #[inline]
-    pub(crate) async fn read(self, want: Want, buf: Buf) -> Result<Data, IoError> {
+    pub(crate) async fn read(
+        self,
+        waiting: &Waiting,
+        cid: u16,
+        want: Want,
+        buf: Buf,
+    ) -> Result<Data, IoError> {
         match self {
             Self::Here(permit) => {
                 let reading = permit.device().read(want.tag, want.lba, buf);
@@ -118,7 +188,7 @@ impl Admission {
             elsewhere => {
                 let operation = Operation::Read { lba: want.lba, buf };
                 elsewhere
-                    .ask(want, operation)
+                    .ask(waiting, cid, want, operation)
                     .await?
                     .ok_or(IoError::Internal)
             }
@@ -127,7 +197,14 @@ impl Admission {
 
     /// Does a write.
     #[inline]
-    pub(crate) async fn write(self, want: Want, buf: Buf, fua: bool) -> Result<(), IoError> {
+    pub(crate) async fn write(
+        self,
+        waiting: &Waiting,
+        cid: u16,
+        want: Want,
+        buf: Buf,
+        fua: bool,
+    ) -> Result<(), IoError> {
         match self {
             Self::Here(permit) => {
                 let writing = permit.device().write(want.tag, want.lba, buf, fua);
@@ -139,185 +216,37 @@ impl Admission {
                     buf,
                     fua,
                 };
-                elsewhere.ask(want, operation).await.map(drop)
+                elsewhere.ask(waiting, cid, want, operation).await.map(drop)
             }
         }
     }
 
     /// Does anything.
-    pub(crate) async fn perform(self, want: Want, operation: Operation) -> Outcome {
+    pub(crate) async fn perform(
+        self,
+        waiting: &Waiting,
+        cid: u16,
+        want: Want,
+        operation: Operation,
+    ) -> Outcome {
         match self {
-            Self::Here(permit) => perform(permit, want, operation).await,
-            elsewhere => elsewhere.ask(want, operation).await,
+            Self::Here(permit) => home::perform(permit, want, operation).await,
+            elsewhere => elsewhere.ask(waiting, cid, want, operation).await,
         }
     }
 
-    async fn ask(self, want: Want, operation: Operation) -> Outcome {
-        let Self::There { core, home, device } = self else {
-            return Err(IoError::NotReady);
-        };
-        let ticket = core.handover().places.borrow_mut().take();
-        let asked_by = core.index();
-        let request = Request {
-            asked_by,
-            ticket,
-            device,
-            want,
-            operation,
-        };
-        if !core.target().tell(home, Message::Request(request)) {
-            core.handover().places.borrow_mut().give_back(ticket);
-            return Err(IoError::NotReady);
-        }
-        Answer { core, ticket }.await
-    }
-}
-
-/// Does an operation for which a permit has been given.
-async fn perform(permit: Permit, want: Want, operation: Operation) -> Outcome {
-    let device = permit.device().clone();
-    let tag = want.tag;
-    let outcome = match operation {
-        Operation::Read { lba, buf } => device.read(tag, lba, buf).await.map(Some),
-        Operation::Write { lba, buf, fua } => device.write(tag, lba, buf, fua).await.map(|()| None),
-        Operation::Flush => device.flush(tag).await.map(|()| None),
-        Operation::WriteZeroes {
-            lba,
-            blocks,
-            deallocate,
-        } => device
-            .write_zeroes(tag, lba, blocks, deallocate)
-            .await
-            .map(|()| None),
-        Operation::Deallocate { lba, blocks } => {
-            device.deallocate(tag, lba, blocks).await.map(|()| None)
-        }
-        Operation::CompareAndWrite {
-            lba,
-            compare,
-            write,
-            fua,
-        } => device
-            .compare_and_write(tag, lba, compare, write, fua)
-            .await
-            .map(|()| None),
-    };
-    permit.complete(outcome)
-}
-
-/// The home core's side: does the I/O and answers.
-pub(crate) async fn serve(core: Rc<Core>, request: Request) {
-    let Request {
-        asked_by,
-        ticket,
-        device,
-        want,
-        operation,
-    } = request;
-    let port = core.port(device);
-    let outcome = match port {
-        Some(port) => perform(port.admit(want).await, want, operation).await,
-        None => Err(IoError::NotReady),
-    };
-    core.target()
-        .tell(asked_by, Message::Reply(Reply { ticket, outcome }));
-}
-
-/// The asking side's state: who waits for which answer.
-#[derive(Default)]
-pub(crate) struct Handover {
-    places: RefCell<Places>,
-}
-
-impl Handover {
-    /// Takes an answer in. Nobody may be waiting for it any more.
-    pub(crate) fn on_reply(&self, reply: Reply) {
-        let waiter = self.places.borrow_mut().arrive(reply.ticket, reply.outcome);
-        if let Some(waker) = waiter {
-            waker.wake();
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Ticket {
-    index: u32,
-    generation: u32,
-}
-
-#[derive(Default)]
-struct Places {
-    places: Vec<Place>,
-    free: Vec<u32>,
-}
-
-#[derive(Default)]
-struct Place {
-    generation: u32,
-    outcome: Option<Outcome>,
-    waker: Option<Waker>,
-}
-
-impl Places {
-    fn take(&mut self) -> Ticket {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
-            u32::try_from(self.places.len() - 1).expect("fewer I/Os than bytes of memory")
-        });
-        Ticket {
-            index,
-            generation: self.places[index as usize].generation,
-        }
-    }
-
-    fn give_back(&mut self, ticket: Ticket) -> Option<Outcome> {
-        let place = &mut self.places[ticket.index as usize];
-        place.generation = place.generation.wrapping_add(1);
-        place.waker = None;
-        self.free.push(ticket.index);
-        place.outcome.take()
-    }
-
-    fn arrive(&mut self, ticket: Ticket, outcome: Outcome) -> Option<Waker> {
-        let place = &mut self.places[ticket.index as usize];
-        if place.generation != ticket.generation {
-            return None;
-        }
-        place.outcome = Some(outcome);
-        place.waker.take()
-    }
-}
-
-/// The wait for an answer.
-struct Answer {
-    core: Rc<Core>,
-    ticket: Ticket,
-}
-
-impl Future for Answer {
-    type Output = Outcome;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        let mut places = self.core.handover().places.borrow_mut();
-        let place = &mut places.places[self.ticket.index as usize];
-        match place.outcome.take() {
-            Some(outcome) => Poll::Ready(outcome),
-            None => {
-                place.waker = Some(context.waker().clone());
-                Poll::Pending
+    async fn ask(self, waiting: &Waiting, cid: u16, want: Want, operation: Operation) -> Outcome {
+        match self {
+            Self::There { core, home, device } => {
+                let asked = asking::ask(&core, home, device, want, Some(operation))?;
+                match waiting.until_elsewhere(cid, asked).await {
+                    Ok(Asked::Done(outcome)) => outcome,
+                    Ok(Asked::Granted(_)) => Err(IoError::Internal),
+                    Err(Withdrawn) => Err(IoError::Aborted),
+                }
             }
+            Self::Granted(grant) => grant.perform(want, operation).await,
+            Self::Here(_) | Self::Nowhere => Err(IoError::NotReady),
         }
-    }
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        let late = self
-            .core
-            .handover()
-            .places
-            .borrow_mut()
-            .give_back(self.ticket);
-        drop(late);
     }
 }

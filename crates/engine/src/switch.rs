@@ -352,7 +352,7 @@ impl Drop for Queued {
 /// Who waits under which id. Ids are handed out densely and used again.
 #[derive(Default)]
 struct Places {
-    places: Vec<Place>,
+    table: Vec<Place>,
     free: Vec<u32>,
     /// I/Os that ever had to wait.
     arrivals: u64,
@@ -371,14 +371,14 @@ impl Places {
     #[inline]
     fn take(&mut self) -> IoId {
         IoId(self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
-            u32::try_from(self.places.len() - 1).expect("fewer I/Os than bytes of memory")
+            self.table.push(Place::default());
+            u32::try_from(self.table.len() - 1).expect("fewer I/Os than bytes of memory")
         }))
     }
 
     #[inline]
     fn give_back(&mut self, id: IoId) {
-        let place = &mut self.places[id.0 as usize];
+        let place = &mut self.table[id.0 as usize];
         place.waiting = None;
         place.granted = None;
         place.waker = None;
@@ -387,13 +387,13 @@ impl Places {
 
     fn wait_in(&mut self, io: Io) {
         self.arrivals += 1;
-        self.places[io.id.0 as usize].waiting = Some((self.arrivals, io));
+        self.table[io.id.0 as usize].waiting = Some((self.arrivals, io));
     }
 
     /// All that wait for their turn, by order of arrival.
     fn queued(&self) -> Vec<Io> {
         let mut queued: Vec<_> = self
-            .places
+            .table
             .iter()
             .filter_map(|place| place.waiting)
             .collect();
@@ -402,7 +402,7 @@ impl Places {
     }
 
     fn grant(&mut self, id: IoId, now: Time, reign: u32) -> Option<Waker> {
-        let place = &mut self.places[id.0 as usize];
+        let place = &mut self.table[id.0 as usize];
         assert!(
             place.waiting.take().is_some(),
             "a policy dispatches what is queued, and once"
@@ -412,7 +412,7 @@ impl Places {
     }
 
     fn wait(&mut self, id: IoId, waker: &Waker) -> Option<(Time, u32)> {
-        let place = &mut self.places[id.0 as usize];
+        let place = &mut self.table[id.0 as usize];
         if place.granted.is_none() {
             place.waker = Some(waker.clone());
         }
@@ -420,7 +420,7 @@ impl Places {
     }
 
     fn granted(&self, id: IoId) -> Option<(Time, u32)> {
-        self.places[id.0 as usize].granted
+        self.table[id.0 as usize].granted
     }
 }
 

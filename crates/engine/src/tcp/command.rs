@@ -223,7 +223,9 @@ async fn read(queue: &Rc<IoQueue>, command: &Command, range: LbaRange) {
         let held = hold(queue, command.cid, bytes).await?;
         let admission = admit(queue, command.cid, &command.namespace, want).await?;
         let buf = buffer(queue, bytes).await;
-        let data = admission.read(want, buf).await?;
+        let data = admission
+            .read(queue.waiting(), command.cid, want, buf)
+            .await?;
         Ok((data, held))
     };
     match done.await {
@@ -241,7 +243,9 @@ async fn write(queue: &Rc<IoQueue>, mut command: Command, range: LbaRange, fua: 
             return write_invited(queue, &command, want, bytes, fua).await;
         };
         let admission = admit(queue, command.cid, &command.namespace, want).await?;
-        admission.write(want, buf, fua).await?;
+        admission
+            .write(queue.waiting(), command.cid, want, buf, fua)
+            .await?;
         drop(claim);
         Ok(())
     };
@@ -260,8 +264,13 @@ async fn write_invited(
 ) -> Result<(), Failure> {
     let held = hold(queue, command.cid, bytes).await?;
     let admission = admit(queue, command.cid, &command.namespace, want).await?;
+    let admission = admission
+        .granted(queue.waiting(), command.cid, want)
+        .await?;
     let buf = invite(queue, command.cid, bytes).await?;
-    admission.write(want, buf, fua).await?;
+    admission
+        .write(queue.waiting(), command.cid, want, buf, fua)
+        .await?;
     drop(held);
     Ok(())
 }
@@ -301,7 +310,12 @@ async fn read_from_medium(queue: &Rc<IoQueue>, command: &Command, range: LbaRang
     let want = command.want(Op::Read, range.slba, bytes as u64);
     let admission = admit(queue, command.cid, &command.namespace, want).await?;
     let buf = buffer(queue, bytes).await;
-    Ok(Some((admission.read(want, buf).await?, held)))
+    Ok(Some((
+        admission
+            .read(queue.waiting(), command.cid, want, buf)
+            .await?,
+        held,
+    )))
 }
 
 async fn compare(queue: &Rc<IoQueue>, command: &mut Command, range: LbaRange) -> Done {
@@ -309,7 +323,10 @@ async fn compare(queue: &Rc<IoQueue>, command: &mut Command, range: LbaRange) ->
     let want = command.want(Op::Read, range.slba, theirs.len() as u64);
     let admission = admit(queue, command.cid, &command.namespace, want).await?;
     let buf = buffer(queue, theirs.len()).await;
-    let equal = match admission.read(want, buf).await? {
+    let equal = match admission
+        .read(queue.waiting(), command.cid, want, buf)
+        .await?
+    {
         Data::Buf(ours) => *ours == *theirs,
         Data::Zeroes(_) => theirs.iter().all(|byte| *byte == 0),
     };
@@ -336,6 +353,8 @@ async fn write_zeroes(
     let admission = admit(queue, command.cid, &command.namespace, want).await?;
     admission
         .perform(
+            queue.waiting(),
+            command.cid,
             want,
             Operation::WriteZeroes {
                 lba: range.slba,
@@ -372,6 +391,8 @@ async fn manage_dataset(
         let admission = admit(queue, command.cid, &command.namespace, want).await?;
         admission
             .perform(
+                queue.waiting(),
+                command.cid,
                 want,
                 Operation::Deallocate {
                     lba: range.slba,
@@ -386,7 +407,9 @@ async fn manage_dataset(
 async fn flush(queue: &Rc<IoQueue>, command: &Command) -> Done {
     let want = command.want(Op::Flush, 0, 0);
     let admission = admit(queue, command.cid, &command.namespace, want).await?;
-    admission.perform(want, Operation::Flush).await?;
+    admission
+        .perform(queue.waiting(), command.cid, want, Operation::Flush)
+        .await?;
     Ok(None)
 }
 

@@ -13,6 +13,7 @@ use super::connect::{self, Joined};
 use super::input::Input;
 use super::io::{self, IoQueue};
 use super::outbox::Outbox;
+use super::waiting::TellWithdrawn;
 use crate::association::Association;
 use crate::controller::limits::ADMIN_IN_CAPSULE_BYTES;
 use crate::core::Core;
@@ -154,11 +155,11 @@ impl Connection {
         self.deadline.set(deadline);
     }
 
-    /// Takes command `cid` back, if it has not been issued.
-    pub(crate) fn withdraw(&self, cid: u16) -> bool {
+    /// Takes command `cid` back, if it has not been issued; tells now or later whether that was so.
+    pub(crate) fn withdraw(&self, cid: u16, tell: TellWithdrawn) {
         match &*self.queue.borrow() {
-            Queue::Io(queue) => queue.withdraw(cid),
-            _ => false,
+            Queue::Io(queue) => queue.withdraw(cid, tell),
+            _ => tell(false),
         }
     }
 

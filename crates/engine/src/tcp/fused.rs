@@ -124,6 +124,7 @@ async fn perform(
         bytes: length,
     };
     let admission = admit(queue, cids[0], namespace, want).await?;
+    let admission = admission.granted(queue.waiting(), cids[0], want).await?;
     let [compare_capsule, write_capsule] = capsules;
     // Both are invited before either is awaited: a host may answer the two R2Ts in any order.
     let compare = Source::of(queue, cids[0], checked.compare, compare_capsule).await;
@@ -135,7 +136,9 @@ async fn perform(
         write,
         fua: checked.fua,
     };
-    admission.perform(want, operation).await?;
+    admission
+        .perform(queue.waiting(), cids[0], want, operation)
+        .await?;
     Ok(())
 }
 

@@ -21,7 +21,7 @@ use super::queue::QueuePair;
 use super::reply;
 use super::session::Session;
 use super::transfer::Transfers;
-use super::waiting::Waiting;
+use super::waiting::{TellWithdrawn, Waiting};
 use crate::association::Association;
 use crate::controller::{CommandError, IoOp};
 use crate::core::Core;
@@ -164,9 +164,9 @@ impl IoQueue {
             .cloned()
     }
 
-    /// Takes command `cid` back, if it waits to be issued.
-    pub(crate) fn withdraw(&self, cid: u16) -> bool {
-        self.waiting.withdraw(cid)
+    /// Takes command `cid` back, if it waits to be issued; tells now or later whether that was so.
+    pub(crate) fn withdraw(&self, cid: u16, tell: TellWithdrawn) {
+        self.waiting.withdraw(cid, tell);
     }
 
     /// Whether the host owes data for too long.

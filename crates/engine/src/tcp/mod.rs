@@ -37,3 +37,4 @@ mod waiting;
 
 pub(crate) use budget::Share;
 pub(crate) use connection::{Connection, send, serve};
+pub(crate) use waiting::{Elsewhere, Waiting, Withdrawn};

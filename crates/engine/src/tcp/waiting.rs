@@ -1,14 +1,27 @@
 //! The commands of a queue that have not been issued: they wait for their turn in a switch, or for a buffer. Until
-//! they stop waiting they can be taken back, by an Abort or by the end of the association.
+//! they stop waiting they can be taken back, by an Abort or by the end of the association. A wait that goes on at
+//! another core can only be asked to end; its end tells whether that was in time.
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::{Poll, Waker};
 
 /// A command was taken back while it waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Withdrawn;
+
+/// Hears whether a command was taken back.
+pub(crate) type TellWithdrawn = Box<dyn FnOnce(bool)>;
+
+/// A wait elsewhere, which can be asked to end.
+pub(crate) trait Elsewhere: Future {
+    /// Asks for the end. It comes in any case.
+    fn withdraw(&mut self);
+
+    /// Whether it is known to have been asked too late.
+    fn is_too_late(&self) -> bool;
+}
 
 /// Those who wait.
 #[derive(Default)]
@@ -25,6 +38,9 @@ struct State {
 struct Place {
     cid: u16,
     withdrawn: bool,
+    /// Whether its end tells what came of the withdrawal.
+    elsewhere: bool,
+    tell: Option<TellWithdrawn>,
     waker: Waker,
 }
 
@@ -36,39 +52,64 @@ impl Waiting {
         future: impl Future<Output = T>,
     ) -> Result<T, Withdrawn> {
         let mut future = pin!(future);
-        let mut guard = Guard {
-            waiting: self,
-            place: None,
-        };
+        let mut guard = Guard::new(self, cid, false);
         std::future::poll_fn(|context| {
-            if guard.place.is_some_and(|place| self.is_withdrawn(place)) {
+            if guard.is_withdrawn() {
                 return Poll::Ready(Err(Withdrawn));
             }
             if let Poll::Ready(value) = future.as_mut().poll(context) {
                 return Poll::Ready(Ok(value));
             }
-            match guard.place {
-                Some(place) => self.renew(place, context.waker()),
-                None => match self.join(cid, context.waker()) {
-                    Some(place) => guard.place = Some(place),
-                    None => return Poll::Ready(Err(Withdrawn)),
-                },
+            if !guard.join(context.waker()) {
+                return Poll::Ready(Err(Withdrawn));
             }
             Poll::Pending
         })
         .await
     }
 
-    /// Takes command `cid` back; false if it does not wait.
-    pub(crate) fn withdraw(&self, cid: u16) -> bool {
+    /// Waits for the end of `wait` on behalf of command `cid`, and asks for it when the command is taken back.
+    pub(crate) async fn until_elsewhere<T, W>(&self, cid: u16, mut wait: W) -> Result<T, Withdrawn>
+    where
+        W: Elsewhere<Output = Result<T, Withdrawn>> + Unpin,
+    {
+        let mut guard = Guard::new(self, cid, true);
+        let mut asked = false;
+        let outcome = std::future::poll_fn(|context| {
+            if let Poll::Ready(outcome) = Pin::new(&mut wait).poll(context) {
+                return Poll::Ready(outcome);
+            }
+            let wanted = guard.join(context.waker()) && !guard.is_withdrawn();
+            if !wanted && !asked {
+                asked = true;
+                wait.withdraw();
+            }
+            if asked && wait.is_too_late() {
+                guard.tell(false);
+            }
+            Poll::Pending
+        })
+        .await;
+        guard.tell(outcome.is_err());
+        outcome
+    }
+
+    /// Takes command `cid` back, and tells now or later whether it was in time; not if it does not wait.
+    pub(crate) fn withdraw(&self, cid: u16, tell: TellWithdrawn) {
         let mut state = self.state.borrow_mut();
         let mut waiting = state.places.iter_mut().flatten();
         let Some(place) = waiting.find(|place| place.cid == cid && !place.withdrawn) else {
-            return false;
+            drop(state);
+            return tell(false);
         };
         place.withdrawn = true;
         place.waker.wake_by_ref();
-        true
+        if place.elsewhere {
+            place.tell = Some(tell);
+            return;
+        }
+        drop(state);
+        tell(true);
     }
 
     /// Takes all back, now and in future.
@@ -80,51 +121,86 @@ impl Waiting {
             place.waker.wake_by_ref();
         }
     }
+}
 
-    fn join(&self, cid: u16, waker: &Waker) -> Option<usize> {
-        let mut state = self.state.borrow_mut();
-        if state.closed {
-            return None;
+/// A command that waits, from its first pending poll to its end.
+struct Guard<'a> {
+    waiting: &'a Waiting,
+    cid: u16,
+    elsewhere: bool,
+    place: Option<usize>,
+}
+
+impl<'a> Guard<'a> {
+    fn new(waiting: &'a Waiting, cid: u16, elsewhere: bool) -> Self {
+        Self {
+            waiting,
+            cid,
+            elsewhere,
+            place: None,
+        }
+    }
+
+    /// Takes a place, or renews its waker. False once the queue is closed.
+    fn join(&mut self, waker: &Waker) -> bool {
+        let mut state = self.waiting.state.borrow_mut();
+        if let Some(place) = self.place {
+            if let Some(place) = &mut state.places[place] {
+                place.waker.clone_from(waker);
+            }
+            return !state.closed;
+        }
+        let closed = state.closed;
+        if closed && !self.elsewhere {
+            return false;
         }
         let place = Some(Place {
-            cid,
-            withdrawn: false,
+            cid: self.cid,
+            withdrawn: closed,
+            elsewhere: self.elsewhere,
+            tell: None,
             waker: waker.clone(),
         });
-        match state.places.iter().position(Option::is_none) {
+        self.place = Some(match state.places.iter().position(Option::is_none) {
             Some(free) => {
                 state.places[free] = place;
-                Some(free)
+                free
             }
             None => {
                 state.places.push(place);
-                Some(state.places.len() - 1)
+                state.places.len() - 1
             }
+        });
+        !closed
+    }
+
+    fn is_withdrawn(&self) -> bool {
+        let state = self.waiting.state.borrow();
+        let place = self.place.and_then(|place| state.places[place].as_ref());
+        place.is_some_and(|place| place.withdrawn)
+    }
+
+    /// Tells who asked for the withdrawal what came of it.
+    fn tell(&self, withdrawn: bool) {
+        let Some(place) = self.place else { return };
+        let mut state = self.waiting.state.borrow_mut();
+        let tell = state.places[place]
+            .as_mut()
+            .and_then(|place| place.tell.take());
+        drop(state);
+        if let Some(tell) = tell {
+            tell(withdrawn);
         }
     }
-
-    fn renew(&self, place: usize, waker: &Waker) {
-        if let Some(place) = &mut self.state.borrow_mut().places[place] {
-            place.waker.clone_from(waker);
-        }
-    }
-
-    fn is_withdrawn(&self, place: usize) -> bool {
-        self.state.borrow().places[place]
-            .as_ref()
-            .is_some_and(|place| place.withdrawn)
-    }
-}
-
-struct Guard<'a> {
-    waiting: &'a Waiting,
-    place: Option<usize>,
 }
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.waiting.state.borrow_mut().places[place] = None;
+        let Some(place) = self.place else { return };
+        let left = self.waiting.state.borrow_mut().places[place].take();
+        // A wait that is dropped before its end was not taken back: nobody knows.
+        if let Some(tell) = left.and_then(|place| place.tell) {
+            tell(false);
         }
     }
 }

@@ -1,8 +1,13 @@
 //! Several cores: connections are spread, devices are reached wherever they are at home.
 
-use flashyard_nvme::Status;
+use flashyard_nvme::command::LbaRange;
+use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
+use flashyard_sched::{Fifo, Window};
+use flashyard_time::Duration;
 
+use crate::client::Incoming;
+use crate::devices::Held;
 use crate::world::{BLOCK, NO_DIGESTS, Site, memory, pattern};
 
 #[test]
@@ -68,4 +73,98 @@ fn shutdown_finishes() {
         io.closed().await;
         assert!(bench.target.snapshot().controllers.is_empty());
     });
+}
+
+/// A device of core 0 that takes one I/O at a time, and one host's queue on core 1.
+const ONE: Window = Window {
+    ios: 1,
+    bytes: u64::MAX,
+};
+
+/// A write of 16 blocks whose data have to be invited.
+fn invited(slba: u64) -> SubmissionQueueEntry {
+    let sgl = Sgl::Transport { length: 16 * BLOCK };
+    SubmissionQueueEntry::write(1, LbaRange { slba, blocks: 16 }, sgl)
+}
+
+#[test]
+fn data_are_not_invited_before_the_home_has_picked_the_write() {
+    for seed in 0..5 {
+        let site = Site::new(Config::stormy(seed), 2);
+        site.run(|bench| async move {
+            let (device, gate) = Held::around(memory(1 << 20));
+            let switch = bench.cores[0].add_switch(Box::new(Fifo::new(ONE)));
+            let device = bench.cores[0].add_device(device, &switch);
+            bench.attach_handle("a", 1, &device);
+            let (_admin, mut io) = bench.connect("a", 1).await;
+            gate.shut();
+            let sgl = Sgl::Transport { length: BLOCK };
+            let read = SubmissionQueueEntry::read(1, LbaRange { slba: 0, blocks: 1 }, sgl);
+            io.submit(read, &[]).await;
+            bench.host_rt.sleep(Duration::from_ms(300)).await;
+            io.submit(invited(16), &[]).await;
+            let rt = bench.host_rt.clone();
+            let first = rt.clone().spawn(async move {
+                let first = io.next().await;
+                (io, first, rt.now())
+            });
+            bench.host_rt.sleep(Duration::from_ms(500)).await;
+            let opened = bench.host_rt.now();
+            gate.open();
+            let (mut io, mut next, at) = first.await;
+            assert!(at >= opened, "the device was busy with the read: {next:?}");
+            let mut answered = 0;
+            loop {
+                match next {
+                    Incoming::R2t(r2t) => {
+                        io.send_invited(&r2t, &pattern(1, 64 << 10), 9000).await;
+                    }
+                    Incoming::Response(entry) => {
+                        assert!(entry.status().is_success());
+                        answered += 1;
+                    }
+                    Incoming::Data { header, .. } => answered += usize::from(header.success),
+                    other => panic!("{other:?}"),
+                }
+                if answered == 2 {
+                    break;
+                }
+                next = io.next().await;
+            }
+            assert_eq!(
+                io.read(1, 16, 16, BLOCK).await.expect("good"),
+                pattern(1, 64 << 10)
+            );
+        });
+    }
+}
+
+/// A host that was invited and goes away gives the device back to the others.
+#[test]
+fn a_grant_that_is_not_used_is_returned() {
+    for seed in 0..5 {
+        let site = Site::new(Config::stormy(seed), 2);
+        site.run(|bench| async move {
+            let switch = bench.cores[0].add_switch(Box::new(Fifo::new(ONE)));
+            let device = bench.cores[0].add_device(memory(1 << 20), &switch);
+            bench.attach_handle("a", 1, &device);
+            bench.attach_handle("b", 1, &device);
+            let (admin, mut io) = bench.connect("a", 1).await;
+            io.submit(invited(0), &[]).await;
+            assert!(matches!(io.next().await, Incoming::R2t(_)));
+            let (_other_admin, mut other) = bench.connect("b", 2).await;
+            // More of the first host's writes queue behind the one that was granted.
+            for slba in 1..4 {
+                io.submit(invited(16 * slba), &[]).await;
+            }
+            bench.host_rt.sleep(Duration::from_ms(300)).await;
+            drop((admin, io));
+            let data = pattern(2, 64 << 10);
+            assert_eq!(
+                other.write_invited(1, 32, &data, BLOCK, 9000).await,
+                Status::SUCCESS
+            );
+            assert_eq!(other.read(1, 32, 16, BLOCK).await.expect("good"), data);
+        });
+    }
 }

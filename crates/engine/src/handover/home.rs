@@ -1,0 +1,188 @@
+//! The home core's side of a hand-over: admits I/Os of other cores, does them and answers. Permits that wait for
+//! their data are kept here.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use flashyard_block::IoError;
+
+use super::{Answer, Operation, Outcome, Reply, Request, Ticket};
+use crate::core::Core;
+use crate::message::Message;
+use crate::switch::{Permit, Port, Want};
+
+/// What is done here for other cores and has not been issued.
+#[derive(Default)]
+pub(crate) struct Homework {
+    entries: RefCell<BTreeMap<Ticket, Entry>>,
+}
+
+enum Entry {
+    /// In the queue of a switch.
+    Queued { withdrawn: bool, waker: Waker },
+    /// Its turn has come, its data have not.
+    Granted(Permit),
+}
+
+/// Does what another core asks for.
+pub(crate) async fn serve(core: Rc<Core>, request: Request) {
+    let (ticket, answer) = match request {
+        Request::Admit {
+            ticket,
+            device,
+            want,
+            operation,
+        } => (ticket, admit(&core, ticket, device, want, operation).await),
+        Request::Perform {
+            ticket,
+            want,
+            operation,
+        } => {
+            let outcome = match core.homework().take_granted(ticket) {
+                Some(permit) => perform(permit, want, operation).await,
+                None => Err(IoError::Internal),
+            };
+            (ticket, Answer::Done(outcome))
+        }
+        Request::Withdraw(ticket) => {
+            if core.homework().withdraw(ticket) {
+                return;
+            }
+            (ticket, Answer::TooLate)
+        }
+        Request::Release(ticket) => return drop(core.homework().take_granted(ticket)),
+    };
+    // A core that has gone needs no answer.
+    let reply = Reply {
+        home: core.index(),
+        ticket,
+        answer,
+    };
+    core.target().tell(ticket.core, Message::Reply(reply));
+}
+
+/// Does an operation for which a permit has been given.
+pub(super) async fn perform(permit: Permit, want: Want, operation: Operation) -> Outcome {
+    let device = permit.device().clone();
+    let tag = want.tag;
+    let outcome = match operation {
+        Operation::Read { lba, buf } => device.read(tag, lba, buf).await.map(Some),
+        Operation::Write { lba, buf, fua } => device.write(tag, lba, buf, fua).await.map(|()| None),
+        Operation::Flush => device.flush(tag).await.map(|()| None),
+        Operation::WriteZeroes {
+            lba,
+            blocks,
+            deallocate,
+        } => device
+            .write_zeroes(tag, lba, blocks, deallocate)
+            .await
+            .map(|()| None),
+        Operation::Deallocate { lba, blocks } => {
+            device.deallocate(tag, lba, blocks).await.map(|()| None)
+        }
+        Operation::CompareAndWrite {
+            lba,
+            compare,
+            write,
+            fua,
+        } => device
+            .compare_and_write(tag, lba, compare, write, fua)
+            .await
+            .map(|()| None),
+    };
+    permit.complete(outcome)
+}
+
+async fn admit(
+    core: &Core,
+    ticket: Ticket,
+    device: u32,
+    want: Want,
+    operation: Option<Operation>,
+) -> Answer {
+    let Some(port) = core.port(device) else {
+        return Answer::Done(Err(IoError::NotReady));
+    };
+    let permit = match port.try_admit(want) {
+        Some(permit) => permit,
+        None => match queue(core.homework(), ticket, &port, want).await {
+            Some(permit) => permit,
+            None => return Answer::Withdrawn,
+        },
+    };
+    match operation {
+        Some(operation) => Answer::Done(perform(permit, want, operation).await),
+        None => {
+            core.homework()
+                .entries
+                .borrow_mut()
+                .insert(ticket, Entry::Granted(permit));
+            Answer::Granted
+        }
+    }
+}
+
+/// Waits for the turn of an I/O; nothing if it was taken back before.
+async fn queue(homework: &Homework, ticket: Ticket, port: &Rc<Port>, want: Want) -> Option<Permit> {
+    let mut turn = pin!(port.admit(want));
+    let permit = std::future::poll_fn(|context| {
+        if homework.is_withdrawn(ticket) {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(permit) = turn.as_mut().poll(context) {
+            return Poll::Ready(Some(permit));
+        }
+        homework.wait(ticket, context.waker());
+        Poll::Pending
+    })
+    .await;
+    homework.entries.borrow_mut().remove(&ticket);
+    permit
+}
+
+impl Homework {
+    fn wait(&self, ticket: Ticket, waker: &Waker) {
+        let entry = Entry::Queued {
+            withdrawn: false,
+            waker: waker.clone(),
+        };
+        self.entries.borrow_mut().insert(ticket, entry);
+    }
+
+    fn is_withdrawn(&self, ticket: Ticket) -> bool {
+        let entries = self.entries.borrow();
+        matches!(
+            entries.get(&ticket),
+            Some(Entry::Queued {
+                withdrawn: true,
+                ..
+            })
+        )
+    }
+
+    /// False if it does not queue any more: what has been issued or granted goes on.
+    fn withdraw(&self, ticket: Ticket) -> bool {
+        let mut entries = self.entries.borrow_mut();
+        let Some(Entry::Queued { withdrawn, waker }) = entries.get_mut(&ticket) else {
+            return false;
+        };
+        *withdrawn = true;
+        waker.wake_by_ref();
+        true
+    }
+
+    fn take_granted(&self, ticket: Ticket) -> Option<Permit> {
+        let mut entries = self.entries.borrow_mut();
+        if !matches!(entries.get(&ticket), Some(Entry::Granted(_))) {
+            return None;
+        }
+        match entries.remove(&ticket) {
+            Some(Entry::Granted(permit)) => Some(permit),
+            _ => None,
+        }
+    }
+}
