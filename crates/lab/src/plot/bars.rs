@@ -1,7 +1,7 @@
 //! Grouped bar charts. The bars lie, so that the names of groups have room however many and however long they are.
 
 use crate::markup::{Markup, escape};
-use crate::report::{Chart, MarkAt};
+use crate::report::{Chart, MarkAt, Series};
 
 use super::scale::{Fit, Span};
 use super::style::{BODY, MARGIN, SMALL, WIDTH, colour};
@@ -28,6 +28,9 @@ pub(super) fn draw(canvas: &mut Markup, chart: &Chart, categories: &[String], to
         frame.group(canvas, chart, group, name);
     }
     frame.marks(canvas, chart);
+    for group in 0..categories.len() {
+        frame.values(canvas, chart, group);
+    }
     frame.bottom + 50.0
 }
 
@@ -104,57 +107,48 @@ impl Frame {
         );
     }
 
+    /// The name of a group, and its bars.
     fn group(&self, canvas: &mut Markup, chart: &Chart, group: usize, name: &str) {
-        let size = self.bar * chart.series.len() as f64;
-        let top = self.top + BETWEEN + (size + BETWEEN) * group as f64;
+        let middle = self.bar_top(chart, group, 0) + self.bar * chart.series.len() as f64 / 2.0;
         let label = fitted(name, BODY, NAMES_AT_MOST);
-        canvas.text(
-            "key",
-            (self.left - 8.0, top + size / 2.0 + 4.5),
-            Anchor::End,
-            &label,
-        );
+        canvas.text("key", (self.left - 8.0, middle + 4.5), Anchor::End, &label);
+        let origin = self.origin();
         for (index, series) in chart.series.iter().enumerate() {
-            // A place is a small whole number; rounding makes up for one that was computed.
-            let found = series
-                .points
-                .iter()
-                .find(|point| (point.0 - group as f64).abs() < 0.5);
-            if let Some(&(_, value)) = found {
-                let y = top + self.bar * index as f64;
-                let said = tooltip(chart, &series.label, name, value);
-                self.bar(canvas, chart, index, (value, y), &said);
-            }
+            let Some(value) = value_at(series, group) else {
+                continue;
+            };
+            let Some(end) = self.across(value) else {
+                continue;
+            };
+            canvas.put(format_args!(
+                r#"<rect class="bar {}" x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}"><title>{}</title></rect>"#,
+                colour(index),
+                origin.min(end),
+                self.bar_top(chart, group, index) + 0.5,
+                (end - origin).abs().max(0.5),
+                self.bar - 1.0,
+                escape(&tooltip(chart, &series.label, name, value))
+            ));
         }
     }
 
-    fn bar(
-        &self,
-        canvas: &mut Markup,
-        chart: &Chart,
-        index: usize,
-        (value, y): (f64, f64),
-        said: &str,
-    ) {
-        let text = chart.y.unit.quantity(value, 3);
-        let Some(end) = self.across(value) else {
-            // What cannot be drawn is written.
-            let place = (self.origin() + 6.0, y + self.bar / 2.0 + 4.0);
-            canvas.text("value", place, Anchor::Start, &text);
-            return;
-        };
+    /// The numbers behind the bars of a group, on top of everything; what cannot be drawn is written nevertheless.
+    fn values(&self, canvas: &mut Markup, chart: &Chart, group: usize) {
         let origin = self.origin();
-        canvas.put(format_args!(
-            r#"<rect class="bar {}" x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}"><title>{}</title></rect>"#,
-            colour(index),
-            origin.min(end),
-            y + 0.5,
-            (end - origin).abs().max(0.5),
-            self.bar - 1.0,
-            escape(said)
-        ));
-        let place = (origin.max(end) + 6.0, y + self.bar / 2.0 + 4.0);
-        canvas.text("value", place, Anchor::Start, &text);
+        for (index, series) in chart.series.iter().enumerate() {
+            let Some(value) = value_at(series, group) else {
+                continue;
+            };
+            let end = self.across(value).map_or(origin, |end| end.max(origin));
+            let foot = self.bar_top(chart, group, index) + self.bar / 2.0 + 4.0;
+            let text = chart.y.unit.quantity(value, 3);
+            canvas.text("value", (end + 6.0, foot), Anchor::Start, &text);
+        }
+    }
+
+    fn bar_top(&self, chart: &Chart, group: usize, index: usize) -> f64 {
+        let height = self.bar * chart.series.len() as f64 + BETWEEN;
+        self.top + BETWEEN + height * group as f64 + self.bar * index as f64
     }
 
     /// Values to compare with stand upright here, since the bars lie; their names are above, one to a row.
@@ -177,6 +171,13 @@ impl Frame {
             canvas.text("mark-label", (x, y), anchor, &label);
         }
     }
+}
+
+/// The value that a series has in a group.
+fn value_at(series: &Series, group: usize) -> Option<f64> {
+    // A place is a small whole number; the margin makes up for one that was computed.
+    let here = |&&(place, _): &&(f64, f64)| (place - group as f64).abs() < 0.5;
+    series.points.iter().find(here).map(|point| point.1)
 }
 
 /// What the values need; `None` when none can be drawn.

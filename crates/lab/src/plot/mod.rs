@@ -3,14 +3,17 @@
 //! point tells its values.
 
 mod bars;
+mod frame;
+mod keys;
 mod lines;
+mod marks;
 mod scale;
 mod style;
 mod svg;
 
 use crate::markup::{Markup, escape};
 use crate::report::{Axis, Chart, ChartKind};
-use style::{BODY, LEADING, MARGIN, SHEET, TITLE, WIDTH};
+use style::{BODY, BOLD, LEADING, MARGIN, SHEET, TITLE, WIDTH};
 use svg::{Anchor, wrapped};
 
 /// The chart as a whole SVG document, which may also stand inside an HTML page.
@@ -36,7 +39,7 @@ pub fn svg(chart: &Chart) -> String {
 fn head(canvas: &mut Markup, chart: &Chart) -> f64 {
     let room = WIDTH - 2.0 * MARGIN;
     let mut y = MARGIN / 2.0;
-    for line in wrapped(&chart.title, TITLE, room) {
+    for line in wrapped(&chart.title, TITLE * BOLD, room) {
         y += TITLE * LEADING;
         canvas.text("title", (MARGIN, y), Anchor::Start, &line);
     }

@@ -8,6 +8,8 @@ pub(super) const WIDTH: f64 = 760.0;
 pub(super) const MARGIN: f64 = 16.0;
 /// Sizes of letters.
 pub(super) const TITLE: f64 = 16.0;
+/// How much wider the letters of a title are than others of their size.
+pub(super) const BOLD: f64 = 1.1;
 pub(super) const BODY: f64 = 13.0;
 pub(super) const SMALL: f64 = 12.0;
 /// From one line of text to the next, in letter sizes.
@@ -24,9 +26,8 @@ pub(super) const SHEET: &str = "\
 .chart text{font-family:system-ui,-apple-system,'Segoe UI','Helvetica Neue',Arial,sans-serif;font-size:12px;fill:#57606a}
 .chart .title{font-size:16px;font-weight:600;fill:#1b1f24}
 .chart .claim{font-size:13px}
-.chart .value{fill:#1b1f24}
 .chart .key{font-size:13px;fill:#1b1f24}
-.chart .mark-label{fill:#1b1f24;stroke:#ffffff;stroke-width:4px;paint-order:stroke;stroke-linejoin:round}
+.chart .value,.chart .mark-label{fill:#1b1f24;stroke:#ffffff;stroke-width:4px;paint-order:stroke;stroke-linejoin:round}
 .chart .ground{fill:#ffffff}
 .chart .grid{stroke:#e4e7eb}
 .chart .axis{stroke:#8c959f}
@@ -39,7 +40,7 @@ pub(super) const SHEET: &str = "\
 @media (prefers-color-scheme:dark){
 .chart text{fill:#9aa4af}
 .chart .title,.chart .value,.chart .key,.chart .mark-label{fill:#e6e9ed}
-.chart .mark-label,.chart .point{stroke:#14181d}
+.chart .value,.chart .mark-label,.chart .point{stroke:#14181d}
 .chart .ground{fill:#14181d}
 .chart .grid{stroke:#2a3037}
 .chart .axis{stroke:#5d6772}

@@ -40,11 +40,11 @@ pub(super) fn width(text: &str, size: f64) -> f64 {
     let units: f64 = text
         .chars()
         .map(|c| match c {
-            'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' => 0.30,
-            ' ' | 'f' | 't' | 'r' | '(' | ')' | '[' | ']' | '/' | '-' => 0.40,
+            'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' => 0.32,
+            ' ' | 'f' | 't' | 'r' | '(' | ')' | '[' | ']' | '/' | '-' => 0.41,
             'm' | 'w' | 'M' | 'W' | '%' | '@' => 0.95,
-            c if c.is_ascii_uppercase() => 0.72,
-            c if c.is_ascii() => 0.60,
+            c if c.is_ascii_uppercase() => 0.73,
+            c if c.is_ascii() => 0.63,
             _ => 1.0,
         })
         .sum();
