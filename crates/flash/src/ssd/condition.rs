@@ -5,6 +5,9 @@
 //! units are valid is dealt at random. The tests hold the write amplification that follows against that of a drive
 //! really written to.
 
+use core::fmt;
+use core::str::FromStr;
+
 use flashyard_time::Rng;
 
 use super::map::{NONE, Use};
@@ -25,6 +28,50 @@ pub enum Condition {
     /// More than 100 count as 100.
     Fragmented(u8),
 }
+
+/// A word that names no [`Condition`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownCondition;
+
+impl FromStr for Condition {
+    type Err = UnknownCondition;
+
+    /// `empty`, `clean`, `fragmented`, or `fragmented=50%` with a whole number from 0 to 100.
+    fn from_str(word: &str) -> Result<Self, UnknownCondition> {
+        match word {
+            "empty" => return Ok(Self::Empty),
+            "clean" => return Ok(Self::Clean),
+            "fragmented" => return Ok(Self::Fragmented(100)),
+            _ => {}
+        }
+        let percent = word
+            .strip_prefix("fragmented=")
+            .and_then(|rest| rest.strip_suffix('%'))
+            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()))
+            .and_then(|digits| digits.parse().ok())
+            .filter(|percent| *percent <= 100);
+        percent.map(Self::Fragmented).ok_or(UnknownCondition)
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("empty"),
+            Self::Clean => f.write_str("clean"),
+            Self::Fragmented(100..) => f.write_str("fragmented"),
+            Self::Fragmented(percent) => write!(f, "fragmented={percent}%"),
+        }
+    }
+}
+
+impl fmt::Display for UnknownCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a condition is `empty`, `clean`, `fragmented` or `fragmented=50%`")
+    }
+}
+
+impl core::error::Error for UnknownCondition {}
 
 impl Device {
     /// A drive of `capacity` bytes in a given condition. See [`Device::new`].
@@ -168,6 +215,8 @@ fn next(share: u64, factor: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString;
+
     use super::*;
 
     fn device(condition: Condition) -> Device {
@@ -191,6 +240,31 @@ mod tests {
         device(Condition::Empty)
             .check()
             .expect("an empty drive is sound");
+    }
+
+    #[test]
+    fn conditions_have_names() {
+        for word in [
+            "empty",
+            "clean",
+            "fragmented",
+            "fragmented=0%",
+            "fragmented=50%",
+        ] {
+            let condition: Condition = word.parse().expect("it names one");
+            assert_eq!(condition.to_string(), word);
+        }
+        assert_eq!("fragmented=100%".parse(), Ok(Condition::Fragmented(100)));
+        for word in [
+            "",
+            "dirty",
+            "fragmented=",
+            "fragmented=101%",
+            "fragmented=+5%",
+            "fragmented=5",
+        ] {
+            assert_eq!(word.parse::<Condition>(), Err(UnknownCondition), "{word}");
+        }
     }
 
     #[test]
