@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use flashyard_runtime::{Buf, ControlOp, TransferOp};
 
 use crate::IoError;
+use crate::flash::Wait;
 use crate::gate::Hold;
 
 /// What the outcome of an operation of the runtime without payload means.
@@ -37,6 +38,8 @@ enum State<T> {
     Boxed(Pin<Box<dyn Future<Output = Result<T, IoError>>>>),
     Control(ControlOp, ControlMeaning<T>),
     Transfer(TransferOp, TransferMeaning<T>),
+    /// The result is known; it is told when an emulated drive says so.
+    Timed(Wait, Option<Result<T, IoError>>),
 }
 
 impl<T: 'static> IoFuture<T> {
@@ -59,6 +62,11 @@ impl<T: 'static> IoFuture<T> {
     /// A transfer of the runtime, with the meaning of its outcome.
     pub fn transfer(op: TransferOp, meaning: TransferMeaning<T>) -> Self {
         Self::new(State::Transfer(op, meaning))
+    }
+
+    /// A result that an emulated drive has not come to yet.
+    pub(crate) fn timed(wait: Wait, result: Result<T, IoError>) -> Self {
+        Self::new(State::Timed(wait, Some(result)))
     }
 
     /// The result, if the I/O has finished already (then the future is spent). Spares those who submit many
@@ -117,6 +125,10 @@ impl<T: 'static> Future for IoFuture<T> {
             State::Transfer(op, meaning) => {
                 let (outcome, buf) = ready!(Pin::new(op).poll(context));
                 meaning(outcome, buf)
+            }
+            State::Timed(wait, result) => {
+                ready!(Pin::new(wait).poll(context));
+                result.take().expect("not polled after it was ready")
             }
         };
         self.state = State::Ready(None);

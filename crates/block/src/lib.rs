@@ -1,9 +1,10 @@
-//! Block devices: the trait everything stacks on, the terminal devices (`null`, `memory`, `file`, `block`), and
+//! Block devices: the trait everything stacks on, the terminal devices (`null`, `memory`, `file`, `block`, `flash`), and
 //! pools that cut a device into volumes.
 
 mod device;
 mod durability;
 mod file;
+pub mod flash;
 mod gate;
 mod io_future;
 mod memory;
@@ -16,6 +17,7 @@ mod system_error;
 
 pub use device::{Device, Info, IoError, Limits, SharedDevice, Tag};
 pub use file::{FileDevice, FileOptions};
+pub use flash::{FlashDevice, FlashOptions, FlashStats};
 // The words of a tag are those of the schedulers, so that an I/O needs no translation on its way into a switch.
 pub use flashyard_sched::{Class, TenantId};
 pub use io_future::{ControlMeaning, IoFuture, TransferMeaning};
