@@ -8,6 +8,8 @@
 
 extern crate alloc;
 
+mod die;
+mod front;
 pub mod profile;
 pub mod ssd;
 pub mod validate;

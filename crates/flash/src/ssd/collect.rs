@@ -8,11 +8,10 @@
 
 use alloc::vec::Vec;
 
-use super::Device;
-use super::lanes::Rare;
 use super::layout::Layout;
 use super::map::{Use, Writer};
-use super::media::Read;
+use super::{Device, Rare};
+use crate::die::{Erase, Read};
 use crate::{Profile, UNIT_BYTES};
 
 /// Units of headroom over which the pace is measured.
@@ -147,7 +146,9 @@ impl Device {
         }
         if self.clock < collector.next_admission {
             if !core::mem::replace(&mut collector.timer, true) {
-                self.lanes.push_rare(collector.next_admission, Rare::Admit);
+                self.dies
+                    .events
+                    .push_rare(collector.next_admission, Rare::Admit);
             }
             return false;
         }
@@ -236,8 +237,15 @@ impl Device {
             .iter_mut()
             .find(|busy| busy.superblock == superblock);
         busy.expect("the victim is busy").pending += 1;
-        let read = Read::of_collector(unit, valid as u8, self.layout.cell(unit));
-        self.queue_collector_read(read);
+        let place = self.layout.cell(unit);
+        let read = Read {
+            token: unit,
+            die: place.die,
+            units: valid as u8,
+            page_type: place.page_type,
+            background: true,
+        };
+        self.dies.read(self.clock, read);
     }
 
     /// A cell has been read: writes what is still valid in it.
@@ -252,7 +260,7 @@ impl Device {
             let written = self.map.relocate(unit);
             self.collector.buffered += 1;
             if let Some(program) = self.layout.completed_by(written + 1) {
-                self.queue_program(program, Writer::Collector);
+                self.begin_program(program, Writer::Collector);
             }
         }
         self.stats.moved_units += u64::from(moved);
@@ -284,13 +292,21 @@ impl Device {
                 .is_multiple_of(u64::from(self.layout.erase_dilution))
             {
                 self.collector.busy[place].pending = self.layout.dies;
-                self.queue_erases(superblock);
+                self.begin_erases(superblock);
                 return false;
             }
         }
         self.collector.busy.swap_remove(place);
         self.map.free(superblock);
         true
+    }
+
+    /// Erases `superblock` on every die.
+    fn begin_erases(&mut self, superblock: u32) {
+        for die in 0..self.layout.dies {
+            let token = superblock;
+            self.dies.erase(self.clock, Erase { token, die });
+        }
     }
 
     /// A die has erased its block of `superblock`.

@@ -21,7 +21,6 @@ const LEAST_LOGICAL: u64 = 16;
 /// The geometry of a drive, in units unless it says otherwise.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    pub channels: u32,
     pub dies: u32,
     pub types: u32,
     pub pages_per_program: u32,
@@ -94,7 +93,6 @@ impl Layout {
         let dies = (profile.channels * profile.dies_per_channel) as u32;
         let cell_units = (profile.planes * profile.page_bytes / UNIT_BYTES) as u32;
         Ok(Self {
-            channels: profile.channels as u32,
             dies,
             by_dies: Divisor::new(dies),
             by_types: Divisor::new(profile.page_types as u32),

@@ -11,10 +11,8 @@
 
 mod collect;
 mod condition;
-mod lanes;
 mod layout;
 mod map;
-mod media;
 mod outlook;
 mod snapshot;
 mod stats;
@@ -25,16 +23,17 @@ use core::fmt;
 
 use flashyard_time::Time;
 
-pub use condition::Condition;
+pub use crate::die::DieTime;
+pub use condition::{Condition, UnknownCondition};
 pub use snapshot::SnapshotError;
-pub use stats::{DieTime, Stats};
+pub use stats::Stats;
 
+use crate::die::{Engine, Happened, Lane, Order, Program, Read};
+use crate::front::Front;
 use crate::{Profile, ProfileError, UNIT_BYTES};
 use collect::Collector;
-use lanes::{Event, Lane, Lanes, Rare};
 use layout::Layout;
 use map::{Map, NONE, Writer};
-use media::{Bus, Die, Read, Times};
 
 /// Commands that may be under way at once.
 const MOST_COMMANDS: usize = 65_536;
@@ -99,18 +98,25 @@ pub enum BuildError {
     },
 }
 
+/// An event that is rare or not sorted.
+#[derive(Clone, Copy, Debug)]
+enum Rare {
+    /// The pace lets the next write in.
+    Admit,
+    /// A command without data is complete.
+    Done(u32),
+}
+
 /// A drive.
 #[derive(Debug)]
 pub struct Device {
     clock: u64,
     layout: Layout,
-    times: Times,
+    front: Front,
     map: Map,
-    lanes: Lanes,
+    dies: Engine<Rare>,
     commands: Vec<Active>,
     unused: Vec<u32>,
-    dies: Vec<Die>,
-    buses: Vec<Bus>,
     /// When the firmware and each direction of the link are free.
     firmware_free: u64,
     link_out_free: u64,
@@ -127,9 +133,6 @@ pub struct Device {
     /// Commands that wait until so many rows are programmed.
     barriers: VecDeque<(u64, u32)>,
     collector: Collector,
-    /// Dies that wait until fewer programme, and how many do.
-    power_queue: VecDeque<u32>,
-    programming: u32,
     done: Vec<Completion>,
     stats: Stats,
     digest: u64,
@@ -154,17 +157,15 @@ impl Device {
     /// An empty drive of `capacity` bytes. Whatever is left to chance - only preconditioning is - follows from `seed`.
     pub fn new(profile: &Profile, capacity: u64, seed: u64) -> Result<Self, BuildError> {
         let layout = Layout::new(profile, capacity)?;
-        let times = Times::new(profile);
         let map = Map::new(&layout);
         let collector = Collector::new(profile, &layout);
         let depth = 256;
         Ok(Self {
             clock: 0,
-            lanes: Lanes::new(depth),
+            dies: Engine::new(profile, Order::of(profile)),
+            front: Front::new(profile),
             commands: Vec::with_capacity(depth),
             unused: Vec::with_capacity(depth),
-            dies: (0..layout.dies).map(|_| Die::new()).collect(),
-            buses: (0..layout.channels).map(|_| Bus::new(&layout)).collect(),
             firmware_free: 0,
             link_out_free: 0,
             link_in_free: 0,
@@ -177,15 +178,12 @@ impl Device {
             rows_done: 0,
             barriers: VecDeque::new(),
             collector,
-            power_queue: VecDeque::with_capacity(layout.dies as usize),
-            programming: 0,
             done: Vec::with_capacity(depth),
             stats: Stats::default(),
             digest: 0,
             seed,
             profile: profile.clone(),
             layout,
-            times,
             map,
         })
     }
@@ -218,16 +216,17 @@ impl Device {
             self.commands.push(active);
             self.commands.len() as u32 - 1
         };
-        self.firmware_free = self.firmware_free.max(self.clock) + self.times.firmware(units);
-        self.lanes
-            .push(Lane::Arrive, self.firmware_free + self.times.entry, index);
+        self.firmware_free = self.firmware_free.max(self.clock) + self.front.firmware(units);
+        self.dies
+            .events
+            .push(Lane::Arrive, self.firmware_free + self.front.entry, index);
         Ok(())
     }
 
     /// When something happens next, if nothing is submitted before; nothing when the drive is idle.
     pub fn next_event(&self) -> Option<Time> {
         if self.done.is_empty() {
-            self.lanes.next_time().map(Time::from_ns)
+            self.dies.events.next_time().map(Time::from_ns)
         } else {
             Some(Time::from_ns(self.clock))
         }
@@ -246,10 +245,15 @@ impl Device {
 
     /// What was done since the drive was built or restored.
     pub fn stats(&self) -> Stats {
+        let flash = self.dies.total();
         Stats {
             buffered_units: self.buffer_used,
             waiting_writes: self.waiting.len() as u32,
             free_superblocks: self.map.free.len() as u32,
+            programs: flash.programs,
+            erases: flash.erases,
+            suspends: flash.suspends,
+            die_time: flash.time,
             ..self.stats
         }
     }
@@ -296,29 +300,28 @@ impl Device {
 
     /// Lets everything happen that is due at `now`. An instant that has passed already changes nothing.
     fn run(&mut self, now: u64) {
-        while let Some((at, event)) = self.lanes.pop_due(now) {
+        while let Some((at, happened)) = self.dies.next(now) {
             self.clock = at;
-            match event {
-                Event::Sorted(Lane::Arrive, command) => self.arrive(command),
-                Event::Sorted(Lane::SenseLower | Lane::SenseMiddle | Lane::SenseUpper, die) => {
-                    self.sensed(die)
-                }
-                Event::Sorted(Lane::Move1 | Lane::Move2 | Lane::Move3 | Lane::Move4, bus) => {
-                    self.moved(bus)
-                }
-                Event::Sorted(Lane::Hit, command) => {
+            match happened {
+                Happened::Sorted(Lane::Arrive, command) => self.arrive(command),
+                Happened::Sorted(Lane::Hit, command) => {
                     let units = self.commands[command as usize].admitted;
                     self.send(command, units);
                 }
-                Event::Sorted(Lane::ReadDone | Lane::WriteDone, command)
-                | Event::Rare(Rare::Done(command)) => {
+                Happened::Sorted(_, command) | Happened::Rare(Rare::Done(command)) => {
                     self.complete(command);
                 }
-                Event::Rare(Rare::JobDone(die)) => self.job_done(die),
-                Event::Rare(Rare::Suspended(die)) => self.suspended(die),
-                Event::Rare(Rare::Resumed(die)) => self.resumed(die),
-                Event::Rare(Rare::Admit) => {
+                Happened::Rare(Rare::Admit) => {
                     self.collector.timer = false;
+                    self.pump();
+                }
+                Happened::Read(read) if read.background => {
+                    self.collector_read(read.token, u32::from(read.units));
+                }
+                Happened::Read(read) => self.send(read.token, u32::from(read.units)),
+                Happened::Programmed(program) => self.programmed(program),
+                Happened::Erased(erase) => {
+                    self.erased(erase.token);
                     self.pump();
                 }
             }
@@ -339,12 +342,14 @@ impl Device {
                 for logical in command.start..command.start + command.units {
                     self.stats.deallocated_units += u64::from(self.map.unmap(logical));
                 }
-                self.lanes
-                    .push_rare(self.clock + self.times.write_exit, Rare::Done(index));
+                self.dies
+                    .events
+                    .push_rare(self.clock + self.front.write_exit, Rare::Done(index));
             }
             Op::Flush if self.buffer_protected => {
-                self.lanes
-                    .push_rare(self.clock + self.times.flush, Rare::Done(index));
+                self.dies
+                    .events
+                    .push_rare(self.clock + self.front.flush, Rare::Done(index));
             }
             Op::Flush => self.force_out(index),
         }
@@ -369,20 +374,27 @@ impl Device {
                 continue;
             }
             let place = self.layout.cell(unit);
-            let read = Read::of_host(index, place);
+            let read = Read {
+                token: index,
+                die: place.die,
+                units: 1,
+                page_type: place.page_type,
+                background: false,
+            };
             if let Some((_, ready)) = pending.replace((cell, read)) {
-                self.queue_host_read(ready);
+                self.dies.read(self.clock, ready);
             }
             parts += 1;
         }
         if let Some((_, ready)) = pending {
-            self.queue_host_read(ready);
+            self.dies.read(self.clock, ready);
         }
         if buffered > 0 {
             parts += 1;
             self.commands[index as usize].admitted = buffered;
-            self.lanes
-                .push(Lane::Hit, self.clock + self.times.buffer_hit, index);
+            self.dies
+                .events
+                .push(Lane::Hit, self.clock + self.front.buffer_hit, index);
         }
         self.commands[index as usize].parts = parts;
         self.stats.read_units += u64::from(command.units);
@@ -392,13 +404,13 @@ impl Device {
     /// Sends a part of a read over the link.
     fn send(&mut self, index: u32, units: u32) {
         self.link_out_free =
-            self.link_out_free.max(self.clock) + u64::from(units) * self.times.link_unit;
+            self.link_out_free.max(self.clock) + u64::from(units) * self.front.link_unit;
         let command = &mut self.commands[index as usize];
         command.parts -= 1;
         if command.parts == 0 {
-            self.lanes.push(
+            self.dies.events.push(
                 Lane::ReadDone,
-                self.link_out_free + self.times.read_exit,
+                self.link_out_free + self.front.read_exit,
                 index,
             );
         }
@@ -408,13 +420,13 @@ impl Device {
     fn written(&mut self, index: u32) {
         let command = self.commands[index as usize];
         self.link_in_free =
-            self.link_in_free.max(self.clock) + u64::from(command.units) * self.times.link_unit;
+            self.link_in_free.max(self.clock) + u64::from(command.units) * self.front.link_unit;
         if command.op == Op::WriteThrough && !self.buffer_protected {
             self.force_out(index);
         } else {
-            self.lanes.push(
+            self.dies.events.push(
                 Lane::WriteDone,
-                self.link_in_free + self.times.write_exit,
+                self.link_in_free + self.front.write_exit,
                 index,
             );
         }
@@ -443,8 +455,9 @@ impl Device {
         {
             self.barriers.pop_front();
             let data = self.link_in_free.max(self.clock);
-            self.lanes
-                .push_rare(data + self.times.flush, Rare::Done(index));
+            self.dies
+                .events
+                .push_rare(data + self.front.flush, Rare::Done(index));
         }
     }
 
@@ -458,8 +471,30 @@ impl Device {
             self.rows_begun += 1;
         }
         if let Some(program) = self.layout.completed_by(unit + 1) {
-            self.queue_program(program, Writer::Host);
+            self.begin_program(program, Writer::Host);
         }
+    }
+
+    /// Has the die of `program`, all of whose data is in the buffer, programme it.
+    fn begin_program(&mut self, program: u32, writer: Writer) {
+        let job = Program {
+            token: program,
+            die: program % self.layout.dies,
+            page_type: self.layout.program_type(program),
+            background: writer == Writer::Collector,
+        };
+        self.dies.program(self.clock, job);
+    }
+
+    /// A programme has ended.
+    fn programmed(&mut self, program: Program) {
+        self.map.set_programmed(program.token);
+        if program.background {
+            self.collector.buffered -= self.layout.program_units;
+        } else {
+            self.host_programmed(program.token);
+        }
+        self.pump();
     }
 
     /// A programme of the host's data has ended.

@@ -1,5 +1,7 @@
 //! What a drive counts.
 
+use crate::die::DieTime;
+
 /// Counters of a drive, and how full it is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -35,21 +37,6 @@ pub struct Stats {
     pub free_superblocks: u32,
 }
 
-/// Nanoseconds summed over all dies, each counted when its span ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DieTime {
-    /// Sensing, waiting for the channel and moving, for reads of the host and of collection.
-    pub reading: u64,
-    /// Waiting for the channel and taking the data of a programme.
-    pub loading: u64,
-    /// Programming.
-    pub programming: u64,
-    /// Erasing.
-    pub erasing: u64,
-    /// Suspending and resuming.
-    pub switching: u64,
-}
-
 impl Stats {
     /// Units programmed for every unit that the host wrote, in thousandths; 1000 when nothing was written.
     pub fn write_amplification(&self) -> u64 {
@@ -74,23 +61,6 @@ impl Stats {
             suspends: self.suspends - earlier.suspends,
             die_time: self.die_time.since(&earlier.die_time),
             ..*self
-        }
-    }
-}
-
-impl DieTime {
-    /// All spans.
-    pub fn busy(&self) -> u64 {
-        self.reading + self.loading + self.programming + self.erasing + self.switching
-    }
-
-    fn since(&self, earlier: &Self) -> Self {
-        Self {
-            reading: self.reading - earlier.reading,
-            loading: self.loading - earlier.loading,
-            programming: self.programming - earlier.programming,
-            erasing: self.erasing - earlier.erasing,
-            switching: self.switching - earlier.switching,
         }
     }
 }

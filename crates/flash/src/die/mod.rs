@@ -1,0 +1,340 @@
+//! Dies and channels: who may use a die next, and who a channel.
+//!
+//! A die does one thing at a time. Reads of the host come first, but only so many may overtake what else waits;
+//! then erases, reads in the background, and programmes. A programme or erase under way may be suspended for
+//! reads of the host. A channel moves data in pieces of 16 KiB, those of reads first. Either can be told to go
+//! [in turn](Order) instead.
+//!
+//! The engine knows no commands and no addresses: its owner asks for reads, programmes and erases of dies, and learns
+//! from [`Engine::next`] which of them has [happened](Happened). The owner's own events stand in the same
+//! [order](events::Events), so that ties are broken in one place.
+
+mod bus;
+mod counts;
+mod events;
+mod work;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use flashyard_time::EventKey;
+
+pub(crate) use self::events::Lane;
+pub use counts::{DieCounts, DieTime};
+
+use crate::{Profile, UNIT_BYTES};
+use bus::{Bus, PIECE_UNITS};
+use events::{Event, Events, Rare};
+
+/// A read of one cell: a page of all planes of a die.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Read {
+    /// What the owner knows it by.
+    pub token: u32,
+    pub die: u32,
+    /// Units to be moved; at least one.
+    pub units: u8,
+    /// 0 is the lower page.
+    pub page_type: u8,
+    /// Not for the host: yields to reads that are, and suspends nothing.
+    pub background: bool,
+}
+
+/// A programme of all planes of a die.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Program {
+    /// What the owner knows it by.
+    pub token: u32,
+    pub die: u32,
+    /// Of its first page.
+    pub page_type: u8,
+    /// Not of the host's data; makes no difference to the die.
+    pub background: bool,
+}
+
+/// An erase of a block of all planes of a die.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Erase {
+    /// What the owner knows it by.
+    pub token: u32,
+    pub die: u32,
+}
+
+/// What changes cells, and may therefore be cut short.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Job {
+    Program(Program),
+    Erase(Erase),
+}
+
+/// What an owner learns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Happened<T> {
+    /// An event of one of the owner's lanes.
+    Sorted(Lane, u32),
+    /// Another event of the owner.
+    Rare(T),
+    /// The data of a read has left the channel.
+    Read(Read),
+    Programmed(Program),
+    Erased(Erase),
+}
+
+/// In which order dies and channels serve what waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    /// A die serves first what came first, whatever it is, and nothing is suspended.
+    pub die_in_turn: bool,
+    /// A channel serves first what came first, and a whole programme or read at once.
+    pub channel_in_turn: bool,
+    /// Host reads that may overtake what else waits for a die.
+    pub bypass: u16,
+    /// How often one programme or erase may be suspended.
+    pub suspends: u8,
+}
+
+/// The dies and channels of a device, and its events, where `T` is what the owner has of rare ones.
+#[derive(Debug)]
+pub(crate) struct Engine<T> {
+    pub events: Events<T>,
+    times: Times,
+    order: Order,
+    dies: Vec<Die>,
+    buses: Vec<Bus>,
+    /// Units of one programme.
+    program_units: u8,
+    /// Dies that wait until fewer programme, and how many do.
+    power_queue: VecDeque<u32>,
+    programming: u32,
+}
+
+/// Nanoseconds, but for the last one.
+#[derive(Debug)]
+struct Times {
+    /// Sensing a page of each type, command and address included.
+    sense: [u64; 3],
+    program: [u64; 3],
+    erase: u64,
+    /// Moving 1 to 4 units over a channel.
+    piece: [u64; PIECE_UNITS as usize],
+    suspend: u64,
+    resume: u64,
+    guard: u64,
+    programming_dies: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    /// Sensing, then waiting for the channel and moving.
+    Reading,
+    /// Taking the data of a programme.
+    Loading,
+    /// Programming or erasing.
+    Working,
+    Suspending,
+    Resuming,
+}
+
+#[derive(Debug)]
+struct Die {
+    phase: Phase,
+    /// When the phase began.
+    since: u64,
+    read: Read,
+    /// The programme or erase under way, suspended or not.
+    job: Option<Job>,
+    /// How long the suspended job still takes.
+    paused: Option<u64>,
+    /// The end of the job, while it works.
+    end: Option<(u64, EventKey)>,
+    suspends: u8,
+    /// Host reads since something else began to wait.
+    overtaken: u16,
+    /// Waits for fewer dies to programme.
+    in_power_queue: bool,
+    /// Units still to be moved.
+    moving: u8,
+    host_reads: VecDeque<Read>,
+    background_reads: VecDeque<Read>,
+    programs: VecDeque<Program>,
+    erases: VecDeque<Erase>,
+    /// Of which queue each turn is, when dies serve in turn.
+    turns: VecDeque<Turn>,
+    counts: DieCounts,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    HostRead,
+    BackgroundRead,
+    Program,
+    Erase,
+}
+
+impl Order {
+    /// Reads first, as far as the profile lets them.
+    pub fn of(profile: &Profile) -> Self {
+        Self {
+            die_in_turn: false,
+            channel_in_turn: false,
+            bypass: profile.read_bypass as u16,
+            suspends: profile.suspends as u8,
+        }
+    }
+}
+
+impl<T> Engine<T> {
+    /// The dies of a sound profile, idle.
+    pub fn new(profile: &Profile, order: Order) -> Self {
+        let dies = profile.channels * profile.dies_per_channel;
+        Self {
+            events: Events::new(256),
+            times: Times::new(profile),
+            order,
+            dies: (0..dies).map(|_| Die::new()).collect(),
+            buses: (0..profile.channels)
+                .map(|_| Bus::new(profile.dies_per_channel as usize))
+                .collect(),
+            program_units: (profile.planes * profile.page_bytes * profile.pages_per_program
+                / UNIT_BYTES) as u8,
+            power_queue: VecDeque::with_capacity(dies as usize),
+            programming: 0,
+        }
+    }
+
+    /// Takes what happens first, if not later than `now`, and does what of it is the dies' own.
+    #[inline]
+    pub fn next(&mut self, now: u64) -> Option<(u64, Happened<T>)> {
+        while let Some((at, event)) = self.events.pop_due(now) {
+            let happened = match event {
+                Event::Sorted(Lane::SenseLower | Lane::SenseMiddle | Lane::SenseUpper, die) => {
+                    self.sensed(at, die);
+                    None
+                }
+                Event::Sorted(Lane::Move1 | Lane::Move2 | Lane::Move3 | Lane::Move4, bus) => {
+                    self.moved(at, bus).map(Happened::Read)
+                }
+                Event::Sorted(lane, value) => Some(Happened::Sorted(lane, value)),
+                Event::Rare(Rare::JobDone(die)) => Some(match self.job_done(at, die) {
+                    Job::Program(program) => Happened::Programmed(program),
+                    Job::Erase(erase) => Happened::Erased(erase),
+                }),
+                Event::Rare(Rare::Suspended(die)) => {
+                    self.suspended(at, die);
+                    None
+                }
+                Event::Rare(Rare::Resumed(die)) => {
+                    self.resumed(at, die);
+                    None
+                }
+                Event::Rare(Rare::Owner(event)) => Some(Happened::Rare(event)),
+            };
+            if let Some(happened) = happened {
+                return Some((at, happened));
+            }
+        }
+        None
+    }
+
+    /// What each die has done.
+    pub fn counts(&self) -> impl Iterator<Item = &DieCounts> {
+        self.dies.iter().map(|die| &die.counts)
+    }
+
+    /// What all dies have done together.
+    pub fn total(&self) -> DieCounts {
+        self.counts()
+            .fold(DieCounts::default(), |sum, die| sum.plus(die))
+    }
+
+    /// Takes the power away: every event, the owner's too, and everything that waits is forgotten. Tells of each
+    /// programme or erase that had begun to change cells and had not ended.
+    pub fn cut(&mut self, mut interrupted: impl FnMut(Job)) {
+        self.events.clear();
+        self.power_queue.clear();
+        self.programming = 0;
+        for bus in &mut self.buses {
+            bus.clear();
+        }
+        for die in &mut self.dies {
+            if let Some(job) = die.clear() {
+                interrupted(job);
+            }
+        }
+    }
+}
+
+impl Times {
+    fn new(profile: &Profile) -> Self {
+        let sense = |ns: u64| ns + profile.read_overhead_ns;
+        Self {
+            sense: [
+                sense(profile.read_lower_ns),
+                sense(profile.read_middle_ns),
+                sense(profile.read_upper_ns),
+            ],
+            program: [
+                profile.program_ns,
+                profile.program_upper_ns,
+                profile.program_upper_ns,
+            ],
+            erase: profile.erase_ns,
+            piece: core::array::from_fn(|units| {
+                moving(units as u64 + 1, profile.channel_bytes_per_second)
+            }),
+            suspend: profile.suspend_ns,
+            resume: profile.resume_ns,
+            guard: profile.suspend_guard_ns,
+            programming_dies: profile.programming_dies as u32,
+        }
+    }
+}
+
+impl Die {
+    fn new() -> Self {
+        Self {
+            phase: Phase::Idle,
+            since: 0,
+            read: Read {
+                token: 0,
+                die: 0,
+                units: 1,
+                page_type: 0,
+                background: false,
+            },
+            job: None,
+            paused: None,
+            end: None,
+            suspends: 0,
+            overtaken: 0,
+            in_power_queue: false,
+            moving: 0,
+            host_reads: VecDeque::with_capacity(64),
+            background_reads: VecDeque::with_capacity(16),
+            programs: VecDeque::with_capacity(16),
+            erases: VecDeque::with_capacity(16),
+            turns: VecDeque::new(),
+            counts: DieCounts::default(),
+        }
+    }
+
+    /// Forgets everything but what was counted. The job that was changing cells, if one was.
+    fn clear(&mut self) -> Option<Job> {
+        let loading = self.phase == Phase::Loading;
+        self.phase = Phase::Idle;
+        (self.paused, self.end) = (None, None);
+        self.in_power_queue = false;
+        self.host_reads.clear();
+        self.background_reads.clear();
+        self.programs.clear();
+        self.erases.clear();
+        self.turns.clear();
+        self.job.take().filter(|_| !loading)
+    }
+}
+
+/// Nanoseconds that `units` take at `rate` bytes per second.
+pub(crate) fn moving(units: u64, rate: u64) -> u64 {
+    (units * UNIT_BYTES * 1_000_000_000 + rate / 2) / rate
+}
