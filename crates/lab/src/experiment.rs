@@ -4,6 +4,10 @@
 //! which everything a user asked for is checked already, and answers with a [`Report`].
 
 use core::fmt;
+use std::path::Path;
+
+use flashyard_flash::Profile;
+use flashyard_flash::ssd::Condition;
 
 use crate::bench::SetupError;
 use crate::report::Report;
@@ -68,6 +72,12 @@ pub enum Domain {
     Word(&'static [&'static str]),
     /// One or more of these words, with commas between.
     Words(&'static [&'static str]),
+    /// One or more profiles of drives, with commas between: names of those that ship, or files.
+    Profiles,
+    /// One or more conditions of drives, with commas between.
+    Conditions,
+    /// A file, or nothing.
+    File,
 }
 
 /// What a user asks for, unchecked.
@@ -206,6 +216,12 @@ impl Domain {
                 .is_ok_and(|number: u64| (*least..=*most).contains(&number)),
             Self::Word(words) => words.contains(&value),
             Self::Words(words) => value.split(',').all(|word| words.contains(&word.trim())),
+            Self::Profiles => value.split(',').all(|word| is_profile(word.trim())),
+            Self::Conditions => {
+                let known = |word: &str| word.trim().parse::<Condition>().is_ok();
+                value.split(',').all(known)
+            }
+            Self::File => true,
         }
     }
 }
@@ -216,6 +232,18 @@ impl fmt::Display for Domain {
             Self::Number(least, most) => write!(f, "a whole number from {least} to {most}"),
             Self::Word(words) => write!(f, "one of {}", words.join(", ")),
             Self::Words(words) => write!(f, "one or more of {}, with commas", words.join(", ")),
+            Self::Profiles => {
+                let names: Vec<_> = Profile::names().collect();
+                write!(
+                    f,
+                    "one or more of {} or files `*.toml`, with commas",
+                    names.join(", ")
+                )
+            }
+            Self::Conditions => f.write_str(
+                "one or more of empty, clean, fragmented or fragmented=50%, with commas",
+            ),
+            Self::File => f.write_str("the name of a file"),
         }
     }
 }
@@ -276,6 +304,14 @@ impl From<SetupError> for Refused {
     fn from(error: SetupError) -> Self {
         Self::Conflict(error.to_string())
     }
+}
+
+/// Whether a word names a profile that ships or may name a file with one.
+fn is_profile(word: &str) -> bool {
+    Profile::names().any(|name| name == word)
+        || Path::new(word)
+            .extension()
+            .is_some_and(|extension| extension == "toml")
 }
 
 fn chosen_policies(

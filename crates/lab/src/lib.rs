@@ -6,6 +6,7 @@ mod experiments;
 pub mod load;
 pub mod measure;
 mod markup;
+mod parallel;
 pub mod plot;
 pub mod policies;
 pub mod report;

@@ -20,6 +20,7 @@ use crate::load::{Unfit, Worker};
 use crate::measure::Tally;
 
 pub use host::HostPolicy;
+pub(crate) use machine::fold;
 
 /// What is on the bench.
 pub struct Setup {

@@ -1,9 +1,16 @@
 //! The experiments that there are, one per file.
 
-use crate::experiment::{Experiment, Refused};
+mod columns;
+mod drive;
+mod figures;
+mod latency_curve;
+
+use crate::bench::{self, Results};
+use crate::experiment::{Context, Experiment, Refused};
+use crate::report::{Column, Report};
 
 /// All experiments, in the order in which they are listed.
-static ALL: [&dyn Experiment; 0] = [];
+static ALL: [&dyn Experiment; 1] = [&latency_curve::LatencyCurve];
 
 /// All experiments.
 pub fn experiments() -> &'static [&'static dyn Experiment] {
@@ -16,4 +23,26 @@ pub fn find(name: &str) -> Result<&'static dyn Experiment, Refused> {
     found
         .copied()
         .ok_or_else(|| Refused::UnknownExperiment(name.to_owned()))
+}
+
+impl Report {
+    /// A report of `experiment` without rows.
+    fn of(experiment: &dyn Experiment, context: &Context, digest: u64, columns: &[Column]) -> Self {
+        Self {
+            experiment: experiment.name(),
+            seed: context.seed,
+            digest,
+            settings: context.settings(),
+            columns: columns.to_vec(),
+            rows: Vec::new(),
+            charts: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// One digest of all runs, in their order.
+fn fold_digests(results: &[Results]) -> u64 {
+    let digests = results.iter().map(|results| results.digest);
+    digests.fold(0, bench::fold)
 }

@@ -1,0 +1,57 @@
+//! Drives by the words that users name them with.
+
+use std::fs;
+
+use flashyard_flash::Profile;
+use flashyard_flash::ssd::{Condition, Device};
+
+use crate::experiment::Refused;
+
+/// A file with a profile can be no longer than this.
+const MOST_PROFILE_BYTES: u64 = 1 << 20;
+
+/// A profile that ships, or one in a file whose name ends with `.toml`.
+pub(super) fn profile(word: &str) -> Result<Profile, Refused> {
+    if let Some(profile) = Profile::named(word) {
+        return Ok(profile);
+    }
+    let refused =
+        |why: String| Refused::Conflict(format!("the profile `{word}` cannot be used: {why}"));
+    let length = fs::metadata(word)
+        .map_err(|error| refused(error.to_string()))?
+        .len();
+    if length > MOST_PROFILE_BYTES {
+        return Err(refused("the file is longer than 1 MiB".into()));
+    }
+    let text = fs::read_to_string(word).map_err(|error| refused(error.to_string()))?;
+    Profile::parse(&text).map_err(|error| refused(error.to_string()))
+}
+
+/// The profiles that `words` name.
+pub(super) fn profiles(words: &[&str]) -> Result<Vec<Profile>, Refused> {
+    words.iter().map(|word| profile(word)).collect()
+}
+
+/// The conditions that `words` name.
+///
+/// # Panics
+/// When one names none: settings are checked before.
+pub(super) fn conditions(words: &[&str]) -> Vec<Condition> {
+    let parse = |word: &&str| word.parse().expect("settings are checked");
+    words.iter().map(parse).collect()
+}
+
+/// A drive of so many GiB.
+pub(super) fn build(
+    profile: &Profile,
+    gib: u64,
+    seed: u64,
+    condition: Condition,
+) -> Result<Device, Refused> {
+    Device::in_condition(profile, gib << 30, seed, condition).map_err(|error| {
+        Refused::Conflict(format!(
+            "`{}` cannot be {gib} GiB large: {error}",
+            profile.name
+        ))
+    })
+}
