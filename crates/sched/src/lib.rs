@@ -8,10 +8,12 @@
 
 extern crate alloc;
 
+mod fair;
 mod fifo;
 mod policy;
 mod share;
 
+pub use fair::Fair;
 pub use fifo::{Fifo, Window};
 pub use policy::{Class, Credit, Gauge, Io, IoId, Next, Op, Outcome, Policy, TenantId};
 pub use share::{Rates, Share};

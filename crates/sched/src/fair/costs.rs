@@ -1,0 +1,169 @@
+//! What an I/O costs: the time in which the device could do nothing else, were it given only I/O of this kind and size.
+//!
+//! The cost of a class of I/O is one divided by the most of it that the device does per second; so the service of two
+//! tenants is equal when each gets the same part of what it would get alone. The curve of a kind is given at sizes that
+//! double, straight lines between them. A place on it is learnt from spans in which the device did, as fast as it
+//! could, nothing else; [`super::probe`] makes such spans when they do not come by themselves.
+
+use crate::{Io, Op};
+
+/// What an I/O does, as far as a device's time is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Reads the flash.
+    Read,
+    /// Writes into the drive's buffer, which is emptied at the drive's own pace.
+    Write,
+}
+
+/// Sizes at which the curve is given: 4 KiB and its doubles.
+pub(super) const SIZES: usize = 10;
+/// Number of classes: two kinds of every size.
+pub(super) const CLASSES: usize = 2 * SIZES;
+const LEAST_SIZE: u64 = 4096;
+const LEAST_SHIFT: u32 = LEAST_SIZE.trailing_zeros();
+
+/// Costs are counted in parts of a nanosecond: a fast device does an I/O in a few hundred of them.
+pub(super) const PER_NS: u64 = 256;
+/// No I/O is believed to cost more: ten seconds.
+const MOST: u64 = 10_000_000_000 * PER_NS;
+/// None is believed to cost less: ten nanoseconds.
+const LEAST: u64 = 10 * PER_NS;
+
+/// Kind and size of an I/O, rounded to the nearest size of the curve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Class(pub(super) u8);
+
+impl Class {
+    pub(super) fn new(kind: Kind, bytes: u64) -> Self {
+        let up = bytes.saturating_add(bytes / 3).max(LEAST_SIZE);
+        let size = (up >> LEAST_SHIFT).ilog2().min(SIZES as u32 - 1);
+        Self((kind as u32 * SIZES as u32 + size) as u8)
+    }
+
+    pub(super) fn kind(self) -> Kind {
+        if usize::from(self.0) < SIZES {
+            Kind::Read
+        } else {
+            Kind::Write
+        }
+    }
+
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        (0..CLASSES as u8).map(Self)
+    }
+}
+
+/// Kind of an I/O and the bytes that make its cost. What transfers nothing is charged as the least write.
+pub(super) fn weigh(io: &Io) -> (Kind, u64) {
+    match io.op {
+        Op::Read => (Kind::Read, io.bytes),
+        Op::Write => (Kind::Write, io.bytes),
+        Op::CompareAndWrite => (Kind::Write, io.bytes.saturating_mul(2)),
+        Op::Flush | Op::WriteZeroes | Op::Deallocate => (Kind::Write, 0),
+    }
+}
+
+/// The costs of all classes. A class of which nothing is known is taken to lie on a line through its neighbour.
+#[derive(Debug)]
+pub(super) struct Costs {
+    curve: [u64; CLASSES],
+    learnt: [bool; CLASSES],
+}
+
+/// Before anything is known: 400,000 reads of 4 KiB a second or 3 GB/s, and half as many writes. Wrong for every drive,
+/// and of no matter after the first tenth of a second of load.
+const PRIOR: [(u64, u64); 2] = [(1_250, 1_250), (2_500, 2_500)];
+
+impl Costs {
+    pub(super) fn new() -> Self {
+        let mut curve = [0; CLASSES];
+        for (place, cost) in curve.iter_mut().enumerate() {
+            let (fixed, unit) = PRIOR[place / SIZES];
+            *cost = (fixed + (unit << (place % SIZES))) * PER_NS;
+        }
+        Self {
+            curve,
+            learnt: [false; CLASSES],
+        }
+    }
+
+    /// Cost of an I/O, at least 1.
+    #[inline]
+    pub(super) fn of(&self, kind: Kind, bytes: u64) -> u64 {
+        let curve = &self.curve[kind as usize * SIZES..][..SIZES];
+        if bytes <= LEAST_SIZE {
+            return curve[0];
+        }
+        let size = (bytes >> LEAST_SHIFT).ilog2() as usize;
+        if size >= SIZES - 1 {
+            let units = u128::from(bytes >> LEAST_SHIFT) >> (SIZES - 1);
+            return u64::try_from(u128::from(curve[SIZES - 1]) * units)
+                .map_or(MOST, |c| c.min(MOST));
+        }
+        let beyond = bytes - (LEAST_SIZE << size);
+        let slope = curve[size + 1].saturating_sub(curve[size]);
+        curve[size] + ((slope * (beyond >> 9)) >> (LEAST_SHIFT - 9 + size as u32))
+    }
+
+    /// Cost at the class's own size.
+    pub(super) fn at(&self, class: Class) -> u64 {
+        self.curve[usize::from(class.0)]
+    }
+
+    /// Whether the class was ever measured.
+    pub(super) fn is_learnt(&self, class: Class) -> bool {
+        self.learnt[usize::from(class.0)]
+    }
+
+    /// The class was alone on the device, and what was served in `span` nanoseconds would, as it is charged,
+    /// have taken `charged`. Moves the cost by `part / 4` of the difference.
+    pub(super) fn correct(&mut self, class: Class, charged: u64, span: u64, part: u64) {
+        let believed = self.at(class);
+        let real = u128::from(believed) * u128::from(span) * u128::from(PER_NS)
+            / u128::from(charged.max(1));
+        let real = u64::try_from(real).unwrap_or(MOST).clamp(LEAST, MOST);
+        let moved = if real > believed {
+            believed + (real - believed) / 4 * part.min(4)
+        } else {
+            believed - (believed - real) / 4 * part.min(4)
+        };
+        self.set(class, moved);
+    }
+
+    /// Says that `class` costs `cost`.
+    pub(super) fn set(&mut self, class: Class, cost: u64) {
+        self.curve[usize::from(class.0)] = cost.clamp(LEAST, MOST);
+        self.learnt[usize::from(class.0)] = true;
+        self.complete_curve(class.kind());
+    }
+
+    /// Sets the sizes that were never measured by those that were: on the line between two, else in proportion to the
+    /// prior.
+    fn complete_curve(&mut self, kind: Kind) {
+        let first = kind as usize * SIZES;
+        let (fixed, unit) = PRIOR[kind as usize];
+        let prior = |size: usize| fixed + (unit << size);
+        let known = |size: &usize| self.learnt[first + size];
+        let mut guessed = [0; SIZES];
+        for (size, guess) in guessed.iter_mut().enumerate() {
+            let below = (0..=size).rev().find(known);
+            let above = (size..SIZES).find(known);
+            *guess = match (below, above) {
+                (Some(below), Some(above)) if below < above => {
+                    let (low, high) = (self.curve[first + below], self.curve[first + above]);
+                    let rise = u128::from(high.saturating_sub(low));
+                    let part = (1u128 << size) - (1 << below);
+                    low + (rise * part / ((1 << above) - (1 << below))) as u64
+                }
+                (Some(near), _) | (_, Some(near)) => {
+                    let scaled = u128::from(self.curve[first + near]) * u128::from(prior(size))
+                        / u128::from(prior(near));
+                    u64::try_from(scaled).unwrap_or(MOST).clamp(LEAST, MOST)
+                }
+                (None, None) => self.curve[first + size],
+            };
+        }
+        self.curve[first..first + SIZES].copy_from_slice(&guessed);
+    }
+}

@@ -1,0 +1,104 @@
+//! Guarantees and limits: rates kept by theoretical times, as in mClock.
+
+use flashyard_time::Time;
+
+use super::costs::Kind;
+use crate::Rates;
+
+/// How far behind its limit a tenant may be and still catch up: a burst of so much.
+const LIMIT_BURST_NS: u64 = 1_000_000;
+/// How far behind its guarantee a tenant is served at once, when it had asked for less.
+const GUARANTEE_BURST_NS: u64 = 10_000_000;
+
+/// One rate: I/Os or bytes, of both kinds or one.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    kind: Option<Kind>,
+    bytes: bool,
+    per_second: u64,
+    /// When everything let through so far is due at this rate, in nanoseconds.
+    due: u64,
+}
+
+/// The rates of a tenant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Paces {
+    rates: [Option<Rate>; 6],
+    burst: u64,
+    /// Whether one kept rate is enough to wait (a limit), or one missed is enough to go (a guarantee).
+    limits: bool,
+}
+
+impl Paces {
+    pub(super) fn limits(rates: &Rates) -> Option<Self> {
+        Self::new(rates, LIMIT_BURST_NS, true)
+    }
+
+    pub(super) fn guarantees(rates: &Rates) -> Option<Self> {
+        Self::new(rates, GUARANTEE_BURST_NS, false)
+    }
+
+    fn new(rates: &Rates, burst: u64, limits: bool) -> Option<Self> {
+        let rate = |kind, bytes, per_second: Option<u64>| {
+            per_second.map(|per_second| Rate {
+                kind,
+                bytes,
+                per_second: per_second.max(1),
+                due: 0,
+            })
+        };
+        rates.any().then(|| Self {
+            rates: [
+                rate(None, false, rates.ios),
+                rate(Some(Kind::Read), false, rates.read_ios),
+                rate(Some(Kind::Write), false, rates.write_ios),
+                rate(None, true, rates.bytes),
+                rate(Some(Kind::Read), true, rates.read_bytes),
+                rate(Some(Kind::Write), true, rates.write_bytes),
+            ],
+            burst,
+            limits,
+        })
+    }
+
+    /// From when on these rates let an I/O of `kind` pass (limits) or ask for one (guarantees); never, when no
+    /// guarantee speaks of its kind.
+    pub(super) fn opens(&self, kind: Kind) -> Time {
+        let of_kind = self
+            .rates
+            .iter()
+            .flatten()
+            .filter(|rate| rate.speaks_of(kind));
+        let due = of_kind.map(|rate| rate.due);
+        Time::from_ns(if self.limits {
+            due.max().unwrap_or(0)
+        } else {
+            due.min().unwrap_or(u64::MAX)
+        })
+    }
+
+    /// An I/O was let pass. A limit is rounded up and a guarantee down: a rate is never exceeded, or missed.
+    pub(super) fn charge(&mut self, now: Time, kind: Kind, bytes: u64) {
+        let earliest = now.as_ns().saturating_sub(self.burst);
+        for rate in self.rates.iter_mut().flatten() {
+            if rate.speaks_of(kind) {
+                let amount = if rate.bytes { bytes } else { 1 };
+                let ns = u128::from(amount) * 1_000_000_000;
+                let per_second = u128::from(rate.per_second);
+                let span = if self.limits {
+                    ns.div_ceil(per_second)
+                } else {
+                    ns / per_second
+                };
+                let span = u64::try_from(span).unwrap_or(u64::MAX);
+                rate.due = rate.due.max(earliest).saturating_add(span);
+            }
+        }
+    }
+}
+
+impl Rate {
+    fn speaks_of(&self, kind: Kind) -> bool {
+        self.kind.is_none_or(|own| own == kind)
+    }
+}

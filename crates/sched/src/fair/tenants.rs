@@ -1,0 +1,212 @@
+//! Tenants: what they are owed, what they have had, and what of theirs is queued.
+
+use alloc::vec::Vec;
+
+use super::costs::{Class, Kind};
+use super::rates::Paces;
+use crate::{Share, TenantId};
+
+/// The end of a list.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// The queues of a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Latency-sensitive I/O of either kind.
+    Urgent,
+    /// Reads for throughput.
+    Read,
+    /// Writes for throughput.
+    Write,
+    /// What is done when nobody else wants the device.
+    Background,
+}
+
+pub(super) const LANES: [Lane; 4] = [Lane::Urgent, Lane::Read, Lane::Write, Lane::Background];
+
+/// Virtual time is service in costs, divided by the weight, times this.
+const WEIGHT_UNIT: u64 = 16;
+
+/// A tenant that is known: something was said of it, or something of it is here.
+#[derive(Debug)]
+pub(super) struct Tenant {
+    pub(super) id: TenantId,
+    pub(super) weight: u64,
+    pub(super) latency_target: Option<u64>,
+    pub(super) guarantee: Option<Paces>,
+    pub(super) limit: Option<Paces>,
+    /// The virtual time at which its next I/O starts.
+    pub(super) tag: u64,
+    /// The same for its background I/O.
+    pub(super) background_tag: u64,
+    pub(super) lanes: [Queue; 4],
+    pub(super) queued: u32,
+    pub(super) in_flight: u32,
+    /// Nothing more is known of it than what is here.
+    pub(super) forgotten: bool,
+}
+
+/// A list of places.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queue {
+    pub(super) head: u32,
+    pub(super) tail: u32,
+}
+
+/// An I/O that is here; the table is indexed by its id.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) state: State,
+    pub(super) lane: Lane,
+    pub(super) kind: Kind,
+    pub(super) class: Class,
+    pub(super) tenant: u32,
+    pub(super) before: u32,
+    pub(super) behind: u32,
+    pub(super) bytes: u64,
+    /// What it was charged, and counts in flight.
+    pub(super) cost: u64,
+    pub(super) load: u32,
+}
+
+/// Where an I/O is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Absent,
+    Queued,
+    Dispatched,
+}
+
+pub(super) const ABSENT: Place = Place {
+    state: State::Absent,
+    lane: Lane::Read,
+    kind: Kind::Read,
+    class: Class(0),
+    tenant: NONE,
+    before: NONE,
+    behind: NONE,
+    bytes: 0,
+    cost: 0,
+    load: 0,
+};
+
+impl Tenant {
+    fn new(id: TenantId) -> Self {
+        let empty = Queue {
+            head: NONE,
+            tail: NONE,
+        };
+        let mut tenant = Self {
+            id,
+            weight: 1,
+            latency_target: None,
+            guarantee: None,
+            limit: None,
+            tag: 0,
+            background_tag: 0,
+            lanes: [empty; 4],
+            queued: 0,
+            in_flight: 0,
+            forgotten: false,
+        };
+        tenant.owe(&Share::default());
+        tenant
+    }
+
+    /// A weight of nothing counts as one.
+    pub(super) fn owe(&mut self, share: &Share) {
+        self.weight = u64::from(share.weight.max(1));
+        self.latency_target = share.latency_target.map(flashyard_time::Duration::as_ns);
+        self.guarantee = Paces::guarantees(&share.guarantee);
+        self.limit = Paces::limits(&share.limit);
+    }
+
+    /// How far an I/O of this cost moves the tenant in virtual time.
+    #[inline]
+    pub(super) fn stride(&self, cost: u64) -> u64 {
+        let scaled = cost * WEIGHT_UNIT;
+        if self.weight == 1 {
+            scaled
+        } else {
+            scaled / self.weight
+        }
+    }
+
+    pub(super) fn head(&self, lane: Lane) -> u32 {
+        self.lanes[lane as usize].head
+    }
+}
+
+/// All tenants, by small numbers of their own that are used again.
+#[derive(Debug, Default)]
+pub(super) struct Tenants {
+    /// Number of each id, ordered by id.
+    known: Vec<(TenantId, u32)>,
+    table: Vec<Tenant>,
+    free: Vec<u32>,
+}
+
+impl Tenants {
+    /// The number of `id`, which is made known.
+    #[inline]
+    pub(super) fn number(&mut self, id: TenantId) -> u32 {
+        match self.known.binary_search_by_key(&id, |known| known.0) {
+            Ok(at) => self.known[at].1,
+            Err(at) => self.admit(id, at),
+        }
+    }
+
+    pub(super) fn find(&self, id: TenantId) -> Option<u32> {
+        let at = self.known.binary_search_by_key(&id, |known| known.0);
+        at.ok().map(|at| self.known[at].1)
+    }
+
+    fn admit(&mut self, id: TenantId, at: usize) -> u32 {
+        let number = if let Some(number) = self.free.pop() {
+            self.table[number as usize] = Tenant::new(id);
+            number
+        } else {
+            self.table.push(Tenant::new(id));
+            self.table.len() as u32 - 1
+        };
+        self.known.insert(at, (id, number));
+        number
+    }
+
+    /// Lets go of a tenant of which nothing was said and nothing is here.
+    pub(super) fn release(&mut self, number: u32) {
+        let tenant = &self[number];
+        if tenant.forgotten && tenant.queued == 0 && tenant.in_flight == 0 {
+            let id = tenant.id;
+            if let Ok(at) = self.known.binary_search_by_key(&id, |known| known.0) {
+                self.known.remove(at);
+                self.free.push(number);
+            }
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Tenant> {
+        self.known
+            .iter()
+            .map(|&(_, number)| &self.table[number as usize])
+    }
+
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.known.iter().map(|&(_, number)| number)
+    }
+}
+
+impl core::ops::Index<u32> for Tenants {
+    type Output = Tenant;
+    #[inline]
+    fn index(&self, number: u32) -> &Tenant {
+        &self.table[number as usize]
+    }
+}
+
+impl core::ops::IndexMut<u32> for Tenants {
+    #[inline]
+    fn index_mut(&mut self, number: u32) -> &mut Tenant {
+        &mut self.table[number as usize]
+    }
+}

@@ -1,0 +1,130 @@
+//! How much the device holds at a time, and what it takes to answer when it is not busy.
+//!
+//! An I/O in flight counts as its cost divided by its base latency: one is what keeps a device with no queue just busy
+//! (the product of bandwidth and delay). Counted so, windows for small and large I/O, for reads and writes, and for
+//! fast and slow drives are the same number. A drive of `n` parts that are hit at random and hold `w` times that much
+//! gives `w / (w + 1)` of its most: ten gives nine tenths, and nothing in that depends on the drive.
+
+use super::costs::{CLASSES, Class, PER_NS};
+
+/// One bandwidth-delay product.
+pub(super) const ONE: u64 = 1024;
+
+/// Four places to the octave, from 256 ns to about a thousand seconds.
+const PLACES: usize = 128;
+/// Samples before a quantile is looked at.
+const ENOUGH: u32 = 64;
+/// What of a hundred samples lies below the base latency: reads that the drive answers from its buffer are faster than
+/// any read of the flash, and rare.
+const QUICK_PERCENT: u32 = 3;
+
+/// Base latencies of all classes.
+#[derive(Debug)]
+pub(super) struct Bases {
+    classes: [Base; CLASSES],
+    /// In-flight load of a unit of cost, times 2^40; by class.
+    pub(super) loads: [u64; CLASSES],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Base {
+    samples: [u32; PLACES],
+    count: u32,
+    /// Least quantile of this epoch and of the one before, in nanoseconds.
+    least: u64,
+    least_before: u64,
+}
+
+impl Bases {
+    pub(super) fn new() -> Self {
+        let base = Base {
+            samples: [0; PLACES],
+            count: 0,
+            least: u64::MAX,
+            least_before: u64::MAX,
+        };
+        let mut bases = Self {
+            classes: [base; CLASSES],
+            loads: [0; CLASSES],
+        };
+        for class in Class::all() {
+            bases.settle(class);
+        }
+        bases
+    }
+
+    /// An I/O took `ns` in the device.
+    #[inline]
+    pub(super) fn record(&mut self, class: Class, ns: u64) {
+        let base = &mut self.classes[usize::from(class.0)];
+        base.samples[place(ns)] += 1;
+        base.count += 1;
+        if base.count >= 4 * ENOUGH {
+            self.look(class);
+        }
+    }
+
+    /// Base latency in nanoseconds: what is expected while nothing else is known.
+    pub(super) fn of(&self, class: Class) -> u64 {
+        let base = &self.classes[usize::from(class.0)];
+        match base.least.min(base.least_before) {
+            u64::MAX => 50_000,
+            least => least,
+        }
+    }
+
+    /// Looks at what has gathered, if it is enough.
+    pub(super) fn look(&mut self, class: Class) {
+        let base = &mut self.classes[usize::from(class.0)];
+        if base.count < ENOUGH {
+            return;
+        }
+        let rank = base.count * QUICK_PERCENT / 100;
+        let mut passed = 0;
+        let quantile = base.samples.iter().position(|&samples| {
+            passed += samples;
+            passed > rank
+        });
+        base.least = base.least.min(middle(
+            quantile.expect("the counts add up to more than the rank"),
+        ));
+        base.samples = [0; PLACES];
+        base.count = 0;
+        self.settle(class);
+    }
+
+    /// Both kinds have just met an idle device: what was measured before the last time this happened is forgotten.
+    pub(super) fn begin_epoch(&mut self) {
+        for class in Class::all() {
+            let base = &mut self.classes[usize::from(class.0)];
+            base.least_before = base.least;
+            base.least = u64::MAX;
+            self.settle(class);
+        }
+    }
+
+    fn settle(&mut self, class: Class) {
+        self.loads[usize::from(class.0)] = (ONE << 40) / (self.of(class) * PER_NS);
+    }
+
+    /// What an I/O of this cost in flight counts, in parts of [`ONE`]; at least 1.
+    #[inline]
+    pub(super) fn load(&self, class: Class, cost: u64) -> u32 {
+        let load = (u128::from(cost) * u128::from(self.loads[usize::from(class.0)])) >> 40;
+        load.clamp(1, 1 << 24) as u32
+    }
+}
+
+fn place(ns: u64) -> usize {
+    let ns = ns.max(256);
+    let octave = ns.ilog2();
+    let quarter = (ns >> (octave - 2)) & 3;
+    ((octave as usize - 8) * 4 + quarter as usize).min(PLACES - 1)
+}
+
+/// The middle of what is counted at a place.
+fn middle(place: usize) -> u64 {
+    let octave = place / 4 + 8;
+    let quarter = place as u64 % 4;
+    ((9 + 2 * quarter) << octave) >> 3
+}
