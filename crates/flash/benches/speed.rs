@@ -1,5 +1,5 @@
 //! How many I/Os the model simulates in a second of CPU time, load generation included. `cargo bench -p
-//! flashyard-flash` prints the table; the capacity in GiB may be given.
+//! flashyard-flash` prints the table; `-- 32 writes` takes another capacity in GiB and only rows with that word.
 
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::{Condition, Device};
@@ -7,8 +7,13 @@ use flashyard_flash::workload::{Worker, closed_loop};
 use flashyard_time::Duration;
 
 fn main() {
-    let given = std::env::args().find_map(|argument| argument.parse().ok());
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let given = arguments.iter().find_map(|argument| argument.parse().ok());
     let gib: u64 = given.unwrap_or(8);
+    let words: Vec<&String> = arguments
+        .iter()
+        .filter(|argument| argument.chars().all(char::is_alphabetic))
+        .collect();
     let profile = Profile::named("dct983").expect("it ships");
     println!(
         "{:28} {:>12} {:>16}",
@@ -25,6 +30,9 @@ fn main() {
         ("4 KiB 70:30, fragmented", mixed, 10_000),
         ("4 KiB writes, fragmented", Worker::writer(32), 20_000),
     ] {
+        if !words.iter().all(|word| name.contains(word.as_str())) {
+            continue;
+        }
         let built = Device::in_condition(&profile, gib << 30, 1, Condition::Fragmented(100));
         let mut device = built.expect("the capacity suits the profile");
         let before = cpu_ns();

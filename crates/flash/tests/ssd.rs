@@ -92,7 +92,9 @@ fn how_often_it_is_asked_changes_nothing() {
         let load = commands(seed, 4_000, 30_000);
         let mut once = device("dct983", Condition::Fragmented(100));
         let mut often = device("dct983", Condition::Fragmented(100));
+        let mut by_completion = device("dct983", Condition::Fragmented(100));
         let (mut once_done, mut often_done) = (Vec::new(), Vec::new());
+        let mut by_completion_done = Vec::new();
         let mut chance = Rng::new(seed).split(9);
         let mut last = 0;
         for (now, command) in load {
@@ -103,11 +105,17 @@ fn how_often_it_is_asked_changes_nothing() {
             }
             last = now.as_ns();
             often.submit(now, command).expect("it lies on the drive");
+            while by_completion.advance_to_completion(now, &mut by_completion_done) {}
+            by_completion
+                .submit(now, command)
+                .expect("it lies on the drive");
         }
         once.advance(Time::MAX, &mut once_done);
         finish(&mut often, &mut often_done);
+        while by_completion.advance_to_completion(Time::MAX, &mut by_completion_done) {}
         assert_eq!(once_done, often_done, "seed {seed}");
         assert_eq!(once.digest(), often.digest(), "seed {seed}");
+        assert_eq!(once_done, by_completion_done, "seed {seed}");
     }
 }
 

@@ -28,9 +28,11 @@ pub(crate) enum Lane {
     ReadDone,
     /// A write is complete.
     WriteDone,
+    /// The pace lets the next write in; there is at most one such event.
+    Admit,
 }
 
-const LANES: [Lane; 11] = [
+const LANES: [Lane; 12] = [
     Lane::Arrive,
     Lane::SenseLower,
     Lane::SenseMiddle,
@@ -42,9 +44,17 @@ const LANES: [Lane; 11] = [
     Lane::Hit,
     Lane::ReadDone,
     Lane::WriteDone,
+    Lane::Admit,
 ];
 /// Behind the lanes, the queue.
 const RARE: usize = LANES.len();
+/// Heads are compared in groups of this many.
+const GROUP: usize = 4;
+const GROUPS: usize = (RARE + 1).div_ceil(GROUP);
+/// Bits that hold the place of a head.
+const PLACE_BITS: u32 = 4;
+/// The head of what is empty.
+const EMPTY: u64 = u64::MAX;
 
 /// An event that is rare, not sorted, or may be cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,10 +79,12 @@ pub(super) enum Event<T> {
 /// All events ahead, where `T` is what the owner has of rare ones.
 #[derive(Debug)]
 pub(crate) struct Events<T> {
-    /// The instant of the first event of each lane and of the queue; `u64::MAX` when there is none.
-    heads: [u64; LANES.len() + 1],
-    /// The least of the heads and its place, the first of equals: most questions need no more.
-    first: (u64, usize),
+    /// The first event of each lane and of the queue: its instant, and below that the place of its head, so that
+    /// one comparison orders by both. Instants stay below 2^60 ns, 36 years.
+    heads: [u64; GROUP * GROUPS],
+    /// The least head of each group, and of all: most questions need no more.
+    least: [u64; GROUPS],
+    first: u64,
     rings: [VecDeque<(u64, u32)>; LANES.len()],
     queue: EventQueue<Rare<T>>,
 }
@@ -80,8 +92,9 @@ pub(crate) struct Events<T> {
 impl<T> Events<T> {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
-            heads: [u64::MAX; LANES.len() + 1],
-            first: (u64::MAX, 0),
+            heads: [EMPTY; GROUP * GROUPS],
+            least: [EMPTY; GROUPS],
+            first: EMPTY,
             rings: core::array::from_fn(|_| VecDeque::with_capacity(capacity)),
             queue: EventQueue::with_capacity(capacity),
         }
@@ -108,7 +121,7 @@ impl<T> Events<T> {
 
     pub(super) fn push_own(&mut self, at: u64, event: Rare<T>) -> EventKey {
         let key = self.queue.push(Time::from_ns(at), event);
-        if at < self.heads[RARE] {
+        if head(RARE, at) < self.heads[RARE] {
             self.lead(RARE, at);
         }
         key
@@ -121,15 +134,16 @@ impl<T> Events<T> {
 
     /// The instant of the first event.
     pub fn next_time(&self) -> Option<u64> {
-        (self.first.0 != u64::MAX).then_some(self.first.0)
+        (self.first != EMPTY).then_some(self.first >> PLACE_BITS)
     }
 
     /// Takes the first event not later than `now`.
     pub(super) fn pop_due(&mut self, now: u64) -> Option<(u64, Event<T>)> {
-        let (at, first) = self.first;
-        if at > now || at == u64::MAX {
+        let at = self.first >> PLACE_BITS;
+        if at > now || self.first == EMPTY {
             return None;
         }
+        let first = (self.first & ((1 << PLACE_BITS) - 1)) as usize;
         let Some(&lane) = LANES.get(first) else {
             let (_, event) = self.queue.pop()?;
             self.follow(RARE, self.queue.next_time().map(Time::as_ns));
@@ -144,8 +158,9 @@ impl<T> Events<T> {
 
     /// Forgets everything ahead.
     pub(super) fn clear(&mut self) {
-        self.heads.fill(u64::MAX);
-        self.first = (u64::MAX, 0);
+        self.heads.fill(EMPTY);
+        self.least.fill(EMPTY);
+        self.first = EMPTY;
         for ring in &mut self.rings {
             ring.clear();
         }
@@ -154,21 +169,30 @@ impl<T> Events<T> {
 
     /// The head of `place` is now `at`, earlier than it was.
     fn lead(&mut self, place: usize, at: u64) {
-        self.heads[place] = at;
-        self.first = self.first.min((at, place));
+        let head = head(place, at);
+        self.heads[place] = head;
+        let least = &mut self.least[place / GROUP];
+        *least = head.min(*least);
+        self.first = self.first.min(head);
     }
 
     /// The head of `place` is now `at`, later than it was.
     fn follow(&mut self, place: usize, at: Option<u64>) {
-        self.heads[place] = at.unwrap_or(u64::MAX);
-        let mut first = (self.heads[0], 0);
-        for (place, &at) in self.heads.iter().enumerate() {
-            if at < first.0 {
-                first = (at, place);
-            }
-        }
-        self.first = first;
+        self.heads[place] = at.map_or(EMPTY, |at| head(place, at));
+        let group = place / GROUP;
+        self.least[group] = least(&self.heads[GROUP * group..]);
+        self.first = least(&self.least);
     }
+}
+
+fn head(place: usize, at: u64) -> u64 {
+    at << PLACE_BITS | place as u64
+}
+
+/// The least of the first [`GROUP`], without a branch and without one comparison waiting for all others.
+fn least(heads: &[u64]) -> u64 {
+    let four = &heads[..GROUP];
+    (four[0].min(four[1])).min(four[2].min(four[3]))
 }
 
 impl Lane {

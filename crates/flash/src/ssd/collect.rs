@@ -8,10 +8,10 @@
 
 use alloc::vec::Vec;
 
+use super::Device;
 use super::layout::Layout;
 use super::map::{Use, Writer};
-use super::{Device, Rare};
-use crate::die::{Erase, Read};
+use crate::die::{Erase, Lane, Read};
 use crate::{Profile, UNIT_BYTES};
 
 /// Units of headroom over which the pace is measured.
@@ -104,7 +104,9 @@ impl Collector {
 impl Device {
     /// Lets writes in and collects, as far as both can go now.
     pub(super) fn pump(&mut self) {
-        self.admit();
+        if !self.waiting.is_empty() {
+            self.admit();
+        }
         if self.collect() {
             self.admit();
         }
@@ -148,7 +150,7 @@ impl Device {
             if !core::mem::replace(&mut collector.timer, true) {
                 self.dies
                     .events
-                    .push_rare(collector.next_admission, Rare::Admit);
+                    .push(Lane::Admit, collector.next_admission, 0);
             }
             return false;
         }
@@ -254,12 +256,10 @@ impl Device {
         self.collector.expected -= expected;
         let mut valid = self.map.valid_in_cell(first, self.layout.cell_units);
         let moved = valid.count_ones();
+        self.collector.buffered += moved;
         while valid != 0 {
-            let unit = first + valid.trailing_zeros();
-            valid &= valid - 1;
-            let written = self.map.relocate(unit);
-            self.collector.buffered += 1;
-            if let Some(program) = self.layout.completed_by(written + 1) {
+            let next = self.map.relocate(first, &mut valid, self.layout.cell_units);
+            if let Some(program) = self.layout.completed_by(next) {
                 self.begin_program(program, Writer::Collector);
             }
         }

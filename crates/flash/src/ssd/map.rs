@@ -6,6 +6,8 @@
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::hint::black_box;
+use core::ops::Range;
 
 use super::layout::{Divisor, Layout};
 
@@ -63,6 +65,16 @@ pub(super) struct Map {
     programs: u32,
     pub points: [WritePoint; 2],
     superblock_units: Divisor,
+    ahead: Ahead,
+}
+
+/// What commands will look at, and is fetched before they get there.
+#[derive(Debug, Default)]
+struct Ahead {
+    /// The logical unit of a command, until there are two: a processor waits for two as long as for one.
+    first: Option<u32>,
+    /// Where what the last two writes replace lies.
+    replaced: [u32; 2],
 }
 
 impl Map {
@@ -83,6 +95,7 @@ impl Map {
             points: [WritePoint { next: 0, left: 0 }; 2],
             live: vec![0; (layout.physical() as usize).div_ceil(64)],
             superblock_units: Divisor::new(layout.superblock_units),
+            ahead: Ahead::default(),
         }
     }
 
@@ -123,6 +136,20 @@ impl Map {
         self.live[first as usize / 64] >> (first % 64) & (u64::MAX >> (64 - units))
     }
 
+    /// Says that a command for `logical` is on its way. Changes nothing but what is in the caches.
+    pub fn look_ahead(&mut self, logical: u32, writes: bool) {
+        let Some(first) = self.ahead.first.take() else {
+            self.ahead.first = Some(logical);
+            return;
+        };
+        let found = [first, logical].map(|logical| self.physical_of[logical as usize]);
+        if writes {
+            let replaced = core::mem::replace(&mut self.ahead.replaced, found);
+            black_box(replaced.map(|unit| self.live.get(unit as usize / 64).copied()));
+        }
+        black_box(found);
+    }
+
     /// Says that `unit`, which holds `logical`, is where it is.
     pub fn place(&mut self, logical: u32, unit: u32) {
         self.physical_of[logical as usize] = unit;
@@ -142,15 +169,23 @@ impl Map {
         unit
     }
 
-    /// Appends what is in `from`, which is valid, at the collector's point. Returns the unit.
-    pub fn relocate(&mut self, from: u32) -> u32 {
-        let unit = self.take(Writer::Collector);
-        let logical = self.logical_of[from as usize];
-        self.logical_of[unit as usize] = logical;
-        // Where it was is known: nothing here waits for a look into the map.
-        self.invalidate(from);
-        self.place(logical, unit);
-        unit
+    /// Appends the `valid` units of the cell that begins at `first` at the collector's point, as many as the cell
+    /// there takes, and removes them from `valid`. Returns the unit after the last one.
+    pub fn relocate(&mut self, first: u32, valid: &mut u64, cell_units: u32) -> u32 {
+        let to = self.take_cell(valid.count_ones(), cell_units);
+        let moved = to.len() as u32;
+        let before = *valid;
+        for unit in to.clone() {
+            let logical = self.logical_of[(first + valid.trailing_zeros()) as usize];
+            *valid &= *valid - 1;
+            self.logical_of[unit as usize] = logical;
+            self.physical_of[logical as usize] = unit;
+        }
+        self.live[first as usize / 64] &= !((before ^ *valid) << (first % 64));
+        self.valid[self.superblock_units.divide(first) as usize] -= moved;
+        self.live[to.start as usize / 64] |= (u64::MAX >> (64 - moved)) << (to.start % 64);
+        self.valid[self.superblock_units.divide(to.start) as usize] += moved;
+        to.end
     }
 
     /// Forgets where `logical` is; false when it was nowhere.
@@ -211,6 +246,22 @@ impl Map {
             self.uses[self.superblock_units.divide(unit) as usize] = Use::Full;
         }
         unit
+    }
+
+    /// The next units at the collector's point, at most `wanted` and not beyond the end of a cell.
+    fn take_cell(&mut self, wanted: u32, cell_units: u32) -> Range<u32> {
+        if self.points[Writer::Collector as usize].left == 0 {
+            self.open(Writer::Collector);
+        }
+        let point = &mut self.points[Writer::Collector as usize];
+        let taken = wanted.min(cell_units - (point.next & (cell_units - 1)));
+        let units = point.next..point.next + taken;
+        point.next += taken;
+        point.left -= taken;
+        if point.left == 0 {
+            self.uses[self.superblock_units.divide(units.start) as usize] = Use::Full;
+        }
+        units
     }
 
     fn open(&mut self, writer: Writer) {

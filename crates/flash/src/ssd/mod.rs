@@ -98,14 +98,9 @@ pub enum BuildError {
     },
 }
 
-/// An event that is rare or not sorted.
+/// A command without data is complete.
 #[derive(Clone, Copy, Debug)]
-enum Rare {
-    /// The pace lets the next write in.
-    Admit,
-    /// A command without data is complete.
-    Done(u32),
-}
+struct Done(u32);
 
 /// A drive.
 #[derive(Debug)]
@@ -114,7 +109,7 @@ pub struct Device {
     layout: Layout,
     front: Front,
     map: Map,
-    dies: Engine<Rare>,
+    dies: Engine<Done>,
     commands: Vec<Active>,
     unused: Vec<u32>,
     /// When the firmware and each direction of the link are free.
@@ -206,8 +201,7 @@ impl Device {
             start,
             units,
             admitted: 0,
-            // Only to have this line of the map in the cache when the command gets there.
-            parts: self.map.physical_of[start as usize],
+            parts: 0,
         };
         let index = if let Some(index) = self.unused.pop() {
             self.commands[index as usize] = active;
@@ -216,6 +210,7 @@ impl Device {
             self.commands.push(active);
             self.commands.len() as u32 - 1
         };
+        self.map.look_ahead(start, command.op == Op::Write);
         self.firmware_free = self.firmware_free.max(self.clock) + self.front.firmware(units);
         self.dies
             .events
@@ -236,6 +231,22 @@ impl Device {
     pub fn advance(&mut self, now: Time, completions: &mut Vec<Completion>) {
         self.run(now.as_ns());
         completions.append(&mut self.done);
+    }
+
+    /// Lets time pass until commands are completed and adds these to `completions`; without any until `limit`, and
+    /// then says false. Whoever answers completions with commands in virtual time needs no other.
+    pub fn advance_to_completion(
+        &mut self,
+        limit: Time,
+        completions: &mut Vec<Completion>,
+    ) -> bool {
+        self.run_while(limit.as_ns(), |device| device.done.is_empty());
+        if self.done.is_empty() {
+            self.clock = self.clock.max(limit.as_ns());
+            return false;
+        }
+        completions.append(&mut self.done);
+        true
     }
 
     /// Commands under way.
@@ -300,7 +311,15 @@ impl Device {
 
     /// Lets everything happen that is due at `now`. An instant that has passed already changes nothing.
     fn run(&mut self, now: u64) {
-        while let Some((at, happened)) = self.dies.next(now) {
+        self.run_while(now, |_| true);
+        self.clock = self.clock.max(now);
+    }
+
+    /// Lets what is due at `now` happen as long as it is `wanted`. The clock stays at what happened last.
+    fn run_while(&mut self, now: u64, wanted: impl Fn(&Self) -> bool) {
+        while wanted(self)
+            && let Some((at, happened)) = self.dies.next(now)
+        {
             self.clock = at;
             match happened {
                 Happened::Sorted(Lane::Arrive, command) => self.arrive(command),
@@ -308,12 +327,12 @@ impl Device {
                     let units = self.commands[command as usize].admitted;
                     self.send(command, units);
                 }
-                Happened::Sorted(_, command) | Happened::Rare(Rare::Done(command)) => {
-                    self.complete(command);
-                }
-                Happened::Rare(Rare::Admit) => {
+                Happened::Sorted(Lane::Admit, _) => {
                     self.collector.timer = false;
                     self.pump();
+                }
+                Happened::Sorted(_, command) | Happened::Rare(Done(command)) => {
+                    self.complete(command);
                 }
                 Happened::Read(read) if read.background => {
                     self.collector_read(read.token, u32::from(read.units));
@@ -326,7 +345,6 @@ impl Device {
                 }
             }
         }
-        self.clock = self.clock.max(now);
     }
 
     /// A command has left the firmware.
@@ -336,7 +354,10 @@ impl Device {
             Op::Read => self.read(index, command),
             Op::Write | Op::WriteThrough => {
                 self.waiting.push_back(index);
-                self.pump();
+                // What the first one waits for, those behind it do, too.
+                if self.waiting.len() == 1 {
+                    self.pump();
+                }
             }
             Op::Deallocate => {
                 for logical in command.start..command.start + command.units {
@@ -344,12 +365,12 @@ impl Device {
                 }
                 self.dies
                     .events
-                    .push_rare(self.clock + self.front.write_exit, Rare::Done(index));
+                    .push_rare(self.clock + self.front.write_exit, Done(index));
             }
             Op::Flush if self.buffer_protected => {
                 self.dies
                     .events
-                    .push_rare(self.clock + self.front.flush, Rare::Done(index));
+                    .push_rare(self.clock + self.front.flush, Done(index));
             }
             Op::Flush => self.force_out(index),
         }
@@ -457,7 +478,7 @@ impl Device {
             let data = self.link_in_free.max(self.clock);
             self.dies
                 .events
-                .push_rare(data + self.front.flush, Rare::Done(index));
+                .push_rare(data + self.front.flush, Done(index));
         }
     }
 
