@@ -84,6 +84,11 @@ impl Drive {
         }
     }
 
+    /// Units that garbage collection has moved until the drive was last looked at.
+    pub(super) fn moved_units(&self) -> u64 {
+        self.model.borrow().device.stats().moved_units
+    }
+
     /// Forgets the lateness and latency of what has ended.
     pub(super) fn clear_timing(&self) {
         let model = &mut *self.model.borrow_mut();
@@ -217,10 +222,7 @@ impl Model {
 
     /// When something may be due; nothing while nobody waits, whatever the drive does for itself.
     fn next(&self, clock: &DriveClock) -> Option<Time> {
-        if self.device.outstanding() == 0 {
-            return None;
-        }
-        self.device.next_event().map(|at| clock.core_time(at))
+        self.device.next_completion().map(|at| clock.core_time(at))
     }
 
     fn command_done(

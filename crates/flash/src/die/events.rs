@@ -137,6 +137,16 @@ impl<T> Events<T> {
         (self.first != EMPTY).then_some(self.first >> PLACE_BITS)
     }
 
+    /// The instant of the first event of `lane`.
+    pub fn next_of(&self, lane: Lane) -> Option<u64> {
+        self.rings[lane as usize].front().map(|next| next.0)
+    }
+
+    /// The instant of the first event that is rare.
+    pub fn next_rare(&self) -> Option<u64> {
+        self.queue.next_time().map(Time::as_ns)
+    }
+
     /// Takes the first event not later than `now`.
     pub(super) fn pop_due(&mut self, now: u64) -> Option<(u64, Event<T>)> {
         let at = self.first >> PLACE_BITS;
