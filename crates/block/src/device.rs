@@ -97,6 +97,12 @@ pub trait Device {
     /// Tells that the content of blocks is not needed any more; they read as zeroes afterwards.
     fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()>;
 
+    /// Bytes that it has moved on its own account since it was opened, such as for garbage collection; nothing if it
+    /// does not tell.
+    fn moved(&self) -> Option<u64> {
+        None
+    }
+
     /// Compares blocks with `compare` and, only if equal, writes `write` over them (same length), with no other
     /// I/O to the range in between (NVMe fused Compare and Write). [`IoError::Miscompare`] when different.
     fn compare_and_write(

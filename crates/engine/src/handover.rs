@@ -171,6 +171,13 @@ impl Admission {
         }
     }
 
+    /// What had to be waited for after the turn had come is here.
+    pub(crate) fn issue(&mut self) {
+        if let Self::Here(permit) = self {
+            permit.issue();
+        }
+    }
+
     /// Does a read.
     #[inline]
     pub(crate) async fn read(

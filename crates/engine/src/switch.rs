@@ -16,11 +16,14 @@ use flashyard_runtime::{Rt, Task};
 use flashyard_sched::{Credit, Gauge, Io, IoId, Next, Op, Outcome, Policy, Share, TenantId};
 use flashyard_time::Time;
 
+use crate::ledger::{Ledger, Spans, Why};
+
 /// A policy at work, on the core that is the home of its device.
 pub struct Switch {
     rt: Rt,
     places: RefCell<Places>,
     policy: RefCell<Box<dyn Policy>>,
+    ledger: RefCell<Ledger>,
     /// How often the policy was replaced: what an earlier one has dispatched is none of its business.
     reign: Cell<u32>,
     /// The timer for a policy that said "not before".
@@ -58,6 +61,7 @@ impl Switch {
             rt,
             places: RefCell::default(),
             policy: RefCell::new(policy),
+            ledger: RefCell::default(),
             reign: Cell::new(0),
             timer: RefCell::default(),
             queued: Cell::new(0),
@@ -87,12 +91,19 @@ impl Switch {
     pub fn forget(self: &Rc<Self>, tenant: TenantId) {
         let now = self.rt.turn_time();
         self.policy.borrow_mut().forget(now, tenant);
+        self.ledger.borrow_mut().forget(tenant);
         self.pump();
     }
 
     /// Tells each figure of the policy's state.
     pub fn watch(&self, tell: &mut dyn FnMut(Gauge)) {
         self.policy.borrow().watch(self.rt.turn_time(), tell);
+    }
+
+    /// Where the latency of `tenant` comes from, if it has had any I/O here.
+    pub fn why(&self, tenant: TenantId) -> Option<Why> {
+        let now = self.rt.turn_time();
+        self.ledger.borrow_mut().why(tenant, now)
     }
 
     /// What `tenant` may have outstanding, if the policy says.
@@ -166,7 +177,7 @@ impl Port {
         let io = want.io(switch.places.borrow_mut().take());
         if switch.policy.borrow_mut().pass(now, &io) {
             self.present.set(self.present.get() + 1);
-            return Some(Permit::new(self, io, now, switch.reign.get()));
+            return Some(Permit::new(self, io, now, (now, switch.reign.get())));
         }
         switch.places.borrow_mut().give_back(io.id);
         None
@@ -213,6 +224,7 @@ impl Port {
         Queued {
             port: self.clone(),
             io,
+            arrived: switch.rt.turn_time(),
             granted: false,
         }
     }
@@ -245,22 +257,31 @@ impl Want {
 pub(crate) struct Permit {
     port: Rc<Port>,
     io: Io,
+    arrived: Time,
     dispatched: Time,
-    /// Under which policy.
+    issued: Time,
+    /// Under which policy it was dispatched.
     reign: u32,
     spent: bool,
 }
 
 impl Permit {
     #[inline]
-    fn new(port: &Rc<Port>, io: Io, dispatched: Time, reign: u32) -> Self {
+    fn new(port: &Rc<Port>, io: Io, arrived: Time, (dispatched, reign): (Time, u32)) -> Self {
         Self {
             port: port.clone(),
             io,
+            arrived,
             dispatched,
+            issued: dispatched,
             reign,
             spent: false,
         }
+    }
+
+    /// The device gets it now, after a wait for something else than its turn.
+    pub(crate) fn issue(&mut self) {
+        self.issued = self.port.switch.rt.turn_time();
     }
 
     /// Tells how the I/O ended.
@@ -282,12 +303,26 @@ impl Permit {
         let switch = &self.port.switch;
         let now = switch.rt.turn_time();
         let outcome = Outcome {
-            latency: now.since(self.dispatched),
+            latency: now.since(self.issued),
             ok,
         };
+        let mut policy = switch.policy.borrow_mut();
         if self.reign == switch.reign.get() {
-            switch.policy.borrow_mut().complete(now, &self.io, outcome);
+            policy.complete(now, &self.io, outcome);
         }
+        let price = policy.price(&self.io);
+        drop(policy);
+        let spans = Spans {
+            arrived: self.arrived,
+            dispatched: self.dispatched,
+            issued: self.issued,
+            ended: now,
+        };
+        let moved = || self.port.device.moved();
+        switch
+            .ledger
+            .borrow_mut()
+            .on_end(&self.io, spans, price, moved);
         self.port.leave(self.io.id);
         if switch.queued.get() > 0 {
             switch.pump();
@@ -307,12 +342,13 @@ impl Drop for Permit {
 struct Queued {
     port: Rc<Port>,
     io: Io,
+    arrived: Time,
     granted: bool,
 }
 
 impl Queued {
-    fn permit(&self, dispatched: Time, reign: u32) -> Permit {
-        Permit::new(&self.port, self.io, dispatched, reign)
+    fn permit(&self, granted: (Time, u32)) -> Permit {
+        Permit::new(&self.port, self.io, self.arrived, granted)
     }
 }
 
@@ -321,12 +357,12 @@ impl Future for Queued {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permit> {
         let mut places = self.port.switch.places.borrow_mut();
-        let Some((dispatched, reign)) = places.wait(self.io.id, context.waker()) else {
+        let Some(granted) = places.wait(self.io.id, context.waker()) else {
             return Poll::Pending;
         };
         drop(places);
         self.granted = true;
-        Poll::Ready(self.permit(dispatched, reign))
+        Poll::Ready(self.permit(granted))
     }
 }
 
@@ -337,8 +373,8 @@ impl Drop for Queued {
         }
         let switch = &self.port.switch;
         let granted = switch.places.borrow().granted(self.io.id);
-        if let Some((dispatched, reign)) = granted {
-            drop(self.permit(dispatched, reign));
+        if let Some(granted) = granted {
+            drop(self.permit(granted));
             return;
         }
         let now = switch.rt.turn_time();

@@ -206,6 +206,10 @@ impl Device for FlashDevice {
         }
     }
 
+    fn moved(&self) -> Option<u64> {
+        Some(self.drive.moved_units() * UNIT_BYTES)
+    }
+
     fn flush(&self, tag: Tag) -> IoFuture<()> {
         match &self.place {
             Place::Memory(_) => self.at_once(Plan::flush(), || Ok(())),

@@ -123,6 +123,10 @@ impl Device for Volume {
         }
     }
 
+    fn moved(&self) -> Option<u64> {
+        self.inner.device.moved()
+    }
+
     fn flush(&self, tag: Tag) -> IoFuture<()> {
         if self.inner.gate.is_closed() {
             return IoFuture::ready(Err(IoError::NotReady));

@@ -43,7 +43,10 @@ pub(crate) async fn serve(core: Rc<Core>, request: Request) {
             operation,
         } => {
             let outcome = match core.homework().take_granted(ticket) {
-                Some(permit) => perform(permit, want, operation).await,
+                Some(mut permit) => {
+                    permit.issue();
+                    perform(permit, want, operation).await
+                }
                 None => Err(IoError::Internal),
             };
             (ticket, Answer::Done(outcome))

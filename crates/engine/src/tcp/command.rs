@@ -264,10 +264,11 @@ async fn write_invited(
 ) -> Result<(), Failure> {
     let held = hold(queue, command.cid, bytes).await?;
     let admission = admit(queue, command.cid, &command.namespace, want).await?;
-    let admission = admission
+    let mut admission = admission
         .granted(queue.waiting(), command.cid, want)
         .await?;
     let buf = invite(queue, command.cid, bytes).await?;
+    admission.issue();
     admission
         .write(queue.waiting(), command.cid, want, buf, fua)
         .await?;

@@ -124,12 +124,13 @@ async fn perform(
         bytes: length,
     };
     let admission = admit(queue, cids[0], namespace, want).await?;
-    let admission = admission.granted(queue.waiting(), cids[0], want).await?;
+    let mut admission = admission.granted(queue.waiting(), cids[0], want).await?;
     let [compare_capsule, write_capsule] = capsules;
     // Both are invited before either is awaited: a host may answer the two R2Ts in any order.
     let compare = Source::of(queue, cids[0], checked.compare, compare_capsule).await;
     let write = Source::of(queue, cids[1], checked.write, write_capsule).await;
     let (compare, write) = (compare.data().await?, write.data().await?);
+    admission.issue();
     let operation = Operation::CompareAndWrite {
         lba: checked.range.slba,
         compare,
