@@ -8,6 +8,7 @@ mod control;
 mod cores;
 mod demo;
 mod discover;
+mod lab;
 mod perf;
 mod serve;
 mod service;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Perf(args) => perf::run(*args),
+        Command::Lab(args) => lab::run(args),
         Command::Discover(args) => discover::run(&args),
         Command::Device(args) => commands::device(args),
         Command::Pool(args) => commands::pool(args),

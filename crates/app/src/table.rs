@@ -9,6 +9,8 @@ use crate::units;
 #[derive(Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
+    /// Which columns belong to the right; told by their cells when nobody says.
+    numeric: Option<Vec<bool>>,
 }
 
 impl Table {
@@ -16,6 +18,16 @@ impl Table {
     pub fn new(header: &[&str]) -> Self {
         Self {
             rows: vec![header.iter().map(|cell| cell.to_uppercase()).collect()],
+            numeric: None,
+        }
+    }
+
+    /// A table with a header of columns, each with its name and whether it has numbers.
+    pub fn of(columns: impl IntoIterator<Item = (String, bool)>) -> Self {
+        let (header, numeric) = columns.into_iter().unzip();
+        Self {
+            rows: vec![header],
+            numeric: Some(numeric),
         }
     }
 
@@ -35,13 +47,12 @@ impl Table {
                 .unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
-        let numeric: Vec<bool> = (0..columns)
-            .map(|column| {
-                self.rows[1..]
-                    .iter()
-                    .all(|row| row[column].starts_with(|c: char| c.is_ascii_digit()))
-            })
-            .collect();
+        let numeric = match &self.numeric {
+            Some(numeric) => numeric.clone(),
+            None => (0..columns)
+                .map(|column| self.has_numbers(column))
+                .collect(),
+        };
         let mut text = String::new();
         for row in &self.rows {
             let cells: Vec<String> = (0..columns)
@@ -54,6 +65,12 @@ impl Table {
             text.push('\n');
         }
         text
+    }
+
+    fn has_numbers(&self, column: usize) -> bool {
+        self.rows[1..]
+            .iter()
+            .all(|row| row[column].starts_with(|c: char| c.is_ascii_digit()))
     }
 }
 

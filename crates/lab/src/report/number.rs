@@ -5,7 +5,7 @@ use super::{Column, Unit, Value};
 
 impl Unit {
     /// What a table's heading says after the column's own words; empty for plain numbers.
-    pub fn suffix(self) -> &'static str {
+    fn suffix(self) -> &'static str {
         match self {
             Unit::None | Unit::Ratio => "",
             Unit::Micros => "us",
@@ -13,6 +13,15 @@ impl Unit {
             Unit::BytesPerSecond => "MB/s",
             Unit::Bytes => "KiB",
             Unit::Percent => "%",
+        }
+    }
+
+    /// A heading with the unit of what stands below it: `p99, us`. `IOPS, IOPS` would say nothing more.
+    pub fn beside(self, heading: &str) -> String {
+        match self.suffix() {
+            "" => heading.to_owned(),
+            unit if unit.eq_ignore_ascii_case(heading) => unit.to_owned(),
+            unit => format!("{heading}, {unit}"),
         }
     }
 

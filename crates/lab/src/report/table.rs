@@ -10,12 +10,7 @@ impl Report {
     pub fn headings(&self) -> Vec<String> {
         self.columns
             .iter()
-            .map(|column| match column.unit.suffix() {
-                "" => column.heading.to_owned(),
-                // `IOPS, IOPS` says nothing more.
-                unit if unit.eq_ignore_ascii_case(column.heading) => column.heading.to_owned(),
-                unit => format!("{}, {unit}", column.heading),
-            })
+            .map(|column| column.unit.beside(column.heading))
             .collect()
     }
 
