@@ -22,6 +22,18 @@ const SHIPPED: [(&str, &str); 8] = [
     ("ideal", include_str!("../profiles/ideal.toml")),
 ];
 
+/// The keys whose values are strings.
+const WORDS: [&str; 2] = ["name", "gc_victim"];
+
+/// Which superblock garbage collection takes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    /// The one with the fewest valid units.
+    Greedy,
+    /// The one that was opened first: "LRU" cleaning, as the literature calls it.
+    Fifo,
+}
+
 /// Why a profile cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProfileError {
@@ -36,6 +48,13 @@ pub enum ProfileError {
     Repeated(&'static str),
     /// A key that is missing.
     Missing(&'static str),
+    /// A word that means nothing here.
+    UnknownWord {
+        /// The key.
+        field: &'static str,
+        /// The words it knows.
+        known: &'static str,
+    },
     /// A value outside of its bounds.
     OutOfBounds {
         /// The key.
@@ -65,6 +84,8 @@ macro_rules! profile {
         pub struct Profile {
             /// What results are labelled with.
             pub name: String,
+            /// What garbage collection takes next: `"greedy"` or `"fifo"`.
+            pub gc_victim: Victim,
             $($(#[doc = $doc])+ pub $field: u64,)+
         }
 
@@ -73,9 +94,13 @@ macro_rules! profile {
 
         impl Profile {
             /// The numbers in the order of [`FIELDS`].
-            fn from_values(name: String, values: &[u64; FIELDS.len()]) -> Self {
+            fn from_values(
+                name: String,
+                gc_victim: Victim,
+                values: &[u64; FIELDS.len()],
+            ) -> Self {
                 let mut values = values.iter().copied();
-                Self { name, $($field: values.next().expect("as many values as fields"),)+ }
+                Self { name, gc_victim, $($field: values.next().expect("as many values as fields"),)+ }
             }
 
             /// The numbers in the order of [`FIELDS`].
@@ -171,10 +196,11 @@ impl Profile {
         Some(Self::parse(text).expect("a test parses every profile that ships"))
     }
 
-    /// Reads a profile: lines `key = value`, where the value of `name` is a string in double quotes and every other
-    /// one a whole number, with underscores where they help. `#` begins a comment. Every key stands once.
+    /// Reads a profile: lines `key = value`, where the values of `name` and `gc_victim` are strings in double quotes
+    /// and every other one a whole number, with underscores where they help. `#` begins a comment. Every key stands
+    /// once.
     pub fn parse(text: &str) -> Result<Self, ProfileError> {
-        let mut name = None;
+        let mut words: [Option<&str>; WORDS.len()] = [None; WORDS.len()];
         let mut values = [None; FIELDS.len()];
         for (number, line) in (1..).zip(text.lines()) {
             let Some((key, value)) =
@@ -182,10 +208,10 @@ impl Profile {
             else {
                 continue;
             };
-            if key == "name" {
-                let label = quoted(value).ok_or(ProfileError::Syntax { line: number })?;
-                if name.replace(label.to_owned()).is_some() {
-                    return Err(ProfileError::Repeated("name"));
+            if let Some(place) = WORDS.iter().position(|word| *word == key) {
+                let word = quoted(value).ok_or(ProfileError::Syntax { line: number })?;
+                if words[place].replace(word).is_some() {
+                    return Err(ProfileError::Repeated(WORDS[place]));
                 }
                 continue;
             }
@@ -202,7 +228,19 @@ impl Profile {
         for (place, value) in values.into_iter().enumerate() {
             complete[place] = value.ok_or(ProfileError::Missing(FIELDS[place].0))?;
         }
-        let profile = Self::from_values(name.ok_or(ProfileError::Missing("name"))?, &complete);
+        let [name, victim] = words;
+        let name = name.ok_or(ProfileError::Missing("name"))?;
+        let victim = match victim.ok_or(ProfileError::Missing("gc_victim"))? {
+            "greedy" => Victim::Greedy,
+            "fifo" => Victim::Fifo,
+            _ => {
+                return Err(ProfileError::UnknownWord {
+                    field: "gc_victim",
+                    known: "\"greedy\" or \"fifo\"",
+                });
+            }
+        };
+        let profile = Self::from_values(name.to_owned(), victim, &complete);
         profile.check()?;
         Ok(profile)
     }
@@ -271,6 +309,7 @@ impl fmt::Display for ProfileError {
             Self::UnknownField(key) => write!(f, "no profile has a field `{key}`"),
             Self::Repeated(field) => write!(f, "`{field}` stands twice"),
             Self::Missing(field) => write!(f, "`{field}` is missing"),
+            Self::UnknownWord { field, known } => write!(f, "`{field}` must be {known}"),
             Self::OutOfBounds {
                 field,
                 value,
@@ -324,7 +363,10 @@ mod tests {
     use alloc::string::ToString;
     use alloc::vec::Vec;
 
+    use flashyard_time::Rng;
+
     use super::*;
+    use crate::ssd::Device;
 
     #[test]
     fn every_profile_that_ships_is_sound() {
@@ -427,6 +469,87 @@ mod tests {
             );
         }
         assert!(with("name", "dct983").starts_with("line "));
+        assert_eq!(with("gc_victim", "\"fifo\""), "fine");
+        assert_eq!(
+            with("gc_victim", "\"luck\""),
+            "`gc_victim` must be \"greedy\" or \"fifo\""
+        );
+    }
+
+    #[test]
+    fn every_bound_is_kept_and_told() {
+        let base = Profile::named("dct983").expect("it ships");
+        for (place, &(field, least, most)) in FIELDS.iter().enumerate() {
+            for value in [
+                least.checked_sub(1),
+                Some(least),
+                Some(most),
+                most.checked_add(1),
+            ] {
+                let Some(value) = value else { continue };
+                let mut values = base.values();
+                values[place] = value;
+                let profile = Profile::from_values(base.name.clone(), base.gc_victim, &values);
+                let told = profile.check();
+                if (least..=most).contains(&value) {
+                    let of_bounds = matches!(told, Err(ProfileError::OutOfBounds { .. }));
+                    assert!(!of_bounds, "{field} = {value}: {told:?}");
+                } else {
+                    let expected = ProfileError::OutOfBounds {
+                        field,
+                        value,
+                        least,
+                        most,
+                    };
+                    assert_eq!(told, Err(expected));
+                }
+            }
+        }
+    }
+
+    /// Whatever stands in a file: an error, or a profile of which drives can be built or not, but never a panic.
+    #[test]
+    fn hostile_text_is_an_error_and_no_more() {
+        let mut chance = Rng::new(11);
+        let digits = [
+            "0",
+            "1",
+            "7",
+            "64",
+            "4096",
+            "1_000",
+            "18446744073709551615",
+            "9e9",
+            "\"\"",
+        ];
+        for round in 0..2_000 {
+            let mut text = SHIPPED[round % SHIPPED.len()].1.as_bytes().to_vec();
+            for _ in 0..=chance.below(4) {
+                if text.is_empty() {
+                    break;
+                }
+                let place = chance.below(text.len() as u64) as usize;
+                match chance.below(4) {
+                    0 => text[place] = chance.below(256) as u8,
+                    1 => drop(text.drain(place..(place + 40).min(text.len()))),
+                    2 => text.truncate(place + 1),
+                    _ => {
+                        let line = text[..place].iter().rposition(|&byte| byte == b'=');
+                        let from = line.map_or(0, |equals| equals + 1);
+                        let to = text[from..].iter().position(|&byte| byte == b'\n');
+                        let to = to.map_or(text.len(), |length| from + length);
+                        let digit = *chance.pick(&digits).expect("there are some");
+                        text.splice(from..to, digit.bytes());
+                    }
+                }
+            }
+            let Ok(profile) = Profile::parse(&String::from_utf8_lossy(&text)) else {
+                continue;
+            };
+            assert_eq!(profile.check(), Ok(()));
+            // Small enough to be built in no time, if this capacity suits the profile at all.
+            drop(Device::new(&profile, 64 << 20, 0));
+        }
     }
 
     #[test]

@@ -60,8 +60,6 @@ pub struct Tally {
     pub reads: Histogram,
     /// Latencies of writes, in nanoseconds.
     pub writes: Histogram,
-    /// Arrivals of an open loop that the drive's queue had no place for.
-    pub lost: u64,
     /// Units of each command.
     pub units: u32,
     /// The span that was measured.
@@ -108,40 +106,174 @@ pub fn closed_loop(
     run.tallies
 }
 
-/// Reads of one unit at random addresses that arrive whether or not others are done, `gap` apart in the mean with
-/// exponential distribution. All are waited for; of those that arrive within `warm_up` none is counted.
+/// Commands that arrive whether or not others are done.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// What they do.
+    pub op: Op,
+    /// Units of each.
+    pub units: u32,
+    /// Random addresses, each a multiple of the size; otherwise one after another.
+    pub random: bool,
+    /// From one arrival to the next: always, or in the mean of an exponential distribution.
+    pub gap: Duration,
+    /// Arrivals are exactly a gap apart.
+    pub regular: bool,
+    /// When the first may arrive and after when none does, counted from the beginning.
+    pub span: (Duration, Duration),
+}
+
+impl Source {
+    /// Reads of one unit at random addresses, `per_second` of them (at least one) at random instants until `end`.
+    pub fn reads(per_second: u64, end: Duration) -> Self {
+        Self {
+            op: Op::Read,
+            units: 1,
+            random: true,
+            gap: Duration::from_ns(1_000_000_000 / per_second.max(1)),
+            regular: false,
+            span: (Duration::ZERO, end),
+        }
+    }
+
+    /// Writes of one unit. See [`Source::reads`].
+    pub fn writes(per_second: u64, end: Duration) -> Self {
+        Self {
+            op: Op::Write,
+            ..Self::reads(per_second, end)
+        }
+    }
+}
+
+/// A command of an open loop that is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    /// Which of the sources it came from.
+    pub source: usize,
+    /// When it arrived, counted from the beginning.
+    pub arrived: Duration,
+    /// How long it took.
+    pub latency: Duration,
+}
+
+/// Runs `sources` on `device` until all that arrived is done, and tells `record` of each. Returns how many commands
+/// the drive's queue had no place for.
 pub fn open_loop(
     device: &mut Device,
-    gap: Duration,
-    warm_up: Duration,
-    span: Duration,
+    sources: &[Source],
     seed: u64,
-) -> Tally {
-    let capacity = device.capacity() / UNIT_BYTES;
-    let (mut gaps, mut addresses) = (Rng::new(seed).split(0), Rng::new(seed).split(1));
+    mut record: impl FnMut(Answer),
+) -> u64 {
     let start = device.now();
-    let mut tally = Tally::new(1, span);
-    let (mut done, mut arrival) = (Vec::new(), start);
+    let mut run = Open::new(device, sources, seed);
+    let (mut done, mut lost) = (Vec::new(), 0);
     loop {
-        arrival += gaps.exponential(gap);
-        let last = arrival > start + warm_up + span;
-        device.advance(if last { Time::MAX } else { arrival }, &mut done);
+        let arrival = run.next_arrival();
+        device.advance(
+            arrival.map_or(Time::MAX, |(_, after)| start + after),
+            &mut done,
+        );
         for completion in done.drain(..) {
-            let arrived = Time::from_ns(completion.tag);
-            if arrived > start + warm_up {
-                tally.reads.record(completion.at.since(arrived).as_ns());
-            }
+            let (source, arrived) = run.leave(completion.tag);
+            let latency = completion.at.since(start + arrived);
+            record(Answer {
+                source,
+                arrived,
+                latency,
+            });
         }
-        if last {
-            return tally;
-        }
-        let command = Command {
-            tag: arrival.as_ns(),
-            op: Op::Read,
-            start: addresses.below(capacity),
-            units: 1,
+        let Some((source, after)) = arrival else {
+            return lost;
         };
-        tally.lost += u64::from(device.submit(arrival, command).is_err());
+        let command = run.arrive(source, after);
+        if device.submit(start + after, command).is_err() {
+            run.leave(command.tag);
+            lost += 1;
+        }
+    }
+}
+
+/// An open loop under way.
+struct Open {
+    sources: Vec<Source>,
+    /// The next arrival of each source.
+    arrivals: Vec<Duration>,
+    chance: Vec<(Rng, Rng)>,
+    cursors: Vec<u64>,
+    /// Source and arrival of each command; the tag is the place in here.
+    slots: Vec<(u32, Duration)>,
+    unused: Vec<u64>,
+    capacity: u64,
+}
+
+impl Open {
+    fn new(device: &Device, sources: &[Source], seed: u64) -> Self {
+        let stream = |source| Rng::new(seed).split(source);
+        let mut open = Self {
+            arrivals: sources.iter().map(|source| source.span.0).collect(),
+            chance: (0..sources.len() as u64)
+                .map(|source| (stream(2 * source), stream(2 * source + 1)))
+                .collect(),
+            cursors: vec![0; sources.len()],
+            slots: Vec::new(),
+            unused: Vec::new(),
+            sources: sources.to_vec(),
+            capacity: device.capacity() / UNIT_BYTES,
+        };
+        for source in 0..sources.len() {
+            open.schedule(source);
+        }
+        open
+    }
+
+    /// Source and instant of the next arrival; nothing when all sources have ended.
+    fn next_arrival(&self) -> Option<(usize, Duration)> {
+        let waiting = self.arrivals.iter().copied().enumerate();
+        waiting
+            .filter(|(source, at)| *at <= self.sources[*source].span.1)
+            .min_by_key(|(_, at)| *at)
+    }
+
+    /// The command that arrives now.
+    fn arrive(&mut self, index: usize, at: Duration) -> Command {
+        self.schedule(index);
+        let slot = (index as u32, at);
+        let tag = if let Some(tag) = self.unused.pop() {
+            self.slots[tag as usize] = slot;
+            tag
+        } else {
+            self.slots.push(slot);
+            self.slots.len() as u64 - 1
+        };
+        let source = self.sources[index];
+        let units = u64::from(source.units);
+        let start = if source.random {
+            self.chance[index].1.below(self.capacity / units) * units
+        } else {
+            after(&mut self.cursors[index], units, self.capacity)
+        };
+        Command {
+            tag,
+            op: source.op,
+            start,
+            units: source.units,
+        }
+    }
+
+    /// Source and arrival of the command with `tag`, which is no more under way.
+    fn leave(&mut self, tag: u64) -> (usize, Duration) {
+        self.unused.push(tag);
+        let (source, arrived) = self.slots[tag as usize];
+        (source as usize, arrived)
+    }
+
+    fn schedule(&mut self, index: usize) {
+        let source = self.sources[index];
+        self.arrivals[index] += if source.regular {
+            source.gap
+        } else {
+            self.chance[index].0.exponential(source.gap)
+        };
     }
 }
 
@@ -150,7 +282,6 @@ impl Tally {
         Self {
             reads: Histogram::new(),
             writes: Histogram::new(),
-            lost: 0,
             units,
             span,
         }
@@ -225,12 +356,7 @@ impl Closed {
         let start = if worker.random {
             chance.below(self.capacity / units) * units
         } else {
-            let cursor = &mut self.cursors[index];
-            if *cursor + units > self.capacity {
-                *cursor = 0;
-            }
-            *cursor += units;
-            *cursor - units
+            after(&mut self.cursors[index], units, self.capacity)
         };
         self.slots[slot] = (index as u32, op, now);
         let command = Command {
@@ -243,6 +369,15 @@ impl Closed {
             .submit(now, command)
             .expect("the address lies on the drive, and the depth below its limit");
     }
+}
+
+/// The next `units` after what was taken before, from the beginning again when the end is reached.
+fn after(cursor: &mut u64, units: u64, capacity: u64) -> u64 {
+    if *cursor + units > capacity {
+        *cursor = 0;
+    }
+    *cursor += units;
+    *cursor - units
 }
 
 fn per_second(count: u64, span: Duration) -> u64 {

@@ -8,9 +8,9 @@
 
 use alloc::vec::Vec;
 
-use super::Device;
 use super::layout::Layout;
 use super::map::{Use, Writer};
+use super::{Active, Device};
 use crate::die::{Erase, Lane, Read};
 use crate::{Profile, UNIT_BYTES};
 
@@ -116,12 +116,13 @@ impl Device {
     fn admit(&mut self) {
         while let Some(&index) = self.waiting.front() {
             let command = self.commands[index as usize];
-            if command.admitted == 0 && !self.pace_lets_in(command.units) {
+            if command.admitted == 0 && !self.pace_lets_in(&command) {
                 return;
             }
             let mut admitted = command.admitted;
-            while admitted < command.units && self.has_room() {
-                self.append_host(command.start + admitted);
+            let writer = command.op.writer();
+            while admitted < command.units && self.has_room(writer) {
+                self.append_host(writer, command.start + admitted);
                 admitted += 1;
             }
             let taken = admitted - command.admitted;
@@ -136,9 +137,9 @@ impl Device {
         }
     }
 
-    /// Whether a write of `units` may begin; if only the time for it has not come, sets an event.
-    fn pace_lets_in(&mut self, units: u32) -> bool {
-        let room = self.has_room();
+    /// Whether a write may begin; if only the time for it has not come, sets an event.
+    fn pace_lets_in(&mut self, command: &Active) -> bool {
+        let room = self.has_room(command.op.writer());
         let collector = &mut self.collector;
         if collector.headroom >= 0 {
             return true;
@@ -154,16 +155,16 @@ impl Device {
             }
             return false;
         }
-        collector.next_admission = self.clock + collector.pace() * u64::from(units);
+        collector.next_admission = self.clock + collector.pace() * u64::from(command.units);
         true
     }
 
     /// Whether buffer and flash take another unit of the host, with enough left for what is being collected.
-    fn has_room(&self) -> bool {
+    fn has_room(&self, writer: Writer) -> bool {
         if self.buffer_used >= self.buffer_units {
             return false;
         }
-        if self.map.points[Writer::Host as usize].left > 0 {
+        if self.map.points[writer as usize].left > 0 {
             return true;
         }
         let free = self.map.free.len() as u32;
@@ -219,7 +220,7 @@ impl Device {
     }
 
     fn choose_victim(&mut self) -> Option<(u32, u32)> {
-        let superblock = self.map.victim()?;
+        let superblock = self.map.victim(self.profile.gc_victim)?;
         self.map.uses[superblock as usize] = Use::Victim;
         // One part is the scan itself, which ends with its last cell.
         self.collector.busy.push(Busy {

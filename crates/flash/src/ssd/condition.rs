@@ -102,7 +102,9 @@ impl Device {
         self.deal_units(closed, factor, &mut chance.split(1));
         for superblock in 0..closed {
             self.map.uses[superblock as usize] = Use::Closed;
+            self.map.opened[superblock as usize] = u64::from(closed - superblock);
         }
+        self.map.openings = u64::from(closed);
         self.map.free.retain(|&superblock| superblock >= closed);
         let programs = closed * (self.layout.superblock_units / self.layout.program_units);
         for program in 0..programs {

@@ -10,6 +10,7 @@ use core::hint::black_box;
 use core::ops::Range;
 
 use super::layout::{Divisor, Layout};
+use crate::profile::Victim;
 
 /// No unit: not mapped, or nothing written.
 pub(super) const NONE: u32 = u32::MAX;
@@ -43,6 +44,8 @@ pub(super) struct WritePoint {
 pub(super) enum Writer {
     Host,
     Collector,
+    /// The host, for what it says will stay.
+    HostCold,
 }
 
 #[derive(Debug)]
@@ -57,13 +60,17 @@ pub(super) struct Map {
     pub valid: Vec<u32>,
     pub uses: Vec<Use>,
     pub erases: Vec<u32>,
+    /// When each superblock was opened last, in openings since the drive was built.
+    pub opened: Vec<u64>,
+    /// Openings so far.
+    pub openings: u64,
     pub free: VecDeque<u32>,
     /// One bit for each programme: its data is in the flash.
     pub programmed: Vec<u64>,
     /// Programmes of each superblock that have not ended.
     unprogrammed: Vec<u32>,
     programs: u32,
-    pub points: [WritePoint; 2],
+    pub points: [WritePoint; 3],
     superblock_units: Divisor,
     ahead: Ahead,
 }
@@ -88,11 +95,13 @@ impl Map {
             valid: vec![0; superblocks],
             uses: vec![Use::Free; superblocks],
             erases: vec![0; superblocks],
+            opened: vec![0; superblocks],
+            openings: 0,
             free: (0..layout.superblocks).collect(),
             programmed: vec![0; programs.div_ceil(64)],
             unprogrammed: vec![programs as u32 / layout.superblocks; superblocks],
             programs: programs as u32 / layout.superblocks,
-            points: [WritePoint { next: 0, left: 0 }; 2],
+            points: [WritePoint { next: 0, left: 0 }; 3],
             live: vec![0; (layout.physical() as usize).div_ceil(64)],
             superblock_units: Divisor::new(layout.superblock_units),
             ahead: Ahead::default(),
@@ -198,14 +207,17 @@ impl Map {
         true
     }
 
-    /// The closed superblock with the fewest valid units, if erasing it gains any.
-    pub fn victim(&self) -> Option<u32> {
+    /// The closed superblock with the fewest valid units, or the one opened first, of those that erasing gains any.
+    pub fn victim(&self, choice: Victim) -> Option<u32> {
         let closed = self.uses.iter().zip(&self.valid).enumerate();
         closed
             .filter(|(_, (state, valid))| {
                 **state == Use::Closed && **valid < self.superblock_units.by()
             })
-            .min_by_key(|(_, (_, valid))| **valid)
+            .min_by_key(|(superblock, (_, valid))| match choice {
+                Victim::Greedy => u64::from(**valid),
+                Victim::Fifo => self.opened[*superblock],
+            })
             .map(|(superblock, _)| superblock as u32)
     }
 
@@ -270,6 +282,8 @@ impl Map {
             .pop_front()
             .expect("the pace keeps superblocks free");
         self.uses[superblock as usize] = Use::Open;
+        self.openings += 1;
+        self.opened[superblock as usize] = self.openings;
         self.points[writer as usize] = WritePoint {
             next: superblock * self.superblock_units.by(),
             left: self.superblock_units.by(),

@@ -45,12 +45,24 @@ pub enum Op {
     Read,
     /// Writes units into the buffer.
     Write,
+    /// Writes units that will stay for longer than others, into superblocks of their own.
+    WriteCold,
     /// Writes units; complete once they outlive a power cut.
     WriteThrough,
     /// Forgets units.
     Deallocate,
     /// Complete once all writes completed before outlive a power cut; start and units mean nothing.
     Flush,
+}
+
+impl Op {
+    /// Where what the host writes goes.
+    fn writer(self) -> Writer {
+        match self {
+            Self::WriteCold => Writer::HostCold,
+            _ => Writer::Host,
+        }
+    }
 }
 
 /// A command to a drive. Addresses count units of [`UNIT_BYTES`].
@@ -291,7 +303,7 @@ impl Device {
             return Err("the headroom is not what is free");
         }
         // Padding takes no memory, but is counted until it is programmed.
-        if self.buffer_used > self.buffer_units + self.layout.row_units() {
+        if self.buffer_used > self.buffer_units + 2 * self.layout.row_units() {
             return Err("more is buffered than fits");
         }
         Ok(())
@@ -352,7 +364,7 @@ impl Device {
         let command = self.commands[index as usize];
         match command.op {
             Op::Read => self.read(index, command),
-            Op::Write | Op::WriteThrough => {
+            Op::Write | Op::WriteCold | Op::WriteThrough => {
                 self.waiting.push_back(index);
                 // What the first one waits for, those behind it do, too.
                 if self.waiting.len() == 1 {
@@ -453,21 +465,27 @@ impl Device {
         }
     }
 
-    /// Completes `index` when everything the host has written so far is programmed. The row begun is filled up.
+    /// Completes `index` when everything the host has written so far is programmed. Rows begun are filled up.
     fn force_out(&mut self, index: u32) {
-        let row = self.layout.row_units();
-        loop {
-            let point = self.map.points[Writer::Host as usize];
-            if point.left == 0 || point.next.is_multiple_of(row) {
-                break;
-            }
-            self.append_host(NONE);
-            self.collector.headroom -= 1;
-            self.stats.padded_units += 1;
+        for writer in [Writer::Host, Writer::HostCold] {
+            self.fill_row(writer);
         }
         self.barriers.push_back((self.rows_begun, index));
         self.release_barriers();
         self.pump();
+    }
+
+    fn fill_row(&mut self, writer: Writer) {
+        let row = self.layout.row_units();
+        loop {
+            let point = self.map.points[writer as usize];
+            if point.left == 0 || point.next.is_multiple_of(row) {
+                break;
+            }
+            self.append_host(writer, NONE);
+            self.collector.headroom -= 1;
+            self.stats.padded_units += 1;
+        }
     }
 
     fn release_barriers(&mut self) {
@@ -483,8 +501,8 @@ impl Device {
     }
 
     /// Puts a unit of the host, or padding, into the buffer and begins the programme that it completes.
-    fn append_host(&mut self, logical: u32) {
-        let unit = self.map.append(Writer::Host, logical);
+    fn append_host(&mut self, writer: Writer, logical: u32) {
+        let unit = self.map.append(writer, logical);
         self.buffer_used += 1;
         if self.layout.begins_row(unit) {
             self.rows

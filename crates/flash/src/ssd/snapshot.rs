@@ -9,12 +9,12 @@ use core::fmt;
 
 use flashyard_time::Time;
 
-use super::map::{NONE, Use, WritePoint};
+use super::map::{NONE, Use, WritePoint, Writer};
 use super::{BuildError, Device};
 use crate::Profile;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flashssd");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// Why a snapshot cannot be taken or restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +54,9 @@ impl Device {
         }
         for (&state, &erases) in self.map.uses.iter().zip(&self.map.erases) {
             put(&mut bytes, u64::from(erases) << 8 | state as u64);
+        }
+        for &opened in &self.map.opened {
+            put(&mut bytes, opened);
         }
         put(&mut bytes, self.map.free.len() as u64);
         for &superblock in &self.map.free {
@@ -136,6 +139,11 @@ impl Device {
             self.map.erases[superblock] =
                 u32::try_from(word >> 8).map_err(|_| SnapshotError::Corrupt)?;
         }
+        for opened in &mut self.map.opened {
+            // Half of the numbers leave the other half for openings to come.
+            *opened = input.word()?.min(u64::MAX / 2);
+            self.map.openings = self.map.openings.max(*opened);
+        }
         let free = input.word()?;
         if free > self.map.uses.len() as u64 {
             return Err(SnapshotError::Corrupt);
@@ -158,7 +166,7 @@ impl Device {
 
     fn read_collector(&mut self, input: &mut Input<'_>) -> Result<(), SnapshotError> {
         let units = self.layout.superblock_units;
-        let mut buffered = [0; 2];
+        let mut buffered = [0; 3];
         for (place, buffered) in buffered.iter_mut().enumerate() {
             let word = input.word()?;
             let (next, left) = ((word >> 32) as u32, word as u32);
@@ -195,12 +203,14 @@ impl Device {
             return Err(SnapshotError::Corrupt);
         }
         self.reset_collector(scan);
-        [self.buffer_used, self.collector.buffered] = buffered;
-        if buffered[0] > 0 {
-            let row = self.map.points[0].next / self.layout.row_units();
+        let host = [Writer::Host, Writer::HostCold].map(|writer| writer as usize);
+        self.collector.buffered = buffered[Writer::Collector as usize];
+        self.buffer_used = host.iter().map(|&place| buffered[place]).sum();
+        for place in host.into_iter().filter(|&place| buffered[place] > 0) {
+            let row = self.map.points[place].next / self.layout.row_units();
             let left = self.layout.dies - self.programmed_in_row(row);
             self.rows.push_back((row, left));
-            self.rows_begun = 1;
+            self.rows_begun += 1;
         }
         self.collector.unit_ns = input.word()?.min(1_000_000_000);
         self.collector.next_admission = input.word()?.min(self.clock.saturating_add(1_000_000_000));
@@ -231,6 +241,7 @@ impl Device {
         for value in self.profile.values() {
             put(&mut bytes, value);
         }
+        put(&mut bytes, self.profile.gc_victim as u64);
         put(&mut bytes, u64::from(self.layout.logical));
         digest(&bytes)
     }
