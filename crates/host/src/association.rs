@@ -43,8 +43,8 @@ pub struct Options {
     pub depth: u16,
     /// Give up submission queue flow control: the controller then need not send a response for a successful read.
     pub disable_sq_flow_control: bool,
-    /// Priority class of the I/O queues (0 urgent to 3 low), for controllers with weighted arbitration.
-    pub priority: u8,
+    /// Priority class of the I/O queues (0 urgent to 3 low), where the controller has weighted round robin.
+    pub priority: Option<u8>,
     /// How long connecting may take in all.
     pub connect_timeout: Duration,
     /// How long the controller may take for a command, before it is asked to abort it; after as long again the
@@ -65,7 +65,7 @@ impl Options {
             queues: 1,
             depth: 128,
             disable_sq_flow_control: false,
-            priority: 0,
+            priority: None,
             connect_timeout: Duration::from_secs(10),
             command_timeout: Duration::from_secs(30),
         }

@@ -64,11 +64,14 @@ pub(crate) async fn connect(
         .unwrap_or(Err(ConnectError::Timeout))
 }
 
+/// Weighted round robin with urgent class: a bit of CAP.AMS, and its number in CC.AMS.
+const WEIGHTED_ROUND_ROBIN: u8 = 1;
+
 fn check(options: &Options) -> Result<(), ConnectError> {
     if !(1..MAX_DEPTH).contains(&options.depth) {
         return Err(ConnectError::Option("the depth of a queue is 1 to 4095"));
     }
-    if options.priority > 3 {
+    if options.priority.is_some_and(|priority| priority > 3) {
         return Err(ConnectError::Option("priority is 0 (urgent) to 3 (low)"));
     }
     if options.kato.as_ms() > u64::from(u32::MAX) {
@@ -234,8 +237,10 @@ impl Making<'_> {
         let options = &self.options;
         let qid = queue.qid();
         let mut cattr = 0;
-        if qid != 0 {
-            cattr |= options.priority & Connect::CATTR_PRIORITY;
+        if let Some(priority) = options.priority
+            && qid != 0
+        {
+            cattr |= priority & Connect::CATTR_PRIORITY;
         }
         if options.disable_sq_flow_control {
             cattr |= Connect::CATTR_DISABLE_SQ_FLOW_CONTROL;
@@ -290,6 +295,9 @@ impl Making<'_> {
             && capabilities.css & Capabilities::CSS_IO_SETS != 0
         {
             configuration.css = 6;
+        }
+        if self.options.priority.is_some() && capabilities.ams & WEIGHTED_ROUND_ROBIN != 0 {
+            configuration.ams = WEIGHTED_ROUND_ROBIN;
         }
         let value = u64::from(configuration.bits());
         admin::property_set(admin, Property::Configuration, value).await?;

@@ -335,7 +335,7 @@ fn options_and_offers_out_of_range() {
                 ..options()
             },
             Options {
-                priority: 4,
+                priority: Some(4),
                 ..options()
             },
             Options {

@@ -24,6 +24,8 @@ pub struct AcceptedQueue {
     pub entries: u16,
     /// SQHD of completions is reserved (FFFFh in the answer to Connect).
     pub flow_control_disabled: bool,
+    /// Its priority class, 0 urgent to 3 low, if weighted round robin was selected.
+    pub priority: Option<u8>,
 }
 
 /// Why a Connect is refused.
@@ -156,7 +158,11 @@ impl ConnectRequest {
             let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
             return Err(ConnectError::of(status));
         }
-        self.queue(limits.queue_depth)
+        let priority = self.command.cattr & Connect::CATTR_PRIORITY;
+        Ok(AcceptedQueue {
+            priority: controller.is_weighted().then_some(priority),
+            ..self.queue(limits.queue_depth)?
+        })
     }
 
     fn check_host(&self, subsystem: Option<&Subsystem>) -> Result<(), ConnectError> {
@@ -180,6 +186,7 @@ impl ConnectRequest {
             qid: self.command.qid,
             entries: sqsize + 1,
             flow_control_disabled: self.command.sq_flow_control_disabled(),
+            priority: None,
         })
     }
 }

@@ -15,6 +15,7 @@
 //! | [`limits`] | the bounds that a host is told and held to |
 //! | [`payload`] | where a command's data are |
 //! | [`io`], [`fused`] | checks of I/O commands, and of pairs of them |
+//! | [`intent`] | what class an I/O command is of |
 
 mod admin;
 pub mod connect;
@@ -23,6 +24,7 @@ mod features;
 pub mod fused;
 pub mod health;
 mod identify;
+pub mod intent;
 pub mod io;
 pub mod keep_alive;
 pub mod limits;
@@ -40,6 +42,7 @@ pub use connect::{AcceptedQueue, ConnectError, ConnectRequest};
 pub use events::EventKind;
 pub use fused::FusedPairs;
 pub use health::{CommandError, Counters};
+pub use intent::Intent;
 pub use io::{IoLimits, IoOp, IoRequest};
 pub use keep_alive::Expired;
 pub use limits::ControllerLimits;

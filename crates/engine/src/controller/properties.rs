@@ -13,6 +13,9 @@ pub const VERSION: Version = Version::V2_0;
 /// How long a host should wait for CSTS.RDY, in units of 500 ms. The answer is immediate; this is for a slow network.
 const READY_TIMEOUT: u8 = 30;
 
+/// CAP.AMS: beside round robin, weighted round robin with urgent class is there; the same number selects it in CC.AMS.
+const WEIGHTED_ROUND_ROBIN: u8 = 1;
+
 /// What the transport has to do after a Property Set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
@@ -44,12 +47,18 @@ impl Properties {
                 cqr: true,
                 to: READY_TIMEOUT,
                 css: Capabilities::CSS_NVM,
+                ams: WEIGHTED_ROUND_ROBIN,
                 crms: Capabilities::CRMS_WITH_MEDIA,
                 ..Capabilities::default()
             },
             configuration: Configuration::default(),
             status: ControllerStatus::default(),
         }
+    }
+
+    /// Whether weighted round robin with urgent class was selected.
+    pub fn is_weighted(&self) -> bool {
+        self.configuration.ams == WEIGHTED_ROUND_ROBIN
     }
 
     /// Whether commands other than fabrics commands are taken.
@@ -108,7 +117,10 @@ impl Properties {
     }
 
     fn configure(&mut self, wanted: Configuration) -> Result<Option<Effect>, Status> {
-        let supported = wanted.css == 0 && wanted.mps == 0 && wanted.ams == 0 && !wanted.crime;
+        let supported = wanted.css == 0
+            && wanted.mps == 0
+            && wanted.ams <= WEIGHTED_ROUND_ROBIN
+            && !wanted.crime;
         if (wanted.en && !supported) || wanted.shn == Shutdown::Reserved {
             return Err(INVALID);
         }
@@ -263,7 +275,7 @@ mod tests {
         for cc in [
             0x46_0061,  // CSS 110b
             0x46_0081,  // MPS 1
-            0x46_0801,  // AMS 1
+            0x46_1001,  // AMS 2
             0x46_c000,  // SHN 11b
             0x146_0001, // CRIME
         ] {

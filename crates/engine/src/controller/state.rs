@@ -120,6 +120,11 @@ impl Controller {
         self.kind == ControllerKind::Io && self.properties.takes_io_queues()
     }
 
+    /// Whether the host has selected weighted round robin, so that its queues have a priority class.
+    pub fn is_weighted(&self) -> bool {
+        self.properties.is_weighted()
+    }
+
     /// I/O queues that a host may make: those granted by Number of Queues, before that all there can be. None on a
     /// discovery controller.
     pub fn granted_queues(&self) -> u16 {

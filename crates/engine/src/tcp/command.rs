@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use flashyard_block::{IoError, IoFuture};
+use flashyard_block::{Class, IoError, IoFuture, Tag};
 use flashyard_nvme::Status;
 use flashyard_nvme::command::LbaRange;
 use flashyard_runtime::{Buf, Data};
@@ -25,6 +25,7 @@ use crate::switch::{Permit, Want};
 pub(crate) struct Command {
     pub(crate) cid: u16,
     pub(crate) opcode: u8,
+    pub(crate) class: Class,
     pub(crate) namespace: Rc<Namespace>,
     pub(crate) op: IoOp,
     pub(crate) payload: Payload,
@@ -487,7 +488,10 @@ impl Command {
     #[inline]
     fn want(&self, op: Op, lba: u64, bytes: u64) -> Want {
         Want {
-            tag: self.namespace.tag,
+            tag: Tag {
+                class: self.class,
+                ..self.namespace.tag
+            },
             op,
             lba,
             bytes,

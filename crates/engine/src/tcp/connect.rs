@@ -135,6 +135,7 @@ async fn join(
             tenant: seat.tenant,
             qid: seat.queue.qid,
             pair: pair(seat.queue),
+            priority: seat.queue.priority,
             counters: seat.counters,
         };
         (

@@ -1,10 +1,10 @@
 //! An I/O queue: what its commands share, and how each of them is answered.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use flashyard_block::IoError;
+use flashyard_block::{Class, IoError};
 use flashyard_nvme::tcp::{MAX_HEADER, Outgoing, R2T};
 use flashyard_nvme::{Status, SubmissionQueueEntry};
 use flashyard_runtime::sync::Notify;
@@ -23,7 +23,7 @@ use super::session::Session;
 use super::transfer::Transfers;
 use super::waiting::{TellWithdrawn, Waiting};
 use crate::association::Association;
-use crate::controller::{CommandError, IoOp};
+use crate::controller::{CommandError, Intent, IoOp};
 use crate::core::Core;
 use crate::counters::QueueCounters;
 use crate::target::TenantShared;
@@ -36,6 +36,7 @@ pub(crate) struct IoQueue {
     qid: u16,
     how: Outgoing,
     pair: QueuePair,
+    intent: Cell<Intent>,
     namespaces: RefCell<Namespaces>,
     budget: Rc<Budget>,
     capsules: Rc<Share>,
@@ -52,6 +53,7 @@ pub(crate) struct NewQueue {
     pub(crate) tenant: Arc<TenantShared>,
     pub(crate) qid: u16,
     pub(crate) pair: QueuePair,
+    pub(crate) priority: Option<u8>,
     pub(crate) counters: Arc<QueueCounters>,
 }
 
@@ -91,6 +93,7 @@ impl IoQueue {
             qid: new.qid,
             how,
             pair: new.pair,
+            intent: Cell::new(Intent::new(new.priority)),
             namespaces: RefCell::default(),
             budget,
             capsules,
@@ -162,6 +165,21 @@ impl IoQueue {
             .borrow_mut()
             .find(self.core(), &self.tenant, nsid)
             .cloned()
+    }
+
+    /// The class of a command that has just come.
+    #[inline]
+    pub(crate) fn classify(
+        &self,
+        granted: Class,
+        entry: &SubmissionQueueEntry,
+        bytes: u32,
+    ) -> Class {
+        let mut intent = self.intent.get();
+        let others = self.pair.outstanding() - 1;
+        let class = intent.classify(granted, entry, bytes, others);
+        self.intent.set(intent);
+        class
     }
 
     /// Takes command `cid` back, if it waits to be issued; tells now or later whether that was so.

@@ -41,6 +41,12 @@ impl QueuePair {
         self.flow_control
     }
 
+    /// Commands under way.
+    #[inline]
+    pub(crate) fn outstanding(&self) -> u16 {
+        self.outstanding.get()
+    }
+
     /// How many commands can be outstanding.
     pub(crate) fn places(&self) -> usize {
         usize::from(self.entries)

@@ -227,9 +227,13 @@ impl<P: Fn(Work)> Session<P> {
         };
         let payload = request.payload;
         let (cid, opcode) = (entry.cid(), entry.opcode());
+        let class = self
+            .queue
+            .classify(namespace.tag.class, entry, payload.bytes());
         let command = Command {
             cid,
             opcode,
+            class,
             namespace,
             op: request.op,
             payload,

@@ -47,7 +47,8 @@ fn an_admin_queue() {
         Ok(AcceptedQueue {
             qid: 0,
             entries: 32,
-            flow_control_disabled: false
+            flow_control_disabled: false,
+            priority: None,
         })
     );
 }
@@ -204,6 +205,7 @@ fn io_queues() {
         qid: 2,
         entries: 128,
         flow_control_disabled: true,
+        priority: None,
     };
     assert_eq!(check_io(&fixture, &io(2)), Ok(accepted));
     assert_eq!(
@@ -218,8 +220,15 @@ fn io_queues() {
     fixture.controller.queue_gone(2);
     assert_eq!(check_io(&fixture, &io(2)), Ok(accepted));
 
+    // With weighted round robin a queue has a priority class.
     fixture.configure(0x46_0000);
     assert_eq!(check_io(&fixture, &io(2)), sequence, "not enabled");
+    fixture.configure(0x46_0801);
+    let mut low = io(2);
+    low.command.cattr |= 3;
+    let priority = check_io(&fixture, &low).map(|queue| queue.priority);
+    assert_eq!(priority, Ok(Some(3)));
+    fixture.configure(0x46_0000);
     fixture.configure(0x00_0001);
     assert_eq!(check_io(&fixture, &io(2)), sequence, "no entry sizes");
 }
