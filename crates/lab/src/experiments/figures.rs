@@ -1,7 +1,5 @@
 //! Figures of one run under several seeds, as values of a table and points of a chart.
 
-use flashyard_time::Histogram;
-
 use crate::measure::{Estimate, Tally, mean_us, percentile_us};
 use crate::report::Value;
 
@@ -43,6 +41,13 @@ impl Figures {
         self.mean(|tally| Some(tally.bytes_per_second()))
     }
 
+    /// Reads and writes apart.
+    pub(super) fn sides(&self) -> (Self, Self) {
+        let halves = self.0.iter().map(Tally::sides);
+        let (reads, writes) = halves.unzip();
+        (Self(reads), Self(writes))
+    }
+
     /// Mean, p50, p99, p99.9 and greatest latency.
     pub(super) fn latencies(&self) -> [Value; 5] {
         [
@@ -69,9 +74,4 @@ pub(super) fn value_of(estimate: Estimate) -> Value {
         },
         None => Value::Real(estimate.mean),
     }
-}
-
-/// The mean of a histogram, for charts.
-pub(super) fn mean_of(histogram: &Histogram) -> f64 {
-    mean_us(histogram).unwrap_or(f64::NAN)
 }

@@ -21,12 +21,12 @@ use crate::{parallel, policies};
 /// See [`Experiment::claim`].
 pub(super) struct LatencyCurve;
 
-const CLAIM: &str = "Latency stays flat until a drive is nearly full, and then rises steeply. For reads the knee \
-is wide: page senses queue at the dies, and the mean has doubled at three quarters of the rate that the drive reaches. For writes \
-it is narrow: the buffer hides the flash until collection cannot follow, and from one step to the next a write takes \
-fifty times as long. On a fragmented drive that knee lies at a tenth of the rate of reads. I/Os arrive at random (a Poisson process) \
-whether or not others are done; the offered load is a part of what the drive reaches when 256 I/Os are always under \
-way.";
+const CLAIM: &str = "Latency stays flat until a drive is nearly full, and then rises. For reads the knee is \
+wide: page senses queue at the dies, and the mean has doubled at three quarters of the rate that the drive reaches. \
+For writes it is sharp: the buffer hides the flash up to the very rate of programming and collection, and a step \
+beyond it a write takes a thousand times as long. For 4 KiB on a fragmented drive that rate is a tenth of that of \
+reads. I/Os arrive at random (a Poisson process) whether or not others are done; the offered load is a part of what \
+the drive reaches when 256 I/Os are always under way.";
 
 const SETTINGS: [Setting; 5] = [
     Setting {

@@ -3,14 +3,20 @@
 mod columns;
 mod drive;
 mod figures;
+mod interference;
 mod latency_curve;
+mod reflex_curves;
 
 use crate::bench::{self, Results};
 use crate::experiment::{Context, Experiment, Refused};
 use crate::report::{Column, Report};
 
 /// All experiments, in the order in which they are listed.
-static ALL: [&dyn Experiment; 1] = [&latency_curve::LatencyCurve];
+static ALL: [&dyn Experiment; 3] = [
+    &latency_curve::LatencyCurve,
+    &interference::Interference,
+    &reflex_curves::ReflexCurves,
+];
 
 /// All experiments.
 pub fn experiments() -> &'static [&'static dyn Experiment] {

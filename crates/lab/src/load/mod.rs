@@ -127,7 +127,8 @@ pub struct Pattern {
 /// In which order addresses are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// One after another, from the beginning of the region, and again.
+    /// One after another, from the beginning of the region, and again; reads and writes each on a way of their own, so
+    /// that mixing them leaves what is written in order.
     Sequential,
     /// Each multiple of the length equally likely.
     Random,

@@ -58,7 +58,8 @@ struct Drawn {
 
 #[derive(Debug)]
 enum Walk {
-    Sequential(u64),
+    /// The next unit of reads and of writes.
+    Sequential([u64; 2]),
     Random,
     /// Items of so many units.
     Zipf(Zipf, u64),
@@ -149,7 +150,7 @@ impl Drawn {
             ops: chance.split(1),
             addresses: chance.split(2),
             walk: match pattern.access {
-                Access::Sequential => Walk::Sequential(0),
+                Access::Sequential => Walk::Sequential([0; 2]),
                 Access::Random => Walk::Random,
                 Access::Zipf { theta_per_mille } => {
                     let item = pattern.longest() / UNIT_BYTES;
@@ -171,7 +172,8 @@ impl Drawn {
         let units = self.size();
         let wide = u64::from(units);
         let place = match &mut self.walk {
-            Walk::Sequential(cursor) => {
+            Walk::Sequential(cursors) => {
+                let cursor = &mut cursors[usize::from(op == Op::Write)];
                 if *cursor + wide > self.count {
                     *cursor = 0;
                 }

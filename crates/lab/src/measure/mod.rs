@@ -138,6 +138,22 @@ impl Tally {
         both
     }
 
+    /// Reads and writes apart; windows and what was lost are in neither.
+    pub fn sides(&self) -> (Self, Self) {
+        let empty = Self::new(self.from, self.span, Duration::ZERO);
+        let reads = Self {
+            reads: self.reads.clone(),
+            ..empty.clone()
+        };
+        (
+            reads,
+            Self {
+                writes: self.writes.clone(),
+                ..empty
+            },
+        )
+    }
+
     /// Adds what another worker got in the same span.
     ///
     /// # Panics

@@ -1,0 +1,396 @@
+//! What reads and writes do to each other.
+
+use flashyard_flash::Profile;
+use flashyard_flash::ssd::Condition;
+use flashyard_time::Duration;
+
+use super::columns::{
+    BANDWIDTH, CONDITION, F_UTIL, IOPS, KIND, MAX, MEAN, P50, P99, P999, PROFILE, READS, WORKER,
+    column,
+};
+use super::figures::{self, Figures};
+use super::{drive, fold_digests};
+use crate::bench::{Results, Setup};
+use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
+use crate::load::{Pace, Pattern, Worker};
+use crate::measure::{Tally, f_util, mean_us, percentile_us};
+use crate::report::{Axis, Chart, ChartKind, Column, Report, Scale, Series, Unit, Value};
+use crate::{parallel, policies};
+
+/// See [`Experiment::claim`].
+pub(super) struct Interference;
+
+const CLAIM: &str = "Writes hurt reads far more than their number says, because a programme or an erase occupies a \
+die for as long as dozens of reads. Mixing 30 % of writes into random reads on a fragmented drive leaves less than a \
+third of the I/Os. How long a single read waits beside a writer depends on what the drive does with a programme in \
+progress: drives that write equally fast (the variants of the profile) differ by a factor of seven in p99. No switch \
+stands in front of the drive: this is what a policy has to mend.";
+
+const SETTINGS: [Setting; 3] = [
+    Setting {
+        key: "profile",
+        default: "dct983,dct983-a0,dct983-b,dct983-c,dct983-d",
+        domain: Domain::Profiles,
+        meaning: "the drives; the mixes are measured on the first",
+    },
+    Setting {
+        key: "gib",
+        default: "8",
+        domain: Domain::Number(1, 1024),
+        meaning: "capacity of the drives in GiB",
+    },
+    Setting {
+        key: "ms",
+        default: "3000",
+        domain: Domain::Number(1, 3_600_000),
+        meaning: "milliseconds that are measured of each scene, after half as long",
+    },
+];
+
+const COLUMNS: [Column; 14] = [
+    column("scene", "scene", Unit::None),
+    PROFILE,
+    CONDITION,
+    WORKER,
+    KIND,
+    READS,
+    BANDWIDTH,
+    IOPS,
+    F_UTIL,
+    MEAN,
+    P50,
+    P99,
+    P999,
+    MAX,
+];
+
+/// Percent of reads in the mixes.
+const MIXES: [u32; 7] = [100, 90, 70, 50, 30, 10, 0];
+const QUICK_MIXES: [u32; 2] = [100, 70];
+/// Readers and as many writers of the crowd.
+const CROWD: u32 = 8;
+
+/// What is on the bench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cast {
+    /// One worker that mixes so many percent of reads into its writes, 128 under way.
+    Mix(u32),
+    /// One reader, one at a time.
+    Reader,
+    /// The same, beside a writer with 32 under way.
+    ReaderAndWriter,
+    /// A reader with 32 under way, as it is in the crowd.
+    ReaderOfCrowd,
+    /// A writer with 32 under way, as it is in the crowd.
+    WriterOfCrowd,
+    /// Eight readers and eight writers with 32 under way each.
+    Crowd,
+}
+
+/// A cast on a drive.
+struct Scene {
+    cast: Cast,
+    profile: Profile,
+    condition: Condition,
+    /// 4 KiB at random, or 128 KiB one after another.
+    large: bool,
+}
+
+impl Experiment for Interference {
+    fn name(&self) -> &'static str {
+        "ssd-interference"
+    }
+
+    fn claim(&self) -> &'static str {
+        CLAIM
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &SETTINGS
+    }
+
+    fn run(&self, context: &Context) -> Result<Report, Refused> {
+        let scenes = scenes(context)?;
+        let jobs: Vec<_> = scenes
+            .iter()
+            .flat_map(|scene| context.seeds().map(move |seed| (scene, seed)))
+            .collect();
+        context.progress.begin(jobs.len() as u64);
+        let results = parallel::map(&jobs, |(scene, seed)| {
+            let results = play(context, scene, *seed);
+            context.progress.step(&scene.label());
+            results
+        });
+        let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let digest = fold_digests(&results);
+        let per_scene: Vec<_> = results.chunks(context.seed_count as usize).collect();
+        let played: Vec<_> = scenes.iter().zip(per_scene).collect();
+        Ok(Report {
+            rows: played
+                .iter()
+                .flat_map(|(scene, results)| scene.rows(results, &played))
+                .collect(),
+            charts: vec![mix_chart(&played), tail_chart(&played)],
+            ..Report::of(self, context, digest, &COLUMNS)
+        })
+    }
+}
+
+/// A scene and what came of it under each seed.
+type Played<'a> = (&'a Scene, &'a [Results]);
+
+impl Scene {
+    fn label(&self) -> String {
+        format!("{}: {} {}", self.scene(), self.profile.name, self.condition)
+    }
+
+    fn scene(&self) -> &'static str {
+        match self.cast {
+            Cast::Mix(_) => "mix",
+            Cast::Reader | Cast::ReaderOfCrowd | Cast::WriterOfCrowd => "alone",
+            Cast::ReaderAndWriter => "one reader, one writer",
+            Cast::Crowd => "8 readers, 8 writers",
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        if self.large { "128k" } else { "4k" }
+    }
+
+    fn workers(&self) -> Vec<Worker> {
+        let worker = |label: &str, tenant, depth, reads| {
+            let pattern = if self.large {
+                Pattern::sequential(reads, 131_072)
+            } else {
+                Pattern::random(reads, 4096)
+            };
+            Worker::new(label, tenant, Pace::Closed { depth }, pattern)
+        };
+        match self.cast {
+            Cast::Mix(reads) => vec![worker("mixed", 1, 128, reads)],
+            Cast::Reader => vec![worker("reader, QD 1", 1, 1, 100)],
+            Cast::ReaderAndWriter => {
+                vec![
+                    worker("reader, QD 1", 1, 1, 100),
+                    worker("writer, QD 32", 2, 32, 0),
+                ]
+            }
+            Cast::ReaderOfCrowd => vec![worker("reader, QD 32", 1, 32, 100)],
+            Cast::WriterOfCrowd => vec![worker("writer, QD 32", 1, 32, 0)],
+            Cast::Crowd => crowd(),
+        }
+    }
+
+    /// A row for each worker, or for the reads and the writes of one that mixes them.
+    fn rows(&self, results: &[Results], played: &[Played]) -> Vec<Vec<Value>> {
+        let row = |label: &str, reads, workers| self.row(label, reads, &of(results, workers), None);
+        match self.cast {
+            Cast::Mix(share) => self.rows_of_mix(share, &of(results, 0..1)),
+            Cast::Reader => vec![row("reader, QD 1", 100, 0..1)],
+            Cast::ReaderOfCrowd => vec![row("reader, QD 32", 100, 0..1)],
+            Cast::WriterOfCrowd => vec![row("writer, QD 32", 0, 0..1)],
+            Cast::ReaderAndWriter => {
+                vec![
+                    row("reader, QD 1", 100, 0..1),
+                    row("writer, QD 32", 0, 1..2),
+                ]
+            }
+            Cast::Crowd => self.rows_of_crowd(results, played),
+        }
+    }
+
+    fn rows_of_mix(&self, share: u32, all: &Figures) -> Vec<Vec<Value>> {
+        let (reads, writes) = all.sides();
+        let mut rows = Vec::new();
+        if share > 0 {
+            rows.push(self.row("reads of QD 128", share, &reads, None));
+        }
+        if share < 100 {
+            rows.push(self.row("writes of QD 128", share, &writes, None));
+        }
+        rows
+    }
+
+    fn rows_of_crowd(&self, results: &[Results], played: &[Played]) -> Vec<Vec<Value>> {
+        let workers = 2 * CROWD as usize;
+        let row = |label: &str, reads, range, alone| {
+            let all = of(results, range);
+            let alone = self.of_the_same_drive(alone, played).bandwidth();
+            let share = f_util(all.bandwidth() / f64::from(CROWD), alone, workers);
+            self.row(label, reads, &all, Some(share))
+        };
+        vec![
+            row("8 readers, QD 32", 100, 0..workers / 2, Cast::ReaderOfCrowd),
+            row(
+                "8 writers, QD 32",
+                0,
+                workers / 2..workers,
+                Cast::WriterOfCrowd,
+            ),
+        ]
+    }
+
+    /// What a cast of one worker got on the drive of this scene.
+    fn of_the_same_drive(&self, cast: Cast, played: &[Played]) -> Figures {
+        let same = |(scene, _): &&Played| {
+            scene.cast == cast && scene.profile == self.profile && scene.condition == self.condition
+        };
+        let found = played.iter().find(same);
+        of(
+            found.expect("every crowd comes with its workers alone").1,
+            0..1,
+        )
+    }
+
+    fn row(&self, worker: &str, reads: u32, figures: &Figures, f_util: Option<f64>) -> Vec<Value> {
+        let [mean, p50, p99, p999, max] = figures.latencies();
+        vec![
+            Value::Text(self.scene().into()),
+            Value::Text(self.profile.name.clone()),
+            Value::Text(self.condition.to_string()),
+            Value::Text(worker.into()),
+            Value::Text(self.kind().into()),
+            Value::Count(u64::from(reads)),
+            figures.rate(Tally::bytes_per_second),
+            figures.rate(Tally::iops),
+            f_util.map_or(Value::Missing, Value::Real),
+            mean,
+            p50,
+            p99,
+            p999,
+            max,
+        ]
+    }
+}
+
+fn crowd() -> Vec<Worker> {
+    let pace = Pace::Closed { depth: 32 };
+    let reader = |tenant| Worker::new("reader", tenant, pace, Pattern::random(100, 4096));
+    let writer = |tenant| Worker::new("writer", tenant, pace, Pattern::random(0, 4096));
+    let readers = (1..=CROWD).map(reader);
+    readers.chain((CROWD + 1..=2 * CROWD).map(writer)).collect()
+}
+
+/// All scenes: mixes on the first drive, in both conditions; then each drive with readers and writers.
+fn scenes(context: &Context) -> Result<Vec<Scene>, Refused> {
+    let profiles = drive::profiles(&context.words("profile"))?;
+    let mixes: &[u32] = if context.quick { &QUICK_MIXES } else { &MIXES };
+    let mut scenes = Vec::new();
+    for (condition, large) in [(FRAGMENTED, false), (Condition::Clean, true)] {
+        let scene = |&reads: &u32| Scene {
+            cast: Cast::Mix(reads),
+            profile: profiles[0].clone(),
+            condition,
+            large,
+        };
+        scenes.extend(mixes.iter().map(scene));
+    }
+    let casts = [
+        Cast::Reader,
+        Cast::ReaderAndWriter,
+        Cast::ReaderOfCrowd,
+        Cast::WriterOfCrowd,
+        Cast::Crowd,
+    ];
+    for profile in &profiles[..if context.quick { 1 } else { profiles.len() }] {
+        let scene = |cast| Scene {
+            cast,
+            profile: profile.clone(),
+            condition: FRAGMENTED,
+            large: false,
+        };
+        scenes.extend(casts.map(scene));
+    }
+    Ok(scenes)
+}
+
+const FRAGMENTED: Condition = Condition::Fragmented(100);
+
+fn play(context: &Context, scene: &Scene, seed: u64) -> Result<Results, Refused> {
+    let gib = if context.quick {
+        1
+    } else {
+        context.number("gib")
+    };
+    let span = Duration::from_ms(if context.quick {
+        40
+    } else {
+        context.number("ms")
+    });
+    let device = drive::build(&scene.profile, gib, seed, scene.condition)?;
+    let setup = Setup::new(device, policies::fifo(), scene.workers());
+    Ok(setup.measured(span / 2, span).seeded(seed).run()?)
+}
+
+/// What some workers got together, under each seed.
+fn of(results: &[Results], workers: std::ops::Range<usize>) -> Figures {
+    let together = |results: &Results| {
+        let mut tallies = results.workers[workers.clone()].iter().cloned();
+        let mut sum = tallies.next().expect("a scene has workers");
+        tallies.for_each(|tally| sum.merge(&tally));
+        sum
+    };
+    Figures(results.iter().map(together).collect())
+}
+
+/// Bandwidth against the share of reads, for both conditions.
+fn mix_chart(played: &[Played]) -> Chart {
+    let mut series: Vec<Series> = Vec::new();
+    for (scene, results) in played {
+        let Cast::Mix(reads) = scene.cast else {
+            continue;
+        };
+        let label = format!("{} {}", scene.condition, scene.kind());
+        let point = (f64::from(reads), of(results, 0..1).bandwidth());
+        match series.iter_mut().find(|known| known.label == label) {
+            Some(known) => known.points.insert(0, point),
+            None => series.push(Series {
+                label,
+                points: vec![point],
+            }),
+        }
+    }
+    Chart {
+        name: "mix",
+        title: "Bandwidth against the share of reads".into(),
+        claim: "A few writes take most of what a drive gives to reads, most of all where it is fragmented.".into(),
+        kind: ChartKind::Lines,
+        x: Axis { label: "reads".into(), unit: Unit::Percent, scale: Scale::Linear },
+        y: Axis { label: "bandwidth, both ways".into(), unit: Unit::BytesPerSecond, scale: Scale::Linear },
+        series,
+        marks: Vec::new(),
+    }
+}
+
+/// A read at a time, alone and beside a writer, on every drive.
+fn tail_chart(played: &[Played]) -> Chart {
+    let mut categories = Vec::new();
+    let of_cast = |cast| played.iter().filter(move |(scene, _)| scene.cast == cast);
+    for (scene, _) in of_cast(Cast::Reader) {
+        categories.push(scene.profile.name.clone());
+    }
+    let bars = |label: &str, cast, figure: &dyn Fn(&Tally) -> Option<f64>| Series {
+        label: label.into(),
+        points: of_cast(cast)
+            .enumerate()
+            .map(|(place, (_, results))| (place as f64, of(results, 0..1).mean(figure)))
+            .collect(),
+    };
+    let mean = |tally: &Tally| mean_us(&tally.total());
+    let p99 = |tally: &Tally| percentile_us(&tally.total(), figures::P99);
+    Chart {
+        name: "tail",
+        title: "One read at a time, alone and beside a writer".into(),
+        claim: "The same writer costs a read a little or a lot, as the drive treats a programme in progress.".into(),
+        kind: ChartKind::Bars { categories },
+        x: Axis { label: "profile".into(), unit: Unit::None, scale: Scale::Linear },
+        y: Axis { label: "latency of the reads".into(), unit: Unit::Micros, scale: Scale::Linear },
+        series: vec![
+            bars("alone, mean", Cast::Reader, &mean),
+            bars("beside a writer, mean", Cast::ReaderAndWriter, &mean),
+            bars("alone, p99", Cast::Reader, &p99),
+            bars("beside a writer, p99", Cast::ReaderAndWriter, &p99),
+        ],
+        marks: Vec::new(),
+    }
+}
