@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 
 use super::events::Lane;
-use super::{Engine, Phase, Read};
+use super::{Engine, Happened, Phase};
 
 /// Units of a piece that a channel moves at once.
 pub(super) const PIECE_UNITS: u8 = 4;
@@ -69,8 +69,8 @@ impl<T> Engine<T> {
         self.events.push(Lane::moving(units), moved, index);
     }
 
-    /// A channel has moved a piece. The read whose last one it was.
-    pub(super) fn moved(&mut self, now: u64, index: u32) -> Option<Read> {
+    /// A channel has moved a piece. What its owner has to know, if it was the last one.
+    pub(super) fn moved(&mut self, now: u64, index: u32) -> Option<Happened<T>> {
         let bus = &mut self.buses[index as usize];
         let (die_index, units) = bus.current.take().expect("only a busy channel moves");
         let die = &mut self.dies[die_index as usize];
@@ -85,9 +85,9 @@ impl<T> Engine<T> {
             return None;
         }
         if reading {
-            return Some(self.read_moved(now, die_index));
+            return Some(Happened::Read(self.read_moved(now, die_index)));
         }
-        self.loaded(now, die_index);
-        None
+        let program = self.loaded(now, die_index);
+        program.tell_loaded.then_some(Happened::Loaded(program))
     }
 }

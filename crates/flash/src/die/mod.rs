@@ -50,6 +50,8 @@ pub(crate) struct Program {
     pub page_type: u8,
     /// Not of the host's data; makes no difference to the die.
     pub background: bool,
+    /// Tell when the die has the data.
+    pub tell_loaded: bool,
 }
 
 /// An erase of a block of all planes of a die.
@@ -58,6 +60,8 @@ pub(crate) struct Erase {
     /// What the owner knows it by.
     pub token: u32,
     pub die: u32,
+    /// Takes no time.
+    pub instant: bool,
 }
 
 /// What changes cells, and may therefore be cut short.
@@ -76,6 +80,8 @@ pub(crate) enum Happened<T> {
     Rare(T),
     /// The data of a read has left the channel.
     Read(Read),
+    /// A die has the data of a programme that asked for this.
+    Loaded(Program),
     Programmed(Program),
     Erased(Erase),
 }
@@ -213,7 +219,7 @@ impl<T> Engine<T> {
                     None
                 }
                 Event::Sorted(Lane::Move1 | Lane::Move2 | Lane::Move3 | Lane::Move4, bus) => {
-                    self.moved(at, bus).map(Happened::Read)
+                    self.moved(at, bus)
                 }
                 Event::Sorted(lane, value) => Some(Happened::Sorted(lane, value)),
                 Event::Rare(Rare::JobDone(die)) => Some(match self.job_done(at, die) {

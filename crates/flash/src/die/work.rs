@@ -162,7 +162,7 @@ impl<T> Engine<T> {
         self.want_channel(now, index, self.program_units);
     }
 
-    pub(super) fn loaded(&mut self, now: u64, index: u32) {
+    pub(super) fn loaded(&mut self, now: u64, index: u32) -> Program {
         let die = &mut self.dies[index as usize];
         die.counts.time.loading += now - die.since;
         let Some(Job::Program(program)) = die.job else {
@@ -170,6 +170,7 @@ impl<T> Engine<T> {
         };
         let span = self.times.program[program.page_type as usize];
         self.begin_work(now, index, span);
+        program
     }
 
     fn begin_erase(&mut self, now: u64, index: u32, erase: Erase) {
@@ -177,7 +178,8 @@ impl<T> Engine<T> {
         die.overtaken = 0;
         die.job = Some(Job::Erase(erase));
         die.suspends = 0;
-        self.begin_work(now, index, self.times.erase);
+        let span = if erase.instant { 0 } else { self.times.erase };
+        self.begin_work(now, index, span);
     }
 
     /// Programmes or erases for `span`.

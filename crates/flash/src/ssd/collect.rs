@@ -306,7 +306,12 @@ impl Device {
     fn begin_erases(&mut self, superblock: u32) {
         for die in 0..self.layout.dies {
             let token = superblock;
-            self.dies.erase(self.clock, Erase { token, die });
+            let erase = Erase {
+                token,
+                die,
+                instant: false,
+            };
+            self.dies.erase(self.clock, erase);
         }
     }
 

@@ -351,6 +351,7 @@ impl Device {
                 }
                 Happened::Read(read) => self.send(read.token, u32::from(read.units)),
                 Happened::Programmed(program) => self.programmed(program),
+                Happened::Loaded(_) => unreachable!("no programme asks for it"),
                 Happened::Erased(erase) => {
                     self.erased(erase.token);
                     self.pump();
@@ -521,6 +522,7 @@ impl Device {
             die: program % self.layout.dies,
             page_type: self.layout.program_type(program),
             background: writer == Writer::Collector,
+            tell_loaded: false,
         };
         self.dies.program(self.clock, job);
     }
