@@ -83,18 +83,11 @@ fn show(experiment: &dyn Experiment, json: bool) -> Result<(), String> {
     if !experiment.policies().is_empty() {
         parts.push(format!("policies: {}", experiment.policies().join(", ")));
     }
-    if !settings.is_empty() {
-        let columns = ["SETTING", "DEFAULT", "ALLOWED", "MEANING"];
-        let mut table = Table::of(columns.map(|name| (name.into(), false)));
-        for setting in settings {
-            table.row(vec![
-                setting.key.into(),
-                setting.default.into(),
-                setting.domain.to_string(),
-                setting.meaning.into(),
-            ]);
-        }
-        parts.push(table.render().trim_end().to_owned());
+    for setting in settings {
+        parts.push(format!(
+            "--set {}={}\n    {}\n    {}",
+            setting.key, setting.default, setting.meaning, setting.domain
+        ));
     }
     say(&(parts.join("\n\n") + "\n"))
 }

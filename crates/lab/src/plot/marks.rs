@@ -85,14 +85,14 @@ pub(super) fn draw_names(canvas: &mut Markup, chart: &Chart, frame: &Frame) {
 /// Where a name of this width stands beside the level line at `line` and covers the fewest obstacles: above it or
 /// below, from the left.
 fn free_place(frame: &Frame, line: f64, width: f64, obstacles: &[(f64, f64)]) -> (f64, f64) {
-    const STEPS: u8 = 8;
+    const STEPS: u8 = 12;
     let room = (frame.right - frame.left - width - 2.0 * APART).max(0.0);
     let covered = |&(left, foot): &(f64, f64)| {
         obstacles
             .iter()
             .filter(|&&(x, y)| {
-                (left - APART..=left + width + APART).contains(&x)
-                    && (foot - SMALL - 3.0..=foot + 5.0).contains(&y)
+                (left - 3.0..=left + width + 3.0).contains(&x)
+                    && (foot - SMALL - 1.0..=foot + 3.0).contains(&y)
             })
             .count()
     };
@@ -104,10 +104,15 @@ fn free_place(frame: &Frame, line: f64, width: f64, obstacles: &[(f64, f64)]) ->
         .unwrap_or((frame.left + APART, line - 5.0))
 }
 
-/// Places on the lines of all series, close enough together that no name slips through.
+/// Places on the lines of all series, close enough together that no name slips through. The measured points count
+/// several times: to cover one is worse than to cross a line.
 fn obstacles(chart: &Chart, frame: &Frame) -> Vec<(f64, f64)> {
+    const WEIGHT: usize = 8;
     let mut obstacles = Vec::new();
     for series in &chart.series {
+        for place in series.points.iter().filter_map(|&point| frame.place(point)) {
+            obstacles.extend([place; WEIGHT]);
+        }
         for pair in series.points.windows(2) {
             let (Some(from), Some(to)) = (frame.place(pair[0]), frame.place(pair[1])) else {
                 continue;
@@ -173,14 +178,12 @@ mod tests {
 
     #[test]
     fn a_level_name_stands_where_no_line_runs() {
-        let chart = chart(&[("threshold", MarkAt::Y(50.0))]);
-        let frame = Frame::fit(&chart, 0.0).expect("there are points");
-        let line = frame.down(50.0).expect("it is within");
-        let obstacles = obstacles(&chart, &frame);
-        let (x, foot) = free_place(&frame, line, 60.0, &obstacles);
-        assert!(
-            foot < line && x > frame.across(45.0).expect("within"),
-            "{x} {foot}"
-        );
+        for (value, below) in [(49.0, true), (51.0, false)] {
+            let chart = chart(&[("threshold", MarkAt::Y(value))]);
+            let frame = Frame::fit(&chart, 0.0).expect("there are points");
+            let line = frame.down(value).expect("it is within");
+            let (_, foot) = free_place(&frame, line, 60.0, &obstacles(&chart, &frame));
+            assert_eq!(foot > line, below, "beside {value}");
+        }
     }
 }

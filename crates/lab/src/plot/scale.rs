@@ -145,6 +145,7 @@ impl Span {
     }
 
     fn log_ticks(&self, wanted: usize) -> Vec<f64> {
+        const DIGITS: [&[f64]; 4] = [&[1.0, 2.0, 3.0, 5.0], &[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]];
         let (first, last) = (
             self.low.log10().floor() as i32,
             self.high.log10().ceil() as i32,
@@ -153,15 +154,19 @@ impl Span {
         if decades < 0.7 {
             return self.linear_ticks(wanted);
         }
-        let digits: &[f64] = match decades / wanted as f64 {
-            few if few < 0.2 => &[1.0, 2.0, 3.0, 5.0],
-            some if some < 0.45 => &[1.0, 2.0, 5.0],
-            _ => &[1.0],
-        };
-        let stride = ((decades / wanted as f64).ceil() as usize).max(1);
+        for digits in DIGITS {
+            let ticks: Vec<f64> = (first..=last)
+                .flat_map(|power| digits.iter().map(move |digit| digit * 10_f64.powi(power)))
+                .filter(|&tick| self.place(tick).is_some())
+                .collect();
+            if ticks.len() <= wanted + 2 {
+                return ticks;
+            }
+        }
+        let stride = (decades / wanted as f64).ceil() as usize;
         (first..=last)
             .step_by(stride)
-            .flat_map(|power| digits.iter().map(move |digit| digit * 10_f64.powi(power)))
+            .map(|power| 10_f64.powi(power))
             .collect()
     }
 }
@@ -219,7 +224,7 @@ mod tests {
         );
         let found = span(&[10.0, 100.0], Scale::Log, Fit::Close).ticks(4);
         assert!(
-            close(&found, &[10.0, 20.0, 50.0, 100.0]),
+            close(&found, &[10.0, 20.0, 30.0, 50.0, 100.0]),
             "one decade: {found:?}"
         );
     }

@@ -5,6 +5,8 @@ use crate::Experiment;
 use crate::markup::{Markup, escape};
 use crate::plot;
 
+/// Characters of a text that is not broken into lines.
+const LONGEST_WORD: usize = 32;
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ground:#ffffff;--ink:#1b1f24;--muted:#57606a;--rule:#d8dde3;--bad:#b42318}
 @media (prefers-color-scheme:dark){:root{--ground:#14181d;--ink:#e6e9ed;--muted:#9aa4af;--rule:#2f363e;--bad:#ff8a75}}
@@ -13,13 +15,14 @@ main{max-width:960px;margin:0 auto;padding:40px 20px 80px}
 h1{font-size:28px;line-height:1.2;margin:0 0 12px}
 h2{font-size:18px;margin:44px 0 12px}
 p{max-width:72ch;margin:0 0 12px}
-figure{margin:28px 0;overflow-x:auto}
+figure{margin:28px -16px;overflow-x:auto}
 figure svg{max-width:100%;height:auto}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums}
 th,td{padding:6px 14px 6px 0;border-bottom:1px solid var(--rule);text-align:left;vertical-align:top}
 th{color:var(--muted);font-weight:600;vertical-align:bottom}
-th.number,td.number{text-align:right;white-space:nowrap}
+th.number,td.number{text-align:right}
+.number,.word,td code{white-space:nowrap}
 td.no{color:var(--bad);font-weight:600}
 li{max-width:72ch;margin-bottom:6px}
 code{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow-wrap:anywhere}
@@ -65,9 +68,14 @@ impl Report {
     }
 
     fn write_table(&self, page: &mut Markup) {
-        let class = |place| match self.is_numeric(place) {
-            true => " class=\"number\"",
-            false => "",
+        let rows = self.cells();
+        let class = |place: usize| {
+            let short = |row: &Vec<String>| row[place].chars().count() <= LONGEST_WORD;
+            match self.is_numeric(place) {
+                true => " class=\"number\"",
+                false if rows.iter().all(short) => " class=\"word\"",
+                false => "",
+            }
         };
         let classes: Vec<&str> = (0..self.columns.len()).map(class).collect();
         page.put(format_args!(
@@ -76,7 +84,7 @@ impl Report {
         for (heading, class) in self.headings().iter().zip(&classes) {
             page.put(format_args!("<th{class}>{}</th>", escape(heading)));
         }
-        for (cells, row) in self.cells().iter().zip(&self.rows) {
+        for (cells, row) in rows.iter().zip(&self.rows) {
             page.put(format_args!("</tr>\n<tr>"));
             for (place, (cell, class)) in cells.iter().zip(&classes).enumerate() {
                 let class = match row.get(place) {

@@ -160,7 +160,7 @@ fn the_page_has_everything_and_no_markup_of_others() {
         "Reads &lt;b&gt;",
         "<th class=\"number\">p99, us</th>",
         "<td class=\"number\">402,113</td>",
-        "<td>a|b &lt;i&gt;</td>",
+        "<td class=\"word\">a|b &lt;i&gt;</td>",
         "<td class=\"no\">NO</td>",
         "the drive &amp; its parts",
         "--set &#39;profile=dct983&#39;",
