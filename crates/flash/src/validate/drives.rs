@@ -1,4 +1,4 @@
-//! Tests 10 to 12 and 18: drives of which figures were published.
+//! Tests 10, 11 and 18: drives of which figures were published.
 
 use alloc::vec;
 use alloc::vec::Vec;
