@@ -104,9 +104,9 @@ fn perform(args: &LabRunArgs) -> Result<(), String> {
     };
     let context =
         Context::new(experiment, &request, &listener).unwrap_or_else(|refused| misused(&refused));
+    end_at_a_signal(&listener)?;
     // Nobody wants to hear of a full disk or a missing permission after minutes of computing.
     let outputs = Outputs::prepare(args.plot.as_deref(), args.markdown.as_deref())?;
-    end_at_a_signal(&listener)?;
     let outcome = experiment.run(&context);
     listener.finish();
     let report = outcome.unwrap_or_else(|refused| misused(&refused));
@@ -123,7 +123,7 @@ fn perform(args: &LabRunArgs) -> Result<(), String> {
     verdict(&report, args.check)
 }
 
-/// Ends the program in order when a signal comes: nothing of a file is ever left half written.
+/// Ends the program when a signal comes. No file is ever half written, so there is nothing to undo.
 fn end_at_a_signal(listener: &Listener) -> Result<(), String> {
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| format!("cannot catch signals: {error}"))?;
