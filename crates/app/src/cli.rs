@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::perf::PerfArgs;
-use crate::spec::{ClassName, DeviceKind, PolicyName, Size};
+use crate::spec::{ClassName, ConditionName, DeviceKind, PolicyName, Size, StoreName};
 
 /// A storage target for people who share flash: volumes for many tenants over NVMe/TCP.
 #[derive(Debug, Parser)]
@@ -270,6 +270,7 @@ pub enum DeviceCommand {
         after_help = "Examples:\n  flashyard device create ram0 --kind memory --size 1GiB\n  \
         flashyard device create ssd0 --kind file --path /srv/ssd0.img --size 8GiB\n  \
         flashyard device create disk0 --kind block --path /dev/sdb\n  \
+        flashyard device create nand0 --kind flash --size 8GiB --profile dct983 --condition fragmented\n  \
         flashyard device create far0 --kind nvme-tcp --address 127.0.0.1:4420 --subnqn nqn.2026-11.dev.flashyard:db"
     )]
     Create {
@@ -278,7 +279,7 @@ pub enum DeviceCommand {
         /// What it is
         #[arg(long)]
         kind: DeviceKind,
-        /// Size (null, memory, new files)
+        /// Size (null, memory, flash, new files)
         #[arg(long)]
         size: Option<Size>,
         /// Bytes per block: 512 or 4096
@@ -296,6 +297,21 @@ pub enum DeviceCommand {
         /// Namespace of another target
         #[arg(long)]
         nsid: Option<u32>,
+        /// Drive to emulate: dct983, 970pro, ... or a file that holds a profile
+        #[arg(long, value_name = "NAME|FILE")]
+        profile: Option<String>,
+        /// What was done to that drive before: empty, clean, fragmented, or fragmented=NN% of it [default: empty]
+        #[arg(long)]
+        condition: Option<ConditionName>,
+        /// Where its content is [default: memory]
+        #[arg(long)]
+        store: Option<StoreName>,
+        /// What chance in its condition follows from [default: 1]
+        #[arg(long, value_name = "N")]
+        seed: Option<u64>,
+        /// Make it this many times slower, so that the rest of the machine counts for less [default: 1]
+        #[arg(long, value_name = "N")]
+        dilation: Option<u32>,
         /// Scheduling policy of the switch in front of it
         #[arg(long, default_value = "fifo")]
         policy: PolicyName,

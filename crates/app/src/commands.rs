@@ -10,7 +10,7 @@ use crate::cli::{
     VolumeArgs, VolumeCommand,
 };
 use crate::control::{self, KindName, Request};
-use crate::spec::{Config, DeviceSpec, PoolSpec, TenantSpec, VolumeSpec};
+use crate::spec::{Config, DeviceSpec, PoolSpec, TenantSpec, VolumeSpec, is_file};
 use crate::table;
 
 /// Where the state is when nobody says.
@@ -39,9 +39,18 @@ pub fn device(args: DeviceArgs) -> Result<(), String> {
             address,
             subnqn,
             nsid,
+            profile,
+            condition,
+            store,
+            seed,
+            dilation,
             policy,
         } => {
             let path = path.map(|path| absolute(&path)).transpose()?;
+            let profile = match profile {
+                Some(profile) if is_file(&profile) => Some(absolute(&profile)?),
+                profile => profile,
+            };
             Request::CreateDevice(DeviceSpec {
                 name,
                 kind,
@@ -51,6 +60,11 @@ pub fn device(args: DeviceArgs) -> Result<(), String> {
                 address,
                 subnqn,
                 nsid,
+                profile,
+                condition,
+                store,
+                seed,
+                dilation,
                 policy,
             })
         }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use flashyard_block::SharedDevice;
 use flashyard_block::pool::Pool;
+use flashyard_block::{FlashDevice, SharedDevice};
 use flashyard_engine::{Core, Switch, Target};
 use flashyard_runtime::{Rt, channel, uring};
 use flashyard_sched::{Fifo, Window};
@@ -32,6 +32,8 @@ pub struct CoreState {
     pub engine: Rc<Core>,
     /// The devices whose home it is, by name.
     pub devices: RefCell<BTreeMap<String, SharedDevice>>,
+    /// Those of the devices that are emulated drives.
+    pub drives: RefCell<BTreeMap<String, Rc<FlashDevice>>>,
     /// The pools on them, by name.
     pub pools: RefCell<BTreeMap<String, Pool>>,
     /// The switches in front of the devices, by name of the device; made when first needed.
@@ -153,6 +155,7 @@ fn run_core(
             rt: rt.clone(),
             engine,
             devices: RefCell::default(),
+            drives: RefCell::default(),
             pools: RefCell::default(),
             switches: RefCell::default(),
         });

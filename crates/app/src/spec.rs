@@ -2,7 +2,9 @@
 //! state store and in control messages. One set of types for all three; `check` says what is wrong with one.
 
 mod check;
+mod drive;
 
+pub use drive::{ConditionName, DriveSpec, StoreName, is_file};
 use serde::{Deserialize, Serialize};
 
 use crate::units;
@@ -61,13 +63,13 @@ pub struct DeviceSpec {
     pub name: String,
     /// What it is.
     pub kind: DeviceKind,
-    /// Size such as `8GiB`; needed for `null`, `memory` and new files.
+    /// Size such as `8GiB`; needed for `null`, `memory`, `flash` and new files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
     /// Bytes per block, 512 or 4096.
     #[serde(default = "default_block_size")]
     pub block_size: u32,
-    /// File or block device, for the kinds `file` and `block`.
+    /// File or block device, for the kinds `file` and `block`; for `flash` with `store = "file"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// `ADDR:PORT` of the other target, for `nvme-tcp`.
@@ -79,6 +81,21 @@ pub struct DeviceSpec {
     /// Namespace of the other target, for `nvme-tcp`; 1 if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nsid: Option<u32>,
+    /// The drive that a `flash` device emulates: the name of a profile, or a file that holds one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// What was done to a `flash` drive before; empty if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<ConditionName>,
+    /// Where the content of a `flash` device is; in memory if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreName>,
+    /// What chance in the condition of a `flash` drive follows from; 1 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// How many times slower than its model a `flash` drive is; 1 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dilation: Option<u32>,
     /// The algorithm of the switch in front of it.
     #[serde(default)]
     pub policy: PolicyName,
@@ -100,6 +117,8 @@ pub enum DeviceKind {
     File,
     /// A kernel block device.
     Block,
+    /// An emulated drive.
+    Flash,
     /// A namespace of another target.
     NvmeTcp,
 }

@@ -509,6 +509,11 @@ mod tests {
             address: None,
             subnqn: None,
             nsid: None,
+            profile: None,
+            condition: None,
+            store: None,
+            seed: None,
+            dilation: None,
             policy: PolicyName::Fifo,
         };
         let mut state = State::open(&directory).expect("a new store");

@@ -465,6 +465,102 @@ fn a_whole_device_is_erased_with_its_volume() {
 }
 
 #[test]
+fn an_emulated_drive_is_a_device() {
+    let scratch = Scratch::new("drive");
+    let target = Target::start(&scratch, &[]);
+    let image = scratch.0.join("kept.img");
+    let create = |name, more: &[&'static str]| {
+        let fixed = ["device", "create", name, "--kind", "flash"];
+        [&fixed, more].concat()
+    };
+    let fragmented = [
+        "--size",
+        "256MiB",
+        "--profile",
+        "dct983",
+        "--condition",
+        "fragmented",
+    ];
+    let made = target.json(&create("ssd0", &fragmented));
+    assert_eq!(made["condition"], "fragmented");
+    assert_eq!(made["store"], "memory");
+    assert_eq!(made["volatile_cache"], false);
+    for (more, why) in [
+        (
+            &["--size", "256MiB", "--profile", "dct9"][..],
+            "use one of dct983",
+        ),
+        (&["--size", "256MiB"], "needs `profile`"),
+        (
+            &["--size", "256MiB", "--profile", "./none.toml"],
+            "cannot read profile",
+        ),
+        (&["--size", "1MiB", "--profile", "dct983"], "from "),
+        (&["--size", "9TiB", "--profile", "ideal"], "size is 9 TiB"),
+    ] {
+        target.refused(&create("bad", more), why);
+    }
+    // A profile of one's own, and content in a file.
+    let mine = scratch.file(
+        "mine.toml",
+        &include_str!("../../flash/profiles/dct983.toml").replace("suspends = 3", "suspends = 0"),
+    );
+    let kept = [
+        "device",
+        "create",
+        "kept",
+        "--kind",
+        "flash",
+        "--size",
+        "256MiB",
+        "--profile",
+        path(&mine),
+        "--store",
+        "file",
+        "--path",
+        path(&image),
+    ];
+    assert_eq!(target.json(&kept)["volatile_cache"], true);
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    for (pool, device) in [("fast", "ssd0"), ("slow", "kept")] {
+        target.json(&["pool", "create", pool, "--device", device]);
+        let volume = [
+            "volume", "create", pool, "--pool", pool, "--size", "64MiB", "--tenant", "db",
+        ];
+        target.json(&volume);
+    }
+    for nsid in ["1", "2"] {
+        let load = ["--nsid", nsid, "--rw", "randrw", "--verify"];
+        let report = target_perf(&target, &load);
+        assert_eq!(report["errors"], 0);
+        assert!(
+            report["latency_us"]["p50"].as_f64() > Some(14.0),
+            "it takes its time"
+        );
+    }
+    let drives = &target.json(&["status"])["drives"];
+    assert_eq!(drives[1]["device"], "ssd0");
+    assert_eq!(drives[1]["profile"], "dct983");
+    assert!(drives[1]["write_amplification"].as_f64() >= Some(1.0));
+    assert!(drives[1]["lateness_p99_us"].is_number());
+    target.kill();
+
+    // What was in memory is gone, and its pool is made anew, as on a memory device; the file is as it was.
+    let target = Target::start(&scratch, &[]);
+    for pool in ["fast", "slow"] {
+        assert_eq!(target.json(&["pool", "show", pool])["state"], "online");
+    }
+    assert_eq!(target.json(&["volume", "show", "slow"])["state"], "online");
+    fs::remove_file(&mine).expect("it is there");
+    target.kill();
+    let target = Target::start(&scratch, &[]);
+    let gone = target.json(&["device", "show", "kept"]);
+    assert_eq!(gone["state"], "unavailable");
+    let fault = gone["fault"].as_str().unwrap_or_default();
+    assert!(fault.contains("cannot read profile"), "{fault}");
+}
+
+#[test]
 fn status_tells_who_broke_the_rules() {
     let scratch = Scratch::new("status");
     let target = Target::start(&scratch, &[]);

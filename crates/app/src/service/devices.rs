@@ -5,17 +5,18 @@ use std::rc::Rc;
 
 use flashyard_block::pool::{Pool, PoolError};
 use flashyard_block::{
-    Device, FileDevice, FileOptions, MemoryDevice, NullDevice, OpenError, SharedDevice,
+    Device, FileDevice, FileOptions, FlashDevice, MemoryDevice, NullDevice, OpenError, SharedDevice,
 };
+use flashyard_flash::ssd;
 use flashyard_host::{Options as HostOptions, Persistence, RemoteDevice};
 use flashyard_nvme::Nqn;
 use flashyard_runtime::Rt;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Fault, Service};
+use super::{Fault, Service, flash};
 use crate::control::KindName;
-use crate::spec::{DeviceKind, DeviceSpec, PoolSpec};
+use crate::spec::{DeviceKind, DeviceSpec, PoolSpec, StoreName};
 use crate::state::{Kind, PoolRecord};
 
 /// Connections to another target, for each device there.
@@ -176,8 +177,20 @@ impl Service {
             .expect("there is at least one core");
         let (name, wanted) = (spec.name.clone(), spec.clone());
         let host = self.state.target_uuid();
+        let model = match spec.kind {
+            DeviceKind::Flash => Some(flash::model(spec)?),
+            _ => None,
+        };
         self.cores.call(core, move |state| async move {
-            let device = open(&state.rt, &wanted, found, host).await?;
+            let device = match model {
+                Some(model) => {
+                    let drive = open_flash(&state.rt, &wanted, model, found).await?;
+                    let mut drives = state.drives.borrow_mut();
+                    drives.insert(wanted.name.clone(), Rc::clone(&drive));
+                    drive
+                }
+                None => open(&state.rt, &wanted, found, host).await?,
+            };
             state.devices.borrow_mut().insert(wanted.name, device);
             Ok::<(), Fault>(())
         })?;
@@ -190,6 +203,7 @@ impl Service {
             let name = name.to_owned();
             self.cores.call(core, move |state| async move {
                 state.devices.borrow_mut().remove(&name);
+                state.drives.borrow_mut().remove(&name);
                 state.switches.borrow_mut().remove(&name);
             });
         }
@@ -234,7 +248,11 @@ impl Service {
     /// Whether a device is empty after every start.
     pub(super) fn forgets(&self, device: &str) -> bool {
         let spec = self.inventory.devices.get(device);
-        spec.is_some_and(|spec| matches!(spec.kind, DeviceKind::Memory | DeviceKind::Null))
+        spec.is_some_and(|spec| match spec.kind {
+            DeviceKind::Memory | DeviceKind::Null => true,
+            DeviceKind::Flash => spec.store != Some(StoreName::File),
+            DeviceKind::File | DeviceKind::Block | DeviceKind::NvmeTcp => false,
+        })
     }
 
     fn make_pool(&self, record: &PoolRecord, force: bool) -> Result<(), Fault> {
@@ -265,7 +283,7 @@ enum Found {
     MayBeMade,
 }
 
-/// Opens a device of any kind.
+/// Opens a device of any kind but an emulated drive.
 async fn open(rt: &Rt, spec: &DeviceSpec, found: Found, host: Uuid) -> Result<SharedDevice, Fault> {
     let size = spec.size.map(|size| size.0);
     let device: Result<SharedDevice, OpenError> = match spec.kind {
@@ -273,7 +291,8 @@ async fn open(rt: &Rt, spec: &DeviceSpec, found: Found, host: Uuid) -> Result<Sh
             .map(|device| Rc::new(device) as _),
         DeviceKind::Memory => MemoryDevice::new(spec.block_size, size.unwrap_or_default())
             .map(|device| Rc::new(device) as _),
-        DeviceKind::File => return open_file(rt, spec, found).await,
+        DeviceKind::File => return Ok(Rc::new(open_file(rt, spec, found).await?)),
+        DeviceKind::Flash => unreachable!("its model is made first"),
         DeviceKind::Block => FileDevice::open_block(rt, path_of(spec), spec.block_size, false)
             .map(|device| Rc::new(device) as _),
         DeviceKind::NvmeTcp => return open_remote(rt, spec, host).await,
@@ -281,7 +300,20 @@ async fn open(rt: &Rt, spec: &DeviceSpec, found: Found, host: Uuid) -> Result<Sh
     device.map_err(|error| error.to_string())
 }
 
-async fn open_file(rt: &Rt, spec: &DeviceSpec, found: Found) -> Result<SharedDevice, Fault> {
+async fn open_flash(
+    rt: &Rt,
+    spec: &DeviceSpec,
+    model: ssd::Device,
+    found: Found,
+) -> Result<Rc<FlashDevice>, Fault> {
+    let file = match spec.store {
+        Some(StoreName::File) => Some(open_file(rt, spec, found).await?),
+        _ => None,
+    };
+    flash::run(rt, spec, model, file)
+}
+
+async fn open_file(rt: &Rt, spec: &DeviceSpec, found: Found) -> Result<FileDevice, Fault> {
     let wanted = spec.size.map_or(0, |size| size.0);
     let size = spec
         .size
@@ -304,7 +336,7 @@ async fn open_file(rt: &Rt, spec: &DeviceSpec, found: Found) -> Result<SharedDev
             path_of(spec).display()
         ));
     }
-    Ok(Rc::new(device))
+    Ok(device)
 }
 
 /// Connects to another target, as a host that is named by this target's identity.

@@ -4,6 +4,7 @@
 
 mod apply;
 mod devices;
+mod flash;
 mod view;
 mod volumes;
 

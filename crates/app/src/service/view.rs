@@ -5,9 +5,9 @@ use flashyard_block::pool::Pool;
 use flashyard_engine::{Counters, Snapshot};
 use serde_json::{Map, Value, json};
 
-use super::{Fault, Service};
+use super::{Fault, Service, flash};
 use crate::control::KindName;
-use crate::spec::DeviceSpec;
+use crate::spec::{ConditionName, DeviceSpec};
 use crate::state::{PoolRecord, TenantRecord, VolumeRecord};
 
 impl Service {
@@ -88,6 +88,7 @@ impl Service {
                 "hosts": snapshot.controllers.len(),
             },
             "cores": view_cores(&snapshot),
+            "drives": self.view_drives(),
             "tenants": snapshot.tenants.iter().map(|tenant| {
                 let hosts = snapshot.controllers.iter().filter(|controller| controller.tenant.as_ref() == Some(&tenant.name));
                 view_counters(&tenant.name, tenant.namespaces.len(), hosts.count(), &tenant.counters)
@@ -119,6 +120,14 @@ impl Service {
                 view.insert("read_only".into(), json!(info.read_only));
             }
             view.insert("core".into(), json!(core));
+        }
+        if let Some(drive) = spec.drive() {
+            let condition = ConditionName(drive.condition).to_string();
+            view.insert("condition".into(), json!(condition));
+            view.insert("store".into(), json!(drive.store.name()));
+            view.insert("dilation".into(), json!(drive.dilation));
+            let stats = self.drive_stats(&spec.name);
+            view.extend(stats.iter().flat_map(flash::view_stats));
         }
         view.insert("used_by".into(), json!(self.device_user(&spec.name)));
         self.with_state(view, &format!("device {}", spec.name))

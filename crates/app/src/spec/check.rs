@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Config, DeviceKind, DeviceSpec, NAME_LEN_MAX, PoolSpec, TargetSpec, TenantSpec, VolumeSpec,
+    Config, DeviceKind, DeviceSpec, NAME_LEN_MAX, PoolSpec, StoreName, TargetSpec, TenantSpec,
+    VolumeSpec,
 };
 
 /// Most bytes of an NQN (NVM Express Base Specification, NVMe Qualified Names).
@@ -112,13 +113,21 @@ impl DeviceSpec {
         let remote = self.kind == DeviceKind::NvmeTcp;
         let virtual_memory = matches!(self.kind, DeviceKind::Null | DeviceKind::Memory);
         let on_disk = matches!(self.kind, DeviceKind::File | DeviceKind::Block);
+        let flash = self.kind == DeviceKind::Flash;
+        let with_file = on_disk || (flash && self.store == Some(StoreName::File));
+        wants("profile", self.profile.is_some(), flash, flash)?;
+        wants("condition", self.condition.is_some(), false, flash)?;
+        wants("store", self.store.is_some(), false, flash)?;
+        wants("seed", self.seed.is_some(), false, flash)?;
+        wants("dilation", self.dilation.is_some(), false, flash)?;
+        self.check_drive()?;
         wants(
             "size",
             self.size.is_some(),
-            virtual_memory,
-            virtual_memory || self.kind == DeviceKind::File,
+            virtual_memory || flash,
+            virtual_memory || flash || self.kind == DeviceKind::File,
         )?;
-        wants("path", self.path.is_some(), on_disk, on_disk)?;
+        wants("path", self.path.is_some(), with_file, with_file)?;
         wants("address", self.address.is_some(), remote, remote)?;
         wants("subnqn", self.subnqn.is_some(), remote, remote)?;
         wants("nsid", self.nsid.is_some(), false, remote)
@@ -133,6 +142,7 @@ impl DeviceKind {
             Self::Memory => "memory",
             Self::File => "file",
             Self::Block => "block",
+            Self::Flash => "flash",
             Self::NvmeTcp => "nvme-tcp",
         }
     }

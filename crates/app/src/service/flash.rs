@@ -1,0 +1,194 @@
+//! Emulated drives. A model may take seconds to make, so it is made here, on the thread that asks for it, and then
+//! given to the core that runs it.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::rc::Rc;
+
+use flashyard_block::flash::Store;
+use flashyard_block::{FileDevice, FlashDevice, FlashOptions, FlashStats};
+use flashyard_flash::ssd::{self, BuildError};
+use flashyard_flash::{Profile, UNIT_BYTES};
+use flashyard_runtime::Rt;
+use flashyard_time::Duration;
+use serde_json::{Map, Value, json};
+
+use super::{Fault, Service};
+use crate::spec::{ConditionName, DeviceSpec, DriveSpec, StoreName, is_file};
+use crate::units;
+
+/// Longest profile that is read, in bytes.
+const PROFILE_LEN_MAX: u64 = 64 << 10;
+/// From this size on, making a drive takes long enough to be told.
+const LARGE: u64 = 64 << 30;
+
+impl Service {
+    /// What a device that is an emulated drive has done until now.
+    pub(super) fn drive_stats(&self, device: &str) -> Option<FlashStats> {
+        self.with_drive(device, FlashDevice::stats)
+    }
+
+    fn with_drive<T: Send + 'static>(
+        &self,
+        device: &str,
+        ask: impl FnOnce(&FlashDevice) -> T + Send + 'static,
+    ) -> Option<T> {
+        let core = *self.homes.get(device)?;
+        let name = device.to_owned();
+        self.cores.call(core, move |state| async move {
+            let drive = state.drives.borrow().get(&name).cloned();
+            drive.map(|drive| ask(&drive))
+        })
+    }
+
+    /// What the target at a glance tells of its emulated drives.
+    pub(super) fn view_drives(&self) -> Vec<Value> {
+        let drives = self
+            .inventory
+            .devices
+            .values()
+            .filter_map(|spec| Some((spec, spec.drive()?, self.drive_stats(&spec.name)?)));
+        drives
+            .map(|(spec, drive, stats)| {
+                let mut view = Map::new();
+                view.insert("device".into(), json!(spec.name));
+                view.insert("profile".into(), json!(drive.profile));
+                view.insert(
+                    "condition".into(),
+                    json!(ConditionName(drive.condition).to_string()),
+                );
+                view.extend(view_stats(&stats));
+                Value::Object(view)
+            })
+            .collect()
+    }
+}
+
+/// Makes the model of a drive.
+pub(super) fn model(spec: &DeviceSpec) -> Result<ssd::Device, Fault> {
+    let (name, capacity) = (&spec.name, spec.size.map_or(0, |size| size.0));
+    let drive = spec
+        .drive()
+        .ok_or_else(|| format!("device `{name}`: a flash device needs `profile`"))?;
+    let profile = profile(&drive).map_err(|fault| format!("device `{name}`: {fault}"))?;
+    enough_memory(&profile, capacity).map_err(|fault| format!("device `{name}`: {fault}"))?;
+    if capacity >= LARGE {
+        eprintln!(
+            "flashyard: making device {name}: {} of {}, {}",
+            units::size(capacity),
+            profile.name,
+            ConditionName(drive.condition),
+        );
+    }
+    ssd::Device::in_condition(&profile, capacity, drive.seed, drive.condition).map_err(|error| {
+        match error {
+            BuildError::Profile(error) => format!("profile {}: {error}", drive.profile),
+            BuildError::Capacity { least, most } => format!(
+                "device `{name}`: size is {}; a drive of profile {} has a multiple of {UNIT_BYTES} bytes, from {} to {}",
+                units::size(capacity),
+                profile.name,
+                units::size(least),
+                units::size(most),
+            ),
+        }
+    })
+}
+
+/// Runs a model on this core, with its content in `file` if it has one.
+pub(super) fn run(
+    rt: &Rt,
+    spec: &DeviceSpec,
+    model: ssd::Device,
+    file: Option<FileDevice>,
+) -> Result<Rc<FlashDevice>, Fault> {
+    let drive = spec.drive().expect("its model was made");
+    let store = match (file, drive.store) {
+        (Some(file), _) => Store::File(file),
+        (None, StoreName::Pattern) => Store::Pattern,
+        (None, _) => Store::Memory,
+    };
+    let options = FlashOptions {
+        block_size: spec.block_size,
+        store,
+        dilation: drive.dilation,
+    };
+    FlashDevice::new(rt, model, options)
+        .map(Rc::new)
+        .map_err(|error| error.to_string())
+}
+
+/// What a drive tells of itself, for people and programs.
+pub(super) fn view_stats(stats: &FlashStats) -> Map<String, Value> {
+    let micros = |ns: u64| json!(ns as f64 / 1e3);
+    let latency = Duration::from_ns(stats.latency.mean());
+    let mut view = Map::new();
+    let amplification = stats.drive.write_amplification() as f64 / 1e3;
+    view.insert("write_amplification".into(), json!(amplification));
+    let free = stats.drive.free_superblocks;
+    view.insert("free_superblocks".into(), json!(free));
+    view.insert("under_way".into(), json!(stats.under_way));
+    view.insert("latency_mean_us".into(), micros(latency.as_ns()));
+    let late = stats.lateness.percentile(990_000);
+    view.insert("lateness_p99_us".into(), micros(late));
+    let kept = if stats.is_void(latency) { "no" } else { "yes" };
+    view.insert("kept_time".into(), json!(kept));
+    view
+}
+
+fn profile(drive: &DriveSpec) -> Result<Profile, Fault> {
+    let name = &drive.profile;
+    if !is_file(name) {
+        return Profile::named(name).ok_or_else(|| format!("there is no profile `{name}`"));
+    }
+    let text = read_profile(Path::new(name))
+        .map_err(|error| format!("cannot read profile {name}: {error}"))?;
+    Profile::parse(&text).map_err(|error| format!("profile {name}: {error}"))
+}
+
+fn read_profile(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    let file = File::open(path)?;
+    file.take(PROFILE_LEN_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > PROFILE_LEN_MAX {
+        let what = format!("it is longer than {PROFILE_LEN_MAX} bytes, which no profile is");
+        return Err(std::io::Error::other(what));
+    }
+    Ok(text)
+}
+
+/// Refuses a drive whose model does not fit into the memory of this machine: making it would have the kernel end
+/// this program.
+fn enough_memory(profile: &Profile, capacity: u64) -> Result<(), Fault> {
+    let Some(free) = free_memory() else {
+        return Ok(());
+    };
+    let per_unit = bytes_per_unit(profile);
+    let needed = (capacity / UNIT_BYTES).saturating_mul(per_unit);
+    if needed <= free {
+        return Ok(());
+    }
+    let fits = free / per_unit * UNIT_BYTES;
+    Err(format!(
+        "size is {}; the model of such a drive takes {} of memory, and {} are free: give at most {}",
+        units::size(capacity),
+        units::size(needed),
+        units::size(free),
+        units::size(fits - fits % (1 << 20)),
+    ))
+}
+
+/// Memory of a model for each unit of capacity: a number for the unit, one for each physical unit, and a little more.
+fn bytes_per_unit(profile: &Profile) -> u64 {
+    6 + 4 * (1_000_000 + profile.spare_ppm).div_ceil(1_000_000)
+}
+
+/// Bytes that programs may still take, as far as the system tells.
+fn free_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
