@@ -5,7 +5,7 @@
 //! given the device alone for some tens of milliseconds: the trial. What the drive does of a mixture does not tell the
 //! parts: reads and writes may stand in each other's way fully, or not at all.
 
-use super::costs::{CLASSES, Class, Costs, Kind, PER_NS};
+use super::costs::{CLASSES, Class, Costs, Kind, PER_NS, SIZES};
 use super::windows::Bases;
 
 /// Length of a tick.
@@ -14,11 +14,20 @@ pub(super) const TICK_NS: u64 = 5_000_000;
 const FRESH_NS: u64 = 60_000_000_000;
 /// A class whose tenants did not ask for as much as the device can do is not tried again for so long.
 const HOPELESS_NS: u64 = 1_000_000_000;
-/// A trial ends when its best span has not been bettered for so many ticks ...
-const PATIENCE: u32 = 3;
-/// ... or so many where the drive still has to empty its buffer of what others wrote.
-const DRAIN_PATIENCE: u32 = 12;
-/// It ends in any case after so many.
+/// What was measured of writes is measured again after so long, and then after four times that, as long as it changes:
+/// a drive takes writes at a rate that falls for a while before it is the one that lasts.
+const WRITES_FRESH_NS: u64 = 400_000_000;
+/// Reads are tried when the drive has written out what it had buffered: when the mean latency of a few at a time is
+/// not above this many percent of the base.
+const SETTLED_PERCENT: u64 = 135;
+/// If it never is, they are tried after so many ticks.
+const SETTLE_LONGEST: u32 = 30;
+/// The rate of reads lasts when three ticks in a row differ by no more than so many parts of a hundred.
+const READS_STEADY_PERCENT: u64 = 6;
+/// The rate of writes lasts when the last four ticks differ from the four before by no more: what a drive grants moves
+/// for a tenth of a second after the load has changed.
+const WRITES_STEADY_PERCENT: u64 = 3;
+/// A trial ends in any case after so many ticks.
 const LONGEST: u32 = 50;
 /// Ticks in a row that must tell the same.
 const STEADY: u32 = 4;
@@ -36,6 +45,8 @@ struct Served {
 pub(super) enum Phase {
     /// Everybody.
     Open,
+    /// A few of one class at a time, while the drive comes to rest.
+    Settling(Class),
     /// One class only, and what is urgent or guaranteed.
     Alone(Class),
 }
@@ -49,6 +60,8 @@ pub(super) struct Learner {
     pressed: [u64; 2],
     completed: [u64; 2],
     measured: [u64; CLASSES],
+    fresh: [u64; CLASSES],
+    wrote: u64,
     hopeless: [u64; CLASSES],
     steady: u32,
     steady_class: Class,
@@ -62,12 +75,9 @@ pub(super) struct Learner {
 #[derive(Clone, Copy, Debug, Default)]
 struct Trial {
     ticks: u32,
-    patience: u32,
     idle: u32,
     /// Charged time over real time of the last ticks, in millionths.
-    last: [u64; 3],
-    best: u64,
-    best_at: u32,
+    last: [u64; 8],
 }
 
 impl Learner {
@@ -78,6 +88,8 @@ impl Learner {
             pressed: [0; 2],
             completed: [0; 2],
             measured: [0; CLASSES],
+            fresh: [0; CLASSES],
+            wrote: 0,
             hopeless: [0; CLASSES],
             steady: 0,
             steady_class: Class(0),
@@ -126,6 +138,7 @@ impl Learner {
             let before = self.phase;
             match self.phase {
                 Phase::Open => self.watch(now, span, gain, costs, bases),
+                Phase::Settling(class) => self.settle(class, bases),
                 Phase::Alone(class) => self.try_out(now, span, class, gain, costs, bases),
             }
             ended = before != Phase::Open && self.phase == Phase::Open;
@@ -134,6 +147,9 @@ impl Learner {
             self.phase = Phase::Open;
             self.queue = 0;
             ended = true;
+        }
+        if self.served[SIZES..].iter().any(|served| served.ios > 0) {
+            self.wrote = now;
         }
         self.began = now;
         self.served = [Served::default(); CLASSES];
@@ -186,8 +202,7 @@ impl Learner {
             .fold(0, |set, class| set | 1 << class.0);
         if wanted != 0 {
             self.queue = wanted;
-            bases.begin_epoch();
-            self.next_trial(gain);
+            self.next_trial(now, bases);
         }
     }
 
@@ -196,7 +211,7 @@ impl Learner {
         let place = usize::from(class.0);
         self.served[place].charged >= total / 16
             && self.is_pressed(class.kind())
-            && (!costs.is_learnt(class) || now - self.measured[place] > FRESH_NS)
+            && (!costs.is_learnt(class) || now - self.measured[place] > self.fresh[place])
             && now >= self.hopeless[place]
     }
 
@@ -221,6 +236,7 @@ impl Learner {
             self.steady += 1;
             if self.steady >= STEADY {
                 self.measured[usize::from(class.0)] = now;
+                self.fresh[usize::from(class.0)] = FRESH_NS;
             }
         } else if faster && class.kind() == Kind::Read {
             costs.correct(class, charged, span, 4);
@@ -228,20 +244,36 @@ impl Learner {
     }
 
     /// Writes come first: reads are measured when the buffer is empty again.
-    fn next_trial(&mut self, _gain: u64) {
+    fn next_trial(&mut self, now: u64, bases: &mut Bases) {
         if self.queue == 0 {
             self.phase = Phase::Open;
             return;
         }
         let class = Class(31 - self.queue.leading_zeros() as u8);
         self.queue &= !(1 << class.0);
-        let drains = class.kind() == Kind::Read;
-        self.trial = Trial {
-            patience: if drains { DRAIN_PATIENCE } else { PATIENCE },
-            ..Trial::default()
-        };
+        self.trial = Trial::default();
         self.trials += 1;
-        self.phase = Phase::Alone(class);
+        let wrote_lately = now - self.wrote < u64::from(SETTLE_LONGEST) * TICK_NS;
+        self.phase = if class.kind() == Kind::Read && wrote_lately {
+            bases.begin_epoch(Kind::Read);
+            Phase::Settling(class)
+        } else {
+            Phase::Alone(class)
+        };
+    }
+
+    /// A few reads go at a time until nothing else keeps the flash busy.
+    fn settle(&mut self, class: Class, bases: &mut Bases) {
+        bases.look(class);
+        let served = self.served[usize::from(class.0)];
+        self.trial.ticks += 1;
+        let settled = served.ios > 0
+            && served.latency / served.ios * 100 <= bases.of(class) * SETTLED_PERCENT;
+        if settled || self.trial.ticks >= SETTLE_LONGEST {
+            bases.begin_epoch(Kind::Write);
+            self.trial = Trial::default();
+            self.phase = Phase::Alone(class);
+        }
     }
 
     fn try_out(
@@ -262,23 +294,51 @@ impl Learner {
         let trial = &mut self.trial;
         trial.ticks += 1;
         trial.idle = if busy || pressed { 0 } else { trial.idle + 1 };
-        if busy {
-            trial.last.rotate_left(1);
-            trial.last[2] = charged * 1_000_000 / (span * PER_NS);
-            let mean = trial.last.iter().sum::<u64>() / 3;
-            if trial.last[0] > 0 && mean > trial.best + trial.best / 50 {
-                trial.best = mean;
-                trial.best_at = trial.ticks;
-            }
-        }
-        let done = trial.best > 0 && trial.ticks - trial.best_at >= trial.patience;
-        if done || (trial.ticks >= LONGEST && trial.best > 0) {
-            costs.correct(class, trial.best, 1_000_000 / PER_NS, 4);
-            self.measured[usize::from(class.0)] = now;
-            self.next_trial(gain);
-        } else if trial.idle >= 2 || trial.ticks >= LONGEST {
+        trial.last.rotate_left(1);
+        trial.last[7] = charged * 1_000_000 / (span * PER_NS);
+        let (steady, mean) = trial.lasts(class.kind());
+        let late = trial.ticks >= LONGEST;
+        if (steady && busy || late) && mean > 0 {
+            let before = costs.at(class);
+            let part = if costs.is_learnt(class) { 2 } else { 4 };
+            costs.correct(class, mean, 1_000_000 / PER_NS, part);
+            self.note(now, class, before.abs_diff(costs.at(class)) > before / 8);
+            self.next_trial(now, bases);
+        } else if trial.idle >= 2 || late {
             self.hopeless[usize::from(class.0)] = now + HOPELESS_NS;
-            self.next_trial(gain);
+            self.next_trial(now, bases);
+        }
+    }
+
+    /// Says when a class that was measured is to be measured again.
+    fn note(&mut self, now: u64, class: Class, changed: bool) {
+        let place = usize::from(class.0);
+        self.measured[place] = now;
+        self.fresh[place] = match class.kind() {
+            Kind::Read => FRESH_NS,
+            Kind::Write if changed => WRITES_FRESH_NS,
+            Kind::Write => (self.fresh[place] * 4).clamp(WRITES_FRESH_NS, FRESH_NS),
+        };
+    }
+}
+
+impl Trial {
+    /// Whether the rate is one that lasts, and the rate: charged time over real time, in millionths.
+    fn lasts(&self, kind: Kind) -> (bool, u64) {
+        let mean = |ticks: &[u64]| ticks.iter().sum::<u64>() / ticks.len() as u64;
+        match kind {
+            Kind::Read => {
+                let last = &self.last[5..];
+                let least = last.iter().fold(u64::MAX, |least, &tick| least.min(tick));
+                let most = last.iter().fold(0, |most, &tick| most.max(tick));
+                let steady = (most - least) * 100 <= most * READS_STEADY_PERCENT;
+                (self.ticks > 3 && steady, mean(last))
+            }
+            Kind::Write => {
+                let (before, last) = (mean(&self.last[..4]), mean(&self.last[4..]));
+                let steady = before.abs_diff(last) * 100 <= last * WRITES_STEADY_PERCENT;
+                (self.ticks > 8 && steady, last)
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::{Class as Urgency, Credit, Gauge, Io, IoId, Next, Outcome, Policy, Sh
 use costs::{Class, Costs, Kind, PER_NS, weigh};
 use heap::Heap;
 use learn::{Learner, Phase};
-use tenants::{ABSENT, LANES, Lane, NONE, Place, State, Tenants};
+use tenants::{ABSENT, LANES, Lane, NONE, Place, State, Tenants, WEIGHT_UNIT};
 use windows::{Bases, ONE};
 
 /// How many times what keeps it busy the device may hold of reads, and of writes.
@@ -31,8 +31,9 @@ const QUIET_GAIN: u64 = 1;
 const QUIET_NS: u64 = 20_000_000;
 /// So many I/Os of a kind may be in flight whatever they count.
 const FLOOR: u32 = 4;
-/// By how many of its own next I/Os a tenant may be ahead of one that waits for the window of the other kind.
-const LEAD: u64 = 4;
+/// How far all who do one kind of I/O may be ahead of those who wait for the window of the other kind, in device time:
+/// drives take writes in bursts, and hold them back in bursts.
+const LEAD_NS: u64 = 20_000_000;
 /// How far ahead of the others urgent I/O may get: service in virtual time, in nanoseconds at weight one.
 const URGENT_LEAD_NS: u64 = 2_000_000;
 /// Background I/O beside other I/O counts so many times.
@@ -56,10 +57,14 @@ pub struct Fair {
     costs: Costs,
     bases: Bases,
     learner: Learner,
+    /// Most load that may be in flight, by kind.
+    windows: [u64; 2],
     /// Load and number of I/Os in flight, by kind.
     load: [u64; 2],
     in_flight: [u32; 2],
     queued: u32,
+    /// Sum of the weights of those who have something queued.
+    waiting_weight: u64,
     /// Virtual time: the least tag of those who wait.
     virtual_now: u64,
     quiet_until: u64,
@@ -84,9 +89,11 @@ impl Fair {
             costs: Costs::new(),
             bases: Bases::new(),
             learner: Learner::new(),
+            windows: [GAIN * ONE; 2],
             load: [0; 2],
             in_flight: [0; 2],
             queued: 0,
+            waiting_weight: 0,
             virtual_now: 0,
             quiet_until: 0,
         }
@@ -102,7 +109,11 @@ impl Fair {
 
     fn has_room(&self, now: Time, kind: Kind) -> bool {
         let kind = kind as usize;
-        self.in_flight[kind] < FLOOR || self.load[kind] < self.gain(now) * ONE
+        if matches!(self.learner.phase(), Phase::Settling(_)) {
+            return self.in_flight[kind] < FLOOR;
+        }
+        let window = (self.gain(now) * ONE).min(self.windows[kind]);
+        self.in_flight[kind] < FLOOR || self.load[kind] < window
     }
 
     /// The place of an I/O that has come.
@@ -160,7 +171,11 @@ impl Fair {
             self.places[tail as usize].behind = index;
         }
         self.places[index as usize].before = tail;
-        self.tenants[tenant].queued += 1;
+        let owner = &mut self.tenants[tenant];
+        if owner.queued == 0 {
+            self.waiting_weight += owner.weight;
+        }
+        owner.queued += 1;
         self.queued += 1;
         if alone {
             self.offer(now, tenant, lane);
@@ -188,7 +203,11 @@ impl Fair {
         if let Some(place) = self.places.get_mut(behind as usize) {
             place.before = before;
         }
-        self.tenants[tenant].queued -= 1;
+        let owner = &mut self.tenants[tenant];
+        owner.queued -= 1;
+        if owner.queued == 0 {
+            self.waiting_weight -= owner.weight;
+        }
         self.queued -= 1;
     }
 
@@ -288,7 +307,7 @@ impl Fair {
     /// What is urgent, as long as its tenants are not far ahead of the others.
     fn next_urgent(&self) -> Option<(u32, Lane)> {
         let (number, tag) = self.ready[Lane::Urgent as usize].first()?;
-        let most = self.virtual_now + URGENT_LEAD_NS * PER_NS * 16;
+        let most = self.virtual_now + URGENT_LEAD_NS * PER_NS * WEIGHT_UNIT;
         (tag <= most).then_some((number, Lane::Urgent))
     }
 
@@ -301,7 +320,7 @@ impl Fair {
     /// The head that comes next in virtual time, if the device has room for it; else the first of the other kind, if
     /// that is not too far ahead.
     fn next_shared(&mut self, now: Time) -> Option<(u32, Lane)> {
-        if let Phase::Alone(class) = self.learner.phase() {
+        if let Phase::Alone(class) | Phase::Settling(class) = self.learner.phase() {
             return self.next_of_class(now, class);
         }
         let read = self.ready[Lane::Read as usize]
@@ -323,7 +342,8 @@ impl Fair {
         let tenant = &self.tenants[number];
         let head = self.places[tenant.head(lane) as usize];
         let stride = tenant.stride(self.costs.of(kind, head.bytes));
-        (self.has_room(now, kind) && tag <= first.0.1 + LEAD * stride).then_some((number, lane))
+        let lead = LEAD_NS * PER_NS * WEIGHT_UNIT / self.waiting_weight + stride;
+        (self.has_room(now, kind) && tag <= first.0.1 + lead).then_some((number, lane))
     }
 
     /// The next I/O of the class that is tried out; all others are put aside.
@@ -377,8 +397,33 @@ impl Fair {
                 self.offer(now, item / 4, LANES[item as usize % 4]);
             }
         }
+        self.adjust_windows();
         if ended || self.virtual_now > MOST_VIRTUAL {
             self.level(now);
+        }
+    }
+
+    /// The kind that is behind gets a larger window, the one that is ahead needs less: held to the pace of the other, it
+    /// would go in bursts.
+    fn adjust_windows(&mut self) {
+        let read = self.ready[Lane::Read as usize].first();
+        let write = self.ready[Lane::Write as usize].first();
+        let margin = LEAD_NS * PER_NS * WEIGHT_UNIT / self.waiting_weight.max(1) / 8;
+        let grows = match (read, write) {
+            _ if self.learner.phase() != Phase::Open => [true, true],
+            (Some((_, read)), Some((_, write))) => [
+                read <= write + margin,
+                write <= read + margin,
+            ],
+            _ => [true, true],
+        };
+        for (window, grows) in self.windows.iter_mut().zip(grows) {
+            let changed = if grows {
+                *window + *window / 4
+            } else {
+                *window - *window / 8
+            };
+            *window = changed.clamp(ONE, GAIN * ONE);
         }
     }
 
@@ -464,7 +509,12 @@ impl Policy for Fair {
 
     fn set_share(&mut self, now: Time, tenant: TenantId, share: &Share) {
         let number = self.tenants.number(tenant);
-        self.tenants[number].owe(share);
+        let owner = &mut self.tenants[number];
+        let before = owner.weight;
+        owner.owe(share);
+        if owner.queued > 0 {
+            self.waiting_weight = self.waiting_weight - before + owner.weight;
+        }
         self.tenants[number].forgotten = false;
         for lane in LANES {
             self.gated.remove(number * 4 + lane as u32);
@@ -490,10 +540,19 @@ impl Policy for Fair {
             });
         };
         gauge("gain", self.gain(now) as f64);
+        gauge("read_window", self.windows[0] as f64 / ONE as f64);
+        gauge("write_window", self.windows[1] as f64 / ONE as f64);
         gauge("read_load", self.load[0] as f64 / ONE as f64);
         gauge("write_load", self.load[1] as f64 / ONE as f64);
         gauge("reads_in_flight", f64::from(self.in_flight[0]));
         gauge("writes_in_flight", f64::from(self.in_flight[1]));
+        let (phase, class) = match self.learner.phase() {
+            Phase::Open => (0, 0),
+            Phase::Settling(class) => (1, class.0),
+            Phase::Alone(class) => (2, class.0),
+        };
+        gauge("phase", f64::from(phase));
+        gauge("class_measured", f64::from(class));
         gauge("trials", self.learner.trials as f64);
         for (name, kind, bytes) in [
             ("read_4k_cost_us", Kind::Read, 4096),

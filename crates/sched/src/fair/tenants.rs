@@ -25,7 +25,7 @@ pub(super) enum Lane {
 pub(super) const LANES: [Lane; 4] = [Lane::Urgent, Lane::Read, Lane::Write, Lane::Background];
 
 /// Virtual time is service in costs, divided by the weight, times this.
-const WEIGHT_UNIT: u64 = 16;
+pub(super) const WEIGHT_UNIT: u64 = 16;
 
 /// A tenant that is known: something was said of it, or something of it is here.
 #[derive(Debug)]

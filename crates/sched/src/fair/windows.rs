@@ -5,7 +5,7 @@
 //! fast and slow drives are the same number. A drive of `n` parts that are hit at random and hold `w` times that much
 //! gives `w / (w + 1)` of its most: ten gives nine tenths, and nothing in that depends on the drive.
 
-use super::costs::{CLASSES, Class, PER_NS};
+use super::costs::{CLASSES, Class, Kind, PER_NS};
 
 /// One bandwidth-delay product.
 pub(super) const ONE: u64 = 1024;
@@ -93,12 +93,16 @@ impl Bases {
         self.settle(class);
     }
 
-    /// Both kinds have just met an idle device: what was measured before the last time this happened is forgotten.
-    pub(super) fn begin_epoch(&mut self) {
-        for class in Class::all() {
+    /// I/O of `kind` is about to meet a device at rest: what was measured before the last time it did is forgotten.
+    pub(super) fn begin_epoch(&mut self, kind: Kind) {
+        for class in Class::all().filter(|class| class.kind() == kind) {
             let base = &mut self.classes[usize::from(class.0)];
-            base.least_before = base.least;
-            base.least = u64::MAX;
+            if base.least < u64::MAX {
+                base.least_before = base.least;
+                base.least = u64::MAX;
+            }
+            base.samples = [0; PLACES];
+            base.count = 0;
             self.settle(class);
         }
     }
