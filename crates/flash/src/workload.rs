@@ -385,3 +385,63 @@ fn per_second(count: u64, span: Duration) -> u64 {
         .checked_div(u128::from(span.as_ns()))
         .unwrap_or(0) as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Profile;
+    use crate::ssd::Condition;
+
+    fn device() -> Device {
+        let profile = Profile::named("dct983").expect("it ships");
+        Device::in_condition(&profile, 256 << 20, 1, Condition::Clean).expect("256 MiB suit it")
+    }
+
+    fn answers(sources: &[Source], seed: u64) -> (Vec<(usize, u64, u64)>, u64) {
+        let mut answers = Vec::new();
+        let lost = open_loop(&mut device(), sources, seed, |answer| {
+            let times = (answer.arrived.as_ns(), answer.latency.as_ns());
+            answers.push((answer.source, times.0, times.1));
+        });
+        (answers, lost)
+    }
+
+    #[test]
+    fn sources_arrive_at_their_rate_within_their_span() {
+        let (begin, end) = (Duration::from_ms(10), Duration::from_ms(60));
+        let regular = Source {
+            regular: true,
+            span: (begin, end),
+            ..Source::writes(10_000, end)
+        };
+        let (answers, lost) = answers(&[Source::reads(40_000, end), regular], 1);
+        assert_eq!(lost, 0);
+        let of = |source| answers.iter().filter(move |answer| answer.0 == source);
+        assert_eq!(of(1).count(), 500, "10 K/s for 50 ms");
+        assert!(of(1).all(|answer| (10_000_000..=60_000_000).contains(&answer.1)));
+        assert!((2_200..2_600).contains(&of(0).count()), "40 K/s for 60 ms");
+    }
+
+    #[test]
+    fn the_seed_decides() {
+        let sources = [Source::reads(100_000, Duration::from_ms(5))];
+        assert_eq!(answers(&sources, 4), answers(&sources, 4));
+        assert_ne!(answers(&sources, 4), answers(&sources, 5));
+    }
+
+    #[test]
+    fn what_the_drive_has_no_place_for_is_lost() {
+        let span = Duration::from_ms(20);
+        let (answers, lost) = answers(&[Source::reads(10_000_000, span)], 1);
+        assert!(lost > 0);
+        let arrived = answers.len() as u64 + lost;
+        assert!((190_000..210_000).contains(&arrived), "{arrived}");
+    }
+
+    #[test]
+    fn a_stream_begins_again_at_the_end() {
+        let mut cursor = 0;
+        let starts: Vec<_> = (0..5).map(|_| after(&mut cursor, 3, 10)).collect();
+        assert_eq!(starts, [0, 3, 6, 0, 3]);
+    }
+}

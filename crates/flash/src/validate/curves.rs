@@ -37,8 +37,8 @@ const REFLEX_READS: [(u64, u64, u64); 3] = [(500, 85, 95), (1000, 95, 97), (1500
 
 const DEARER: &str = "between a suspended programme and a whole one: programmes of 2.5 ms, suspended three times, \
     then hold reads up to their end; with 8 suspends the load is within";
-const CHEAPER: &str = "one write cost does not do for all mixes here: at equal tokens the few reads of this one wait \
-    for programmes, but hardly for each other";
+const CHEAPER: &str = "one write cost does not do for all mixes here: of the same tokens so few are reads that they \
+    take a tenth of the dies' time; they wait for programmes, but hardly for each other";
 
 /// Test 19.
 pub(super) fn tails(bench: &Bench) -> Vec<Row> {
