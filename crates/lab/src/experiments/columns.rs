@@ -2,6 +2,7 @@
 
 use crate::report::{Column, Unit};
 
+pub(super) const POLICY: Column = column("policy", "policy", Unit::None);
 pub(super) const PROFILE: Column = column("profile", "profile", Unit::None);
 pub(super) const CONDITION: Column = column("condition", "condition", Unit::None);
 pub(super) const WORKER: Column = column("worker", "worker", Unit::None);

@@ -5,8 +5,8 @@ use flashyard_flash::ssd::Condition;
 use flashyard_time::Duration;
 
 use super::columns::{
-    BANDWIDTH, CONDITION, F_UTIL, IOPS, KIND, MAX, MEAN, P50, P99, P999, PROFILE, READS, WORKER,
-    column,
+    BANDWIDTH, CONDITION, F_UTIL, IOPS, KIND, MAX, MEAN, P50, P99, P999, POLICY, PROFILE, READS,
+    WORKER, column,
 };
 use super::figures::{self, Figures};
 use super::{drive, fold_digests};
@@ -23,8 +23,8 @@ pub(super) struct Interference;
 const CLAIM: &str = "Writes hurt reads far more than their number says, because a programme or an erase occupies a \
 die for as long as dozens of reads. Mixing 30 % of writes into random reads on a fragmented drive leaves less than a \
 third of the I/Os. How long a single read waits beside a writer depends on what the drive does with a programme in \
-progress: drives that write equally fast (the variants of the profile) differ by a factor of seven in p99. No switch \
-stands in front of the drive: this is what a policy has to mend.";
+progress: drives that write equally fast (the variants of the profile) differ by a factor of seven in p99. Without a \
+policy other than first in, first out, this is what tenants do to each other.";
 
 const SETTINGS: [Setting; 3] = [
     Setting {
@@ -47,7 +47,8 @@ const SETTINGS: [Setting; 3] = [
     },
 ];
 
-const COLUMNS: [Column; 14] = [
+const COLUMNS: [Column; 15] = [
+    POLICY,
     column("scene", "scene", Unit::None),
     PROFILE,
     CONDITION,
@@ -89,6 +90,7 @@ enum Cast {
 
 /// A cast on a drive.
 struct Scene {
+    policy: &'static str,
     cast: Cast,
     profile: Profile,
     condition: Condition,
@@ -107,6 +109,10 @@ impl Experiment for Interference {
 
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
+    }
+
+    fn policies(&self) -> &'static [&'static str] {
+        &["fifo"]
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
@@ -233,7 +239,10 @@ impl Scene {
     /// What a cast of one worker got on the drive of this scene.
     fn of_the_same_drive(&self, cast: Cast, played: &[Played]) -> Figures {
         let same = |(scene, _): &&Played| {
-            scene.cast == cast && scene.profile == self.profile && scene.condition == self.condition
+            scene.cast == cast
+                && scene.policy == self.policy
+                && scene.profile == self.profile
+                && scene.condition == self.condition
         };
         let found = played.iter().find(same);
         of(
@@ -245,6 +254,7 @@ impl Scene {
     fn row(&self, worker: &str, reads: u32, figures: &Figures, f_util: Option<f64>) -> Vec<Value> {
         let [mean, p50, p99, p999, max] = figures.latencies();
         vec![
+            Value::Text(self.policy.into()),
             Value::Text(self.scene().into()),
             Value::Text(self.profile.name.clone()),
             Value::Text(self.condition.to_string()),
@@ -271,20 +281,38 @@ fn crowd() -> Vec<Worker> {
     readers.chain((CROWD + 1..=2 * CROWD).map(writer)).collect()
 }
 
-/// All scenes: mixes on the first drive, in both conditions; then each drive with readers and writers.
+/// All scenes of all policies: mixes on the first drive, in both conditions; then each drive with readers and writers.
 fn scenes(context: &Context) -> Result<Vec<Scene>, Refused> {
-    let profiles = drive::profiles(&context.words("profile"))?;
-    let mixes: &[u32] = if context.quick { &QUICK_MIXES } else { &MIXES };
+    let mut profiles = drive::profiles(&context.words("profile"))?;
+    if context.quick {
+        profiles.truncate(1);
+    }
     let mut scenes = Vec::new();
+    for policy in &context.policies {
+        mixes(context, policy, &profiles[0], &mut scenes);
+        for profile in &profiles {
+            encounters(policy, profile, &mut scenes);
+        }
+    }
+    Ok(scenes)
+}
+
+fn mixes(context: &Context, policy: &'static str, profile: &Profile, scenes: &mut Vec<Scene>) {
+    let shares: &[u32] = if context.quick { &QUICK_MIXES } else { &MIXES };
     for (condition, large) in [(FRAGMENTED, false), (Condition::Clean, true)] {
+        let profile = || profile.clone();
         let scene = |&reads: &u32| Scene {
+            policy,
             cast: Cast::Mix(reads),
-            profile: profiles[0].clone(),
+            profile: profile(),
             condition,
             large,
         };
-        scenes.extend(mixes.iter().map(scene));
+        scenes.extend(shares.iter().map(scene));
     }
+}
+
+fn encounters(policy: &'static str, profile: &Profile, scenes: &mut Vec<Scene>) {
     let casts = [
         Cast::Reader,
         Cast::ReaderAndWriter,
@@ -292,16 +320,14 @@ fn scenes(context: &Context) -> Result<Vec<Scene>, Refused> {
         Cast::WriterOfCrowd,
         Cast::Crowd,
     ];
-    for profile in &profiles[..if context.quick { 1 } else { profiles.len() }] {
-        let scene = |cast| Scene {
-            cast,
-            profile: profile.clone(),
-            condition: FRAGMENTED,
-            large: false,
-        };
-        scenes.extend(casts.map(scene));
-    }
-    Ok(scenes)
+    let scene = |cast| Scene {
+        policy,
+        cast,
+        profile: profile.clone(),
+        condition: FRAGMENTED,
+        large: false,
+    };
+    scenes.extend(casts.map(scene));
 }
 
 const FRAGMENTED: Condition = Condition::Fragmented(100);
@@ -318,7 +344,8 @@ fn play(context: &Context, scene: &Scene, seed: u64) -> Result<Results, Refused>
         context.number("ms")
     });
     let device = drive::build(&scene.profile, gib, seed, scene.condition)?;
-    let setup = Setup::new(device, policies::fifo(), scene.workers());
+    let policy = policies::named(scene.policy).expect("a context has policies that there are");
+    let setup = Setup::new(device, policy, scene.workers());
     Ok(setup.measured(span / 2, span).seeded(seed).run()?)
 }
 
@@ -340,7 +367,7 @@ fn mix_chart(played: &[Played]) -> Chart {
         let Cast::Mix(reads) = scene.cast else {
             continue;
         };
-        let label = format!("{} {}", scene.condition, scene.kind());
+        let label = format!("{}, {} {}", scene.policy, scene.condition, scene.kind());
         let point = (f64::from(reads), of(results, 0..1).bandwidth());
         match series.iter_mut().find(|known| known.label == label) {
             Some(known) => known.points.insert(0, point),
@@ -367,7 +394,7 @@ fn tail_chart(played: &[Played]) -> Chart {
     let mut categories = Vec::new();
     let of_cast = |cast| played.iter().filter(move |(scene, _)| scene.cast == cast);
     for (scene, _) in of_cast(Cast::Reader) {
-        categories.push(scene.profile.name.clone());
+        categories.push(format!("{}, {}", scene.profile.name, scene.policy));
     }
     let bars = |label: &str, cast, figure: &dyn Fn(&Tally) -> Option<f64>| Series {
         label: label.into(),

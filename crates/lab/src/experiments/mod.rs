@@ -6,16 +6,20 @@ mod figures;
 mod interference;
 mod latency_curve;
 mod reflex_curves;
+mod trace_replay;
+mod validate;
 
 use crate::bench::{self, Results};
 use crate::experiment::{Context, Experiment, Refused};
 use crate::report::{Column, Report};
 
 /// All experiments, in the order in which they are listed.
-static ALL: [&dyn Experiment; 3] = [
+static ALL: [&dyn Experiment; 5] = [
+    &validate::Validate,
     &latency_curve::LatencyCurve,
     &interference::Interference,
     &reflex_curves::ReflexCurves,
+    &trace_replay::TraceReplay,
 ];
 
 /// All experiments.

@@ -44,6 +44,8 @@ pub struct Column {
 pub enum Unit {
     /// Nothing, or something that the heading says.
     None,
+    /// Something else in every row, which says what.
+    OfRow,
     /// Microseconds.
     Micros,
     /// I/Os per second.

@@ -7,7 +7,7 @@ impl Unit {
     /// What a table's heading says after the column's own words; empty for plain numbers.
     fn suffix(self) -> &'static str {
         match self {
-            Unit::None | Unit::Ratio => "",
+            Unit::None | Unit::OfRow | Unit::Ratio => "",
             Unit::Micros => "us",
             Unit::Iops => "IOPS",
             Unit::BytesPerSecond => "MB/s",
@@ -41,7 +41,7 @@ impl Unit {
             return not_finite(value).to_owned();
         }
         let (steps, unit): (&[(f64, &str)], _) = match self {
-            Unit::None | Unit::Ratio | Unit::Iops => (&DECIMAL, ""),
+            Unit::None | Unit::OfRow | Unit::Ratio | Unit::Iops => (&DECIMAL, ""),
             Unit::BytesPerSecond => (&DECIMAL, "B/s"),
             Unit::Bytes => (&BINARY, "B"),
             Unit::Micros => (&MICROS, "s"),
@@ -86,7 +86,11 @@ pub(super) fn cells(column: Column, values: &[&Value]) -> Vec<String> {
         })
         .collect();
     let decimals = decimals(&numbers);
-    let number = |value: f64| fixed(value / scale, decimals);
+    let number = |value: f64| match column.unit {
+        // Rows that do not compare need not align.
+        Unit::OfRow if value.is_finite() => grouped(&significant(value, 4)),
+        _ => fixed(value / scale, decimals),
+    };
     values
         .iter()
         .map(|value| match value {

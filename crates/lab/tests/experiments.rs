@@ -1,0 +1,163 @@
+//! Every experiment in quick mode: it runs, says what it should, and does what it did when its digest was committed.
+//!
+//! The digests stand in `docs/experiments/digests.toml`. A change of behaviour, wanted or not, changes them; this test
+//! then prints the file as it has to be. Whoever commits it looks at the tables in `docs/experiments`, too.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use flashyard_lab::report::{Report, Value};
+use flashyard_lab::{Context, Experiment, Refused, Request, Silent, experiments, find};
+
+fn quick(experiment: &dyn Experiment) -> Report {
+    let request = Request {
+        quick: true,
+        ..Request::default()
+    };
+    let context = Context::new(experiment, &request, &Silent).expect("defaults are sound");
+    experiment
+        .run(&context)
+        .unwrap_or_else(|refused| panic!("{}: {refused}", experiment.name()))
+}
+
+#[test]
+fn experiments_do_what_they_did() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiments/digests.toml");
+    let committed = fs::read_to_string(&path).unwrap_or_default();
+    let mut found = String::from(
+        "# Digests of all experiments in quick mode with their defaults. Checked by crates/lab/tests/experiments.rs.\n",
+    );
+    for experiment in experiments() {
+        let report = quick(*experiment);
+        assert_sound(&report);
+        writeln!(
+            found,
+            "{} = \"{}\"",
+            experiment.name(),
+            report.digest_text()
+        )
+        .expect("a string takes everything");
+    }
+    assert!(
+        committed == found,
+        "experiments no longer do what they did. If that is meant, run the changed ones in full, \
+         look at what changed in docs/experiments, and commit digests.toml as:\n\n{found}"
+    );
+}
+
+/// What every report keeps to.
+fn assert_sound(report: &Report) {
+    let name = report.experiment;
+    assert!(!report.rows.is_empty(), "{name} has no rows");
+    assert!(
+        report
+            .rows
+            .iter()
+            .all(|row| row.len() == report.columns.len()),
+        "{name}"
+    );
+    let columns: BTreeSet<_> = report.columns.iter().map(|column| column.name).collect();
+    assert_eq!(
+        columns.len(),
+        report.columns.len(),
+        "{name} has two columns of one name"
+    );
+    let charts: BTreeSet<_> = report.charts.iter().map(|chart| chart.name).collect();
+    assert_eq!(
+        charts.len(),
+        report.charts.len(),
+        "{name} has two charts of one name"
+    );
+    for value in report.rows.iter().flatten() {
+        if let Value::Real(real) = value {
+            assert!(real.is_finite(), "{name} has a number that is none");
+        }
+    }
+}
+
+#[test]
+fn several_seeds_give_intervals() {
+    let experiment = find("ssd-interference").expect("it is there");
+    let request = Request {
+        quick: true,
+        seeds: Some(2),
+        ..Request::default()
+    };
+    let context = Context::new(experiment, &request, &Silent).expect("two seeds are sound");
+    let report = experiment.run(&context).expect("it runs");
+    let intervals = report
+        .rows
+        .iter()
+        .flatten()
+        .filter(|value| matches!(value, Value::Interval { .. }));
+    assert!(intervals.count() > report.rows.len());
+}
+
+#[test]
+fn what_cannot_be_asked_for_is_refused_with_what_can() {
+    let experiment = find("ssd-latency-curve").expect("it is there");
+    let refused = |request: Request| {
+        let refused = Context::new(experiment, &request, &Silent).err();
+        refused.expect("it is refused").to_string()
+    };
+    let set = |key: &str, value: &str| Request {
+        settings: vec![(key.into(), value.into())],
+        ..Request::default()
+    };
+    for (request, told) in [
+        (
+            set("depth", "1"),
+            "there is no setting `depth`; there are profile, condition, kind",
+        ),
+        (
+            set("gib", "0"),
+            "`gib` cannot be `0`; it is a whole number from 1 to 1024",
+        ),
+        (
+            set("gib", "18446744073709551616"),
+            "it is a whole number from 1 to 1024",
+        ),
+        (
+            set("kind", "read-4k,erase"),
+            "it is one or more of read-4k, write-4k",
+        ),
+        (
+            set("condition", "fragmented=101%"),
+            "it is one or more of empty, clean, fragmented",
+        ),
+        (set("profile", "dct983,"), "one or more of dct983,"),
+        (
+            Request {
+                seeds: Some(0),
+                ..Request::default()
+            },
+            "a mean is taken over 1 to 100 seeds",
+        ),
+        (
+            Request {
+                policies: vec!["fifo".into()],
+                ..Request::default()
+            },
+            "has no switch in it",
+        ),
+    ] {
+        let sentence = refused(request);
+        assert!(sentence.contains(told), "{sentence}");
+    }
+    assert!(matches!(
+        find("nothing"),
+        Err(Refused::UnknownExperiment(_))
+    ));
+    let missing = set("profile", "missing.toml");
+    let context = Context::new(experiment, &missing, &Silent).expect("it might be a file");
+    let sentence = experiment
+        .run(&context)
+        .expect_err("there is no such file")
+        .to_string();
+    assert!(
+        sentence.contains("the profile `missing.toml` cannot be used"),
+        "{sentence}"
+    );
+}
