@@ -103,6 +103,12 @@ pub trait Device {
         None
     }
 
+    /// Whether every block is known to read as zeroes: nothing was written since the device was made. A pool then need
+    /// not zero what it gives away, which would have an emulated drive forget the condition it is in.
+    fn is_blank(&self) -> bool {
+        false
+    }
+
     /// Compares blocks with `compare` and, only if equal, writes `write` over them (same length), with no other
     /// I/O to the range in between (NVMe fused Compare and Write). [`IoError::Miscompare`] when different.
     fn compare_and_write(

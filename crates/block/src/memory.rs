@@ -91,6 +91,10 @@ impl Device for MemoryDevice {
         IoFuture::ready(locate(&self.info(), lba, buf.len()).and_then(write))
     }
 
+    fn is_blank(&self) -> bool {
+        self.allocated() == 0
+    }
+
     fn flush(&self, _: Tag) -> IoFuture<()> {
         IoFuture::ready(Ok(()))
     }

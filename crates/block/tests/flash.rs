@@ -8,6 +8,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use flashyard_block::flash::{Store, pattern};
+use flashyard_block::pool::Pool;
 use flashyard_block::{
     Device, FileDevice, FileOptions, FlashDevice, FlashOptions, FlashStats, IoError, OpenError, Tag,
 };
@@ -393,6 +394,39 @@ fn a_drive_nobody_waits_for_wakes_nobody() {
         before.programs > 0,
         "time has passed for the drive all the same"
     );
+}
+
+/// A volume on a worn drive is as slow as the drive, unless the space had somebody else's data, which is forgotten.
+#[test]
+fn a_pool_leaves_a_new_drive_in_its_condition() {
+    in_world(timeless(), |rt| async move {
+        let device = Rc::new(dct983(&rt, 4096, Store::Memory));
+        assert!(device.is_blank());
+        let pool = Pool::create(&rt, device.clone(), [1; 16], false)
+            .await
+            .unwrap();
+        assert!(!device.is_blank());
+        let volume = pool.create_volume("v", [2; 16], 64 * MIB).await.unwrap();
+        assert_eq!(device.stats().drive.deallocated_units, 0);
+        let from_flash = span(&rt, async { read(&*volume, 9, 4096).await.map(drop) }).await;
+        assert!(from_flash > Duration::from_us(80));
+        write(&*volume, 0, 4096, 1).await.unwrap();
+        drop(volume);
+        pool.delete("v").await.unwrap();
+        assert_eq!(
+            device.stats().drive.deallocated_units,
+            64 * MIB / UNIT_BYTES
+        );
+        drop(pool);
+        let pool = Pool::create(&rt, device.clone(), [3; 16], true)
+            .await
+            .unwrap();
+        pool.create_volume("w", [4; 16], 128 * MIB).await.unwrap();
+        assert_eq!(
+            device.stats().drive.deallocated_units,
+            128 * MIB / UNIT_BYTES
+        );
+    });
 }
 
 /// Whoever reads a pattern knows that it is whole and not older than what was there before.

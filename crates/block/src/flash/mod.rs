@@ -206,6 +206,10 @@ impl Device for FlashDevice {
         }
     }
 
+    fn is_blank(&self) -> bool {
+        matches!(self.place, Place::Memory(_)) && self.allocated() == 0
+    }
+
     fn moved(&self) -> Option<u64> {
         Some(self.drive.moved_units() * UNIT_BYTES)
     }

@@ -110,6 +110,9 @@ impl Pool {
         )?;
         let (generation, first) = found.successor()?;
         metadata.generation = generation;
+        if device.is_blank() {
+            metadata.add_clean(&metadata.free());
+        }
         let newest = copies::commit(&*device, copies::prepare(&metadata)?, 1 - first).await?;
         Ok(Self::new(rt, device, metadata, newest))
     }
