@@ -41,5 +41,6 @@ pub use ledger::{Cause, Why};
 pub use snapshot::{ControllerSnapshot, Counters, NamespaceSnapshot, Snapshot, TenantSnapshot};
 pub use switch::Switch;
 pub use target::Target;
+pub use tcp::Coalescing;
 
 pub use flashyard_block::{Class, TenantId};

@@ -4,7 +4,7 @@ use flashyard_nvme::aer::AsyncEvent;
 use flashyard_nvme::fabrics::{
     Capabilities, Configuration, ControllerStatus, Property, PropertySize, Shutdown, ShutdownStatus,
 };
-use flashyard_nvme::feature::{FeatureId, NumberOfQueues};
+use flashyard_nvme::feature::{CompletionCoalescing, FeatureId, NumberOfQueues};
 use flashyard_nvme::identify::{
     CSI_NVM, Cns, IDENTIFY_LEN, IdentifyController, IdentifyControllerNvm, IdentifyNamespace,
     NamespaceDescriptors, decode_namespace_list,
@@ -158,6 +158,15 @@ pub(crate) async fn set_number_of_queues(admin: &Queue, wanted: u16) -> Result<u
     let answer = admin.command(entry, Payload::None).await?;
     let granted = NumberOfQueues::from_bits(answer.value as u32);
     Ok(granted.submission.min(granted.completion).min(wanted) + 1)
+}
+
+pub(crate) async fn set_coalescing(
+    admin: &Queue,
+    wanted: CompletionCoalescing,
+) -> Result<(), HostError> {
+    let id = FeatureId::COMPLETION_COALESCING.0;
+    let entry = SubmissionQueueEntry::set_features(id, 0, wanted.bits());
+    admin.command(entry, Payload::None).await.map(drop)
 }
 
 pub(crate) async fn set_async_events(admin: &Queue, events: u32) -> Result<(), HostError> {

@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use flashyard_nvme::Nqn;
 use flashyard_nvme::fabrics::{Capabilities, InvalidParameter};
+use flashyard_nvme::feature::CompletionCoalescing;
 use flashyard_nvme::identify::IdentifyController;
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Rt, Task};
@@ -45,6 +46,9 @@ pub struct Options {
     pub disable_sq_flow_control: bool,
     /// Priority class of the I/O queues (0 urgent to 3 low), where the controller has weighted round robin.
     pub priority: Option<u8>,
+    /// How the controller may hold and pack what it tells of successes. Only asked of a controller of this project; any
+    /// other one, and without it, answers each command by itself.
+    pub coalescing: Option<CompletionCoalescing>,
     /// How long connecting may take in all.
     pub connect_timeout: Duration,
     /// How long the controller may take for a command, before it is asked to abort it; after as long again the
@@ -66,6 +70,7 @@ impl Options {
             depth: 128,
             disable_sq_flow_control: false,
             priority: None,
+            coalescing: None,
             connect_timeout: Duration::from_secs(10),
             command_timeout: Duration::from_secs(30),
         }

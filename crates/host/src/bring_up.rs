@@ -9,7 +9,7 @@ use flashyard_nvme::fabrics::{
     Capabilities, Connect, ConnectData, ConnectResponse, InvalidParameter, Property, ReadyTimeouts,
 };
 use flashyard_nvme::feature::AsyncEventConfiguration;
-use flashyard_nvme::identify::IdentifyController;
+use flashyard_nvme::identify::{IdentifyController, ascii_text};
 use flashyard_nvme::tcp::{
     Digests, Event, Framer, Header, ICReq, Limits, Negotiated, Role, accept_response,
 };
@@ -64,6 +64,9 @@ pub(crate) async fn connect(
         .unwrap_or(Err(ConnectError::Timeout))
 }
 
+/// Model number of the controllers that are ours.
+const OUR_MODEL: &str = "Flashyard";
+
 /// Weighted round robin with urgent class: a bit of CAP.AMS, and its number in CC.AMS.
 const WEIGHTED_ROUND_ROBIN: u8 = 1;
 
@@ -112,9 +115,11 @@ impl Making<'_> {
                 depth.min(identify.maxcmd)
             };
             let in_capsule = u32::try_from(identify.max_in_capsule_data()).unwrap_or(u32::MAX);
+            let packed = self.coalesce(&admin.queue, &identify).await?;
             for qid in 1..=admin::set_number_of_queues(&admin.queue, self.options.queues).await? {
                 let queue = self.open(qid, depth, in_capsule).await?;
                 self.connect_queue(&queue.queue, response.cntlid).await?;
+                queue.queue.shared.packed.set(packed);
                 opened.push(queue);
             }
         }
@@ -137,6 +142,27 @@ impl Making<'_> {
             failure: Cell::new(None),
         };
         Ok(Association::new(Rc::new(inner)))
+    }
+
+    /// Agrees on how the I/O queues tell of successes; gives whether a completion may retire several commands. The
+    /// feature's number means something else to controllers of other vendors.
+    async fn coalesce(
+        &self,
+        admin: &Queue,
+        identify: &IdentifyController,
+    ) -> Result<bool, ConnectError> {
+        let Some(wanted) = self.options.coalescing else {
+            return Ok(false);
+        };
+        if ascii_text(&identify.mn) != Some(OUR_MODEL) {
+            return Ok(false);
+        }
+        match admin::set_coalescing(admin, wanted).await {
+            Ok(()) => Ok(wanted.packed),
+            // An older one of ours.
+            Err(HostError::Status(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// A connection with its tasks, before Connect.

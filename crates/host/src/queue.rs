@@ -98,6 +98,8 @@ pub(crate) struct Shared {
     pub(crate) stream: TcpStream,
     /// Most bytes of data that a capsule may carry.
     pub(crate) in_capsule: Cell<u32>,
+    /// A completion may retire several commands.
+    pub(crate) packed: Cell<bool>,
     failure: Cell<Option<HostError>>,
     /// Told when the queue fails; shared by all queues of an association.
     on_failure: Rc<Notify>,
@@ -271,6 +273,7 @@ impl Shared {
             outbox,
             stream,
             in_capsule: Cell::new(in_capsule),
+            packed: Cell::new(false),
             failure: Cell::new(None),
             on_failure,
         }
@@ -350,8 +353,20 @@ impl Shared {
         }
     }
 
-    /// The controller's answer to a command.
+    /// The controller's answer to a command, and if it may to others.
     pub(crate) fn complete(&self, entry: CompletionQueueEntry) -> Result<(), Violation> {
+        if !self.packed.get() || !entry.status().is_success() {
+            return self.complete_one(entry);
+        }
+        let more = entry.retired().ok_or(Violation::UnknownCommand)?;
+        self.complete_one(entry.with_retired(&[]))?;
+        for cid in more {
+            self.complete_one(CompletionQueueEntry::new(cid, Status::SUCCESS))?;
+        }
+        Ok(())
+    }
+
+    fn complete_one(&self, entry: CompletionQueueEntry) -> Result<(), Violation> {
         if self.slots.borrow_mut().complete(entry)? {
             self.permits.release(1);
         }

@@ -16,6 +16,7 @@ use flashyard_host::{
 use flashyard_nvme::Nqn;
 use flashyard_nvme::command::{LbaRange, Status};
 use flashyard_nvme::dsm::DsmRange;
+use flashyard_nvme::feature::CompletionCoalescing;
 use flashyard_runtime::sim::{Config, Machine, World};
 use flashyard_runtime::{Buf, Data, Rt};
 use flashyard_sched::{Fifo, Window};
@@ -132,10 +133,15 @@ fn what_is_written_is_read_in_every_weather() {
         site.attach(1);
         let addr = site.addr;
         site.world.run(&site.hosts, move |rt: Rt| async move {
+            let coalescing = CompletionCoalescing {
+                window: [1, 0, 2, 32, 128][seed as usize % 5],
+                packed: seed % 2 == 0,
+            };
             let options = Options {
                 header_digest: seed % 2 == 1,
                 data_digest: seed % 3 == 1,
                 disable_sq_flow_control: seed % 4 == 1,
+                coalescing: (seed % 3 != 2).then_some(coalescing),
                 queues: 3,
                 depth: 8,
                 ..options("a")
@@ -165,6 +171,57 @@ fn what_is_written_is_read_in_every_weather() {
                             assert_eq!(*read.into_buf().expect("a buffer"), *pattern(len, content));
                         }
                         queue.flush(1).await.expect("flushes");
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await;
+            }
+            association.close().await;
+        });
+    }
+}
+
+/// Whatever the window, the depth and the mixture: each command is answered once, failures among them as failures, and
+/// none waits for answers that will not come.
+#[test]
+fn held_and_packed_answers_reach_their_commands() {
+    let windows = [1, 2, 7, 32, 64, 128, 0];
+    for (seed, window) in (0..).zip(windows.into_iter().chain(windows)) {
+        let site = Site::new(Config::stormy(seed));
+        site.attach(1);
+        let addr = site.addr;
+        site.world.run(&site.hosts, move |rt: Rt| async move {
+            let options = Options {
+                depth: [3, 32, 128][seed as usize % 3],
+                disable_sq_flow_control: seed % 2 == 1,
+                coalescing: Some(CompletionCoalescing {
+                    window,
+                    packed: seed % 4 < 3,
+                }),
+                ..options("a")
+            };
+            let association = Association::connect(&rt, addr, options)
+                .await
+                .expect("connects");
+            let tasks: Vec<_> = (0..40)
+                .map(|task| {
+                    let queue = association.queue(0);
+                    rt.spawn(async move {
+                        let mut rng = Rng::new(seed).split(task);
+                        for _ in 0..25 {
+                            let beyond = rng.chance(1, 8);
+                            let lba = if beyond { BLOCKS } else { task };
+                            let data = Data::Buf(pattern(BLOCK, rng.next_u64()));
+                            let written = queue.write(1, range(lba, 1), data, false).await;
+                            match written {
+                                Ok(()) => assert!(!beyond),
+                                Err(HostError::Status(status)) => {
+                                    assert!(beyond && status.is(Status::LBA_OUT_OF_RANGE));
+                                }
+                                Err(error) => panic!("{error}"),
+                            }
+                        }
                     })
                 })
                 .collect();

@@ -31,6 +31,8 @@ impl FeatureId {
     pub const HOST_BEHAVIOR_SUPPORT: Self = Self(0x16);
     /// Host Identifier.
     pub const HOST_IDENTIFIER: Self = Self(0x81);
+    /// Completion Coalescing, a vendor specific feature of this project: [`CompletionCoalescing`].
+    pub const COMPLETION_COALESCING: Self = Self(0xc0);
     /// Reservation Notification Mask.
     pub const RESERVATION_NOTIFICATION_MASK: Self = Self(0x82);
     /// Reservation Persistence.
@@ -268,6 +270,35 @@ impl Timestamp {
     }
 }
 
+/// Completion Coalescing (C0h, vendor specific): how the I/O queues that are made from now on tell their successes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CompletionCoalescing {
+    /// Bits 7:0: completions that may be held until they are told together, 1 to 128; 0 leaves it to the controller.
+    pub window: u8,
+    /// Bit 8: a completion may retire up to four more commands that succeeded
+    /// ([`crate::CompletionQueueEntry::retired`]).
+    pub packed: bool,
+}
+
+impl CompletionCoalescing {
+    /// Largest window.
+    pub const MOST: u8 = 128;
+
+    /// From CDW11 of Set Features or DW0 of Get Features; nothing if there is no such value.
+    pub fn from_bits(bits: u32) -> Option<Self> {
+        let window = bits as u8;
+        (bits >> 9 == 0 && window <= Self::MOST).then_some(Self {
+            window,
+            packed: bits & 0x100 != 0,
+        })
+    }
+
+    /// As in CDW11 or DW0.
+    pub fn bits(self) -> u32 {
+        u32::from(self.window) | u32::from(self.packed) << 8
+    }
+}
+
 /// Host Behavior Support (16h): 512 bytes of data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HostBehavior {
@@ -310,6 +341,18 @@ impl HostBehavior {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn coalescing_both_ways() {
+        for (bits, window, packed) in [(0, 0, false), (0x120, 32, true), (128, 128, false)] {
+            let value = CompletionCoalescing { window, packed };
+            assert_eq!(CompletionCoalescing::from_bits(bits), Some(value));
+            assert_eq!(value.bits(), bits);
+        }
+        for bits in [129, 0xff, 0x200, 1 << 31] {
+            assert_eq!(CompletionCoalescing::from_bits(bits), None, "{bits:#x}");
+        }
+    }
 
     #[test]
     fn values_both_ways() {

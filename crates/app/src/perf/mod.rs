@@ -17,6 +17,7 @@ use std::time::Duration as StdDuration;
 use clap::{Args, ValueEnum};
 use flashyard_host::Options;
 use flashyard_nvme::Nqn;
+use flashyard_nvme::feature::CompletionCoalescing;
 use flashyard_time::Duration;
 use uuid::Uuid;
 
@@ -64,9 +65,10 @@ pub struct PerfArgs {
     /// Tell the target with every command how it wants to be treated
     #[arg(long, value_enum)]
     pub class: Option<ClassHint>,
-    /// Completions that the target may tell at once; 1, for this target has no completion windows yet
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1))]
-    pub window: Option<u32>,
+    /// Completions that a target of ours may hold and tell at once, 1 to 128, or `adaptive`; without it the target
+    /// decides, and answers each command by itself
+    #[arg(long, value_name = "N", value_parser = parse_window)]
+    pub window: Option<u8>,
     /// Start this many per second, whatever the target does; latency counts from the intended start
     #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub rate: Option<u64>,
@@ -252,6 +254,11 @@ impl PerfArgs {
             data_digest: self.ddgst,
             queues: self.queues,
             depth,
+            // One for each packet is what a target does that has no windows.
+            coalescing: self.window.map(|window| CompletionCoalescing {
+                window,
+                packed: window != 1,
+            }),
             ..Options::new(self.subnqn, self.hostnqn, hostid.into_bytes())
         };
         Plan {
@@ -303,6 +310,18 @@ fn parse_block(text: &str) -> Result<u32, String> {
     match u32::try_from(size) {
         Ok(size) if size % 512 == 0 && (512..=1 << 20).contains(&size) => Ok(size),
         _ => Err("a block is a multiple of 512 bytes, at most 1 MiB".into()),
+    }
+}
+
+/// 0 leaves it to the target.
+fn parse_window(text: &str) -> Result<u8, String> {
+    match text.parse() {
+        _ if text == "adaptive" => Ok(0),
+        Ok(window) if (1..=CompletionCoalescing::MOST).contains(&window) => Ok(window),
+        _ => Err(format!(
+            "give 1 to {} completions, or `adaptive`",
+            CompletionCoalescing::MOST
+        )),
     }
 }
 

@@ -1,9 +1,10 @@
 //! Get Features and Set Features. Nothing is saved over a reset, for hosts set what they need at every connect.
 
 use flashyard_nvme::feature::{
-    AsyncEventConfiguration, ErrorRecovery, FeatureId, HOST_IDENTIFIER_EXTENDED, HostBehavior,
-    NumberOfQueues, POWER_STATE_MASK, Select, SupportedCapabilities, TemperatureThreshold,
-    Timestamp, WRITE_ATOMICITY_DISABLE_NORMAL, WRITE_CACHE_ENABLE,
+    AsyncEventConfiguration, CompletionCoalescing, ErrorRecovery, FeatureId,
+    HOST_IDENTIFIER_EXTENDED, HostBehavior, NumberOfQueues, POWER_STATE_MASK, Select,
+    SupportedCapabilities, TemperatureThreshold, Timestamp, WRITE_ATOMICITY_DISABLE_NORMAL,
+    WRITE_CACHE_ENABLE,
 };
 use flashyard_nvme::identify::NSID_ALL;
 use flashyard_nvme::{Status, SubmissionQueueEntry};
@@ -34,7 +35,7 @@ const fn dword(id: FeatureId) -> Traits {
     }
 }
 
-const FEATURES: [Traits; 12] = [
+const FEATURES: [Traits; 13] = [
     dword(FeatureId::ARBITRATION),
     dword(FeatureId::POWER_MANAGEMENT),
     dword(FeatureId::TEMPERATURE_THRESHOLD),
@@ -66,6 +67,7 @@ const FEATURES: [Traits; 12] = [
         data: 16,
         ..dword(FeatureId::HOST_IDENTIFIER)
     },
+    dword(FeatureId::COMPLETION_COALESCING),
 ];
 
 const INVALID: Status = Status::INVALID_FIELD.with_dnr();
@@ -100,6 +102,7 @@ pub(super) struct Features {
     timestamp: Timestamp,
     timestamp_set: Time,
     behavior: HostBehavior,
+    coalescing: CompletionCoalescing,
 }
 
 enum Value {
@@ -119,7 +122,13 @@ impl Features {
             timestamp: Timestamp::default(),
             timestamp_set: now,
             behavior: HostBehavior::default(),
+            coalescing: CompletionCoalescing::default(),
         }
+    }
+
+    /// How the host wants to be told of successes.
+    pub(super) fn coalescing(&self) -> CompletionCoalescing {
+        self.coalescing
     }
 
     /// I/O queues granted; all that there can be until the host has asked.
@@ -234,6 +243,10 @@ impl Controller {
             FeatureId::TIMESTAMP => self.set_timestamp(now, data)?,
             FeatureId::KEEP_ALIVE_TIMER => self.set_keep_alive(now, value)?,
             FeatureId::HOST_BEHAVIOR_SUPPORT => self.features.set_behavior(data)?,
+            FeatureId::COMPLETION_COALESCING => {
+                let asked = CompletionCoalescing::from_bits(value).ok_or(INVALID)?;
+                self.features.coalescing = asked;
+            }
             // On fabrics the Host Identifier comes with Connect.
             FeatureId::HOST_IDENTIFIER => return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
             _ => return Err(INVALID),
@@ -264,6 +277,7 @@ impl Controller {
                 queues(zero_based, zero_based).bits()
             }
             FeatureId::WRITE_ATOMICITY => features.write_atomicity,
+            FeatureId::COMPLETION_COALESCING => features.coalescing.bits(),
             FeatureId::ASYNC_EVENT_CONFIGURATION => self.events.configuration().0,
             FeatureId::KEEP_ALIVE_TIMER => self.keep_alive.kato(),
             FeatureId::TIMESTAMP => {

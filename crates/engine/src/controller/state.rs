@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use flashyard_nvme::Nqn;
 use flashyard_nvme::fabrics::ControllerStatus;
+use flashyard_nvme::feature::CompletionCoalescing;
 use flashyard_time::Time;
 
 use super::events::Events;
@@ -123,6 +124,11 @@ impl Controller {
     /// Whether the host has selected weighted round robin, so that its queues have a priority class.
     pub fn is_weighted(&self) -> bool {
         self.properties.is_weighted()
+    }
+
+    /// How its I/O queues tell of successes.
+    pub fn coalescing(&self) -> CompletionCoalescing {
+        self.features.coalescing()
     }
 
     /// I/O queues that a host may make: those granted by Number of Queues, before that all there can be. None on a

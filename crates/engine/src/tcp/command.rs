@@ -230,7 +230,7 @@ async fn read(queue: &Rc<IoQueue>, command: &Command, range: LbaRange) {
         Ok((data, held))
     };
     match done.await {
-        Ok((data, held)) => queue.answer_read(command.cid, data, held),
+        Ok((data, held)) => queue.answer_read(command, data, held),
         Err(failure) => queue.fail(command, failure),
     }
 }
@@ -251,7 +251,7 @@ async fn write(queue: &Rc<IoQueue>, mut command: Command, range: LbaRange, fua: 
         Ok(())
     };
     match done.await {
-        Ok(()) => queue.answer_write(command.cid, bytes as u64),
+        Ok(()) => queue.answer_write(&command),
         Err(failure) => queue.fail(&command, failure),
     }
 }
@@ -293,8 +293,8 @@ async fn rare(queue: &Rc<IoQueue>, mut command: Command) {
         IoOp::Flush | IoOp::Write { .. } => flush(queue, &command).await,
     };
     match done {
-        Ok(Some((data, held))) => queue.answer_read(command.cid, data, held),
-        Ok(None) => queue.answer_other(command.cid, &command.op, command.payload.bytes()),
+        Ok(Some((data, held))) => queue.answer_read(&command, data, held),
+        Ok(None) => queue.answer_other(&command),
         Err(failure) => queue.fail(&command, failure),
     }
 }

@@ -11,6 +11,7 @@ use flashyard_nvme::{CompletionQueueEntry, Status};
 
 use super::admin::AdminQueue;
 use super::connection::{Connection, End};
+use super::hold::Pushed;
 use super::input::{Input, Pdu};
 use super::io::{IoQueue, NewQueue};
 use super::queue::{NO_FLOW_CONTROL, QueuePair};
@@ -77,7 +78,7 @@ async fn initialize(connection: &Connection, input: &mut Input) -> Result<Outgoi
     };
     let (response, agreed) = answer_request(&request, &offer)?;
     input.framer.negotiated(&agreed);
-    connection.outbox().push(&response.encode());
+    connection.outbox().push(Pushed::Urgent, &response.encode());
     Ok(agreed.outgoing(Role::Controller))
 }
 
@@ -136,6 +137,7 @@ async fn join(
             qid: seat.queue.qid,
             pair: pair(seat.queue),
             priority: seat.queue.priority,
+            entries: seat.queue.entries,
             counters: seat.counters,
         };
         (

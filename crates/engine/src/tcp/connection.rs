@@ -10,6 +10,7 @@ use flashyard_time::Time;
 
 use super::admin::{self, AdminQueue};
 use super::connect::{self, Joined};
+use super::hold::Pushed;
 use super::input::Input;
 use super::io::{self, IoQueue};
 use super::outbox::Outbox;
@@ -295,7 +296,7 @@ pub(crate) async fn finish(connection: &Connection, input: &mut Input, end: End)
             input.framer.offending_header(),
             &mut pdu,
         );
-        connection.outbox.push(&pdu[..len]);
+        connection.outbox.push(Pushed::Urgent, &pdu[..len]);
         connection.outbox.seal();
         connection.set_deadline(Some(
             connection.core.rt().now() + connection.limits().terminate_deadline,

@@ -47,8 +47,7 @@ pub(crate) async fn execute(queue: &Rc<IoQueue>, pair: Pair) {
     let bytes = compare_and_write(queue, pair).await;
     match bytes {
         Ok(bytes) => {
-            queue.answer_compare(entries[0].cid(), bytes);
-            queue.answer_write(entries[1].cid(), bytes);
+            queue.answer_pair([entries[0].cid(), entries[1].cid()], bytes);
         }
         Err(Refused { first, second }) => {
             queue.refuse(&entries[0], first);

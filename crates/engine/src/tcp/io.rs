@@ -14,6 +14,7 @@ use flashyard_time::Time;
 use super::budget::{Budget, Held, Share};
 use super::command::{self, Command, Failure};
 use super::connection::{Connection, finish};
+use super::hold::{Coalescing, Pushed};
 use super::input::Input;
 use super::namespaces::{Namespace, Namespaces};
 use super::outbox::Outbox;
@@ -37,6 +38,8 @@ pub(crate) struct IoQueue {
     how: Outgoing,
     pair: QueuePair,
     intent: Cell<Intent>,
+    /// One completion may tell of several successes.
+    packed: bool,
     namespaces: RefCell<Namespaces>,
     budget: Rc<Budget>,
     capsules: Rc<Share>,
@@ -54,6 +57,7 @@ pub(crate) struct NewQueue {
     pub(crate) qid: u16,
     pub(crate) pair: QueuePair,
     pub(crate) priority: Option<u8>,
+    pub(crate) entries: u16,
     pub(crate) counters: Arc<QueueCounters>,
 }
 
@@ -86,6 +90,12 @@ impl IoQueue {
         connection
             .outbox()
             .set_bytes_max(core.target().config().limits.output_bytes);
+        let coalescing = new.association.controller().coalescing();
+        let rule = match coalescing.window {
+            0 => Coalescing::Adaptive,
+            window => Coalescing::Window(window),
+        };
+        connection.outbox().set_coalescing(rule, new.entries);
         let capsules = core.capsule_share(new.tenant.id);
         Rc::new(Self {
             association: new.association,
@@ -94,6 +104,7 @@ impl IoQueue {
             how,
             pair: new.pair,
             intent: Cell::new(Intent::new(new.priority)),
+            packed: coalescing.packed,
             namespaces: RefCell::default(),
             budget,
             capsules,
@@ -222,14 +233,14 @@ impl IoQueue {
     pub(crate) fn push_r2t(&self, r2t: R2T) {
         let mut pdu = [0; MAX_HEADER];
         let len = r2t.encode(self.how, &mut pdu);
-        self.outbox().push(&pdu[..len]);
+        self.outbox().push(Pushed::Urgent, &pdu[..len]);
     }
 
     /// Answers a read that has come back from the device.
     #[inline]
     pub(crate) fn finish_read(&self, command: &Command, result: Result<Data, IoError>, held: Held) {
         match result {
-            Ok(data) => self.answer_read(command.cid, data, held),
+            Ok(data) => self.answer_read(command, data, held),
             Err(error) => self.fail(command, error.into()),
         }
     }
@@ -238,7 +249,7 @@ impl IoQueue {
     #[inline]
     pub(crate) fn finish_write(&self, command: &Command, result: Result<(), IoError>) {
         match result {
-            Ok(()) => self.answer_write(command.cid, u64::from(command.payload.bytes())),
+            Ok(()) => self.answer_write(command),
             Err(error) => self.fail(command, error.into()),
         }
     }
@@ -246,38 +257,62 @@ impl IoQueue {
     /// Answers a read. Without SQ flow control there is nothing in a completion that the host needs, and the data say
     /// "success" themselves.
     #[inline]
-    pub(crate) fn answer_read(&self, cid: u16, data: Data, held: Held) {
+    pub(crate) fn answer_read(&self, command: &Command, data: Data, held: Held) {
         self.counters.on_read(data.len() as u64);
+        let cid = command.cid;
         let sqhd = self.pair.end(cid);
         let entry = self
             .pair
             .has_flow_control()
             .then(|| reply::entry(cid, Status::SUCCESS, sqhd));
         let held = matches!(data, Data::Buf(_)).then_some(held);
-        reply::complete_read(self.outbox(), self.how, cid, data, held, entry);
+        let what = self.pushed(command.class);
+        reply::complete_read(self.outbox(), self.how, what, cid, data, held, entry);
     }
 
     /// Answers a write.
     #[inline]
-    pub(crate) fn answer_write(&self, cid: u16, bytes: u64) {
-        self.counters.on_write(bytes);
-        self.answer(cid, Status::SUCCESS);
+    pub(crate) fn answer_write(&self, command: &Command) {
+        self.counters.on_write(u64::from(command.payload.bytes()));
+        if matches!(command.op, IoOp::Write { fua: true, .. }) {
+            return self.answer(command.cid, Status::SUCCESS);
+        }
+        let sqhd = self.pair.end(command.cid);
+        let entry = reply::entry(command.cid, Status::SUCCESS, sqhd);
+        let what = self.pushed(command.class);
+        if self.packed {
+            self.outbox().push_success(what, self.how, entry);
+        } else {
+            reply::complete_as(self.outbox(), self.how, what, entry);
+        }
     }
 
-    /// Answers a compare that found the same.
-    pub(crate) fn answer_compare(&self, cid: u16, bytes: u64) {
+    /// Answers both halves of a pair.
+    pub(crate) fn answer_pair(&self, cids: [u16; 2], bytes: u64) {
         self.counters.on_read(bytes);
-        self.answer(cid, Status::SUCCESS);
+        self.answer(cids[0], Status::SUCCESS);
+        self.counters.on_write(bytes);
+        self.answer(cids[1], Status::SUCCESS);
     }
 
     /// Answers any other command that succeeded.
-    pub(crate) fn answer_other(&self, cid: u16, op: &IoOp, bytes: u32) {
-        match op {
-            IoOp::Compare { .. } => self.answer_compare(cid, u64::from(bytes)),
-            _ => {
-                self.counters.on_other();
-                self.answer(cid, Status::SUCCESS);
-            }
+    pub(crate) fn answer_other(&self, command: &Command) {
+        match command.op {
+            IoOp::Compare { .. } => self.counters.on_read(u64::from(command.payload.bytes())),
+            _ => self.counters.on_other(),
+        }
+        self.answer(command.cid, Status::SUCCESS);
+    }
+
+    /// How long the answer to a command that succeeded may wait for others.
+    #[inline]
+    fn pushed(&self, class: Class) -> Pushed {
+        if class == Class::Latency {
+            return Pushed::Urgent;
+        }
+        Pushed::Answer {
+            now: self.core().rt().turn_time(),
+            in_flight: self.pair.outstanding(),
         }
     }
 

@@ -16,6 +16,7 @@
 //! | `command`, `fused`, `reply` | commands at work, and their answers |
 //! | `queue`, `cid_set` | queue pair rules: depth, identifiers, head pointer |
 //! | `transfer` | write data on their way |
+//! | `hold` | when gathered answers go out |
 //! | `waiting`, `budget` | commands that were not issued yet; memory that waits for a peer |
 
 mod admin;
@@ -25,6 +26,7 @@ mod command;
 mod connect;
 mod connection;
 mod fused;
+mod hold;
 mod input;
 mod io;
 mod namespaces;
@@ -37,4 +39,5 @@ mod waiting;
 
 pub(crate) use budget::Share;
 pub(crate) use connection::{Connection, send, serve};
+pub use hold::Coalescing;
 pub(crate) use waiting::{Elsewhere, Waiting, Withdrawn};

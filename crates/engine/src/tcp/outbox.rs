@@ -1,20 +1,32 @@
-//! What a connection is about to send: whole PDUs, gathered over a turn of the executor and sent in one call.
-//! PDUs are pushed whole, so they never mix. Parcels are capped: beyond about 128 responses or 512 KiB a larger
-//! call only misses caches.
+//! What a connection is about to send: whole PDUs, gathered over a turn of the executor or longer (see
+//! [`super::hold`]) and sent in one call. PDUs are pushed whole, so they never mix. Parcels are capped: beyond about
+//! 128 responses or 512 KiB a larger call only misses caches. For hosts that have asked for it, up to five successes
+//! are told by one completion.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::Poll;
 
+use flashyard_nvme::tcp::{CapsuleResp, Outgoing};
+use flashyard_nvme::{CompletionQueueEntry, Status};
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Data, Gather, Rt};
+use flashyard_time::Time;
 
 use super::budget::{Budget, Held};
+use super::hold::{Coalescing, Due, Hold, Pushed};
 
 /// PDUs in one parcel.
 const PARCEL_PDUS: usize = 128;
 /// Bytes in one parcel, beyond which another is begun.
 const PARCEL_BYTES: usize = 512 << 10;
+/// Successes that one completion can tell of.
+const REPORTED: usize = 1 + CompletionQueueEntry::MORE;
+/// A response with its digest, in a buffer.
+const RESPONSE_BYTES: usize = 32;
 /// Empty lists kept: one is sent while another is filled.
 const SPARES: usize = 2;
 
@@ -30,6 +42,7 @@ pub(crate) struct Outbox {
     bytes_max: Cell<usize>,
     closed: Cell<bool>,
     sealed: Cell<bool>,
+    hold: Cell<Hold>,
     budget: OnceCell<Rc<Budget>>,
 }
 
@@ -38,6 +51,16 @@ struct State {
     filling: Parcel,
     full: VecDeque<Parcel>,
     spares: Vec<Gather>,
+    /// Successes that belong behind what is in `filling`.
+    report: Option<Report>,
+}
+
+/// Successes that will be told by one completion.
+struct Report {
+    how: Outgoing,
+    cids: [u16; REPORTED],
+    len: usize,
+    sqhd: u16,
 }
 
 /// What goes in one call.
@@ -61,6 +84,7 @@ impl Outbox {
             bytes_max: Cell::new(bytes_max),
             closed: Cell::new(false),
             sealed: Cell::new(false),
+            hold: Cell::new(Hold::new()),
             budget: OnceCell::new(),
         }
     }
@@ -78,25 +102,65 @@ impl Outbox {
         );
     }
 
+    /// From now on answers are held by this rule, for a queue of so many entries.
+    pub(crate) fn set_coalescing(&self, rule: Coalescing, entries: u16) {
+        let mut hold = self.hold.get();
+        hold.set_rule(rule, entries);
+        self.hold.set(hold);
+    }
+
     /// Appends a PDU without payload.
     #[inline]
-    pub(crate) fn push(&self, pdu: &[u8]) {
+    pub(crate) fn push(&self, what: Pushed, pdu: &[u8]) {
         if self.sealed.get() {
             return;
         }
         let mut state = self.state.borrow_mut();
+        self.end_report(&mut state);
         state.filling.gather.push_bytes(pdu);
-        self.pushed(&mut state, pdu.len());
+        self.pushed(&mut state, what, pdu.len());
+    }
+
+    /// Tells of a success by a completion that may tell of others as well.
+    #[inline]
+    pub(crate) fn push_success(&self, what: Pushed, how: Outgoing, entry: CompletionQueueEntry) {
+        if self.sealed.get() {
+            return;
+        }
+        let mut state = self.state.borrow_mut();
+        let report = state.report.get_or_insert(Report {
+            how,
+            cids: [0; REPORTED],
+            len: 0,
+            sqhd: 0,
+        });
+        let bytes = if report.len == 0 { RESPONSE_BYTES } else { 0 };
+        report.cids[report.len] = entry.cid();
+        report.len += 1;
+        report.sqhd = entry.sqhd();
+        let full = report.len == REPORTED;
+        self.pushed(&mut state, what, bytes);
+        if full {
+            self.end_report(&mut state);
+        }
     }
 
     /// Appends a PDU with `data` between `header` and `trailer` (its digest, and perhaps the PDU that follows).
     #[inline]
-    pub(crate) fn push_data(&self, header: &[u8], data: Data, trailer: &[u8], held: Option<Held>) {
+    pub(crate) fn push_data(
+        &self,
+        what: Pushed,
+        header: &[u8],
+        data: Data,
+        trailer: &[u8],
+        held: Option<Held>,
+    ) {
         if self.sealed.get() {
             return;
         }
         let len = data.len();
         let mut state = self.state.borrow_mut();
+        self.end_report(&mut state);
         let filling = &mut state.filling;
         filling.gather.push_bytes(header);
         filling.gather.push_data(data, 0..len);
@@ -110,7 +174,7 @@ impl Outbox {
             );
             filling.held += held.into_bytes();
         }
-        self.pushed(&mut state, header.len() + len + trailer.len());
+        self.pushed(&mut state, what, header.len() + len + trailer.len());
     }
 
     /// Whether so much is waiting that no more work should be taken.
@@ -134,7 +198,7 @@ impl Outbox {
     }
 
     /// Waits for something to send; `None` once closed. What is not a full parcel is taken at the end of the
-    /// turn, so that all who answer in this turn are in it.
+    /// turn in which it is due, so that all who answer in that turn are in it.
     pub(crate) async fn next(&self, rt: &Rt) -> Option<Parcel> {
         loop {
             if self.closed.get() {
@@ -143,13 +207,36 @@ impl Outbox {
             if let Some(parcel) = self.state.borrow_mut().full.pop_front() {
                 return Some(parcel);
             }
-            if self.is_due() {
-                rt.turn_end().await;
-                return self.take();
+            match self.hold.get().due(rt.turn_time()) {
+                Due::Now => {
+                    rt.turn_end().await;
+                    return self.take();
+                }
+                Due::At(time) => {
+                    self.sender_waits.set(true);
+                    self.ready_or(rt, time).await;
+                }
+                Due::Never => {
+                    self.sender_waits.set(true);
+                    self.ready.notified().await;
+                }
             }
-            self.sender_waits.set(true);
-            self.ready.notified().await;
         }
+    }
+
+    async fn ready_or(&self, rt: &Rt, time: Time) {
+        let mut ready = pin!(self.ready.notified());
+        let mut late = rt.sleep_until(time);
+        std::future::poll_fn(|context| {
+            let either = ready.as_mut().poll(context).is_ready()
+                || Pin::new(&mut late).poll(context).is_ready();
+            if either {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
     }
 
     /// Takes back a parcel that has been sent.
@@ -188,32 +275,56 @@ impl Outbox {
         self.drained.notify_all();
     }
 
-    /// Whether what has gathered should go. Always, for now: holding completions back to fill a window, by class
-    /// and by load, belongs here.
-    fn is_due(&self) -> bool {
-        self.state.borrow().filling.pdus > 0
-    }
-
     fn take(&self) -> Option<Parcel> {
         let mut state = self.state.borrow_mut();
         if let Some(parcel) = state.full.pop_front() {
             return Some(parcel);
         }
+        self.end_report(&mut state);
+        let mut hold = self.hold.get();
+        hold.taken();
+        self.hold.set(hold);
         let parcel = state.next_filling();
         (parcel.pdus > 0).then_some(parcel)
     }
 
     #[inline]
-    fn pushed(&self, state: &mut State, bytes: usize) {
+    fn pushed(&self, state: &mut State, what: Pushed, bytes: usize) {
         self.bytes.set(self.bytes.get() + bytes);
         state.filling.pdus += 1;
-        if state.filling.pdus >= PARCEL_PDUS || state.filling.gather.len() >= PARCEL_BYTES {
+        let mut hold = self.hold.get();
+        let mut look = hold.push(what, bytes);
+        if hold.is_alone()
+            || state.filling.pdus >= PARCEL_PDUS
+            || state.filling.gather.len() >= PARCEL_BYTES
+        {
+            self.end_report(state);
             let parcel = state.next_filling();
             state.full.push_back(parcel);
+            hold.taken();
+            look = true;
         }
-        if self.sender_waits.replace(false) {
+        self.hold.set(hold);
+        if look && self.sender_waits.replace(false) {
             self.ready.notify_one();
         }
+    }
+
+    /// Writes down the successes that have gathered.
+    #[inline]
+    fn end_report(&self, state: &mut State) {
+        let Some(report) = state.report.take() else {
+            return;
+        };
+        let entry = CompletionQueueEntry::new(report.cids[0], Status::SUCCESS)
+            .with_queue(report.sqhd, 0)
+            .with_retired(&report.cids[1..report.len]);
+        let mut pdu = [0; RESPONSE_BYTES];
+        let len = CapsuleResp { entry }.encode(report.how, &mut pdu);
+        state.filling.gather.push_bytes(&pdu[..len]);
+        // The room was taken for a response with a digest.
+        self.bytes
+            .set((self.bytes.get() + len).saturating_sub(RESPONSE_BYTES));
     }
 
     fn give_back(&self, held: usize) {

@@ -5,6 +5,7 @@ use flashyard_nvme::{CompletionQueueEntry, Status};
 use flashyard_runtime::{Data, PAGE};
 
 use super::budget::Held;
+use super::hold::Pushed;
 use super::outbox::Outbox;
 
 /// A data digest and a CapsuleResp with its digest.
@@ -12,12 +13,23 @@ const TRAILER: usize = 4 + 24 + 4;
 
 static ZEROES: [u8; PAGE] = [0; PAGE];
 
-/// Puts a completion into the outbox.
+/// Puts a completion that goes with the end of the turn into the outbox.
 #[inline]
 pub(crate) fn complete(outbox: &Outbox, how: Outgoing, entry: CompletionQueueEntry) {
+    complete_as(outbox, how, Pushed::Urgent, entry);
+}
+
+/// Puts a completion into the outbox.
+#[inline]
+pub(crate) fn complete_as(
+    outbox: &Outbox,
+    how: Outgoing,
+    what: Pushed,
+    entry: CompletionQueueEntry,
+) {
     let mut pdu = [0; 32];
     let len = CapsuleResp { entry }.encode(how, &mut pdu);
-    outbox.push(&pdu[..len]);
+    outbox.push(what, &pdu[..len]);
 }
 
 /// Puts data and the completion behind them into the outbox; without `entry` the data PDU says "success" itself.
@@ -25,6 +37,7 @@ pub(crate) fn complete(outbox: &Outbox, how: Outgoing, entry: CompletionQueueEnt
 pub(crate) fn complete_read(
     outbox: &Outbox,
     how: Outgoing,
+    what: Pushed,
     cid: u16,
     data: Data,
     held: Option<Held>,
@@ -49,7 +62,13 @@ pub(crate) fn complete_read(
     if let Some(entry) = entry {
         trailer_len += CapsuleResp { entry }.encode(how, &mut trailer[trailer_len..]);
     }
-    outbox.push_data(&header[..header_len], data, &trailer[..trailer_len], held);
+    outbox.push_data(
+        what,
+        &header[..header_len],
+        data,
+        &trailer[..trailer_len],
+        held,
+    );
 }
 
 /// Puts a page and the completion behind it into the outbox. The page is copied, but not the zeroes behind its content.
@@ -81,7 +100,13 @@ pub(crate) fn complete_page(
         trailer_len = 4;
     }
     trailer_len += CapsuleResp { entry }.encode(how, &mut trailer[trailer_len..]);
-    outbox.push_data(&bytes, Data::Zeroes(zeroes), &trailer[..trailer_len], None);
+    outbox.push_data(
+        Pushed::Urgent,
+        &bytes,
+        Data::Zeroes(zeroes),
+        &trailer[..trailer_len],
+        None,
+    );
 }
 
 /// A completion with everything a queue adds to it.

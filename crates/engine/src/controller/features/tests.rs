@@ -34,6 +34,26 @@ fn get_data(fixture: &mut Fixture, id: u8, select: u8, cdw11: u32, length: u32) 
 }
 
 #[test]
+fn completion_coalescing_is_kept_and_checked() {
+    let mut fixture = Fixture::io();
+    assert_eq!(
+        fixture.controller.coalescing(),
+        CompletionCoalescing::default()
+    );
+    for value in [0x81, 0x200] {
+        assert_eq!(set(&mut fixture, 0xc0, value), Err(INVALID), "{value:#x}");
+    }
+    assert_eq!(set(&mut fixture, 0xc0, 0x120), Ok(0));
+    assert_eq!(get(&mut fixture, 0xc0, 0), Ok(0x120));
+    assert_eq!(get(&mut fixture, 0xc0, 1), Ok(0), "by default");
+    let wanted = CompletionCoalescing {
+        window: 32,
+        packed: true,
+    };
+    assert_eq!(fixture.controller.coalescing(), wanted);
+}
+
+#[test]
 fn values_are_kept_and_defaults_stay() {
     // Feature, default, a value to set, what is read then.
     let table = [
