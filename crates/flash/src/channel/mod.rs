@@ -18,6 +18,7 @@ mod chunk;
 mod execute;
 mod faults;
 mod geometry;
+pub mod load;
 mod power;
 mod status;
 

@@ -54,6 +54,17 @@ impl<T> Engine<T> {
         self.begin_move(now, bus);
     }
 
+    /// Has the channel tell `die` to sense. A channel that serves in turn lets nothing pass a transfer, not even that.
+    pub(super) fn command(&mut self, now: u64, index: u32) {
+        let bus = index % self.buses.len() as u32;
+        let bus = &mut self.buses[bus as usize];
+        if self.order.channel_in_turn && bus.current.is_some() {
+            self.dies[index as usize].phase = Phase::Commanding;
+            return bus.programs.push_back(index);
+        }
+        self.sense(now, index);
+    }
+
     /// Lets a free channel move the next piece.
     fn begin_move(&mut self, now: u64, index: u32) {
         let bus = &mut self.buses[index as usize];
@@ -63,6 +74,10 @@ impl<T> Engine<T> {
         let Some(die) = bus.reads.pop_front().or_else(|| bus.programs.pop_front()) else {
             return;
         };
+        if self.dies[die as usize].phase == Phase::Commanding {
+            self.sense(now, die);
+            return self.begin_move(now, index);
+        }
         let units = self.dies[die as usize].moving.min(PIECE_UNITS);
         bus.current = Some((die, units));
         let moved = now + self.times.piece[units as usize - 1];

@@ -91,7 +91,7 @@ pub(crate) enum Happened<T> {
 pub(crate) struct Order {
     /// A die serves first what came first, whatever it is, and nothing is suspended.
     pub die_in_turn: bool,
-    /// A channel serves first what came first, and a whole programme or read at once.
+    /// A channel serves first what came first, a whole programme or read at once. Even the command of a read waits.
     pub channel_in_turn: bool,
     /// Host reads that may overtake what else waits for a die.
     pub bypass: u16,
@@ -132,6 +132,8 @@ struct Times {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Idle,
+    /// Waiting for the channel to be told to sense.
+    Commanding,
     /// Sensing, then waiting for the channel and moving.
     Reading,
     /// Taking the data of a programme.

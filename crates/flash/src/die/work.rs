@@ -120,8 +120,16 @@ impl<T> Engine<T> {
     fn begin_read(&mut self, now: u64, index: u32, read: Read) {
         let die = &mut self.dies[index as usize];
         (die.phase, die.since, die.read) = (Phase::Reading, now, read);
-        let sensed = now + self.times.sense[read.page_type as usize];
-        self.events.push(Lane::sense(read.page_type), sensed, index);
+        self.command(now, index);
+    }
+
+    /// A die was told to sense its page.
+    pub(super) fn sense(&mut self, now: u64, index: u32) {
+        let die = &mut self.dies[index as usize];
+        die.phase = Phase::Reading;
+        let page_type = die.read.page_type;
+        let sensed = now + self.times.sense[page_type as usize];
+        self.events.push(Lane::sense(page_type), sensed, index);
     }
 
     /// A die has sensed its page and wants the channel.
