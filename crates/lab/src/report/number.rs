@@ -91,6 +91,11 @@ pub(super) fn cells(column: Column, values: &[&Value]) -> Vec<String> {
         Unit::OfRow if value.is_finite() => grouped(&significant(value, 4)),
         _ => fixed(value / scale, decimals),
     };
+    let halves = values.iter().filter_map(|value| match value {
+        Value::Interval { half, .. } => Some(number(*half).len()),
+        _ => None,
+    });
+    let widest = halves.max().unwrap_or(0);
     values
         .iter()
         .map(|value| match value {
@@ -100,7 +105,10 @@ pub(super) fn cells(column: Column, values: &[&Value]) -> Vec<String> {
                 _ => grouped(&count.to_string()),
             },
             Value::Real(real) => number(*real),
-            Value::Interval { mean, half } => format!("{} ± {}", number(*mean), number(*half)),
+            Value::Interval { mean, half } => {
+                let (mean, half) = (number(*mean), number(*half));
+                format!("{mean} ± {half:>widest$}")
+            }
             Value::Flag(true) => "yes".to_owned(),
             Value::Flag(false) => "NO".to_owned(),
             Value::Missing => "-".to_owned(),
@@ -246,6 +254,18 @@ mod tests {
         assert_eq!(
             shown(Unit::Iops, &reals(&[500_000.0, 0.25])),
             ["500,000", "0.25"]
+        );
+    }
+
+    #[test]
+    fn intervals_stand_under_each_other() {
+        let interval = |mean, half| Value::Interval { mean, half };
+        assert_eq!(
+            shown(
+                Unit::Micros,
+                &[interval(85.0, 1.25), interval(2340.0, 1475.0)]
+            ),
+            ["85.0 ±     1.2", "2,340.0 ± 1,475.0"]
         );
     }
 
