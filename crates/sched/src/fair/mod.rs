@@ -26,7 +26,7 @@ use windows::{Bases, ONE};
 /// How many times what keeps it busy the device may hold of reads, and of writes.
 const GAIN: u64 = 10;
 /// The same while latency-sensitive I/O is about.
-const QUIET_GAIN: u64 = 1;
+const QUIET: [u64; 2] = [ONE, ONE];
 /// For how long after the last latency-sensitive I/O.
 const QUIET_NS: u64 = 20_000_000;
 /// So many I/Os of a kind may be in flight whatever they count.
@@ -34,12 +34,32 @@ const FLOOR: u32 = 4;
 /// How far all who do one kind of I/O may be ahead of those who wait for the window of the other kind, in device time:
 /// drives take writes in bursts, and hold them back in bursts.
 const LEAD_NS: u64 = 20_000_000;
-/// How far ahead of the others urgent I/O may get: service in virtual time, in nanoseconds at weight one.
-const URGENT_LEAD_NS: u64 = 2_000_000;
+/// Urgent I/O goes first as long as its tenants take no more than their share, or all of it together no more than this
+/// part of the device's time.
+const URGENT_PART: u64 = 8;
+/// What may be taken of that part at once, in device time.
+const URGENT_BURST_NS: u64 = 4_000_000;
+/// A tenant with nothing queued counts as waiting when what it has in flight would give it its share at so many times
+/// the base latency. One with less gets less than its share by its own choice, and nobody waits for it.
+const CLAIM: u64 = 5;
 /// Background I/O beside other I/O counts so many times.
 const BACKGROUND_FACTOR: u64 = 64;
 /// Virtual time goes back to nothing before it overflows.
 const MOST_VIRTUAL: u64 = 1 << 60;
+
+/// Out of what an I/O is paid.
+#[derive(Clone, Copy, Debug)]
+enum Payer {
+    /// Its tenant's share.
+    Share,
+    /// What is kept for urgent I/O.
+    Urgency,
+    /// Nobody: it was in nobody's way.
+    Nobody,
+}
+
+/// The head of a tenant's lane, to go to the device.
+type Choice = (u32, Lane, Payer);
 
 /// See the module.
 #[derive(Debug)]
@@ -59,12 +79,17 @@ pub struct Fair {
     learner: Learner,
     /// Most load that may be in flight, by kind.
     windows: [u64; 2],
+    /// Tenants with nothing queued that are owed more of a kind than they get, by tag.
+    claims: [Heap; 2],
     /// Load and number of I/Os in flight, by kind.
     load: [u64; 2],
     in_flight: [u32; 2],
     queued: u32,
-    /// Sum of the weights of those who have something queued.
-    waiting_weight: u64,
+    /// Sum of the weights of those who have something queued or in flight.
+    active_weight: u64,
+    /// Device time that urgent I/O may take beyond its tenants' shares, in costs, and when that was so.
+    urgent_budget: u64,
+    budgeted: u64,
     /// Virtual time: the least tag of those who wait.
     virtual_now: u64,
     quiet_until: u64,
@@ -90,29 +115,30 @@ impl Fair {
             bases: Bases::new(),
             learner: Learner::new(),
             windows: [GAIN * ONE; 2],
+            claims: Default::default(),
             load: [0; 2],
             in_flight: [0; 2],
             queued: 0,
-            waiting_weight: 0,
+            active_weight: 0,
+            urgent_budget: URGENT_BURST_NS * PER_NS,
+            budgeted: 0,
             virtual_now: 0,
             quiet_until: 0,
         }
     }
 
-    fn gain(&self, now: Time) -> u64 {
-        if now.as_ns() < self.quiet_until {
-            QUIET_GAIN
-        } else {
-            GAIN
-        }
+    fn is_quiet(&self, now: Time) -> bool {
+        now.as_ns() < self.quiet_until
     }
 
     fn has_room(&self, now: Time, kind: Kind) -> bool {
         let kind = kind as usize;
-        if matches!(self.learner.phase(), Phase::Settling(_)) {
-            return self.in_flight[kind] < FLOOR;
-        }
-        let window = (self.gain(now) * ONE).min(self.windows[kind]);
+        let window = match self.learner.phase() {
+            Phase::Settling(_) => 0,
+            Phase::Alone(_) => GAIN * ONE,
+            Phase::Open if self.is_quiet(now) => self.windows[kind].min(QUIET[kind]),
+            Phase::Open => self.windows[kind],
+        };
         self.in_flight[kind] < FLOOR || self.load[kind] < window
     }
 
@@ -153,6 +179,9 @@ impl Fair {
     fn wake(&mut self, number: u32, lane: Lane) {
         let virtual_now = self.virtual_now;
         let tenant = &mut self.tenants[number];
+        if !tenant.is_active() {
+            self.active_weight += tenant.weight;
+        }
         if lane == Lane::Background {
             tenant.background_tag = tenant.background_tag.max(virtual_now);
         } else if tenant.queued == 0 {
@@ -171,14 +200,11 @@ impl Fair {
             self.places[tail as usize].behind = index;
         }
         self.places[index as usize].before = tail;
-        let owner = &mut self.tenants[tenant];
-        if owner.queued == 0 {
-            self.waiting_weight += owner.weight;
-        }
-        owner.queued += 1;
+        self.tenants[tenant].queued += 1;
         self.queued += 1;
         if alone {
             self.offer(now, tenant, lane);
+            self.claim(tenant);
         }
     }
 
@@ -203,12 +229,18 @@ impl Fair {
         if let Some(place) = self.places.get_mut(behind as usize) {
             place.before = before;
         }
-        let owner = &mut self.tenants[tenant];
-        owner.queued -= 1;
-        if owner.queued == 0 {
-            self.waiting_weight -= owner.weight;
-        }
+        self.tenants[tenant].queued -= 1;
         self.queued -= 1;
+    }
+
+    /// Something of a tenant has ended.
+    fn settle(&mut self, number: u32) {
+        self.claim(number);
+        let tenant = &self.tenants[number];
+        if !tenant.is_active() {
+            self.active_weight -= tenant.weight;
+            self.tenants.release(number);
+        }
     }
 
     /// Puts the head of a lane where it waits for its turn, its limit, or nothing.
@@ -245,19 +277,20 @@ impl Fair {
     }
 
     /// Takes the cost of an I/O that goes to the device from its tenant, and counts it in flight.
-    fn charge(&mut self, now: Time, place: &mut Place, free: bool) {
+    fn charge(&mut self, now: Time, place: &mut Place, payer: Payer) {
         let kind = place.kind;
         place.cost = self.costs.of(kind, place.bytes);
         place.load = self.bases.load(place.class, place.cost);
         place.state = State::Dispatched;
         let tenant = &mut self.tenants[place.tenant];
         let stride = tenant.stride(place.cost);
-        if place.lane == Lane::Background {
-            if !free {
+        match payer {
+            Payer::Share if place.lane == Lane::Background => {
                 tenant.background_tag += stride * BACKGROUND_FACTOR;
             }
-        } else {
-            tenant.tag += stride;
+            Payer::Share => tenant.tag += stride,
+            Payer::Urgency => self.urgent_budget = self.urgent_budget.saturating_sub(place.cost),
+            Payer::Nobody => {}
         }
         if let Some(limit) = &mut tenant.limit {
             limit.charge(now, kind, place.bytes);
@@ -266,32 +299,54 @@ impl Fair {
             guarantee.charge(now, kind, place.bytes);
         }
         tenant.in_flight += 1;
+        tenant.load[kind as usize] += u64::from(place.load);
         self.load[kind as usize] += u64::from(place.load);
         self.in_flight[kind as usize] += 1;
     }
 
     /// Sends the head of a lane to the device.
-    fn dispatch(&mut self, now: Time, number: u32, lane: Lane, free: bool) -> Next {
+    fn dispatch(&mut self, now: Time, (number, lane, payer): Choice) -> Next {
         let index = self.tenants[number].head(lane);
         self.unlink(index);
         let mut place = self.places[index as usize];
-        self.charge(now, &mut place, free);
+        self.charge(now, &mut place, payer);
         self.places[index as usize] = place;
         for other in LANES {
             if other == lane || self.tenants[number].head(other) != NONE {
                 self.offer(now, number, other);
             }
         }
+        self.claim(number);
         Next::Dispatch(IoId(index))
+    }
+
+    /// Says whether a tenant with nothing queued counts as waiting.
+    fn claim(&mut self, number: u32) {
+        let tenant = &self.tenants[number];
+        for kind in 0..2 {
+            let claims = tenant.queued == 0
+                && tenant.load[kind] * self.active_weight >= CLAIM * ONE * tenant.weight;
+            if claims {
+                self.claims[kind].set(number, tenant.tag);
+            } else {
+                self.claims[kind].remove(number);
+            }
+        }
+    }
+
+    /// The least tag of those who wait for I/O of a kind.
+    fn least_tag(&self, kind: Kind) -> Option<u64> {
+        let lane = [Lane::Read, Lane::Write][kind as usize];
+        let ready = self.ready[lane as usize].first();
+        let claim = self.claims[kind as usize].first();
+        [ready, claim].into_iter().flatten().map(|(_, tag)| tag).min()
     }
 
     /// The waiting tag that is least, but never less than before.
     fn advance_virtual_time(&mut self) {
-        let least = [Lane::Urgent, Lane::Read, Lane::Write]
-            .iter()
-            .filter_map(|&lane| self.ready[lane as usize].first())
-            .map(|(_, tag)| tag)
-            .min();
+        let urgent = self.ready[Lane::Urgent as usize].first().map(|(_, tag)| tag);
+        let least = [urgent, self.least_tag(Kind::Read), self.least_tag(Kind::Write)];
+        let least = least.into_iter().flatten().min();
         self.virtual_now = self.virtual_now.max(least.unwrap_or(0));
     }
 
@@ -304,50 +359,69 @@ impl Fair {
         }
     }
 
-    /// What is urgent, as long as its tenants are not far ahead of the others.
-    fn next_urgent(&self) -> Option<(u32, Lane)> {
+    /// What is urgent: out of its tenant's share, else out of the part of the device that is kept for it.
+    fn next_urgent(&mut self, now: Time) -> Option<Choice> {
         let (number, tag) = self.ready[Lane::Urgent as usize].first()?;
-        let most = self.virtual_now + URGENT_LEAD_NS * PER_NS * WEIGHT_UNIT;
-        (tag <= most).then_some((number, Lane::Urgent))
+        if tag <= self.virtual_now + self.lead() {
+            return Some((number, Lane::Urgent, Payer::Share));
+        }
+        let earned = now.as_ns().saturating_sub(self.budgeted).min(URGENT_BURST_NS * URGENT_PART);
+        self.budgeted = now.as_ns();
+        self.urgent_budget = (self.urgent_budget + earned * PER_NS / URGENT_PART)
+            .min(URGENT_BURST_NS * PER_NS);
+        (self.urgent_budget > 0).then_some((number, Lane::Urgent, Payer::Urgency))
     }
 
     /// What is owed to a guarantee.
-    fn next_reserved(&self, now: Time) -> Option<(u32, Lane)> {
+    fn next_reserved(&self, now: Time) -> Option<Choice> {
         let (item, due) = self.reserved.first()?;
-        (due <= now.as_ns()).then_some((item / 4, LANES[item as usize % 4]))
+        let lane = LANES[item as usize % 4];
+        (due <= now.as_ns()).then_some((item / 4, lane, Payer::Share))
     }
 
-    /// The head that comes next in virtual time, if the device has room for it; else the first of the other kind, if
-    /// that is not too far ahead.
-    fn next_shared(&mut self, now: Time) -> Option<(u32, Lane)> {
+    /// How far ahead a tenant may be, in virtual time.
+    fn lead(&self) -> u64 {
+        LEAD_NS * PER_NS * WEIGHT_UNIT / self.active_weight.max(1)
+    }
+
+    /// The head that comes next in virtual time, if the device has room for it; else the first of the other kind; and
+    /// neither if it is too far ahead of those who wait for the other.
+    fn next_shared(&mut self, now: Time) -> Option<Choice> {
         if let Phase::Alone(class) | Phase::Settling(class) = self.learner.phase() {
             return self.next_of_class(now, class);
         }
-        let read = self.ready[Lane::Read as usize]
-            .first()
-            .map(|f| (f, Lane::Read, Kind::Read));
-        let write = self.ready[Lane::Write as usize]
-            .first()
-            .map(|f| (f, Lane::Write, Kind::Write));
-        let (first, second) = match (read, write) {
-            (Some(read), Some(write)) if write.0.1 < read.0.1 => (write, Some(read)),
-            (Some(read), other) => (read, other),
-            (None, Some(write)) => (write, None),
-            (None, None) => return None,
+        let read = self.ready[Lane::Read as usize].first();
+        let write = self.ready[Lane::Write as usize].first();
+        let writes_first = match (read, write) {
+            (Some((_, read)), Some((_, write))) => write < read,
+            (read, _) => read.is_none(),
         };
-        if self.has_room(now, first.2) {
-            return Some((first.0.0, first.1));
-        }
-        let ((number, tag), lane, kind) = second?;
-        let tenant = &self.tenants[number];
-        let head = self.places[tenant.head(lane) as usize];
-        let stride = tenant.stride(self.costs.of(kind, head.bytes));
-        let lead = LEAD_NS * PER_NS * WEIGHT_UNIT / self.waiting_weight + stride;
-        (self.has_room(now, kind) && tag <= first.0.1 + lead).then_some((number, lane))
+        let reads = read.map(|first| (first, Lane::Read, Kind::Read, Kind::Write));
+        let writes = write.map(|first| (first, Lane::Write, Kind::Write, Kind::Read));
+        let order = if writes_first {
+            [writes, reads]
+        } else {
+            [reads, writes]
+        };
+        order.into_iter().flatten().find_map(|((number, tag), lane, kind, other)| {
+            if !self.has_room(now, kind) {
+                return None;
+            }
+            let rival = self.least_tag(other).unwrap_or(tag);
+            if tag > rival {
+                let tenant = &self.tenants[number];
+                let bytes = self.places[tenant.head(lane) as usize].bytes;
+                let stride = tenant.stride(self.costs.of(kind, bytes));
+                if tag > rival + self.lead() + stride {
+                    return None;
+                }
+            }
+            Some((number, lane, Payer::Share))
+        })
     }
 
     /// The next I/O of the class that is tried out; all others are put aside.
-    fn next_of_class(&mut self, now: Time, class: Class) -> Option<(u32, Lane)> {
+    fn next_of_class(&mut self, now: Time, class: Class) -> Option<Choice> {
         let lane = match class.kind() {
             Kind::Read => Lane::Read,
             Kind::Write => Lane::Write,
@@ -356,7 +430,7 @@ impl Fair {
             let (number, _) = self.ready[lane as usize].first()?;
             let head = self.tenants[number].head(lane);
             if self.places[head as usize].class == class {
-                return Some((number, lane));
+                return Some((number, lane, Payer::Share));
             }
             self.ready[lane as usize].remove(number);
             self.parked.push(number * 4 + lane as u32);
@@ -364,7 +438,7 @@ impl Fair {
         None
     }
 
-    fn next_background(&mut self, now: Time) -> Option<(u32, Lane, bool)> {
+    fn next_background(&mut self, now: Time) -> Option<Choice> {
         if self.learner.phase() != Phase::Open {
             return None;
         }
@@ -372,7 +446,8 @@ impl Fair {
         let head = self.tenants[number].head(Lane::Background);
         let idle = self.ready[..3].iter().all(Heap::is_empty);
         let room = self.has_room(now, self.places[head as usize].kind);
-        (room && (idle || tag <= self.virtual_now)).then_some((number, Lane::Background, idle))
+        let payer = if idle { Payer::Nobody } else { Payer::Share };
+        (room && (idle || tag <= self.virtual_now)).then_some((number, Lane::Background, payer))
     }
 
     /// When to look again though nothing happened.
@@ -387,11 +462,10 @@ impl Fair {
     }
 
     fn tick(&mut self, now: Time) {
-        let gain = self.gain(now);
         let before = self.learner.phase();
         let ended = self
             .learner
-            .tick(now.as_ns(), gain, &mut self.costs, &mut self.bases);
+            .tick(now.as_ns(), GAIN, &mut self.costs, &mut self.bases);
         if self.learner.phase() != before || ended {
             while let Some(item) = self.parked.pop() {
                 self.offer(now, item / 4, LANES[item as usize % 4]);
@@ -406,12 +480,11 @@ impl Fair {
     /// The kind that is behind gets a larger window, the one that is ahead needs less: held to the pace of the other, it
     /// would go in bursts.
     fn adjust_windows(&mut self) {
-        let read = self.ready[Lane::Read as usize].first();
-        let write = self.ready[Lane::Write as usize].first();
-        let margin = LEAD_NS * PER_NS * WEIGHT_UNIT / self.waiting_weight.max(1) / 8;
+        let (read, write) = (self.least_tag(Kind::Read), self.least_tag(Kind::Write));
+        let margin = self.lead() / 8;
         let grows = match (read, write) {
             _ if self.learner.phase() != Phase::Open => [true, true],
-            (Some((_, read)), Some((_, write))) => [
+            (Some(read), Some(write)) => [
                 read <= write + margin,
                 write <= read + margin,
             ],
@@ -437,6 +510,7 @@ impl Fair {
             for lane in LANES {
                 self.offer(now, number, lane);
             }
+            self.claim(number);
         }
     }
 }
@@ -462,13 +536,12 @@ impl Policy for Fair {
         self.open_gates(now);
         self.advance_virtual_time();
         let chosen = self
-            .next_urgent()
+            .next_urgent(now)
             .or_else(|| self.next_reserved(now))
             .or_else(|| self.next_shared(now))
-            .map(|(number, lane)| (number, lane, false))
             .or_else(|| self.next_background(now));
         match chosen {
-            Some((number, lane, free)) => self.dispatch(now, number, lane, free),
+            Some(choice) => self.dispatch(now, choice),
             None => self.wake_up(now),
         }
     }
@@ -483,7 +556,9 @@ impl Policy for Fair {
         let kind = place.kind as usize;
         self.load[kind] -= u64::from(place.load);
         self.in_flight[kind] -= 1;
-        self.tenants[place.tenant].in_flight -= 1;
+        let tenant = &mut self.tenants[place.tenant];
+        tenant.in_flight -= 1;
+        tenant.load[kind] -= u64::from(place.load);
         if outcome.ok && place.bytes > 0 {
             let latency = outcome.latency.as_ns();
             let lane = [Lane::Read, Lane::Write][kind];
@@ -503,7 +578,7 @@ impl Policy for Fair {
             self.unlink(id.0);
             self.places[id.0 as usize].state = State::Absent;
             self.offer(now, place.tenant, place.lane);
-            self.tenants.release(place.tenant);
+            self.settle(place.tenant);
         }
     }
 
@@ -512,8 +587,8 @@ impl Policy for Fair {
         let owner = &mut self.tenants[number];
         let before = owner.weight;
         owner.owe(share);
-        if owner.queued > 0 {
-            self.waiting_weight = self.waiting_weight - before + owner.weight;
+        if owner.is_active() {
+            self.active_weight = self.active_weight - before + owner.weight;
         }
         self.tenants[number].forgotten = false;
         for lane in LANES {
@@ -539,7 +614,7 @@ impl Policy for Fair {
                 value,
             });
         };
-        gauge("gain", self.gain(now) as f64);
+        gauge("quiet", f64::from(u8::from(self.is_quiet(now))));
         gauge("read_window", self.windows[0] as f64 / ONE as f64);
         gauge("write_window", self.windows[1] as f64 / ONE as f64);
         gauge("read_load", self.load[0] as f64 / ONE as f64);

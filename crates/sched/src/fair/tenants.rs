@@ -42,6 +42,8 @@ pub(super) struct Tenant {
     pub(super) lanes: [Queue; 4],
     pub(super) queued: u32,
     pub(super) in_flight: u32,
+    /// Load in flight, by kind.
+    pub(super) load: [u64; 2],
     /// Nothing more is known of it than what is here.
     pub(super) forgotten: bool,
 }
@@ -107,6 +109,7 @@ impl Tenant {
             lanes: [empty; 4],
             queued: 0,
             in_flight: 0,
+            load: [0; 2],
             forgotten: false,
         };
         tenant.owe(&Share::default());
@@ -130,6 +133,11 @@ impl Tenant {
         } else {
             scaled / self.weight
         }
+    }
+
+    /// Something of it is queued or in flight.
+    pub(super) fn is_active(&self) -> bool {
+        self.queued > 0 || self.in_flight > 0
     }
 
     pub(super) fn head(&self, lane: Lane) -> u32 {
@@ -176,7 +184,7 @@ impl Tenants {
     /// Lets go of a tenant of which nothing was said and nothing is here.
     pub(super) fn release(&mut self, number: u32) {
         let tenant = &self[number];
-        if tenant.forgotten && tenant.queued == 0 && tenant.in_flight == 0 {
+        if tenant.forgotten && !tenant.is_active() {
             let id = tenant.id;
             if let Ok(at) = self.known.binary_search_by_key(&id, |known| known.0) {
                 self.known.remove(at);
