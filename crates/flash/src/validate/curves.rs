@@ -64,6 +64,9 @@ pub(super) fn tails(bench: &Bench) -> Vec<Row> {
                 .unless_within(if reads > 50 { DEARER } else { CHEAPER })
         }));
     }
+    if bench.full {
+        rows.extend(super::variants::compared(bench));
+    }
     rows
 }
 

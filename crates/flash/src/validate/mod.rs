@@ -10,6 +10,7 @@ mod open_channel;
 mod oracle;
 mod reads;
 mod soundness;
+mod variants;
 mod writes;
 
 use alloc::string::String;

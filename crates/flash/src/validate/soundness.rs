@@ -48,6 +48,18 @@ fn capacities(bench: &Bench) -> Vec<Row> {
             bench.short,
         ));
         rows.push(row("70:30 mix, small drive for large, IOPS", mixed, long));
+        let beside = |bench: &Bench| {
+            let mut device = bench.device(&bench.profile, FRAGMENTED);
+            let workers = [Worker::reader(1), Worker::writer(32)];
+            let tallies = closed_loop(&mut device, &workers, long, bench.long, 3);
+            tallies[0].reads.mean() as f64 / 1e3
+        };
+        rows.push(Row::near(
+            "read beside writes, small drive for large, us",
+            beside(&large),
+            beside(&small),
+            0.05,
+        ));
     }
     rows
 }
