@@ -37,21 +37,13 @@ impl Device {
         };
         let mut jobs = Vec::new();
         self.dies.cut(|job| jobs.push(job));
-        let before = self.acknowledged();
         for job in jobs {
             self.interrupt(job, &mut recovered);
         }
-        let open = self.settle_chunks();
-        recovered.lost_sectors = before - self.acknowledged();
+        let open = self.settle_chunks(&mut recovered.lost_sectors);
         recovered.span = self.scan(open);
         self.forget_commands(recovered.span);
         recovered
-    }
-
-    /// Sectors of writes that are complete.
-    fn acknowledged(&self) -> u64 {
-        let chunks = self.chunks.iter();
-        chunks.map(|chunk| u64::from(chunk.acknowledged)).sum()
     }
 
     fn interrupt(&mut self, job: Job, recovered: &mut Recovered) {
@@ -59,9 +51,7 @@ impl Device {
             Job::Program(program) => {
                 let (index, first) = parts(program.token);
                 let unit = self.commands[index as usize].targets()[first as usize];
-                if self.interrupt_program(unit) {
-                    recovered.programs += 1;
-                }
+                self.interrupt_program(unit, recovered);
             }
             Job::Erase(erase) => {
                 let (index, place) = parts(erase.token);
@@ -75,28 +65,30 @@ impl Device {
     }
 
     /// Cuts the programme of the write unit at `unit` short, unless it is protected or in a chunk closed already.
-    fn interrupt_program(&mut self, unit: u32) -> bool {
+    fn interrupt_program(&mut self, unit: u32, recovered: &mut Recovered) {
         let (chunk, sector) = self.split(unit);
         let size = self.geometry.ws_min;
         let chunk = &mut self.chunks[chunk];
         if chunk.state != ChunkState::Open {
-            return false;
+            return;
         }
         if self.options.buffered && self.options.buffer_protected {
             chunk.programmed += size;
             if chunk.programmed == self.geometry.clba {
                 chunk.state = ChunkState::Closed;
             }
-            return false;
+            return;
         }
         let word_line = self.geometry.ws_opt;
         chunk.programmed = chunk.programmed.min(sector / word_line * word_line);
+        recovered.lost_sectors += u64::from(chunk.acknowledged - chunk.programmed);
+        recovered.programs += 1;
         chunk.close_early(sector + size);
-        true
     }
 
-    /// Brings every chunk to what is programmed of it. Open chunks of each die.
-    fn settle_chunks(&mut self) -> u32 {
+    /// Brings every chunk to what is programmed of it, and counts what was complete and is not. The most open chunks
+    /// that a die has.
+    fn settle_chunks(&mut self, lost: &mut u64) -> u32 {
         self.open.fill(0);
         for number in 0..self.chunks.len() {
             let die = self.die_of(number) as usize;
@@ -106,8 +98,8 @@ impl Device {
             if chunk.state != ChunkState::Open {
                 continue;
             }
-            chunk.next = chunk.programmed;
-            chunk.acknowledged = chunk.programmed;
+            *lost += u64::from(chunk.acknowledged - chunk.programmed);
+            (chunk.next, chunk.acknowledged) = (chunk.programmed, chunk.programmed);
             if chunk.programmed == 0 {
                 chunk.state = ChunkState::Free;
             } else {
