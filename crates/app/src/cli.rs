@@ -4,9 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use flashyard_time::Duration;
 
 use crate::perf::PerfArgs;
-use crate::spec::{ClassName, ConditionName, DeviceKind, PolicyName, Size, StoreName};
+use crate::spec::{
+    ClassName, ConditionName, DeviceKind, PolicyName, RatesSpec, Size, Span, StoreName,
+};
 
 /// A storage target for people who share flash: volumes for many tenants over NVMe/TCP.
 #[derive(Debug, Parser)]
@@ -45,6 +48,12 @@ pub enum Command {
     Tenant(TenantArgs),
     /// Show the running target at a glance
     Status(Reach),
+    /// Show where a tenant's latency comes from, and who causes it
+    #[command(
+        after_help = "Examples:\n  flashyard why db\n  flashyard why db --json\n\n\
+        What is told covers the last ten to twenty seconds."
+    )]
+    Why(WhyArgs),
     /// Make the running target have everything that a configuration file names
     Apply(ApplyArgs),
     /// Verify a pool's on-disk structures, read-only, on a file or block device
@@ -316,6 +325,15 @@ pub enum DeviceCommand {
         #[arg(long, default_value = "fifo")]
         policy: PolicyName,
     },
+    /// Change the policy of a device while it is used; no I/O fails
+    #[command(after_help = "Example:\n  flashyard device set ssd0 --policy fair")]
+    Set {
+        /// Its name
+        name: String,
+        /// The algorithm of the switch in front of it
+        #[arg(long)]
+        policy: PolicyName,
+    },
     /// Delete a device that nothing uses; what it stores stays on it
     Delete {
         /// Its name
@@ -430,6 +448,16 @@ pub enum VolumeCommand {
     },
 }
 
+/// `flashyard why`.
+#[derive(Args, Debug)]
+pub struct WhyArgs {
+    /// How to reach the target.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// The tenant
+    pub tenant: String,
+}
+
 /// `flashyard tenant`.
 #[derive(Args, Debug)]
 pub struct TenantArgs {
@@ -439,6 +467,34 @@ pub struct TenantArgs {
     /// What to do.
     #[command(subcommand)]
     pub command: TenantCommand,
+}
+
+/// What a tenant is owed of each of its devices, and the most that it gets.
+#[derive(Args, Clone, Debug)]
+pub struct OwedArgs {
+    /// What it gets whatever the others do, such as `read_iops=20000,write_bandwidth=50MB/s`, or `none`
+    #[arg(long, value_name = "RATES", value_parser = parse_rates)]
+    pub guarantee: Option<RatesSpec>,
+    /// What it never gets more of, or `none`
+    #[arg(long, value_name = "RATES", value_parser = parse_rates)]
+    pub limit: Option<RatesSpec>,
+    /// What 99 of 100 of its latency-sensitive I/Os should stay under, such as `500us`, or `none`
+    #[arg(long, value_name = "SPAN", value_parser = parse_target)]
+    pub latency_target: Option<Span>,
+}
+
+fn parse_rates(text: &str) -> Result<RatesSpec, String> {
+    match text {
+        "none" => Ok(RatesSpec::default()),
+        rates => rates.parse(),
+    }
+}
+
+fn parse_target(text: &str) -> Result<Span, String> {
+    match text {
+        "none" => Ok(Span(Duration::ZERO)),
+        span => span.parse(),
+    }
 }
 
 /// What can be done with tenants.
@@ -454,7 +510,7 @@ pub enum TenantCommand {
     /// Create a tenant
     #[command(
         after_help = "Examples:\n  flashyard tenant create db --host nqn.2014-08.org.nvmexpress:uuid:…\n  \
-        flashyard tenant create lab --host '*' --class throughput"
+        flashyard tenant create lab --host '*' --weight 2 --guarantee read_iops=20000 --limit bandwidth=1GB/s"
     )]
     Create {
         /// Name: letters, digits, `-`, `_`, `.`
@@ -462,27 +518,36 @@ pub enum TenantCommand {
         /// Host NQN that may connect, or `*`; may be repeated
         #[arg(long = "host", value_name = "NQN")]
         hosts: Vec<String>,
-        /// What its I/O wants
+        /// What its I/O wants, and the best that its hosts may ask for
         #[arg(long, default_value = "throughput")]
         class: ClassName,
         /// Its share when there is not enough for all
         #[arg(long, default_value_t = 1)]
         weight: u32,
+        /// What it is owed.
+        #[command(flatten)]
+        owed: OwedArgs,
     },
     /// Change a tenant; what is not given stays as it is
-    #[command(after_help = "Example:\n  flashyard tenant set db --host nqn.… --host nqn.…")]
+    #[command(
+        after_help = "Examples:\n  flashyard tenant set db --host nqn.… --host nqn.…\n  \
+        flashyard tenant set db --latency-target 500us --limit none"
+    )]
     Set {
         /// Its name
         name: String,
         /// The hosts that may connect from now on, or `*`; may be repeated
         #[arg(long = "host", value_name = "NQN")]
         hosts: Vec<String>,
-        /// What its I/O wants
+        /// What its I/O wants, and the best that its hosts may ask for
         #[arg(long)]
         class: Option<ClassName>,
         /// Its share when there is not enough for all
         #[arg(long)]
         weight: Option<u32>,
+        /// What it is owed.
+        #[command(flatten)]
+        owed: OwedArgs,
     },
     /// Delete a tenant without volumes
     Delete {

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::cli::{
     ApplyArgs, DeviceArgs, DeviceCommand, PoolArgs, PoolCommand, Reach, TenantArgs, TenantCommand,
-    VolumeArgs, VolumeCommand,
+    VolumeArgs, VolumeCommand, WhyArgs,
 };
-use crate::control::{self, KindName, Request};
+use crate::control::{self, KindName, Request, TenantChange};
 use crate::spec::{Config, DeviceSpec, PoolSpec, TenantSpec, VolumeSpec, is_file};
 use crate::table;
 
@@ -29,6 +29,7 @@ pub fn device(args: DeviceArgs) -> Result<(), String> {
     let request = match args.command {
         DeviceCommand::List => Request::List(KindName::Device),
         DeviceCommand::Show { name } => Request::Show(KindName::Device, name),
+        DeviceCommand::Set { name, policy } => Request::SetDevice { name, policy },
         DeviceCommand::Delete { name } => Request::Delete(KindName::Device, name),
         DeviceCommand::Create {
             name,
@@ -133,28 +134,38 @@ pub fn tenant(args: TenantArgs) -> Result<(), String> {
             hosts,
             class,
             weight,
-        } => Request::CreateTenant(TenantSpec {
-            name,
-            hosts,
-            class,
-            weight,
-        }),
+            owed,
+        } => Request::CreateTenant(
+            TenantSpec {
+                name,
+                hosts,
+                class,
+                weight,
+                guarantee: owed.guarantee,
+                limit: owed.limit,
+                latency_target: owed.latency_target,
+            }
+            .without_empty(),
+        ),
         TenantCommand::Set {
             name,
             hosts,
             class,
             weight,
+            owed,
         } => {
-            let hosts = (!hosts.is_empty()).then_some(hosts);
-            if hosts.is_none() && class.is_none() && weight.is_none() {
-                return Err("nothing to change: give --host, --class or --weight".to_owned());
-            }
-            Request::SetTenant {
-                name,
-                hosts,
+            let change = TenantChange {
+                hosts: (!hosts.is_empty()).then_some(hosts),
                 class,
                 weight,
+                guarantee: owed.guarantee,
+                limit: owed.limit,
+                latency_target: owed.latency_target,
+            };
+            if change == TenantChange::default() {
+                return Err("nothing to change: give --host, --class, --weight, --guarantee, --limit or --latency-target".to_owned());
             }
+            Request::SetTenant { name, change }
         }
     };
     run(&args.reach, &request)
@@ -167,6 +178,18 @@ pub fn status(reach: &Reach) -> Result<(), String> {
         print_json(&status);
     } else {
         table::print_status(&status);
+    }
+    Ok(())
+}
+
+/// `flashyard why TENANT`.
+pub fn why(args: WhyArgs) -> Result<(), String> {
+    let WhyArgs { reach, tenant } = args;
+    let why = control::ask(&state_of(&reach), &Request::Why { tenant })?;
+    if reach.json {
+        print_json(&why);
+    } else {
+        table::print_why(&why);
     }
     Ok(())
 }

@@ -14,7 +14,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::spec::{ClassName, Config, DeviceSpec, PoolSpec, Size, TenantSpec, VolumeSpec};
+use crate::spec::{
+    ClassName, Config, DeviceSpec, PolicyName, PoolSpec, RatesSpec, Size, Span, TenantSpec,
+    VolumeSpec,
+};
 
 /// Longest request line: a configuration file of thousands of entries fits.
 const REQUEST_BYTES_MAX: u64 = 16 << 20;
@@ -51,16 +54,24 @@ pub enum Request {
     CreateTenant(TenantSpec),
     /// A new volume.
     CreateVolume(VolumeSpec),
-    /// Other hosts, class or weight for a tenant.
+    /// Other settings for a tenant.
     SetTenant {
         /// Which.
         name: String,
-        /// The new list, if it is to change.
-        hosts: Option<Vec<String>>,
-        /// The new class, if it is to change.
-        class: Option<ClassName>,
-        /// The new weight, if it is to change.
-        weight: Option<u32>,
+        /// What is to change.
+        change: TenantChange,
+    },
+    /// Another policy for a device, while it is used.
+    SetDevice {
+        /// Which.
+        name: String,
+        /// The policy from now on.
+        policy: PolicyName,
+    },
+    /// Where the latency of a tenant comes from.
+    Why {
+        /// Which.
+        tenant: String,
     },
     /// A larger size for a volume.
     SetVolume {
@@ -78,6 +89,23 @@ pub enum Request {
         /// Only tell.
         plan: bool,
     },
+}
+
+/// What is to change in a tenant; what is not given stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantChange {
+    /// The new list of hosts.
+    pub hosts: Option<Vec<String>>,
+    /// The new class.
+    pub class: Option<ClassName>,
+    /// The new weight.
+    pub weight: Option<u32>,
+    /// The new guarantee; an empty one removes it.
+    pub guarantee: Option<RatesSpec>,
+    /// The new limit; an empty one removes it.
+    pub limit: Option<RatesSpec>,
+    /// The new latency target; zero removes it.
+    pub latency_target: Option<Span>,
 }
 
 /// The kinds of thing a request can be about.

@@ -16,13 +16,8 @@ use flashyard_block::pool::Pool;
 use flashyard_block::{FlashDevice, SharedDevice};
 use flashyard_engine::{Core, Switch, Target};
 use flashyard_runtime::{Rt, channel, uring};
-use flashyard_sched::{Fifo, Window};
 
-/// What a device gets at once from its switch: more than any device can make use of, less than the buffers there are.
-const WINDOW: Window = Window {
-    ios: 4096,
-    bytes: 64 << 20,
-};
+use crate::spec::PolicyName;
 
 /// What lives on one core.
 pub struct CoreState {
@@ -41,13 +36,13 @@ pub struct CoreState {
 }
 
 impl CoreState {
-    /// The switch in front of a device, however many volumes lie on it.
-    pub fn switch(&self, device: &str) -> Rc<Switch> {
+    /// The switch in front of a device, however many volumes lie on it; made with `policy` when there is none yet.
+    pub fn switch(&self, device: &str, policy: PolicyName) -> Rc<Switch> {
         let mut switches = self.switches.borrow_mut();
         if let Some(switch) = switches.get(device) {
             return switch.clone();
         }
-        let switch = self.engine.add_switch(Box::new(Fifo::new(WINDOW)));
+        let switch = self.engine.add_switch(policy.make());
         switches.insert(device.to_owned(), switch.clone());
         switch
     }

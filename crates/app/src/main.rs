@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Volume(args) => commands::volume(args),
         Command::Tenant(args) => commands::tenant(args),
         Command::Status(reach) => commands::status(&reach),
+        Command::Why(args) => commands::why(args),
         Command::Apply(args) => commands::apply(&args),
         Command::Check(args) => check::run(&args),
     };

@@ -3,9 +3,11 @@
 
 mod check;
 mod drive;
+mod share;
 
 pub use drive::{ConditionName, DriveSpec, StoreName, is_file};
 use serde::{Deserialize, Serialize};
+pub use share::{RatesSpec, Span};
 
 use crate::units;
 
@@ -130,6 +132,12 @@ pub enum PolicyName {
     /// Order of arrival.
     #[default]
     Fifo,
+    /// Device time in proportion to weights, with guarantees, limits and latency targets.
+    Fair,
+    /// Gimbal (SIGCOMM 2021), with the faults of its release mended.
+    Gimbal,
+    /// Gimbal as its authors released it.
+    GimbalReleased,
 }
 
 /// A device divided into volumes.
@@ -157,6 +165,15 @@ pub struct TenantSpec {
     /// Its share when everybody wants more than there is.
     #[serde(default = "default_weight")]
     pub weight: u32,
+    /// What it gets of each device whatever the others do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<RatesSpec>,
+    /// What it never gets more of, of each device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<RatesSpec>,
+    /// What 99 of 100 of its latency-sensitive I/Os should stay under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_target: Option<Span>,
 }
 
 fn default_weight() -> u32 {

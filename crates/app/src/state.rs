@@ -477,6 +477,9 @@ mod tests {
             hosts: vec!["*".into()],
             class: ClassName::Latency,
             weight: 2,
+            guarantee: None,
+            limit: None,
+            latency_target: None,
         }
     }
 

@@ -153,6 +153,57 @@ pub fn print_status(status: &Value) {
     }
 }
 
+/// Prints where a tenant's latency comes from, device by device.
+pub fn print_why(why: &Value) {
+    let us = |value: &Value| format!("{:.0} us", value.as_f64().unwrap_or_default());
+    let tenant = why["tenant"].as_str().unwrap_or_default();
+    for device in why["devices"].as_array().into_iter().flatten() {
+        let name = device["device"].as_str().unwrap_or_default();
+        let policy = device["policy"].as_str().unwrap_or_default();
+        if device["ios"].as_u64().unwrap_or_default() == 0 {
+            println!("{tenant} on {name} ({policy}): no I/O in the last seconds\n");
+            continue;
+        }
+        println!(
+            "{tenant} on {name} ({policy}): {} I/Os, mean {}, p50 {}, p99 {}, p99.9 {}, max {}",
+            device["ios"],
+            us(&device["mean_us"]),
+            us(&device["p50_us"]),
+            us(&device["p99_us"]),
+            us(&device["p999_us"]),
+            us(&device["max_us"]),
+        );
+        println!(
+            "of the mean: {} waiting for a turn, {} waiting for data, {} at the device",
+            us(&device["turn_us"]),
+            us(&device["network_us"]),
+            us(&device["device_us"]),
+        );
+        let causes = device["causes"].as_array().map_or(&[][..], Vec::as_slice);
+        if causes.is_empty() {
+            println!("nothing was in its way\n");
+            continue;
+        }
+        println!("beyond what the device takes when nothing is in the way:");
+        let mut table = Table::of([
+            ("SHARE".to_owned(), true),
+            ("OF THE MEAN".to_owned(), true),
+            ("CAUSE".to_owned(), false),
+        ]);
+        for cause in causes {
+            table.row(vec![
+                format!(
+                    "{:.1} %",
+                    cause["share"].as_f64().unwrap_or_default() * 100.0
+                ),
+                us(&cause["us"]),
+                cause["cause"].as_str().unwrap_or_default().to_owned(),
+            ]);
+        }
+        println!("{}", table.render());
+    }
+}
+
 /// A value as people read it; byte counts by the column's name.
 fn cell(column: &str, value: &Value) -> String {
     const BYTES: [&str; 6] = [

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use flashyard_time::Duration;
+
 const SIZE_UNITS: [(&str, u64); 17] = [
     ("", 1),
     ("b", 1),
@@ -26,6 +28,20 @@ const SIZE_UNITS: [(&str, u64); 17] = [
 pub fn parse_size(text: &str) -> Result<u64, String> {
     parse_scaled(text, &SIZE_UNITS)
         .ok_or_else(|| format!("`{text}` is not a size: write it like 4096, 512KiB, 8GiB or 1.5TB"))
+}
+
+const SPAN_UNITS: [(&str, u64); 4] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+];
+
+/// Reads a span of time: a number, perhaps with a fraction, and a unit from `ns` to `s`.
+pub fn parse_span(text: &str) -> Result<Duration, String> {
+    parse_scaled(text, &SPAN_UNITS)
+        .map(Duration::from_ns)
+        .ok_or_else(|| format!("`{text}` is not a span of time: write it like 500us, 2ms or 1.5s"))
 }
 
 /// A size for people, exact where a binary unit divides it: `8 GiB`, `1.50 MiB`.

@@ -5,6 +5,7 @@
 mod apply;
 mod devices;
 mod flash;
+mod switches;
 mod view;
 mod volumes;
 
@@ -18,7 +19,7 @@ use flashyard_engine::{ConfigError, DeviceHandle, Target, TenantSpec as EngineTe
 use flashyard_time::Duration;
 use serde_json::Value;
 
-use crate::control::{Answer, KindName, Request};
+use crate::control::{Answer, KindName, Request, TenantChange};
 use crate::cores::{CoreState, Cores};
 use crate::spec::{ClassName, TenantSpec};
 use crate::state::{Inventory, Kind, State, TenantRecord};
@@ -116,12 +117,9 @@ impl Service {
             Request::CreatePool { spec, force } => self.create_pool(spec, force),
             Request::CreateTenant(spec) => self.create_tenant(spec),
             Request::CreateVolume(spec) => self.create_volume(spec),
-            Request::SetTenant {
-                name,
-                hosts,
-                class,
-                weight,
-            } => self.set_tenant(&name, hosts, class, weight),
+            Request::SetTenant { name, change } => self.set_tenant(&name, change),
+            Request::SetDevice { name, policy } => self.set_device(&name, policy),
+            Request::Why { tenant } => self.why(&tenant),
             Request::SetVolume { name, size } => self.set_volume(&name, size),
             Request::Delete(KindName::Device, name) => self.delete_device(&name),
             Request::Delete(KindName::Pool, name) => self.delete_pool(&name),
@@ -142,17 +140,15 @@ impl Service {
         self.put_tenant(spec)
     }
 
-    fn set_tenant(
-        &mut self,
-        name: &str,
-        hosts: Option<Vec<String>>,
-        class: Option<ClassName>,
-        weight: Option<u32>,
-    ) -> Result<Value, Fault> {
+    fn set_tenant(&mut self, name: &str, change: TenantChange) -> Result<Value, Fault> {
         let mut spec = self.tenant(name)?.spec.clone();
-        spec.hosts = hosts.unwrap_or(spec.hosts);
-        spec.class = class.unwrap_or(spec.class);
-        spec.weight = weight.unwrap_or(spec.weight);
+        spec.hosts = change.hosts.unwrap_or(spec.hosts);
+        spec.class = change.class.unwrap_or(spec.class);
+        spec.weight = change.weight.unwrap_or(spec.weight);
+        spec.guarantee = change.guarantee.or(spec.guarantee);
+        spec.limit = change.limit.or(spec.limit);
+        spec.latency_target = change.latency_target.or(spec.latency_target);
+        let spec = spec.without_empty();
         spec.check()?;
         self.put_tenant(spec)
     }
@@ -171,6 +167,7 @@ impl Service {
             return Err(refused.to_string());
         }
         self.inventory.tenants.insert(spec.name.clone(), record);
+        self.tell_share(&spec.name);
         self.view_one(KindName::Tenant, &spec.name)
     }
 

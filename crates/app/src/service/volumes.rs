@@ -227,6 +227,7 @@ impl Service {
             self.cores.call(handle.core(), move |state| async move {
                 state.engine.remove_device(&handle).await
             });
+            self.forget_share(&self.device_of(record), &record.spec.tenant);
         }
         if let Some(pool) = record.spec.pool.clone() {
             let core = self.pool_home(&pool)?;
@@ -266,10 +267,9 @@ impl Service {
             Some(pool) => self.pool_home(pool)?,
             None => self.home_of(record.place())?,
         };
-        let device_name = match &pool {
-            Some(pool) => self.inventory.pools[pool].spec.devices[0].clone(),
-            None => record.place().to_owned(),
-        };
+        let device_name = self.device_of(record);
+        let policy = self.policy_of(&device_name);
+        let switch_name = device_name.clone();
         let handle: Option<DeviceHandle> = self.cores.call(core, move |state| async move {
             let device: Option<SharedDevice> = match &pool {
                 Some(pool) => state
@@ -277,9 +277,9 @@ impl Service {
                     .borrow()
                     .get(pool)
                     .and_then(|pool| find(pool, &name, uuid)),
-                None => state.devices.borrow().get(&device_name).cloned(),
+                None => state.devices.borrow().get(&switch_name).cloned(),
             };
-            let switch = state.switch(&device_name);
+            let switch = state.switch(&switch_name, policy);
             device.map(|device| state.engine.add_device(device, &switch))
         });
         let handle = handle.ok_or_else(|| {
@@ -298,6 +298,7 @@ impl Service {
             .attach(&record.spec.tenant, spec)
             .map_err(|error| error.to_string())?;
         self.served.insert(record.spec.name.clone(), handle);
+        self.tell_share_to(&device_name, &record.spec.tenant);
         Ok(())
     }
 }

@@ -167,15 +167,10 @@ impl PoolSpec {
 }
 
 impl TenantSpec {
-    /// Checks name, hosts and weight.
+    /// Checks name, hosts and share.
     pub fn check(&self) -> Result<(), String> {
         check_name("tenant", &self.name)?;
-        if !(1..=10_000).contains(&self.weight) {
-            return Err(format!(
-                "tenant `{}`: weight {} is out of range: 1 to 10000",
-                self.name, self.weight
-            ));
-        }
+        self.check_share()?;
         let bad = |host: &&String| {
             host.as_str() != "*"
                 && (!host.starts_with("nqn.")

@@ -1,0 +1,265 @@
+//! The switches in front of the devices: which policy, what each tenant is owed, and why a tenant's I/O is slow.
+
+use flashyard_block::TenantId;
+use flashyard_engine::{Cause, Why};
+use flashyard_sched::gimbal::{Flaws, Tuning};
+use flashyard_sched::{Fair, Fifo, Gauge, Gimbal, Policy, Share, Window};
+use serde_json::{Map, Value, json};
+
+use super::{Fault, Service};
+use crate::control::KindName;
+use crate::spec::PolicyName;
+use crate::state::VolumeRecord;
+
+/// What a device gets at once when nobody chooses: more than any device can make use of, less than the buffers there
+/// are.
+const WINDOW: Window = Window {
+    ios: 4096,
+    bytes: 64 << 20,
+};
+
+impl PolicyName {
+    /// The policy, with nothing in it.
+    pub fn make(self) -> Box<dyn Policy> {
+        match self {
+            Self::Fifo => Box::new(Fifo::new(WINDOW)),
+            Self::Fair => Box::new(Fair::new()),
+            Self::Gimbal => Box::new(Gimbal::new(Tuning::default(), Flaws::default())),
+            Self::GimbalReleased => Box::new(Gimbal::new(Tuning::default(), Flaws::RELEASED)),
+        }
+    }
+
+    /// The policy as it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fifo => "fifo",
+            Self::Fair => "fair",
+            Self::Gimbal => "gimbal",
+            Self::GimbalReleased => "gimbal-released",
+        }
+    }
+}
+
+impl Service {
+    /// The device that a volume ends on.
+    pub(super) fn device_of(&self, record: &VolumeRecord) -> String {
+        let pool = record.spec.pool.as_ref();
+        match pool.and_then(|pool| self.inventory.pools.get(pool)) {
+            Some(pool) => pool.spec.devices[0].clone(),
+            None => record.place().to_owned(),
+        }
+    }
+
+    /// The policy that is configured for a device.
+    pub(super) fn policy_of(&self, device: &str) -> PolicyName {
+        let spec = self.inventory.devices.get(device);
+        spec.map_or_else(PolicyName::default, |spec| spec.policy)
+    }
+
+    /// Replaces the policy of a device; no I/O fails, what is queued is queued there.
+    pub(super) fn set_device(&mut self, name: &str, policy: PolicyName) -> Result<Value, Fault> {
+        let Some(spec) = self.inventory.devices.get(name) else {
+            return Err(format!(
+                "there is no device `{name}`: `flashyard device list` shows all"
+            ));
+        };
+        let mut spec = spec.clone();
+        spec.policy = policy;
+        self.state
+            .put_device(&spec)
+            .map_err(|error| error.to_string())?;
+        self.inventory.devices.insert(name.to_owned(), spec);
+        if let Some(&core) = self.homes.get(name) {
+            let (device, shares) = (name.to_owned(), self.shares_on(name));
+            self.cores.call(core, move |state| async move {
+                let switch = state.switch(&device, policy);
+                switch.set_policy(policy.make());
+                for (tenant, share) in shares {
+                    switch.set_share(tenant, &share);
+                }
+            });
+        }
+        self.view_one(KindName::Device, name)
+    }
+
+    /// Tells the switches of all devices that a tenant has volumes on what it is owed.
+    pub(super) fn tell_share(&self, tenant: &str) {
+        for device in self.devices_of(tenant) {
+            self.tell_share_to(&device, tenant);
+        }
+    }
+
+    /// Tells the switch of a device what a tenant is owed.
+    pub(super) fn tell_share_to(&self, device: &str, tenant: &str) {
+        let record = self.inventory.tenants.get(tenant);
+        let (Some(record), Some(&core)) = (record, self.homes.get(device)) else {
+            return;
+        };
+        let (id, share) = (TenantId(record.id), record.spec.share());
+        let (device, policy) = (device.to_owned(), self.policy_of(device));
+        self.cores.call(core, move |state| async move {
+            state.switch(&device, policy).set_share(id, &share);
+        });
+    }
+
+    /// A tenant has lost a volume on a device: if it was its last there, the switch forgets it.
+    pub(super) fn forget_share(&self, device: &str, tenant: &str) {
+        let record = self.inventory.tenants.get(tenant);
+        let (Some(record), Some(&core)) = (record, self.homes.get(device)) else {
+            return;
+        };
+        if self.devices_of(tenant).iter().any(|other| other == device) {
+            return;
+        }
+        let (id, device) = (TenantId(record.id), device.to_owned());
+        let policy = self.policy_of(&device);
+        self.cores.call(core, move |state| async move {
+            state.switch(&device, policy).forget(id);
+        });
+    }
+
+    /// Where the latency of a tenant comes from, on each device that it has volumes on.
+    pub(super) fn why(&self, tenant: &str) -> Result<Value, Fault> {
+        let id = TenantId(self.tenant(tenant)?.id);
+        let mut devices = Vec::new();
+        for device in self.devices_of(tenant) {
+            let Some(&core) = self.homes.get(&device) else {
+                continue;
+            };
+            let policy = self.policy_of(&device);
+            let name = device.clone();
+            let told = self.cores.call(core, move |state| async move {
+                let switch = state.switch(&name, policy);
+                let mut gauges = Vec::new();
+                switch.watch(&mut |gauge| gauges.push(gauge));
+                (switch.why(id), gauges)
+            });
+            devices.push(self.view_why(&device, policy, told));
+        }
+        if devices.is_empty() {
+            return Err(format!(
+                "tenant `{tenant}` has no volume that is served: `flashyard volume create` makes one"
+            ));
+        }
+        Ok(json!({ "tenant": tenant, "devices": devices }))
+    }
+
+    fn shares_on(&self, device: &str) -> Vec<(TenantId, Share)> {
+        let tenants = self.inventory.tenants.values();
+        tenants
+            .filter(|tenant| {
+                self.devices_of(&tenant.spec.name)
+                    .iter()
+                    .any(|name| name == device)
+            })
+            .map(|tenant| (TenantId(tenant.id), tenant.spec.share()))
+            .collect()
+    }
+
+    /// The devices that a tenant has served volumes on, each once.
+    fn devices_of(&self, tenant: &str) -> Vec<String> {
+        let volumes = self.inventory.volumes.values();
+        let mut devices: Vec<_> = volumes
+            .filter(|volume| {
+                volume.spec.tenant == tenant && self.served.contains_key(&volume.spec.name)
+            })
+            .map(|volume| self.device_of(volume))
+            .collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+
+    fn view_why(
+        &self,
+        device: &str,
+        policy: PolicyName,
+        (why, gauges): (Option<Why>, Vec<Gauge>),
+    ) -> Value {
+        let mut view = Map::new();
+        view.insert("device".into(), json!(device));
+        view.insert("policy".into(), json!(policy.name()));
+        if let Some(why) = &why {
+            let each = |ns: u64| ns as f64 / 1e3 / why.ios.max(1) as f64;
+            let latency = |parts| why.latency.percentile(parts) as f64 / 1e3;
+            let all: u64 = why.causes.iter().map(|(_, ns)| ns).sum();
+            view.extend(
+                [
+                    ("ios", json!(why.ios)),
+                    ("mean_us", json!(why.latency.mean() as f64 / 1e3)),
+                    ("p50_us", json!(latency(500_000))),
+                    ("p99_us", json!(latency(990_000))),
+                    ("p999_us", json!(latency(999_000))),
+                    ("max_us", json!(why.latency.max() as f64 / 1e3)),
+                    ("turn_us", json!(each(why.turn))),
+                    ("network_us", json!(each(why.network))),
+                    ("device_us", json!(each(why.device))),
+                ]
+                .map(|(key, value)| (key.to_owned(), value)),
+            );
+            let causes = why.causes.iter().map(|(cause, ns)| {
+                let mut view = self.view_cause(*cause);
+                view.insert("share".into(), json!(*ns as f64 / all.max(1) as f64));
+                view.insert("us".into(), json!(each(*ns)));
+                Value::Object(view)
+            });
+            view.insert("causes".into(), causes.collect());
+        }
+        let own = why.map(|why| why.tenant);
+        let gauges = gauges
+            .into_iter()
+            .filter(|gauge| gauge.tenant.is_none() || gauge.tenant == own);
+        let gauges: Map<_, _> = gauges
+            .map(|gauge| (gauge.name.to_owned(), json!(gauge.value)))
+            .collect();
+        view.insert("gauges".into(), Value::Object(gauges));
+        Value::Object(view)
+    }
+
+    fn view_cause(&self, cause: Cause) -> Map<String, Value> {
+        let by = |tenant: TenantId| {
+            let mut tenants = self.inventory.tenants.values();
+            let found = tenants.find(|record| record.id == tenant.0);
+            found.map_or_else(
+                || format!("number {}", tenant.0),
+                |record| record.spec.name.clone(),
+            )
+        };
+        let (kind, tenant) = match cause {
+            Cause::OwnQueue => ("own_queue", None),
+            Cause::Turn(tenant) => ("turn", Some(tenant)),
+            Cause::Held => ("held", None),
+            Cause::Network => ("network", None),
+            Cause::OwnReads => ("own_reads", None),
+            Cause::OwnWrites => ("own_writes", None),
+            Cause::Reads(tenant) => ("reads", Some(tenant)),
+            Cause::Writes(tenant) => ("writes", Some(tenant)),
+            Cause::Housekeeping => ("housekeeping", None),
+            Cause::Device => ("device", None),
+        };
+        let mut view = Map::new();
+        view.insert("kind".into(), json!(kind));
+        let tenant = tenant.map(by);
+        let what = describe(cause, tenant.as_deref().unwrap_or_default());
+        view.insert("cause".into(), json!(what));
+        if let Some(tenant) = tenant {
+            view.insert("tenant".into(), json!(tenant));
+        }
+        view
+    }
+}
+
+fn describe(cause: Cause, tenant: &str) -> String {
+    match cause {
+        Cause::OwnQueue => "waited for its turn behind its own I/O".into(),
+        Cause::Turn(_) => format!("waited for its turn while tenant {tenant} was served"),
+        Cause::Held => "held back while nobody was served (its own limit, or a slow device)".into(),
+        Cause::Network => "waited for its data from the host".into(),
+        Cause::OwnReads => "device busy with other reads of its own".into(),
+        Cause::OwnWrites => "device busy with writes of its own".into(),
+        Cause::Reads(_) => format!("device busy with reads of tenant {tenant}"),
+        Cause::Writes(_) => format!("device busy with writes of tenant {tenant}"),
+        Cause::Housekeeping => "device busy with garbage collection".into(),
+        Cause::Device => "device slow by itself".into(),
+    }
+}
