@@ -2,22 +2,28 @@
 //! with the switch that asks.
 //!
 //! Map: the words and the [`Policy`] trait are in `policy`, what a tenant is owed in `share`; each policy is one file or
-//! folder: [`Fifo`], [`Gimbal`].
+//! folder: [`Fifo`], [`Caps`], [`Gimbal`], [`Reflex`], [`FlashFq`].
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod caps;
 mod fair;
 mod fifo;
+pub mod flashfq;
 pub mod gimbal;
 mod policy;
 mod queues;
+pub mod reflex;
 mod roster;
 mod share;
 
+pub use caps::Caps;
 pub use fair::Fair;
 pub use fifo::{Fifo, Window};
+pub use flashfq::FlashFq;
 pub use gimbal::Gimbal;
 pub use policy::{Class, Credit, Gauge, Io, IoId, Next, Op, Outcome, Policy, TenantId};
+pub use reflex::Reflex;
 pub use share::{Rates, Share};

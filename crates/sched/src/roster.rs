@@ -54,9 +54,10 @@ impl<T> Roster<T> {
         self.place(id).ok().map(|at| self.known[at].1)
     }
 
-    /// Lets the tenant of this number go.
+    /// Lets the tenant of this number go, if it has not gone already.
     pub(crate) fn release(&mut self, number: u32) {
-        if let Ok(at) = self.place(self.seats[number as usize].id) {
+        let at = self.place(self.seats[number as usize].id);
+        if let Some(at) = at.ok().filter(|&at| self.known[at].1 == number) {
             self.known.remove(at);
             self.free.push(number);
         }

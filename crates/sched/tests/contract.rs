@@ -1,0 +1,312 @@
+//! What every policy owes the switch, whatever happens in whatever order: each I/O that arrives is dispatched once, or
+//! cancelled; nothing else is; and nothing waits forever.
+
+use flashyard_sched::flashfq::{Line, Model};
+use flashyard_sched::gimbal::{Flaws, Tuning};
+use flashyard_sched::reflex::{Calibration, Point};
+use flashyard_sched::{
+    Caps, Class, Fair, Fifo, FlashFq, Gimbal, Io, IoId, Next, Op, Outcome, Policy, Rates, Reflex,
+    Share, TenantId, Window,
+};
+use flashyard_time::{Duration, Rng, Time};
+
+/// A policy to be tried.
+struct Candidate {
+    name: &'static str,
+    make: fn() -> Box<dyn Policy>,
+}
+
+const CANDIDATES: [Candidate; 7] = [
+    Candidate {
+        name: "fifo",
+        make: || {
+            Box::new(Fifo::new(Window {
+                ios: 16,
+                bytes: 1 << 20,
+            }))
+        },
+    },
+    Candidate {
+        name: "caps",
+        make: || Box::new(Caps::new()),
+    },
+    Candidate {
+        name: "gimbal",
+        make: || Box::new(Gimbal::new(Tuning::default(), Flaws::default())),
+    },
+    Candidate {
+        name: "gimbal-released",
+        make: || Box::new(Gimbal::new(Tuning::default(), Flaws::RELEASED)),
+    },
+    Candidate {
+        name: "reflex",
+        make: || {
+            let points = vec![Point {
+                latency: Duration::from_ms(1),
+                tokens: 40_000_000,
+            }];
+            Box::new(Reflex::new(Calibration::new(900, points)))
+        },
+    },
+    Candidate {
+        name: "flashfq",
+        make: || {
+            Box::new(FlashFq::new(Model {
+                depth: 16,
+                read: Line::through(400_000, 25_000),
+                write: Line::through(40_000, 1_400),
+                lead: Duration::from_us(700),
+                anticipation: Duration::from_us(100),
+            }))
+        },
+    },
+    Candidate {
+        name: "fair",
+        make: || Box::new(Fair::default()),
+    },
+];
+
+/// Ids that may be in use at a time.
+const IDS: u32 = 96;
+
+/// A switch, a device and hosts that do anything at all.
+struct World {
+    name: &'static str,
+    seed: u64,
+    policy: Box<dyn Policy>,
+    chance: Rng,
+    now: Time,
+    wake: Option<Time>,
+    free: Vec<u32>,
+    queued: Vec<Io>,
+    /// With the instants of dispatch and of the end.
+    in_flight: Vec<(Io, Time, Time)>,
+    arrived: u64,
+    dispatched: u64,
+    cancelled: u64,
+}
+
+impl World {
+    fn new(candidate: &Candidate, seed: u64) -> Self {
+        Self {
+            name: candidate.name,
+            seed,
+            policy: (candidate.make)(),
+            chance: Rng::new(seed),
+            now: Time::ZERO,
+            wake: None,
+            free: (0..IDS).collect(),
+            queued: Vec::new(),
+            in_flight: Vec::new(),
+            arrived: 0,
+            dispatched: 0,
+            cancelled: 0,
+        }
+    }
+
+    fn step(&mut self) {
+        match self.chance.below(100) {
+            0..45 => self.arrive(),
+            45..50 => self.cancel(),
+            50..52 => self.set_share(),
+            52 => {
+                let tenant = TenantId(self.chance.below(6) as u32);
+                self.policy.forget(self.now, tenant);
+            }
+            53 => self.pass_time(Duration::from_ms(300)),
+            _ => self.pass_time(Duration::from_us(40)),
+        }
+        self.pump();
+    }
+
+    fn draw(&mut self, id: u32) -> Io {
+        let ops = [
+            Op::Read,
+            Op::Read,
+            Op::Write,
+            Op::Write,
+            Op::Flush,
+            Op::WriteZeroes,
+            Op::Deallocate,
+            Op::CompareAndWrite,
+        ];
+        let classes = [Class::Latency, Class::Throughput, Class::Background];
+        let op = *self.chance.pick(&ops).expect("there are some");
+        let bytes = match (op, self.chance.below(10)) {
+            (Op::Flush, _) => 0,
+            (Op::Deallocate, 0) => u64::MAX,
+            (_, 1) => 2 << 20,
+            (_, 2..5) => 128 << 10,
+            _ => 4096,
+        };
+        Io {
+            id: IoId(id),
+            tenant: TenantId(self.chance.below(6) as u32),
+            class: *self.chance.pick(&classes).expect("there are some"),
+            op,
+            bytes,
+            lba: self.chance.below(1 << 20),
+        }
+    }
+
+    fn arrive(&mut self) {
+        let at = self.chance.below(self.free.len().max(1) as u64) as usize;
+        if at >= self.free.len() {
+            return;
+        }
+        let id = self.free.swap_remove(at);
+        let io = self.draw(id);
+        self.arrived += 1;
+        if self.policy.pass(self.now, &io) {
+            self.start(io);
+        } else {
+            self.policy.arrive(self.now, io);
+            self.queued.push(io);
+        }
+    }
+
+    fn cancel(&mut self) {
+        // One that is not queued, too: the switch does not know.
+        let id = IoId(self.chance.below(u64::from(IDS) + 9) as u32);
+        if self.in_flight.iter().any(|(io, _, _)| io.id == id) {
+            return;
+        }
+        self.policy.cancel(self.now, id);
+        if let Some(at) = self.queued.iter().position(|io| io.id == id) {
+            self.queued.swap_remove(at);
+            self.free.push(id.0);
+            self.cancelled += 1;
+        }
+    }
+
+    fn set_share(&mut self) {
+        let weight = self.chance.below(5) as u32;
+        let tenant = TenantId(self.chance.below(6) as u32);
+        let chance = &mut self.chance;
+        let mut rate = || (chance.below(3) == 0).then(|| chance.below(100_000));
+        // ReFlex holds those with a guarantee to it.
+        let guarantee = Rates {
+            read_ios: rate().map(|rate| rate + 1_000),
+            write_bytes: rate().map(|rate| (rate + 1) * 1_000),
+            ..Rates::NONE
+        };
+        // A limit of nothing would rightly let nothing go.
+        let limit = Rates {
+            ios: rate().map(|rate| rate + 10_000),
+            bytes: rate().map(|rate| (rate + 1) * 10_000),
+            ..Rates::NONE
+        };
+        let share = Share {
+            weight,
+            guarantee,
+            limit,
+            latency_target: rate().map(|ns| Duration::from_ns(ns * 10)),
+        };
+        self.policy.set_share(self.now, tenant, &share);
+    }
+
+    /// Lets everything happen that is due in a while.
+    fn pass_time(&mut self, span: Duration) {
+        let until = self.now + Duration::from_ns(self.chance.below(span.as_ns()));
+        loop {
+            let ends = self.in_flight.iter().map(|&(_, _, end)| end);
+            let due = ends.chain(self.wake).min().filter(|&due| due <= until);
+            let Some(due) = due else { break };
+            self.happen(due);
+        }
+        self.now = until;
+    }
+
+    /// What is due first happens.
+    fn happen(&mut self, due: Time) {
+        self.now = self.now.max(due);
+        let ended = self.in_flight.iter().position(|&(_, _, end)| end <= due);
+        if let Some(at) = ended {
+            let (io, begin, end) = self.in_flight.swap_remove(at);
+            let outcome = Outcome {
+                latency: end.since(begin),
+                ok: self.chance.below(20) > 0,
+            };
+            self.policy.complete(self.now, &io, outcome);
+            let _ = self.policy.credit(io.tenant);
+            self.free.push(io.id.0);
+        }
+        self.pump();
+    }
+
+    fn pump(&mut self) {
+        for _ in 0..10_000 {
+            match self.policy.next(self.now) {
+                Next::Dispatch(id) => {
+                    let at = self.queued.iter().position(|io| io.id == id);
+                    let at = at.unwrap_or_else(|| self.fail("dispatched what is not queued"));
+                    let io = self.queued.swap_remove(at);
+                    self.start(io);
+                }
+                Next::WaitUntil(at) => {
+                    self.wake = Some(at.max(self.now + Duration::from_ns(1)));
+                    return;
+                }
+                Next::WaitForEvent => {
+                    self.wake = None;
+                    return;
+                }
+            }
+        }
+        self.fail("dispatches without end");
+    }
+
+    fn start(&mut self, io: Io) {
+        self.dispatched += 1;
+        let latency = if self.chance.below(50) == 0 {
+            Duration::from_ms(20)
+        } else {
+            Duration::from_us(20 + self.chance.below(400))
+        };
+        self.in_flight.push((io, self.now, self.now + latency));
+    }
+
+    /// No more I/O comes: all that is here has to end.
+    fn drain(&mut self) {
+        let patience = self.now + Duration::from_secs(600);
+        while !self.queued.is_empty() || !self.in_flight.is_empty() {
+            let ends = self.in_flight.iter().map(|&(_, _, end)| end);
+            match ends.chain(self.wake).min() {
+                Some(due) if due < patience => self.happen(due),
+                _ => self.fail("leaves I/O waiting forever"),
+            }
+        }
+        assert_eq!(self.arrived, self.dispatched + self.cancelled);
+        self.policy.watch(self.now, &mut |gauge| {
+            assert!(gauge.value.is_finite(), "{}", gauge.name);
+        });
+    }
+
+    fn fail(&self, what: &str) -> ! {
+        panic!("{} {what} (seed {}, {:?})", self.name, self.seed, self.now);
+    }
+}
+
+#[test]
+fn every_io_is_dispatched_once_or_cancelled_and_none_waits_forever() {
+    for candidate in &CANDIDATES {
+        for seed in 0..10 {
+            let mut world = World::new(candidate, seed);
+            (0..500).for_each(|_| world.step());
+            world.drain();
+            assert!(world.dispatched > 100, "{} {seed}", candidate.name);
+        }
+    }
+}
+
+#[test]
+fn the_same_events_give_the_same_decisions() {
+    let course = |candidate: &Candidate| {
+        let mut world = World::new(candidate, 7);
+        (0..500).for_each(|_| world.step());
+        (world.now, world.dispatched, world.queued.len())
+    };
+    for candidate in &CANDIDATES {
+        assert_eq!(course(candidate), course(candidate), "{}", candidate.name);
+    }
+}
