@@ -2,37 +2,58 @@
 
 use crate::IoError;
 
-/// Memory is taken and given back in pieces of this size, in bytes.
+/// Memory is taken and given back in pieces of this size, in bytes, unless another is asked for.
 pub(crate) const EXTENT: usize = 64 * 1024;
 
 /// Extents per table.
 const TABLE: usize = 1024;
-const TABLE_BYTES: u64 = (TABLE * EXTENT) as u64;
 
 type Extent = Option<Box<[u8]>>;
 
 /// Two levels of tables over extents. Positions and lengths are in bytes; the caller keeps them inside its size.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sparse {
     tables: Vec<Option<Box<[Extent]>>>,
     extents: usize,
+    /// Bytes of an extent, as a power of two.
+    extent_bits: u32,
+}
+
+impl Default for Sparse {
+    fn default() -> Self {
+        Self::with_extents(EXTENT)
+    }
 }
 
 impl Sparse {
+    /// Nothing written; memory will be taken in pieces of `extent` bytes, a power of two.
+    pub(crate) fn with_extents(extent: usize) -> Self {
+        assert!(
+            extent.is_power_of_two(),
+            "positions are divided by shifting"
+        );
+        Self {
+            tables: Vec::new(),
+            extents: 0,
+            extent_bits: extent.ilog2(),
+        }
+    }
+
     /// Bytes of memory its extents take.
     pub(crate) fn allocated(&self) -> u64 {
-        (self.extents * EXTENT) as u64
+        (self.extents as u64) << self.extent_bits
     }
 
     /// Whether nothing was ever written (or all of it was freed) in the extents that the range touches.
     pub(crate) fn is_unwritten(&self, position: u64, len: usize) -> bool {
-        pieces(position, len as u64).all(|piece| self.extent(piece.index).is_none())
+        self.pieces(position, len as u64)
+            .all(|piece| self.extent(piece.index).is_none())
     }
 
     /// Copies what is there, zeroes where nothing is, to all of `target`.
     pub(crate) fn read(&self, position: u64, target: &mut [u8]) {
         let mut rest = target;
-        for piece in pieces(position, rest.len() as u64) {
+        for piece in self.pieces(position, rest.len() as u64) {
             let (target, behind) = rest.split_at_mut(piece.len);
             match self.extent(piece.index) {
                 Some(extent) => {
@@ -47,7 +68,7 @@ impl Sparse {
     /// Whether the content equals `expected`.
     pub(crate) fn equals(&self, position: u64, expected: &[u8]) -> bool {
         let mut rest = expected;
-        pieces(position, expected.len() as u64).all(|piece| {
+        self.pieces(position, expected.len() as u64).all(|piece| {
             let (expected, behind) = rest.split_at(piece.len);
             rest = behind;
             match self.extent(piece.index) {
@@ -60,7 +81,7 @@ impl Sparse {
     /// Stores `source`. [`IoError::NoSpace`] when memory has run out; a part may be stored then.
     pub(crate) fn write(&mut self, position: u64, source: &[u8]) -> Result<(), IoError> {
         let mut rest = source;
-        for piece in pieces(position, source.len() as u64) {
+        for piece in self.pieces(position, source.len() as u64) {
             let (source, behind) = rest.split_at(piece.len);
             let extent = self.extent_for_write(piece.index)?;
             extent[piece.start..piece.start + piece.len].copy_from_slice(source);
@@ -72,23 +93,26 @@ impl Sparse {
     /// Makes a range read as zeroes; `free` gives the memory of whole extents back.
     pub(crate) fn zero(&mut self, position: u64, len: u64, free: bool) {
         let end = position + len;
+        let table_bytes = self.table_bytes();
         let mut at = position;
         while at < end {
-            let table_end = (at / TABLE_BYTES + 1).saturating_mul(TABLE_BYTES).min(end);
+            let table_end = (at / table_bytes + 1).saturating_mul(table_bytes).min(end);
             self.zero_in_table(at, table_end - at, free);
             at = table_end;
         }
     }
 
     fn zero_in_table(&mut self, position: u64, len: u64, free: bool) {
-        let slot = (position / TABLE_BYTES) as usize;
+        let (whole, whole_table) = (1 << self.extent_bits, self.table_bytes());
+        let pieces = self.pieces(position, len);
+        let slot = (position / whole_table) as usize;
         let Some(Some(table)) = self.tables.get_mut(slot) else {
             return;
         };
-        for piece in pieces(position, len) {
+        for piece in pieces {
             let extent = &mut table[piece.index as usize % TABLE];
             if let Some(bytes) = extent {
-                if free && piece.len == EXTENT {
+                if free && piece.len == whole {
                     *extent = None;
                     self.extents -= 1;
                 } else {
@@ -96,7 +120,7 @@ impl Sparse {
                 }
             }
         }
-        if free && len == TABLE_BYTES {
+        if free && len == whole_table {
             self.tables[slot] = None;
         }
     }
@@ -107,6 +131,7 @@ impl Sparse {
     }
 
     fn extent_for_write(&mut self, index: u64) -> Result<&mut [u8], IoError> {
+        let size = 1 << self.extent_bits;
         let slot = index as usize / TABLE;
         if slot >= self.tables.len() {
             let missing = slot + 1 - self.tables.len();
@@ -122,11 +147,37 @@ impl Sparse {
         match &mut table[index as usize % TABLE] {
             Some(extent) => Ok(extent),
             empty => {
-                let extent = empty.insert(filled(EXTENT, || 0)?);
+                let extent = empty.insert(filled(size, || 0)?);
                 self.extents += 1;
                 Ok(extent)
             }
         }
+    }
+
+    /// Bytes that one table covers.
+    fn table_bytes(&self) -> u64 {
+        (TABLE as u64) << self.extent_bits
+    }
+
+    /// The parts of a range, extent by extent.
+    fn pieces(&self, position: u64, len: u64) -> impl Iterator<Item = Piece> + use<> {
+        let bits = self.extent_bits;
+        let end = position + len;
+        let mut at = position;
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let index = at >> bits;
+            let len = end.min((index + 1) << bits) - at;
+            let piece = Piece {
+                index,
+                start: (at - (index << bits)) as usize,
+                len: len as usize,
+            };
+            at += len;
+            Some(piece)
+        })
     }
 }
 
@@ -135,25 +186,6 @@ struct Piece {
     index: u64,
     start: usize,
     len: usize,
-}
-
-fn pieces(position: u64, len: u64) -> impl Iterator<Item = Piece> {
-    let end = position + len;
-    let mut at = position;
-    std::iter::from_fn(move || {
-        if at >= end {
-            return None;
-        }
-        let start = (at % EXTENT as u64) as usize;
-        let len = (end - at).min((EXTENT - start) as u64) as usize;
-        let piece = Piece {
-            index: at / EXTENT as u64,
-            start,
-            len,
-        };
-        at += len as u64;
-        Some(piece)
-    })
 }
 
 /// Memory that may be refused, unlike `vec![]`'s.
@@ -170,33 +202,40 @@ mod tests {
 
     use super::*;
 
+    const TABLE_BYTES: u64 = (TABLE * EXTENT) as u64;
+
     #[test]
     fn behaves_as_one_large_array() {
         const SIZE: u64 = 5 * EXTENT as u64;
         // The array lies across the border of two tables.
         const BASE: u64 = TABLE_BYTES - 2 * EXTENT as u64;
+        for extent in [EXTENT, EXTENT / 16] {
+            compare(Sparse::with_extents(extent), BASE, SIZE);
+        }
+    }
+
+    fn compare(mut sparse: Sparse, base: u64, size: u64) {
         let mut rng = Rng::new(7);
-        let mut sparse = Sparse::default();
-        let mut model = vec![0u8; SIZE as usize];
+        let mut model = vec![0u8; size as usize];
         for _ in 0..2000 {
-            let start = rng.below(SIZE);
-            let len = rng.below((SIZE - start).min(2 * EXTENT as u64) + 1);
+            let start = rng.below(size);
+            let len = rng.below((size - start).min(2 * EXTENT as u64) + 1);
             let range = start as usize..(start + len) as usize;
             match rng.below(4) {
                 0 => {
                     model[range.clone()].fill(rng.below(256) as u8);
-                    sparse.write(BASE + start, &model[range]).unwrap();
+                    sparse.write(base + start, &model[range]).unwrap();
                 }
                 1 => {
                     model[range].fill(0);
-                    sparse.zero(BASE + start, len, rng.below(2) == 0);
+                    sparse.zero(base + start, len, rng.below(2) == 0);
                 }
-                2 => assert!(sparse.equals(BASE + start, &model[range])),
+                2 => assert!(sparse.equals(base + start, &model[range])),
                 _ => {
                     let mut read = vec![1; len as usize];
-                    sparse.read(BASE + start, &mut read);
+                    sparse.read(base + start, &mut read);
                     assert_eq!(read, model[range.clone()]);
-                    if sparse.is_unwritten(BASE + start, len as usize) {
+                    if sparse.is_unwritten(base + start, len as usize) {
                         assert!(model[range].iter().all(|&byte| byte == 0));
                     }
                 }

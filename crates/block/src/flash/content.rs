@@ -1,5 +1,7 @@
 //! What is on an emulated drive, apart from when it gets there.
 
+use flashyard_flash::UNIT_BYTES;
+
 use crate::IoError;
 use crate::sparse::Sparse;
 
@@ -25,7 +27,8 @@ pub(super) enum Content {
 impl Content {
     /// Nothing written, kept in memory.
     pub(super) fn memory() -> Self {
-        Self::Memory(Sparse::default())
+        // Random writes of single units would take sixteen times their size in larger pieces, and the time to zero it.
+        Self::Memory(Sparse::with_extents(UNIT_BYTES as usize))
     }
 
     /// Nothing written, content discarded.
