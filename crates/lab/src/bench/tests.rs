@@ -1,3 +1,5 @@
+//! What a bench does with workers, hosts, networks and policies.
+
 use std::cell::RefCell;
 use std::rc::Rc;
 

@@ -198,7 +198,7 @@ fn made_up(context: &Context) -> Trace {
         add(at, Op::Write, GIB / 2 + commit * 16_384, 16_384, 1);
         add(at, Op::Flush, 0, 0, 1);
     }
-    // Bursts of 40 ms, from the fifth to the second half of every 100 ms, at 1.3 GB/s.
+    // Bursts of 40 ms in every 100 ms, at 1.3 GB/s.
     for chunk in (0..length.as_us() / 200).filter(|chunk| (100..300).contains(&(chunk % 500))) {
         let at = Duration::from_us(chunk * 200);
         add(
