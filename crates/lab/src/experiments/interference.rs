@@ -344,7 +344,12 @@ fn play(context: &Context, scene: &Scene, seed: u64) -> Result<Results, Refused>
         context.number("ms")
     });
     let device = drive::build(&scene.profile, gib, seed, scene.condition)?;
-    let policy = policies::named(scene.policy).expect("a context has policies that there are");
+    let policy = policies::named(scene.policy).ok_or_else(|| {
+        Refused::Conflict(format!(
+            "`{}` has to be calibrated for its drive, which this experiment does not do",
+            scene.policy
+        ))
+    })?;
     let setup = Setup::new(device, policy, scene.workers());
     Ok(setup.measured(span / 2, span).seeded(seed).run()?)
 }

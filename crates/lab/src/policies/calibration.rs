@@ -1,0 +1,183 @@
+//! What a drive does alone, measured in advance, for policies that have to be told.
+//!
+//! The comparison of Gimbal's authors calibrates every scheme on the fragmented drive, and not again for a clean one; so
+//! does this.
+
+use flashyard_flash::Profile;
+use flashyard_flash::ssd::{Condition, Device};
+use flashyard_sched::flashfq::{Line, Model};
+use flashyard_sched::reflex::{self, Point, READ_TOKENS};
+use flashyard_time::Duration;
+
+use super::fifo;
+use crate::bench::Setup;
+use crate::experiment::Refused;
+use crate::load::{Pace, Pattern, Worker};
+use crate::measure::{Tally, percentile_us};
+
+/// A fragmented drive as it was measured, one kind of I/O at a time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Calibration {
+    /// I/Os per second of reads at random and alone, of 4 KiB and of 128 KiB.
+    pub reads: [u64; 2],
+    /// The same of writes; those of 128 KiB one after another.
+    pub writes: [u64; 2],
+    /// The least number of reads of 4 KiB under way that gives 95 % of their rate.
+    pub depth: u32,
+    /// Mean latency when so many I/Os of 4 KiB are under way, half of them writes.
+    knee: Duration,
+    /// The p95 of reads at some loads, nine in ten of the I/Os reads.
+    curve: Vec<Point>,
+}
+
+const SMALL: u64 = 4096;
+const LARGE: u64 = 128 << 10;
+const DEPTHS: [u32; 4] = [64, 128, 256, 512];
+/// Percent of the drive's tokens at which the p95 of reads is measured.
+const LOADS: [u64; 8] = [10, 20, 30, 40, 50, 60, 80, 100];
+
+/// A drive to be measured again and again from the same state.
+struct Subject<'a> {
+    profile: &'a Profile,
+    capacity: u64,
+    seed: u64,
+    span: Duration,
+}
+
+impl Calibration {
+    /// Measures a fragmented drive of `capacity` bytes; `quick` for hardly any time.
+    pub fn measure(
+        profile: &Profile,
+        capacity: u64,
+        seed: u64,
+        quick: bool,
+    ) -> Result<Self, Refused> {
+        let subject = Subject {
+            profile,
+            capacity,
+            seed,
+            span: Duration::from_ms(if quick { 10 } else { 300 }),
+        };
+        let by_depth = |depth| subject.rate(Pattern::random(100, SMALL), depth);
+        let rates = DEPTHS
+            .map(by_depth)
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()?;
+        let most = rates.iter().copied().max().unwrap_or(1);
+        let enough = rates.iter().position(|rate| rate * 100 >= most * 95);
+        let depth = DEPTHS[enough.unwrap_or(DEPTHS.len() - 1)];
+        let reads = [most, subject.rate(Pattern::random(100, LARGE), 64)?];
+        let writes = [
+            subject.rate(Pattern::random(0, SMALL), 128)?,
+            subject.rate(Pattern::sequential(0, LARGE), 32)?,
+        ];
+        let mixed = subject.run(Pattern::random(50, SMALL), Pace::Closed { depth })?;
+        Ok(Self {
+            reads,
+            writes,
+            depth,
+            knee: Duration::from_ns(mixed.total().mean()),
+            curve: subject.curve(reads[0], write_tokens(reads, writes))?,
+        })
+    }
+
+    /// For ReFlex: what a write is worth, and the load that each latency allows.
+    pub fn reflex(&self) -> reflex::Calibration {
+        let most = Point {
+            latency: Duration::MAX,
+            tokens: self.reads[0] * READ_TOKENS,
+        };
+        let points = self.curve.iter().copied().chain([most]).collect();
+        reflex::Calibration::new(write_tokens(self.reads, self.writes), points)
+    }
+
+    /// For FlashFQ: lines through the rates alone. The lead is one write of 128 KiB.
+    pub fn flashfq(&self) -> Model {
+        let lead = Duration::from_secs(1) / self.writes[1];
+        Model {
+            depth: self.depth,
+            read: Line::through(self.reads[0], self.reads[1]),
+            write: Line::through(self.writes[0], self.writes[1]),
+            lead,
+            anticipation: Duration::from_us(100),
+        }
+    }
+
+    /// For Parda: the latency that hosts steer for.
+    pub fn knee(&self) -> Duration {
+        self.knee
+    }
+
+    /// Bytes per second of one kind of I/O alone: of the measured length that is nearer.
+    pub fn bandwidth(&self, reads: bool, bytes: u64) -> u64 {
+        let rates = if reads { self.reads } else { self.writes };
+        if bytes < LARGE / 4 {
+            rates[0] * SMALL
+        } else {
+            rates[1] * LARGE
+        }
+    }
+}
+
+/// Tokens of a write of 4 KiB: as many times those of a read as reads are faster.
+fn write_tokens(reads: [u64; 2], writes: [u64; 2]) -> u64 {
+    reads[0] * READ_TOKENS / writes[0]
+}
+
+impl Subject<'_> {
+    /// I/Os per second when so many are always under way; never zero.
+    fn rate(&self, pattern: Pattern, depth: u32) -> Result<u64, Refused> {
+        let tally = self.run(pattern, Pace::Closed { depth })?;
+        Ok((tally.iops() as u64).max(1))
+    }
+
+    /// The p95 of reads at some loads, of which each later one is higher.
+    fn curve(&self, reads: u64, write_tokens: u64) -> Result<Vec<Point>, Refused> {
+        let mut curve: Vec<Point> = Vec::new();
+        let most = reads * READ_TOKENS;
+        let tokens_of_ten = 9 * READ_TOKENS + write_tokens;
+        for load in LOADS {
+            let tokens = most * load / 100;
+            let pace = Pace::poisson(tokens * 10 / tokens_of_ten);
+            let tally = self.run(Pattern::random(90, SMALL), pace)?;
+            let p95_us = percentile_us(&tally.reads.total, 950_000).unwrap_or(0.0);
+            let latency = Duration::from_ns((p95_us * 1e3) as u64);
+            if curve.last().is_none_or(|last| last.latency < latency) {
+                curve.push(Point { latency, tokens });
+            }
+        }
+        Ok(curve)
+    }
+
+    fn run(&self, pattern: Pattern, pace: Pace) -> Result<Tally, Refused> {
+        let device = Device::in_condition(
+            self.profile,
+            self.capacity,
+            self.seed,
+            Condition::Fragmented(100),
+        );
+        let device = device.map_err(|error| Refused::Conflict(error.to_string()))?;
+        let worker = Worker::new("alone", 1, pace, pattern);
+        let setup = Setup::new(device, fifo(), vec![worker]).seeded(self.seed);
+        let mut results = setup.measured(self.span / 2, self.span).run()?;
+        Ok(results.workers.remove(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_is_found_to_be_what_its_profile_says() {
+        let profile = Profile::named("dct983").expect("it ships");
+        let drive = Calibration::measure(&profile, 1 << 30, 1, true).expect("it fits");
+        let [small, large] = drive.reads;
+        assert!((380_000..460_000).contains(&small), "{drive:?}");
+        assert!((10_000..26_000).contains(&large), "{drive:?}");
+        assert!(drive.writes[0] < small / 3, "{drive:?}");
+        assert!(drive.reflex().rate(None) == small * 100);
+        let tight = drive.reflex().rate(Some(Duration::from_us(300)));
+        assert!(tight < small * 90, "{drive:?}");
+    }
+}

@@ -1,0 +1,89 @@
+//! The policies that an experiment can put in front of a drive, by name.
+//!
+//! Most know nothing of the drive; those that have to be told get a [`Calibration`], which measures it. Two need hosts
+//! that help: Parda is nothing but that, and Gimbal tells credits to hosts that heed them.
+
+mod calibration;
+mod credit;
+mod paced;
+mod parda;
+
+use flashyard_sched::gimbal::{Flaws, Tuning};
+use flashyard_sched::{Caps, Fair, Fifo, FlashFq, Gimbal, Policy, Reflex, Window};
+
+use crate::bench::HostPolicy;
+
+pub use calibration::Calibration;
+pub use credit::CreditHosts;
+pub use paced::Paced;
+pub use parda::Parda;
+
+/// The names of all policies.
+pub const NAMES: [&str; 8] = [
+    "fifo",
+    "caps",
+    "parda",
+    "flashfq",
+    "reflex",
+    "gimbal",
+    "gimbal-released",
+    "fair",
+];
+
+/// A switch, and what hosts do that know it.
+pub struct Switch {
+    /// What stands in front of the drive.
+    pub policy: Box<dyn Policy>,
+    /// What each host does before; nothing when any host will do.
+    pub host: Option<Box<dyn HostPolicy>>,
+}
+
+/// A policy that knows nothing of the drive and needs no help, by name; `None` when there is none, or it does.
+pub fn named(name: &str) -> Option<Box<dyn Policy>> {
+    let policy: Box<dyn Policy> = match name {
+        "fifo" => fifo(),
+        "fair" => Box::new(Fair::new()),
+        "gimbal" => Box::new(Gimbal::new(Tuning::default(), Flaws::default())),
+        "gimbal-released" => Box::new(Gimbal::new(Tuning::default(), Flaws::RELEASED)),
+        "caps" => Box::new(Caps::new()),
+        _ => return None,
+    };
+    Some(policy)
+}
+
+/// Any policy by name, for a drive that was measured, with unmodified hosts if it can do with them; `None` when there is
+/// none.
+pub fn calibrated(name: &str, drive: &Calibration) -> Option<Switch> {
+    let policy: Box<dyn Policy> = match name {
+        "reflex" => Box::new(Reflex::new(drive.reflex())),
+        "flashfq" => Box::new(FlashFq::new(drive.flashfq())),
+        "parda" => {
+            return Some(Switch {
+                policy: fifo(),
+                host: Some(Box::new(Parda::new(drive.knee()))),
+            });
+        }
+        _ => named(name)?,
+    };
+    Some(Switch { policy, host: None })
+}
+
+/// No switch at all: everything goes to the drive as it comes.
+pub fn fifo() -> Box<dyn Policy> {
+    Box::new(Fifo::new(Window::UNLIMITED))
+}
+
+#[cfg(test)]
+mod tests {
+    use flashyard_flash::Profile;
+
+    use super::*;
+
+    #[test]
+    fn every_name_has_its_policy() {
+        let profile = Profile::named("dct983").expect("it ships");
+        let drive = Calibration::measure(&profile, 1 << 30, 1, true).expect("it fits");
+        assert!(NAMES.iter().all(|name| calibrated(name, &drive).is_some()));
+        assert!(named("none").is_none() && calibrated("none", &drive).is_none());
+    }
+}
