@@ -1,11 +1,11 @@
 //! Where the latency of a tenant comes from, and who caused it. Pure: time is told.
 //!
 //! Every I/O leaves three spans: it waited for its turn, its data were waited for, the device had it. The spans are
-//! added up for each tenant. Of every eighth I/O it is asked what made it slower than its own kind is when nothing
-//! is in the way - the least that the device took for that tenant, operation and size lately. The excess is charged
-//! by what was done meanwhile: each tenant counts the work that the device did for it, as the policy prices it, and
-//! remembers the count at the end of each of the last milliseconds, so the work of everybody within any span is a
-//! difference of two numbers.
+//! added up for each tenant, and it is asked what made the I/O slower than its own kind is when nothing is in the
+//! way - the least that the device took for that tenant, operation and size lately. The excess is charged by what was
+//! done meanwhile: each tenant counts the work that the device did for it, roughly priced, and remembers the
+//! count at the end of each of the last milliseconds, so the work of everybody within any span is a difference of two
+//! numbers. Of a tenant that does much in a millisecond, one I/O in eight stands for the others.
 //!
 //! A charge is a share, not a proof: who did twice the work while an I/O waited is charged twice as much of the wait.
 
@@ -17,9 +17,14 @@ use flashyard_time::{Duration, Histogram, Time};
 /// How exactly the past is remembered, and for how long.
 const BIN: Duration = Duration::from_ms(1);
 const BINS: usize = 256;
+/// Between what a written byte costs a drive that was written in order (about 3) and one that is full of holes (about
+/// 9).
+const WRITE: u64 = 5;
 /// What is told covers the last one to two of these.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Of so many I/Os one is looked at.
+/// Of a tenant's I/Os in a bin, so many are looked at one by one; of the others one in [`SAMPLE`], which stands for as
+/// many.
+const CLOSELY: u32 = 8;
 const SAMPLE: u32 = 8;
 /// Bytes up to which an I/O is of each size kind but the last.
 const SIZES: [u64; 3] = [4 << 10, 16 << 10, 64 << 10];
@@ -91,7 +96,6 @@ pub(crate) struct Ledger {
     accounts: Vec<Account>,
     /// What the device did on its own account.
     housekeeping: Work,
-    sample: u32,
 }
 
 /// Work done so far: reads and writes, priced.
@@ -111,6 +115,9 @@ struct Work {
 struct Account {
     tenant: TenantId,
     work: Work,
+    /// When the present bin ends, and the I/Os in it so far.
+    bin_end: Time,
+    in_bin: u32,
     least: [Least; KINDS],
     windows: [Books; 2],
     since: Time,
@@ -132,30 +139,43 @@ struct Books {
 }
 
 impl Ledger {
-    /// An I/O has ended, on which the policy puts this price. `moved` tells what the device has moved on its own account.
-    pub(crate) fn on_end(
-        &mut self,
-        io: &Io,
-        spans: Spans,
-        price: u64,
-        moved: impl FnOnce() -> Option<u64>,
-    ) {
+    /// An I/O has ended. `moved` tells what the device has moved on its own account.
+    #[inline]
+    pub(crate) fn on_end(&mut self, io: &Io, spans: Spans, moved: impl FnOnce() -> Option<u64>) {
         let place = self.place(io.tenant, spans.ended);
         let account = &mut self.accounts[place];
-        account.roll(spans.ended);
-        account.work.add(spans.ended, io.op, price);
+        if spans.ended >= account.bin_end {
+            account.begin_bin(spans.ended);
+        }
+        account.work.done.add(io.op, price(io));
+        account.in_bin += 1;
+        if account.in_bin <= CLOSELY {
+            self.look(place, io, &spans, 1, moved);
+        } else if account.in_bin.is_multiple_of(SAMPLE) {
+            self.look(place, io, &spans, u64::from(SAMPLE), moved);
+        }
+    }
+
+    /// Books one I/O, which stands for `times`.
+    #[cold]
+    fn look(
+        &mut self,
+        place: usize,
+        io: &Io,
+        spans: &Spans,
+        times: u64,
+        moved: impl FnOnce() -> Option<u64>,
+    ) {
+        let account = &mut self.accounts[place];
         let device = spans.ended.since(spans.issued).as_ns();
         let least = account.least[kind(io)].heed(device);
-        account.windows[0].add(&spans);
-        self.sample += 1;
-        if self.sample >= SAMPLE {
-            self.sample = 0;
-            if let Some(moved) = moved() {
-                let more = moved.saturating_sub(self.housekeeping.done.writes);
-                self.housekeeping.add(spans.ended, Op::Write, more);
-            }
-            self.charge(place, &spans, device.saturating_sub(least));
+        account.windows[0].add(spans, times);
+        if let Some(moved) = moved() {
+            let more = moved.saturating_sub(self.housekeeping.done.writes);
+            self.housekeeping.fill(bin(spans.ended));
+            self.housekeeping.done.add(Op::Write, more);
         }
+        self.charge(place, spans, device.saturating_sub(least), times);
     }
 
     /// What is known of a tenant, if it has had any I/O here.
@@ -197,11 +217,18 @@ impl Ledger {
         }
     }
 
+    #[inline]
     fn place(&mut self, tenant: TenantId, now: Time) -> usize {
         let index = tenant.0 as usize;
-        if let Some(Some(place)) = self.places.get(index) {
-            return usize::from(*place);
+        match self.places.get(index) {
+            Some(Some(place)) => usize::from(*place),
+            _ => self.open(tenant, now),
         }
+    }
+
+    #[cold]
+    fn open(&mut self, tenant: TenantId, now: Time) -> usize {
+        let index = tenant.0 as usize;
         if self.places.len() <= index {
             self.places.resize(index + 1, None);
         }
@@ -212,10 +239,14 @@ impl Ledger {
         place
     }
 
-    /// Charges what one I/O in [`SAMPLE`] had to wait for.
-    fn charge(&mut self, place: usize, spans: &Spans, excess: u64) {
+    /// Charges what an I/O had to wait for.
+    fn charge(&mut self, place: usize, spans: &Spans, excess: u64, times: u64) {
         let own = self.accounts[place].tenant;
         let waited = spans.dispatched.since(spans.arrived).as_ns();
+        let network = spans.issued.since(spans.dispatched).as_ns();
+        if waited + network + excess == 0 {
+            return;
+        }
         let mut charges = Vec::new();
         if waited > 0 {
             let span = (spans.arrived, spans.dispatched);
@@ -243,11 +274,10 @@ impl Ledger {
             let shares = shares.chain([(Cause::Housekeeping, moved)]);
             divide(&mut charges, excess, shares, Cause::Device);
         }
-        let network = spans.issued.since(spans.dispatched).as_ns();
         charges.push((Cause::Network, network));
         let causes = &mut self.accounts[place].windows[0].causes;
         for (cause, ns) in charges {
-            book(causes, cause, ns * u64::from(SAMPLE));
+            book(causes, cause, ns * times);
         }
     }
 }
@@ -257,10 +287,21 @@ impl Account {
         Self {
             tenant,
             work: Work::default(),
+            bin_end: Time::ZERO,
+            in_bin: 0,
             least: [Least::NONE; KINDS],
             windows: array::from_fn(|_| Books::new()),
             since: now,
         }
+    }
+
+    #[cold]
+    fn begin_bin(&mut self, now: Time) {
+        let bin = bin(now);
+        self.work.fill(bin);
+        self.bin_end = Time::from_ns((bin + 1) * BIN.as_ns());
+        self.in_bin = 0;
+        self.roll(now);
     }
 
     /// Begins a new window when it is time.
@@ -280,6 +321,16 @@ impl Account {
     }
 }
 
+impl Done {
+    #[inline]
+    fn add(&mut self, op: Op, price: u64) {
+        match op {
+            Op::Read => self.reads += price,
+            _ => self.writes += price,
+        }
+    }
+}
+
 impl Default for Work {
     fn default() -> Self {
         Self {
@@ -291,14 +342,6 @@ impl Default for Work {
 }
 
 impl Work {
-    fn add(&mut self, now: Time, op: Op, price: u64) {
-        self.fill(bin(now));
-        match op {
-            Op::Read => self.done.reads += price,
-            _ => self.done.writes += price,
-        }
-    }
-
     /// Notes the count at the end of every bin before `to`.
     fn fill(&mut self, to: u64) {
         let from = self.bin.max(to.saturating_sub(BINS as u64));
@@ -358,12 +401,12 @@ impl Books {
         }
     }
 
-    fn add(&mut self, spans: &Spans) {
-        self.turn += spans.dispatched.since(spans.arrived).as_ns();
-        self.network += spans.issued.since(spans.dispatched).as_ns();
-        self.device += spans.ended.since(spans.issued).as_ns();
+    fn add(&mut self, spans: &Spans, times: u64) {
+        self.turn += spans.dispatched.since(spans.arrived).as_ns() * times;
+        self.network += spans.issued.since(spans.dispatched).as_ns() * times;
+        self.device += spans.ended.since(spans.issued).as_ns() * times;
         self.latency
-            .record(spans.ended.since(spans.arrived).as_ns());
+            .record_n(spans.ended.since(spans.arrived).as_ns(), times);
     }
 
     fn clear(&mut self) {
@@ -405,6 +448,16 @@ fn book(causes: &mut Vec<(Cause, u64)>, cause: Cause, ns: u64) {
 
 fn bin(now: Time) -> u64 {
     now.as_ns() / BIN.as_ns()
+}
+
+/// What an I/O is worth beside others: its bytes with a floor for small ones, a write as much as [`WRITE`] reads.
+#[inline]
+fn price(io: &Io) -> u64 {
+    match io.op {
+        Op::Read => io.bytes.max(4096),
+        Op::Write | Op::CompareAndWrite => io.bytes.max(4096) * WRITE,
+        Op::Flush | Op::WriteZeroes | Op::Deallocate => 4096,
+    }
 }
 
 fn kind(io: &Io) -> usize {
@@ -458,7 +511,6 @@ mod tests {
             ledger.on_end(
                 &read,
                 spans([n * 200, n * 200, n * 200, n * 200 + 100]),
-                1,
                 || None,
             );
         }
@@ -468,12 +520,11 @@ mod tests {
         for n in 0..64 {
             let at = 10_000 + n * 4_000;
             let write = io(WRITER, Op::Write, 65_536);
-            ledger.on_end(&write, spans([at, at, at, at + 1_500]), 3, || None);
-            ledger.on_end(&write, spans([at, at, at, at + 2_600]), 3, || None);
+            ledger.on_end(&write, spans([at, at, at, at + 1_500]), || None);
+            ledger.on_end(&write, spans([at, at, at, at + 2_600]), || None);
             ledger.on_end(
                 &read,
                 spans([at, at + 2_000, at + 2_000, at + 3_000]),
-                1,
                 || None,
             );
         }
@@ -504,12 +555,12 @@ mod tests {
         let read = io(READER, Op::Read, 4096);
         for n in 0..8 {
             let at = n * 200;
-            ledger.on_end(&read, spans([at, at, at, at + 100]), 0, || None);
+            ledger.on_end(&read, spans([at, at, at, at + 100]), || None);
         }
         for n in 1..17_u64 {
             let at = n * 10_000;
             let moved = || Some(n * 100);
-            ledger.on_end(&read, spans([at, at + 500, at + 700, at + 1_800]), 0, moved);
+            ledger.on_end(&read, spans([at, at + 500, at + 700, at + 1_800]), moved);
         }
         let why = ledger
             .why(READER, Time::from_ns(200_000_000))
@@ -527,15 +578,15 @@ mod tests {
         let mut ledger = Ledger::default();
         for tenant in [READER, WRITER, TenantId(0)] {
             let read = io(tenant, Op::Read, 4096);
-            (0..20).for_each(|n| ledger.on_end(&read, spans([n, n + 5, n + 5, n + 9]), 1, || None));
+            (0..16).for_each(|n| ledger.on_end(&read, spans([n, n + 5, n + 5, n + 9]), || None));
         }
         ledger.forget(READER);
         ledger.forget(TenantId(1_000_000));
         assert!(ledger.why(READER, Time::ZERO).is_none());
-        assert_eq!(ledger.why(TenantId(0), Time::ZERO).expect("known").ios, 20);
-        assert_eq!(ledger.why(WRITER, Time::ZERO).expect("known").ios, 20);
+        assert_eq!(ledger.why(TenantId(0), Time::ZERO).expect("known").ios, 16);
+        assert_eq!(ledger.why(WRITER, Time::ZERO).expect("known").ios, 16);
         let later = Time::ZERO + WINDOW + BIN;
-        assert_eq!(ledger.why(WRITER, later).expect("known").ios, 20);
+        assert_eq!(ledger.why(WRITER, later).expect("known").ios, 16);
         let much_later = later + WINDOW;
         assert_eq!(ledger.why(WRITER, much_later).expect("known").ios, 0);
         let very_much_later = Time::ZERO + Duration::from_secs(3600);
@@ -553,7 +604,8 @@ mod tests {
         let (mut at, mut all) = (0, Vec::new());
         for _ in 0..5_000 {
             at += rng.below(400_000);
-            work.add(Time::from_ns(at), Op::Read, 1);
+            work.fill(bin(Time::from_ns(at)));
+            work.done.add(Op::Read, 1);
             all.push(at / 1_000_000);
         }
         for _ in 0..1_000 {

@@ -310,7 +310,6 @@ impl Permit {
         if self.reign == switch.reign.get() {
             policy.complete(now, &self.io, outcome);
         }
-        let price = policy.price(&self.io);
         drop(policy);
         let spans = Spans {
             arrived: self.arrived,
@@ -319,10 +318,7 @@ impl Permit {
             ended: now,
         };
         let moved = || self.port.device.moved();
-        switch
-            .ledger
-            .borrow_mut()
-            .on_end(&self.io, spans, price, moved);
+        switch.ledger.borrow_mut().on_end(&self.io, spans, moved);
         self.port.leave(self.io.id);
         if switch.queued.get() > 0 {
             switch.pump();

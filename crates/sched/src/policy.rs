@@ -138,18 +138,6 @@ pub trait Policy {
         let _ = (now, tenant);
     }
 
-    /// What an I/O is worth beside others, in any unit: by this the blame for a wait is divided. At least a rough
-    /// guess: per transferred byte with a floor for small ones, a write five times a read.
-    fn price(&self, io: &Io) -> u64 {
-        let bytes = match io.op {
-            Op::Read | Op::Write => io.bytes,
-            Op::CompareAndWrite => 2 * io.bytes,
-            Op::Flush | Op::WriteZeroes | Op::Deallocate => 0,
-        };
-        let factor = if io.op == Op::Read { 1 } else { 5 };
-        bytes.max(4096).saturating_mul(factor)
-    }
-
     /// Tells each figure that describes its state now, for those who watch.
     fn watch(&self, now: Time, tell: &mut dyn FnMut(Gauge)) {
         let _ = (now, tell);

@@ -58,9 +58,9 @@ pub(crate) struct Hold {
     due: bool,
 }
 
-impl Hold {
+impl Default for Hold {
     /// Nothing, on a connection that is no queue yet.
-    pub(crate) fn new() -> Self {
+    fn default() -> Self {
         Self {
             rule: Coalescing::Adaptive,
             most: 1,
@@ -70,7 +70,9 @@ impl Hold {
             due: false,
         }
     }
+}
 
+impl Hold {
     /// From now on by this rule, on a queue of so many entries.
     pub(crate) fn set_rule(&mut self, rule: Coalescing, entries: u16) {
         self.rule = rule;
@@ -141,7 +143,7 @@ mod tests {
     const T0: Time = Time::from_ns(1_000_000);
 
     fn hold(rule: Coalescing) -> Hold {
-        let mut hold = Hold::new();
+        let mut hold = Hold::default();
         hold.set_rule(rule, 128);
         hold
     }
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(old.due(nearly), Due::At(T0 + MOST_AGE), "the oldest counts");
         assert_eq!(old.due(T0 + MOST_AGE), Due::Now);
         // A window larger than the queue can fill, or than flow control can bear.
-        let mut short = Hold::new();
+        let mut short = Hold::default();
         short.set_rule(Coalescing::Window(128), 32);
         assert!((0..7).all(|n| short.push(answer(20 - n), 24) == (n == 0)));
         assert!(short.push(answer(1), 24));

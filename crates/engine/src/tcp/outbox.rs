@@ -42,7 +42,6 @@ pub(crate) struct Outbox {
     bytes_max: Cell<usize>,
     closed: Cell<bool>,
     sealed: Cell<bool>,
-    hold: Cell<Hold>,
     budget: OnceCell<Rc<Budget>>,
 }
 
@@ -53,6 +52,7 @@ struct State {
     spares: Vec<Gather>,
     /// Successes that belong behind what is in `filling`.
     report: Option<Report>,
+    hold: Hold,
 }
 
 /// Successes that will be told by one completion.
@@ -84,7 +84,6 @@ impl Outbox {
             bytes_max: Cell::new(bytes_max),
             closed: Cell::new(false),
             sealed: Cell::new(false),
-            hold: Cell::new(Hold::new()),
             budget: OnceCell::new(),
         }
     }
@@ -104,9 +103,7 @@ impl Outbox {
 
     /// From now on answers are held by this rule, for a queue of so many entries.
     pub(crate) fn set_coalescing(&self, rule: Coalescing, entries: u16) {
-        let mut hold = self.hold.get();
-        hold.set_rule(rule, entries);
-        self.hold.set(hold);
+        self.state.borrow_mut().hold.set_rule(rule, entries);
     }
 
     /// Appends a PDU without payload.
@@ -207,7 +204,8 @@ impl Outbox {
             if let Some(parcel) = self.state.borrow_mut().full.pop_front() {
                 return Some(parcel);
             }
-            match self.hold.get().due(rt.turn_time()) {
+            let due = self.state.borrow().hold.due(rt.turn_time());
+            match due {
                 Due::Now => {
                     rt.turn_end().await;
                     return self.take();
@@ -281,9 +279,7 @@ impl Outbox {
             return Some(parcel);
         }
         self.end_report(&mut state);
-        let mut hold = self.hold.get();
-        hold.taken();
-        self.hold.set(hold);
+        state.hold.taken();
         let parcel = state.next_filling();
         (parcel.pdus > 0).then_some(parcel)
     }
@@ -292,19 +288,17 @@ impl Outbox {
     fn pushed(&self, state: &mut State, what: Pushed, bytes: usize) {
         self.bytes.set(self.bytes.get() + bytes);
         state.filling.pdus += 1;
-        let mut hold = self.hold.get();
-        let mut look = hold.push(what, bytes);
-        if hold.is_alone()
+        let mut look = state.hold.push(what, bytes);
+        if state.hold.is_alone()
             || state.filling.pdus >= PARCEL_PDUS
             || state.filling.gather.len() >= PARCEL_BYTES
         {
             self.end_report(state);
             let parcel = state.next_filling();
             state.full.push_back(parcel);
-            hold.taken();
+            state.hold.taken();
             look = true;
         }
-        self.hold.set(hold);
         if look && self.sender_waits.replace(false) {
             self.ready.notify_one();
         }
