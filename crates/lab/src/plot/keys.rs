@@ -1,12 +1,12 @@
-//! The names of a line chart's series, at its right edge.
+//! What the lines of a line chart are called, at its right edge.
 
 use crate::markup::Markup;
-use crate::report::Chart;
+use crate::report::{Chart, MarkAt};
 
 use super::frame::Frame;
+use super::lines;
 use super::style::BODY;
 use super::svg::{self, Anchor, fitted, wrapped};
-use super::{lines, style};
 
 /// Free space between two names.
 const BETWEEN: f64 = 4.0;
@@ -21,8 +21,9 @@ const BESIDE: f64 = 20.0;
 
 /// A name, broken into lines.
 struct Key {
-    series: usize,
-    /// Where its series ends.
+    /// What it names; a level line of reference when it is no series.
+    series: Option<usize>,
+    /// Where that ends.
     wanted: f64,
     lines: Vec<String>,
 }
@@ -30,21 +31,17 @@ struct Key {
 /// What the names need of a chart's height.
 pub(super) fn height(chart: &Chart) -> f64 {
     let room = width(chart) - SAMPLE - BESIDE;
-    let names = chart.series.iter().map(|series| lines(&series.label, room));
-    names.map(|lines| tall(&lines)).sum()
+    names(chart).map(|name| tall(&lines(&name, room))).sum()
 }
 
 /// What they take of its width.
 pub(super) fn width(chart: &Chart) -> f64 {
-    chart
-        .series
-        .iter()
-        .filter(|series| !series.label.is_empty())
-        .map(|series| (BESIDE + SAMPLE + svg::width(&series.label, BODY)).min(WIDEST))
+    names(chart)
+        .map(|name| (BESIDE + SAMPLE + svg::width(&name, BODY)).min(WIDEST))
         .fold(8.0, f64::max)
 }
 
-/// Writes the names, each as near as can be to where its series ends.
+/// Writes the names, each as near as can be to where its line ends.
 pub(super) fn draw(canvas: &mut Markup, chart: &Chart, frame: &Frame) {
     let (from, to) = (frame.right + 12.0, frame.right + 12.0 + SAMPLE);
     let keys = keys(chart, frame);
@@ -53,14 +50,9 @@ pub(super) fn draw(canvas: &mut Markup, chart: &Chart, frame: &Frame) {
         .map(|key| (key.wanted, tall(&key.lines)))
         .collect();
     for (key, y) in keys.iter().zip(spread(&wanted, frame.top, frame.bottom)) {
-        let sample = format!("M{from:.1} {y:.1}L{to:.1} {y:.1}");
-        lines::stroke(canvas, chart, key.series, &sample);
-        if lines::has_markers(chart) {
-            canvas.put(format_args!(
-                r#"<path class="point {}" d="{}"/>"#,
-                style::colour(key.series),
-                style::marker(key.series, (f64::midpoint(from, to), y))
-            ));
+        match key.series {
+            Some(series) => lines::draw_sample(canvas, chart, series, (from, to), y),
+            None => canvas.line("mark", (from, y), (to, y)),
         }
         let mut foot = y + 4.5 - LINE * (key.lines.len() - 1) as f64 / 2.0;
         for line in &key.lines {
@@ -70,23 +62,46 @@ pub(super) fn draw(canvas: &mut Markup, chart: &Chart, frame: &Frame) {
     }
 }
 
-/// The names of the series that have one, by where their series end, from the top.
+/// Every name that there is.
+fn names(chart: &Chart) -> impl Iterator<Item = String> {
+    let series = chart.series.iter().map(|series| series.label.clone());
+    let marks = levels(chart).map(|(name, _)| name);
+    series.chain(marks).filter(|name| !name.trim().is_empty())
+}
+
+/// Names and values of the level lines of reference. The name tells the value: pushed aside by others it could not
+/// be told to which line it belongs.
+fn levels(chart: &Chart) -> impl Iterator<Item = (String, f64)> {
+    chart.marks.iter().filter_map(|mark| {
+        let MarkAt::Y(value) = mark.at else {
+            return None;
+        };
+        let told = chart.y.unit.quantity(value, 4);
+        match mark.label.contains(&told) {
+            true => Some((mark.label.clone(), value)),
+            false => Some((format!("{}: {told}", mark.label), value)),
+        }
+    })
+}
+
+/// The names with the places they want, from the top.
 fn keys(chart: &Chart, frame: &Frame) -> Vec<Key> {
     let room = width(chart) - SAMPLE - BESIDE;
-    let mut keys: Vec<Key> = chart
-        .series
-        .iter()
-        .enumerate()
-        .filter(|(_, series)| !series.label.is_empty())
-        .map(|(index, series)| {
-            let mut places = series.points.iter().rev();
-            let end = places.find_map(|&point| frame.place(point));
-            Key {
-                series: index,
-                wanted: end.map_or(frame.bottom, |(_, y)| y),
-                lines: lines(&series.label, room),
-            }
-        })
+    let key = |series, wanted: Option<f64>, name: &str| Key {
+        series,
+        wanted: wanted.unwrap_or(frame.bottom),
+        lines: lines(name, room),
+    };
+    let series = chart.series.iter().enumerate().map(|(index, series)| {
+        let mut places = series.points.iter().rev();
+        let end = places.find_map(|&point| frame.place(point));
+        key(Some(index), end.map(|(_, y)| y), &series.label)
+    });
+    let marks =
+        levels(chart).filter_map(|(name, value)| Some(key(None, Some(frame.down(value)?), &name)));
+    let mut keys: Vec<Key> = series
+        .chain(marks)
+        .filter(|key| !key.lines.is_empty())
         .collect();
     keys.sort_by(|left, right| left.wanted.total_cmp(&right.wanted));
     keys

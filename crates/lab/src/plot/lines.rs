@@ -22,19 +22,42 @@ pub(super) fn draw(canvas: &mut Markup, chart: &Chart, top: f64) -> f64 {
     for index in 0..chart.series.len() {
         draw_series(canvas, chart, &frame, index);
     }
-    marks::draw_names(canvas, chart, &frame);
+    marks::draw_names(canvas, &frame);
     keys::draw(canvas, chart, &frame);
     frame.bottom + 50.0
 }
 
+/// Draws a piece of a series' line, level and between two horizontal places.
+pub(super) fn draw_sample(
+    canvas: &mut Markup,
+    chart: &Chart,
+    series: usize,
+    (from, to): (f64, f64),
+    y: f64,
+) {
+    stroke(
+        canvas,
+        chart,
+        series,
+        &format!("M{from:.1} {y:.1}L{to:.1} {y:.1}"),
+    );
+    if has_markers(chart) {
+        canvas.put(format_args!(
+            r#"<path class="point {}" d="{}"/>"#,
+            colour(series),
+            marker(series, (f64::midpoint(from, to), y))
+        ));
+    }
+}
+
 /// Whether every point has a marker. Otherwise there are too many, and lines differ by their dashes.
-pub(super) fn has_markers(chart: &Chart) -> bool {
+fn has_markers(chart: &Chart) -> bool {
     let few = |points: usize| points <= MOST_MARKED;
     chart.series.iter().all(|series| few(series.points.len()))
 }
 
-/// Draws a line of path data as the series' lines are drawn.
-pub(super) fn stroke(canvas: &mut Markup, chart: &Chart, index: usize, path: &str) {
+/// Draws path data as a series' lines are drawn.
+fn stroke(canvas: &mut Markup, chart: &Chart, index: usize, path: &str) {
     let dashes = match has_markers(chart) {
         true => "none",
         false => dashes(index),

@@ -1,4 +1,5 @@
-//! Lines of reference in a line chart, and their names where they cover as little as possible.
+//! Lines of reference in a line chart. The names of upright ones stand above the drawing, those of level ones among
+//! the names of the series.
 
 use crate::markup::Markup;
 use crate::report::{Chart, MarkAt};
@@ -63,72 +64,12 @@ pub(super) fn draw_lines(canvas: &mut Markup, chart: &Chart, frame: &Frame) {
     }
 }
 
-/// Writes the names, which belong on top of everything.
-pub(super) fn draw_names(canvas: &mut Markup, chart: &Chart, frame: &Frame) {
+/// Writes the names of the upright ones.
+pub(super) fn draw_names(canvas: &mut Markup, frame: &Frame) {
     for mark in &frame.upright {
         let y = frame.top - ABOVE - ROW * f64::from(mark.row);
         canvas.text("mark-label", (mark.left, y), Anchor::Start, &mark.name);
     }
-    let mut obstacles = obstacles(chart, frame);
-    for mark in &chart.marks {
-        let MarkAt::Y(value) = mark.at else { continue };
-        let Some(y) = frame.down(value) else { continue };
-        let name = fitted(&mark.label, SMALL, (frame.right - frame.left) / 2.0);
-        let (x, y) = free_place(frame, y, width(&name, SMALL), &obstacles);
-        // The next mark's name keeps away from this one.
-        let letters = (0..=24).map(|step| x + width(&name, SMALL) * f64::from(step) / 24.0);
-        obstacles.extend(letters.map(|x| (x, y - 4.0)));
-        canvas.text("mark-label", (x, y), Anchor::Start, &name);
-    }
-}
-
-/// Where a name of this width stands beside the level line at `line` and covers the fewest obstacles: above it or
-/// below, from the left.
-fn free_place(frame: &Frame, line: f64, width: f64, obstacles: &[(f64, f64)]) -> (f64, f64) {
-    const STEPS: u8 = 12;
-    let room = (frame.right - frame.left - width - 2.0 * APART).max(0.0);
-    let covered = |&(left, foot): &(f64, f64)| {
-        obstacles
-            .iter()
-            .filter(|&&(x, y)| {
-                (left - 3.0..=left + width + 3.0).contains(&x)
-                    && (foot - SMALL - 1.0..=foot + 3.0).contains(&y)
-            })
-            .count()
-    };
-    (0..=STEPS)
-        .map(|step| frame.left + APART + room * f64::from(step) / f64::from(STEPS))
-        .flat_map(|left| [(left, line - 5.0), (left, line + 15.0)])
-        .filter(|&(_, foot)| foot - SMALL >= frame.top && foot <= frame.bottom)
-        .min_by_key(covered)
-        .unwrap_or((frame.left + APART, line - 5.0))
-}
-
-/// Places on the lines of all series, close enough together that no name slips through. The measured points count
-/// several times: to cover one is worse than to cross a line.
-fn obstacles(chart: &Chart, frame: &Frame) -> Vec<(f64, f64)> {
-    const WEIGHT: usize = 8;
-    let mut obstacles = Vec::new();
-    for series in &chart.series {
-        for place in series.points.iter().filter_map(|&point| frame.place(point)) {
-            obstacles.extend([place; WEIGHT]);
-        }
-        for pair in series.points.windows(2) {
-            let (Some(from), Some(to)) = (frame.place(pair[0]), frame.place(pair[1])) else {
-                continue;
-            };
-            let length = (to.0 - from.0).hypot(to.1 - from.1);
-            let steps = (length / 4.0).ceil().max(1.0) as u16;
-            obstacles.extend((0..=steps).map(|step| {
-                let part = f64::from(step) / f64::from(steps);
-                (
-                    from.0 + (to.0 - from.0) * part,
-                    from.1 + (to.1 - from.1) * part,
-                )
-            }));
-        }
-    }
-    obstacles
 }
 
 #[cfg(test)]
@@ -174,16 +115,5 @@ mod tests {
         let frame = Frame::fit(&chart(&marks), 0.0).expect("there are points");
         let rows: Vec<u16> = frame.upright.iter().map(|mark| mark.row).collect();
         assert_eq!(rows, [0, 1, 0, 1]);
-    }
-
-    #[test]
-    fn a_level_name_stands_where_no_line_runs() {
-        for (value, below) in [(49.0, true), (51.0, false)] {
-            let chart = chart(&[("threshold", MarkAt::Y(value))]);
-            let frame = Frame::fit(&chart, 0.0).expect("there are points");
-            let line = frame.down(value).expect("it is within");
-            let (_, foot) = free_place(&frame, line, 60.0, &obstacles(&chart, &frame));
-            assert_eq!(foot > line, below, "beside {value}");
-        }
     }
 }

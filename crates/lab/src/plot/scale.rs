@@ -68,12 +68,13 @@ impl Span {
         }
         if fit != Fit::Close {
             let step = nice_step((high - low) / 5.0);
-            // A value on the edge itself touches the frame: half a step is kept free.
+            // A line on the edge itself touches the frame; a bar may end there.
+            let free = if fit == Fit::Roomy { 0.25 } else { 0.0 };
             if high > 0.0 {
-                high = ((high / step + 0.25).ceil() * step).min(2.0 * GREATEST);
+                high = ((high / step + free).ceil() * step).min(2.0 * GREATEST);
             }
             if low < 0.0 {
-                low = ((low / step - 0.25).floor() * step).max(-2.0 * GREATEST);
+                low = ((low / step - free).floor() * step).max(-2.0 * GREATEST);
             }
         }
         Self {
@@ -201,7 +202,11 @@ mod tests {
     fn linear_ticks_are_round() {
         let table: [(&[f64], Fit, &[f64]); 4] = [
             (&[0.0, 10.0], Fit::Close, &[0.0, 2.0, 4.0, 6.0, 8.0, 10.0]),
-            (&[3.0, 97.0], Fit::FromZero, &[0.0, 25.0, 50.0, 75.0, 100.0]),
+            (
+                &[3.0, 97.0],
+                Fit::FromZero,
+                &[0.0, 20.0, 40.0, 60.0, 80.0, 100.0],
+            ),
             (
                 &[0.90, 0.95],
                 Fit::Close,

@@ -81,10 +81,16 @@ fn a_line_chart_says_everything_it_needs() {
             ("fragmented", &[(1e3, 95.0), (1e4, 400.0), (1e5, 2900.0)]),
         ],
     );
-    chart.marks.push(Mark {
-        label: "rated load".into(),
-        at: MarkAt::X(4e4),
-    });
+    for (label, at) in [
+        ("rated load", MarkAt::X(4e4)),
+        ("target", MarkAt::Y(500.0)),
+        ("limit of 2 ms", MarkAt::Y(2e3)),
+    ] {
+        chart.marks.push(Mark {
+            label: label.into(),
+            at,
+        });
+    }
     let texts = texts(&svg(&chart));
     for wanted in [
         "Latency against load",
@@ -94,6 +100,8 @@ fn a_line_chart_says_everything_it_needs() {
         "clean",
         "fragmented",
         "rated load",
+        "target: 500 us",
+        "limit of 2 ms",
         "10K",
         "100 us",
         "1 ms",
