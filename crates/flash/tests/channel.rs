@@ -319,6 +319,30 @@ fn a_buffered_write_is_complete_when_the_die_has_it() {
 }
 
 #[test]
+fn programmes_may_take_different_times() {
+    let mut device = device(Options {
+        program_spread: 100,
+        ..Options::default()
+    });
+    let mut spans: Vec<u64> = (0..8)
+        .map(|unit| {
+            let (start, unit) = (device.now(), run(sector(&device, 0, unit * 16), 16));
+            ns(write(&mut device, &unit), start) - 500 - 2_500 - 16 * 640 - 4 * 58_514 - 2_500
+        })
+        .collect();
+    assert!(
+        spans
+            .iter()
+            .step_by(2)
+            .all(|span| (765_000..=935_000).contains(span))
+    );
+    spans.sort_unstable();
+    assert!((2_070_000..=2_530_000).contains(&spans[4]) && spans[7] <= 2_530_000);
+    spans.dedup();
+    assert_eq!(spans.len(), 8);
+}
+
+#[test]
 fn a_vector_takes_as_long_as_its_slowest_part() {
     let mut device = plain();
     for (group, pu) in [(0, 0), (1, 0), (0, 1), (1, 1)] {

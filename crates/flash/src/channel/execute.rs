@@ -127,17 +127,34 @@ impl Device {
                 self.copy_metadata(index, first);
             }
             let (chunk, sector) = self.split(targets[first as usize]);
+            let page_type = self.geometry.page_type(sector);
             let program = Program {
                 token: index << PLACE_BITS | first,
                 die: self.die_of(chunk),
-                page_type: self.geometry.page_type(sector),
+                page_type,
                 background: false,
                 tell_loaded: self.options.buffered,
+                longer_by: self.longer_by(page_type),
             };
             self.commands[index as usize].parts += 1;
             self.commands[index as usize].programs += 1;
             self.dies.program(self.clock, program);
         }
+    }
+
+    /// By how much the next programme of a page takes longer than usual.
+    fn longer_by(&mut self, page_type: u8) -> i32 {
+        let usual = if page_type == 0 {
+            self.geometry.program_ns.0
+        } else {
+            self.geometry.program_ns.1
+        };
+        let most = usual / 1000 * u64::from(self.options.program_spread.min(1000));
+        if most == 0 {
+            return 0;
+        }
+        let drawn = self.spread.below(2 * most + 1);
+        (drawn.cast_signed() - most.cast_signed()) as i32
     }
 
     fn copy_metadata(&mut self, index: u32, first: u32) {

@@ -52,6 +52,8 @@ pub struct Geometry {
     pub(super) paired: u32,
     /// Sectors of a cell: a page of all planes.
     pub(super) cell: u32,
+    /// Programming a lower page, and any other.
+    pub(super) program_ns: (u64, u64),
 }
 
 /// An address in parts. Ordered as packed addresses are.
@@ -90,7 +92,8 @@ impl Geometry {
         let row = dies * ws_min * UNIT_BYTES;
         let programs = programs(profile, capacity / row, paired);
         let chunks = capacity / (row * programs);
-        let (least, most) = (row * programs.min(LEAST_PROGRAMS) * LEAST_CHUNKS, 8 << 40);
+        let least = row * self::programs(profile, 0, paired) * LEAST_CHUNKS;
+        let most = 8 << 40;
         if !capacity.is_multiple_of(UNIT_BYTES) || chunks < LEAST_CHUNKS || capacity > most {
             return Err(BuildError::Capacity { least, most });
         }
@@ -115,10 +118,11 @@ impl Geometry {
             read_ns: spans(&sensing[..profile.page_types as usize]),
             write_ns: spans(&programming[..(paired as usize).min(2)]),
             reset_ns: (profile.erase_ns, profile.erase_ns),
-            reset_dilution: (profile.programs_per_block / programs) as u32,
+            reset_dilution: (profile.programs_per_block / programs).max(1) as u32,
             bits: [profile.channels, profile.dies_per_channel, chunks, clba].map(bits),
             paired: paired as u32,
             cell: cell as u32,
+            program_ns: (profile.program_ns, profile.program_upper_ns),
         })
     }
 

@@ -19,6 +19,7 @@ mod execute;
 mod faults;
 mod geometry;
 pub mod load;
+mod options;
 mod power;
 mod status;
 
@@ -29,18 +30,19 @@ use alloc::vec::Vec;
 use core::convert::Infallible;
 use core::fmt;
 
-use flashyard_time::Time;
+use flashyard_time::{Rng, Time};
 
 pub use crate::die::{DieCounts, DieTime};
 pub use crate::ssd::BuildError;
 pub use chunk::{ChunkInfo, ChunkState};
 pub use faults::{Fault, Faults};
 pub use geometry::{Geometry, Place};
+pub use options::{ChannelOrder, DieOrder, Options};
 pub use power::Recovered;
 pub use status::Status;
 
 use crate::Profile;
-use crate::die::{Engine, Order};
+use crate::die::Engine;
 use crate::front::Front;
 use chunk::Chunk;
 use faults::{Kind, Lot};
@@ -54,58 +56,6 @@ const MOST_NOTIFICATIONS: usize = 4096;
 
 /// What is stored beside the data of a sector, for whoever has to find out what it is.
 pub type Metadata = [u64; 2];
-
-/// How a device behaves beyond its profile. The default is hardware of the first generation: everything in turn, no
-/// buffer, nothing fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// In which order a die serves what waits for it.
-    pub dies: DieOrder,
-    /// In which order a channel serves its dies.
-    pub channels: ChannelOrder,
-    /// A write is complete once the die has its data, before they are programmed.
-    pub buffered: bool,
-    /// What is complete but not programmed is programmed even when the power goes.
-    pub buffer_protected: bool,
-    /// A free chunk may be reset.
-    pub reset_free: bool,
-    /// An open chunk may be reset.
-    pub reset_open: bool,
-    /// Chunks of a parallel unit that may be open at once; 0 for any number.
-    pub open_chunks_per_pu: u32,
-    /// Resets after which a chunk goes offline; 0 for any number.
-    pub endurance: u32,
-    /// What fails by chance.
-    pub faults: Faults,
-}
-
-/// In which order a die serves what waits for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DieOrder {
-    /// What came first.
-    Fifo,
-    /// Reads before programmes and erases that have not begun; so many in a row.
-    ReadPriority {
-        /// Reads that may overtake what else waits, at least one.
-        bypass: u16,
-    },
-    /// As [`DieOrder::ReadPriority`], and a read suspends a programme or erase under way.
-    Suspend {
-        /// Reads that may overtake what else waits, at least one.
-        bypass: u16,
-        /// How often one programme or erase may be suspended.
-        suspends: u8,
-    },
-}
-
-/// In which order a channel serves its dies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChannelOrder {
-    /// What came first, all of its data at once.
-    Fifo,
-    /// Data of reads first, between pieces of 16 KiB.
-    ReadsFirst,
-}
 
 /// What a command does with its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,6 +174,8 @@ pub struct Device {
     link_out_free: u64,
     link_in_free: u64,
     lot: Lot,
+    /// How long programmes take.
+    spread: Rng,
     notifications: VecDeque<Notification>,
     done: Vec<Completion>,
     stats: Stats,
@@ -288,6 +240,7 @@ impl Device {
             link_out_free: 0,
             link_in_free: 0,
             lot: Lot::new(options.faults, seed),
+            spread: Rng::new(seed).split(4),
             notifications: VecDeque::new(),
             done: Vec::with_capacity(256),
             stats: Stats::default(),
@@ -451,38 +404,6 @@ impl Device {
         let address = self.chunk_info(chunk as u32).address;
         self.notifications
             .push_back(Notification { address, event });
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            dies: DieOrder::Fifo,
-            channels: ChannelOrder::Fifo,
-            buffered: false,
-            buffer_protected: false,
-            reset_free: false,
-            reset_open: true,
-            open_chunks_per_pu: 0,
-            endurance: 0,
-            faults: Faults::default(),
-        }
-    }
-}
-
-impl Options {
-    fn order(&self) -> Order {
-        let (die_in_turn, bypass, suspends) = match self.dies {
-            DieOrder::Fifo => (true, 1, 0),
-            DieOrder::ReadPriority { bypass } => (false, bypass.max(1), 0),
-            DieOrder::Suspend { bypass, suspends } => (false, bypass.max(1), suspends),
-        };
-        Order {
-            die_in_turn,
-            channel_in_turn: self.channels == ChannelOrder::Fifo,
-            bypass,
-            suspends,
-        }
     }
 }
 

@@ -177,6 +177,7 @@ impl<T> Engine<T> {
             unreachable!("only a programme is loaded")
         };
         let span = self.times.program[program.page_type as usize];
+        let span = span.saturating_add_signed(i64::from(program.longer_by));
         self.begin_work(now, index, span);
         program
     }

@@ -523,6 +523,7 @@ impl Device {
             page_type: self.layout.program_type(program),
             background: writer == Writer::Collector,
             tell_loaded: false,
+            longer_by: 0,
         };
         self.dies.program(self.clock, job);
     }
