@@ -85,6 +85,9 @@ pub struct DemoArgs {
     /// How long to measure
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
+    /// Slow the emulated drive down by this much, so that the delays of this machine count for little
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub dilation: u32,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -561,6 +561,32 @@ fn an_emulated_drive_is_a_device() {
 }
 
 #[test]
+fn the_demonstration_shows_what_writes_do_to_reads() {
+    let output = Command::new(PROGRAM)
+        .args(["demo", "--seconds", "2", "--exit", "--json"])
+        .output()
+        .expect("the program starts");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let shown: Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
+    let reader = &shown["tenants"][0];
+    assert_eq!(reader["tenant"], "db");
+    for phase in ["alone", "beside_writer", "together"] {
+        assert_eq!(reader[phase]["errors"], 0);
+        // Not even a machine that is too slow makes a read of the drive faster than the drive is.
+        assert!(reader[phase]["latency_us"]["p50"].as_f64() > Some(790.0));
+    }
+    let beside_writes = &shown["drive"][3];
+    assert!(beside_writes["write_amplification"].as_f64() > Some(1.0));
+    assert!(beside_writes["void"].is_boolean());
+    let finding = shown["finding"].as_str().unwrap_or_default();
+    assert!(finding.contains("a read of db takes"), "{finding}");
+}
+
+#[test]
 fn status_tells_who_broke_the_rules() {
     let scratch = Scratch::new("status");
     let target = Target::start(&scratch, &[]);

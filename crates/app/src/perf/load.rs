@@ -47,6 +47,14 @@ pub(super) struct Plan {
     pub(super) seed: u64,
 }
 
+impl Plan {
+    /// Bound of the memory for buffers that it needs.
+    fn buffer_bytes(&self) -> usize {
+        let payload = self.depth as usize * (self.block as usize).next_power_of_two();
+        2 * payload + (64 << 20)
+    }
+}
+
 /// What the jobs of a run have in common.
 pub(super) struct Shared {
     jobs: u16,
@@ -88,11 +96,10 @@ pub(super) struct Outcome {
 
 /// Runs one job on this thread.
 pub(super) fn run(plan: Plan, shared: Arc<Shared>) -> Result<Outcome, String> {
-    let payload = plan.depth as usize * (plan.block as usize).next_power_of_two();
     let config = uring::Config {
         processor: plan.processor,
         poll: POLL,
-        buffer_bytes: 2 * payload + (64 << 20),
+        buffer_bytes: plan.buffer_bytes(),
         ..uring::Config::default()
     };
     let failed = Arc::clone(&shared);
@@ -104,6 +111,35 @@ pub(super) fn run(plan: Plan, shared: Arc<Shared>) -> Result<Outcome, String> {
         failed.failed.store(true, Ordering::Relaxed);
     }
     result
+}
+
+/// Runs jobs that have nothing else in common together on this thread.
+pub(super) fn run_together(plans: Vec<Plan>) -> Result<Vec<Outcome>, String> {
+    let shared = Arc::new(Shared::new(plans.len() as u16));
+    let config = uring::Config {
+        poll: POLL,
+        buffer_bytes: plans.iter().map(Plan::buffer_bytes).sum(),
+        ..uring::Config::default()
+    };
+    let together = |rt: Rt| async move {
+        let tasks: Vec<_> = plans
+            .into_iter()
+            .map(|plan| {
+                let shared = Arc::clone(&shared);
+                let job = job(rt.clone(), plan, Arc::clone(&shared));
+                rt.spawn(async move {
+                    job.await
+                        .inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))
+                })
+            })
+            .collect();
+        let mut outcomes = Vec::new();
+        for task in tasks {
+            outcomes.push(task.await);
+        }
+        outcomes.into_iter().collect()
+    };
+    uring::run(config, together).unwrap_or_else(|error| Err(error.to_string()))
 }
 
 async fn job(rt: Rt, plan: Plan, shared: Arc<Shared>) -> Result<Outcome, String> {

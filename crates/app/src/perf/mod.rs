@@ -161,6 +161,20 @@ pub fn measure(args: &PerfArgs) -> Result<Report, String> {
     Ok(Report::new(args, outcomes, &limits))
 }
 
+/// Measures several at the same time, all on one thread that does nothing else: so many tenants take one processor. The
+/// measurements begin together, and each is one job.
+pub fn measure_together(runs: &[PerfArgs]) -> Result<Vec<Report>, String> {
+    let plans = runs.iter().map(|args| args.plan(0)).collect();
+    let outcomes = thread::spawn(move || load::run_together(plans))
+        .join()
+        .unwrap_or_else(|_| Err("the measurement panicked".into()))?;
+    let reports = runs
+        .iter()
+        .zip(outcomes)
+        .map(|(args, outcome)| Report::new(args, vec![outcome], &[]));
+    Ok(reports.collect())
+}
+
 /// Bare sockets, for half of the time: once before and once after the target.
 fn run_baseline(args: &PerfArgs) -> Result<baseline::Limit, String> {
     let jobs = usize::from(args.jobs);

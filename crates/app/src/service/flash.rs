@@ -25,8 +25,13 @@ const LARGE: u64 = 64 << 30;
 
 impl Service {
     /// What a device that is an emulated drive has done until now.
-    pub(super) fn drive_stats(&self, device: &str) -> Option<FlashStats> {
+    pub fn drive_stats(&self, device: &str) -> Option<FlashStats> {
         self.with_drive(device, FlashDevice::stats)
+    }
+
+    /// Forgets the lateness and latency that an emulated drive has counted, to measure anew.
+    pub fn clear_drive_timing(&self, device: &str) {
+        self.with_drive(device, FlashDevice::clear_timing);
     }
 
     fn with_drive<T: Send + 'static>(

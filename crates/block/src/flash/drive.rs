@@ -86,7 +86,7 @@ impl Drive {
 
     /// Units that garbage collection has moved until the drive was last looked at.
     pub(super) fn moved_units(&self) -> u64 {
-        self.model.borrow().device.stats().moved_units
+        self.model.borrow().device.moved_units()
     }
 
     /// Forgets the lateness and latency of what has ended.

@@ -1,4 +1,4 @@
-//! What whoever runs a drive by a real clock has to know: when to look again.
+//! What whoever runs a drive by a real clock has to know at little cost: when to look again, and who pays.
 
 use flashyard_time::Time;
 
@@ -10,6 +10,11 @@ impl Device {
     /// What the drive is made of.
     pub fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    /// Units moved by garbage collection since the drive was built, as in [`Device::stats`].
+    pub fn moved_units(&self) -> u64 {
+        self.stats.moved_units
     }
 
     /// No command is complete before this instant, unless one is submitted before; nothing when none is under way,

@@ -1,0 +1,233 @@
+//! What the demonstration found: a table and plain words for people, JSON for programs.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use flashyard_block::FlashStats;
+use flashyard_flash::ssd;
+use flashyard_time::Duration;
+use serde_json::{Value, json};
+
+use super::players::{PLAYERS, READER, WRITER};
+use crate::perf::Report;
+use crate::table::Table;
+use crate::units;
+
+/// Tenants at work at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Phase {
+    pub(super) name: &'static str,
+    /// Places in [`PLAYERS`].
+    pub(super) players: &'static [usize],
+}
+
+/// A phase, and what came of it.
+pub(super) struct Measured {
+    pub(super) phase: Phase,
+    /// Of each player of the phase.
+    pub(super) reports: Vec<Report>,
+    /// What the drive did in the phase.
+    pub(super) counted: ssd::Stats,
+    /// How it kept its time in the phase.
+    pub(super) timing: FlashStats,
+}
+
+/// All of it.
+pub(super) struct Outcome {
+    pub(super) address: SocketAddr,
+    pub(super) seconds: u64,
+    pub(super) dilation: u32,
+    pub(super) phases: Vec<Measured>,
+}
+
+const ALONE: &str = "alone";
+const BESIDE_WRITER: &str = "reads beside writes";
+const TOGETHER: &str = "all together";
+
+impl Phase {
+    /// All phases, in order.
+    pub(super) fn all() -> [Self; 5] {
+        let phase = |name, players| Self { name, players };
+        [
+            phase(ALONE, &[0]),
+            phase(ALONE, &[1]),
+            phase(ALONE, &[2]),
+            phase(BESIDE_WRITER, &[READER, WRITER]),
+            phase(TOGETHER, &[0, 1, 2]),
+        ]
+    }
+
+    /// Who does what.
+    pub(super) fn describe(&self) -> String {
+        let players = self.players.iter().map(|&player| &PLAYERS[player]);
+        match self.players {
+            [player] => format!(
+                "{} alone: {}",
+                PLAYERS[*player].tenant, PLAYERS[*player].does
+            ),
+            _ => {
+                let names: Vec<_> = players.map(|player| player.tenant).collect();
+                format!("{}: {}", self.name, names.join(", "))
+            }
+        }
+    }
+}
+
+impl Measured {
+    fn report(&self, player: usize) -> Option<&Report> {
+        let place = self.phase.players.iter().position(|&one| one == player)?;
+        self.reports.get(place)
+    }
+
+    /// Whether the machine was too busy for the figures to be the drive's.
+    fn is_void(&self) -> bool {
+        let mean = Duration::from_ns(self.timing.latency.mean());
+        self.timing.is_void(mean)
+    }
+
+    fn lateness_us(&self) -> f64 {
+        self.timing.lateness.percentile(990_000) as f64 / 1e3
+    }
+
+    fn write_amplification(&self) -> f64 {
+        self.counted.write_amplification() as f64 / 1e3
+    }
+}
+
+impl Outcome {
+    /// The same for programs.
+    pub(super) fn to_json(&self) -> Value {
+        let tenants = PLAYERS.iter().enumerate().map(|(place, player)| {
+            json!({
+                "tenant": player.tenant,
+                "class": player.class,
+                "load": player.load.join(" "),
+                "alone": self.report(ALONE, place),
+                "beside_writer": self.report(BESIDE_WRITER, place),
+                "together": self.report(TOGETHER, place),
+            })
+        });
+        let drive = self.phases.iter().map(|measured| {
+            json!({
+                "phase": measured.phase.name,
+                "tenants": measured.phase.players.iter().map(|&player| PLAYERS[player].tenant).collect::<Vec<_>>(),
+                "write_amplification": measured.write_amplification(),
+                "moved_units": measured.counted.moved_units,
+                "free_superblocks": measured.counted.free_superblocks,
+                "lateness_p99_us": measured.lateness_us(),
+                "void": measured.is_void(),
+            })
+        });
+        json!({
+            "address": self.address,
+            "seconds": self.seconds,
+            "policy": "fifo",
+            "profile": "dct983",
+            "condition": "fragmented",
+            "dilation": self.dilation,
+            "tenants": tenants.collect::<Vec<_>>(),
+            "drive": drive.collect::<Vec<_>>(),
+            "finding": self.finding(),
+        })
+    }
+
+    fn report(&self, phase: &str, player: usize) -> Option<&Report> {
+        let mut measured = self.phases.iter().filter(|one| one.phase.name == phase);
+        measured.find_map(|measured| measured.report(player))
+    }
+
+    /// What is to be seen, in one sentence.
+    fn finding(&self) -> String {
+        let (Some(alone), Some(beside)) = (
+            self.report(ALONE, READER),
+            self.report(BESIDE_WRITER, READER),
+        ) else {
+            return String::new();
+        };
+        let (alone, beside) = (&alone.latency_us, &beside.latency_us);
+        format!(
+            "Beside the writes of {} a read of {} takes {} instead of {} in the mean, and {} instead of {} at the 99th \
+             percentile ({:.1} times as long): reads wait for the programmes and erases that writes cause.",
+            PLAYERS[WRITER].tenant,
+            PLAYERS[READER].tenant,
+            micros(beside.mean),
+            micros(alone.mean),
+            micros(beside.p99),
+            micros(alone.p99),
+            beside.p99 / alone.p99.max(1.0),
+        )
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new(&[
+            "phase",
+            "tenant",
+            "does",
+            "I/O per s",
+            "bandwidth",
+            "mean us",
+            "p99 us",
+        ]);
+        for measured in &self.phases {
+            for (&player, report) in measured.phase.players.iter().zip(&measured.reports) {
+                table.row(vec![
+                    measured.phase.name.to_owned(),
+                    PLAYERS[player].tenant.to_owned(),
+                    PLAYERS[player].does.to_owned(),
+                    format!("{:.0}", report.iops),
+                    units::bandwidth(report.bytes_per_second),
+                    format!("{:.0}", report.latency_us.mean),
+                    format!("{:.0}", report.latency_us.p99),
+                ]);
+            }
+        }
+        table
+    }
+
+    /// What the drive says, and how far it can be believed.
+    fn drive(&self) -> String {
+        let amplification = self
+            .phases
+            .iter()
+            .filter(|measured| measured.counted.written_units > 0)
+            .map(Measured::write_amplification)
+            .fold(0.0, f64::max);
+        let late = self
+            .phases
+            .iter()
+            .map(Measured::lateness_us)
+            .fold(0.0, f64::max);
+        let slower = match self.dilation {
+            1 => String::new(),
+            dilation => format!(
+                " It runs {dilation} times slower than its model: divide latencies by {dilation}, multiply rates by it."
+            ),
+        };
+        let void = match self.phases.iter().any(Measured::is_void) {
+            true => {
+                "\nThis machine was too busy to keep the drive's time: the figures are void. Stop what else runs, or \
+                 give a larger --dilation."
+            }
+            false => "",
+        };
+        format!(
+            "The drive writes up to {amplification:.1} units for each one that it is given (garbage collection), and told \
+             99 % of all completions within {} of their time.{slower}{void}",
+            micros(late)
+        )
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (table, finding, drive) = (self.table().render(), self.finding(), self.drive());
+        write!(f, "{table}\n{finding}\n{drive}\n")
+    }
+}
+
+fn micros(us: f64) -> String {
+    match us {
+        us if us >= 1_000.0 => format!("{:.1} ms", us / 1e3),
+        us => format!("{us:.0} us"),
+    }
+}
