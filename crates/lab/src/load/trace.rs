@@ -14,6 +14,8 @@ use super::source::Draft;
 pub(super) const MOST_RECORDS: usize = 16 << 20;
 /// The longest line of CSV that can make sense.
 const MOST_LINE: usize = 4096;
+/// The longest trace: even a hundred times as slow its instants stay far from where the clock ends.
+const MOST_SPAN: Duration = Duration::from_secs(366 * 86_400);
 /// Where addresses end.
 const MOST_OFFSET: u64 = 1 << 62;
 
@@ -49,6 +51,8 @@ pub enum TraceError {
     Offset(u64, &'static str),
     /// There are more than 16,777,216 records.
     TooLong,
+    /// From the first to the last is more than a year.
+    TooWide,
     /// There is no I/O in it.
     Empty,
 }
@@ -60,6 +64,9 @@ impl Trace {
         let begin = records.first().ok_or(TraceError::Empty)?.at;
         for record in &mut records {
             record.at = record.at - begin;
+        }
+        if records.last().is_some_and(|last| last.at > MOST_SPAN) {
+            return Err(TraceError::TooWide);
         }
         Ok(Self { records })
     }
@@ -199,6 +206,9 @@ impl fmt::Display for TraceError {
                 f,
                 "the trace has more than {MOST_RECORDS} I/Os; take a part of it"
             ),
+            Self::TooWide => {
+                f.write_str("the trace is longer than a year; are its times microseconds?")
+            }
             Self::Empty => f.write_str("there is no I/O in the trace"),
         }
     }
@@ -336,6 +346,8 @@ mod tests {
             Trace::from_csv(&b"\xff\xfe,"[..]),
             Err(TraceError::Line(1, _))
         ));
+        let wide = &b"0,read,0,4096\n31622400000001,read,0,4096"[..];
+        assert!(matches!(Trace::from_csv(wide), Err(TraceError::TooWide)));
         assert!(matches!(
             Trace::from_csv(&b"time,op\n"[..]),
             Err(TraceError::Empty)
