@@ -75,6 +75,9 @@ pub struct Limits {
     /// The same of an Admin queue, and of a connection that is no queue yet: log pages, of which the last may go as
     /// far beyond it as `transfer_bytes`, are counted against nothing else.
     pub admin_output_bytes: usize,
+    /// Commands that a queue takes in one turn of its core while latency-sensitive commands come to the core: fewer
+    /// make those wait less, and cost the others more.
+    pub hurried_commands: u32,
     /// Namespaces of one tenant.
     pub namespaces_per_tenant: u32,
 }
@@ -107,6 +110,7 @@ impl Default for Limits {
             receive_bytes: 16 << 20,
             output_bytes: 4 << 20,
             admin_output_bytes: 256 << 10,
+            hurried_commands: 16,
             namespaces_per_tenant: 1_024,
         }
     }

@@ -27,6 +27,8 @@ use crate::{DeviceHandle, Target};
 const SWEEP: Duration = Duration::from_ms(500);
 /// Hand-overs from other cores under way before one costs an allocation.
 const HANDOVERS: usize = 1024;
+/// For so long after a latency-sensitive command the others work in small pieces.
+const HURRY: Duration = Duration::from_ms(1);
 /// After a failed accept (no file descriptors left): until the next try.
 const ACCEPT_RETRY: Duration = Duration::from_ms(100);
 
@@ -38,6 +40,8 @@ pub struct Core {
     devices: RefCell<BTreeMap<u32, Rc<Port>>>,
     connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
     next_serial: Cell<u64>,
+    /// Until when the next latency-sensitive command is expected.
+    hurry_until: Cell<Time>,
     handover: Handover,
     homework: Homework,
     shares: Shares,
@@ -86,6 +90,7 @@ impl Core {
             devices: RefCell::default(),
             connections: RefCell::default(),
             next_serial: Cell::new(0),
+            hurry_until: Cell::new(Time::ZERO),
             handover: Handover::default(),
             homework: Homework::default(),
             shares,
@@ -157,6 +162,18 @@ impl Core {
 
     pub(crate) fn index(&self) -> usize {
         self.index
+    }
+
+    /// A latency-sensitive command has come.
+    #[inline]
+    pub(crate) fn on_hurry(&self) {
+        self.hurry_until.set(self.rt.turn_time() + HURRY);
+    }
+
+    /// Whether latency-sensitive commands have come lately, so that more may come any moment.
+    #[inline]
+    pub(crate) fn is_hurried(&self) -> bool {
+        self.rt.turn_time() < self.hurry_until.get()
     }
 
     /// I/Os of this core that are away.

@@ -38,6 +38,8 @@ pub(crate) struct IoQueue {
     how: Outgoing,
     pair: QueuePair,
     intent: Cell<Intent>,
+    /// Its last command was latency-sensitive.
+    hurried: Cell<bool>,
     /// One completion may tell of several successes.
     packed: bool,
     namespaces: RefCell<Namespaces>,
@@ -105,6 +107,7 @@ impl IoQueue {
             pair: new.pair,
             intent: Cell::new(Intent::new(new.priority)),
             packed: coalescing.packed,
+            hurried: Cell::new(false),
             namespaces: RefCell::default(),
             budget,
             capsules,
@@ -190,7 +193,17 @@ impl IoQueue {
         let others = self.pair.outstanding() - 1;
         let class = intent.classify(granted, entry, bytes, others);
         self.intent.set(intent);
+        self.hurried.set(class == Class::Latency);
+        if class == Class::Latency {
+            self.core().on_hurry();
+        }
         class
+    }
+
+    /// Whether it should let others have their turn: they are in a hurry, and it is not.
+    #[inline]
+    pub(crate) fn gives_way(&self) -> bool {
+        !self.hurried.get() && self.core().is_hurried()
     }
 
     /// Takes command `cid` back, if it waits to be issued; tells now or later whether that was so.

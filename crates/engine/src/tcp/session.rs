@@ -28,6 +28,8 @@ pub(crate) struct Session<P> {
     pool: P,
     pairs: FusedPairs<Half>,
     sink: Sink,
+    /// Commands to take in one turn while others are in a hurry.
+    piece: u32,
 }
 
 /// What has been received, and where it is looked at.
@@ -76,6 +78,8 @@ enum Owner {
 enum Pause {
     /// More bytes.
     Input,
+    /// The next turn: others are in a hurry.
+    Turn,
     /// A buffer of this many bytes for the data of a capsule.
     Buffer(usize),
     /// Room in the outbox.
@@ -87,11 +91,13 @@ enum Pause {
 impl<P: Fn(Work)> Session<P> {
     /// A session that gives commands which have to wait to `pool`.
     pub(crate) fn new(queue: Rc<IoQueue>, pool: P) -> Self {
+        let piece = queue.core().target().config().limits.hurried_commands;
         Self {
             queue,
             pool,
             pairs: FusedPairs::default(),
             sink: Sink::None,
+            piece,
         }
     }
 
@@ -108,14 +114,20 @@ impl<P: Fn(Work)> Session<P> {
         let received = input.receive().await?;
         self.queue.on_traffic();
         let mut bytes = received.bytes();
-        let pause = self.take(&mut Source {
-            framer: &mut input.framer,
-            bytes: &mut bytes,
-        })?;
+        let pause = loop {
+            let pause = self.take(&mut Source {
+                framer: &mut input.framer,
+                bytes: &mut bytes,
+            })?;
+            match pause {
+                Pause::Turn => self.queue.core().rt().turn_end().await,
+                pause => break pause,
+            }
+        };
         let rest = bytes.len();
         input.keep(received, rest);
         match pause {
-            Pause::Input => self.receive_direct(input).await,
+            Pause::Input | Pause::Turn => self.receive_direct(input).await,
             Pause::Nothing => Err(End::Closed),
             Pause::Room => {
                 self.queue.outbox().room().await;
@@ -156,8 +168,12 @@ impl<P: Fn(Work)> Session<P> {
 
     /// Takes commands and data out of `source` until there is something to wait for.
     fn take(&mut self, source: &mut Source<'_, '_>) -> Result<Pause, Violation> {
+        let mut commands = 0;
         loop {
             match &self.sink {
+                Sink::None if commands >= self.piece && self.queue.gives_way() => {
+                    return Ok(Pause::Turn);
+                }
                 Sink::None if self.queue.outbox().is_full() => return Ok(Pause::Room),
                 Sink::Capsule(Capsule {
                     data: None,
@@ -172,6 +188,7 @@ impl<P: Fn(Work)> Session<P> {
             match source.next()? {
                 None => return Ok(Pause::Input),
                 Some(Event::Pdu(Header::CapsuleCmd(capsule))) => {
+                    commands += 1;
                     self.on_command(&capsule, source)?
                 }
                 Some(Event::Pdu(Header::H2CData(pdu))) => self.on_transfer(&pdu)?,
