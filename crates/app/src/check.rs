@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::cli::CheckArgs;
 use crate::commands::print_json;
+use crate::out::say_line;
 
 /// Prints what was found; an unsound pool is a failure.
 pub fn run(args: &CheckArgs) -> Result<(), String> {
@@ -55,7 +56,7 @@ async fn look(rt: &Rt, path: &Path, block_size: u32) -> Result<Report, String> {
 
 fn show(args: &CheckArgs, report: &Report) {
     if !args.json {
-        println!("{report}");
+        say_line!("{report}");
         return;
     }
     let copies = report.copies.iter().map(

@@ -10,6 +10,7 @@ use crate::cli::{
     VolumeArgs, VolumeCommand, WhyArgs,
 };
 use crate::control::{self, KindName, Request, TenantChange};
+use crate::out::say_line;
 use crate::spec::{Config, DeviceSpec, PoolSpec, TenantSpec, VolumeSpec, is_file};
 use crate::table;
 
@@ -213,10 +214,10 @@ pub fn apply(args: &ApplyArgs) -> Result<(), String> {
         .map(Vec::as_slice)
         .unwrap_or_default();
     if steps.is_empty() {
-        println!("nothing to do: the target has everything the file names");
+        say_line!("nothing to do: the target has everything the file names");
     }
     for step in steps.iter().filter_map(Value::as_str) {
-        println!("{} {step}", if args.plan { "would" } else { "done:" });
+        say_line!("{} {step}", if args.plan { "would" } else { "done:" });
     }
     Ok(())
 }
@@ -250,7 +251,7 @@ fn run(reach: &Reach, request: &Request) -> Result<(), String> {
     }
     match (request, &answer) {
         (Request::List(kind), Value::Array(rows)) => table::print_list(*kind, rows),
-        (_, Value::Null) => println!("done"),
+        (_, Value::Null) => say_line!("done"),
         (_, value) => table::print_one(value),
     }
     Ok(())
@@ -269,7 +270,7 @@ fn absolute(path: &str) -> Result<String, String> {
 
 /// Prints a value for programs.
 pub fn print_json(value: &Value) {
-    println!(
+    say_line!(
         "{}",
         serde_json::to_string_pretty(value).expect("a value is printable")
     );

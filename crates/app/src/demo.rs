@@ -17,6 +17,7 @@ use crate::cli::DemoArgs;
 use crate::commands::print_json;
 use crate::control::{Answer, Request};
 use crate::cores::Cores;
+use crate::out::say;
 use crate::perf::{self, PerfArgs};
 use crate::service::Service;
 use crate::spec::{Config, TargetSpec};
@@ -122,7 +123,7 @@ fn show(args: &DemoArgs, service: &Service, address: SocketAddr) -> Result<(), S
     if args.json {
         print_json(&outcome.to_json());
     } else {
-        print!("\n{outcome}");
+        say!("\n{outcome}");
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::cli::DiscoverArgs;
 use crate::commands::print_json;
+use crate::out::{say, say_line};
 use crate::table::Table;
 
 /// Asks the discovery controller and prints its log.
@@ -31,7 +32,7 @@ pub fn run(args: &DiscoverArgs) -> Result<(), String> {
         return Ok(());
     }
     if rows.is_empty() {
-        println!(
+        say_line!(
             "{address} offers nothing to {}: allow this host in a tenant's `hosts`",
             args.hostnqn
         );
@@ -42,7 +43,7 @@ pub fn run(args: &DiscoverArgs) -> Result<(), String> {
         let cell = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
         table.row(vec![cell("address"), cell("subnqn")]);
     }
-    print!("{}", table.render());
+    say!("{}", table.render());
     Ok(())
 }
 

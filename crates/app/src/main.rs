@@ -9,6 +9,7 @@ mod cores;
 mod demo;
 mod discover;
 mod lab;
+mod out;
 mod perf;
 mod serve;
 mod service;

@@ -138,6 +138,8 @@ pub enum PolicyName {
     Gimbal,
     /// Gimbal as its authors released it.
     GimbalReleased,
+    /// Limits alone.
+    Caps,
 }
 
 /// A device divided into volumes.

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::control::KindName;
+use crate::out::{say, say_line};
 use crate::units;
 
 /// Rows of text under a header, columns as wide as their widest cell.
@@ -78,7 +79,7 @@ impl Table {
 pub fn print_list(kind: KindName, rows: &[Value]) {
     if rows.is_empty() {
         let kind = kind.name();
-        println!("no {kind} yet: `flashyard {kind} create --help` shows how to make one");
+        say_line!("no {kind} yet: `flashyard {kind} create --help` shows how to make one");
         return;
     }
     let columns: &[&str] = match kind {
@@ -104,10 +105,10 @@ pub fn print_list(kind: KindName, rows: &[Value]) {
                 .collect(),
         );
     }
-    print!("{}", table.render());
+    say!("{}", table.render());
     for row in rows {
         if let Some(fault) = row["fault"].as_str() {
-            println!("{}: {fault}", row["name"].as_str().unwrap_or_default());
+            say_line!("{}: {fault}", row["name"].as_str().unwrap_or_default());
         }
     }
 }
@@ -115,12 +116,12 @@ pub fn print_list(kind: KindName, rows: &[Value]) {
 /// Prints one thing, a line for each property.
 pub fn print_one(value: &Value) {
     let Value::Object(map) = value else {
-        println!("{value}");
+        say_line!("{value}");
         return;
     };
     let width = map.keys().map(String::len).max().unwrap_or(0);
     for (key, value) in map {
-        println!("{key:<width$}  {}", cell(key, value));
+        say_line!("{key:<width$}  {}", cell(key, value));
     }
 }
 
@@ -142,11 +143,11 @@ pub fn print_status(status: &Value) {
                             .collect(),
                     );
                 }
-                println!("{section}\n{}", table.render());
+                say_line!("{section}\n{}", table.render());
             }
             Value::Object(map) if !map.is_empty() => {
                 print_one(&status[section]);
-                println!();
+                say_line!();
             }
             _ => {}
         }
@@ -161,10 +162,10 @@ pub fn print_why(why: &Value) {
         let name = device["device"].as_str().unwrap_or_default();
         let policy = device["policy"].as_str().unwrap_or_default();
         if device["ios"].as_u64().unwrap_or_default() == 0 {
-            println!("{tenant} on {name} ({policy}): no I/O in the last seconds\n");
+            say_line!("{tenant} on {name} ({policy}): no I/O in the last seconds\n");
             continue;
         }
-        println!(
+        say_line!(
             "{tenant} on {name} ({policy}): {} I/Os, mean {}, p50 {}, p99 {}, p99.9 {}, max {}",
             device["ios"],
             us(&device["mean_us"]),
@@ -173,7 +174,7 @@ pub fn print_why(why: &Value) {
             us(&device["p999_us"]),
             us(&device["max_us"]),
         );
-        println!(
+        say_line!(
             "of the mean: {} waiting for a turn, {} waiting for data, {} at the device",
             us(&device["turn_us"]),
             us(&device["network_us"]),
@@ -181,10 +182,10 @@ pub fn print_why(why: &Value) {
         );
         let causes = device["causes"].as_array().map_or(&[][..], Vec::as_slice);
         if causes.is_empty() {
-            println!("nothing was in its way\n");
+            say_line!("nothing was in its way\n");
             continue;
         }
-        println!("beyond what the device takes when nothing is in the way:");
+        say_line!("beyond what the device takes when nothing is in the way:");
         let mut table = Table::of([
             ("SHARE".to_owned(), true),
             ("OF THE MEAN".to_owned(), true),
@@ -200,7 +201,7 @@ pub fn print_why(why: &Value) {
                 cause["cause"].as_str().unwrap_or_default().to_owned(),
             ]);
         }
-        println!("{}", table.render());
+        say_line!("{}", table.render());
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use flashyard_lab::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -26,6 +27,10 @@ impl Listener {
             ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}  {wide_msg}")
                 .expect("the template is a constant"),
         );
+        if terminal {
+            // The clock goes on while a part takes long.
+            bar.enable_steady_tick(Duration::from_secs(1));
+        }
         Self {
             bar,
             lines: !terminal && !quiet,

@@ -21,6 +21,7 @@ use flashyard_nvme::feature::CompletionCoalescing;
 use flashyard_time::Duration;
 use uuid::Uuid;
 
+use crate::out::say_line;
 use crate::units;
 use load::{Outcome, Plan, Shared};
 pub use report::Report;
@@ -134,9 +135,9 @@ pub enum ClassHint {
 pub fn run(args: PerfArgs) -> Result<(), String> {
     let report = measure(&args)?;
     if args.json {
-        println!("{}", report.to_json());
+        say_line!("{}", report.to_json());
     } else {
-        println!("{report}");
+        say_line!("{report}");
     }
     if report.failed() {
         Err("not everything that was read or written was in order".into())

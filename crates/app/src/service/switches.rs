@@ -3,7 +3,7 @@
 use flashyard_block::TenantId;
 use flashyard_engine::{Cause, Why};
 use flashyard_sched::gimbal::{Flaws, Tuning};
-use flashyard_sched::{Fair, Fifo, Gauge, Gimbal, Policy, Share, Window};
+use flashyard_sched::{Caps, Fair, Fifo, Gauge, Gimbal, Policy, Share, Window};
 use serde_json::{Map, Value, json};
 
 use super::{Fault, Service};
@@ -26,6 +26,7 @@ impl PolicyName {
             Self::Fair => Box::new(Fair::new()),
             Self::Gimbal => Box::new(Gimbal::new(Tuning::default(), Flaws::default())),
             Self::GimbalReleased => Box::new(Gimbal::new(Tuning::default(), Flaws::RELEASED)),
+            Self::Caps => Box::new(Caps::new()),
         }
     }
 
@@ -36,6 +37,7 @@ impl PolicyName {
             Self::Fair => "fair",
             Self::Gimbal => "gimbal",
             Self::GimbalReleased => "gimbal-released",
+            Self::Caps => "caps",
         }
     }
 }

@@ -1,0 +1,41 @@
+//! Standard output. Whoever reads it may leave before the end, as `| head` does: that is no failure, and ends the
+//! program quietly.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process;
+
+/// Prints.
+macro_rules! say {
+    ($($text:tt)*) => {
+        $crate::out::write(format_args!($($text)*), "")
+    };
+}
+
+/// Prints a line.
+macro_rules! say_line {
+    () => {
+        $crate::out::write(format_args!(""), "\n")
+    };
+    ($($text:tt)*) => {
+        $crate::out::write(format_args!($($text)*), "\n")
+    };
+}
+
+pub(crate) use {say, say_line};
+
+/// Writes `text` and `end`.
+pub fn write(text: fmt::Arguments<'_>, end: &str) {
+    let mut out = io::stdout().lock();
+    let written = out
+        .write_fmt(text)
+        .and_then(|()| out.write_all(end.as_bytes()));
+    match written {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => process::exit(0),
+        Err(error) => {
+            eprintln!("flashyard: cannot write the output: {error}");
+            process::exit(1);
+        }
+    }
+}
