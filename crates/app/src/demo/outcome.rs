@@ -136,8 +136,13 @@ impl Outcome {
         measured.find_map(|measured| measured.report(player))
     }
 
-    /// What is to be seen, in one sentence.
+    /// What is to be seen, in one sentence; that nothing is, if the machine was too busy.
     fn finding(&self) -> String {
+        if self.phases.iter().any(Measured::is_void) {
+            return "This machine was too busy to keep the drive's time, so the figures say nothing of the drive: stop \
+                    what else runs, or give a larger --dilation."
+                .to_owned();
+        }
         let (Some(alone), Some(beside)) = (
             self.report(ALONE, READER),
             self.report(BESIDE_WRITER, READER),
@@ -159,15 +164,10 @@ impl Outcome {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new(&[
-            "phase",
-            "tenant",
-            "does",
-            "I/O per s",
-            "bandwidth",
-            "mean us",
-            "p99 us",
-        ]);
+        let words = ["PHASE", "TENANT", "DOES"].map(|name| (name.to_owned(), false));
+        let numbers =
+            ["I/O PER S", "BANDWIDTH", "MEAN US", "P99 US"].map(|name| (name.to_owned(), true));
+        let mut table = Table::of(words.into_iter().chain(numbers));
         for measured in &self.phases {
             for (&player, report) in measured.phase.players.iter().zip(&measured.reports) {
                 table.row(vec![
@@ -203,16 +203,9 @@ impl Outcome {
                 " It runs {dilation} times slower than its model: divide latencies by {dilation}, multiply rates by it."
             ),
         };
-        let void = match self.phases.iter().any(Measured::is_void) {
-            true => {
-                "\nThis machine was too busy to keep the drive's time: the figures are void. Stop what else runs, or \
-                 give a larger --dilation."
-            }
-            false => "",
-        };
         format!(
             "The drive writes up to {amplification:.1} units for each one that it is given (garbage collection), and told \
-             99 % of all completions within {} of their time.{slower}{void}",
+             99 % of all completions within {} of their time.{slower}",
             micros(late)
         )
     }
