@@ -245,7 +245,7 @@ fn a_signal_ends_a_run_in_order() {
         .expect("the program starts");
     // Signals are caught before the directory is made, and the run takes hours.
     while !Path::new(&plots).exists() {
-        std::thread::yield_now();
+        std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let id = child.id().to_string();
     let sent = Command::new("kill").args(["-INT", &id]).status();
