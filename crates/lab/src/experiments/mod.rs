@@ -3,9 +3,19 @@
 mod columns;
 mod drive;
 mod figures;
+mod generalization;
+mod gimbal_fairness_clean;
+mod gimbal_fairness_fragmented;
+mod gimbal_sizes;
+mod gimbal_utilization;
 mod interference;
 mod latency_curve;
+mod noisy_neighbour;
+mod oracle;
+mod priority_mixed;
 mod reflex_curves;
+mod sharing;
+mod sybil;
 mod trace_replay;
 mod validate;
 
@@ -14,12 +24,21 @@ use crate::experiment::{Context, Experiment, Refused};
 use crate::report::{Column, Report};
 
 /// All experiments, in the order in which they are listed.
-static ALL: [&dyn Experiment; 5] = [
+static ALL: [&dyn Experiment; 14] = [
     &validate::Validate,
     &latency_curve::LatencyCurve,
     &interference::Interference,
     &reflex_curves::ReflexCurves,
     &trace_replay::TraceReplay,
+    &gimbal_utilization::GimbalUtilization,
+    &gimbal_fairness_fragmented::GimbalFairnessFragmented,
+    &gimbal_fairness_clean::GimbalFairnessClean,
+    &gimbal_sizes::GimbalSizes,
+    &generalization::Generalization,
+    &oracle::Oracle,
+    &noisy_neighbour::NoisyNeighbour,
+    &priority_mixed::PriorityMixed,
+    &sybil::Sybil,
 ];
 
 /// All experiments.

@@ -1,0 +1,71 @@
+//! How much of a drive a policy leaves unused: experiment E1 of the Gimbal study.
+
+use flashyard_flash::ssd::Condition;
+
+use super::drive;
+use super::sharing::{
+    COLUMNS, Cast, GIB, Group, Kind, MS, POLICIES, PROFILE, entrants, play, utilization_chart,
+};
+use crate::experiment::{Context, Experiment, Refused, Setting};
+use crate::report::Report;
+
+/// See [`Experiment::claim`].
+pub(super) struct GimbalUtilization;
+
+const CLAIM: &str = "Sixteen tenants that all do the same need no arbiter; what a policy takes from them is its price. They read or write, \
+128 KiB on a clean drive and 4 KiB on a fragmented one. Gimbal's authors report up to 6.6 times the utilisation of the \
+others; the greatest gap they can have had is a ceiling on writes that was calibrated for the fragmented drive and kept on \
+a clean one. Utilisation is relative to what the same sixteen reach without any switch.";
+
+const SETTINGS: [Setting; 3] = [PROFILE, GIB, MS];
+
+impl Experiment for GimbalUtilization {
+    fn name(&self) -> &'static str {
+        "gimbal-utilization"
+    }
+
+    fn claim(&self) -> &'static str {
+        CLAIM
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &SETTINGS
+    }
+
+    fn policies(&self) -> &'static [&'static str] {
+        &POLICIES
+    }
+
+    fn run(&self, context: &Context) -> Result<Report, Refused> {
+        let profiles = drive::profiles(&context.words("profile"))?;
+        let casts = casts(context.quick, profiles.len());
+        let found = play(context, &profiles, &casts, &entrants(context), false)?;
+        Ok(Report {
+            rows: found.rows(&profiles),
+            charts: vec![utilization_chart(
+                &found,
+                &profiles,
+                &casts,
+                "Writes on a clean drive show what an old calibration costs.",
+            )],
+            ..Report::of(self, context, found.digest, &COLUMNS)
+        })
+    }
+}
+
+/// Sixteen readers or sixteen writers on each drive: long I/O where it is clean, short where it is fragmented.
+fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
+    const FRAGMENTED: Condition = Condition::Fragmented(100);
+    let kinds = [
+        (Condition::Clean, Kind::READ_128K),
+        (Condition::Clean, Kind::WRITE_128K),
+        (FRAGMENTED, Kind::READ_4K),
+        (FRAGMENTED, Kind::WRITE_4K),
+    ];
+    let kinds = &kinds[if quick { 3 } else { 0 }..];
+    let cast = |profile| {
+        let cast = move |&(condition, kind)| Cast::new(profile, condition, [Group::of(16, kind)]);
+        kinds.iter().map(cast)
+    };
+    (0..profiles).flat_map(cast).collect()
+}

@@ -1,0 +1,81 @@
+//! Latency-sensitive tenants beside throughput-critical ones, in growing numbers.
+
+use flashyard_flash::ssd::Condition;
+use flashyard_sched::Class;
+
+use super::drive;
+use super::sharing::{COLUMNS, Cast, GIB, Group, Kind, PROFILE, entrants, latency_chart, play};
+use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
+use crate::report::Report;
+
+/// See [`Experiment::claim`].
+pub(super) struct PriorityMixed;
+
+const CLAIM: &str = "Tenants of both kinds meet on one drive: those that read 4 KiB one at a time and want an answer soon, and those that keep \
+128 reads under way and want many. One of the first beside one to eight of the others, then as many of each. The NVMe-oF \
+priority study asks of its scheme that the latency of the first does not grow with the number of the others, and that the \
+others lose little. Here it is the switch before the drive that is compared; coalescing of completions has an experiment of \
+its own.";
+
+const SETTINGS: [Setting; 3] = [PROFILE, GIB, SHORT];
+
+impl Experiment for PriorityMixed {
+    fn name(&self) -> &'static str {
+        "priority-mixed"
+    }
+
+    fn claim(&self) -> &'static str {
+        CLAIM
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &SETTINGS
+    }
+
+    fn policies(&self) -> &'static [&'static str] {
+        &["fifo", "flashfq", "reflex", "gimbal", "fair"]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report, Refused> {
+        let profiles = drive::profiles(&context.words("profile"))?;
+        let casts = casts(context.quick, profiles.len());
+        let found = play(context, &profiles, &casts, &entrants(context), false)?;
+        Ok(Report {
+            rows: found.rows(&profiles),
+            charts: vec![latency_chart(
+                &found,
+                &profiles,
+                casts.last().expect("there is a cast"),
+                0,
+                "latency",
+                "Who is served first does not notice the others but by what the drive itself is busy with.",
+            )],
+            ..Report::of(self, context, found.digest, &COLUMNS)
+        })
+    }
+}
+
+/// One latency-sensitive tenant beside one to eight others, then as many of each.
+fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
+    let groups = |(urgent, bulk)| {
+        let one = Kind::new(true, 4096, 1);
+        [
+            Group::of(urgent, one).of_class(Class::Latency),
+            Group::of(bulk, Kind::new(true, 4096, 128)),
+        ]
+    };
+    let counts = [(1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (4, 4), (8, 8)];
+    let counts = &counts[..if quick { 1 } else { counts.len() }];
+    let cast = |profile| {
+        let cast = move |&counts| Cast::new(profile, Condition::Clean, groups(counts));
+        counts.iter().map(cast)
+    };
+    (0..profiles).flat_map(cast).collect()
+}
+
+const SHORT: Setting = Setting {
+    key: "ms",
+    default: "1500",
+    domain: Domain::Number(1, 3_600_000),
+    meaning: "milliseconds that are measured, after two thirds as long",
+};

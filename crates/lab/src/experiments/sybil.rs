@@ -1,0 +1,69 @@
+//! Whether opening more queues gains a tenant anything.
+
+use flashyard_flash::ssd::Condition;
+
+use super::drive;
+use super::sharing::{
+    COLUMNS, Cast, GIB, Group, Kind, MS, POLICIES, PROFILE, entrants, f_util_chart, play,
+};
+use crate::experiment::{Context, Experiment, Refused, Setting};
+use crate::report::Report;
+
+/// See [`Experiment::claim`].
+pub(super) struct Sybil;
+
+const CLAIM: &str = "A switch that takes a connection for a tenant gives more to whoever opens more of them. One tenant works through sixteen \
+queues, fifteen others through one each; all read, or all write, 4 KiB at random on a fragmented drive with 32 under way in \
+each queue. Fair is a sixteenth of the drive each: f-Util 1.0. The released code of Gimbal takes every queue for a tenant, \
+and Parda has a window for every host; all others are told who the tenant is.";
+
+const SETTINGS: [Setting; 3] = [PROFILE, GIB, MS];
+
+impl Experiment for Sybil {
+    fn name(&self) -> &'static str {
+        "sybil"
+    }
+
+    fn claim(&self) -> &'static str {
+        CLAIM
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &SETTINGS
+    }
+
+    fn policies(&self) -> &'static [&'static str] {
+        &POLICIES
+    }
+
+    fn run(&self, context: &Context) -> Result<Report, Refused> {
+        let profiles = drive::profiles(&context.words("profile"))?;
+        let casts = casts(context.quick, profiles.len());
+        let found = play(context, &profiles, &casts, &entrants(context), false)?;
+        Ok(Report {
+            rows: found.rows(&profiles),
+            charts: vec![f_util_chart(
+                &found,
+                &profiles,
+                casts.last().expect("there is a cast"),
+                "f-util",
+                "Where the first bar is the higher one, opening queues pays.",
+            )],
+            ..Report::of(self, context, found.digest, &COLUMNS)
+        })
+    }
+}
+
+/// One tenant with sixteen queues and fifteen with one, all readers or all writers.
+fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
+    let kinds = [Kind::WRITE_4K, Kind::READ_4K];
+    let kinds = &kinds[..if quick { 1 } else { 2 }];
+    let cast = |profile| {
+        let cast = move |&kind| {
+            let groups = [Group::of_one_tenant(16, kind), Group::of(15, kind)];
+            Cast::new(profile, Condition::Fragmented(100), groups)
+        };
+        kinds.iter().map(cast)
+    };
+    (0..profiles).flat_map(cast).collect()
+}
