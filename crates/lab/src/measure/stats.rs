@@ -30,7 +30,9 @@ impl Estimate {
             .sum();
         let half = (values.len() > 1).then(|| {
             let freedom = values.len() - 1;
-            student_t(freedom) * (squares / freedom as f64 / count).sqrt()
+            let half = student_t(freedom) * (squares / freedom as f64 / count).sqrt();
+            // What rounding makes of values that are all the same.
+            if half < mean.abs() * 1e-12 { 0.0 } else { half }
         });
         Some(Self { mean, half })
     }
@@ -58,6 +60,12 @@ mod tests {
         assert!((estimate.mean - 5.0).abs() < 1e-12);
         // t(2) / sqrt(3)
         assert!((estimate.half.expect("three values") - 2.484).abs() < 1e-3);
+    }
+
+    #[test]
+    fn values_that_are_the_same_have_no_width() {
+        let estimate = Estimate::of(&[0.1 + 0.2; 5]).expect("there are values");
+        assert_eq!(estimate.half, Some(0.0));
     }
 
     #[test]
