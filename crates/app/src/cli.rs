@@ -328,6 +328,19 @@ pub enum DeviceCommand {
         #[arg(long, default_value = "fifo")]
         policy: PolicyName,
     },
+    /// Measure what a device can give, which guarantees are held against
+    #[command(
+        after_help = "Examples:\n  flashyard device calibrate ssd0\n  flashyard device calibrate disk0 --destroy\n\n\
+        An emulated drive is measured by a copy of its model. Any other device is read for two seconds; with --destroy\n\
+        it is also written, and its content is lost, which is only done while nothing uses it."
+    )]
+    Calibrate {
+        /// Its name
+        name: String,
+        /// Measure writes too: its content is lost
+        #[arg(long)]
+        destroy: bool,
+    },
     /// Change the policy of a device while it is used; no I/O fails
     #[command(after_help = "Example:\n  flashyard device set ssd0 --policy fair")]
     Set {

@@ -30,6 +30,10 @@ pub fn device(args: DeviceArgs) -> Result<(), String> {
     let request = match args.command {
         DeviceCommand::List => Request::List(KindName::Device),
         DeviceCommand::Show { name } => Request::Show(KindName::Device, name),
+        DeviceCommand::Calibrate { name, destroy } => Request::Calibrate {
+            device: name,
+            destroy,
+        },
         DeviceCommand::Set { name, policy } => Request::SetDevice { name, policy },
         DeviceCommand::Delete { name } => Request::Delete(KindName::Device, name),
         DeviceCommand::Create {
@@ -68,6 +72,7 @@ pub fn device(args: DeviceArgs) -> Result<(), String> {
                 seed,
                 dilation,
                 policy,
+                capability: None,
             })
         }
     };

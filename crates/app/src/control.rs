@@ -68,6 +68,13 @@ pub enum Request {
         /// The policy from now on.
         policy: PolicyName,
     },
+    /// What a device can give.
+    Calibrate {
+        /// Which.
+        device: String,
+        /// Measure writes too: its content is lost.
+        destroy: bool,
+    },
     /// Where the latency of a tenant comes from.
     Why {
         /// Which.

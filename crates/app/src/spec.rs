@@ -7,7 +7,7 @@ mod share;
 
 pub use drive::{ConditionName, DriveSpec, StoreName, is_file};
 use serde::{Deserialize, Serialize};
-pub use share::{RatesSpec, Span};
+pub use share::{Bandwidth, RatesSpec, Span};
 
 use crate::units;
 
@@ -101,6 +101,9 @@ pub struct DeviceSpec {
     /// The algorithm of the switch in front of it.
     #[serde(default)]
     pub policy: PolicyName,
+    /// What it can give at most, which guarantees are held against; measured by `device calibrate`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capability: Option<RatesSpec>,
 }
 
 fn default_block_size() -> u32 {

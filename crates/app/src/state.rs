@@ -518,6 +518,7 @@ mod tests {
             seed: None,
             dilation: None,
             policy: PolicyName::Fifo,
+            capability: None,
         };
         let mut state = State::open(&directory).expect("a new store");
         let uuid = state.target_uuid();

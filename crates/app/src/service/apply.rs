@@ -6,10 +6,11 @@
 use serde_json::{Value, json};
 
 use super::{Fault, Service};
-use crate::spec::{Config, DeviceSpec, PoolSpec, Size, TenantSpec, VolumeSpec};
+use crate::spec::{Config, DeviceSpec, PolicyName, PoolSpec, Size, TenantSpec, VolumeSpec};
 
 enum Step {
     Device(DeviceSpec),
+    Policy(String, PolicyName),
     Pool(PoolSpec),
     Tenant(TenantSpec),
     SetTenant(TenantSpec),
@@ -21,6 +22,7 @@ impl Step {
     fn describe(&self) -> String {
         match self {
             Self::Device(spec) => format!("create device {}", spec.name),
+            Self::Policy(name, policy) => format!("give device {name} policy {}", policy.name()),
             Self::Pool(spec) => format!("create pool {}", spec.name),
             Self::Tenant(spec) => format!("create tenant {}", spec.name),
             Self::SetTenant(spec) => format!("change tenant {}", spec.name),
@@ -54,8 +56,22 @@ impl Service {
         for spec in config.devices {
             match self.inventory.devices.get(&spec.name) {
                 None => plan.push(Step::Device(spec)),
-                Some(present) if *present == spec => {}
-                Some(_) => return Err(differs("device", &spec.name)),
+                Some(present) => {
+                    // What was measured stays unless the file says something else, and a policy can change.
+                    let policy = spec.policy;
+                    let capability = spec.capability.or(present.capability);
+                    let same = DeviceSpec {
+                        policy: present.policy,
+                        capability,
+                        ..spec
+                    };
+                    if same != *present {
+                        return Err(differs("device", &same.name));
+                    }
+                    if policy != present.policy {
+                        plan.push(Step::Policy(same.name, policy));
+                    }
+                }
             }
         }
         for spec in config.pools {
@@ -133,6 +149,7 @@ impl Service {
     fn carry_out(&mut self, step: Step) -> Result<Value, Fault> {
         match step {
             Step::Device(spec) => self.create_device(spec),
+            Step::Policy(name, policy) => self.set_device(&name, policy),
             Step::Pool(spec) => self.create_pool(spec, false),
             Step::Tenant(spec) | Step::SetTenant(spec) => self.put_tenant(spec),
             Step::Volume(spec) => self.create_volume(spec),

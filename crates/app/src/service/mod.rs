@@ -3,6 +3,7 @@
 //! cut in the middle is finished at the next start.
 
 mod apply;
+mod calibrate;
 mod devices;
 mod flash;
 mod switches;
@@ -119,6 +120,7 @@ impl Service {
             Request::CreateVolume(spec) => self.create_volume(spec),
             Request::SetTenant { name, change } => self.set_tenant(&name, change),
             Request::SetDevice { name, policy } => self.set_device(&name, policy),
+            Request::Calibrate { device, destroy } => self.calibrate(&device, destroy),
             Request::Why { tenant } => self.why(&tenant),
             Request::SetVolume { name, size } => self.set_volume(&name, size),
             Request::Delete(KindName::Device, name) => self.delete_device(&name),
@@ -154,6 +156,7 @@ impl Service {
     }
 
     fn put_tenant(&mut self, spec: TenantSpec) -> Result<Value, Fault> {
+        self.check_promises(&spec, None)?;
         let record = self
             .state
             .put_tenant(&spec)

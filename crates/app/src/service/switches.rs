@@ -159,7 +159,7 @@ impl Service {
     }
 
     /// The devices that a tenant has served volumes on, each once.
-    fn devices_of(&self, tenant: &str) -> Vec<String> {
+    pub(super) fn devices_of(&self, tenant: &str) -> Vec<String> {
         let volumes = self.inventory.volumes.values();
         let mut devices: Vec<_> = volumes
             .filter(|volume| {

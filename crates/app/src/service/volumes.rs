@@ -37,8 +37,13 @@ impl Service {
         if self.inventory.volumes.contains_key(&name) {
             return Err(format!("there is a volume `{name}` already"));
         }
-        self.tenant(&spec.tenant)?;
+        let tenant = self.tenant(&spec.tenant)?.spec.clone();
         self.check_place(&spec)?;
+        let device = match &spec.pool {
+            Some(pool) => self.inventory.pools[pool].spec.devices[0].clone(),
+            None => spec.device.clone().unwrap_or_default(),
+        };
+        self.check_promises(&tenant, Some(&device))?;
         let most = self.target.config().limits.namespaces_per_tenant;
         let record = self
             .state
