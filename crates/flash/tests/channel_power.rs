@@ -3,7 +3,7 @@
 
 use flashyard_flash::Profile;
 use flashyard_flash::channel::{
-    ChunkInfo, ChunkState, Command, Completion, Device, DieOrder, Op, Options, Status,
+    ChunkInfo, ChunkState, Command, Completion, Device, DieOrder, Fault, Op, Options, Status,
 };
 use flashyard_time::{Duration, Rng, Time};
 
@@ -382,6 +382,49 @@ fn a_cut_destroys_the_word_line_under_way() {
         Status::Unwritten,
     ];
     assert_eq!(ends, wanted);
+}
+
+#[test]
+fn what_could_not_be_read_is_not_protected() {
+    let options = Options {
+        buffered: true,
+        buffer_protected: true,
+        ..Options::default()
+    };
+    for broken in [false, true] {
+        let mut device = device("cnex", options);
+        let from: Vec<u64> = (0..48).collect();
+        let to: Vec<u64> = (128..144).collect();
+        let write = Op::Write { metadata: &[] };
+        for (op, addresses, span) in [
+            (write, &from[..], 20_000),
+            (Op::Copy { to: &to }, &from[..16], 1_000),
+        ] {
+            if broken {
+                device.inject(Fault::Read(3));
+            }
+            let command = Command {
+                tag: 0,
+                op,
+                addresses,
+            };
+            let now = device.now();
+            assert_eq!(
+                device.submit(now, command),
+                Ok(u64::MAX >> (64 - addresses.len()))
+            );
+            device.advance(now + Duration::from_us(span), &mut Vec::new());
+        }
+        let recovered = device.power_cut(device.now());
+        let info = device.chunk(to[0]).expect("it is there");
+        let (state, pointer) = if broken {
+            (ChunkState::Closed, 0)
+        } else {
+            (ChunkState::Open, 16)
+        };
+        assert_eq!((info.state, info.write_pointer), (state, pointer));
+        assert_eq!(recovered.programs, u32::from(broken));
+    }
 }
 
 #[test]

@@ -180,11 +180,10 @@ impl Device {
     /// A programme has ended.
     fn programmed(&mut self, program: Program) {
         let (index, first) = parts(program.token);
-        let size = self.geometry.ws_min;
         let command = &mut self.commands[index as usize];
         command.programs -= 1;
         let unit = command.targets()[first as usize];
-        let unread = command.action == Action::Copy && command.failed & bits(first, size) != 0;
+        let unread = self.lacks_source(index, first);
         let (chunk, _) = self.split(unit);
         self.chunks[chunk].writers -= 1;
         self.begin_waiting_erase(chunk);
@@ -202,6 +201,13 @@ impl Device {
         } else {
             self.end_part(index);
         }
+    }
+
+    /// Whether a write unit is a copy of what could not be read.
+    pub(super) fn lacks_source(&self, index: u32, first: u32) -> bool {
+        let command = &self.commands[index as usize];
+        let unit = bits(first, self.geometry.ws_min);
+        command.action == Action::Copy && command.failed & unit != 0
     }
 
     /// A write unit of an open chunk is programmed.

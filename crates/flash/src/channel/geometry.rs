@@ -180,11 +180,12 @@ impl Geometry {
         pu * self.groups + group
     }
 
-    /// The number of a chunk, and the die and place of chunk number `number`.
+    /// The number of the chunk that holds `place`; chunks of a die are numbered in a row.
     pub(super) fn chunk_number(&self, place: Place) -> u32 {
         self.die(place.group, place.pu) * self.chunks + place.chunk
     }
 
+    /// Where the chunk of that number begins.
     pub(super) fn chunk_place(&self, number: u32) -> Place {
         let die = number / self.chunks;
         Place {

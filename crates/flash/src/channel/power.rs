@@ -51,7 +51,10 @@ impl Device {
             Job::Program(program) => {
                 let (index, first) = parts(program.token);
                 let unit = self.commands[index as usize].targets()[first as usize];
-                self.interrupt_program(unit, recovered);
+                let protected = self.options.buffered
+                    && self.options.buffer_protected
+                    && !self.lacks_source(index, first);
+                self.interrupt_program(unit, protected, recovered);
             }
             Job::Erase(erase) => {
                 let (index, place) = parts(erase.token);
@@ -65,14 +68,14 @@ impl Device {
     }
 
     /// Cuts the programme of the write unit at `unit` short, unless it is protected or in a chunk closed already.
-    fn interrupt_program(&mut self, unit: u32, recovered: &mut Recovered) {
+    fn interrupt_program(&mut self, unit: u32, protected: bool, recovered: &mut Recovered) {
         let (chunk, sector) = self.split(unit);
         let size = self.geometry.ws_min;
         let chunk = &mut self.chunks[chunk];
         if chunk.state != ChunkState::Open {
             return;
         }
-        if self.options.buffered && self.options.buffer_protected {
+        if protected {
             chunk.programmed += size;
             if chunk.programmed == self.geometry.clba {
                 chunk.state = ChunkState::Closed;
