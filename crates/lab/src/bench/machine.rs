@@ -203,6 +203,7 @@ impl Machine {
             op: under_way.draft.op,
             bytes: io.bytes,
             total: now.since(under_way.issued),
+            flight: now.since(under_way.sent),
             device: under_way.device,
         });
         self.completed += 1;

@@ -4,8 +4,10 @@ mod columns;
 mod drive;
 mod figures;
 mod generalization;
+mod gimbal_dynamic;
 mod gimbal_fairness_clean;
 mod gimbal_fairness_fragmented;
+mod gimbal_latency;
 mod gimbal_sizes;
 mod gimbal_utilization;
 mod interference;
@@ -24,7 +26,7 @@ use crate::experiment::{Context, Experiment, Refused};
 use crate::report::{Column, Report};
 
 /// All experiments, in the order in which they are listed.
-static ALL: [&dyn Experiment; 14] = [
+static ALL: [&dyn Experiment; 16] = [
     &validate::Validate,
     &latency_curve::LatencyCurve,
     &interference::Interference,
@@ -34,6 +36,8 @@ static ALL: [&dyn Experiment; 14] = [
     &gimbal_fairness_fragmented::GimbalFairnessFragmented,
     &gimbal_fairness_clean::GimbalFairnessClean,
     &gimbal_sizes::GimbalSizes,
+    &gimbal_latency::GimbalLatency,
+    &gimbal_dynamic::GimbalDynamic,
     &generalization::Generalization,
     &oracle::Oracle,
     &noisy_neighbour::NoisyNeighbour,

@@ -17,6 +17,8 @@ pub(crate) struct Sample {
     pub(crate) bytes: u64,
     /// From its issue to its answer.
     pub(crate) total: Duration,
+    /// From where its host sent it to its answer.
+    pub(crate) flight: Duration,
     /// From its dispatch by the switch to the drive's completion.
     pub(crate) device: Duration,
 }
@@ -42,6 +44,8 @@ pub struct Tally {
 pub struct Side {
     /// From issue to answer, in nanoseconds.
     pub total: Histogram,
+    /// Of that, from where the host sent it: less than the total where hosts hold I/O back.
+    pub flight: Histogram,
     /// Of that, what the drive took.
     pub device: Histogram,
     /// Bytes.
@@ -87,6 +91,7 @@ impl Tally {
             Op::Flush | Op::WriteZeroes | Op::Deallocate => (&mut self.writes, 0),
         };
         side.total.record(sample.total.as_ns());
+        side.flight.record(sample.flight.as_ns());
         side.device.record(sample.device.as_ns());
         side.bytes += moved;
         // The last instant belongs to the last part.
@@ -138,6 +143,13 @@ impl Tally {
         both
     }
 
+    /// Latencies of reads and writes together, from where their host sent them.
+    pub fn flight(&self) -> Histogram {
+        let mut both = self.reads.flight.clone();
+        both.merge(&self.writes.flight);
+        both
+    }
+
     /// Reads and writes apart; windows and what was lost are in neither.
     pub fn sides(&self) -> (Self, Self) {
         let empty = Self::new(self.from, self.span, Duration::ZERO);
@@ -185,6 +197,7 @@ impl Tally {
 impl Side {
     fn merge(&mut self, other: &Self) {
         self.total.merge(&other.total);
+        self.flight.merge(&other.flight);
         self.device.merge(&other.device);
         self.bytes += other.bytes;
     }
@@ -211,6 +224,7 @@ mod tests {
             op,
             bytes: 4096,
             total: Duration::from_us(10),
+            flight: Duration::from_us(9),
             device: Duration::from_us(8),
         }
     }

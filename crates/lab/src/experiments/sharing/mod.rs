@@ -146,6 +146,16 @@ pub(super) fn calibrate(
     measured.into_iter().collect()
 }
 
+/// What the work of some casts reaches alone.
+pub(super) fn measure_alone(
+    context: &Context,
+    scale: Scale,
+    profiles: &[Profile],
+    casts: &[Cast],
+) -> Result<Alone, Refused> {
+    Alone::measure(context, scale, profiles, &alone::kinds(casts))
+}
+
 /// Runs every cast under every entrant, in that order; `bounded` when the best fixed rates are sought as well.
 pub(super) fn play<'a>(
     context: &Context,

@@ -1,0 +1,140 @@
+//! What a policy costs per I/O: nanoseconds from arrival over dispatch to completion, on a device that takes no time of
+//! the processor.
+//!
+//! Each load keeps its I/Os under way while virtual time goes on as on a drive of 400,000 I/Os per second; what a policy
+//! holds back is waited for in virtual time only. The loop around the policy costs the same for all; FIFO is the
+//! reference.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::time::Instant;
+
+use flashyard_sched::flashfq::{Line, Model};
+use flashyard_sched::gimbal::{Flaws, Tuning};
+use flashyard_sched::reflex::{Calibration, Point};
+use flashyard_sched::{
+    Caps, Class, Fair, Fifo, FlashFq, Gimbal, Io, IoId, Next, Op, Outcome, Policy, Reflex,
+    TenantId, Window,
+};
+use flashyard_time::{Duration, Time};
+
+const IOS: u32 = 1_000_000;
+const SERVICE: Duration = Duration::from_ns(2_500);
+
+fn main() {
+    let loads = [(1, 1), (1, 32), (16, 32)];
+    println!("ns per I/O, best of 7; in brackets, more than fifo");
+    let mut reference = Vec::new();
+    for (name, make) in policies() {
+        print!("{name:>16}:");
+        for (place, &(tenants, depth)) in loads.iter().enumerate() {
+            let runs = (0..7).map(|_| run(&mut *make(), tenants, depth));
+            let best = runs.fold(f64::INFINITY, f64::min);
+            if reference.len() == place {
+                reference.push(best);
+            }
+            let more = best - reference[place];
+            print!("  {tenants} tenants QD {depth}: {best:6.1} ({more:+6.1})");
+        }
+        println!();
+    }
+}
+
+type Make = fn() -> Box<dyn Policy>;
+
+fn policies() -> [(&'static str, Make); 7] {
+    [
+        ("fifo", || Box::new(Fifo::new(Window::UNLIMITED))),
+        ("caps", || Box::new(Caps::new())),
+        ("flashfq", || {
+            Box::new(FlashFq::new(Model {
+                depth: 128,
+                read: Line::through(400_000, 25_000),
+                write: Line::through(40_000, 1_400),
+                lead: Duration::from_us(700),
+                anticipation: Duration::from_us(100),
+            }))
+        }),
+        ("reflex", || {
+            let points = vec![Point {
+                latency: Duration::from_ms(1),
+                tokens: 60_000_000,
+            }];
+            Box::new(Reflex::new(Calibration::new(900, points)))
+        }),
+        ("gimbal", || {
+            Box::new(Gimbal::new(Tuning::default(), Flaws::default()))
+        }),
+        ("gimbal-released", || {
+            Box::new(Gimbal::new(Tuning::default(), Flaws::RELEASED))
+        }),
+        ("fair", || Box::new(Fair::new())),
+    ]
+}
+
+/// Wall time of one thread per I/O.
+fn run(policy: &mut dyn Policy, tenants: u32, depth: u32) -> f64 {
+    let mut now = Time::ZERO;
+    let mut under_way: VecDeque<(u32, Time)> = VecDeque::new();
+    let begin = Instant::now();
+    for id in 0..tenants * depth {
+        offer(policy, now, id, depth, &mut under_way);
+    }
+    for _ in 0..IOS {
+        let wake = dispatch(policy, now, &mut under_way);
+        let Some((id, since)) = under_way.pop_front() else {
+            now = wake.expect("something is queued and will go");
+            continue;
+        };
+        now += SERVICE;
+        let outcome = Outcome {
+            latency: now.since(since),
+            ok: true,
+        };
+        policy.complete(now, &io(id, depth), outcome);
+        offer(policy, now, id, depth, &mut under_way);
+    }
+    black_box(&under_way);
+    begin.elapsed().as_secs_f64() * 1e9 / f64::from(IOS)
+}
+
+fn offer(
+    policy: &mut dyn Policy,
+    now: Time,
+    id: u32,
+    depth: u32,
+    under_way: &mut VecDeque<(u32, Time)>,
+) {
+    let io = io(id, depth);
+    if policy.pass(now, &io) {
+        under_way.push_back((id, now));
+    } else {
+        policy.arrive(now, io);
+    }
+}
+
+/// Lets everything go that may; says when more may.
+fn dispatch(
+    policy: &mut dyn Policy,
+    now: Time,
+    under_way: &mut VecDeque<(u32, Time)>,
+) -> Option<Time> {
+    loop {
+        match policy.next(now) {
+            Next::Dispatch(IoId(id)) => under_way.push_back((id, now)),
+            Next::WaitUntil(at) => return Some(at),
+            Next::WaitForEvent => return None,
+        }
+    }
+}
+
+fn io(id: u32, depth: u32) -> Io {
+    Io {
+        id: IoId(id),
+        tenant: TenantId(1 + id / depth),
+        class: Class::Throughput,
+        op: Op::Read,
+        bytes: 4096,
+        lba: u64::from(id),
+    }
+}
