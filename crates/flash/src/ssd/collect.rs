@@ -6,10 +6,12 @@
 //! the less or the more it is ahead. Without that pace writes would wait for whole superblocks: the same rate with a
 //! far longer tail.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::layout::Layout;
 use super::map::{Use, Writer};
+use super::unsettled::Mark;
 use super::{Active, Device};
 use crate::die::{Erase, Lane, Read};
 use crate::{Profile, UNIT_BYTES};
@@ -45,6 +47,8 @@ pub(super) struct Collector {
     pub timer: bool,
     /// Superblocks erased, for the dilution of erases.
     pub erased: u64,
+    /// Superblocks that hold nothing valid, but what a power cut would go back to, and until when.
+    pub pinned: VecDeque<(Mark, u32)>,
 }
 
 #[derive(Debug)]
@@ -74,6 +78,7 @@ impl Collector {
             next_admission: 0,
             timer: false,
             erased: 0,
+            pinned: VecDeque::new(),
         }
     }
 
@@ -110,6 +115,7 @@ impl Device {
         if self.collect() {
             self.admit();
         }
+        self.relieve();
     }
 
     /// Puts waiting writes into the buffer.
@@ -208,15 +214,25 @@ impl Device {
         freed
     }
 
+    /// Whether so little is free that the host has to wait.
+    pub(super) fn collector_is_behind(&self) -> bool {
+        self.collector.debt() >= self.collector.lead
+    }
+
     /// Whether another cell may be read: reads, buffer and flash permitting.
     fn may_collect(&self) -> bool {
         let collector = &self.collector;
-        let free = (self.map.free.len() as u32).saturating_mul(self.layout.superblock_units);
-        let writable = free.saturating_add(self.map.points[Writer::Collector as usize].left);
         let wanted = collector.expected + self.layout.cell_units;
         collector.reads < collector.most_reads
             && collector.buffered + wanted <= collector.most_buffered
-            && wanted <= writable
+            && self.has_flash_to_collect()
+    }
+
+    /// Whether another cell has a place to go to.
+    fn has_flash_to_collect(&self) -> bool {
+        let free = (self.map.free.len() as u32).saturating_mul(self.layout.superblock_units);
+        let writable = free.saturating_add(self.map.points[Writer::Collector as usize].left);
+        self.collector.expected + self.layout.cell_units <= writable
     }
 
     fn choose_victim(&mut self) -> Option<(u32, u32)> {
@@ -259,10 +275,12 @@ impl Device {
         let moved = valid.count_ones();
         self.collector.buffered += moved;
         while valid != 0 {
-            let next = self.map.relocate(first, &mut valid, self.layout.cell_units);
-            if let Some(program) = self.layout.completed_by(next) {
-                self.begin_program(program, Writer::Collector);
-            }
+            let from = self.unsettled.replaced(Writer::Collector);
+            let to = self
+                .map
+                .relocate(first, &mut valid, self.layout.cell_units, from);
+            self.begin_row(Writer::Collector, to.start);
+            self.end_cell(Writer::Collector, to.end);
         }
         self.stats.moved_units += u64::from(moved);
         self.collector.gain(self.clock, expected - moved);
@@ -283,23 +301,89 @@ impl Device {
         if busy.pending > 0 {
             return false;
         }
-        if self.map.uses[superblock as usize] == Use::Victim {
-            self.stats.collected += 1;
-            self.collector.erased += 1;
-            self.map.uses[superblock as usize] = Use::Erasing;
-            if self
-                .collector
-                .erased
-                .is_multiple_of(u64::from(self.layout.erase_dilution))
-            {
-                self.collector.busy[place].pending = self.layout.dies;
-                self.begin_erases(superblock);
-                return false;
-            }
-        }
         self.collector.busy.swap_remove(place);
+        if self.map.uses[superblock as usize] == Use::Victim {
+            return self.emptied(superblock);
+        }
         self.map.free(superblock);
         true
+    }
+
+    /// Everything valid has been moved out of `superblock`. True when it became free.
+    fn emptied(&mut self, superblock: u32) -> bool {
+        let mark = self.unsettled.mark();
+        if !self.buffer_protected && !self.unsettled.is_settled(mark) {
+            self.collector.pinned.push_back((mark, superblock));
+            return false;
+        }
+        self.erase(superblock)
+    }
+
+    /// Erases what was kept until its copies, and what replaced the rest, would outlive a power cut.
+    pub(super) fn release_pinned(&mut self) {
+        while let Some(&(mark, superblock)) = self.collector.pinned.front()
+            && self.unsettled.is_settled(mark)
+        {
+            self.collector.pinned.pop_front();
+            self.erase(superblock);
+        }
+    }
+
+    /// Fills rows up when nothing goes on until the flash that waits for them is free. Not earlier: filling takes
+    /// flash, too.
+    fn relieve(&mut self) {
+        let Some(&(mark, _)) = self.collector.pinned.front() else {
+            return;
+        };
+        let stuck = if self.collector.headroom < 0 {
+            // Nothing was measured when there was nothing to collect.
+            !self.has_flash_to_collect() || self.collector.measured.is_none()
+        } else {
+            self.buffer_used < self.buffer_units
+                && self
+                    .waiting
+                    .front()
+                    .is_some_and(|&index| !self.has_room(self.commands[index as usize].op.writer()))
+        };
+        if self.collector.reads > 0 || !stuck {
+            return;
+        }
+        for writer in Writer::ALL {
+            let room = writer != Writer::Collector || self.collector_may_fill();
+            if room && self.unsettled.holds_up(writer, mark) {
+                self.fill_group(writer);
+            }
+        }
+    }
+
+    /// Whether what is being read still finds room when the collector fills its rows up. If not, it will fill them.
+    fn collector_may_fill(&self) -> bool {
+        let point = self.map.points[Writer::Collector as usize];
+        let begun = point.next - self.layout.group_start(point.next);
+        let left = (point.left + begun).saturating_sub(self.layout.group_units());
+        let free = (self.map.free.len() as u32).saturating_mul(self.layout.superblock_units);
+        free.saturating_add(left) >= self.collector.expected
+    }
+
+    /// Erases a superblock; of a drive scaled down, most at once. True when it became free.
+    fn erase(&mut self, superblock: u32) -> bool {
+        self.stats.collected += 1;
+        self.collector.erased += 1;
+        self.map.uses[superblock as usize] = Use::Erasing;
+        let takes_time = self
+            .collector
+            .erased
+            .is_multiple_of(u64::from(self.layout.erase_dilution));
+        if takes_time {
+            self.collector.busy.push(Busy {
+                superblock,
+                pending: self.layout.dies,
+            });
+            self.begin_erases(superblock);
+        } else {
+            self.map.free(superblock);
+        }
+        !takes_time
     }
 
     /// Erases `superblock` on every die.

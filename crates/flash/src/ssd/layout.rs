@@ -8,6 +8,8 @@
 //! A smaller drive keeps dies, times, buffer and the fractions of spare and reserved flash, and has fewer
 //! programmes per block. An erase then costs its full time only once for as many blocks as make a real one.
 
+use core::ops::Range;
+
 use super::BuildError;
 use crate::{Profile, ProfileError, UNIT_BYTES};
 
@@ -126,6 +128,23 @@ impl Layout {
         unit & (self.cell_units - 1) == 0 && unit.is_multiple_of(self.row_units())
     }
 
+    /// Units of the rows that share their cells: more than one row where pages of different types are programmed one
+    /// at a time.
+    pub fn group_units(&self) -> u32 {
+        self.types / self.pages_per_program * self.row_units()
+    }
+
+    /// Whether `next` is the first unit after a group of rows that share their cells.
+    pub fn ends_group(&self, next: u32) -> bool {
+        next.is_multiple_of(self.group_units()) || next.is_multiple_of(self.superblock_units)
+    }
+
+    /// The first unit of the group that `unit` is in.
+    pub fn group_start(&self, unit: u32) -> u32 {
+        let superblock = unit / self.superblock_units * self.superblock_units;
+        (unit / self.group_units() * self.group_units()).max(superblock)
+    }
+
     /// The cell of `unit`, counted over all superblocks.
     pub fn cell_number(&self, unit: u32) -> u32 {
         unit >> self.cell_shift
@@ -145,6 +164,33 @@ impl Layout {
         let cell = self.cell_number(unit);
         let page = self.by_dies.divide(cell);
         self.by_pages.divide(page) * self.dies + cell - page * self.dies
+    }
+
+    /// The programmes of a row, which is counted over all superblocks.
+    pub fn programs_of(&self, row: u32) -> Range<u32> {
+        row * self.dies..(row + 1) * self.dies
+    }
+
+    /// The units that a programme writes.
+    pub fn units_of(&self, program: u32) -> impl Iterator<Item = u32> {
+        let (row, die) = (program / self.dies, program % self.dies);
+        let (pages, cell_units) = (self.pages_per_program, self.cell_units);
+        let first_cell = row * pages * self.dies + die;
+        let dies = self.dies;
+        (0..pages).flat_map(move |page| {
+            let first = (first_cell + page * dies) * cell_units;
+            first..first + cell_units
+        })
+    }
+
+    /// The programmes whose lower pages lie in the cells of `program`, of an upper one; none where all are programmed
+    /// at once.
+    pub fn sharing_cells(&self, program: u32) -> impl Iterator<Item = u32> {
+        let row = program / self.dies;
+        let in_superblock = row % (self.superblock_units / self.row_units());
+        let below = u32::from(self.program_type(program)).min(in_superblock);
+        let dies = self.dies;
+        (1..=below).map(move |below| program - below * dies)
     }
 
     /// The page type of the first page of programme `program`.

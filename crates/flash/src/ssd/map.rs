@@ -48,6 +48,10 @@ pub(super) enum Writer {
     HostCold,
 }
 
+impl Writer {
+    pub const ALL: [Self; 3] = [Self::Host, Self::Collector, Self::HostCold];
+}
+
 #[derive(Debug)]
 pub(super) struct Map {
     /// Logical to physical.
@@ -73,6 +77,18 @@ pub(super) struct Map {
     pub points: [WritePoint; 3],
     superblock_units: Divisor,
     ahead: Ahead,
+    #[cfg(test)]
+    pub content: Content,
+}
+
+/// What a drive's flash holds, for tests: which write of which logical unit.
+#[cfg(test)]
+#[derive(Debug)]
+pub(super) struct Content {
+    /// The last write of each logical unit, counted from one.
+    pub writes: Vec<u32>,
+    /// For each physical unit what is in it: the logical unit and its write.
+    pub held: Vec<Option<(u32, u32)>>,
 }
 
 /// What commands will look at, and is fetched before they get there.
@@ -105,6 +121,11 @@ impl Map {
             live: vec![0; (layout.physical() as usize).div_ceil(64)],
             superblock_units: Divisor::new(layout.superblock_units),
             ahead: Ahead::default(),
+            #[cfg(test)]
+            content: Content {
+                writes: vec![0; layout.logical as usize],
+                held: vec![None; layout.physical() as usize],
+            },
         }
     }
 
@@ -119,25 +140,6 @@ impl Map {
         if self.unprogrammed[superblock] == 0 && self.uses[superblock] == Use::Full {
             self.uses[superblock] = Use::Closed;
         }
-    }
-
-    /// Counts what is programmed anew, after the bits were set; nothing when a count and a state do not fit.
-    pub fn count_programmed(&mut self) -> Option<()> {
-        for superblock in 0..self.uses.len() as u32 {
-            let programs = superblock * self.programs..(superblock + 1) * self.programs;
-            let left = programs
-                .filter(|&program| !self.is_programmed(program))
-                .count() as u32;
-            self.unprogrammed[superblock as usize] = left;
-            let sound = match self.uses[superblock as usize] {
-                Use::Free => left == self.programs,
-                Use::Closed | Use::Victim => left == 0,
-                Use::Open | Use::Full => left > 0,
-                Use::Erasing => false,
-            };
-            sound.then_some(())?;
-        }
-        Some(())
     }
 
     /// One bit for each valid unit of the cell that begins at `first`, the lowest for the first.
@@ -167,26 +169,39 @@ impl Map {
     }
 
     /// Appends `logical` at the writer's point, which has a unit left or finds a free superblock. With
-    /// [`NONE`] it is padding. Returns the unit.
-    pub fn append(&mut self, writer: Writer, logical: u32) -> u32 {
+    /// [`NONE`] it is padding. Returns the unit and the one that held it before.
+    pub fn append(&mut self, writer: Writer, logical: u32) -> (u32, u32) {
         let unit = self.take(writer);
         self.logical_of[unit as usize] = logical;
-        if logical != NONE {
-            self.unmap(logical);
-            self.place(logical, unit);
+        if logical == NONE {
+            return (unit, NONE);
         }
-        unit
+        #[cfg(test)]
+        self.content.write(logical, unit);
+        let replaced = self.displace(logical);
+        self.place(logical, unit);
+        (unit, replaced)
     }
 
     /// Appends the `valid` units of the cell that begins at `first` at the collector's point, as many as the cell
-    /// there takes, and removes them from `valid`. Returns the unit after the last one.
-    pub fn relocate(&mut self, first: u32, valid: &mut u64, cell_units: u32) -> u32 {
+    /// there takes, and removes them from `valid`. Adds where each was to `from` and returns where they are now.
+    pub fn relocate(
+        &mut self,
+        first: u32,
+        valid: &mut u64,
+        cell_units: u32,
+        from: &mut VecDeque<u32>,
+    ) -> Range<u32> {
         let to = self.take_cell(valid.count_ones(), cell_units);
         let moved = to.len() as u32;
         let before = *valid;
         for unit in to.clone() {
-            let logical = self.logical_of[(first + valid.trailing_zeros()) as usize];
+            let source = first + valid.trailing_zeros();
+            let logical = self.logical_of[source as usize];
             *valid &= *valid - 1;
+            from.push_back(source);
+            #[cfg(test)]
+            self.content.copy(source, unit);
             self.logical_of[unit as usize] = logical;
             self.physical_of[logical as usize] = unit;
         }
@@ -194,17 +209,52 @@ impl Map {
         self.valid[self.superblock_units.divide(first) as usize] -= moved;
         self.live[to.start as usize / 64] |= (u64::MAX >> (64 - moved)) << (to.start % 64);
         self.valid[self.superblock_units.divide(to.start) as usize] += moved;
-        to.end
+        to
+    }
+
+    /// Frees a superblock and writes what was valid in it at the collector's point, by way of memory: it takes no more
+    /// than the flash that it frees. Returns the units written.
+    pub fn rewrite(&mut self, superblock: u32) -> Vec<u32> {
+        let first = superblock * self.superblock_units.by();
+        let units = first..first + self.superblock_units.by();
+        let valid: Vec<u32> = units.filter(|&unit| self.is_valid(unit)).collect();
+        let held: Vec<u32> = (valid.iter())
+            .map(|&unit| self.logical_of[unit as usize])
+            .collect();
+        #[cfg(test)]
+        let content: Vec<_> = (valid.iter())
+            .map(|&unit| self.content.held[unit as usize])
+            .collect();
+        for &logical in &held {
+            self.unmap(logical);
+        }
+        self.free(superblock);
+        let mut written = Vec::with_capacity(held.len());
+        for logical in held {
+            let unit = self.take(Writer::Collector);
+            self.logical_of[unit as usize] = logical;
+            self.place(logical, unit);
+            #[cfg(test)]
+            {
+                self.content.held[unit as usize] = content[written.len()];
+            }
+            written.push(unit);
+        }
+        written
     }
 
     /// Forgets where `logical` is; false when it was nowhere.
     pub fn unmap(&mut self, logical: u32) -> bool {
+        self.displace(logical) != NONE
+    }
+
+    /// Forgets where `logical` is, and returns it.
+    fn displace(&mut self, logical: u32) -> u32 {
         let unit = core::mem::replace(&mut self.physical_of[logical as usize], NONE);
-        if unit == NONE {
-            return false;
+        if unit != NONE {
+            self.invalidate(unit);
         }
-        self.invalidate(unit);
-        true
+        unit
     }
 
     /// The closed superblock with the fewest valid units, or the one opened first, of those that erasing gains any.
@@ -229,7 +279,7 @@ impl Map {
         );
         let units =
             superblock * self.superblock_units.by()..(superblock + 1) * self.superblock_units.by();
-        self.logical_of[units.start as usize..units.end as usize].fill(NONE);
+        units.for_each(|unit| self.forget(unit));
         let programs = superblock * self.programs..(superblock + 1) * self.programs;
         for program in programs {
             self.programmed[program as usize / 64] &= !(1 << (program % 64));
@@ -238,6 +288,47 @@ impl Map {
         self.uses[superblock as usize] = Use::Free;
         self.erases[superblock as usize] += 1;
         self.free.push_back(superblock);
+    }
+
+    /// Whether a unit of the superblock of `unit` that comes before it is valid.
+    pub fn is_valid_before(&self, unit: u32) -> bool {
+        let first = self.superblock_of(unit) * self.superblock_units.by();
+        (first..unit).any(|unit| self.is_valid(unit))
+    }
+
+    fn is_valid(&self, unit: u32) -> bool {
+        self.live[unit as usize / 64] >> (unit % 64) & 1 == 1
+    }
+
+    pub fn superblock_of(&self, unit: u32) -> u32 {
+        self.superblock_units.divide(unit)
+    }
+
+    /// What the superblock of `unit` is used for.
+    pub fn use_of(&self, unit: u32) -> Use {
+        self.uses[self.superblock_of(unit) as usize]
+    }
+
+    /// Leaves out `units` at the writer's point, in its open superblock.
+    pub fn skip(&mut self, writer: Writer, units: u32) {
+        let point = &mut self.points[writer as usize];
+        let first = point.next;
+        point.next += units;
+        point.left -= units;
+        if point.left == 0 {
+            let superblock = self.superblock_of(first) as usize;
+            self.uses[superblock] = match self.unprogrammed[superblock] {
+                0 => Use::Closed,
+                _ => Use::Full,
+            };
+        }
+    }
+
+    /// The flash of `unit` holds nothing that could be read.
+    pub fn forget(&mut self, unit: u32) {
+        self.logical_of[unit as usize] = NONE;
+        #[cfg(test)]
+        self.content.erase(unit);
     }
 
     fn invalidate(&mut self, unit: u32) {
@@ -303,6 +394,16 @@ impl Map {
                 live[unit as usize / 64] |= 1_u64 << (unit % 64);
             }
         }
+        let empty = |state: &Use| matches!(state, Use::Free | Use::Erasing);
+        if (self.uses.iter().zip(&valid)).any(|(state, valid)| empty(state) && *valid > 0) {
+            return Err("what is free holds valid data");
+        }
+        for point in self.points.iter().filter(|point| point.left > 0) {
+            let mut unwritten = point.next..point.next + point.left;
+            if unwritten.any(|unit| live[unit as usize / 64] >> (unit % 64) & 1 == 1) {
+                return Err("what is not written is valid");
+            }
+        }
         if valid != self.valid || live != self.live {
             return Err("what is counted as valid differs from the map");
         }
@@ -327,5 +428,21 @@ impl Map {
             return Err("open superblocks are not the ones written");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Content {
+    fn write(&mut self, logical: u32, unit: u32) {
+        self.writes[logical as usize] += 1;
+        self.held[unit as usize] = Some((logical, self.writes[logical as usize]));
+    }
+
+    fn copy(&mut self, from: u32, to: u32) {
+        self.held[to as usize] = self.held[from as usize];
+    }
+
+    fn erase(&mut self, unit: u32) {
+        self.held[unit as usize] = None;
     }
 }

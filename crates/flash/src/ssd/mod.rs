@@ -9,106 +9,40 @@
 //! The same commands at the same instants give the same completions, however often [`Device::advance`] is called
 //! between them, in every build and on every machine.
 
+mod buffer;
 mod collect;
+mod command;
 mod condition;
 mod layout;
 mod map;
 mod outlook;
+mod power;
 mod snapshot;
 mod stats;
+mod unsettled;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::fmt;
 
 use flashyard_time::Time;
 
 pub use crate::die::DieTime;
+pub use command::{BuildError, Command, Completion, Op, Rejected};
 pub use condition::{Condition, UnknownCondition};
+pub use power::{Content, Lost, PowerCut, Recovered};
 pub use snapshot::SnapshotError;
 pub use stats::Stats;
 
-use crate::die::{Engine, Happened, Lane, Order, Program, Read};
+use crate::die::{Engine, Happened, Lane, Order, Read};
 use crate::front::Front;
-use crate::{Profile, ProfileError, UNIT_BYTES};
+use crate::{Profile, UNIT_BYTES};
 use collect::Collector;
 use layout::Layout;
-use map::{Map, NONE, Writer};
+use map::{Map, NONE};
+use unsettled::{Mark, Unsettled};
 
 /// Commands that may be under way at once.
 const MOST_COMMANDS: usize = 65_536;
-
-/// What a command does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Reads units.
-    Read,
-    /// Writes units into the buffer.
-    Write,
-    /// Writes units that will stay for longer than others, into superblocks of their own.
-    WriteCold,
-    /// Writes units; complete once they outlive a power cut.
-    WriteThrough,
-    /// Forgets units.
-    Deallocate,
-    /// Complete once all writes completed before outlive a power cut; start and units mean nothing.
-    Flush,
-}
-
-impl Op {
-    /// Where what the host writes goes.
-    fn writer(self) -> Writer {
-        match self {
-            Self::WriteCold => Writer::HostCold,
-            _ => Writer::Host,
-        }
-    }
-}
-
-/// A command to a drive. Addresses count units of [`UNIT_BYTES`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Command {
-    /// What the completion is told apart by; need not be unique.
-    pub tag: u64,
-    /// What to do.
-    pub op: Op,
-    /// The first unit.
-    pub start: u64,
-    /// How many units.
-    pub units: u32,
-}
-
-/// A command that is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion {
-    /// When it was done.
-    pub at: Time,
-    /// The tag of the command.
-    pub tag: u64,
-}
-
-/// Why a command was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rejected {
-    /// Some unit lies beyond the capacity, or there is none.
-    OutOfRange,
-    /// As many commands as the drive takes are under way.
-    QueueFull,
-}
-
-/// Why a drive cannot be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BuildError {
-    /// The profile is not sound.
-    Profile(ProfileError),
-    /// The capacity in bytes is not a multiple of [`UNIT_BYTES`], or out of these bounds.
-    Capacity {
-        /// The least that works with this profile.
-        least: u64,
-        /// More than addresses reach.
-        most: u64,
-    },
-}
 
 /// A command without data is complete.
 #[derive(Clone, Copy, Debug)]
@@ -133,12 +67,9 @@ pub struct Device {
     buffer_units: u32,
     buffer_used: u32,
     buffer_protected: bool,
-    /// Rows of the host that are not yet programmed: number and programmes left.
-    rows: VecDeque<(u32, u32)>,
-    rows_begun: u64,
-    rows_done: u64,
-    /// Commands that wait until so many rows are programmed.
-    barriers: VecDeque<(u64, u32)>,
+    unsettled: Unsettled,
+    /// Commands that wait until what was written before them is settled.
+    barriers: VecDeque<(Mark, u32)>,
     collector: Collector,
     done: Vec<Completion>,
     stats: Stats,
@@ -180,9 +111,7 @@ impl Device {
             buffer_units: (profile.buffer_bytes / UNIT_BYTES).min(u64::from(u32::MAX)) as u32,
             buffer_used: 0,
             buffer_protected: profile.buffer_protected == 1,
-            rows: VecDeque::new(),
-            rows_begun: 0,
-            rows_done: 0,
+            unsettled: Unsettled::default(),
             barriers: VecDeque::new(),
             collector,
             done: Vec::with_capacity(depth),
@@ -450,109 +379,6 @@ impl Device {
         }
     }
 
-    /// All units of a write are in the buffer.
-    fn written(&mut self, index: u32) {
-        let command = self.commands[index as usize];
-        self.link_in_free =
-            self.link_in_free.max(self.clock) + u64::from(command.units) * self.front.link_unit;
-        if command.op == Op::WriteThrough && !self.buffer_protected {
-            self.force_out(index);
-        } else {
-            self.dies.events.push(
-                Lane::WriteDone,
-                self.link_in_free + self.front.write_exit,
-                index,
-            );
-        }
-    }
-
-    /// Completes `index` when everything the host has written so far is programmed. Rows begun are filled up.
-    fn force_out(&mut self, index: u32) {
-        for writer in [Writer::Host, Writer::HostCold] {
-            self.fill_row(writer);
-        }
-        self.barriers.push_back((self.rows_begun, index));
-        self.release_barriers();
-        self.pump();
-    }
-
-    fn fill_row(&mut self, writer: Writer) {
-        let row = self.layout.row_units();
-        loop {
-            let point = self.map.points[writer as usize];
-            if point.left == 0 || point.next.is_multiple_of(row) {
-                break;
-            }
-            self.append_host(writer, NONE);
-            self.collector.headroom -= 1;
-            self.stats.padded_units += 1;
-        }
-    }
-
-    fn release_barriers(&mut self) {
-        while let Some(&(rows, index)) = self.barriers.front()
-            && rows <= self.rows_done
-        {
-            self.barriers.pop_front();
-            let data = self.link_in_free.max(self.clock);
-            self.dies
-                .events
-                .push_rare(data + self.front.flush, Done(index));
-        }
-    }
-
-    /// Puts a unit of the host, or padding, into the buffer and begins the programme that it completes.
-    fn append_host(&mut self, writer: Writer, logical: u32) {
-        let unit = self.map.append(writer, logical);
-        self.buffer_used += 1;
-        if self.layout.begins_row(unit) {
-            self.rows
-                .push_back((unit / self.layout.row_units(), self.layout.dies));
-            self.rows_begun += 1;
-        }
-        if let Some(program) = self.layout.completed_by(unit + 1) {
-            self.begin_program(program, Writer::Host);
-        }
-    }
-
-    /// Has the die of `program`, all of whose data is in the buffer, programme it.
-    fn begin_program(&mut self, program: u32, writer: Writer) {
-        let job = Program {
-            token: program,
-            die: program % self.layout.dies,
-            page_type: self.layout.program_type(program),
-            background: writer == Writer::Collector,
-            tell_loaded: false,
-            longer_by: 0,
-        };
-        self.dies.program(self.clock, job);
-    }
-
-    /// A programme has ended.
-    fn programmed(&mut self, program: Program) {
-        self.map.set_programmed(program.token);
-        if program.background {
-            self.collector.buffered -= self.layout.program_units;
-        } else {
-            self.host_programmed(program.token);
-        }
-        self.pump();
-    }
-
-    /// A programme of the host's data has ended.
-    fn host_programmed(&mut self, program: u32) {
-        self.buffer_used -= self.layout.program_units;
-        let row = program / self.layout.dies;
-        if let Some(open) = self.rows.iter_mut().find(|open| open.0 == row) {
-            open.1 -= 1;
-        }
-        while self.rows.front().is_some_and(|front| front.1 == 0) {
-            self.rows.pop_front();
-            self.rows_done += 1;
-        }
-        self.release_barriers();
-    }
-
     fn complete(&mut self, index: u32) {
         let tag = self.commands[index as usize].tag;
         self.unused.push(index);
@@ -565,29 +391,3 @@ impl Device {
         });
     }
 }
-
-impl fmt::Display for Rejected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OutOfRange => "no unit, or one beyond the capacity",
-            Self::QueueFull => "too many commands are under way",
-        })
-    }
-}
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Profile(error) => error.fmt(f),
-            Self::Capacity { least, most } => {
-                write!(
-                    f,
-                    "the capacity must be a multiple of {UNIT_BYTES} from {least} to {most} bytes"
-                )
-            }
-        }
-    }
-}
-
-impl core::error::Error for Rejected {}
-impl core::error::Error for BuildError {}

@@ -14,7 +14,10 @@ use super::{BuildError, Device};
 use crate::Profile;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flashssd");
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
+
+/// Instants of a snapshot lie before this: half of what events reach.
+const LATEST: u64 = 1 << 59;
 
 /// Why a snapshot cannot be taken or restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,10 +65,7 @@ impl Device {
         for &superblock in &self.map.free {
             put(&mut bytes, u64::from(superblock));
         }
-        for &word in &self.map.programmed {
-            put(&mut bytes, word);
-        }
-        for point in self.map.points {
+        for point in Writer::ALL.map(|writer| self.map.points[writer as usize]) {
             put(
                 &mut bytes,
                 u64::from(point.next) << 32 | u64::from(point.left),
@@ -77,8 +77,19 @@ impl Device {
             self.collector.unit_ns,
             self.collector.next_admission,
             self.collector.erased,
+            self.collector.pinned.len() as u64,
         ] {
             put(&mut bytes, word);
+        }
+        for &(mark, superblock) in &self.collector.pinned {
+            let waits = Writer::ALL.map(|writer| self.unsettled.holds_up(writer, mark));
+            let bits = (0..).zip(waits).map(|(bit, waits)| u64::from(waits) << bit);
+            put(&mut bytes, u64::from(superblock) << 8 | bits.sum::<u64>());
+        }
+        for writer in Writer::ALL {
+            for replaced in self.unsettled.all_replaced(writer) {
+                bytes.extend_from_slice(&replaced.to_le_bytes());
+            }
         }
         let digest = digest(&bytes);
         put(&mut bytes, digest);
@@ -101,9 +112,13 @@ impl Device {
         }
         input.0 = &input.0[..input.0.len() - 8];
         device.clock = input.word()?;
+        if device.clock > LATEST {
+            return Err(SnapshotError::Corrupt);
+        }
         device.seed = input.word()?;
         device.digest = input.word()?;
         device.read_map(&mut input)?;
+        device.read_points(&mut input)?;
         device.read_collector(&mut input)?;
         if !input.0.is_empty() {
             return Err(SnapshotError::Corrupt);
@@ -136,8 +151,7 @@ impl Device {
         for superblock in 0..self.map.uses.len() {
             let word = input.word()?;
             self.map.uses[superblock] = use_of(word & 0xFF)?;
-            self.map.erases[superblock] =
-                u32::try_from(word >> 8).map_err(|_| SnapshotError::Corrupt)?;
+            self.map.erases[superblock] = (word >> 8).min(u64::from(u32::MAX / 2)) as u32;
         }
         for opened in &mut self.map.opened {
             // Half of the numbers leave the other half for openings to come.
@@ -158,81 +172,140 @@ impl Device {
             }
             self.map.free.push_back(superblock as u32);
         }
-        for word in &mut self.map.programmed {
-            *word = input.word()?;
-        }
-        self.map.count_programmed().ok_or(SnapshotError::Corrupt)
-    }
-
-    fn read_collector(&mut self, input: &mut Input<'_>) -> Result<(), SnapshotError> {
-        let units = self.layout.superblock_units;
-        let mut buffered = [0; 3];
-        for (place, buffered) in buffered.iter_mut().enumerate() {
-            let word = input.word()?;
-            let (next, left) = ((word >> 32) as u32, word as u32);
-            let open = left > 0;
-            if open {
-                let superblock = (next / units) as usize;
-                if left > units
-                    || next % units != units - left
-                    || self.map.uses.get(superblock) != Some(&Use::Open)
-                {
-                    return Err(SnapshotError::Corrupt);
-                }
-                *buffered = self.unprogrammed(next).ok_or(SnapshotError::Corrupt)?;
-            }
-            self.map.points[place] = WritePoint { next, left };
-        }
-        let word = input.word()?;
-        let (victim, unit) = ((word >> 32) as u32, word as u32);
-        let victims = self
-            .map
-            .uses
-            .iter()
-            .filter(|state| **state == Use::Victim)
-            .count();
-        let scan = (victim != NONE).then_some((victim, unit));
-        if let Some((victim, unit)) = scan {
-            let sound = self.map.uses.get(victim as usize) == Some(&Use::Victim)
-                && unit / units == victim
-                && unit % self.layout.cell_units == 0;
-            if !sound || victims != 1 {
-                return Err(SnapshotError::Corrupt);
-            }
-        } else if victims != 0 {
-            return Err(SnapshotError::Corrupt);
-        }
-        self.reset_collector(scan);
-        let host = [Writer::Host, Writer::HostCold].map(|writer| writer as usize);
-        self.collector.buffered = buffered[Writer::Collector as usize];
-        self.buffer_used = host.iter().map(|&place| buffered[place]).sum();
-        for place in host.into_iter().filter(|&place| buffered[place] > 0) {
-            let row = self.map.points[place].next / self.layout.row_units();
-            let left = self.layout.dies - self.programmed_in_row(row);
-            self.rows.push_back((row, left));
-            self.rows_begun += 1;
-        }
-        self.collector.unit_ns = input.word()?.min(1_000_000_000);
-        self.collector.next_admission = input.word()?.min(self.clock.saturating_add(1_000_000_000));
-        self.collector.erased = input.word()?;
         Ok(())
     }
 
-    /// Units of the row before `next` that are in the buffer; nothing when more are programmed than written.
-    fn unprogrammed(&self, next: u32) -> Option<u32> {
-        let written = next % self.layout.row_units();
-        if written == 0 {
-            return Some(0);
+    /// Reads the write points; from these follows what is programmed, since nothing is on its way to a die.
+    fn read_points(&mut self, input: &mut Input<'_>) -> Result<(), SnapshotError> {
+        let units = self.layout.superblock_units;
+        let mut open = Vec::new();
+        for writer in Writer::ALL {
+            let word = input.word()?;
+            let (next, left) = ((word >> 32) as u32, word as u32);
+            if left > 0 {
+                let superblock = next / units;
+                if left > units
+                    || next % units != units - left
+                    || self.map.uses.get(superblock as usize) != Some(&Use::Open)
+                    || open.contains(&superblock)
+                {
+                    return Err(SnapshotError::Corrupt);
+                }
+                open.push(superblock);
+                self.set_programmed(superblock * units..next);
+            }
+            self.map.points[writer as usize] = WritePoint { next, left };
         }
-        let programmed = self.programmed_in_row(next / self.layout.row_units());
-        written.checked_sub(programmed * self.layout.program_units)
+        for superblock in 0..self.layout.superblocks {
+            if matches!(
+                self.map.uses[superblock as usize],
+                Use::Closed | Use::Victim
+            ) {
+                self.set_programmed(superblock * units..(superblock + 1) * units);
+            }
+        }
+        Ok(())
     }
 
-    fn programmed_in_row(&self, row: u32) -> u32 {
-        let programs = row * self.layout.dies..(row + 1) * self.layout.dies;
-        programs
-            .filter(|&program| self.map.is_programmed(program))
-            .count() as u32
+    /// Says that all programmes that `units`, from the first of a superblock on, complete are in the flash.
+    fn set_programmed(&mut self, units: core::ops::Range<u32>) {
+        let mut cell = units.start + self.layout.cell_units;
+        while cell <= units.end {
+            if let Some(program) = self.layout.completed_by(cell) {
+                self.map.set_programmed(program);
+            }
+            cell += self.layout.cell_units;
+        }
+    }
+
+    fn read_collector(&mut self, input: &mut Input<'_>) -> Result<(), SnapshotError> {
+        let word = input.word()?;
+        let (victim, unit) = ((word >> 32) as u32, word as u32);
+        let scan = (victim != NONE).then_some((victim, unit));
+        if let Some((victim, unit)) = scan {
+            let sound = self.map.uses.get(victim as usize) == Some(&Use::Victim)
+                && unit / self.layout.superblock_units == victim
+                && unit % self.layout.cell_units == 0
+                && !self.map.is_valid_before(unit);
+            if !sound {
+                return Err(SnapshotError::Corrupt);
+            }
+        }
+        self.reset_collector(scan);
+        self.collector.unit_ns = input.word()?.min(1_000_000_000);
+        self.collector.next_admission = input.word()?.min(self.clock.saturating_add(1_000_000_000));
+        self.collector.erased = input.word()?.min(u64::MAX / 2);
+        let pinned = input.word()?;
+        let victims = self.map.uses.iter().filter(|used| **used == Use::Victim);
+        if pinned != victims.count() as u64 - u64::from(scan.is_some()) {
+            return Err(SnapshotError::Corrupt);
+        }
+        let pinned = (0..pinned)
+            .map(|_| input.word())
+            .collect::<Result<Vec<_>, _>>()?;
+        for writer in Writer::ALL {
+            self.read_unsettled(writer, input)?;
+        }
+        pinned.into_iter().try_for_each(|word| self.pin(word))
+    }
+
+    /// Reads what the units of a write point that are not settled have replaced. Since nothing is on its way to a
+    /// die, these are the ones of the group of rows that is being filled.
+    fn read_unsettled(
+        &mut self,
+        writer: Writer,
+        input: &mut Input<'_>,
+    ) -> Result<(), SnapshotError> {
+        let point = self.map.points[writer as usize];
+        if point.left == 0 || self.layout.ends_group(point.next) {
+            return Ok(());
+        }
+        let mut buffered = 0;
+        for unit in self.layout.group_start(point.next)..point.next {
+            let replaced = input.half()?;
+            if replaced != NONE && replaced >= self.layout.physical() {
+                return Err(SnapshotError::Corrupt);
+            }
+            self.begin_row(writer, unit);
+            self.unsettled.replaced(writer).push_back(replaced);
+            buffered += 1;
+            if let Some(program) = self.layout.completed_by(unit + 1) {
+                self.unsettled
+                    .programmed(program / self.layout.dies, self.layout.row_units());
+                buffered -= self.layout.program_units;
+            }
+        }
+        match writer {
+            Writer::Collector => self.collector.buffered = buffered,
+            _ => self.buffer_used += buffered,
+        }
+        Ok(())
+    }
+
+    /// Keeps a superblock until what the word says is settled.
+    fn pin(&mut self, word: u64) -> Result<(), SnapshotError> {
+        let superblock = (word >> 8) as usize;
+        let scanned = self.scan().map(|(victim, _)| victim as usize);
+        let waits = |writer: Writer| {
+            let bit = Writer::ALL.iter().position(|&other| other == writer);
+            bit.is_some_and(|bit| word >> bit & 1 == 1)
+        };
+        let mark = self.unsettled.mark_of(waits);
+        let known = self
+            .collector
+            .pinned
+            .iter()
+            .any(|&(_, known)| known as usize == superblock);
+        let sound = self.map.uses.get(superblock) == Some(&Use::Victim)
+            && self.map.valid[superblock] == 0
+            && scanned != Some(superblock)
+            && !known
+            && !self.unsettled.is_settled(mark);
+        if !sound {
+            return Err(SnapshotError::Corrupt);
+        }
+        self.collector.pinned.push_back((mark, superblock as u32));
+        Ok(())
     }
 
     /// Depends on everything that gives the bytes their meaning.
