@@ -146,7 +146,11 @@ impl Switch {
 async fn wake_at(rt: Rt, at: Time, switch: Weak<Switch>) {
     rt.sleep_until(at).await;
     if let Some(switch) = switch.upgrade() {
+        // It has fired: what is armed now must not be taken for it. It is this task's own handle, so it is kept until
+        // the end.
+        let fired = switch.timer.borrow_mut().take();
         switch.pump();
+        drop(fired);
     }
 }
 

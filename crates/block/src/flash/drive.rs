@@ -3,6 +3,8 @@
 //! A command is given to the model with the instant at which it came. What the model completes at an instant is told
 //! to whoever waits once that instant has passed: the core looks at the clock all the time while something is due
 //! within microseconds, and sleeps when nothing is under way. How much later than due it was told is the lateness.
+//! The clock is that of the core's turn, as for every device: what is begun and ended is seen at the beginning of a turn,
+//! so that nobody who measures by turns sees an I/O end before it began.
 //!
 //! Dilation makes the drive slower by a factor without changing it, so that what the rest of the machine costs
 //! becomes small beside it: the model sees the clock divided by the factor.
@@ -61,7 +63,7 @@ impl Drive {
 
     /// Begins an I/O. [`IoError::Busy`] when the drive takes no more.
     pub(super) fn begin(self: &Rc<Self>, plan: Plan) -> Result<Wait, IoError> {
-        let now = self.rt.now();
+        let now = self.rt.turn_time();
         let slot = self.model.borrow_mut().begin(now, &self.clock, plan)?;
         self.hurry();
         Ok(Wait {
@@ -99,7 +101,7 @@ impl Drive {
     /// Tells what is due, and when to look again.
     fn deliver(&self) -> Option<Time> {
         let mut woken = std::mem::take(&mut *self.woken.borrow_mut());
-        let now = self.rt.now();
+        let now = self.rt.turn_time();
         let next = self
             .model
             .borrow_mut()
