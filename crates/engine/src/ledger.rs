@@ -242,6 +242,7 @@ impl Ledger {
     /// Charges what an I/O had to wait for.
     fn charge(&mut self, place: usize, spans: &Spans, excess: u64, times: u64) {
         let own = self.accounts[place].tenant;
+        let beside = self.accounts[place].beside_itself(spans.ended);
         let waited = spans.dispatched.since(spans.arrived).as_ns();
         let network = spans.issued.since(spans.dispatched).as_ns();
         if waited + network + excess == 0 {
@@ -252,11 +253,12 @@ impl Ledger {
             let span = (spans.arrived, spans.dispatched);
             let shares = self.accounts.iter().map(|account| {
                 let done = account.work.within(span);
-                let cause = match account.tenant {
-                    tenant if tenant == own => Cause::OwnQueue,
-                    tenant => Cause::Turn(tenant),
-                };
-                (cause, done.reads + done.writes)
+                match account.tenant {
+                    tenant if tenant == own => {
+                        (Cause::OwnQueue, beside.of(done.reads + done.writes))
+                    }
+                    tenant => (Cause::Turn(tenant), done.reads + done.writes),
+                }
             });
             divide(&mut charges, waited, shares, Cause::Held);
         }
@@ -264,11 +266,16 @@ impl Ledger {
             let span = (spans.issued, spans.ended);
             let shares = self.accounts.iter().flat_map(|account| {
                 let done = account.work.within(span);
-                let (reads, writes) = match account.tenant {
-                    tenant if tenant == own => (Cause::OwnReads, Cause::OwnWrites),
-                    tenant => (Cause::Reads(tenant), Cause::Writes(tenant)),
-                };
-                [(reads, done.reads), (writes, done.writes)]
+                match account.tenant {
+                    tenant if tenant == own => [
+                        (Cause::OwnReads, beside.of(done.reads)),
+                        (Cause::OwnWrites, beside.of(done.writes)),
+                    ],
+                    tenant => [
+                        (Cause::Reads(tenant), done.reads),
+                        (Cause::Writes(tenant), done.writes),
+                    ],
+                }
             });
             let moved = self.housekeeping.within(span).writes;
             let shares = shares.chain([(Cause::Housekeeping, moved)]);
@@ -295,6 +302,18 @@ impl Account {
         }
     }
 
+    /// The part of the tenant's own work that goes on beside any one of its I/Os. Who has one I/O under way at a time
+    /// is never in its own way: by Little's law the mean number under way is the sum of their times over the time.
+    fn beside_itself(&self, now: Time) -> Part {
+        let books = &self.windows[0];
+        let under_way = books.turn + books.device;
+        let passed = now.since(self.since).as_ns();
+        Part {
+            of: under_way.max(1),
+            is: under_way.saturating_sub(passed),
+        }
+    }
+
     #[cold]
     fn begin_bin(&mut self, now: Time) {
         let bin = bin(now);
@@ -318,6 +337,19 @@ impl Account {
             least.roll();
         }
         self.since = now;
+    }
+}
+
+/// A fraction.
+#[derive(Clone, Copy)]
+struct Part {
+    is: u64,
+    of: u64,
+}
+
+impl Part {
+    fn of(self, whole: u64) -> u64 {
+        (u128::from(whole) * u128::from(self.is) / u128::from(self.of)) as u64
     }
 }
 
@@ -536,6 +568,7 @@ mod tests {
         assert_eq!(why.device, 16 * 100_000 + 64 * 1_000_000);
         assert_eq!(why.causes[0].0, Cause::Turn(WRITER));
         assert!(share(&why, Cause::Turn(WRITER)) > 0.6, "{:?}", why.causes);
+        assert!(share(&why, Cause::OwnReads) == 0.0, "{:?}", why.causes);
         assert!(
             share(&why, Cause::Writes(WRITER)) > 0.15,
             "{:?}",
