@@ -9,6 +9,7 @@ mod curves;
 mod drives;
 mod open_channel;
 mod oracle;
+mod power;
 mod reads;
 mod soundness;
 mod variants;
@@ -154,7 +155,7 @@ pub fn run_test(number: u8, extent: Extent, clock: Option<CpuClock<'_>>) -> Vec<
         14 => reads::busy_die(&bench),
         15 => soundness::accounts(&bench),
         16 => soundness::determinism(&bench),
-        17 => channel_power::cuts(&bench),
+        17 => power::cuts(&bench),
         18 => drives::other_simulator(&bench),
         19 => curves::tails(&bench),
         20 => clock.map_or_else(Vec::new, |clock| soundness::speed(&bench, clock)),
