@@ -92,8 +92,8 @@ impl Sparse {
 
     /// Makes a range read as zeroes; `free` gives the memory of whole extents back.
     pub(crate) fn zero(&mut self, position: u64, len: u64, free: bool) {
-        let end = position + len;
         let table_bytes = self.table_bytes();
+        let end = (position + len).min(self.tables.len() as u64 * table_bytes);
         let mut at = position;
         while at < end {
             let table_end = (at / table_bytes + 1).saturating_mul(table_bytes).min(end);

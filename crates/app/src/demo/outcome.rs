@@ -138,7 +138,16 @@ impl Outcome {
 
     /// What is to be seen, in one sentence; that nothing is, if the machine was too busy.
     fn finding(&self) -> String {
-        if self.phases.iter().any(Measured::is_void) {
+        let with_reader = |one: &&Measured| {
+            let phase = one.phase.name;
+            one.report(READER).is_some() && (phase == ALONE || phase == BESIDE_WRITER)
+        };
+        if self
+            .phases
+            .iter()
+            .filter(with_reader)
+            .any(Measured::is_void)
+        {
             return "This machine was too busy to keep the drive's time, so the figures say nothing of the drive: stop \
                     what else runs, or give a larger --dilation."
                 .to_owned();
@@ -165,8 +174,8 @@ impl Outcome {
 
     fn table(&self) -> Table {
         let words = ["PHASE", "TENANT", "DOES"].map(|name| (name.to_owned(), false));
-        let numbers =
-            ["I/O PER S", "BANDWIDTH", "MEAN US", "P99 US"].map(|name| (name.to_owned(), true));
+        let numbers = ["I/O PER S", "BANDWIDTH", "MEAN US", "P99 US", "TIME KEPT"]
+            .map(|name| (name.to_owned(), true));
         let mut table = Table::of(words.into_iter().chain(numbers));
         for measured in &self.phases {
             for (&player, report) in measured.phase.players.iter().zip(&measured.reports) {
@@ -178,6 +187,7 @@ impl Outcome {
                     units::bandwidth(report.bytes_per_second),
                     format!("{:.0}", report.latency_us.mean),
                     format!("{:.0}", report.latency_us.p99),
+                    if measured.is_void() { "no" } else { "yes" }.to_owned(),
                 ]);
             }
         }
