@@ -2,12 +2,15 @@
 
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::{
-    BuildError, Command, Completion, Condition, Device, Op, Rejected, SnapshotError,
+    BuildError, Command, Completion, Condition, Content, Device, Lost, Op, PowerCut, Recovered,
+    Rejected, SnapshotError,
 };
-use flashyard_time::{Rng, Time};
+use flashyard_time::{Duration, Rng, Time};
 
 const CAPACITY: u64 = 256 << 20;
 const UNITS: u64 = CAPACITY / 4096;
+/// Commands of the test that puts them on every drive.
+const COMMANDS: u64 = if cfg!(debug_assertions) { 2_000 } else { 8_000 };
 
 fn device(name: &str, condition: Condition) -> Device {
     let profile = Profile::named(name).expect("it ships");
@@ -62,7 +65,7 @@ fn every_command_is_completed_once_and_in_order_on_every_drive() {
         ] {
             let mut device = device(name, condition);
             let mut done = Vec::new();
-            for (now, command) in commands(1, 6_000, 40_000) {
+            for (now, command) in commands(1, COMMANDS, 40_000) {
                 device.submit(now, command).expect("it lies on the drive");
                 if command.tag % 1_000 == 0 {
                     device
@@ -80,7 +83,7 @@ fn every_command_is_completed_once_and_in_order_on_every_drive() {
             );
             let mut tags: Vec<_> = done.iter().map(|completion| completion.tag).collect();
             tags.sort_unstable();
-            assert!(tags.into_iter().eq(0..6_000), "{name} {condition:?}");
+            assert!(tags.into_iter().eq(0..COMMANDS), "{name} {condition:?}");
             assert_eq!(device.outstanding(), 0);
         }
     }
@@ -119,18 +122,43 @@ fn how_often_it_is_asked_changes_nothing() {
     }
 }
 
-/// The same number in every build and on every machine; it changes only when the model does.
+/// The same numbers in every build and on every machine; they change only when the model does.
 #[test]
 fn a_seed_has_its_digest() {
-    let mut device = device("dct983", Condition::Fragmented(100));
-    for (now, command) in commands(7, 5_000, 30_000) {
-        device.submit(now, command).expect("it lies on the drive");
-    }
-    device.advance(Time::MAX, &mut Vec::new());
-    assert_eq!(device.digest(), DIGEST, "{:#X}", device.digest());
+    let found = DIGESTS.map(|(name, condition, seed, _)| {
+        let mut device = device(name, condition);
+        for (now, command) in commands(seed, 5_000, 30_000) {
+            device.submit(now, command).expect("it lies on the drive");
+        }
+        finish(&mut device, &mut Vec::new());
+        (name, condition, seed, device.digest())
+    });
+    assert_eq!(found, DIGESTS, "{found:#X?}");
 }
 
-const DIGEST: u64 = 0x262F_4AF8_9178_5E77;
+const DIGESTS: [(&str, Condition, u64, u64); 6] = [
+    (
+        "dct983",
+        Condition::Fragmented(100),
+        7,
+        0x262F_4AF8_9178_5E77,
+    ),
+    ("dct983", Condition::Empty, 8, 0x32DB_DD54_764D_B1DE),
+    (
+        "dct983-b",
+        Condition::Fragmented(100),
+        9,
+        0xF0F0_0690_6D43_79BA,
+    ),
+    (
+        "970pro",
+        Condition::Fragmented(100),
+        10,
+        0x4BBC_3295_4938_30F8,
+    ),
+    ("970pro", Condition::Clean, 11, 0x2FB6_AEFB_3B49_07AE),
+    ("cnex", Condition::Fragmented(50), 12, 0x732E_A0A2_B4B6_A322),
+];
 
 #[test]
 fn what_does_not_fit_is_refused() {
@@ -259,6 +287,125 @@ fn a_damaged_snapshot_is_told() {
     );
     let smaller = Device::restore(&profile, CAPACITY / 2, &bytes).map(|_| ());
     assert_eq!(smaller, Err(SnapshotError::OtherDrive));
+}
+
+/// Whoever writes a snapshot by hand gets an error or a drive that works, whatever it says.
+#[test]
+fn a_forged_snapshot_is_told_or_harmless() {
+    let mut chance = Rng::new(11);
+    for name in ["dct983", "970pro"] {
+        let profile = Profile::named(name).expect("it ships");
+        let mut device = device(name, Condition::Fragmented(100));
+        for (now, command) in commands(5, 3_000, 20_000) {
+            device.submit(now, command).expect("it lies on the drive");
+        }
+        finish(&mut device, &mut Vec::new());
+        let bytes = device.snapshot().expect("it is at rest");
+        let head = 48 + UNITS as usize * 4;
+        for round in 0..if cfg!(debug_assertions) { 60 } else { 600 } {
+            let mut forged = bytes.clone();
+            forged.truncate(bytes.len() - 8);
+            for _ in 0..=chance.below(3) {
+                // Mostly behind the long part, the map.
+                let from = if chance.chance(3, 4) { head } else { 24 };
+                let place = from + chance.below((forged.len() - from) as u64) as usize;
+                forged[place] = chance.below(256) as u8;
+            }
+            if chance.chance(1, 8) {
+                forged.truncate(head + chance.below((forged.len() - head) as u64) as usize);
+            }
+            let digest = snapshot_digest(&forged);
+            forged.extend_from_slice(&digest.to_le_bytes());
+            let Ok(mut device) = Device::restore(&profile, CAPACITY, &forged) else {
+                continue;
+            };
+            let start = device.now().as_ns();
+            for (now, command) in commands(round, 400, 20_000) {
+                let now = Time::from_ns(start + now.as_ns());
+                device.submit(now, command).expect("it lies on the drive");
+            }
+            device.advance(Time::from_ns(start + 50_000_000), &mut Vec::new());
+            device.power_cut(device.now(), &PowerCut::default());
+            device
+                .check()
+                .unwrap_or_else(|wrong| panic!("{name}, round {round}: {wrong}"));
+        }
+    }
+}
+
+/// As in `ssd::snapshot`.
+fn snapshot_digest(bytes: &[u8]) -> u64 {
+    bytes.chunks(8).fold(bytes.len() as u64, |digest, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        let mixed = (digest ^ u64::from_le_bytes(word)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        mixed ^ mixed >> 29
+    })
+}
+
+/// A write in the buffer when the power fails, as `op` and with capacitors for `hold_up`: what is lost.
+fn cut_after(name: &str, op: Op, hold_up: Duration) -> Recovered {
+    let mut device = device(name, Condition::Clean);
+    let write = command(0, op, 5, 2);
+    device.submit(Time::ZERO, write).expect("it fits");
+    finish(&mut device, &mut Vec::new());
+    let power = PowerCut {
+        hold_up,
+        ..PowerCut::default()
+    };
+    let recovered = device.power_cut(device.now(), &power);
+    device.check().expect("it is sound");
+    recovered
+}
+
+#[test]
+fn a_power_cut_takes_what_is_neither_programmed_nor_held_up() {
+    let long = Duration::from_ms(100);
+    let both = [5, 6].map(|unit| Lost {
+        unit,
+        writes: 1,
+        content: Content::Earlier,
+    });
+    for (name, op, hold_up, lost) in [
+        ("dct983", Op::Write, long, &[][..]),
+        ("dct983", Op::Write, Duration::ZERO, &both),
+        ("970pro", Op::Write, long, &both),
+        ("970pro", Op::WriteThrough, Duration::ZERO, &[]),
+    ] {
+        let recovered = cut_after(name, op, hold_up);
+        assert_eq!(recovered.lost, lost, "{name} {op:?} {hold_up:?}");
+    }
+}
+
+#[test]
+fn recovery_takes_the_time_of_reading_open_rows_and_those_since_the_checkpoint() {
+    // Two units were written: one row is open, and none of the host's was programmed since the drive was built.
+    let profile = Profile::named("dct983").expect("it ships");
+    let recovered = cut_after("dct983", Op::Write, Duration::ZERO);
+    assert_eq!(recovered.spent.as_ns(), 3 * profile.read_lower_ns);
+}
+
+#[test]
+fn commands_go_on_after_a_cut_and_those_before_do_not() {
+    let mut device = device("970pro", Condition::Fragmented(100));
+    for tag in 0..50 {
+        let write = command(tag, Op::Write, tag * 8, 8);
+        device.submit(Time::ZERO, write).expect("it fits");
+    }
+    let cut = Time::from_ns(100_000);
+    let recovered = device.power_cut(cut, &PowerCut::default());
+    assert_eq!(recovered.ready, cut + recovered.spent);
+    assert_eq!(device.outstanding(), 0);
+    let mut done = Vec::new();
+    device.advance(cut, &mut done);
+    assert!(done.iter().all(|completion| completion.at <= cut));
+    done.clear();
+    device
+        .submit(cut, command(99, Op::Read, 0, 1))
+        .expect("it fits");
+    finish(&mut device, &mut done);
+    assert_eq!((done.len(), done[0].tag), (1, 99));
+    assert!(done[0].at > recovered.ready);
 }
 
 #[test]

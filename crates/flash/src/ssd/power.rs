@@ -34,6 +34,8 @@ pub struct PowerCut {
 pub struct Recovered {
     /// When it takes commands again; those that come earlier wait.
     pub ready: Time,
+    /// How long that took.
+    pub spent: Duration,
     /// Units that were programmed while the capacitors lasted.
     pub held_up_units: u64,
     /// Programmes that were cut short.
@@ -115,6 +117,7 @@ impl Device {
         self.clock += spent;
         Recovered {
             ready: Time::from_ns(self.clock),
+            spent: Duration::from_ns(spent),
             held_up_units: cut.held_up * u64::from(self.layout.program_units),
             torn_programs: cut.torn.len() as u32,
             erased_again,
