@@ -11,6 +11,10 @@ mod gimbal_latency;
 mod gimbal_sizes;
 mod gimbal_utilization;
 mod interference;
+mod isolation_active_units;
+mod isolation_open_channel;
+mod isolation_space;
+mod isolation_vs_conventional;
 mod latency_curve;
 mod noisy_neighbour;
 mod oracle;
@@ -19,6 +23,7 @@ mod reflex_curves;
 mod sharing;
 mod sybil;
 mod trace_replay;
+mod units;
 mod validate;
 
 use crate::bench::{self, Results};
@@ -26,7 +31,7 @@ use crate::experiment::{Context, Experiment, Refused};
 use crate::report::{Column, Report};
 
 /// All experiments, in the order in which they are listed.
-static ALL: [&dyn Experiment; 16] = [
+static ALL: [&dyn Experiment; 20] = [
     &validate::Validate,
     &latency_curve::LatencyCurve,
     &interference::Interference,
@@ -43,6 +48,10 @@ static ALL: [&dyn Experiment; 16] = [
     &noisy_neighbour::NoisyNeighbour,
     &priority_mixed::PriorityMixed,
     &sybil::Sybil,
+    &isolation_open_channel::IsolationOpenChannel,
+    &isolation_vs_conventional::IsolationVsConventional,
+    &isolation_active_units::IsolationActiveUnits,
+    &isolation_space::IsolationSpace,
 ];
 
 /// All experiments.

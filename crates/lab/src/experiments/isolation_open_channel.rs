@@ -1,0 +1,356 @@
+//! A reader beside writers on an open-channel device: the experiment of the isolation study.
+
+use flashyard_flash::channel::load::Work;
+
+use super::columns::{MAX, MEAN, P50, P99, P999, PROFILE as PROFILE_COLUMN, column};
+use super::units::{DRIVE, Extent, GIB, MS, Order, PROFILE, Placement, Played, Scene, play};
+use super::{drive, figures};
+use crate::experiment::{Context, Experiment, Refused, Setting};
+use crate::report::{
+    Axis, Chart, ChartKind, Column, Mark, MarkAt, Report, Scale, Series, Unit, Value,
+};
+
+/// See [`Experiment::claim`].
+pub(super) struct IsolationOpenChannel;
+
+const CLAIM: &str = "A tenant whose flash units are on channels of its own does not notice its neighbours. One tenant reads 4 KiB \
+at random, one at a time; one, three or seven others write without pause, a programme under way on each unit they may use. Either \
+all share all units, or each has whole channels, or each has units of every channel; the device does everything in turn, or reads first, \
+or suspends programmes for reads. After the study with open-channel SSDs (2017), whose conventional SSD answered in 0.30, 1.85 and 2.02 ms in the \
+mean and 22.92, 19.76 and 29.97 ms at worst with 2, 4 and 8 tenants. The expected figures come from a prototype of the model, made before it.";
+
+const SETTINGS: [Setting; 3] = [PROFILE, GIB, MS];
+
+const COLUMNS: [Column; 15] = [
+    PROFILE_COLUMN,
+    column("tenants", "tenants", Unit::None),
+    column("placement", "placement", Unit::None),
+    column("order", "order", Unit::None),
+    MEAN,
+    P50,
+    P99,
+    P999,
+    MAX,
+    column("writers_bytes_per_second", "writers", Unit::BytesPerSecond),
+    column("gain", "gain of the mean", Unit::Ratio),
+    column("expected_mean_us", "expected mean", Unit::Micros),
+    column("expected_p99_us", "expected p99", Unit::Micros),
+    column("expected_max_us", "expected max", Unit::Micros),
+    column(
+        "expected_writers_bytes_per_second",
+        "expected writers",
+        Unit::BytesPerSecond,
+    ),
+];
+
+const TENANTS: [u32; 3] = [2, 4, 8];
+const PLACEMENTS: [Placement; 3] = [Placement::Shared, Placement::Channels, Placement::Units];
+const ORDERS: [Order; 4] = [
+    Order::Fifo,
+    Order::FifoVarying,
+    Order::ReadsFirst,
+    Order::Suspend,
+];
+
+impl Experiment for IsolationOpenChannel {
+    fn name(&self) -> &'static str {
+        "isolation-open-channel"
+    }
+
+    fn claim(&self) -> &'static str {
+        CLAIM
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &SETTINGS
+    }
+
+    fn run(&self, context: &Context) -> Result<Report, Refused> {
+        let profile = drive::profile(context.word("profile"))?;
+        let mut scenes = vec![Scene {
+            parts: 1,
+            ..Scene::encounter(&profile, Placement::Shared, Order::Fifo, 1)
+        }];
+        for placement in PLACEMENTS {
+            for order in ORDERS {
+                let scene = |tenants| Scene::encounter(&profile, placement, order, tenants);
+                scenes.extend(TENANTS.map(scene));
+            }
+        }
+        let (played, digest) = play(context, Extent::of(context), &scenes)?;
+        let found = Found { played };
+        Ok(Report {
+            rows: found.played.iter().map(|one| found.row(one)).collect(),
+            charts: vec![found.chart()],
+            notes: found.judge(),
+            ..Report::of(self, context, digest, &COLUMNS)
+        })
+    }
+}
+
+/// Mean, p99 and greatest latency of the reader in microseconds, and MB/s of all writers; zero where nothing, or only a
+/// range, was published.
+type Expected = [u32; 4];
+
+/// What a prototype of the model gave in 20 s with 2, 4 and 8 tenants.
+fn expected(placement: Placement, order: Order) -> [Expected; 3] {
+    match (placement, order) {
+        (Placement::Shared, Order::Fifo | Order::FifoVarying) => [
+            [1348, 3051, 5196, 4189],
+            [5723, 8812, 10_303, 4017],
+            [14_564, 19_306, 20_996, 3938],
+        ],
+        (Placement::Shared, Order::ReadsFirst) => [
+            [1226, 0, 3205, 4000],
+            [1278, 0, 3436, 4000],
+            [1286, 0, 3553, 4000],
+        ],
+        (Placement::Shared, Order::Suspend) => [
+            [187, 708, 0, 4000],
+            [204, 835, 0, 4000],
+            [213, 916, 0, 4000],
+        ],
+        (Placement::Channels, _) => [[76, 84, 84, 2090], [76, 84, 84, 3134], [76, 84, 84, 3657]],
+        (Placement::Units, Order::Fifo | Order::FifoVarying) => [
+            [189, 858, 1000, 2249],
+            [423, 1931, 2900, 3250],
+            [558, 2158, 3300, 3751],
+        ],
+        (Placement::Units, Order::ReadsFirst | Order::Suspend) => [
+            [91, 140, 142, 2294],
+            [97, 140, 142, 3280],
+            [100, 140, 142, 3748],
+        ],
+    }
+}
+
+/// All scenes, the reader alone first.
+struct Found<'a> {
+    played: Vec<Played<'a>>,
+}
+
+impl Found<'_> {
+    fn alone(&self) -> &Played<'_> {
+        &self.played[0]
+    }
+
+    /// The same scene for each number of tenants.
+    fn of(&self, placement: Placement, order: Order) -> [&Played<'_>; 3] {
+        TENANTS.map(|tenants| {
+            let wanted = |played: &&Played| {
+                let scene = played.scene;
+                (scene.placement, scene.order, scene.tenants) == (placement, order, tenants)
+            };
+            let found = self.played.iter().find(wanted);
+            found.expect("every scene is played")
+        })
+    }
+
+    /// How many times the mean latency of everything shared and in turn is that of `played`.
+    fn gain(&self, played: &Played) -> Option<f64> {
+        let place = TENANTS
+            .iter()
+            .position(|&tenants| tenants == played.scene.tenants)?;
+        let shared = self.of(Placement::Shared, Order::Fifo)[place].mean_us();
+        Some(shared / played.mean_us())
+    }
+
+    fn row(&self, played: &Played) -> Vec<Value> {
+        let scene = played.scene;
+        let [mean, p50, p99, p999, max] = played.latencies();
+        let [a, b, c, d] = expectations(scene);
+        let finite = |gain: f64| gain.is_finite().then_some(Value::Real(gain));
+        vec![
+            Value::Text(scene.profile.name.clone()),
+            Value::Count(scene.tenants.into()),
+            Value::Text(
+                if scene.tenants == 1 {
+                    "alone"
+                } else {
+                    scene.placement.label()
+                }
+                .into(),
+            ),
+            Value::Text(scene.order.label().into()),
+            mean,
+            p50,
+            p99,
+            p999,
+            max,
+            played.others(),
+            self.gain(played).and_then(finite).unwrap_or(Value::Missing),
+            a,
+            b,
+            c,
+            d,
+        ]
+    }
+
+    /// The four predictions that were stated before the model was built, and what is promised of own channels.
+    fn judge(&self) -> Vec<String> {
+        let notes = [
+            self.judge_growth(),
+            self.judge_flatness(),
+            self.judge_units(),
+            self.judge_price(),
+            self.judge_promise(),
+        ];
+        notes.into()
+    }
+
+    fn judge_growth(&self) -> String {
+        let [two, four, eight] = self.of(Placement::Shared, Order::Fifo).map(Played::mean_us);
+        let slopes = [(four - two) / 2e3, (eight - four) / 4e3];
+        let as_said = slopes.iter().all(|slope| (slope / 2.2 - 1.0).abs() <= 0.1);
+        format!(
+            "Prediction 1, shared and in turn a read waits 2.2 ms more for each further writer, whose programme stands before it on \
+             every unit: {}. From 2 to 4 tenants {:.2} ms each, from 4 to 8 {:.2} ms.",
+            verdict(as_said),
+            slopes[0],
+            slopes[1]
+        )
+    }
+
+    fn judge_flatness(&self) -> String {
+        let alone = self.alone().mean_us();
+        let own = self.of(Placement::Channels, Order::Fifo);
+        let gains = own.map(|played| self.gain(played).unwrap_or(f64::NAN));
+        let flat = own
+            .iter()
+            .all(|played| (played.mean_us() / alone - 1.0).abs() <= 0.02);
+        let near = |(gain, said): (&f64, f64)| (gain / said - 1.0).abs() <= 0.1;
+        let as_said = flat && gains.iter().zip([18.0, 75.0, 190.0]).all(near);
+        format!(
+            "Prediction 2, with channels of its own a read takes {alone:.0} us as it does alone, which is 18, 75 and 190 times \
+             less in the mean: {}. Gains of {:.1}, {:.0} and {:.0}.",
+            verdict(as_said),
+            gains[0],
+            gains[1],
+            gains[2]
+        )
+    }
+
+    fn judge_units(&self) -> String {
+        let alone = self.alone().percentile_us(figures::P99);
+        let times = |order| {
+            let played = self.of(Placement::Units, order);
+            played.map(|one| one.percentile_us(figures::P99) / alone)
+        };
+        let (fifo, first) = (times(Order::Fifo), times(Order::ReadsFirst));
+        let as_said = fifo.iter().all(|times| *times > 1.2);
+        format!(
+            "Prediction 3, units of its own on shared channels are no isolation while programmes of 64 KiB share the channel: {}. p99 is \
+             {:.1}, {:.1} and {:.1} times that of the reader alone; where reads go first on the channel, {:.1}, {:.1} and {:.1} times.",
+            verdict(as_said),
+            fifo[0],
+            fifo[1],
+            fifo[2],
+            first[0],
+            first[1],
+            first[2]
+        )
+    }
+
+    fn judge_price(&self) -> String {
+        let shared = self.of(Placement::Shared, Order::Fifo);
+        let own = self.of(Placement::Channels, Order::Fifo);
+        let lost = [0, 1, 2].map(|place| {
+            let (own, shared): (&Played, &Played) = (own[place], shared[place]);
+            1.0 - own.others_bytes_per_second() / shared.others_bytes_per_second()
+        });
+        let near = |(lost, said): (f64, f64)| (lost - said).abs() <= 0.04;
+        let as_said = near((lost[1], 0.22)) && near((lost[2], 0.07));
+        format!(
+            "Prediction 4, the share that the reader leaves idle costs the writers 22 % of their bandwidth with 4 tenants and 7 % with 8, within 4 \
+             points: {}. It costs {:.0}, {:.0} and {:.0} %.",
+            verdict(as_said),
+            lost[0] * 100.0,
+            lost[1] * 100.0,
+            lost[2] * 100.0
+        )
+    }
+
+    fn judge_promise(&self) -> String {
+        let (mean, p99) = (
+            self.alone().mean_us(),
+            self.alone().percentile_us(figures::P99),
+        );
+        let own = ORDERS.map(|order| self.of(Placement::Channels, order));
+        let all = || own.iter().flatten();
+        let means = all().map(|one| one.mean_us() / mean);
+        let tails = all().map(|one| one.percentile_us(figures::P99) / p99);
+        let (means, tails) = (means.fold(0.0, f64::max), tails.fold(0.0, f64::max));
+        format!(
+            "Promise, with channels of its own the reader's mean and p99 are within 1.2 times of those alone, whatever the order: {}. At \
+             most {means:.3} and {tails:.3} times.",
+            verdict(means <= 1.2 && tails <= 1.2)
+        )
+    }
+
+    fn chart(&self) -> Chart {
+        let curve = |placement: Placement, order: Order| Series {
+            label: format!("{}, {}", placement.label(), order.label()),
+            points: self
+                .of(placement, order)
+                .map(|one| {
+                    (
+                        f64::from(one.scene.tenants),
+                        one.percentile_us(figures::P99),
+                    )
+                })
+                .into(),
+        };
+        Chart {
+            name: "p99",
+            title: "p99 of one read at a time beside writers".into(),
+            claim: "Only channels of its own keep a reader at what it has alone; reads first and suspended programmes come close.".into(),
+            kind: ChartKind::Lines,
+            x: axis("tenants", Unit::None),
+            y: axis("p99", Unit::Micros),
+            series: vec![
+                curve(Placement::Shared, Order::Fifo),
+                curve(Placement::Shared, Order::ReadsFirst),
+                curve(Placement::Shared, Order::Suspend),
+                curve(Placement::Units, Order::Fifo),
+                curve(Placement::Units, Order::ReadsFirst),
+                curve(Placement::Channels, Order::Fifo),
+            ],
+            marks: vec![Mark {
+                label: "alone".into(),
+                at: MarkAt::Y(self.alone().percentile_us(figures::P99)),
+            }],
+        }
+    }
+}
+
+fn axis(label: &str, unit: Unit) -> Axis {
+    Axis {
+        label: label.into(),
+        unit,
+        scale: Scale::Log,
+    }
+}
+
+fn expectations(scene: &Scene) -> [Value; 4] {
+    let place = TENANTS.iter().position(|&tenants| tenants == scene.tenants);
+    let known = place.filter(|_| scene.profile.name == DRIVE);
+    let [mean, p99, max, writers] = match (known, scene.tenants, scene.first) {
+        (Some(place), ..) => expected(scene.placement, scene.order)[place],
+        (None, 1, Work::Read { .. }) if scene.profile.name == DRIVE => [76, 0, 0, 0],
+        _ => [0; 4],
+    };
+    let value = |number: u32, times: u64| match number {
+        0 => Value::Missing,
+        _ => Value::Real((u64::from(number) * times) as f64),
+    };
+    [
+        value(mean, 1),
+        value(p99, 1),
+        value(max, 1),
+        value(writers, 1_000_000),
+    ]
+}
+
+fn verdict(holds: bool) -> &'static str {
+    if holds { "holds" } else { "does not hold" }
+}

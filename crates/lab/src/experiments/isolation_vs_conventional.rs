@@ -1,0 +1,215 @@
+//! Whether a switch before a conventional SSD does what own units do.
+
+use flashyard_flash::Profile;
+use flashyard_flash::channel::load::Tally as UnitTally;
+use flashyard_flash::ssd::Condition;
+use flashyard_sched::Class;
+
+use super::sharing::{
+    COLUMNS, Cast, Findings, GIB, Group, Kind, MS, PROFILE, Play, entrants, latency_chart, play,
+};
+use super::units::{Extent, Order, Placement, Played, Scene, play_on};
+use super::{drive, figures};
+use crate::bench::fold;
+use crate::experiment::{Context, Experiment, Refused, Setting};
+use crate::measure::percentile_us;
+use crate::report::{Report, Value};
+
+/// See [`Experiment::claim`].
+pub(super) struct IsolationVsConventional;
+
+const CLAIM: &str = "Before a drive that suspends programmes for reads, software comes near to what own units give; before one that does not, \
+nothing but own units does. One tenant reads 4 KiB at random, one at a time, in the class for latency; one, three or seven others write, 4 KiB at random with \
+32 under way each on a fragmented drive, or 128 KiB in order with four on a clean one. The drives write equally fast; the second does not suspend. Beside them \
+the same flash as an open-channel device with whole channels for each tenant (`own channels`), whose writers programme without pause: raw bandwidth, before any garbage \
+collection of their own.";
+
+const SETTINGS: [Setting; 3] = [
+    Setting {
+        default: "dct983,dct983-a0",
+        ..PROFILE
+    },
+    GIB,
+    MS,
+];
+
+const WRITERS: [u32; 3] = [1, 3, 7];
+const READER: Group = Group::of(1, Kind::new(true, 4096, 1)).of_class(Class::Latency);
+const KINDS: [(Condition, Kind); 2] = [
+    (Condition::Fragmented(100), Kind::WRITE_4K),
+    (Condition::Clean, Kind::WRITE_128K),
+];
+
+impl Experiment for IsolationVsConventional {
+    fn name(&self) -> &'static str {
+        "isolation-vs-conventional"
+    }
+
+    fn claim(&self) -> &'static str {
+        CLAIM
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &SETTINGS
+    }
+
+    fn policies(&self) -> &'static [&'static str] {
+        &["fifo", "fair"]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report, Refused> {
+        let mut profiles = drive::profiles(&context.words("profile"))?;
+        profiles.truncate(if context.quick { 1 } else { profiles.len() });
+        let casts = casts(context.quick, profiles.len());
+        let found = play(context, &profiles, &casts, &entrants(context), false)?;
+        let scenes = own_channels(&profiles);
+        let (own, digest) = play_on(context, Extent::of(context), &scenes)?;
+        let mut rows = found.rows(&profiles);
+        rows.extend(own.iter().flat_map(rows_of_own));
+        Ok(Report {
+            rows,
+            charts: charts(&found, &profiles, &casts),
+            notes: notes(&found, &profiles, &own),
+            ..Report::of(self, context, fold(found.digest, digest), &COLUMNS)
+        })
+    }
+}
+
+/// The reader alone, then beside writers, on every drive in each condition.
+fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
+    let mut casts = Vec::new();
+    for profile in 0..profiles {
+        for (condition, kind) in KINDS {
+            casts.push(Cast::new(profile, condition, [READER]));
+            let beside = |count| Cast::new(profile, condition, [READER, Group::of(count, kind)]);
+            casts.extend(WRITERS.map(beside));
+        }
+    }
+    casts.truncate(if quick { 2 } else { casts.len() });
+    casts
+}
+
+/// The same flash, with whole channels for each tenant. What the profile does with programmes then makes no difference,
+/// so one profile of the same flash is enough.
+fn own_channels(profiles: &[Profile]) -> Vec<Scene> {
+    let scene = |writers: u32| {
+        Scene::encounter(&profiles[0], Placement::Channels, Order::Fifo, writers + 1)
+    };
+    [0].iter()
+        .chain(&WRITERS)
+        .map(|&writers| scene(writers))
+        .collect()
+}
+
+/// The reader, and the writers together.
+fn rows_of_own(played: &Played) -> Vec<Vec<Value>> {
+    let writers = played.scene.tenants - 1;
+    let [mean, p50, p99, p999, max] = played.latencies();
+    let tenants = match writers {
+        0 => READER.label(),
+        _ => format!(
+            "{} + {}",
+            READER.label(),
+            Group::of(writers, Kind::WRITE_4K).label()
+        ),
+    };
+    let row = |worker: String, kind: &str, [bandwidth, iops]: [Value; 2], latencies: [Value; 5]| {
+        let named = [
+            played.scene.profile.name.clone(),
+            "open channels".into(),
+            tenants.clone(),
+            "own channels".into(),
+            worker,
+            kind.into(),
+        ];
+        let mut row: Vec<Value> = named.map(Value::Text).into();
+        row.extend([bandwidth, iops]);
+        row.extend([const { Value::Missing }; 5]);
+        row.extend(latencies);
+        row
+    };
+    let bandwidth = |tallies: &[UnitTally]| tallies[0].bytes_per_second() as f64;
+    let rates = [
+        played.value(bandwidth),
+        played.value(|tallies| bandwidth(tallies) / 4096.0),
+    ];
+    let reader = row(
+        READER.label(),
+        &READER.kind.label(),
+        rates,
+        [mean, p50, p99, p999, max],
+    );
+    let others = (writers > 0).then(|| {
+        let label = Group::of(writers, Kind::WRITE_4K).label();
+        let rates = [played.others(), Value::Missing];
+        row(label, "programmes", rates, [const { Value::Missing }; 5])
+    });
+    [reader].into_iter().chain(others).collect()
+}
+
+/// The reader's latency under each policy beside seven writers.
+fn charts(found: &Findings, profiles: &[Profile], casts: &[Cast]) -> Vec<crate::report::Chart> {
+    let crowds = casts
+        .iter()
+        .filter(|cast| cast.profile < 2 && cast.tenants() == WRITERS[2] + 1);
+    let names = [
+        "first-fragmented",
+        "first-clean",
+        "second-fragmented",
+        "second-clean",
+    ];
+    let chart = |(cast, name)| latency_chart(found, profiles, cast, 0, name, SUSPENDS);
+    crowds.zip(names).map(chart).collect()
+}
+
+const SUSPENDS: &str = "What is under way in the drive cannot be overtaken by any switch: only the drive can suspend it.";
+
+/// How many times its p99 alone the reader has, under each policy, and on channels of its own.
+fn notes(found: &Findings, profiles: &[Profile], own: &[Played]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (number, profile) in profiles.iter().enumerate() {
+        for (condition, kind) in KINDS {
+            let of = |play: &&Play| play.cast.profile == number && play.cast.condition == condition;
+            let plays: Vec<&Play> = found.plays.iter().filter(of).collect();
+            notes.extend(note(
+                &plays,
+                &format!("{}, {condition}, {}", profile.name, kind.label()),
+            ));
+        }
+    }
+    let p99 = |one: &Played| one.percentile_us(figures::P99);
+    let alone = p99(&own[0]);
+    let times: Vec<_> = own[1..]
+        .iter()
+        .map(|one| format!("{:.2}", p99(one) / alone))
+        .collect();
+    notes.push(format!(
+        "Own channels: p99 of the reader beside 1, 3 and 7 writers is {} times that alone ({alone:.0} us).",
+        times.join(", ")
+    ));
+    notes
+}
+
+fn note(plays: &[&Play], what: &str) -> Option<String> {
+    let p99 = |play: &Play| {
+        play.together(0)
+            .mean(|tally| percentile_us(&tally.total(), figures::P99))
+    };
+    let alone = plays.iter().find(|play| play.cast.tenants() == 1)?;
+    let mut policies = Vec::new();
+    let entrants = plays.iter().filter(|play| play.cast.tenants() == 1);
+    for entrant in entrants.map(|play| play.entrant) {
+        let beside = plays
+            .iter()
+            .filter(|play| play.entrant == entrant && play.cast.tenants() > 1);
+        let times: Vec<_> = beside
+            .map(|play| format!("{:.2}", p99(play) / p99(alone)))
+            .collect();
+        policies.push(format!("{} under {}", times.join(", "), entrant.label()));
+    }
+    Some(format!(
+        "{what}: p99 of the reader beside more and more writers is {} times that alone ({:.0} us).",
+        policies.join("; "),
+        p99(alone)
+    ))
+}
