@@ -27,11 +27,6 @@ impl Heap {
         self.order.is_empty()
     }
 
-    /// Every item, in no order that matters.
-    pub(super) fn items(&self) -> &[u32] {
-        &self.order
-    }
-
     /// Puts `item` in, or gives it another key.
     #[inline]
     pub(super) fn set(&mut self, item: u32, key: u64) {

@@ -5,6 +5,7 @@
 //! given the device alone for some tens of milliseconds: the trial. What the drive does of a mixture does not tell the
 //! parts: reads and writes may stand in each other's way fully, or not at all.
 
+use super::GAIN;
 use super::costs::{CLASSES, Class, Costs, Kind, PER_NS, SIZES};
 use super::windows::Bases;
 
@@ -14,21 +15,26 @@ pub(super) const TICK_NS: u64 = 5_000_000;
 const FRESH_NS: u64 = 60_000_000_000;
 /// A class whose tenants did not ask for as much as the device can do is not tried again for so long.
 const HOPELESS_NS: u64 = 1_000_000_000;
-/// What was measured of writes is measured again after so long, and then after four times that, as long as it changes:
+/// What was measured of writes is measured again after so long, and then after eight times that, unless it has changed:
 /// a drive takes writes at a rate that falls for a while before it is the one that lasts.
-const WRITES_FRESH_NS: u64 = 400_000_000;
+const WRITES_FRESH_NS: u64 = 700_000_000;
 /// Reads are tried when the drive has written out what it had buffered: when the mean latency of a few at a time is
 /// not above this many percent of the base.
 const SETTLED_PERCENT: u64 = 135;
 /// If it never is, they are tried after so many ticks.
-const SETTLE_LONGEST: u32 = 30;
+const SETTLE_LONGEST: u32 = 20;
 /// The rate of reads lasts when three ticks in a row differ by no more than so many parts of a hundred.
 const READS_STEADY_PERCENT: u64 = 6;
 /// The rate of writes lasts when the last four ticks differ from the four before by no more: what a drive grants moves
 /// for a tenth of a second after the load has changed.
 const WRITES_STEADY_PERCENT: u64 = 3;
-/// A trial ends in any case after so many ticks.
-const LONGEST: u32 = 50;
+/// Where the rate differs more, because there are few I/Os in a tick, the mean of eight ticks is taken after so many.
+const READS_PATIENCE: u32 = 12;
+const WRITES_PATIENCE: u32 = 36;
+/// Classes tried in one round: the most used ones. Others have to make do with what lies between them until the next.
+const ROUND: usize = 2;
+/// Rounds are at least so far apart.
+const REST_NS: u64 = 300_000_000;
 /// Ticks in a row that must tell the same.
 const STEADY: u32 = 4;
 
@@ -62,7 +68,12 @@ pub(super) struct Learner {
     measured: [u64; CLASSES],
     fresh: [u64; CLASSES],
     wrote: u64,
+    /// When the next round may begin.
+    rested: u64,
     hopeless: [u64; CLASSES],
+    pause: [u64; CLASSES],
+    /// Ticks in a row in which several classes were served.
+    contended: u32,
     steady: u32,
     steady_class: Class,
     phase: Phase,
@@ -90,7 +101,10 @@ impl Learner {
             measured: [0; CLASSES],
             fresh: [0; CLASSES],
             wrote: 0,
+            rested: 0,
             hopeless: [0; CLASSES],
+            pause: [0; CLASSES],
+            contended: 0,
             steady: 0,
             steady_class: Class(0),
             phase: Phase::Open,
@@ -123,12 +137,11 @@ impl Learner {
         self.pressed[kind] += u64::from(pressed);
     }
 
-    /// Ends the tick. `gain` is how many times what keeps it busy the device holds of a kind, at most. Says whether
-    /// trials have just come to an end.
+    /// Ends the tick. `full` says of which kind the device held as much as it ever may. Says whether trials have just come to an end.
     pub(super) fn tick(
         &mut self,
         now: u64,
-        gain: u64,
+        full: [bool; 2],
         costs: &mut Costs,
         bases: &mut Bases,
     ) -> bool {
@@ -137,9 +150,9 @@ impl Learner {
         if span <= 3 * TICK_NS {
             let before = self.phase;
             match self.phase {
-                Phase::Open => self.watch(now, span, gain, costs, bases),
+                Phase::Open => self.watch(now, span, full, costs, bases),
                 Phase::Settling(class) => self.settle(class, bases),
-                Phase::Alone(class) => self.try_out(now, span, class, gain, costs, bases),
+                Phase::Alone(class) => self.try_out(now, span, class, costs, bases),
             }
             ended = before != Phase::Open && self.phase == Phase::Open;
         } else if self.phase != Phase::Open {
@@ -158,6 +171,12 @@ impl Learner {
         ended
     }
 
+    /// The drive may still be busy with what was written.
+    fn wrote_lately(&self) -> bool {
+        self.wrote > 0
+            && self.began - self.wrote.min(self.began) < u64::from(SETTLE_LONGEST) * TICK_NS
+    }
+
     fn total(&self) -> u64 {
         self.served.iter().map(|served| served.charged).sum()
     }
@@ -169,12 +188,19 @@ impl Learner {
     }
 
     /// The device's answers take so long that it was busy all the time.
-    fn is_busy(&self, class: Class, gain: u64, bases: &Bases) -> bool {
+    fn is_busy(&self, class: Class, bases: &Bases) -> bool {
         let served = self.served[usize::from(class.0)];
-        served.ios > 0 && served.latency / served.ios * 3 >= bases.of(class) * gain
+        served.ios > 0 && served.latency / served.ios * 3 >= bases.of(class) * GAIN
     }
 
-    fn watch(&mut self, now: u64, span: u64, gain: u64, costs: &mut Costs, bases: &mut Bases) {
+    fn watch(
+        &mut self,
+        now: u64,
+        span: u64,
+        full: [bool; 2],
+        costs: &mut Costs,
+        bases: &mut Bases,
+    ) {
         let total = self.total();
         let Some(main) = Class::all().max_by_key(|class| self.served[usize::from(class.0)].charged)
         else {
@@ -185,23 +211,25 @@ impl Learner {
             return;
         }
         if most >= total / 100 * 97 {
-            if self.is_pressed(main.kind()) {
-                self.passive(
-                    now,
-                    span - span * (total - most) / total,
-                    main,
-                    gain,
-                    costs,
-                    bases,
-                );
+            self.contended = 0;
+            if self.is_telling(main, full, costs, bases) {
+                let span = span - span * (total - most) / total;
+                self.take_in(now, span, main, costs, bases);
             }
             return;
         }
-        let wanted = Class::all()
-            .filter(|&class| self.is_wanted(now, class, total, costs))
-            .fold(0, |set, class| set | 1 << class.0);
-        if wanted != 0 {
-            self.queue = wanted;
+        self.contended += 1;
+        if now < self.rested || self.contended < STEADY {
+            return;
+        }
+        for _ in 0..ROUND {
+            let next = Class::all()
+                .filter(|&class| self.queue & (1 << class.0) == 0)
+                .filter(|&class| self.is_wanted(now, class, total, costs))
+                .max_by_key(|class| self.served[usize::from(class.0)].charged);
+            self.queue |= next.map_or(0, |class| 1 << class.0);
+        }
+        if self.queue != 0 {
             self.next_trial(now, bases);
         }
     }
@@ -209,33 +237,41 @@ impl Learner {
     /// The class is a good part of what is done, more of it waits, and its cost is not known well.
     fn is_wanted(&self, now: u64, class: Class, total: u64, costs: &Costs) -> bool {
         let place = usize::from(class.0);
-        self.served[place].charged >= total / 16
+        self.served[place].charged >= total / 8
             && self.is_pressed(class.kind())
             && (!costs.is_learnt(class) || now - self.measured[place] > self.fresh[place])
             && now >= self.hopeless[place]
     }
 
-    fn passive(
-        &mut self,
-        now: u64,
-        span: u64,
-        class: Class,
-        gain: u64,
-        costs: &mut Costs,
-        bases: &Bases,
-    ) {
+    /// What was served of a class that was nearly alone says what it costs: nothing unknown was beside it, and as much of
+    /// it waited as the windows let. Of a class never measured less is asked.
+    fn is_telling(&self, class: Class, full: [bool; 2], costs: &Costs, bases: &Bases) -> bool {
+        let kind = class.kind();
+        let mut others = Class::all().filter(|&other| other != class);
+        let alone = others
+            .all(|other| self.served[usize::from(other.0)].ios == 0 || costs.is_learnt(other));
+        let rested = kind == Kind::Write || !self.wrote_lately();
+        let most = full[kind as usize] && self.is_pressed(kind);
+        alone && rested && bases.is_known(kind) && (most || !costs.is_learnt(class))
+    }
+
+    fn take_in(&mut self, now: u64, span: u64, class: Class, costs: &mut Costs, bases: &Bases) {
         let charged = self.served[usize::from(class.0)].charged;
-        let busy = self.is_busy(class, gain, bases);
         let faster = charged > span * PER_NS;
-        if busy {
-            costs.correct(class, charged, span, if faster { 4 } else { 1 });
+        if self.is_busy(class, bases) {
+            let part = if faster || !costs.is_learnt(class) {
+                4
+            } else {
+                1
+            };
+            costs.correct(class, charged, span, part);
             if self.steady_class != class {
                 self.steady_class = class;
                 self.steady = 0;
             }
             self.steady += 1;
             if self.steady >= STEADY {
-                self.measured[usize::from(class.0)] = now;
+                self.note(now, class, false);
                 self.fresh[usize::from(class.0)] = FRESH_NS;
             }
         } else if faster && class.kind() == Kind::Read {
@@ -247,14 +283,14 @@ impl Learner {
     fn next_trial(&mut self, now: u64, bases: &mut Bases) {
         if self.queue == 0 {
             self.phase = Phase::Open;
+            self.rested = now + REST_NS;
             return;
         }
         let class = Class(31 - self.queue.leading_zeros() as u8);
         self.queue &= !(1 << class.0);
         self.trial = Trial::default();
         self.trials += 1;
-        let wrote_lately = now - self.wrote < u64::from(SETTLE_LONGEST) * TICK_NS;
-        self.phase = if class.kind() == Kind::Read && wrote_lately {
+        self.phase = if class.kind() == Kind::Read && self.wrote_lately() {
             bases.begin_epoch(Kind::Read);
             Phase::Settling(class)
         } else {
@@ -276,48 +312,62 @@ impl Learner {
         }
     }
 
-    fn try_out(
-        &mut self,
-        now: u64,
-        span: u64,
-        class: Class,
-        gain: u64,
-        costs: &mut Costs,
-        bases: &mut Bases,
-    ) {
+    fn try_out(&mut self, now: u64, span: u64, class: Class, costs: &mut Costs, bases: &mut Bases) {
         bases.look(class);
         let charged = self.served[usize::from(class.0)].charged;
         let others = (self.total() - charged) / PER_NS;
         let span = span.saturating_sub(others).max(span / 4);
-        let busy = self.is_busy(class, gain, bases);
+        let busy = self.is_busy(class, bases);
         let pressed = self.is_pressed(class.kind());
         let trial = &mut self.trial;
         trial.ticks += 1;
         trial.idle = if busy || pressed { 0 } else { trial.idle + 1 };
         trial.last.rotate_left(1);
-        trial.last[7] = charged * 1_000_000 / (span * PER_NS);
+        trial.last[7] = (u128::from(charged) * 1_000_000 / u128::from(span * PER_NS)) as u64;
+        if class.kind() == Kind::Read && trial.last[7] > 1_250_000 {
+            // The window was too small for what the device can do.
+            costs.correct(class, trial.last[7], 1_000_000 / PER_NS, 4);
+            trial.last = [0; 8];
+            return;
+        }
         let (steady, mean) = trial.lasts(class.kind());
-        let late = trial.ticks >= LONGEST;
-        if (steady && busy || late) && mean > 0 {
+        let late = trial.ticks
+            >= match class.kind() {
+                Kind::Read => READS_PATIENCE,
+                Kind::Write => WRITES_PATIENCE,
+            };
+        // Writes that the drive's buffer took all the time are measured, too: it is as fast as that.
+        let taken = late && pressed && class.kind() == Kind::Write;
+        if mean > 0 && (steady && busy || taken) {
             let before = costs.at(class);
             let part = if costs.is_learnt(class) { 2 } else { 4 };
             costs.correct(class, mean, 1_000_000 / PER_NS, part);
-            self.note(now, class, before.abs_diff(costs.at(class)) > before / 8);
+            let changed = before.abs_diff(costs.at(class)) > before / 8;
+            self.note(now, class, changed);
             self.next_trial(now, bases);
         } else if trial.idle >= 2 || late {
-            self.hopeless[usize::from(class.0)] = now + HOPELESS_NS;
+            self.give_up(now, class);
             self.next_trial(now, bases);
         }
+    }
+
+    /// The class did not use the device fully. It is tried again later, and later each time.
+    fn give_up(&mut self, now: u64, class: Class) {
+        let place = usize::from(class.0);
+        let pause = (self.pause[place] * 4).clamp(HOPELESS_NS, FRESH_NS);
+        self.pause[place] = pause;
+        self.hopeless[place] = now + pause;
     }
 
     /// Says when a class that was measured is to be measured again.
     fn note(&mut self, now: u64, class: Class, changed: bool) {
         let place = usize::from(class.0);
         self.measured[place] = now;
+        self.pause[place] = 0;
         self.fresh[place] = match class.kind() {
             Kind::Read => FRESH_NS,
             Kind::Write if changed => WRITES_FRESH_NS,
-            Kind::Write => (self.fresh[place] * 4).clamp(WRITES_FRESH_NS, FRESH_NS),
+            Kind::Write => (self.fresh[place] * 8).clamp(WRITES_FRESH_NS, FRESH_NS),
         };
     }
 }
@@ -332,12 +382,19 @@ impl Trial {
                 let least = last.iter().fold(u64::MAX, |least, &tick| least.min(tick));
                 let most = last.iter().fold(0, |most, &tick| most.max(tick));
                 let steady = (most - least) * 100 <= most * READS_STEADY_PERCENT;
-                (self.ticks > 3 && steady, mean(last))
+                if self.ticks >= READS_PATIENCE {
+                    (true, mean(&self.last))
+                } else {
+                    (self.ticks > 3 && steady, mean(last))
+                }
             }
             Kind::Write => {
                 let (before, last) = (mean(&self.last[..4]), mean(&self.last[4..]));
                 let steady = before.abs_diff(last) * 100 <= last * WRITES_STEADY_PERCENT;
-                (self.ticks > 8 && steady, last)
+                (
+                    self.ticks > 8 && steady || self.ticks >= WRITES_PATIENCE,
+                    last,
+                )
             }
         }
     }

@@ -5,10 +5,11 @@ use flashyard_time::Time;
 use super::costs::Kind;
 use crate::Rates;
 
+const SECOND: u128 = 1_000_000_000;
 /// How far behind its limit a tenant may be and still catch up: a burst of so much.
 const LIMIT_BURST_NS: u64 = 1_000_000;
 /// How far behind its guarantee a tenant is served at once, when it had asked for less.
-const GUARANTEE_BURST_NS: u64 = 10_000_000;
+const GUARANTEE_BURST_NS: u64 = 50_000_000;
 
 /// One rate: I/Os or bytes, of both kinds or one.
 #[derive(Clone, Copy, Debug)]
@@ -77,13 +78,32 @@ impl Paces {
         })
     }
 
-    /// An I/O was let pass. A limit is rounded up and a guarantee down: a rate is never exceeded, or missed.
+    /// Whether an I/O was due before `late`, in nanoseconds, of one who could do twice the rate: `ios` a second of `bytes`
+    /// each.
+    pub(super) fn is_behind(&self, late: u64, ios: u64, bytes: u64) -> bool {
+        self.rates.iter().flatten().any(|rate| {
+            let reach = if rate.bytes {
+                ios.saturating_mul(bytes)
+            } else {
+                ios
+            };
+            rate.due < late && reach / 2 >= rate.per_second
+        })
+    }
+
+    /// An I/O was let pass. A limit is rounded up; a guarantee is given a little more than was said, because what counts is
+    /// what comes back in time.
     pub(super) fn charge(&mut self, now: Time, kind: Kind, bytes: u64) {
         let earliest = now.as_ns().saturating_sub(self.burst);
         for rate in self.rates.iter_mut().flatten() {
             if rate.speaks_of(kind) {
                 let amount = if rate.bytes { bytes } else { 1 };
-                let ns = u128::from(amount) * 1_000_000_000;
+                let second = if self.limits {
+                    SECOND
+                } else {
+                    SECOND - SECOND / 32
+                };
+                let ns = u128::from(amount) * second;
                 let per_second = u128::from(rate.per_second);
                 let span = if self.limits {
                     ns.div_ceil(per_second)
@@ -92,6 +112,10 @@ impl Paces {
                 };
                 let span = u64::try_from(span).unwrap_or(u64::MAX);
                 rate.due = rate.due.max(earliest).saturating_add(span);
+                if !self.limits {
+                    // What was had beyond a guarantee is not taken from it.
+                    rate.due = rate.due.min(now.as_ns().saturating_add(span));
+                }
             }
         }
     }

@@ -44,6 +44,9 @@ pub(super) struct Tenant {
     pub(super) in_flight: u32,
     /// Load in flight, by kind.
     pub(super) load: [u64; 2],
+    /// Sixteen times what its latest I/Os counted and transferred in the mean.
+    pub(super) usual_load: u64,
+    pub(super) usual_bytes: u64,
     /// Nothing more is known of it than what is here.
     pub(super) forgotten: bool,
 }
@@ -110,6 +113,8 @@ impl Tenant {
             queued: 0,
             in_flight: 0,
             load: [0; 2],
+            usual_load: 0,
+            usual_bytes: 0,
             forgotten: false,
         };
         tenant.owe(&Share::default());
@@ -131,7 +136,7 @@ impl Tenant {
         if self.weight == 1 {
             scaled
         } else {
-            scaled / self.weight
+            (scaled / self.weight).max(1)
         }
     }
 
@@ -164,9 +169,15 @@ impl Tenants {
         }
     }
 
-    pub(super) fn find(&self, id: TenantId) -> Option<u32> {
+    pub(super) fn get(&self, id: TenantId) -> Option<&Tenant> {
         let at = self.known.binary_search_by_key(&id, |known| known.0);
-        at.ok().map(|at| self.known[at].1)
+        at.ok().map(|at| &self.table[self.known[at].1 as usize])
+    }
+
+    pub(super) fn is_known(&self, id: TenantId) -> bool {
+        self.known
+            .binary_search_by_key(&id, |known| known.0)
+            .is_ok()
     }
 
     fn admit(&mut self, id: TenantId, at: usize) -> u32 {

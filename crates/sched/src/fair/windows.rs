@@ -5,7 +5,7 @@
 //! fast and slow drives are the same number. A drive of `n` parts that are hit at random and hold `w` times that much
 //! gives `w / (w + 1)` of its most: ten gives nine tenths, and nothing in that depends on the drive.
 
-use super::costs::{CLASSES, Class, Kind, PER_NS};
+use super::costs::{CLASSES, Class, Kind, PER_NS, SIZES};
 
 /// One bandwidth-delay product.
 pub(super) const ONE: u64 = 1024;
@@ -17,6 +17,9 @@ const ENOUGH: u32 = 64;
 /// What of a hundred samples lies below the base latency: reads that the drive answers from its buffer are faster than
 /// any read of the flash, and rare.
 const QUICK_PERCENT: u32 = 3;
+
+/// Base latency while nothing is known.
+const UNKNOWN_NS: u64 = 50_000;
 
 /// Base latencies of all classes.
 #[derive(Debug)]
@@ -47,9 +50,8 @@ impl Bases {
             classes: [base; CLASSES],
             loads: [0; CLASSES],
         };
-        for class in Class::all() {
-            bases.settle(class);
-        }
+        bases.settle(Kind::Read);
+        bases.settle(Kind::Write);
         bases
     }
 
@@ -64,13 +66,23 @@ impl Bases {
         }
     }
 
-    /// Base latency in nanoseconds: what is expected while nothing else is known.
+    /// Base latency in nanoseconds; of a size that was not seen, that of the nearest one that was.
     pub(super) fn of(&self, class: Class) -> u64 {
-        let base = &self.classes[usize::from(class.0)];
-        match base.least.min(base.least_before) {
-            u64::MAX => 50_000,
-            least => least,
-        }
+        let sizes = &self.classes[class.kind() as usize * SIZES..][..SIZES];
+        let own = usize::from(class.0) % SIZES;
+        let near = |distance: usize| {
+            let below = own
+                .checked_sub(distance)
+                .and_then(|size| sizes[size].known());
+            below.or_else(|| sizes.get(own + distance).and_then(Base::known))
+        };
+        (0..SIZES).find_map(near).unwrap_or(UNKNOWN_NS)
+    }
+
+    /// Whether anything is known of a kind.
+    pub(super) fn is_known(&self, kind: Kind) -> bool {
+        let sizes = &self.classes[kind as usize * SIZES..][..SIZES];
+        sizes.iter().any(|base| base.known().is_some())
     }
 
     /// Looks at what has gathered, if it is enough.
@@ -90,7 +102,7 @@ impl Bases {
         ));
         base.samples = [0; PLACES];
         base.count = 0;
-        self.settle(class);
+        self.settle(class.kind());
     }
 
     /// I/O of `kind` is about to meet a device at rest: what was measured before the last time it did is forgotten.
@@ -103,12 +115,14 @@ impl Bases {
             }
             base.samples = [0; PLACES];
             base.count = 0;
-            self.settle(class);
         }
+        self.settle(kind);
     }
 
-    fn settle(&mut self, class: Class) {
-        self.loads[usize::from(class.0)] = (ONE << 40) / (self.of(class) * PER_NS);
+    fn settle(&mut self, kind: Kind) {
+        for class in Class::all().filter(|class| class.kind() == kind) {
+            self.loads[usize::from(class.0)] = (ONE << 40) / (self.of(class) * PER_NS);
+        }
     }
 
     /// What an I/O of this cost in flight counts, in parts of [`ONE`]; at least 1.
@@ -116,6 +130,13 @@ impl Bases {
     pub(super) fn load(&self, class: Class, cost: u64) -> u32 {
         let load = (u128::from(cost) * u128::from(self.loads[usize::from(class.0)])) >> 40;
         load.clamp(1, 1 << 24) as u32
+    }
+}
+
+impl Base {
+    fn known(&self) -> Option<u64> {
+        let least = self.least.min(self.least_before);
+        (least < u64::MAX).then_some(least)
     }
 }
 

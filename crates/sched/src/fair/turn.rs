@@ -1,0 +1,237 @@
+//! Whose turn it is: what is urgent, what is owed, then by virtual time as far as the windows let it, then what nobody
+//! else is in need of.
+
+use flashyard_time::Time;
+
+use super::Fair;
+use super::costs::{Class, Kind, PER_NS};
+use super::heap::Heap;
+use super::learn::Phase;
+use super::tenants::{LANES, Lane, Place, WEIGHT_UNIT};
+use super::windows::ONE;
+use crate::Next;
+
+/// The same while latency-sensitive I/O is about.
+const QUIET: [u64; 2] = [ONE, ONE];
+/// For how long after the last latency-sensitive I/O.
+const QUIET_NS: u64 = 20_000_000;
+/// So many I/Os of a kind may be in flight whatever they count.
+const FLOOR: u32 = 4;
+/// How far all who do one kind of I/O may be ahead of those who wait for the window of the other kind, in device time:
+/// drives take writes in bursts, and hold them back in bursts.
+const LEAD_NS: u64 = 20_000_000;
+/// Urgent I/O goes first as long as its tenants take no more than their share, or all of it together no more than this
+/// part of the device's time.
+const URGENT_PART: u64 = 8;
+/// What may be taken of that part at once, in device time.
+const URGENT_BURST_NS: u64 = 4_000_000;
+/// Out of what an I/O is paid.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Payer {
+    /// Its tenant's share.
+    Share,
+    /// What is kept for urgent I/O.
+    Urgency,
+    /// Nobody: it was in nobody's way.
+    Nobody,
+}
+
+/// The head of a tenant's lane, to go to the device.
+pub(super) type Choice = (u32, Lane, Payer);
+
+impl Fair {
+    /// What goes next, if anything may.
+    pub(super) fn choose(&mut self, now: Time) -> Option<Choice> {
+        self.advance_virtual_time();
+        self.next_urgent(now)
+            .or_else(|| self.next_reserved(now))
+            .or_else(|| self.next_background(now, false))
+            .or_else(|| self.next_shared(now))
+            .or_else(|| self.next_background(now, true))
+    }
+
+    /// Latency-sensitive I/O is about, or was a moment ago.
+    pub(super) fn is_quiet(&self, now: Time) -> bool {
+        now.as_ns() < self.quiet_until
+    }
+
+    pub(super) fn keep_quiet(&mut self, now: Time) {
+        self.quiet_until = now.as_ns() + QUIET_NS;
+    }
+
+    /// With nothing queued, an I/O for throughput may go if there is room and nobody's claim or limit is in its way.
+    #[inline]
+    pub(super) fn may_pass(&self, now: Time, place: &Place) -> bool {
+        let other = match place.lane {
+            Lane::Read => Kind::Write,
+            Lane::Write => Kind::Read,
+            Lane::Urgent | Lane::Background => return false,
+        };
+        self.learner.phase() == Phase::Open
+            && self.tenants[place.tenant].limit.is_none()
+            && self.claims[other as usize].is_empty()
+            && self.has_room(now, place.kind)
+    }
+
+    /// Whether the device has room for an I/O of a kind.
+    #[inline]
+    pub(super) fn has_room(&self, now: Time, kind: Kind) -> bool {
+        let kind = kind as usize;
+        let window = match self.learner.phase() {
+            Phase::Settling(_) => 0,
+            Phase::Alone(_) => self.squeeze,
+            Phase::Open if self.is_quiet(now) => {
+                self.windows[kind].min(self.squeeze).min(QUIET[kind])
+            }
+            Phase::Open => self.windows[kind].min(self.squeeze),
+        };
+        self.in_flight[kind] < FLOOR || self.load[kind] < window
+    }
+
+    /// The least tag of those who wait for I/O of a kind.
+    pub(super) fn least_tag(&self, kind: Kind) -> Option<u64> {
+        let lane = [Lane::Read, Lane::Write][kind as usize];
+        let ready = self.ready[lane as usize].first();
+        let claim = self.claims[kind as usize].first();
+        [ready, claim]
+            .into_iter()
+            .flatten()
+            .map(|(_, tag)| tag)
+            .min()
+    }
+
+    /// The waiting tag that is least, but never less than before.
+    fn advance_virtual_time(&mut self) {
+        let (read, write) = (self.least_tag(Kind::Read), self.least_tag(Kind::Write));
+        let urgent = self.ready[Lane::Urgent as usize]
+            .first()
+            .map(|(_, tag)| tag);
+        let waiting = match self.learner.phase() {
+            Phase::Open => [urgent, read, write],
+            Phase::Settling(class) | Phase::Alone(class) => match class.kind() {
+                Kind::Read => [urgent, read, None],
+                Kind::Write => [urgent, None, write],
+            },
+        };
+        let least = waiting.into_iter().flatten().min();
+        self.virtual_now = self.virtual_now.max(least.unwrap_or(0));
+    }
+
+    /// What is urgent: out of its tenant's share, else out of the part of the device that is kept for it.
+    fn next_urgent(&mut self, now: Time) -> Option<Choice> {
+        let (number, tag) = self.ready[Lane::Urgent as usize].first()?;
+        if tag <= self.virtual_now + self.lead() {
+            return Some((number, Lane::Urgent, Payer::Share));
+        }
+        let earned = now
+            .as_ns()
+            .saturating_sub(self.budgeted)
+            .min(URGENT_BURST_NS * URGENT_PART);
+        self.budgeted = now.as_ns();
+        self.urgent_budget =
+            (self.urgent_budget + earned * PER_NS / URGENT_PART).min(URGENT_BURST_NS * PER_NS);
+        let head = self.places[self.tenants[number].head(Lane::Urgent) as usize];
+        let cost = self
+            .costs
+            .of(head.kind, head.bytes)
+            .min(URGENT_BURST_NS * PER_NS);
+        (self.urgent_budget >= cost).then_some((number, Lane::Urgent, Payer::Urgency))
+    }
+
+    /// What is owed to a guarantee.
+    fn next_reserved(&self, now: Time) -> Option<Choice> {
+        let (item, due) = self.reserved.first()?;
+        let lane = LANES[item as usize % 4];
+        (due <= now.as_ns()).then_some((item / 4, lane, Payer::Share))
+    }
+
+    /// How far ahead a tenant may be, in virtual time.
+    pub(super) fn lead(&self) -> u64 {
+        LEAD_NS * PER_NS * WEIGHT_UNIT / self.active_weight.max(1)
+    }
+
+    /// The head that comes next in virtual time, if the device has room for it; else the first of the other kind; and
+    /// neither if it is too far ahead of those who wait for the other.
+    fn next_shared(&mut self, now: Time) -> Option<Choice> {
+        if let Phase::Alone(class) | Phase::Settling(class) = self.learner.phase() {
+            return self.next_of_class(now, class);
+        }
+        let read = self.ready[Lane::Read as usize].first();
+        let write = self.ready[Lane::Write as usize].first();
+        let writes_first = match (read, write) {
+            (Some((_, read)), Some((_, write))) => write < read,
+            (read, _) => read.is_none(),
+        };
+        let reads = read.map(|first| (first, Lane::Read, Kind::Read, Kind::Write));
+        let writes = write.map(|first| (first, Lane::Write, Kind::Write, Kind::Read));
+        let order = if writes_first {
+            [writes, reads]
+        } else {
+            [reads, writes]
+        };
+        order
+            .into_iter()
+            .flatten()
+            .find_map(|((number, tag), lane, kind, other)| {
+                if !self.has_room(now, kind) {
+                    return None;
+                }
+                let rival = self.least_tag(other).unwrap_or(tag);
+                if tag > rival {
+                    let tenant = &self.tenants[number];
+                    let bytes = self.places[tenant.head(lane) as usize].bytes;
+                    let stride = tenant.stride(self.costs.of(kind, bytes));
+                    if tag > rival + self.lead() + stride {
+                        return None;
+                    }
+                }
+                Some((number, lane, Payer::Share))
+            })
+    }
+
+    /// The next I/O of the class that is tried out; all others are put aside.
+    fn next_of_class(&mut self, now: Time, class: Class) -> Option<Choice> {
+        let lane = match class.kind() {
+            Kind::Read => Lane::Read,
+            Kind::Write => Lane::Write,
+        };
+        while self.has_room(now, class.kind()) {
+            let (number, _) = self.ready[lane as usize].first()?;
+            let head = self.tenants[number].head(lane);
+            if self.places[head as usize].class == class {
+                return Some((number, lane, Payer::Share));
+            }
+            self.ready[lane as usize].remove(number);
+            self.parked.push(number * 4 + lane as u32);
+        }
+        None
+    }
+
+    /// Background I/O whose small share is due, or, when nobody else waits, any.
+    fn next_background(&self, now: Time, idle: bool) -> Option<Choice> {
+        if self.learner.phase() != Phase::Open {
+            return None;
+        }
+        let (number, tag) = self.ready[Lane::Background as usize].first()?;
+        let head = self.tenants[number].head(Lane::Background);
+        let due = if idle {
+            self.ready[..3].iter().all(Heap::is_empty)
+        } else {
+            tag < self.virtual_now
+        };
+        let payer = if idle { Payer::Nobody } else { Payer::Share };
+        let room = due && self.has_room(now, self.places[head as usize].kind);
+        room.then_some((number, Lane::Background, payer))
+    }
+
+    /// When to look again though nothing happened.
+    pub(super) fn wake_up(&self, now: Time) -> Next {
+        let gate = self.gated.first().map(|(_, opens)| opens);
+        let owed = self.reserved.first().map(|(_, due)| due);
+        let tick = (self.learner.phase() != Phase::Open).then(|| self.learner.tick_ends());
+        match [gate, owed, tick].into_iter().flatten().min() {
+            Some(at) if at < u64::MAX => Next::WaitUntil(Time::from_ns(at.max(now.as_ns() + 1))),
+            _ => Next::WaitForEvent,
+        }
+    }
+}
