@@ -1,0 +1,133 @@
+//! What tenants are owed, and why they do not get it.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::rig::{PROGRAM, Scratch, Target};
+
+/// What is promised of a drive is held against what it can give, and policies and shares change while it is used.
+#[test]
+fn guarantees_policies_and_reasons() {
+    let scratch = Scratch::new("promises");
+    let config = scratch.file(
+        "flashyard.toml",
+        "[[device]]\nname = \"ssd0\"\nkind = \"flash\"\nsize = \"1GiB\"\nprofile = \"dct983\"\npolicy = \"fair\"\n\
+         [[pool]]\nname = \"p\"\ndevices = [\"ssd0\"]\n\
+         [[tenant]]\nname = \"db\"\nhosts = [\"*\"]\nclass = \"latency\"\nguarantee = { read_iops = 100000 }\n\
+         [[tenant]]\nname = \"lab\"\nhosts = [\"*\"]\nlimit = { iops = 3000 }\n\
+         [[volume]]\nname = \"a\"\npool = \"p\"\nsize = \"128MiB\"\ntenant = \"db\"\n\
+         [[volume]]\nname = \"b\"\npool = \"p\"\nsize = \"128MiB\"\ntenant = \"lab\"\n",
+    );
+    let config = config.to_str().expect("plain text");
+    let target = Target::start(&scratch, &["--config", config, "--listen", "127.0.0.1:0"]);
+    let device = target.json(&["device", "show", "ssd0"]);
+    let reads = device["capability"]["read_iops"]
+        .as_u64()
+        .expect("a guarantee has the drive measured");
+    assert!((300_000..500_000).contains(&reads), "{reads}");
+    target.refused(
+        &[
+            "tenant",
+            "set",
+            "lab",
+            "--guarantee",
+            "write_iops=40000",
+            "--limit",
+            "none",
+        ],
+        "% of ssd0 (db ",
+    );
+    target.refused(
+        &["tenant", "set", "lab", "--guarantee", "write_iops=5000"],
+        "above its limit of iops 3000",
+    );
+    let changed = target.json(&[
+        "tenant",
+        "set",
+        "lab",
+        "--guarantee",
+        "write_iops=2000",
+        "--latency-target",
+        "5ms",
+    ]);
+    assert_eq!(changed["guarantee"]["write_iops"], 2000);
+    assert_eq!(changed["latency_target"], 5000);
+
+    let load = |tenant: &str, more: &[&str]| {
+        let subnqn = format!("nqn.2026-11.dev.flashyard:{tenant}");
+        let args = [
+            &[
+                "perf",
+                "--connect",
+                &target.address,
+                "--subnqn",
+                &subnqn,
+                "--json",
+            ][..],
+            &["--seconds", "0.5", "--warmup", "0.1", "--bs", "4KiB"],
+            more,
+        ]
+        .concat();
+        Command::new(PROGRAM)
+            .args(args)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts")
+    };
+    let bulk = load("lab", &["--rw", "randwrite", "--qd", "32"]);
+    let reader = load("db", &["--rw", "randread", "--qd", "1"]);
+    // Each policy in turn, under load: nothing fails.
+    for policy in ["fifo", "gimbal", "caps", "fair"] {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let set = target.json(&["device", "set", "ssd0", "--policy", policy]);
+        assert_eq!(set["policy"], policy);
+    }
+    for load in [bulk, reader] {
+        let output = load.wait_with_output().expect("it ends");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
+        assert_eq!(report["errors"], 0, "{report}");
+        assert!(report["iops"].as_f64().expect("a number") > 0.0);
+    }
+    let why = target.json(&["why", "db"]);
+    let device = &why["devices"][0];
+    assert_eq!(
+        (&device["device"], &device["policy"]),
+        (&"ssd0".into(), &"fair".into())
+    );
+    assert!(device["ios"].as_u64().expect("a number") > 0, "{why}");
+    let shares = device["causes"].as_array().expect("a list").iter();
+    let sum: f64 = shares.filter_map(|cause| cause["share"].as_f64()).sum();
+    assert!((0.99..1.01).contains(&sum), "{why}");
+    target.refused(&["why", "nobody"], "no tenant `nobody`");
+    target.refused(
+        &["device", "set", "ssd9", "--policy", "fair"],
+        "no device `ssd9`",
+    );
+
+    // What cannot be known cannot be promised.
+    target.json(&[
+        "device", "create", "ram0", "--kind", "memory", "--size", "64MiB",
+    ]);
+    target.refused(
+        &[
+            "volume", "create", "c", "--device", "ram0", "--tenant", "db",
+        ],
+        "device calibrate ram0",
+    );
+    let measured = target.json(&["device", "calibrate", "ram0", "--destroy"]);
+    assert!(
+        measured["capability"]["write_iops"]
+            .as_u64()
+            .expect("a number")
+            > 0
+    );
+    target.json(&[
+        "volume", "create", "c", "--device", "ram0", "--tenant", "db",
+    ]);
+    target.refused(
+        &["device", "calibrate", "ram0", "--destroy"],
+        "used by volume `c`",
+    );
+    assert_eq!(target.terminate(), 0);
+}

@@ -1,0 +1,184 @@
+//! A target of its own for each test, and commands typed at it.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_flashyard");
+
+/// A state directory that goes away with the test.
+pub(crate) struct Scratch(pub(crate) PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(name: &str) -> Self {
+        let path =
+            std::env::temp_dir().join(format!("flashyard-cli-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("the temporary directory is writable");
+        Self(path)
+    }
+
+    pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, content).expect("the scratch directory is writable");
+        path
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.0.join("state")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running target; killed when dropped.
+pub(crate) struct Target {
+    pub(crate) child: Child,
+    pub(crate) address: String,
+    pub(crate) state: PathBuf,
+}
+
+impl Target {
+    pub(crate) fn start(scratch: &Scratch, more: &[&str]) -> Self {
+        let mut child = serve(scratch, more).spawn().expect("the program starts");
+        let output = child.stdout.take().expect("it is piped");
+        let line = BufReader::new(output)
+            .lines()
+            .next()
+            .and_then(Result::ok)
+            .unwrap_or_default();
+        let address = line
+            .strip_prefix("listening on ")
+            .and_then(|rest| rest.split(' ').next());
+        let Some(address) = address.map(str::to_owned) else {
+            let output = child.wait_with_output().expect("it ended");
+            panic!(
+                "no target: `{line}` {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        };
+        Self {
+            child,
+            address,
+            state: scratch.state(),
+        }
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        Command::new(PROGRAM)
+            .args(args)
+            .arg("--state")
+            .arg(&self.state)
+            .output()
+            .expect("the program starts")
+    }
+
+    /// Runs a command that must succeed, and reads its JSON.
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
+        let output = self.run(&[args, &["--json"]].concat());
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        serde_json::from_slice(&output.stdout).expect("it prints JSON")
+    }
+
+    /// Runs a command that must fail with status 1 and one line that contains `why`.
+    pub(crate) fn refused(&self, args: &[&str], why: &str) {
+        expect_failure(&self.run(args), 1, why);
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it was ours");
+    }
+
+    pub(crate) fn terminate(mut self) -> i32 {
+        let id = self.child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &id])
+                .status()
+                .expect("kill exists")
+                .success()
+        );
+        self.child.wait().expect("it was ours").code().unwrap_or(-1)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn serve(scratch: &Scratch, more: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command
+        .arg("serve")
+        .arg("--state")
+        .arg(scratch.state())
+        .args(more);
+    if !more.contains(&"--listen") {
+        command.args(["--listen", "127.0.0.1:0"]);
+    }
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+pub(crate) fn expect_failure(output: &Output, status: i32, why: &str) {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{error}");
+    assert!(error.contains(why), "`{why}` is not in: {error}");
+    assert!(
+        status == 2 || error.trim_end().lines().count() == 1,
+        "one line, not: {error}"
+    );
+}
+
+pub(crate) fn names(rows: &Value) -> Vec<&str> {
+    rows.as_array()
+        .expect("a list")
+        .iter()
+        .map(|row| row["name"].as_str().expect("a name"))
+        .collect()
+}
+
+pub(crate) fn target_perf(target: &Target, more: &[&str]) -> Value {
+    let base = [
+        "perf",
+        "--connect",
+        &target.address,
+        "--subnqn",
+        "nqn.2026-11.dev.flashyard:db",
+        "--bs",
+        "16KiB",
+    ];
+    let load = ["--qd", "8", "--queues", "2", "--seconds", "1", "--json"];
+    let output = Command::new(PROGRAM)
+        .args(base)
+        .args(load)
+        .args(more)
+        .output()
+        .expect("the program starts");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).expect("it prints JSON")
+}
+
+pub(crate) fn path(path: &Path) -> &str {
+    path.to_str().expect("plain names")
+}
