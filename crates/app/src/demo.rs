@@ -111,9 +111,14 @@ fn show(args: &DemoArgs, service: &Service, address: SocketAddr) -> Result<(), S
     let phases = Phase::all();
     let seconds = args.seconds as f64 / phases.len() as f64;
     let mut measured = Vec::new();
-    for phase in phases {
+    for (number, phase) in phases.into_iter().enumerate() {
         tell(&format!("{}, {seconds:.1} s", phase.describe()));
-        measured.push(measure(service, phase, address, seconds)?);
+        let runs = phase
+            .players
+            .iter()
+            .map(|&player| PLAYERS[player].measurement(address, seconds, number));
+        let runs: Vec<PerfArgs> = runs.collect::<Result<_, _>>()?;
+        measured.push(measure(service, phase, &runs)?);
     }
     let outcome = Outcome {
         address,
@@ -133,18 +138,12 @@ fn show(args: &DemoArgs, service: &Service, address: SocketAddr) -> Result<(), S
 fn measure(
     service: &Service,
     phase: Phase,
-    address: SocketAddr,
-    seconds: f64,
+    runs: &[PerfArgs],
 ) -> Result<outcome::Measured, String> {
-    let runs: Vec<PerfArgs> = phase
-        .players
-        .iter()
-        .map(|&player| PLAYERS[player].measurement(address, seconds))
-        .collect::<Result<_, _>>()?;
     let drive_is_gone = || format!("{DEVICE} does not answer any more");
     service.clear_drive_timing(DEVICE);
     let before = service.drive_stats(DEVICE).ok_or_else(drive_is_gone)?;
-    let reports = perf::measure_together(&runs)?;
+    let reports = perf::measure_together(runs)?;
     let after = service.drive_stats(DEVICE).ok_or_else(drive_is_gone)?;
     Ok(outcome::Measured {
         phase,
@@ -200,7 +199,7 @@ mod tests {
         Config::parse(CONFIG).expect("the demonstration's configuration is right");
         for player in &PLAYERS {
             player
-                .measurement(SocketAddr::from(([127, 0, 0, 1], 4420)), 1.0)
+                .measurement(SocketAddr::from(([127, 0, 0, 1], 4420)), 1.0, 0)
                 .expect("its options are right");
         }
     }

@@ -69,14 +69,16 @@ struct PerfLine {
 }
 
 impl Player {
-    /// The same as typing `flashyard perf` with these options.
+    /// The same as typing `flashyard perf` with these options. With the same seed as before a writer would write the same
+    /// blocks again, which is cheap for a drive.
     pub(super) fn measurement(
         &self,
         address: SocketAddr,
         seconds: f64,
+        seed: usize,
     ) -> Result<PerfArgs, String> {
         let subnqn = format!("{}:{}", TargetSpec::default().nqn_prefix, self.tenant);
-        let (address, seconds) = (address.to_string(), seconds.to_string());
+        let (address, seconds, seed) = (address.to_string(), seconds.to_string(), seed.to_string());
         let fixed = [
             "perf",
             "--json",
@@ -86,6 +88,8 @@ impl Player {
             &subnqn,
             "--seconds",
             &seconds,
+            "--seed",
+            &seed,
         ];
         let warmup = ["--warmup", "0.2"];
         let line = PerfLine::try_parse_from(fixed.iter().chain(&warmup).chain(self.load));
