@@ -147,7 +147,8 @@ impl FlashFq {
         self.ready.insert((tenant.start, number));
     }
 
-    /// Virtual time is the least start tag under way, or that a tenant waited for would have.
+    /// Virtual time is the least start tag of all I/O that is queued or under way, or that a tenant waited for would send:
+    /// a tenant with one I/O at a time holds all others to its pace.
     fn advance(&mut self, now: Time) {
         while let Some(&(end, number)) = self.ends.front()
             && end <= now
@@ -158,11 +159,10 @@ impl FlashFq {
                 self.release(number);
             }
         }
-        let firsts = [&self.in_flight, &self.awaited].map(|set| set.first().map(|&(tag, _)| tag));
-        let least = firsts.into_iter().flatten().min();
-        let first = self.ready.first().map(|&(start, _)| start);
-        if let Some(tag) = least.or(first) {
-            self.virtual_time = self.virtual_time.max(tag);
+        let sets = [&self.ready, &self.in_flight, &self.awaited];
+        let firsts = sets.map(|set| set.first().map(|&(tag, _)| tag));
+        if let Some(least) = firsts.into_iter().flatten().min() {
+            self.virtual_time = self.virtual_time.max(least);
         }
     }
 

@@ -24,7 +24,7 @@ pub struct Calibration {
     pub writes: [u64; 2],
     /// The least number of reads of 4 KiB under way that gives 95 % of their rate.
     pub depth: u32,
-    /// Mean latency when so many I/Os of 4 KiB are under way, half of them writes.
+    /// Mean latency of I/Os of 4 KiB, half of them writes, with the least number under way that gives 95 % of their rate.
     knee: Duration,
     /// The p95 of reads at some loads, nine in ten of the I/Os reads.
     curve: Vec<Point>,
@@ -32,9 +32,11 @@ pub struct Calibration {
 
 const SMALL: u64 = 4096;
 const LARGE: u64 = 128 << 10;
-const DEPTHS: [u32; 4] = [64, 128, 256, 512];
+const DEPTHS: [u32; 6] = [16, 32, 64, 128, 256, 512];
+const QUICK_DEPTHS: [u32; 1] = [128];
 /// Percent of the drive's tokens at which the p95 of reads is measured.
 const LOADS: [u64; 8] = [10, 20, 30, 40, 50, 60, 80, 100];
+const QUICK_LOADS: [u64; 1] = [40];
 
 /// A drive to be measured again and again from the same state.
 struct Subject<'a> {
@@ -42,6 +44,7 @@ struct Subject<'a> {
     capacity: u64,
     seed: u64,
     span: Duration,
+    quick: bool,
 }
 
 impl Calibration {
@@ -56,27 +59,21 @@ impl Calibration {
             profile,
             capacity,
             seed,
-            span: Duration::from_ms(if quick { 10 } else { 300 }),
+            span: Duration::from_ms(if quick { 8 } else { 300 }),
+            quick,
         };
-        let by_depth = |depth| subject.rate(Pattern::random(100, SMALL), depth);
-        let rates = DEPTHS
-            .map(by_depth)
-            .into_iter()
-            .collect::<Result<Vec<_>, _>>()?;
-        let most = rates.iter().copied().max().unwrap_or(1);
-        let enough = rates.iter().position(|rate| rate * 100 >= most * 95);
-        let depth = DEPTHS[enough.unwrap_or(DEPTHS.len() - 1)];
+        let (most, depth, _) = subject.saturation(100)?;
+        let (_, _, knee) = subject.saturation(50)?;
         let reads = [most, subject.rate(Pattern::random(100, LARGE), 64)?];
         let writes = [
             subject.rate(Pattern::random(0, SMALL), 128)?,
             subject.rate(Pattern::sequential(0, LARGE), 32)?,
         ];
-        let mixed = subject.run(Pattern::random(50, SMALL), Pace::Closed { depth })?;
         Ok(Self {
             reads,
             writes,
             depth,
-            knee: Duration::from_ns(mixed.total().mean()),
+            knee,
             curve: subject.curve(reads[0], write_tokens(reads, writes))?,
         })
     }
@@ -125,6 +122,20 @@ fn write_tokens(reads: [u64; 2], writes: [u64; 2]) -> u64 {
 }
 
 impl Subject<'_> {
+    /// The highest rate of I/Os of 4 KiB with so many percent of reads, the least depth that gives 95 % of it, and the mean
+    /// latency there.
+    fn saturation(&self, reads_percent: u32) -> Result<(u64, u32, Duration), Refused> {
+        let depths: &[u32] = if self.quick { &QUICK_DEPTHS } else { &DEPTHS };
+        let pattern = || Pattern::random(reads_percent, SMALL);
+        let measure = |&depth: &u32| self.run(pattern(), Pace::Closed { depth });
+        let tallies = depths.iter().map(measure).collect::<Result<Vec<_>, _>>()?;
+        let most = tallies.iter().map(Tally::iops).fold(1.0, f64::max);
+        let enough = tallies.iter().position(|tally| tally.iops() >= 0.95 * most);
+        let place = enough.unwrap_or(depths.len() - 1);
+        let latency = Duration::from_ns(tallies[place].total().mean());
+        Ok((most as u64, depths[place], latency))
+    }
+
     /// I/Os per second when so many are always under way; never zero.
     fn rate(&self, pattern: Pattern, depth: u32) -> Result<u64, Refused> {
         let tally = self.run(pattern, Pace::Closed { depth })?;
@@ -136,7 +147,8 @@ impl Subject<'_> {
         let mut curve: Vec<Point> = Vec::new();
         let most = reads * READ_TOKENS;
         let tokens_of_ten = 9 * READ_TOKENS + write_tokens;
-        for load in LOADS {
+        let loads: &[u64] = if self.quick { &QUICK_LOADS } else { &LOADS };
+        for &load in loads {
             let tokens = most * load / 100;
             let pace = Pace::poisson(tokens * 10 / tokens_of_ten);
             let tally = self.run(Pattern::random(90, SMALL), pace)?;

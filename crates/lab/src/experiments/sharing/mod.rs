@@ -169,7 +169,9 @@ pub(super) fn play<'a>(
     let kinds = alone::kinds(casts);
     let sought = if bounded { casts.len() } else { 0 };
     let runs = casts.len() * entrants.len() * seeds.len();
-    let total = profiles.len() + kinds.len() + sought + runs;
+    let used = casts.iter().map(|cast| cast.profile + 1).max().unwrap_or(0);
+    let profiles = &profiles[..used];
+    let total = used + kinds.len() + sought + runs;
     context.progress.begin(total as u64);
     let calibrations = calibrate(context, scale, profiles)?;
     let alone = Alone::measure(context, scale, profiles, &kinds)?;

@@ -59,7 +59,7 @@ impl Findings<'_> {
                 self.f_util(play, group, least),
                 self.f_util(play, group, greatest),
                 self.bound(cast).map_or(Value::Missing, Value::Real),
-                self.estimate(play, |results| self.utilization(cast, results)),
+                play.value(|results| self.utilization(cast, results)),
                 mean,
                 p50,
                 p99,
@@ -99,14 +99,15 @@ impl Findings<'_> {
         let estimate = self.f_util_of(play, group, figure);
         estimate.map_or(Value::Missing, value_of)
     }
-
-    fn estimate(&self, play: &Play, figure: impl Fn(&Results) -> f64) -> Value {
-        let values: Vec<f64> = play.results.iter().map(figure).collect();
-        Estimate::of(&values).map_or(Value::Missing, value_of)
-    }
 }
 
 impl Play<'_> {
+    /// The mean over seeds of a figure of a run.
+    fn value(&self, figure: impl Fn(&Results) -> f64) -> Value {
+        let values: Vec<f64> = self.results.iter().map(figure).collect();
+        Estimate::of(&values).map_or(Value::Missing, value_of)
+    }
+
     /// What the workers of a group got together, under each seed.
     pub(in crate::experiments) fn together(&self, group: usize) -> Figures {
         let range = self.cast.range(group);
