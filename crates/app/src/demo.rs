@@ -1,6 +1,6 @@
 //! `flashyard demo`: the main job on one machine. A target with an emulated, worn SSD, and three tenants that connect
 //! over real NVMe/TCP on loopback: what each gets alone, what the writes of one do to the reads of another, and all
-//! together.
+//! together, first in, first out and behind the fair switch.
 
 mod outcome;
 mod players;
@@ -83,7 +83,7 @@ pub fn run(args: &DemoArgs) -> Result<(), String> {
     let shown = service
         .listen(&[SocketAddr::from(([127, 0, 0, 1], 0))])
         .and_then(|addresses| {
-            show(args, &service, addresses[0])?;
+            show(args, &mut service, addresses[0])?;
             Ok(addresses[0])
         });
     // A pipe or a script has nobody to press Ctrl-C.
@@ -98,14 +98,14 @@ pub fn run(args: &DemoArgs) -> Result<(), String> {
     shown.map(drop)
 }
 
-fn show(args: &DemoArgs, service: &Service, address: SocketAddr) -> Result<(), String> {
+fn show(args: &DemoArgs, service: &mut Service, address: SocketAddr) -> Result<(), String> {
     let tell = |text: &str| {
         if !args.json {
             eprintln!("{text}");
         }
     };
     tell(&format!(
-        "target on {address} (nvme-tcp); {DEVICE}: dct983, 4 GiB, fragmented, {}x slower; first in, first out",
+        "target on {address} (nvme-tcp); {DEVICE}: dct983, 4 GiB, fragmented, {}x slower",
         args.dilation
     ));
     let phases = Phase::all();
@@ -113,10 +113,17 @@ fn show(args: &DemoArgs, service: &Service, address: SocketAddr) -> Result<(), S
     let mut measured = Vec::new();
     for (number, phase) in phases.into_iter().enumerate() {
         tell(&format!("{}, {seconds:.1} s", phase.describe()));
+        let chosen = service.handle(Request::SetDevice {
+            name: DEVICE.to_owned(),
+            policy: phase.policy,
+        });
+        if let Answer::Error(fault) = chosen {
+            return Err(fault);
+        }
         let runs = phase
             .players
             .iter()
-            .map(|&player| PLAYERS[player].measurement(address, seconds, number));
+            .map(|&player| PLAYERS[player].measurement(address, seconds, phase.warm_up(), number));
         let runs: Vec<PerfArgs> = runs.collect::<Result<_, _>>()?;
         measured.push(measure(service, phase, &runs)?);
     }
@@ -199,7 +206,7 @@ mod tests {
         Config::parse(CONFIG).expect("the demonstration's configuration is right");
         for player in &PLAYERS {
             player
-                .measurement(SocketAddr::from(([127, 0, 0, 1], 4420)), 1.0, 0)
+                .measurement(SocketAddr::from(([127, 0, 0, 1], 4420)), 1.0, 0.2, 0)
                 .expect("its options are right");
         }
     }

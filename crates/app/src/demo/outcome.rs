@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::players::{PLAYERS, READER, WRITER};
 use crate::perf::Report;
+use crate::spec::PolicyName;
 use crate::table::Table;
 use crate::units;
 
@@ -17,6 +18,8 @@ use crate::units;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Phase {
     pub(super) name: &'static str,
+    /// What stands in front of the drive.
+    pub(super) policy: PolicyName,
     /// Places in [`PLAYERS`].
     pub(super) players: &'static [usize],
 }
@@ -43,18 +46,36 @@ pub(super) struct Outcome {
 const ALONE: &str = "alone";
 const BESIDE_WRITER: &str = "reads beside writes";
 const TOGETHER: &str = "all together";
+const FAIR: &str = "all, fair switch";
 
 impl Phase {
     /// All phases, in order.
-    pub(super) fn all() -> [Self; 5] {
-        let phase = |name, players| Self { name, players };
+    pub(super) fn all() -> [Self; 6] {
+        let phase = |name, players| Self {
+            name,
+            policy: if name == FAIR {
+                PolicyName::Fair
+            } else {
+                PolicyName::Fifo
+            },
+            players,
+        };
         [
             phase(ALONE, &[0]),
             phase(ALONE, &[1]),
             phase(ALONE, &[2]),
             phase(BESIDE_WRITER, &[READER, WRITER]),
             phase(TOGETHER, &[0, 1, 2]),
+            phase(FAIR, &[0, 1, 2]),
         ]
+    }
+
+    /// Seconds before the phase is measured: the fair switch learns what I/O costs.
+    pub(super) fn warm_up(&self) -> f64 {
+        match self.policy {
+            PolicyName::Fair => 2.0,
+            _ => 0.2,
+        }
     }
 
     /// Who does what.
@@ -105,11 +126,13 @@ impl Outcome {
                 "alone": self.report(ALONE, place),
                 "beside_writer": self.report(BESIDE_WRITER, place),
                 "together": self.report(TOGETHER, place),
+                "together_fair": self.report(FAIR, place),
             })
         });
         let drive = self.phases.iter().map(|measured| {
             json!({
                 "phase": measured.phase.name,
+                "policy": measured.phase.policy.name(),
                 "tenants": measured.phase.players.iter().map(|&player| PLAYERS[player].tenant).collect::<Vec<_>>(),
                 "write_amplification": measured.write_amplification(),
                 "moved_units": measured.counted.moved_units,
@@ -121,7 +144,6 @@ impl Outcome {
         json!({
             "address": self.address,
             "seconds": self.seconds,
-            "policy": "fifo",
             "profile": "dct983",
             "condition": "fragmented",
             "dilation": self.dilation,
@@ -138,10 +160,7 @@ impl Outcome {
 
     /// What is to be seen, in one sentence; that nothing is, if the machine was too busy.
     fn finding(&self) -> String {
-        let with_reader = |one: &&Measured| {
-            let phase = one.phase.name;
-            one.report(READER).is_some() && (phase == ALONE || phase == BESIDE_WRITER)
-        };
+        let with_reader = |one: &&Measured| one.report(READER).is_some();
         if self
             .phases
             .iter()
@@ -152,16 +171,19 @@ impl Outcome {
                     what else runs, or give a larger --dilation."
                 .to_owned();
         }
-        let (Some(alone), Some(beside)) = (
-            self.report(ALONE, READER),
-            self.report(BESIDE_WRITER, READER),
+        let latency = |phase| Some(&self.report(phase, READER)?.latency_us);
+        let (Some(alone), Some(beside), Some(together), Some(fair)) = (
+            latency(ALONE),
+            latency(BESIDE_WRITER),
+            latency(TOGETHER),
+            latency(FAIR),
         ) else {
             return String::new();
         };
-        let (alone, beside) = (&alone.latency_us, &beside.latency_us);
         format!(
             "Beside the writes of {} a read of {} takes {} instead of {} in the mean, and {} instead of {} at the 99th \
-             percentile ({:.1} times as long): reads wait for the programmes and erases that writes cause.",
+             percentile ({:.1} times as long): reads wait for the programmes and erases that writes cause. With all three at \
+             work it takes {} first in, first out, and {} behind the fair switch (99th percentile: {} and {}).",
             PLAYERS[WRITER].tenant,
             PLAYERS[READER].tenant,
             micros(beside.mean),
@@ -169,11 +191,15 @@ impl Outcome {
             micros(beside.p99),
             micros(alone.p99),
             beside.p99 / alone.p99.max(1.0),
+            micros(together.mean),
+            micros(fair.mean),
+            micros(together.p99),
+            micros(fair.p99),
         )
     }
 
     fn table(&self) -> Table {
-        let words = ["PHASE", "TENANT", "DOES"].map(|name| (name.to_owned(), false));
+        let words = ["PHASE", "SWITCH", "TENANT", "DOES"].map(|name| (name.to_owned(), false));
         let numbers = ["I/O PER S", "BANDWIDTH", "MEAN US", "P99 US", "TIME KEPT"]
             .map(|name| (name.to_owned(), true));
         let mut table = Table::of(words.into_iter().chain(numbers));
@@ -181,6 +207,7 @@ impl Outcome {
             for (&player, report) in measured.phase.players.iter().zip(&measured.reports) {
                 table.row(vec![
                     measured.phase.name.to_owned(),
+                    measured.phase.policy.name().to_owned(),
                     PLAYERS[player].tenant.to_owned(),
                     PLAYERS[player].does.to_owned(),
                     format!("{:.0}", report.iops),

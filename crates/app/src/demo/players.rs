@@ -75,6 +75,7 @@ impl Player {
         &self,
         address: SocketAddr,
         seconds: f64,
+        warm_up: f64,
         seed: usize,
     ) -> Result<PerfArgs, String> {
         let subnqn = format!("{}:{}", TargetSpec::default().nqn_prefix, self.tenant);
@@ -91,7 +92,8 @@ impl Player {
             "--seed",
             &seed,
         ];
-        let warmup = ["--warmup", "0.2"];
+        let warm_up = warm_up.to_string();
+        let warmup = ["--warmup", warm_up.as_str()];
         let line = PerfLine::try_parse_from(fixed.iter().chain(&warmup).chain(self.load));
         line.map(|line| line.args)
             .map_err(|error| error.to_string())

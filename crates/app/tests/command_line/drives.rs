@@ -46,7 +46,8 @@ fn an_emulated_drive_is_a_device() {
     // A profile of one's own, and content in a file.
     let mine = scratch.file(
         "mine.toml",
-        &include_str!("../../../flash/profiles/dct983.toml").replace("suspends = 3", "suspends = 0"),
+        &include_str!("../../../flash/profiles/dct983.toml")
+            .replace("suspends = 3", "suspends = 0"),
     );
     let kept = [
         "device",
@@ -117,7 +118,7 @@ fn the_demonstration_shows_what_writes_do_to_reads() {
     let shown: Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
     let reader = &shown["tenants"][0];
     assert_eq!(reader["tenant"], "db");
-    for phase in ["alone", "beside_writer", "together"] {
+    for phase in ["alone", "beside_writer", "together", "together_fair"] {
         assert_eq!(reader[phase]["errors"], 0);
         // Not even a machine that is too slow makes a read of the drive faster than the drive is.
         assert!(reader[phase]["latency_us"]["p50"].as_f64() > Some(790.0));
@@ -125,9 +126,12 @@ fn the_demonstration_shows_what_writes_do_to_reads() {
     let beside_writes = &shown["drive"][3];
     assert!(beside_writes["write_amplification"].as_f64() > Some(1.0));
     assert!(beside_writes["void"].is_boolean());
-    let void = shown["drive"]
-        .as_array()
-        .is_some_and(|phases| [0, 3].iter().any(|&place| phases[place]["void"] == true));
+    let void = shown["drive"].as_array().is_some_and(|phases| {
+        [0, 3, 4, 5]
+            .iter()
+            .any(|&place| phases[place]["void"] == true)
+    });
+    assert_eq!(shown["drive"][5]["policy"], "fair");
     let finding = shown["finding"].as_str().unwrap_or_default();
     assert_eq!(finding.contains("a read of db takes"), !void, "{finding}");
 }
