@@ -6,7 +6,9 @@
 //! reference.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::hint::black_box;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use flashyard_sched::flashfq::{Line, Model};
@@ -72,11 +74,11 @@ fn policies() -> [(&'static str, Make); 7] {
     ]
 }
 
-/// Wall time of one thread per I/O.
+/// Time of the processor per I/O.
 fn run(policy: &mut dyn Policy, tenants: u32, depth: u32) -> f64 {
     let mut now = Time::ZERO;
     let mut under_way: VecDeque<(u32, Time)> = VecDeque::new();
-    let begin = Instant::now();
+    let begin = cpu_ns();
     for id in 0..tenants * depth {
         offer(policy, now, id, depth, &mut under_way);
     }
@@ -95,7 +97,16 @@ fn run(policy: &mut dyn Policy, tenants: u32, depth: u32) -> f64 {
         offer(policy, now, id, depth, &mut under_way);
     }
     black_box(&under_way);
-    begin.elapsed().as_secs_f64() * 1e9 / f64::from(IOS)
+    (cpu_ns() - begin) as f64 / f64::from(IOS)
+}
+
+/// Nanoseconds that this thread has run, as Linux counts them: other programs do not count. Nanoseconds of the wall clock
+/// where there is no such count.
+fn cpu_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let counted = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let ran = counted.split(' ').next().and_then(|ns| ns.parse().ok());
+    ran.unwrap_or_else(|| START.get_or_init(Instant::now).elapsed().as_nanos() as u64)
 }
 
 fn offer(

@@ -82,10 +82,3 @@ const DRIVES: Setting = Setting {
     domain: Domain::Profiles,
     meaning: "the drives",
 };
-
-const SHORT: Setting = Setting {
-    key: "ms",
-    default: "2000",
-    domain: Domain::Number(1, 3_600_000),
-    meaning: "milliseconds that are measured, after two thirds as long",
-};

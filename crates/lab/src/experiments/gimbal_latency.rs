@@ -10,7 +10,7 @@ use super::columns::{
 use super::drive;
 use super::figures::{self, Figures};
 use super::sharing::{
-    Cast, Entrant, GIB, Group, Kind, MS, POLICIES, PROFILE, Play, entrants, play,
+    Cast, Entrant, GIB, Group, Kind, POLICIES, PROFILE, Play, SHORT, entrants, play,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::measure::{Tally, mean_us, percentile_us};
@@ -26,7 +26,7 @@ is counted from where the host sends an I/O, so what credit or Parda's windows h
 host's queue count from where the application issues it. With a fixed number under way for each application, the mean of \
 those follows from the rate, whatever a switch does: what credit takes from the one queue waits in the other.";
 
-const SETTINGS: [Setting; 3] = [PROFILE, GIB, MS];
+const SETTINGS: [Setting; 3] = [PROFILE, GIB, SHORT];
 
 const COLUMNS: [Column; 15] = [
     PROFILE_COLUMN,

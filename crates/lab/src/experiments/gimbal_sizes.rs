@@ -4,7 +4,7 @@ use flashyard_flash::ssd::Condition;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, Cast, GIB, Group, Kind, MS, POLICIES, PROFILE, entrants, f_util_chart, play,
+    COLUMNS, Cast, GIB, Group, Kind, POLICIES, PROFILE, SHORT, entrants, f_util_chart, play,
     utilization_chart,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
@@ -18,7 +18,7 @@ bandwidths with them; nor are I/Os. Sixteen tenants read 4 KiB with 32 under way
 clean and on a fragmented drive. f-Util is as in `gimbal-fairness-fragmented`. On the fragmented drive, one long read is \
 32 short ones that end together; on the clean one it comes from a few dies in long strides and costs far less.";
 
-const SETTINGS: [Setting; 3] = [PROFILE, GIB, MS];
+const SETTINGS: [Setting; 3] = [PROFILE, GIB, SHORT];
 
 impl Experiment for GimbalSizes {
     fn name(&self) -> &'static str {

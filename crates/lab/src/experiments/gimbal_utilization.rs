@@ -4,7 +4,7 @@ use flashyard_flash::ssd::Condition;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, Cast, GIB, Group, Kind, MS, POLICIES, PROFILE, entrants, play, utilization_chart,
+    COLUMNS, Cast, GIB, Group, Kind, POLICIES, PROFILE, SHORT, entrants, play, utilization_chart,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::report::Report;
@@ -17,7 +17,7 @@ const CLAIM: &str = "Sixteen tenants that all do the same need no arbiter; what 
 others; the greatest gap they can have had is a ceiling on writes that was calibrated for the fragmented drive and kept on \
 a clean one. Utilisation is relative to what the same sixteen reach without any switch.";
 
-const SETTINGS: [Setting; 3] = [PROFILE, GIB, MS];
+const SETTINGS: [Setting; 3] = [PROFILE, GIB, SHORT];
 
 impl Experiment for GimbalUtilization {
     fn name(&self) -> &'static str {

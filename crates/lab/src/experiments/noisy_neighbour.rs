@@ -6,7 +6,7 @@ use flashyard_sched::Class;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, Cast, Findings, GIB, Group, Kind, MS, PROFILE, entrants, latency_chart, play,
+    COLUMNS, Cast, Findings, GIB, Group, Kind, PROFILE, SHORT, entrants, latency_chart, play,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::report::{Chart, Report};
@@ -19,7 +19,7 @@ it are one bulk reader, one bulk writer, or sixteen of each, with 4 KiB at rando
 128 KiB and four under way on a clean one. Hosts are unmodified: nothing but the switch can help, so Parda cannot take part. \
 For ReFlex, which knows no classes, the tenant has reserved 12,000 reads a second at a p95 of 1 ms.";
 
-const SETTINGS: [Setting; 3] = [PROFILE, GIB, MS];
+const SETTINGS: [Setting; 3] = [PROFILE, GIB, SHORT];
 
 impl Experiment for NoisyNeighbour {
     fn name(&self) -> &'static str {

@@ -3,7 +3,9 @@
 use flashyard_flash::ssd::Condition;
 
 use super::drive;
-use super::sharing::{COLUMNS, Cast, GIB, Group, Kind, MS, PROFILE, entrants, f_util_chart, play};
+use super::sharing::{
+    COLUMNS, Cast, GIB, Group, Kind, PROFILE, SHORT, entrants, f_util_chart, play,
+};
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::report::Report;
 
@@ -16,7 +18,7 @@ I/O leaves evenly spaced at the same f-Util, and a search finds the one at which
 greatest. Beside it stand the same scenes without a switch. Conflicts between reads and writes at the dies make the bound \
 less than one; kinds that use different parts of the drive make it more.";
 
-const SETTINGS: [Setting; 3] = [PROFILE, GIB, MS];
+const SETTINGS: [Setting; 3] = [PROFILE, GIB, SHORT];
 
 impl Experiment for Oracle {
     fn name(&self) -> &'static str {

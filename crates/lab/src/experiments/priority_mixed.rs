@@ -4,8 +4,10 @@ use flashyard_flash::ssd::Condition;
 use flashyard_sched::Class;
 
 use super::drive;
-use super::sharing::{COLUMNS, Cast, GIB, Group, Kind, PROFILE, entrants, latency_chart, play};
-use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
+use super::sharing::{
+    COLUMNS, Cast, GIB, Group, Kind, PROFILE, SHORT, entrants, latency_chart, play,
+};
+use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::report::Report;
 
 /// See [`Experiment::claim`].
@@ -72,10 +74,3 @@ fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
     };
     (0..profiles).flat_map(cast).collect()
 }
-
-const SHORT: Setting = Setting {
-    key: "ms",
-    default: "1500",
-    domain: Domain::Number(1, 3_600_000),
-    meaning: "milliseconds that are measured, after two thirds as long",
-};

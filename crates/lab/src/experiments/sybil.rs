@@ -4,7 +4,7 @@ use flashyard_flash::ssd::Condition;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, Cast, GIB, Group, Kind, MS, POLICIES, PROFILE, entrants, f_util_chart, play,
+    COLUMNS, Cast, GIB, Group, Kind, POLICIES, PROFILE, SHORT, entrants, f_util_chart, play,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::report::Report;
@@ -17,7 +17,7 @@ queues, fifteen others through one each; all read, or all write, 4 KiB at random
 each queue. Fair is a sixteenth of the drive each: f-Util 1.0. The released code of Gimbal takes every queue for a tenant, \
 and Parda has a window for every host; all others are told who the tenant is.";
 
-const SETTINGS: [Setting; 3] = [PROFILE, GIB, MS];
+const SETTINGS: [Setting; 3] = [PROFILE, GIB, SHORT];
 
 impl Experiment for Sybil {
     fn name(&self) -> &'static str {

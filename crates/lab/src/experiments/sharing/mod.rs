@@ -70,6 +70,12 @@ pub(super) const MS: Setting = Setting {
     meaning: "milliseconds that are measured, after two thirds as long",
 };
 
+/// The same, where there are many scenes or few surprises.
+pub(super) const SHORT: Setting = Setting {
+    default: "1500",
+    ..MS
+};
+
 pub(super) const PROFILE: Setting = Setting {
     key: "profile",
     default: "dct983",
