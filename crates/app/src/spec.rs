@@ -133,9 +133,9 @@ pub enum DeviceKind {
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyName {
     /// Order of arrival.
-    #[default]
     Fifo,
     /// Device time in proportion to weights, with guarantees, limits and latency targets.
+    #[default]
     Fair,
     /// Gimbal (SIGCOMM 2021), with the faults of its release mended.
     Gimbal,
