@@ -325,7 +325,7 @@ pub enum DeviceCommand {
         #[arg(long, value_name = "N")]
         dilation: Option<u32>,
         /// Scheduling policy of the switch in front of it
-        #[arg(long, default_value = "fifo")]
+        #[arg(long, default_value = "fair")]
         policy: PolicyName,
     },
     /// Measure what a device can give, which guarantees are held against
