@@ -39,6 +39,9 @@ pub struct Limits {
     pub stall_deadline: Duration,
     /// A peer that owes any of the data of an R2T for so long is dropped.
     pub data_deadline: Duration,
+    /// A host that was invited and sends nothing for so long loses its turn at the device until it has: it may be slow,
+    /// but not at the cost of the others.
+    pub turn_deadline: Duration,
     /// Controllers of all tenants, and of discovery.
     pub controllers: usize,
     /// Discovery controllers, which anybody may have.
@@ -94,6 +97,7 @@ impl Default for Limits {
             terminate_deadline: Duration::from_secs(10),
             stall_deadline: Duration::from_secs(30),
             data_deadline: Duration::from_secs(30),
+            turn_deadline: Duration::from_ms(20),
             controllers: 4_096,
             discovery_controllers: 512,
             controllers_per_tenant: 1_024,

@@ -2,13 +2,17 @@
 //! nothing has to be waited for, that is a plain call; otherwise it is a future. The share comes first, so that a host that takes nothing keeps only itself waiting and
 //! never the turn of somebody else; the memory itself is taken when the turn has come.
 
+use std::future::Future;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::Poll;
 
 use flashyard_block::{Class, IoError, IoFuture, Tag};
 use flashyard_nvme::Status;
 use flashyard_nvme::command::LbaRange;
-use flashyard_runtime::{Buf, Data};
+use flashyard_runtime::{Buf, Data, Rt};
 use flashyard_sched::Op;
+use flashyard_time::Duration;
 
 use super::budget::{Budget, Claim, Held, take_from_pool};
 use super::fused::{self, Pair};
@@ -256,6 +260,8 @@ async fn write(queue: &Rc<IoQueue>, mut command: Command, range: LbaRange, fua: 
     }
 }
 
+/// A host that lets its data wait does not keep the device from the others: its turn lapses, and comes again when the
+/// data are here.
 async fn write_invited(
     queue: &Rc<IoQueue>,
     command: &Command,
@@ -263,18 +269,55 @@ async fn write_invited(
     bytes: usize,
     fua: bool,
 ) -> Result<(), Failure> {
-    let held = hold(queue, command.cid, bytes).await?;
-    let admission = admit(queue, command.cid, &command.namespace, want).await?;
-    let mut admission = admission
-        .granted(queue.waiting(), command.cid, want)
-        .await?;
-    let buf = invite(queue, command.cid, bytes).await?;
+    let cid = command.cid;
+    let held = hold(queue, cid, bytes).await?;
+    let admission = turn(queue, cid, &command.namespace, want).await?;
+    let buf = buffer(queue, bytes).await;
+    let (r2t, arrival) = queue.transfers().invite(cid, buf);
+    queue.push_r2t(r2t);
+    let mut arrival = pin!(arrival);
+    let deadline = queue.core().target().config().limits.turn_deadline;
+    let (arrived, admission) = match soon(queue.core().rt(), deadline, arrival.as_mut()).await {
+        Some(arrived) => (arrived, Some(admission)),
+        None => {
+            drop(admission);
+            (arrival.await, None)
+        }
+    };
+    let buf = whole(arrived)?;
+    let mut admission = match admission {
+        Some(admission) => admission,
+        None => turn(queue, cid, &command.namespace, want).await?,
+    };
     admission.issue();
     admission
-        .write(queue.waiting(), command.cid, want, buf, fua)
+        .write(queue.waiting(), cid, want, buf, fua)
         .await?;
     drop(held);
     Ok(())
+}
+
+/// Waits for the turn of an I/O, wherever its device is.
+async fn turn(
+    queue: &Rc<IoQueue>,
+    cid: u16,
+    namespace: &Namespace,
+    want: Want,
+) -> Result<Admission, Failure> {
+    let admission = admit(queue, cid, namespace, want).await?;
+    Ok(admission.granted(queue.waiting(), cid, want).await?)
+}
+
+/// What `future` gives, if that comes within `span`.
+async fn soon<F: Future + Unpin>(rt: &Rt, span: Duration, mut future: F) -> Option<F::Output> {
+    let mut late = rt.sleep(span);
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(output) = Pin::new(&mut future).poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        Pin::new(&mut late).poll(context).map(|()| None)
+    })
+    .await
 }
 
 /// Everything but plain reads and writes.
@@ -477,7 +520,11 @@ pub(crate) async fn invite(queue: &Rc<IoQueue>, cid: u16, bytes: usize) -> Resul
     let buf = buffer(queue, bytes).await;
     let (r2t, arrival) = queue.transfers().invite(cid, buf);
     queue.push_r2t(r2t);
-    match arrival.await {
+    whole(arrival.await)
+}
+
+fn whole(arrived: Arrived) -> Result<Buf, Failure> {
+    match arrived {
         Arrived::Whole(buf) => Ok(buf),
         Arrived::Damaged => Err(Status::TRANSIENT_TRANSPORT_ERROR.into()),
         Arrived::Never => Err(Failure::Gone),

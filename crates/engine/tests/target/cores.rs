@@ -168,3 +168,37 @@ fn a_grant_that_is_not_used_is_returned() {
         });
     }
 }
+
+/// A host that was invited and sends nothing does not keep the others from the device, and when it sends at last its
+/// write is done.
+#[test]
+fn a_turn_that_is_not_used_lapses() {
+    for home in [0, 1] {
+        let site = Site::new(Config::stormy(7), 2);
+        site.run(move |bench| async move {
+            let switch = bench.cores[home].add_switch(Box::new(Fifo::new(ONE)));
+            let device = bench.cores[home].add_device(memory(1 << 20), &switch);
+            bench.attach_handle("a", 1, &device);
+            bench.attach_handle("b", 1, &device);
+            let (_admin, mut slow) = bench.connect("a", 1).await;
+            let (_other_admin, mut other) = bench.connect("b", 2).await;
+            slow.submit(invited(0), &[]).await;
+            let Incoming::R2t(r2t) = slow.next().await else {
+                panic!("its data are invited");
+            };
+            let begun = bench.host_rt.now();
+            let data = pattern(2, 64 << 10);
+            assert_eq!(
+                other.write_invited(1, 32, &data, BLOCK, 9000).await,
+                Status::SUCCESS
+            );
+            assert!(bench.host_rt.now().since(begun) < Duration::from_secs(2));
+            slow.send_invited(&r2t, &pattern(1, 64 << 10), 9000).await;
+            assert!(slow.response().await.status().is_success());
+            for (slba, seed) in [(0, 1), (32, 2)] {
+                let read = other.read(1, slba, 16, BLOCK).await.expect("good");
+                assert_eq!(read, pattern(seed, 64 << 10));
+            }
+        });
+    }
+}
