@@ -3,7 +3,7 @@
 use flashyard_flash::ssd::Condition;
 
 use super::drive;
-use super::sharing::{COLUMNS, Cast, GIB, Group, Kind, entrants, f_util_chart, play};
+use super::sharing::{COLUMNS, Cast, GIB, Group, Kind, SHORT, entrants, f_util_chart, play};
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::report::Report;
 

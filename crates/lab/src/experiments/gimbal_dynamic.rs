@@ -1,5 +1,6 @@
 //! Tenants that come and go: experiment E6 of the Gimbal study.
 
+use flashyard_flash::Profile;
 use flashyard_flash::ssd::Condition;
 use flashyard_time::{Duration, Time};
 
@@ -9,7 +10,7 @@ use super::sharing::{
     measure_alone, set_up,
 };
 use super::{drive, fold_digests};
-use crate::bench::Results;
+use crate::bench::{Results, Setup};
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::measure::f_util;
 use crate::parallel;
@@ -94,46 +95,13 @@ impl Experiment for GimbalDynamic {
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
-        let profiles = drive::profiles(&context.words("profile"))?;
-        let scale = Scale::of(context);
-        let casts: Vec<Cast> = (0..profiles.len()).map(cast).collect();
-        let entrants = entrants(context);
-        context
-            .progress
-            .begin((profiles.len() * (3 + entrants.len())) as u64);
-        let calibrations = calibrate(context, scale, &profiles)?;
-        let alone = measure_alone(context, scale, &profiles, &casts)?;
-        let step = Duration::from_ms(if context.quick {
-            50
-        } else {
-            context.number("step_ms")
-        });
-        let mut jobs = Vec::new();
-        for cast in &casts {
-            jobs.extend(entrants.iter().map(|&entrant| (cast, entrant)));
+        if context.seed_count > 1 {
+            return Err(Refused::Conflict(
+                "a course over time has no mean over seeds; run it once for each seed".into(),
+            ));
         }
-        let courses = parallel::map(&jobs, |&(cast, entrant)| {
-            let mut setup = set_up(scale, &profiles, cast, entrant, &calibrations, context.seed)?;
-            let timed = setup.workers.into_iter().zip(spans(step));
-            setup.workers = timed
-                .map(|(worker, (from, to))| worker.between(from, to))
-                .collect();
-            setup.window = step / WINDOWS as u64;
-            let window = setup.window.as_secs_f64();
-            let results = setup
-                .measured(Duration::ZERO, step * u64::from(STEPS))
-                .run()?;
-            context.progress.step(&entrant.label());
-            let alone = alone_of(&alone, cast);
-            Ok::<_, Refused>(Course {
-                profile: cast.profile,
-                entrant,
-                results,
-                alone,
-                window,
-            })
-        });
-        let courses = courses.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let profiles = drive::profiles(&context.words("profile"))?;
+        let courses = courses(context, &profiles)?;
         let results: Vec<_> = courses
             .iter()
             .map(|course| course.results.clone())
@@ -155,6 +123,51 @@ impl Experiment for GimbalDynamic {
             ..Report::of(self, context, fold_digests(&results), &COLUMNS)
         })
     }
+}
+
+/// The course of every policy on every drive.
+fn courses(context: &Context, profiles: &[Profile]) -> Result<Vec<Course>, Refused> {
+    let scale = Scale::of(context);
+    let casts: Vec<Cast> = (0..profiles.len()).map(cast).collect();
+    let entrants = entrants(context);
+    let parts = profiles.len() * (3 + entrants.len());
+    context.progress.begin(parts as u64);
+    let calibrations = calibrate(context, scale, profiles)?;
+    let alone = measure_alone(context, scale, profiles, &casts)?;
+    let mut jobs = Vec::new();
+    for cast in &casts {
+        jobs.extend(entrants.iter().map(|&entrant| (cast, entrant)));
+    }
+    let courses = parallel::map(&jobs, |&(cast, entrant)| {
+        let setup = set_up(scale, profiles, cast, entrant, &calibrations, context.seed)?;
+        let (results, window) = follow(context, setup)?;
+        context.progress.step(&entrant.label());
+        Ok(Course {
+            profile: cast.profile,
+            entrant,
+            results,
+            alone: alone_of(&alone, cast),
+            window,
+        })
+    });
+    courses.into_iter().collect()
+}
+
+/// Lets the tenants of a setup come and go; also the seconds in a window.
+fn follow(context: &Context, mut setup: Setup) -> Result<(Results, f64), Refused> {
+    let step = Duration::from_ms(if context.quick {
+        10
+    } else {
+        context.number("step_ms")
+    });
+    let timed = setup.workers.into_iter().zip(spans(step));
+    setup.workers = timed
+        .map(|(worker, (from, to))| worker.between(from, to))
+        .collect();
+    setup.window = step / WINDOWS as u64;
+    let window = setup.window.as_secs_f64();
+    let setup = setup.measured(Duration::ZERO, step * u64::from(STEPS));
+    Ok((setup.run()?, window))
 }
 
 fn cast(profile: usize) -> Cast {
