@@ -1,7 +1,7 @@
 //! Emulated flash: drives that behave like real ones, as pure state machines in the time they are told.
 //!
 //! [`ssd`] is a drive with a page map, a write buffer and garbage collection, [`channel`] one whose chunks the host
-//! manages; [`profile`] says what they are made of, [`workload`] puts load on a drive in virtual time, and [`validate`]
+//! manages, [`ftl`] makes a block device of such chunks; [`profile`] says what they are made of, [`workload`] puts load on a drive in virtual time, and [`validate`]
 //! holds it against theory and public figures.
 //! Nothing here reads a clock, and no data is kept: payload belongs to whoever owns the drive.
 #![no_std]
@@ -12,6 +12,7 @@ extern crate alloc;
 pub mod channel;
 mod die;
 mod front;
+pub mod ftl;
 pub mod profile;
 pub mod ssd;
 pub mod validate;

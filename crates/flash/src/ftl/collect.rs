@@ -1,0 +1,314 @@
+//! Garbage collection: reading what is valid in a line, having it written elsewhere, and erasing the line.
+
+use alloc::vec::Vec;
+
+use super::host::Record;
+use super::io::{Action, IoOp, Part, Purpose, Tag};
+use super::lines::{Stream, Use};
+use super::stamp::{Kind, Stamp};
+use super::write::Item;
+use super::{Ftl, Retries, State};
+use crate::channel::{MOST_ADDRESSES, Metadata};
+
+/// Erases between two looks at how unevenly lines are worn.
+const ERASES_PER_LOOK: u64 = 8;
+
+#[derive(Debug, Default)]
+pub(super) struct Collector {
+    /// The line being read, and how far: vectors of all its chunks, one after another.
+    victim: Option<(u32, u32)>,
+    /// Lines that were read and whose data are on their way.
+    drained: Vec<u32>,
+    /// Lines being erased.
+    erasing: Vec<u32>,
+    /// Vectors being read.
+    reads: u32,
+    /// Reads that failed, to be tried again, and how often they were.
+    again: Vec<(Retries, u8)>,
+    /// Units that cannot be read, not recorded yet.
+    lost: Vec<u32>,
+    /// Erases when wear was looked at last.
+    looked: u64,
+}
+
+impl Ftl {
+    /// Units that can be written before lines run short.
+    pub(super) fn headroom(&self) -> i64 {
+        let units = i64::from(self.layout.line_units);
+        let spare = i64::from(self.lines.free()) - i64::from(self.layout.keep());
+        let passed = self
+            .collector
+            .victim
+            .map_or(0, |(_, step)| step * self.layout.grain);
+        let ending = self.collector.drained.iter().chain(&self.collector.erasing);
+        let ending: i64 = ending
+            .map(|&line| i64::from(self.lines.capacity(line)))
+            .sum();
+        let moving = self.writers[Stream::Moved as usize].queue.len() as i64;
+        spare * units + i64::from(self.room()) + i64::from(passed) + ending - moving
+    }
+
+    /// Whether the collector has something to win.
+    pub(super) fn is_collecting(&self) -> bool {
+        self.collector.victim.is_some() || !self.collector.drained.is_empty()
+    }
+
+    /// Does what there is to collect.
+    pub(super) fn collect(&mut self) {
+        self.erase_what_is_empty();
+        if self.checkpoint.is_first() {
+            return;
+        }
+        self.choose_victim();
+        self.read_again();
+        while self.collector.reads < self.options.collector_reads.max(1) && self.read_victim() {}
+    }
+
+    /// Erases lines that nobody needs any more.
+    fn erase_what_is_empty(&mut self) {
+        let mut place = 0;
+        while let Some(&line) = self.collector.drained.get(place) {
+            let state = self.lines.get(line);
+            if self.map.valid[line as usize] == 0 && state.readers == 0 {
+                self.collector.drained.swap_remove(place);
+                self.erase(line);
+            } else {
+                place += 1;
+            }
+        }
+        let complete = self.checkpoint.complete();
+        for line in 0..self.layout.lines {
+            let state = self.lines.get(line);
+            let over = match self.state {
+                State::Formatting => state.serial == 0,
+                _ => state.stream == Stream::Checkpoint && state.generation < complete,
+            };
+            if over && state.state == Use::Closed && state.readers == 0 {
+                self.erase(line);
+            }
+        }
+    }
+
+    fn choose_victim(&mut self) {
+        let short = self.headroom() < i64::from(self.layout.line_units);
+        if self.collector.victim.is_some() {
+            return;
+        }
+        let complete = self.checkpoint.complete();
+        let victim = match short || self.desperate {
+            true => self
+                .lines
+                .victim(&self.map.valid, self.options.victim, complete),
+            false => self.cold_line(complete),
+        };
+        let Some(line) = victim else {
+            if let Some(generation) = self.lines.awaited(complete).filter(|_| short) {
+                self.checkpoint.want(generation);
+            }
+            return;
+        };
+        self.lines.get_mut(line).state = Use::Victim;
+        self.collector.victim = Some((line, 0));
+        let valid = self.map.valid[line as usize];
+        self.pace.measure(valid, self.lines.capacity(line));
+    }
+
+    /// A line whose data change so seldom that it wears less than others.
+    fn cold_line(&mut self, complete: u64) -> Option<u32> {
+        if self.stats.erases < self.collector.looked + ERASES_PER_LOOK {
+            return None;
+        }
+        self.collector.looked = self.stats.erases;
+        self.lines.coldest(self.options.wear_spread, complete)
+    }
+
+    /// Reads the next valid units of the victim; false when nothing can be read now.
+    fn read_victim(&mut self) -> bool {
+        let Some((line, mut step)) = self.collector.victim else {
+            return false;
+        };
+        if self.buffer.collector_free() < MOST_ADDRESSES as u32 {
+            return false;
+        }
+        let steps = self.layout.line_units / self.layout.grain;
+        let tag = self.ios.begin(IoOp::Read, Purpose::Collect);
+        while step < steps {
+            let (row, column) = (step / self.layout.width, step % self.layout.width);
+            let chunk = line * self.layout.width + column;
+            let first = self.layout.unit(chunk, row * self.layout.grain);
+            if self.ios.get(tag).count + self.layout.grain > MOST_ADDRESSES as u32 {
+                break;
+            }
+            self.read_live(tag, first, first + self.layout.grain);
+            step += 1;
+        }
+        self.collector.victim = Some((line, step));
+        if step == steps {
+            self.collector.victim = None;
+            self.collector.drained.push(line);
+        }
+        if self.ios.get(tag).count == 0 {
+            self.ios.release(tag);
+            return step < steps;
+        }
+        self.collector.reads += 1;
+        self.out.push_back(Action::Submit(tag));
+        true
+    }
+
+    /// Adds what is valid in a range of units to a read, each with a slot.
+    fn read_live(&mut self, tag: Tag, first: u32, end: u32) {
+        let mut from = first;
+        while let Some(unit) = self.map.next_live(from, end) {
+            let slot = self
+                .buffer
+                .take_collector(unit)
+                .expect("as many slots as addresses were free");
+            self.add_collected(tag, unit, Part::Slot(slot));
+            from = unit + 1;
+        }
+    }
+
+    fn add_collected(&mut self, tag: Tag, unit: u32, part: Part) {
+        let line = self.layout.line_of(unit);
+        self.lines.get_mut(line).readers += 1;
+        let address = self.layout.address(unit);
+        let io = self.ios.get_mut(tag);
+        io.push(unit, address, Metadata::default(), part);
+    }
+
+    /// Data of a victim are in their slots: queues what is still the durable copy of something.
+    pub(super) fn collect_read_done(&mut self, tag: Tag, failed: u64, metadata: &[Metadata]) {
+        let io = self.ios.get(tag);
+        let (count, units, parts, tries) = (io.count, io.units, io.parts, io.tries);
+        self.ios.release(tag);
+        self.collector.reads -= 1;
+        let mut again = Retries::new();
+        for place in 0..count as usize {
+            let (unit, part) = (units[place], parts[place]);
+            self.lines.get_mut(self.layout.line_of(unit)).readers -= 1;
+            let Part::Slot(slot) = part else {
+                continue;
+            };
+            if !self.map.is_live(unit) {
+                self.buffer.release_collector(slot);
+                continue;
+            }
+            let read = metadata.get(place).filter(|_| failed >> place & 1 == 0);
+            let stamp = read.and_then(|metadata| self.data_stamp(unit, *metadata));
+            match stamp {
+                Some(stamp) => self.move_unit(slot, stamp),
+                None if tries < self.options.read_retries => again.push((unit, part)),
+                None => {
+                    self.buffer.release_collector(slot);
+                    self.collector.lost.push(unit);
+                }
+            }
+        }
+        if !again.is_empty() {
+            self.collector.again.push((again, tries + 1));
+        }
+    }
+
+    /// What stands beside a unit that is the durable copy of what it says.
+    fn data_stamp(&self, unit: u32, metadata: Metadata) -> Option<Stamp> {
+        let stamp = Stamp::decode(self.key, unit, metadata)?;
+        let data = matches!(stamp.kind, Kind::Data | Kind::Moved);
+        let mapped = data
+            && stamp.logical < self.layout.logical
+            && self.map.durable(&self.buffer, stamp.logical) == unit;
+        mapped.then_some(stamp)
+    }
+
+    fn move_unit(&mut self, slot: u32, stamp: Stamp) {
+        let taken = self.buffer.slot_mut(slot);
+        (taken.logical, taken.sequence) = (stamp.logical, stamp.sequence);
+        self.enqueue(Stream::Moved, Item::Slot(slot));
+    }
+
+    /// Reads again what could not be read.
+    fn read_again(&mut self) {
+        for (units, tries) in core::mem::take(&mut self.collector.again) {
+            let tag = self.ios.begin(IoOp::Read, Purpose::Collect);
+            self.ios.get_mut(tag).tries = tries;
+            for (unit, part) in units {
+                self.add_collected(tag, unit, part);
+            }
+            self.collector.reads += 1;
+            self.out.push_back(Action::Submit(tag));
+        }
+    }
+
+    /// Records which data the medium has lost, so that no older version is taken for them. Erasing waits for that.
+    pub(super) fn record_losses(&mut self) {
+        while let Some(&unit) = self.collector.lost.last()
+            && self.can_record()
+        {
+            self.collector.lost.pop();
+            let Some(logical) = self.map.owner(&self.buffer, unit) else {
+                continue;
+            };
+            let sequence = self.sequence_of_loss(logical);
+            self.record(Record {
+                first: logical,
+                count: 1,
+                sequence,
+                lost: Some(unit),
+            });
+            self.stats.lost_units += 1;
+        }
+    }
+
+    fn erase(&mut self, line: u32) {
+        self.lines.get_mut(line).state = Use::Erasing;
+        self.collector.erasing.push(line);
+        let mut tag: Option<Tag> = None;
+        for chunk in line * self.layout.width..(line + 1) * self.layout.width {
+            if !self.lines.is_used(chunk) {
+                continue;
+            }
+            let io = match tag.filter(|&tag| !self.ios.get(tag).is_full()) {
+                Some(io) => io,
+                None => self.begin_erase(line),
+            };
+            tag = Some(io);
+            let address = self.layout.address(self.layout.unit(chunk, 0));
+            self.ios
+                .get_mut(io)
+                .push(chunk, address, Metadata::default(), Part::Nobody);
+        }
+        self.end_erase_if_done(line);
+    }
+
+    fn begin_erase(&mut self, line: u32) -> Tag {
+        self.lines.get_mut(line).unsettled += 1;
+        let tag = self.ios.begin(IoOp::Reset, Purpose::Erase(line));
+        self.out.push_back(Action::Submit(tag));
+        tag
+    }
+
+    /// Chunks of a line are erased, or bad from now on.
+    pub(super) fn erase_done(&mut self, tag: Tag, line: u32, failed: u64) {
+        let io = self.ios.get(tag);
+        let (count, chunks) = (io.count, io.units);
+        self.ios.release(tag);
+        for (place, &chunk) in chunks[..count as usize].iter().enumerate() {
+            if failed >> place & 1 == 1 {
+                self.stats.failed_erases += 1;
+                self.lines.set_bad(chunk);
+            }
+        }
+        self.lines.get_mut(line).unsettled -= 1;
+        self.end_erase_if_done(line);
+        self.check_spare();
+    }
+
+    fn end_erase_if_done(&mut self, line: u32) {
+        if self.lines.get(line).unsettled > 0 {
+            return;
+        }
+        self.collector.erasing.retain(|&one| one != line);
+        self.lines.erased(line);
+        self.stats.erases += 1;
+    }
+}

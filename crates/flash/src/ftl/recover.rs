@@ -1,0 +1,576 @@
+//! Recovery: finding the newest checkpoint, and what was written after it began.
+//!
+//! Only reads; nothing is written before all is known. First one sector of each chunk says which line it belongs to;
+//! lines of checkpoints are read for the newest root and its pages; then the metadata of every line that was not
+//! settled when the checkpoint began. Power may go at any time: the next recovery finds the same.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::checkpoint::{Root, SETTLED, VERSION};
+use super::host::LOST_BIT;
+use super::io::{Action, IoOp, Part, Purpose, Tag};
+use super::layout::{Layout, NONE};
+use super::map::Map;
+use super::replay::{Found, Gone};
+use super::stamp::{Kind, LINES_PER_PAGE, PageReader, Stamp, UNITS_PER_PAGE};
+use super::{Ftl, State};
+use crate::channel::{ChunkInfo, ChunkState, MOST_ADDRESSES, Metadata};
+
+/// How often recovery reads again what it cannot do without.
+const TRIES: u8 = 16;
+/// Sectors of a chunk that are tried for its line.
+const HEADS: u32 = 8;
+/// Records in a page at most.
+const RECORDS: u64 = 250;
+
+/// Why a partition cannot be recovered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecoverError {
+    /// No checkpoint: it was never formatted, or with another key, or formatting was interrupted.
+    NotFormatted,
+    /// The newest checkpoint cannot be read; an older one would bring back what is gone.
+    Unreadable,
+    /// It was formatted with another geometry or other units.
+    Mismatch,
+    /// Something in it was not written by this partition.
+    Foreign {
+        /// The sector.
+        address: u64,
+    },
+}
+
+/// What a recovery did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryStats {
+    /// Sectors read, those read again included.
+    pub read_sectors: u64,
+    /// Sectors of lines that were not settled in the checkpoint.
+    pub scanned_sectors: u64,
+    /// Of these, what could not be read: whose data they were is not known.
+    pub unreadable_sectors: u64,
+    /// Units whose data should be there and are not.
+    pub lost_units: u64,
+    /// The checkpoint that was used.
+    pub generation: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Heads,
+    Checkpoints,
+    Roots,
+    Pages,
+    Scan,
+    Tombstones,
+}
+
+/// What is known of a chunk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    /// Sectors that can be read.
+    pub readable: u32,
+    /// Of its line; 0 when it is erased or cannot be read.
+    pub serial: u32,
+    pub checkpoint: bool,
+    pub tombstones: bool,
+    /// The newest checkpoint that has pages in it.
+    pub generation: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Recovery {
+    phase: Phase,
+    pub heads: Vec<Head>,
+    /// Ranges to read: the next unit and the one behind the last.
+    work: VecDeque<(u32, u32)>,
+    /// Units to read again, and how often they were.
+    again: Vec<(u32, u8)>,
+    reads: u32,
+    /// Pages that have been taken of the vectors under way.
+    taken: Vec<(Tag, u64)>,
+    /// Pages and roots of checkpoints: generation, number, unit.
+    pages: Vec<(u64, u32, u32)>,
+    roots: Vec<(u64, u32)>,
+    pub root: Option<Root>,
+    /// Whether each page of the checkpoint has been read.
+    loaded: Vec<bool>,
+    pub entries: Vec<u32>,
+    pub table: Vec<(u32, u32)>,
+    pub found: Vec<Found>,
+    pub gone: Vec<Gone>,
+    tombstones: Vec<(u32, u64)>,
+    /// Scanned units that cannot be read.
+    pub unreadable: Vec<u32>,
+    /// Units of checkpoints that cannot be read.
+    hidden: Vec<u32>,
+    pub most_sequence: u64,
+    pub most_serial: u32,
+    pub stats: RecoveryStats,
+}
+
+impl Recovery {
+    pub fn new(layout: &Layout) -> Self {
+        let unknown = Head {
+            readable: 0,
+            serial: 0,
+            checkpoint: false,
+            tombstones: false,
+            generation: 0,
+        };
+        Self {
+            phase: Phase::Heads,
+            heads: vec![unknown; layout.chunks() as usize],
+            work: VecDeque::new(),
+            again: Vec::new(),
+            reads: 0,
+            taken: Vec::new(),
+            pages: Vec::new(),
+            roots: Vec::new(),
+            root: None,
+            loaded: Vec::new(),
+            entries: Vec::new(),
+            table: vec![(0, 0); layout.lines as usize],
+            found: Vec::new(),
+            gone: Vec::new(),
+            tombstones: Vec::new(),
+            unreadable: Vec::new(),
+            hidden: Vec::new(),
+            most_sequence: 0,
+            most_serial: 0,
+            stats: RecoveryStats::default(),
+        }
+    }
+
+    /// A chunk is not erased.
+    pub fn found(&mut self, layout: &Layout, chunk: u32, info: &ChunkInfo) {
+        let readable = match info.state {
+            ChunkState::Closed => info.write_pointer,
+            ChunkState::Open => info.write_pointer.saturating_sub(layout.distance),
+            ChunkState::Free | ChunkState::Offline => 0,
+        };
+        self.heads[chunk as usize].readable = readable.min(layout.chunk_units);
+        if readable > 0 {
+            let first = layout.unit(chunk, 0);
+            self.work.push_back((first, first + 1));
+        }
+    }
+
+    /// The page that is in a unit.
+    fn page_at(&self, unit: u32) -> Option<(u64, u32, u32)> {
+        let found = self.pages.binary_search_by_key(&unit, |(_, _, at)| *at);
+        found.ok().map(|place| self.pages[place])
+    }
+
+    /// Has everything readable of chunks read.
+    fn read_chunks(&mut self, layout: &Layout, wanted: impl Fn(u32, &Head) -> bool) {
+        for (chunk, head) in (0..).zip(&self.heads) {
+            if head.readable > 0 && wanted(chunk, head) {
+                let first = layout.unit(chunk, 0);
+                self.work.push_back((first, first + head.readable));
+            }
+        }
+    }
+}
+
+impl Ftl {
+    /// Issues the next reads of recovery, or goes to the next phase.
+    pub(super) fn recover_more(&mut self) {
+        let Some(mut recovery) = self.recovery.take() else {
+            return;
+        };
+        while self.state == State::Recovering {
+            self.issue_reads(&mut recovery);
+            if recovery.reads > 0 {
+                break;
+            }
+            let next = self.next_phase(&mut recovery);
+            match next {
+                Ok(Some(phase)) => recovery.phase = phase,
+                Ok(None) => {
+                    self.replay(&mut recovery);
+                    self.stats.lost_units += recovery.stats.lost_units;
+                    self.state = State::Ready;
+                }
+                Err(error) => self.state = State::Failed(error),
+            }
+        }
+        self.recovery = Some(recovery);
+    }
+
+    /// What the last recovery did; nothing when the partition was formatted.
+    pub fn recovery(&self) -> Option<RecoveryStats> {
+        self.recovery.as_ref().map(|recovery| recovery.stats)
+    }
+
+    fn issue_reads(&mut self, recovery: &mut Recovery) {
+        let most = 4 * self.layout.width;
+        let with_pages = matches!(
+            recovery.phase,
+            Phase::Roots | Phase::Pages | Phase::Tombstones
+        );
+        let part = if with_pages { Part::Page } else { Part::Nobody };
+        while recovery.reads < most && !recovery.again.is_empty() {
+            let (unit, tries) = recovery.again[0];
+            let tag = self.ios.begin(IoOp::Read, Purpose::Recover);
+            self.ios.get_mut(tag).tries = tries;
+            self.push_recover_read(tag, unit, part);
+            recovery.again.swap_remove(0);
+            self.submit_recover_read(recovery, tag);
+        }
+        while recovery.reads < most && !recovery.work.is_empty() {
+            let tag = self.ios.begin(IoOp::Read, Purpose::Recover);
+            while let Some((first, end)) = recovery.work.pop_front() {
+                let room = MOST_ADDRESSES as u32 - self.ios.get(tag).count;
+                let stop = end.min(first + room);
+                for unit in first..stop {
+                    self.push_recover_read(tag, unit, part);
+                }
+                if stop < end {
+                    recovery.work.push_back((stop, end));
+                }
+                if self.ios.get(tag).is_full() {
+                    break;
+                }
+            }
+            self.submit_recover_read(recovery, tag);
+        }
+    }
+
+    fn push_recover_read(&mut self, tag: Tag, unit: u32, part: Part) {
+        let address = self.layout.address(unit);
+        let io = self.ios.get_mut(tag);
+        io.push(unit, address, Metadata::default(), part);
+    }
+
+    fn submit_recover_read(&mut self, recovery: &mut Recovery, tag: Tag) {
+        recovery.reads += 1;
+        recovery.stats.read_sectors += u64::from(self.ios.get(tag).count);
+        self.out.push_back(Action::Submit(tag));
+    }
+
+    /// A page was read, for a vector whose completion is told next. Only for parts that are [pages](Part::Page), and
+    /// not for those that failed.
+    pub fn on_page(&mut self, tag: Tag, place: usize, bytes: &[u8]) {
+        let Some(mut recovery) = self.recovery.take() else {
+            return;
+        };
+        let io = self
+            .ios
+            .under_way(tag)
+            .filter(|io| place < io.count as usize);
+        let unit = io.map(|io| io.units[place]);
+        if let Some(unit) = unit
+            && self.take_page(&mut recovery, unit, bytes).is_some()
+        {
+            match recovery.taken.iter_mut().find(|(one, _)| *one == tag) {
+                Some((_, places)) => *places |= 1 << place,
+                None => recovery.taken.push((tag, 1 << place)),
+            }
+        }
+        self.recovery = Some(recovery);
+    }
+
+    /// Reads are complete. What failed is read again, some times.
+    pub(super) fn recover_read_done(&mut self, tag: Tag, failed: u64, metadata: &[Metadata]) {
+        let Some(mut recovery) = self.recovery.take() else {
+            return;
+        };
+        let io = self.ios.get(tag);
+        let (count, units, tries) = (io.count, io.units, io.tries);
+        self.ios.release(tag);
+        recovery.reads -= 1;
+        let taken = recovery.taken.iter().position(|(one, _)| *one == tag);
+        let taken = taken.map_or(0, |place| recovery.taken.swap_remove(place).1);
+        let with_pages = matches!(
+            recovery.phase,
+            Phase::Roots | Phase::Pages | Phase::Tombstones
+        );
+        for place in 0..count as usize {
+            let unit = units[place];
+            let read = failed >> place & 1 == 0
+                && match with_pages {
+                    true => taken >> place & 1 == 1,
+                    false => metadata.get(place).is_some(),
+                };
+            if !read && tries < TRIES {
+                recovery.again.push((unit, tries + 1));
+            } else if !read {
+                self.give_up_unit(&mut recovery, unit);
+            } else if !with_pages {
+                self.take_stamp(&mut recovery, unit, metadata[place]);
+            }
+        }
+        self.recovery = Some(recovery);
+    }
+
+    /// A unit cannot be read.
+    fn give_up_unit(&mut self, recovery: &mut Recovery, unit: u32) {
+        match recovery.phase {
+            Phase::Heads => {
+                let (chunk, sector) = (self.layout.chunk_of(unit), self.layout.sector(unit));
+                let end = recovery.heads[chunk as usize].readable.min(HEADS);
+                if sector + 1 < end {
+                    recovery.work.push_back((unit + 1, unit + 2));
+                }
+            }
+            Phase::Checkpoints => recovery.hidden.push(unit),
+            Phase::Scan | Phase::Tombstones => {
+                recovery.unreadable.push(unit);
+                recovery.stats.unreadable_sectors += 1;
+            }
+            // Whether another copy was read is asked when all have been tried.
+            Phase::Roots => {}
+            Phase::Pages => {
+                let page = recovery.page_at(unit);
+                recovery.pages.retain(|one| one.2 != unit);
+                let copy = recovery
+                    .pages
+                    .iter()
+                    .find(|one| page.is_some_and(|page| page.1 == one.1));
+                recovery.work.extend(copy.map(|one| (one.2, one.2 + 1)));
+            }
+        }
+    }
+
+    /// What stands beside a unit.
+    fn take_stamp(&mut self, recovery: &mut Recovery, unit: u32, metadata: Metadata) {
+        let Some(stamp) = Stamp::decode(self.key, unit, metadata) else {
+            let address = self.layout.address(unit);
+            self.state = State::Failed(RecoverError::Foreign { address });
+            return;
+        };
+        recovery.most_serial = recovery.most_serial.max(stamp.serial);
+        let head = &mut recovery.heads[self.layout.chunk_of(unit) as usize];
+        match recovery.phase {
+            Phase::Heads => {
+                head.serial = stamp.serial;
+                head.checkpoint = stamp.kind.is_checkpoint();
+            }
+            Phase::Checkpoints => {
+                head.generation = head.generation.max(stamp.sequence);
+                match stamp.kind {
+                    Kind::Page => recovery.pages.push((stamp.sequence, stamp.logical, unit)),
+                    Kind::Root => recovery.roots.push((stamp.sequence, unit)),
+                    _ => {}
+                }
+            }
+            Phase::Scan => {
+                recovery.stats.scanned_sectors += 1;
+                recovery.most_sequence = recovery.most_sequence.max(stamp.sequence);
+                match stamp.kind {
+                    Kind::Data | Kind::Moved => recovery.found.push(Found {
+                        logical: stamp.logical,
+                        unit,
+                        sequence: stamp.sequence,
+                    }),
+                    Kind::Tombstones => {
+                        head.tombstones = true;
+                        recovery.tombstones.push((unit, stamp.sequence));
+                    }
+                    _ => {}
+                }
+            }
+            Phase::Roots | Phase::Pages | Phase::Tombstones => {}
+        }
+    }
+
+    /// What is in a page; nothing when it is not sound.
+    fn take_page(&mut self, recovery: &mut Recovery, unit: u32, bytes: &[u8]) -> Option<()> {
+        match recovery.phase {
+            Phase::Roots => {
+                let &(generation, _) = recovery.roots.iter().find(|(_, at)| *at == unit)?;
+                let mut page = PageReader::open(bytes, self.key, generation, unit)?;
+                recovery.root = Some(self.take_root(&mut page, generation)?);
+            }
+            Phase::Pages => {
+                let generation = recovery.root?.generation;
+                let page = PageReader::open(bytes, self.key, generation, unit)?;
+                let (_, number, _) = recovery.page_at(unit)?;
+                self.take_entries(recovery, number, page)?;
+            }
+            Phase::Tombstones => {
+                let found = recovery
+                    .tombstones
+                    .binary_search_by_key(&unit, |(at, _)| *at);
+                let (_, sequence) = recovery.tombstones[found.ok()?];
+                let page = PageReader::open(bytes, self.key, sequence, unit)?;
+                self.take_records(recovery, page)?;
+            }
+            Phase::Heads | Phase::Checkpoints | Phase::Scan => return None,
+        }
+        Some(())
+    }
+
+    fn take_root(&mut self, page: &mut PageReader<'_>, generation: u64) -> Option<Root> {
+        let version = page.take_u32()?;
+        let shape = [page.take_u32()?, page.take_u32()?, page.take_u32()?];
+        let here = [
+            self.layout.width,
+            self.layout.lines,
+            self.layout.chunk_units,
+        ];
+        let root = Root {
+            generation,
+            logical: page.take_u32()?,
+            serial: page.take_u32()?,
+            applied: page.take_u64()?,
+            sequence: page.take_u64()?,
+        };
+        if version != VERSION || shape != here || root.logical > self.layout.units() {
+            self.state = State::Failed(RecoverError::Mismatch);
+        }
+        Some(root)
+    }
+
+    fn take_entries(
+        &self,
+        recovery: &mut Recovery,
+        number: u32,
+        mut page: PageReader<'_>,
+    ) -> Option<()> {
+        let maps = self.layout.map_pages();
+        *recovery.loaded.get_mut(number as usize)? = true;
+        if number < maps {
+            let first = number * UNITS_PER_PAGE;
+            let end = (first + UNITS_PER_PAGE).min(self.layout.logical);
+            for entry in &mut recovery.entries[first as usize..end as usize] {
+                *entry = page.take_u32()?;
+            }
+        } else {
+            let first = ((number - maps) * LINES_PER_PAGE) as usize;
+            let lines = recovery.table.iter_mut().skip(first);
+            for line in lines.take(LINES_PER_PAGE as usize) {
+                *line = (page.take_u32()?, page.take_u32()?);
+            }
+        }
+        Some(())
+    }
+
+    fn take_records(&self, recovery: &mut Recovery, mut page: PageReader<'_>) -> Option<()> {
+        let count = page.take_u64()?.min(RECORDS);
+        for _ in 0..count {
+            let (first, units) = (page.take_u32()?, page.take_u32()?);
+            let sequence = page.take_u64()?;
+            let fits = first
+                .checked_add(units)
+                .is_some_and(|end| end <= self.layout.logical);
+            recovery.most_sequence = recovery.most_sequence.max(sequence & !LOST_BIT);
+            if fits {
+                recovery.gone.push(Gone {
+                    first,
+                    count: units,
+                    sequence: sequence & !LOST_BIT,
+                    lost: sequence & LOST_BIT != 0,
+                });
+            }
+        }
+        Some(())
+    }
+
+    /// What comes after a phase, with its reads; nothing after the last.
+    fn next_phase(&mut self, recovery: &mut Recovery) -> Result<Option<Phase>, RecoverError> {
+        let layout = &self.layout;
+        Ok(Some(match recovery.phase {
+            Phase::Heads => {
+                recovery.read_chunks(layout, |_, head| head.checkpoint);
+                Phase::Checkpoints
+            }
+            Phase::Checkpoints => {
+                let newest = recovery
+                    .roots
+                    .iter()
+                    .map(|(generation, _)| *generation)
+                    .max();
+                let newest = newest.ok_or(match recovery.hidden.is_empty() {
+                    true => RecoverError::NotFormatted,
+                    false => RecoverError::Unreadable,
+                })?;
+                self.check_hidden(recovery, newest)?;
+                let roots = recovery.roots.iter().filter(|(one, _)| *one == newest);
+                recovery
+                    .work
+                    .extend(roots.map(|&(_, unit)| (unit, unit + 1)));
+                Phase::Roots
+            }
+            Phase::Roots => {
+                let root = recovery.root.ok_or(RecoverError::Unreadable)?;
+                self.layout.logical = root.logical;
+                recovery.stats.generation = root.generation;
+                recovery.entries = vec![NONE; root.logical as usize];
+                recovery.loaded = vec![false; self.layout.pages() as usize];
+                let newest = |page: &(u64, u32, u32)| page.0 == root.generation;
+                recovery.pages.retain(newest);
+                recovery.pages.sort_unstable_by_key(|(_, _, unit)| *unit);
+                let mut wanted = vec![true; self.layout.pages() as usize];
+                for &(_, number, unit) in &recovery.pages {
+                    let first = wanted.get_mut(number as usize);
+                    if first.is_some_and(core::mem::take) {
+                        recovery.work.push_back((unit, unit + 1));
+                    }
+                }
+                Phase::Pages
+            }
+            Phase::Pages => {
+                if recovery.loaded.contains(&false) {
+                    return Err(RecoverError::Unreadable);
+                }
+                let (table, width) = (core::mem::take(&mut recovery.table), layout.width);
+                recovery.read_chunks(layout, |chunk, head| {
+                    let (serial, flags) = table[(chunk / width) as usize];
+                    let settled = head.serial == serial && flags & SETTLED != 0;
+                    !head.checkpoint && head.serial != 0 && !settled
+                });
+                recovery.table = table;
+                Phase::Scan
+            }
+            Phase::Scan => {
+                recovery.tombstones.sort_unstable();
+                let units = recovery.tombstones.iter();
+                recovery
+                    .work
+                    .extend(units.map(|&(unit, _)| (unit, unit + 1)));
+                Phase::Tombstones
+            }
+            Phase::Tombstones => {
+                self.map = Map::new(&self.layout);
+                return Ok(None);
+            }
+        }))
+    }
+
+    /// A root has two copies. When as many units that may be newer than the newest root cannot be read, they may be one.
+    fn check_hidden(&self, recovery: &Recovery, newest: u64) -> Result<(), RecoverError> {
+        let generation = |unit: &&u32| {
+            let chunk = self.layout.chunk_of(**unit);
+            recovery.heads[chunk as usize].generation >= newest
+        };
+        match recovery.hidden.iter().filter(generation).count() {
+            0 | 1 => Ok(()),
+            _ => Err(RecoverError::Unreadable),
+        }
+    }
+}
+
+impl fmt::Display for RecoverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFormatted => {
+                f.write_str("no checkpoint was found: the partition has to be created anew")
+            }
+            Self::Unreadable => {
+                f.write_str("the newest checkpoint cannot be read; an older one would bring back old data")
+            }
+            Self::Mismatch => f.write_str(
+                "the partition was made with other units or another geometry: use those in the same order",
+            ),
+            Self::Foreign { address } => {
+                write!(f, "sector {address:#x} was not written by this partition")
+            }
+        }
+    }
+}
+
+impl core::error::Error for RecoverError {}

@@ -1,0 +1,6 @@
+//! The host FTL on an emulated open-channel device, against a plain map.
+
+mod model;
+mod owner;
+mod power;
+mod scripts;

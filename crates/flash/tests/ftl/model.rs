@@ -1,0 +1,239 @@
+//! What a block device promises, as a plain map: which versions each unit may have, now and after a power cut.
+
+use std::ops::Range;
+
+use flashyard_flash::ftl::{Op, Outcome};
+
+use crate::owner::{Owner, Version};
+
+/// What was asked of an FTL, and what may come of it.
+pub struct Model {
+    units: Vec<Unit>,
+    under_way: Vec<Asked>,
+    next_version: Version,
+    /// Data may be lost, and flash may run out: the medium fails on purpose.
+    pub forgiving: bool,
+    /// Units found lost.
+    pub lost: u64,
+}
+
+/// Writes to a unit, deallocations included, from the newest that is certainly durable on.
+#[derive(Clone, Debug)]
+struct Unit {
+    /// Writes before those.
+    passed: usize,
+    writes: Vec<Write>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    command: u64,
+    version: Version,
+    answered: bool,
+}
+
+/// A command under way.
+struct Asked {
+    id: u64,
+    op: Op,
+    first: u64,
+    count: u32,
+    /// For a flush: how many writes of each unit it passes.
+    passes: Vec<usize>,
+    /// For a read: what each unit may read as.
+    allowed: Vec<Vec<Version>>,
+}
+
+impl Model {
+    pub fn new(capacity: u64) -> Self {
+        let zeros = Write {
+            command: 0,
+            version: 0,
+            answered: true,
+        };
+        let unit = Unit {
+            passed: 0,
+            writes: vec![zeros],
+        };
+        Self {
+            units: vec![unit; capacity as usize],
+            under_way: Vec::new(),
+            next_version: 1,
+            forgiving: false,
+            lost: 0,
+        }
+    }
+
+    /// Commands under way.
+    pub fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Submits a command and remembers what it may do.
+    pub fn submit(&mut self, owner: &mut Owner, op: Op, first: u64, count: u32) {
+        let version = self.next_version;
+        let id = owner.submit(op, first, count, version);
+        let range = range(first, count);
+        let mut asked = Asked {
+            id,
+            op,
+            first,
+            count,
+            passes: Vec::new(),
+            allowed: Vec::new(),
+        };
+        match op {
+            Op::Write { .. } => {
+                self.next_version += u64::from(count);
+                for (unit, version) in self.units[range].iter_mut().zip(version..) {
+                    unit.write(id, version);
+                }
+            }
+            Op::Deallocate => {
+                for unit in &mut self.units[range] {
+                    unit.write(id, 0);
+                }
+            }
+            Op::Read => {
+                let allowed = self.units[range].iter().map(Unit::visible);
+                asked.allowed = allowed.collect();
+            }
+            Op::Flush | Op::Stop => {
+                asked.passes = self.units.iter().map(Unit::answered).collect();
+            }
+        }
+        self.under_way.push(asked);
+    }
+
+    /// Takes what was answered, and holds it against what was promised.
+    pub fn take(&mut self, owner: &mut Owner) {
+        for (id, outcome) in std::mem::take(&mut owner.done) {
+            let place = self.under_way.iter().position(|asked| asked.id == id);
+            let asked = self.under_way.remove(place.expect("each is answered once"));
+            match (asked.op, outcome) {
+                (Op::Read, outcome) => self.check_read(owner, &asked, outcome),
+                (_, Outcome::Success) => self.answered(&asked),
+                (_, Outcome::ReadOnly) => assert!(self.forgiving, "flash has run out"),
+                (_, Outcome::Unreadable) => panic!("only reads find data unreadable"),
+            }
+        }
+    }
+
+    fn answered(&mut self, asked: &Asked) {
+        let durable = asked.op == (Op::Write { durable: true });
+        match asked.op {
+            Op::Write { .. } | Op::Deallocate => {
+                for unit in &mut self.units[range(asked.first, asked.count)] {
+                    unit.answer(asked.id, durable);
+                }
+            }
+            Op::Flush | Op::Stop => {
+                for (unit, &passes) in self.units.iter_mut().zip(&asked.passes) {
+                    unit.pass(passes);
+                }
+            }
+            Op::Read => {}
+        }
+    }
+
+    fn check_read(&self, owner: &mut Owner, asked: &Asked, outcome: Outcome) {
+        if outcome != Outcome::Success {
+            assert!(self.forgiving, "a read failed");
+            return;
+        }
+        for (unit, allowed) in (0..).zip(&asked.allowed) {
+            let read = owner.got.remove(&(asked.id, unit)).expect("it was read");
+            let logical = asked.first + u64::from(unit);
+            assert!(
+                allowed.contains(&read),
+                "unit {logical} reads as {read}, not one of {allowed:?}"
+            );
+        }
+    }
+
+    /// After a power cut: every unit has one version that it may have, and has it from now on.
+    pub fn check_after_cut(&mut self, owner: &mut Owner) {
+        const AT_ONCE: u64 = 128;
+        self.under_way.clear();
+        let capacity = self.units.len() as u64;
+        for first in (0..capacity).step_by(AT_ONCE as usize) {
+            let count = AT_ONCE.min(capacity - first) as u32;
+            let read = owner.read_many(first, count);
+            for (logical, read) in (first..).zip(read) {
+                self.check_unit(logical, read);
+            }
+        }
+    }
+
+    fn check_unit(&mut self, logical: u64, read: Option<Version>) {
+        let unit = &mut self.units[logical as usize];
+        let Some(read) = read else {
+            assert!(self.forgiving, "unit {logical} is lost");
+            self.lost += 1;
+            return;
+        };
+        let found = unit.writes.iter().find(|write| write.version == read);
+        let Some(&found) = found else {
+            panic!(
+                "unit {logical} has {read} after a cut, not one of {:?}",
+                unit.writes
+            );
+        };
+        unit.passed += unit.writes.len();
+        unit.writes = vec![Write {
+            answered: true,
+            ..found
+        }];
+    }
+}
+
+impl Unit {
+    fn write(&mut self, command: u64, version: Version) {
+        self.writes.push(Write {
+            command,
+            version,
+            answered: false,
+        });
+    }
+
+    /// How many writes lie before the newest that was answered.
+    fn answered(&self) -> usize {
+        let newest = self.writes.iter().rposition(|write| write.answered);
+        self.passed + newest.unwrap_or(0)
+    }
+
+    /// What may be read now.
+    fn visible(&self) -> Vec<Version> {
+        let from = self.answered() - self.passed;
+        self.writes[from..]
+            .iter()
+            .map(|write| write.version)
+            .collect()
+    }
+
+    fn answer(&mut self, command: u64, durable: bool) {
+        // It may have been passed already.
+        let Some(place) = self
+            .writes
+            .iter()
+            .position(|write| write.command == command)
+        else {
+            return;
+        };
+        self.writes[place].answered = true;
+        if durable {
+            self.pass(self.passed + place);
+        }
+    }
+
+    /// What was written before so many writes is no more.
+    fn pass(&mut self, passes: usize) {
+        let gone = passes.saturating_sub(self.passed);
+        self.writes.drain(..gone);
+        self.passed += gone;
+    }
+}
+
+fn range(first: u64, count: u32) -> Range<usize> {
+    first as usize..first as usize + count as usize
+}

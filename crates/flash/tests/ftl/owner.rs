@@ -1,0 +1,316 @@
+//! The owner of an FTL: a device in virtual time, the bytes that neither of them keeps, and what goes between them.
+
+use std::collections::HashMap;
+
+use flashyard_flash::Profile;
+use flashyard_flash::channel::{self, Device};
+use flashyard_flash::ftl::{
+    Action, BuildError, Command, Ftl, IoOp, Op, Options, Outcome, Part, State, Tag,
+};
+use flashyard_time::{Duration, Time};
+
+/// The contents of a unit: which write it is of. Zero is zeros.
+pub type Version = u64;
+
+/// What is in a sector.
+#[derive(Clone, Debug)]
+enum Content {
+    Data(Version),
+    Page(Box<[u8]>),
+}
+
+/// The key of every partition here.
+pub const KEY: u64 = 0x5EED;
+
+/// A device, an FTL on some of its units, and payload.
+pub struct Owner {
+    pub device: Device,
+    pub ftl: Ftl,
+    pub units: Vec<(u32, u32)>,
+    pub options: Options,
+    content: HashMap<u64, Content>,
+    slots: Vec<Version>,
+    /// Data of writes under way, and of reads.
+    pub given: HashMap<(u64, u32), Version>,
+    pub got: HashMap<(u64, u32), Version>,
+    pub done: Vec<(u64, Outcome)>,
+    /// Write vectors submitted.
+    pub writes: u64,
+    /// Instead of the write vector of this number, the power goes.
+    pub cut_at: Option<u64>,
+    next_id: u64,
+}
+
+/// A small device of two channels with two dies each, and chunks of few programmes.
+pub fn profile(name: &str) -> Profile {
+    Profile {
+        channels: 2,
+        dies_per_channel: 2,
+        programs_per_block: 8,
+        ..Profile::named(name).expect("it ships")
+    }
+}
+
+/// All parallel units of a device.
+pub fn all_units(device: &Device) -> Vec<(u32, u32)> {
+    let geometry = device.geometry();
+    let groups = 0..geometry.groups;
+    groups
+        .flat_map(|group| (0..geometry.pus).map(move |pu| (group, pu)))
+        .collect()
+}
+
+impl Owner {
+    /// Formats a partition.
+    pub fn new(
+        device: Device,
+        units: Vec<(u32, u32)>,
+        options: Options,
+    ) -> Result<Self, BuildError> {
+        let ftl = Ftl::format(device.geometry(), &units, device.report(), KEY, options)?;
+        let mut owner = Self {
+            slots: vec![0; ftl.slots() as usize],
+            device,
+            ftl,
+            units,
+            options,
+            content: HashMap::new(),
+            given: HashMap::new(),
+            got: HashMap::new(),
+            done: Vec::new(),
+            writes: 0,
+            cut_at: None,
+            next_id: 1,
+        };
+        owner.settle();
+        Ok(owner)
+    }
+
+    /// The usual device, with chunks for `lines` lines.
+    pub fn on(
+        name: &str,
+        lines: u64,
+        seed: u64,
+        device: channel::Options,
+        options: Options,
+    ) -> Self {
+        let profile = profile(name);
+        let row = 4 * profile.planes * profile.page_bytes * profile.pages_per_program;
+        let device = Device::new(&profile, row * 8 * lines, seed, device).expect("it suits");
+        let units = all_units(&device);
+        Self::new(device, units, options).expect("there are chunks enough")
+    }
+
+    pub fn now(&self) -> Time {
+        self.device.now()
+    }
+
+    /// Submits a command; the data of a write follow from `version`, one more for each unit.
+    pub fn submit(&mut self, op: Op, first: u64, count: u32, version: Version) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        if matches!(op, Op::Write { .. }) {
+            for unit in 0..count {
+                self.given.insert((id, unit), version + u64::from(unit));
+            }
+        }
+        let command = Command {
+            id,
+            op,
+            first,
+            count,
+        };
+        self.ftl.submit(command).expect("commands are legal");
+        id
+    }
+
+    /// Does all that is to be done now. False when the power has to go.
+    pub fn act(&mut self) -> bool {
+        while let Some(action) = self.ftl.poll(self.device.now()) {
+            match action {
+                Action::Submit(tag) => {
+                    if !self.send(tag) {
+                        return false;
+                    }
+                }
+                Action::Store { id, unit, slot } => {
+                    let version = self.given.remove(&(id, unit));
+                    self.slots[slot as usize] = version.expect("data are stored once");
+                }
+                Action::Load { id, unit, slot } => {
+                    self.got.insert((id, unit), self.slots[slot as usize]);
+                }
+                Action::Zeroes { id, unit } => {
+                    self.got.insert((id, unit), 0);
+                }
+                Action::Done { id, outcome } => self.done.push((id, outcome)),
+            }
+        }
+        true
+    }
+
+    fn send(&mut self, tag: Tag) -> bool {
+        let now = self.device.now();
+        let io = self.ftl.io(tag).clone();
+        let op = match io.op() {
+            IoOp::Report => {
+                let info = self.device.chunk(io.addresses()[0]);
+                self.ftl.on_report(now, tag, info);
+                return true;
+            }
+            IoOp::Read => channel::Op::Read,
+            IoOp::Reset => channel::Op::Reset,
+            IoOp::Write => channel::Op::Write {
+                metadata: io.metadata(),
+            },
+        };
+        if io.op() == IoOp::Write {
+            if self.cut_at == Some(self.writes) {
+                return false;
+            }
+            self.writes += 1;
+        }
+        let command = channel::Command {
+            tag: u64::from(tag),
+            op,
+            addresses: io.addresses(),
+        };
+        let accepted = self.device.submit(now, command).expect("vectors are legal");
+        if io.op() == IoOp::Write {
+            for (place, (&address, part)) in io.addresses().iter().zip(io.parts()).enumerate() {
+                if accepted >> place & 1 == 1 {
+                    let content = self.contents(tag, place, *part);
+                    self.content.insert(address, content);
+                }
+            }
+        }
+        true
+    }
+
+    fn contents(&self, tag: Tag, place: usize, part: Part) -> Content {
+        match part {
+            Part::Slot(slot) => Content::Data(self.slots[slot as usize]),
+            Part::Page => {
+                let mut bytes = vec![0; 4096].into_boxed_slice();
+                self.ftl.page(tag, place, &mut bytes);
+                Content::Page(bytes)
+            }
+            Part::Nobody => Content::Data(0),
+            Part::Host(..) => unreachable!("a host's read is not written"),
+        }
+    }
+
+    /// Lets everything happen until `until`, or until nothing is under way. False when the power has to go.
+    pub fn run(&mut self, until: Time) -> bool {
+        let mut completions = Vec::new();
+        loop {
+            if !self.act() {
+                return false;
+            }
+            let events = [self.device.next_event(), self.ftl.next_wakeup()];
+            let Some(next) = events
+                .into_iter()
+                .flatten()
+                .min()
+                .filter(|next| *next <= until)
+            else {
+                return true;
+            };
+            self.device.advance(next, &mut completions);
+            for completion in completions.drain(..) {
+                self.complete(completion);
+            }
+        }
+    }
+
+    fn complete(&mut self, completion: channel::Completion) {
+        let tag = completion.tag as Tag;
+        let io = self.ftl.io(tag).clone();
+        let metadata = self.device.metadata(&completion).to_vec();
+        if io.op() == IoOp::Read {
+            for (place, (address, part)) in io.addresses().iter().zip(io.parts()).enumerate() {
+                if completion.failed >> place & 1 == 1 {
+                    continue;
+                }
+                match (*part, &self.content[address]) {
+                    (Part::Slot(slot), Content::Data(version)) => {
+                        self.slots[slot as usize] = *version;
+                    }
+                    (Part::Host(id, unit), Content::Data(version)) => {
+                        self.got.insert((id, unit), *version);
+                    }
+                    (Part::Page, Content::Page(bytes)) => self.ftl.on_page(tag, place, bytes),
+                    (Part::Nobody, _) => {}
+                    (part, content) => panic!("{part:?} reads {content:?}"),
+                }
+            }
+        }
+        self.ftl
+            .on_completion(completion.at, tag, completion.failed, &metadata);
+    }
+
+    /// Runs until nothing is under way.
+    pub fn settle(&mut self) -> bool {
+        self.run(Time::MAX - Duration::from_secs(1))
+    }
+
+    /// The power goes and comes back. The FTL is another one, that has not begun to recover.
+    pub fn cut(&mut self) {
+        let now = self.device.now();
+        self.device.power_cut(now);
+        self.restart();
+    }
+
+    /// The FTL is forgotten, and another one begins to recover.
+    pub fn restart(&mut self) {
+        let (device, units) = (&self.device, &self.units);
+        let ftl = Ftl::recover(device.geometry(), units, device.report(), KEY, self.options);
+        self.ftl = ftl.expect("it was built before");
+        self.slots.fill(0);
+        self.given.clear();
+        self.got.clear();
+        self.done.clear();
+        self.cut_at = None;
+    }
+
+    /// Recovers up to where commands are taken; false when the power has to go before.
+    pub fn recover(&mut self) -> bool {
+        let mut completions = Vec::new();
+        while self.ftl.state() == State::Recovering {
+            if !self.act() {
+                return false;
+            }
+            let Some(next) = self.device.next_event() else {
+                break;
+            };
+            self.device.advance(next, &mut completions);
+            for completion in completions.drain(..) {
+                self.complete(completion);
+            }
+        }
+        true
+    }
+
+    /// What a unit reads as, once nothing is under way; nothing when it cannot be read.
+    pub fn read(&mut self, logical: u64) -> Option<Version> {
+        self.read_many(logical, 1)[0]
+    }
+
+    /// What units read as, once nothing is under way.
+    pub fn read_many(&mut self, first: u64, count: u32) -> Vec<Option<Version>> {
+        let id = self.submit(Op::Read, first, count, 0);
+        self.settle();
+        let place = self.done.iter().position(|(done, _)| *done == id);
+        let (_, outcome) = self.done.swap_remove(place.expect("a read is answered"));
+        let versions: Vec<_> = (0..count)
+            .map(|unit| self.got.remove(&(id, unit)))
+            .collect();
+        match (outcome, count) {
+            (Outcome::Success, _) => versions,
+            (_, 1) => vec![None],
+            _ => (0..count)
+                .map(|unit| self.read(first + u64::from(unit)))
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Power cuts: at every write of a script, at random instants, and again while recovering.
+
+use flashyard_flash::channel;
+use flashyard_flash::ftl::{Op, Options, State};
+use flashyard_time::{Duration, Rng};
+
+use crate::model::Model;
+use crate::owner::Owner;
+
+/// A random command; small units of a small part of the capacity, so that they meet.
+pub fn random_command(model: &mut Model, owner: &mut Owner, chance: &mut Rng) {
+    let capacity = owner.ftl.capacity();
+    let part = if chance.chance(1, 3) {
+        capacity / 16
+    } else {
+        capacity
+    };
+    let most = if chance.chance(1, 4) { 40 } else { 4 };
+    let count = (1 + chance.below(most)).min(part);
+    let first = chance.below(part - count + 1);
+    let op = match chance.below(100) {
+        0..3 => Op::Flush,
+        3..8 => Op::Write { durable: true },
+        8..18 => Op::Read,
+        18..24 => Op::Deallocate,
+        24 => Op::Stop,
+        _ => Op::Write { durable: false },
+    };
+    model.submit(owner, op, first, count as u32);
+}
+
+/// Random commands for a while, up to `depth` at once. False when the power had to go.
+pub fn live(
+    model: &mut Model,
+    owner: &mut Owner,
+    chance: &mut Rng,
+    commands: u64,
+    depth: usize,
+) -> bool {
+    for _ in 0..commands {
+        random_command(model, owner, chance);
+        let span = Duration::from_us(chance.below(200));
+        let until = owner.now() + span;
+        if !owner.run(until) {
+            return false;
+        }
+        model.take(owner);
+        while model.under_way() >= depth {
+            let until = owner.now() + Duration::from_us(500);
+            if !owner.run(until) {
+                return false;
+            }
+            model.take(owner);
+        }
+    }
+    true
+}
+
+/// Recovers, perhaps with more cuts before it is done, and checks everything.
+pub fn recover(model: &mut Model, owner: &mut Owner, chance: &mut Rng) {
+    owner.cut();
+    while chance.chance(1, 3) {
+        // Into the reads of recovery, or the checkpoint after it.
+        let until = owner.now() + Duration::from_us(chance.below(6000));
+        owner.run(until);
+        owner.cut();
+    }
+    owner.recover();
+    assert_eq!(owner.ftl.state(), State::Ready);
+    owner.ftl.check().expect("the map is sound");
+    model.check_after_cut(owner);
+}
+
+fn survives_random_cuts(
+    name: &str,
+    device: channel::Options,
+    seed: u64,
+    lives: u64,
+    commands: u64,
+) {
+    let mut owner = Owner::on(name, 24, seed, device, Options::default());
+    let mut model = Model::new(owner.ftl.capacity());
+    let mut chance = Rng::new(seed);
+    for _ in 0..lives {
+        let commands = chance.below(commands);
+        live(&mut model, &mut owner, &mut chance, commands, 16);
+        owner.ftl.check().expect("the map is sound");
+        recover(&mut model, &mut owner, &mut chance);
+    }
+}
+
+#[test]
+fn nothing_durable_is_lost_at_random_cuts() {
+    for seed in 0..4 {
+        survives_random_cuts("dct983", channel::Options::default(), seed, 12, 300);
+        survives_random_cuts("cnex", channel::Options::default(), seed, 12, 300);
+    }
+}
