@@ -97,8 +97,7 @@ pub fn closed_loop(
     let mut run = Closed::new(device, workers, span, seed);
     run.begin(device, start);
     let mut done = Vec::with_capacity(256);
-    while let Some(next) = device.next_event().filter(|next| *next <= until) {
-        device.advance(next, &mut done);
+    while device.advance_to_completion(until, &mut done) {
         for completion in done.drain(..) {
             run.complete(device, completion, from);
         }

@@ -214,7 +214,11 @@ impl<T> Engine<T> {
     }
 
     /// Takes what happens first, if not later than `now`, and does what of it is the dies' own.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "once in each owner's loop, where what happened need not go through memory"
+    )]
+    #[inline(always)]
     pub fn next(&mut self, now: u64) -> Option<(u64, Happened<T>)> {
         while let Some((at, event)) = self.events.pop_due(now) {
             let happened = match event {

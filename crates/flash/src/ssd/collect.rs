@@ -145,14 +145,13 @@ impl Device {
 
     /// Whether a write may begin; if only the time for it has not come, sets an event.
     fn pace_lets_in(&mut self, command: &Active) -> bool {
-        let room = self.has_room(command.op.writer());
-        let collector = &mut self.collector;
-        if collector.headroom >= 0 {
+        if self.collector.headroom >= 0 {
             return true;
         }
-        if collector.debt() >= collector.lead || !room {
+        if self.collector_is_behind() || !self.has_room(command.op.writer()) {
             return false;
         }
+        let collector = &mut self.collector;
         if self.clock < collector.next_admission {
             if !core::mem::replace(&mut collector.timer, true) {
                 self.dies

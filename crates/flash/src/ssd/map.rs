@@ -197,13 +197,13 @@ impl Map {
         let before = *valid;
         for unit in to.clone() {
             let source = first + valid.trailing_zeros();
-            let logical = self.logical_of[source as usize];
             *valid &= *valid - 1;
+            let logical = self.logical_of[source as usize];
+            self.logical_of[unit as usize] = logical;
+            self.physical_of[logical as usize] = unit;
             from.push_back(source);
             #[cfg(test)]
             self.content.copy(source, unit);
-            self.logical_of[unit as usize] = logical;
-            self.physical_of[logical as usize] = unit;
         }
         self.live[first as usize / 64] &= !((before ^ *valid) << (first % 64));
         self.valid[self.superblock_units.divide(first) as usize] -= moved;
@@ -259,16 +259,22 @@ impl Map {
 
     /// The closed superblock with the fewest valid units, or the one opened first, of those that erasing gains any.
     pub fn victim(&self, choice: Victim) -> Option<u32> {
-        let closed = self.uses.iter().zip(&self.valid).enumerate();
-        closed
-            .filter(|(_, (state, valid))| {
-                **state == Use::Closed && **valid < self.superblock_units.by()
-            })
-            .min_by_key(|(superblock, (_, valid))| match choice {
-                Victim::Greedy => u64::from(**valid),
-                Victim::Fifo => self.opened[*superblock],
-            })
-            .map(|(superblock, _)| superblock as u32)
+        match choice {
+            Victim::Greedy => self.least_closed(|superblock| u64::from(self.valid[superblock])),
+            Victim::Fifo => self.least_closed(|superblock| self.opened[superblock]),
+        }
+    }
+
+    fn least_closed(&self, key: impl Fn(usize) -> u64) -> Option<u32> {
+        let full = self.superblock_units.by();
+        let mut least = (u64::MAX, None);
+        for (superblock, state) in self.uses.iter().enumerate() {
+            let key = key(superblock);
+            if key < least.0 && *state == Use::Closed && self.valid[superblock] < full {
+                least = (key, Some(superblock as u32));
+            }
+        }
+        least.1
     }
 
     /// Makes `superblock` free again, all of its units having moved.

@@ -171,23 +171,30 @@ impl Device {
     /// Lets time pass until `now` and adds what was completed to `completions`, in order.
     pub fn advance(&mut self, now: Time, completions: &mut Vec<Completion>) {
         self.run(now.as_ns());
-        completions.append(&mut self.done);
+        self.tell(completions);
     }
 
-    /// Lets time pass until commands are completed and adds these to `completions`; without any until `limit`, and
-    /// then says false. Whoever answers completions with commands in virtual time needs no other.
+    /// Lets time pass until commands are completed, and adds these to `completions`. When none is until `limit`, says
+    /// false; time then stands at what happened last. Whoever answers completions with commands in virtual time
+    /// needs no other.
     pub fn advance_to_completion(
         &mut self,
         limit: Time,
         completions: &mut Vec<Completion>,
     ) -> bool {
         self.run_while(limit.as_ns(), |device| device.done.is_empty());
-        if self.done.is_empty() {
-            self.clock = self.clock.max(limit.as_ns());
-            return false;
+        let any = !self.done.is_empty();
+        self.tell(completions);
+        any
+    }
+
+    fn tell(&mut self, completions: &mut Vec<Completion>) {
+        // Copying what was written just before would wait for all that was written before that.
+        if completions.is_empty() {
+            core::mem::swap(completions, &mut self.done);
+        } else {
+            completions.append(&mut self.done);
         }
-        completions.append(&mut self.done);
-        true
     }
 
     /// Commands under way.
