@@ -10,6 +10,7 @@ mod gimbal_fairness_fragmented;
 mod gimbal_latency;
 mod gimbal_sizes;
 mod gimbal_utilization;
+mod guarantee;
 mod interference;
 mod isolation_active_units;
 mod isolation_open_channel;
@@ -31,7 +32,7 @@ use crate::experiment::{Context, Experiment, Refused};
 use crate::report::{Column, Report};
 
 /// All experiments, in the order in which they are listed.
-static ALL: [&dyn Experiment; 20] = [
+static ALL: [&dyn Experiment; 21] = [
     &validate::Validate,
     &latency_curve::LatencyCurve,
     &interference::Interference,
@@ -48,6 +49,7 @@ static ALL: [&dyn Experiment; 20] = [
     &noisy_neighbour::NoisyNeighbour,
     &priority_mixed::PriorityMixed,
     &sybil::Sybil,
+    &guarantee::Guarantee,
     &isolation_open_channel::IsolationOpenChannel,
     &isolation_vs_conventional::IsolationVsConventional,
     &isolation_active_units::IsolationActiveUnits,
