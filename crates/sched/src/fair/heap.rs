@@ -9,8 +9,7 @@ const NOWHERE: u32 = u32::MAX;
 /// of items; memory is taken when an item is first seen and kept.
 #[derive(Debug, Default)]
 pub(super) struct Heap {
-    order: Vec<u32>,
-    keys: Vec<u64>,
+    order: Vec<(u64, u32)>,
     places: Vec<u32>,
 }
 
@@ -18,8 +17,13 @@ impl Heap {
     /// The item with the least key, and its key.
     #[inline]
     pub(super) fn first(&self) -> Option<(u32, u64)> {
-        let item = *self.order.first()?;
-        Some((item, self.keys[item as usize]))
+        self.order.first().map(|&(key, item)| (item, key))
+    }
+
+    /// The least key; beyond all others when nothing is in.
+    #[inline]
+    pub(super) fn least(&self) -> u64 {
+        self.order.first().map_or(u64::MAX, |&(key, _)| key)
     }
 
     #[inline]
@@ -33,14 +37,19 @@ impl Heap {
         let index = item as usize;
         if index >= self.places.len() {
             self.places.resize(index + 1, NOWHERE);
-            self.keys.resize(index + 1, 0);
         }
-        self.keys[index] = key;
-        if self.places[index] == NOWHERE {
-            self.places[index] = self.order.len() as u32;
-            self.order.push(item);
+        let place = self.places[index];
+        if place == NOWHERE {
+            self.order.push((key, item));
+            self.rise(self.order.len() - 1);
+        } else {
+            let before = core::mem::replace(&mut self.order[place as usize].0, key);
+            if key < before {
+                self.rise(place as usize);
+            } else {
+                self.sink(place as usize);
+            }
         }
-        self.settle(self.places[index] as usize);
     }
 
     /// Takes `item` out, if it is in.
@@ -54,47 +63,53 @@ impl Heap {
         }
         self.places[item as usize] = NOWHERE;
         let last = self.order.pop().expect("an item with a place is in");
-        if last != item {
+        if last.1 != item {
             self.order[place as usize] = last;
-            self.places[last as usize] = place;
-            self.settle(place as usize);
+            self.rise(place as usize);
+            self.sink(self.places[last.1 as usize] as usize);
         }
     }
 
-    fn rank(&self, place: usize) -> (u64, u32) {
-        let item = self.order[place];
-        (self.keys[item as usize], item)
+    /// Moves what is at `place` up to where its key belongs.
+    fn rise(&mut self, mut place: usize) {
+        let moving = self.order[place];
+        while place > 0 {
+            let above = (place - 1) / 2;
+            if self.order[above] <= moving {
+                break;
+            }
+            self.put(place, self.order[above]);
+            place = above;
+        }
+        self.put(place, moving);
     }
 
-    /// Moves what is at `place` to where its key belongs.
-    fn settle(&mut self, mut place: usize) {
-        while place > 0 && self.rank(place) < self.rank((place - 1) / 2) {
-            self.swap(place, (place - 1) / 2);
-            place = (place - 1) / 2;
-        }
+    /// Moves what is at `place` down to where its key belongs.
+    fn sink(&mut self, mut place: usize) {
+        let moving = self.order[place];
         loop {
             let left = 2 * place + 1;
-            if left >= self.order.len() {
-                return;
-            }
-            let right = left + 1;
-            let least = if right < self.order.len() && self.rank(right) < self.rank(left) {
-                right
-            } else {
-                left
+            let Some(&under) = self.order.get(left) else {
+                break;
             };
-            if self.rank(place) <= self.rank(least) {
-                return;
+            let right = self.order.get(left + 1).copied();
+            let (least, entry) = match right {
+                Some(right) if right < under => (left + 1, right),
+                _ => (left, under),
+            };
+            if moving <= entry {
+                break;
             }
-            self.swap(place, least);
+            self.put(place, entry);
             place = least;
         }
+        self.put(place, moving);
     }
 
-    fn swap(&mut self, one: usize, other: usize) {
-        self.order.swap(one, other);
-        self.places[self.order[one] as usize] = one as u32;
-        self.places[self.order[other] as usize] = other as u32;
+    #[inline]
+    fn put(&mut self, place: usize, entry: (u64, u32)) {
+        self.order[place] = entry;
+        self.places[entry.1 as usize] = place as u32;
     }
 }
 

@@ -128,11 +128,11 @@ impl Fair {
     fn adjust_windows(&mut self) {
         let (read, write) = (self.least_tag(Kind::Read), self.least_tag(Kind::Write));
         let margin = self.lead() / 8;
-        let grows = match (read, write) {
-            _ if self.learner.phase() != Phase::Open => [true, true],
-            (Some(read), Some(write)) => [read <= write + margin, write <= read + margin],
-            _ => [true, true],
-        };
+        let both = read < u64::MAX && write < u64::MAX && self.learner.phase() == Phase::Open;
+        let grows = [
+            !both || read <= write + margin,
+            !both || write <= read + margin,
+        ];
         for (kind, grows) in [Kind::Read, Kind::Write].into_iter().zip(grows) {
             if !self.bases.is_known(kind) {
                 continue;

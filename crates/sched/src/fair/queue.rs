@@ -128,8 +128,10 @@ impl Fair {
         let ready = &mut self.ready[lane as usize];
         if head == NONE {
             ready.remove(number);
-            self.reserved.remove(item);
-            self.gated.remove(item);
+            if !self.reserved.is_empty() || !self.gated.is_empty() {
+                self.reserved.remove(item);
+                self.gated.remove(item);
+            }
             return;
         }
         let kind = self.places[head as usize].kind;
@@ -204,15 +206,21 @@ impl Fair {
     }
 
     /// Says whether a tenant with nothing queued counts as waiting.
+    #[inline]
     pub(super) fn claim(&mut self, number: u32) {
-        let tenant = &self.tenants[number];
-        for kind in 0..2 {
-            let claims = tenant.queued == 0
-                && tenant.load[kind] * self.active_weight >= CLAIM * ONE * tenant.weight;
+        let tenant = &mut self.tenants[number];
+        let least = CLAIM * ONE * tenant.weight;
+        let claims = [0, 1]
+            .map(|kind| tenant.queued == 0 && tenant.load[kind] * self.active_weight >= least);
+        if claims == [false; 2] && tenant.claims == [false; 2] {
+            return;
+        }
+        tenant.claims = claims;
+        for (heap, claims) in self.claims.iter_mut().zip(claims) {
             if claims {
-                self.claims[kind].set(number, tenant.tag);
+                heap.set(number, tenant.tag);
             } else {
-                self.claims[kind].remove(number);
+                heap.remove(number);
             }
         }
     }

@@ -44,6 +44,8 @@ pub(super) struct Tenant {
     pub(super) in_flight: u32,
     /// Load in flight, by kind.
     pub(super) load: [u64; 2],
+    /// Whether it counts as waiting with nothing queued, by kind.
+    pub(super) claims: [bool; 2],
     /// Sixteen times what its latest I/Os counted and transferred in the mean.
     pub(super) usual_load: u64,
     pub(super) usual_bytes: u64,
@@ -113,6 +115,7 @@ impl Tenant {
             queued: 0,
             in_flight: 0,
             load: [0; 2],
+            claims: [false; 2],
             usual_load: 0,
             usual_bytes: 0,
             forgotten: false,

@@ -88,33 +88,26 @@ impl Fair {
         self.in_flight[kind] < FLOOR || self.load[kind] < window
     }
 
-    /// The least tag of those who wait for I/O of a kind.
-    pub(super) fn least_tag(&self, kind: Kind) -> Option<u64> {
+    /// The least tag of those who wait for I/O of a kind; beyond all others when nobody does.
+    #[inline]
+    pub(super) fn least_tag(&self, kind: Kind) -> u64 {
         let lane = [Lane::Read, Lane::Write][kind as usize];
-        let ready = self.ready[lane as usize].first();
-        let claim = self.claims[kind as usize].first();
-        [ready, claim]
-            .into_iter()
-            .flatten()
-            .map(|(_, tag)| tag)
-            .min()
+        let ready = self.ready[lane as usize].least();
+        ready.min(self.claims[kind as usize].least())
     }
 
-    /// The waiting tag that is least, but never less than before.
+    /// The waiting tag that is least, but never less than before. While a class is tried out, only its kind counts.
+    #[inline]
     fn advance_virtual_time(&mut self) {
-        let (read, write) = (self.least_tag(Kind::Read), self.least_tag(Kind::Write));
-        let urgent = self.ready[Lane::Urgent as usize]
-            .first()
-            .map(|(_, tag)| tag);
-        let waiting = match self.learner.phase() {
-            Phase::Open => [urgent, read, write],
-            Phase::Settling(class) | Phase::Alone(class) => match class.kind() {
-                Kind::Read => [urgent, read, None],
-                Kind::Write => [urgent, None, write],
-            },
+        let urgent = self.ready[Lane::Urgent as usize].least();
+        let shared = match self.learner.phase() {
+            Phase::Open => self.least_tag(Kind::Read).min(self.least_tag(Kind::Write)),
+            Phase::Settling(class) | Phase::Alone(class) => self.least_tag(class.kind()),
         };
-        let least = waiting.into_iter().flatten().min();
-        self.virtual_now = self.virtual_now.max(least.unwrap_or(0));
+        let least = urgent.min(shared);
+        if least < u64::MAX {
+            self.virtual_now = self.virtual_now.max(least);
+        }
     }
 
     /// What is urgent: out of its tenant's share, else out of the part of the device that is kept for it.
@@ -156,37 +149,37 @@ impl Fair {
         if let Phase::Alone(class) | Phase::Settling(class) = self.learner.phase() {
             return self.next_of_class(now, class);
         }
-        let read = self.ready[Lane::Read as usize].first();
-        let write = self.ready[Lane::Write as usize].first();
-        let writes_first = match (read, write) {
-            (Some((_, read)), Some((_, write))) => write < read,
-            (read, _) => read.is_none(),
-        };
-        let reads = read.map(|first| (first, Lane::Read, Kind::Read, Kind::Write));
-        let writes = write.map(|first| (first, Lane::Write, Kind::Write, Kind::Read));
-        let order = if writes_first {
-            [writes, reads]
+        let read = self.ready[Lane::Read as usize].least();
+        let write = self.ready[Lane::Write as usize].least();
+        let order = if write < read {
+            [Kind::Write, Kind::Read]
         } else {
-            [reads, writes]
+            [Kind::Read, Kind::Write]
         };
         order
             .into_iter()
-            .flatten()
-            .find_map(|((number, tag), lane, kind, other)| {
-                if !self.has_room(now, kind) {
-                    return None;
-                }
-                let rival = self.least_tag(other).unwrap_or(tag);
-                if tag > rival {
-                    let tenant = &self.tenants[number];
-                    let bytes = self.places[tenant.head(lane) as usize].bytes;
-                    let stride = tenant.stride(self.costs.of(kind, bytes));
-                    if tag > rival + self.lead() + stride {
-                        return None;
-                    }
-                }
-                Some((number, lane, Payer::Share))
-            })
+            .find_map(|kind| self.next_of_kind(now, kind))
+    }
+
+    fn next_of_kind(&self, now: Time, kind: Kind) -> Option<Choice> {
+        let (lane, other) = match kind {
+            Kind::Read => (Lane::Read, Kind::Write),
+            Kind::Write => (Lane::Write, Kind::Read),
+        };
+        let (number, tag) = self.ready[lane as usize].first()?;
+        if !self.has_room(now, kind) {
+            return None;
+        }
+        let rival = self.least_tag(other);
+        if tag > rival {
+            let tenant = &self.tenants[number];
+            let bytes = self.places[tenant.head(lane) as usize].bytes;
+            let stride = tenant.stride(self.costs.of(kind, bytes));
+            if tag > rival + self.lead() + stride {
+                return None;
+            }
+        }
+        Some((number, lane, Payer::Share))
     }
 
     /// The next I/O of the class that is tried out; all others are put aside.
@@ -226,12 +219,15 @@ impl Fair {
 
     /// When to look again though nothing happened.
     pub(super) fn wake_up(&self, now: Time) -> Next {
-        let gate = self.gated.first().map(|(_, opens)| opens);
-        let owed = self.reserved.first().map(|(_, due)| due);
-        let tick = (self.learner.phase() != Phase::Open).then(|| self.learner.tick_ends());
-        match [gate, owed, tick].into_iter().flatten().min() {
-            Some(at) if at < u64::MAX => Next::WaitUntil(Time::from_ns(at.max(now.as_ns() + 1))),
-            _ => Next::WaitForEvent,
+        let tick = match self.learner.phase() {
+            Phase::Open => u64::MAX,
+            Phase::Settling(_) | Phase::Alone(_) => self.learner.tick_ends(),
+        };
+        let at = self.gated.least().min(self.reserved.least()).min(tick);
+        if at < u64::MAX {
+            Next::WaitUntil(Time::from_ns(at.max(now.as_ns() + 1)))
+        } else {
+            Next::WaitForEvent
         }
     }
 }
