@@ -103,7 +103,7 @@ fn perform(
             "| {scene}, {pairs} + {pairs} | {policy} | {:.2} | {:.2} | {least:.2} | {:.2} | {:.0} | {:.0} | {:.0} | {:.0} |",
             mean(0),
             mean(pairs),
-            (mean(0) + mean(pairs)) / 2.0,
+            f64::midpoint(mean(0), mean(pairs)),
             worst(0, |got| got.mean),
             worst(0, |got| got.p99),
             worst(pairs, |got| got.mean),
