@@ -12,8 +12,8 @@ use crate::report::{Axis, Chart, ChartKind, Column, Report, Scale, Series, Unit,
 pub(super) struct IsolationSpace;
 
 const CLAIM: &str = "Units of its own cost a tenant the bandwidth that others leave unused, and nothing else. A tenant that is alone on a shared \
-device has all of it; on its own units it never has more than its part, whole channels a little less than as many units of every channel when it \
-writes, as a channel carries fewer programmes than its units could take. Capacity is divided without loss; over-provisioning is bought per tenant, and a tenant \
+device has all of it; on its own units it never has more than its part, with whole channels a \
+little less than with as many units of every channel when it writes, and up to a half less when it reads, as its channels carry less than its units could give and take. Capacity is divided without loss; over-provisioning is bought per tenant, and a tenant \
 that writes at random decides by it how much of its bandwidth is left for its own writes. Write amplification is that of greedy collection with uniform random writes, \
 a / (a + W(-a exp(-a))) with a the flash over the capacity; reads of garbage collection are left out.";
 

@@ -18,8 +18,8 @@ use crate::report::{Report, Value};
 /// See [`Experiment::claim`].
 pub(super) struct IsolationVsConventional;
 
-const CLAIM: &str = "Before a drive that suspends programmes for reads, software comes near to what own units give; before one that does not, \
-nothing but own units does. One tenant reads 4 KiB at random, one at a time, in the class for latency; one, three or seven others write, 4 KiB at random with \
+const CLAIM: &str = "What writers do to a reader is decided inside the drive: a switch before it divides bandwidth and cannot shorten a programme, as writes \
+are answered from the drive's buffer and programmed when the drive likes. Own units can. One tenant reads 4 KiB at random, one at a time, in the class for latency; one, three or seven others write, 4 KiB at random with \
 32 under way each on a fragmented drive, or 128 KiB in order with four on a clean one. The drives write equally fast; the second does not suspend. Beside them \
 the same flash as an open-channel device with whole channels for each tenant (`own channels`), whose writers programme without pause: raw bandwidth, before any garbage \
 collection of their own.";
