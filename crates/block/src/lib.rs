@@ -10,6 +10,7 @@ mod io_future;
 mod memory;
 mod null;
 mod open;
+pub mod open_channel;
 pub mod pool;
 mod range;
 mod sparse;

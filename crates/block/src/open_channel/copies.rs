@@ -1,0 +1,212 @@
+//! The two copies of the layout on a device, each in a chunk of its own at an end of it.
+//!
+//! A change resets and writes the copy that is not the newest, and then the other one. So a power cut at any step leaves
+//! at least one copy whole, with the state before or after the change; between changes both are equal, and losing one
+//! loses nothing.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+use flashyard_flash::UNIT_BYTES;
+use flashyard_flash::channel::{ChunkState, MOST_ADDRESSES, Op};
+use flashyard_runtime::sync::oneshot;
+use flashyard_time::Time;
+
+use super::codec::{Decoded, MAX_BYTES, decode, encode};
+use super::drive::{Done, Drive, Owner};
+use super::error::PartitionError;
+use super::layout::Layout;
+use super::medium::SECTOR;
+use super::units::{OwnUnits, Scope, copies};
+
+/// Sectors of a copy at most.
+const SECTORS: usize = MAX_BYTES.div_ceil(SECTOR);
+
+/// Access to both copies.
+pub(super) struct Copies {
+    units: OwnUnits,
+    next: Cell<u32>,
+    waiting: RefCell<BTreeMap<u32, oneshot::Sender<u64>>>,
+}
+
+/// The state that counts.
+#[derive(Debug)]
+pub(super) struct Newest {
+    pub layout: Layout,
+    /// Which copy it is from.
+    pub copy: usize,
+}
+
+impl Owner for Copies {
+    fn completed(&self, _at: Time, done: &Done) {
+        if let Some(sender) = self.waiting.borrow_mut().remove(&done.tag) {
+            let _whoever_asked_may_have_gone = sender.send(done.failed);
+        }
+    }
+
+    fn alarm(&self, _at: Time) {}
+}
+
+impl Copies {
+    /// The copies on a device. It has at least two units, and chunks long enough.
+    pub fn new(drive: &Rc<Drive>) -> Result<Rc<Self>, PartitionError> {
+        let geometry = drive.geometry();
+        let bound = (geometry.clba as usize) < SECTORS + 2 * geometry.mw_cunits as usize;
+        if geometry.total_pus() < 2 || bound {
+            return Err(PartitionError::Geometry(format!(
+                "an open-channel device needs two units and chunks of {} sectors: make it larger",
+                SECTORS + 2 * geometry.mw_cunits as usize
+            )));
+        }
+        Ok(Rc::new_cyclic(|this: &Weak<Self>| {
+            let owner: Weak<dyn Owner> = this.clone();
+            Self {
+                units: OwnUnits::new(drive, Scope::Layout, owner),
+                next: Cell::new(0),
+                waiting: RefCell::default(),
+            }
+        }))
+    }
+
+    /// The newest state; nothing when the device never had any.
+    pub async fn find(&self) -> Result<Option<Newest>, PartitionError> {
+        let first = self.read(0).await?;
+        let second = self.read(1).await?;
+        newest(first, second)
+    }
+
+    /// Makes `layout`, which has its new generation, the state on the device; `newest` is the copy that counted. The
+    /// copy that counts now.
+    pub async fn commit(&self, layout: &Layout, newest: usize) -> Result<usize, PartitionError> {
+        let bytes = encode(layout);
+        let first = 1 - newest;
+        for copy in [first, newest] {
+            self.write(copy, &bytes).await?;
+        }
+        Ok(first)
+    }
+
+    async fn read(&self, copy: usize) -> Result<Decoded, PartitionError> {
+        let first = copies(self.units.drive().geometry())[copy];
+        let unwritten = |chunk| matches!(chunk, ChunkState::Free);
+        let chunk = self.units.chunk(first).ok_or(PartitionError::Off)?;
+        if unwritten(chunk.state) {
+            return Ok(Decoded::Absent);
+        }
+        let mut bytes = vec![0; SECTORS * SECTOR];
+        let addresses: Vec<u64> = (first..).take(SECTORS).collect();
+        for (part, addresses) in addresses.chunks(MOST_ADDRESSES).enumerate() {
+            let failed = self.vector(Op::Read, addresses).await?;
+            for (place, &address) in addresses.iter().enumerate() {
+                let at = (part * MOST_ADDRESSES + place) * SECTOR;
+                if failed >> place & 1 == 0 {
+                    self.units.read(address, &mut bytes[at..at + SECTOR]);
+                } else if place + part == 0 {
+                    return Ok(Decoded::Damaged("it cannot be read".into()));
+                }
+            }
+        }
+        Ok(decode(&bytes))
+    }
+
+    /// Writes a copy, and as much behind it as makes it readable.
+    async fn write(&self, copy: usize, bytes: &[u8]) -> Result<(), PartitionError> {
+        let geometry = self.units.drive().geometry().clone();
+        let first = copies(&geometry)[copy];
+        let state = self.units.chunk(first).ok_or(PartitionError::Off)?.state;
+        if state != ChunkState::Free {
+            self.succeed(Op::Reset, &[first]).await?;
+            self.units
+                .content(|content, geometry| content.forget(first, geometry));
+        }
+        let sectors = bytes.len().div_ceil(UNIT_BYTES as usize) + geometry.mw_cunits as usize;
+        let sectors = sectors.next_multiple_of(geometry.ws_min as usize);
+        let addresses: Vec<u64> = (first..).take(sectors).collect();
+        for (place, unit) in addresses.chunks(geometry.ws_min as usize).enumerate() {
+            let at = place * unit.len() * SECTOR;
+            let data = bytes.get(at..).unwrap_or_default();
+            self.store(unit, data)?;
+            self.succeed(Op::Write { metadata: &[] }, unit).await?;
+        }
+        Ok(())
+    }
+
+    /// Stores data of a write unit, zeros behind their end.
+    fn store(&self, addresses: &[u64], data: &[u8]) -> Result<(), PartitionError> {
+        let mut sectors = data.chunks(SECTOR);
+        for &address in addresses {
+            let mut sector = [0; SECTOR];
+            let data = sectors.next().unwrap_or_default();
+            sector[..data.len()].copy_from_slice(data);
+            let stored = self
+                .units
+                .content(|content, _| content.write(address, &sector));
+            stored
+                .ok_or(PartitionError::Off)?
+                .map_err(|_| PartitionError::Memory)?;
+        }
+        Ok(())
+    }
+
+    async fn succeed(&self, op: Op<'_>, addresses: &[u64]) -> Result<(), PartitionError> {
+        match self.vector(op, addresses).await? {
+            0 => Ok(()),
+            _ => Err(PartitionError::Medium),
+        }
+    }
+
+    /// Does a vector command; a bit for each address that failed.
+    async fn vector(&self, op: Op<'_>, addresses: &[u64]) -> Result<u64, PartitionError> {
+        let tag = self.next.get();
+        self.next.set(tag.wrapping_add(1));
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.borrow_mut().insert(tag, sender);
+        let at = self.units.drive().catch_up();
+        if self.units.submit(at, tag, op, addresses).is_err() {
+            self.waiting.borrow_mut().remove(&tag);
+            return Err(PartitionError::Off);
+        }
+        self.units.drive().hurry();
+        receiver.await.ok_or(PartitionError::Off)
+    }
+}
+
+fn newest(first: Decoded, second: Decoded) -> Result<Option<Newest>, PartitionError> {
+    for copy in [&first, &second] {
+        if let Decoded::Newer(version) = copy {
+            return Err(PartitionError::Newer(*version));
+        }
+    }
+    let found = |layout, copy| Ok(Some(Newest { layout, copy }));
+    match (first, second) {
+        (Decoded::Valid(first), Decoded::Valid(second)) => {
+            if first.generation == second.generation && first != second {
+                return Err(PartitionError::Damaged(
+                    "both copies have the same generation and different content".into(),
+                ));
+            }
+            match first.generation >= second.generation {
+                true => found(first, 0),
+                false => found(second, 1),
+            }
+        }
+        (Decoded::Valid(layout), _) => found(layout, 0),
+        (_, Decoded::Valid(layout)) => found(layout, 1),
+        (Decoded::Absent, Decoded::Absent) => Ok(None),
+        // The first write of all was interrupted: its copy is all that there is, and nobody was told of it.
+        (Decoded::Damaged(_), Decoded::Absent) | (Decoded::Absent, Decoded::Damaged(_)) => Ok(None),
+        (first, second) => Err(PartitionError::Damaged(format!(
+            "first copy: {}; second copy: {}",
+            why(&first),
+            why(&second)
+        ))),
+    }
+}
+
+fn why(copy: &Decoded) -> &str {
+    match copy {
+        Decoded::Damaged(why) => why,
+        _ => "there is none",
+    }
+}

@@ -1,0 +1,73 @@
+//! What of an open-channel device outlives a power cut: the state of its flash, and what is in it.
+
+use flashyard_flash::UNIT_BYTES;
+use flashyard_flash::channel::{self, Geometry, Place};
+
+use crate::IoError;
+use crate::sparse::Sparse;
+
+/// Bytes of a sector.
+pub(super) const SECTOR: usize = UNIT_BYTES as usize;
+
+/// The flash of an open-channel device with its content, which is kept in memory: taken when sectors are first written,
+/// given back when their chunk is reset.
+#[derive(Debug)]
+pub struct Medium {
+    pub(super) device: channel::Device,
+    content: Content,
+}
+
+impl Medium {
+    /// A device on which nothing was written through this type.
+    pub fn new(device: channel::Device) -> Self {
+        Self {
+            device,
+            content: Content(Sparse::with_extents(SECTOR)),
+        }
+    }
+
+    /// Device and content apart.
+    pub(super) fn split(&mut self) -> (&mut channel::Device, &mut Content) {
+        (&mut self.device, &mut self.content)
+    }
+
+    /// Bytes of memory that the content takes.
+    pub(super) fn allocated(&self) -> u64 {
+        self.content.0.allocated()
+    }
+}
+
+/// What is in each sector, by its address.
+#[derive(Debug)]
+pub(super) struct Content(Sparse);
+
+impl Content {
+    /// Fills `target` with the sector at `address`.
+    pub fn read(&self, address: u64, target: &mut [u8]) {
+        self.0.read(address * UNIT_BYTES, target);
+    }
+
+    /// Stores the sector at `address`. [`IoError::NoSpace`] when memory has run out.
+    pub fn write(&mut self, address: u64, source: &[u8]) -> Result<(), IoError> {
+        self.0.write(address * UNIT_BYTES, source)
+    }
+
+    /// Forgets the chunk that begins at `address`.
+    pub fn forget(&mut self, address: u64, geometry: &Geometry) {
+        let len = u64::from(geometry.clba) * UNIT_BYTES;
+        self.0.zero(address * UNIT_BYTES, len, true);
+    }
+}
+
+/// The first address of a chunk of a parallel unit that the device has.
+pub(super) fn chunk_address(geometry: &Geometry, (group, pu): (u32, u32), chunk: u32) -> u64 {
+    let place = Place {
+        group,
+        pu,
+        chunk,
+        sector: 0,
+    };
+    geometry
+        .address(place)
+        .expect("units and chunks are those of the device")
+}

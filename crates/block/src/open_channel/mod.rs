@@ -1,0 +1,322 @@
+//! An emulated open-channel device, cut into partitions of exclusive parallel units.
+//!
+//! A partition is a device: a translation layer of its own ([`flashyard_flash::ftl`]) over units that nobody else can
+//! address, with queues, a write buffer and bounds of its own. What its neighbours do is not in its way, in flash or in software; on shared channels it is,
+//! which is why whole channels are given out unless a user wants otherwise.
+//!
+//! Which units belong to whom is stored on the device, twice, in chunks that no partition can reach.
+//!
+//! Time and content are apart, as with emulated drives (`crate::flash`), and nothing is kept when the program ends.
+//!
+//! Map: `layout` decides who gets which units, pure; `codec` and `copies` are its bytes and its places; `drive` is the device in real time, `units`
+//! the only way to it; `span` runs a translation layer, `partition` is what users see.
+
+mod codec;
+mod copies;
+mod drive;
+mod error;
+mod layout;
+mod medium;
+mod partition;
+mod span;
+mod units;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use flashyard_flash::UNIT_BYTES;
+use flashyard_flash::channel::Geometry;
+use flashyard_flash::ftl::State;
+use flashyard_runtime::Rt;
+use flashyard_runtime::sync::Semaphore;
+use flashyard_time::Histogram;
+
+pub use error::PartitionError;
+pub use layout::{LayoutError, Unit, Wanted};
+pub use medium::Medium;
+pub use partition::Partition;
+
+use copies::Copies;
+use drive::Drive;
+use layout::{Layout, Record};
+use span::{Begin, Span};
+
+/// An open-channel device with its partitions. Lives on its home core.
+pub struct OpenChannel {
+    drive: Rc<Drive>,
+    copies: Rc<Copies>,
+    /// Held by the change that is under way.
+    changing: Semaphore,
+    state: RefCell<Contents>,
+}
+
+struct Contents {
+    layout: Layout,
+    /// The copy of the layout that counts.
+    newest: usize,
+    partitions: BTreeMap<String, Rc<Partition>>,
+}
+
+/// Facts about a partition. Bytes per second are what its units can do, not what they did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionInfo {
+    /// Unique on its device.
+    pub name: String,
+    /// Given when it was created, the same for ever.
+    pub uuid: [u8; 16],
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Flash beyond that, in thousandths of it.
+    pub over_provisioning: u32,
+    /// Channel and number there of all its units, in the order of the stripe.
+    pub units: Vec<Unit>,
+    /// Nobody else has units on its channels.
+    pub own_channels: bool,
+    /// Bytes per second that its units can programme, if their channels are free.
+    pub programs_per_second: u64,
+    /// Bytes written by hosts, and written to flash in all.
+    pub written: (u64, u64),
+    /// Flash that may still fail before it is read-only, in bytes.
+    pub spare: u64,
+    /// Least and most erases of a line.
+    pub erases: (u32, u32),
+    /// It takes no more writes: too much of its flash has failed.
+    pub read_only: bool,
+}
+
+impl OpenChannel {
+    /// Runs `medium` from now on, `dilation` times slower than it is; 0 counts as 1. Partitions that are on it are
+    /// taken up. `uuid` is given to a device that has none.
+    pub async fn open(
+        rt: &Rt,
+        medium: Medium,
+        uuid: [u8; 16],
+        dilation: u32,
+    ) -> Result<Self, PartitionError> {
+        let drive = Drive::start(rt, medium, dilation);
+        let copies = Copies::new(&drive)?;
+        let Geometry { groups, pus, .. } = *drive.geometry();
+        let found = copies.find().await?;
+        let (layout, newest) = match found {
+            Some(found) => (found.layout, found.copy),
+            None => {
+                let layout = Layout::new(uuid, groups, pus);
+                let newest = copies.commit(&layout, 1).await?;
+                (layout, newest)
+            }
+        };
+        if (layout.groups, layout.pus) != (groups, pus) {
+            return Err(PartitionError::Geometry(format!(
+                "the partitions were made on {} channels with {} units each: give the device its geometry back",
+                layout.groups, layout.pus
+            )));
+        }
+        let this = Self {
+            drive,
+            copies,
+            changing: Semaphore::new(1),
+            state: RefCell::new(Contents {
+                layout,
+                newest,
+                partitions: BTreeMap::new(),
+            }),
+        };
+        this.take_up().await?;
+        Ok(this)
+    }
+
+    /// Creates a partition; what was on its units is erased. `over_provisioning` is flash beyond the capacity, in
+    /// thousandths of it.
+    pub async fn create(
+        &self,
+        name: &str,
+        uuid: [u8; 16],
+        wanted: &Wanted,
+        over_provisioning: u32,
+    ) -> Result<Rc<Partition>, PartitionError> {
+        self.changing.acquire(1).await;
+        let created = self
+            .create_alone(name, uuid, wanted, over_provisioning)
+            .await;
+        self.changing.release(1);
+        created
+    }
+
+    /// Gives a partition more units, while it is used; they hold its last blocks.
+    pub async fn grow(&self, name: &str, wanted: &Wanted) -> Result<(), PartitionError> {
+        self.changing.acquire(1).await;
+        let grown = self.grow_alone(name, wanted).await;
+        self.changing.release(1);
+        grown
+    }
+
+    /// Deletes a partition, used or not: its later I/O gets [`crate::IoError::NotReady`], what was issued is waited for.
+    pub async fn delete(&self, name: &str) -> Result<(), PartitionError> {
+        self.changing.acquire(1).await;
+        let deleted = self.delete_alone(name).await;
+        self.changing.release(1);
+        deleted
+    }
+
+    /// The partition called `name`. All who ask get the same one.
+    pub fn partition(&self, name: &str) -> Option<Rc<Partition>> {
+        self.state.borrow().partitions.get(name).cloned()
+    }
+
+    /// The partitions, in the order of their names.
+    pub fn list(&self) -> Vec<PartitionInfo> {
+        let state = self.state.borrow();
+        let info = |(name, partition): (&String, &Rc<Partition>)| {
+            let record = state.layout.find(name).ok()?;
+            Some(self.info(&state.layout, record, partition))
+        };
+        state.partitions.iter().filter_map(info).collect()
+    }
+
+    /// Units that no partition has.
+    pub fn free(&self) -> Vec<Unit> {
+        self.state.borrow().layout.free().into_iter().collect()
+    }
+
+    /// What the device is made of.
+    pub fn geometry(&self) -> &Geometry {
+        self.drive.geometry()
+    }
+
+    /// How much later than due completions were told, in nanoseconds of the machine's clock.
+    pub fn lateness(&self) -> Histogram {
+        self.drive.lateness()
+    }
+
+    /// Bytes of memory that the content of the flash takes now.
+    pub fn allocated(&self) -> u64 {
+        self.drive.allocated()
+    }
+
+    /// Takes the power away, and gives what is left of the flash. Nothing under way is ever completed.
+    pub fn power_cut(&self) -> Option<Medium> {
+        self.drive.cut()
+    }
+
+    async fn create_alone(
+        &self,
+        name: &str,
+        uuid: [u8; 16],
+        wanted: &Wanted,
+        over_provisioning: u32,
+    ) -> Result<Rc<Partition>, PartitionError> {
+        let mut layout = self.state.borrow().layout.clone();
+        let record = layout.add(name, uuid, wanted, over_provisioning)?.clone();
+        // Formatted before anybody can know of it: a cut leaves units that nobody has.
+        let span = self.format(&record, 0).await?;
+        self.commit(layout).await?;
+        let partition = Partition::new(self.drive.rt(), vec![span], self.stripe(&record));
+        let mut state = self.state.borrow_mut();
+        state.partitions.insert(name.to_owned(), partition.clone());
+        Ok(partition)
+    }
+
+    async fn grow_alone(&self, name: &str, wanted: &Wanted) -> Result<(), PartitionError> {
+        let mut layout = self.state.borrow().layout.clone();
+        let record = layout.grow(name, wanted)?.clone();
+        let span = self.format(&record, record.spans.len() - 1).await?;
+        self.commit(layout).await?;
+        if let Some(partition) = self.partition(name) {
+            partition.grown(span);
+        }
+        Ok(())
+    }
+
+    async fn delete_alone(&self, name: &str) -> Result<(), PartitionError> {
+        let mut layout = self.state.borrow().layout.clone();
+        layout.remove(name)?;
+        let partition = self.state.borrow_mut().partitions.remove(name);
+        if let Some(partition) = partition {
+            partition.close().await;
+        }
+        self.commit(layout).await
+    }
+
+    async fn format(&self, record: &Record, place: usize) -> Result<Rc<Span>, PartitionError> {
+        let begun = Span::begin(
+            &self.drive,
+            &record.spans[place],
+            record.over_provisioning,
+            Begin::Format,
+        )?;
+        let failed = |error| PartitionError::Recover(record.name.clone(), error);
+        begun.ready().await.map_err(failed)?;
+        Ok(begun)
+    }
+
+    /// Takes up all partitions that the layout has, at the same time.
+    async fn take_up(&self) -> Result<(), PartitionError> {
+        let records = self.state.borrow().layout.partitions.clone();
+        let mut begun = Vec::with_capacity(records.len());
+        for record in &records {
+            let begin =
+                |span| Span::begin(&self.drive, span, record.over_provisioning, Begin::Recover);
+            let spans = record.spans.iter().map(begin);
+            begun.push(spans.collect::<Result<Vec<_>, _>>()?);
+        }
+        for (record, spans) in records.iter().zip(begun) {
+            for span in &spans {
+                let failed = |error| PartitionError::Recover(record.name.clone(), error);
+                span.ready().await.map_err(failed)?;
+            }
+            let partition = Partition::new(self.drive.rt(), spans, self.stripe(record));
+            let mut state = self.state.borrow_mut();
+            state.partitions.insert(record.name.clone(), partition);
+        }
+        Ok(())
+    }
+
+    /// Makes `layout` the state of the device.
+    async fn commit(&self, mut layout: Layout) -> Result<(), PartitionError> {
+        let exhausted = || PartitionError::Geometry("the layout cannot be changed any more".into());
+        layout.generation = layout.generation.checked_add(1).ok_or_else(exhausted)?;
+        let newest = self.state.borrow().newest;
+        let newest = self.copies.commit(&layout, newest).await?;
+        let mut state = self.state.borrow_mut();
+        state.layout = layout;
+        state.newest = newest;
+        Ok(())
+    }
+
+    /// Sectors of a write to all units of the first span.
+    fn stripe(&self, record: &Record) -> u32 {
+        record.spans[0].units.len() as u32 * self.geometry().ws_opt
+    }
+
+    fn info(&self, layout: &Layout, record: &Record, partition: &Partition) -> PartitionInfo {
+        let geometry = self.geometry();
+        let units: Vec<Unit> = record.units().collect();
+        let program = u64::from(geometry.ws_min) * UNIT_BYTES * 1_000_000_000;
+        let per_unit = program.checked_div(geometry.write_ns.0).unwrap_or(0);
+        let mut info = PartitionInfo {
+            name: record.name.clone(),
+            uuid: record.uuid,
+            bytes: 0,
+            over_provisioning: record.over_provisioning,
+            own_channels: layout.has_own_channels(record),
+            programs_per_second: per_unit * units.len() as u64,
+            units,
+            written: (0, 0),
+            spare: 0,
+            erases: (u32::MAX, 0),
+            read_only: false,
+        };
+        for span in partition.spans() {
+            let (stats, space) = span.stats();
+            info.bytes += span.capacity() * UNIT_BYTES;
+            info.written.0 += stats.host_units * UNIT_BYTES;
+            info.written.1 += stats.written_units * UNIT_BYTES;
+            info.spare += space.spare * UNIT_BYTES;
+            info.erases.0 = info.erases.0.min(space.erases.0);
+            info.erases.1 = info.erases.1.max(space.erases.1);
+            info.read_only |= span.state() == State::ReadOnly;
+        }
+        info
+    }
+}

@@ -1,0 +1,431 @@
+//! Parallel units under one translation layer, at work: the layer decides, this moves the data and waits.
+//!
+//! Queues, write buffer and what may be under way are of this span alone. A host's data go into the write buffer, or come out
+//! of it or of the flash, when the layer says so; a command is answered when the layer says that it is done.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+
+use flashyard_flash::channel::Op as VectorOp;
+use flashyard_flash::ftl::{self, Action, Ftl, IoOp, Op, Outcome, Part, State, Tag};
+use flashyard_runtime::Buf;
+use flashyard_runtime::sync::Notify;
+use flashyard_time::Time;
+
+use super::drive::{Done, Drive, Owner};
+use super::error::PartitionError;
+use super::layout;
+use super::medium::SECTOR;
+use super::units::{OwnUnits, Scope, Turns};
+use crate::IoError;
+
+/// Commands of hosts that may be under way.
+const MOST_COMMANDS: usize = 1024;
+
+/// See the module.
+pub(super) struct Span {
+    units: OwnUnits,
+    formatted: bool,
+    capacity: Cell<u64>,
+    state: Cell<State>,
+    changed: Notify,
+    work: RefCell<Work>,
+}
+
+/// What decides, and the data on their way.
+struct Work {
+    ftl: Ftl,
+    /// The write buffer, a sector for each slot.
+    slots: Vec<u8>,
+    turns: Turns,
+    commands: Vec<Command>,
+    unused: Vec<u32>,
+    woken: Vec<Waker>,
+    /// Ends that the layer has to be told of, because the device took nothing of them.
+    refused: VecDeque<(Tag, u64)>,
+}
+
+struct Command {
+    stage: Stage,
+    buf: Option<Buf>,
+    /// Some of what was read was not zeros.
+    data: bool,
+}
+
+enum Stage {
+    Unused,
+    Waiting(Option<Waker>),
+    /// Nobody waits any more; it goes on.
+    Abandoned,
+    Done(Outcome),
+}
+
+/// How a span is begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// Whatever is there is erased.
+    Format,
+    /// What is there is taken up.
+    Recover,
+}
+
+impl Span {
+    /// Begins; [`Span::ready`] tells when commands are taken.
+    pub fn begin(
+        drive: &Rc<Drive>,
+        span: &layout::Span,
+        over_provisioning: u32,
+        begin: Begin,
+    ) -> Result<Rc<Self>, PartitionError> {
+        let options = ftl::Options {
+            over_provisioning,
+            ..ftl::Options::default()
+        };
+        let scope = || Scope::Units(span.units.clone());
+        let geometry = drive.geometry();
+        let nobody: Weak<Self> = Weak::new();
+        let report = OwnUnits::new(drive, scope(), nobody).report();
+        let build = match begin {
+            Begin::Format => Ftl::format,
+            Begin::Recover => Ftl::recover,
+        };
+        let ftl = build(geometry, &span.units, report, span.key, options)?;
+        let work = Work {
+            slots: vec![0; ftl.slots() as usize * SECTOR],
+            turns: Turns::default(),
+            commands: Vec::new(),
+            unused: Vec::new(),
+            woken: Vec::new(),
+            refused: VecDeque::new(),
+            ftl,
+        };
+        let this = Rc::new_cyclic(|this: &Weak<Self>| {
+            let owner: Weak<dyn Owner> = this.clone();
+            Self {
+                units: OwnUnits::new(drive, scope(), owner),
+                formatted: begin == Begin::Format,
+                capacity: Cell::new(0),
+                state: Cell::new(work.ftl.state()),
+                changed: Notify::new(),
+                work: RefCell::new(work),
+            }
+        });
+        this.go_on();
+        Ok(this)
+    }
+
+    /// Finishes when commands are taken.
+    pub async fn ready(&self) -> Result<(), ftl::RecoverError> {
+        loop {
+            match self.state.get() {
+                State::Ready | State::ReadOnly => return Ok(()),
+                State::Failed(error) => return Err(error),
+                State::Formatting | State::Recovering => self.changed.notified().await,
+            }
+        }
+    }
+
+    /// Sectors shown to hosts.
+    pub fn capacity(&self) -> u64 {
+        self.capacity.get()
+    }
+
+    pub fn state(&self) -> State {
+        self.state.get()
+    }
+
+    pub fn stats(&self) -> (ftl::Stats, ftl::Space) {
+        let work = self.work.borrow();
+        (work.ftl.stats(), work.ftl.space())
+    }
+
+    /// Whether all sectors are known to be zero: nobody has written since it was formatted.
+    pub fn is_blank(&self) -> bool {
+        self.formatted && self.stats().0.host_units == 0
+    }
+
+    /// Begins a command of a host on `count` sectors from `first`.
+    pub fn begin_command(
+        self: &Rc<Self>,
+        op: Op,
+        first: u64,
+        count: u32,
+        buf: Option<Buf>,
+    ) -> Result<Pending, IoError> {
+        let now = self.units.drive().catch_up();
+        if !self.units.drive().is_on() {
+            return Err(IoError::NotReady);
+        }
+        let mut work = self.work.borrow_mut();
+        let place = work.unused.last().copied();
+        let id = place.unwrap_or(work.commands.len() as u32);
+        if id as usize >= MOST_COMMANDS {
+            return Err(IoError::Busy);
+        }
+        let command = ftl::Command {
+            id: u64::from(id),
+            op,
+            first,
+            count,
+        };
+        work.ftl
+            .submit(command)
+            .map_err(|rejected| match rejected {
+                ftl::Rejected::NotReady => IoError::NotReady,
+                ftl::Rejected::OutOfRange => IoError::OutOfRange,
+                ftl::Rejected::QueueFull => IoError::Busy,
+            })?;
+        let command = Command {
+            stage: Stage::Waiting(None),
+            buf,
+            data: false,
+        };
+        match work.unused.pop() {
+            Some(_) => work.commands[id as usize] = command,
+            None => work.commands.push(command),
+        }
+        drop(work);
+        self.act(now);
+        self.units.drive().hurry();
+        let span = Rc::clone(self);
+        Ok(Pending { span, id })
+    }
+
+    /// Does what the layer says, at the device's time.
+    fn go_on(&self) {
+        let now = self.units.drive().catch_up();
+        self.act(now);
+        self.units.drive().hurry();
+    }
+
+    /// Does what the layer says at an instant of the device.
+    fn act(&self, now: Time) {
+        let mut work = self.work.borrow_mut();
+        work.act(now, &self.units);
+        self.units.set_alarm(work.ftl.next_wakeup());
+        let state = work.ftl.state();
+        self.capacity.set(work.ftl.capacity());
+        let mut woken = std::mem::take(&mut work.woken);
+        drop(work);
+        woken.drain(..).for_each(Waker::wake);
+        self.work.borrow_mut().woken = woken;
+        if self.state.replace(state) != state {
+            self.changed.notify_all();
+        }
+    }
+}
+
+impl Owner for Span {
+    fn completed(&self, at: Time, done: &Done) {
+        self.work.borrow_mut().completed(at, done, &self.units);
+        self.act(at);
+    }
+
+    fn alarm(&self, at: Time) {
+        self.act(at);
+    }
+}
+
+impl Work {
+    fn act(&mut self, now: Time, units: &OwnUnits) {
+        loop {
+            while let Some(action) = self.ftl.poll(now) {
+                self.perform(now, action, units);
+            }
+            while let Some(tag) = self.turns.next() {
+                self.submit(now, tag, units);
+            }
+            if self.refused.is_empty() {
+                return;
+            }
+            while let Some((tag, failed)) = self.refused.pop_front() {
+                self.ftl.on_completion(now, tag, failed, &[]);
+            }
+        }
+    }
+
+    fn perform(&mut self, now: Time, action: Action, units: &OwnUnits) {
+        match action {
+            Action::Submit(tag) if self.ftl.io(tag).op() == IoOp::Report => {
+                let address = self.ftl.io(tag).addresses()[0];
+                self.ftl.on_report(now, tag, units.chunk(address));
+            }
+            Action::Submit(tag) => self.turns.push(tag),
+            Action::Store { id, unit, slot } => {
+                let source = &self.commands[id as usize].buf;
+                let source = source
+                    .as_ref()
+                    .expect("a write keeps its data until it is done");
+                self.slots[range(slot)].copy_from_slice(&source[range(unit)]);
+            }
+            Action::Load { id, unit, slot } => {
+                let command = &mut self.commands[id as usize];
+                command.part(unit).copy_from_slice(&self.slots[range(slot)]);
+                command.data = true;
+            }
+            Action::Zeroes { id, unit } => self.commands[id as usize].part(unit).fill(0),
+            Action::Done { id, outcome } => self.finish(id as u32, outcome),
+        }
+    }
+
+    /// Submits a vector command, and stores the data of a write.
+    fn submit(&mut self, now: Time, tag: Tag, units: &OwnUnits) {
+        let io = self.ftl.io(tag);
+        let op = match io.op() {
+            IoOp::Read => VectorOp::Read,
+            IoOp::Reset => VectorOp::Reset,
+            IoOp::Write | IoOp::Report => VectorOp::Write {
+                metadata: io.metadata(),
+            },
+        };
+        let Ok(accepted) = units.submit(now, tag, op, io.addresses()) else {
+            self.turns.ended();
+            self.refused.push_back((tag, u64::MAX));
+            return;
+        };
+        if io.op() != IoOp::Write {
+            return;
+        }
+        let mut page = [0; SECTOR];
+        for (place, (&address, &part)) in io.addresses().iter().zip(io.parts()).enumerate() {
+            if accepted >> place & 1 == 0 {
+                continue;
+            }
+            let data: &[u8] = match part {
+                Part::Slot(slot) => &self.slots[range(slot)],
+                Part::Page => {
+                    self.ftl.page(tag, place, &mut page);
+                    &page
+                }
+                Part::Host(..) | Part::Nobody => continue,
+            };
+            // Without memory the sector reads as zeros, which the page's checksum or the host's file system notices.
+            let _stored = units.content(|content, _| content.write(address, data));
+        }
+    }
+
+    /// Moves the data of what was read, and tells the layer.
+    fn completed(&mut self, at: Time, done: &Done, units: &OwnUnits) {
+        self.turns.ended();
+        let io = self.ftl.io(done.tag).clone();
+        let good = |place: usize| done.failed >> place & 1 == 0;
+        let addresses = io.addresses().iter().enumerate();
+        for (place, &address) in addresses.filter(|(place, _)| good(*place)) {
+            match (io.op(), io.parts().get(place)) {
+                (IoOp::Read, Some(&part)) => self.take(done.tag, place, part, address, units),
+                (IoOp::Reset, _) => {
+                    units.content(|content, geometry| content.forget(address, geometry));
+                }
+                _ => {}
+            }
+        }
+        self.ftl
+            .on_completion(at, done.tag, done.failed, &done.metadata);
+    }
+
+    /// Takes the data of a sector that was read to where they belong.
+    fn take(&mut self, tag: Tag, place: usize, part: Part, address: u64, units: &OwnUnits) {
+        match part {
+            Part::Slot(slot) => units.read(address, &mut self.slots[range(slot)]),
+            Part::Page => {
+                let mut page = [0; SECTOR];
+                units.read(address, &mut page);
+                self.ftl.on_page(tag, place, &page);
+            }
+            Part::Host(id, unit) => {
+                let command = &mut self.commands[id as usize];
+                units.read(address, command.part(unit));
+                command.data = true;
+            }
+            Part::Nobody => {}
+        }
+    }
+
+    fn finish(&mut self, id: u32, outcome: Outcome) {
+        let command = &mut self.commands[id as usize];
+        match std::mem::replace(&mut command.stage, Stage::Done(outcome)) {
+            Stage::Waiting(waker) => self.woken.extend(waker),
+            Stage::Abandoned => self.release(id),
+            Stage::Unused | Stage::Done(_) => unreachable!("a command is done once"),
+        }
+    }
+
+    fn release(&mut self, id: u32) {
+        self.commands[id as usize] = Command {
+            stage: Stage::Unused,
+            buf: None,
+            data: false,
+        };
+        self.unused.push(id);
+    }
+}
+
+impl Command {
+    /// The place of a sector in the host's buffer.
+    fn part(&mut self, unit: u32) -> &mut [u8] {
+        let buf = self.buf.as_mut();
+        &mut buf.expect("a read keeps its buffer until it is done")[range(unit)]
+    }
+}
+
+/// The bytes of a sector among others.
+fn range(number: u32) -> std::ops::Range<usize> {
+    let start = number as usize * SECTOR;
+    start..start + SECTOR
+}
+
+/// A command under way. Dropping it does not take the command back.
+pub(super) struct Pending {
+    span: Rc<Span>,
+    id: u32,
+}
+
+/// What is left of a command: its buffer, and whether what was read is more than zeros.
+pub(super) type Left = (Option<Buf>, bool);
+
+impl Future for Pending {
+    type Output = Result<Left, IoError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut work = self.span.work.borrow_mut();
+        let command = &mut work.commands[self.id as usize];
+        match &mut command.stage {
+            Stage::Done(outcome) => {
+                let outcome = *outcome;
+                let left = (command.buf.take(), command.data);
+                Poll::Ready(match outcome {
+                    Outcome::Success => Ok(left),
+                    Outcome::Unreadable => Err(IoError::Read),
+                    Outcome::ReadOnly => Err(IoError::WriteProtected),
+                })
+            }
+            Stage::Waiting(waker) => {
+                let former = waker.replace(context.waker().clone());
+                drop(work);
+                drop(former);
+                Poll::Pending
+            }
+            Stage::Unused | Stage::Abandoned => unreachable!("it is waited for"),
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let mut work = self.span.work.borrow_mut();
+        let stage = &mut work.commands[self.id as usize].stage;
+        let waker = match std::mem::replace(stage, Stage::Abandoned) {
+            Stage::Waiting(waker) => waker,
+            _ => {
+                work.release(self.id);
+                None
+            }
+        };
+        drop(work);
+        drop(waker);
+    }
+}

@@ -1,0 +1,187 @@
+//! A handle to some parallel units of a device, through which nothing else can be reached.
+//!
+//! This is where ownership is enforced, below everything that decides: a command with an address of somebody else is not
+//! submitted, whoever asks.
+
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use flashyard_flash::channel::{ChunkInfo, ChunkState, Geometry, Op, Place};
+use flashyard_time::Time;
+
+use super::drive::{Drive, Owner, OwnerId};
+use super::layout::Unit;
+use super::medium::{Content, chunk_address};
+
+/// The chunk that the copies of the layout are in.
+const LAYOUT_CHUNK: u32 = 0;
+
+/// The units whose first chunk is not for partitions: it has a copy of the layout. On different channels if there are several.
+pub(super) fn layout_units(geometry: &Geometry) -> [Unit; 2] {
+    [(0, 0), (geometry.groups - 1, geometry.pus - 1)]
+}
+
+/// What a handle may address.
+#[derive(Clone, Debug)]
+pub(super) enum Scope {
+    /// Parallel units, but not the copies of the layout on them.
+    Units(Vec<Unit>),
+    /// The copies of the layout.
+    Layout,
+}
+
+/// See the module. Commands to the device in order, so many under way.
+pub(super) struct OwnUnits {
+    drive: Rc<Drive>,
+    id: OwnerId,
+    scope: Scope,
+    /// Of each parallel unit, channel after channel: whether it is its own.
+    own: Vec<bool>,
+}
+
+/// An address that does not belong to the owner, or a device without power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Denied {
+    /// Somebody else's.
+    Foreign(u64),
+    /// Off, or more than the device takes.
+    Device,
+}
+
+impl OwnUnits {
+    /// A handle to what `scope` says, for `owner`.
+    pub fn new(drive: &Rc<Drive>, scope: Scope, owner: Weak<dyn Owner>) -> Self {
+        let geometry = drive.geometry();
+        let mut own = vec![false; geometry.total_pus() as usize];
+        if let Scope::Units(units) = &scope {
+            for &(group, pu) in units {
+                own[number(geometry, group, pu)] = true;
+            }
+        }
+        Self {
+            drive: Rc::clone(drive),
+            id: drive.register(owner),
+            scope,
+            own,
+        }
+    }
+
+    pub fn drive(&self) -> &Rc<Drive> {
+        &self.drive
+    }
+
+    /// Submits a command. Which addresses were accepted: a bit each.
+    pub fn submit(&self, at: Time, tag: u32, op: Op<'_>, addresses: &[u64]) -> Result<u64, Denied> {
+        let targets = match op {
+            Op::Copy { to } => to,
+            _ => &[],
+        };
+        if let Some(&foreign) = addresses
+            .iter()
+            .chain(targets)
+            .find(|one| !self.owns(**one))
+        {
+            return Err(Denied::Foreign(foreign));
+        }
+        let submitted = self.drive.submit(at, self.id, tag, op, addresses);
+        submitted.ok_or(Denied::Device)?.map_err(|_| Denied::Device)
+    }
+
+    /// Has the owner told at an instant.
+    pub fn set_alarm(&self, alarm: Option<Time>) {
+        self.drive.set_alarm(self.id, alarm);
+    }
+
+    /// Reads what is in a sector of its own.
+    pub fn read(&self, address: u64, target: &mut [u8]) {
+        if self.owns(address) {
+            self.drive
+                .content(|content, _| content.read(address, target));
+        }
+    }
+
+    /// Reads or changes what is in sectors, whose addresses were accepted by [`OwnUnits::submit`].
+    pub fn content<T>(&self, act: impl FnOnce(&mut Content, &Geometry) -> T) -> Option<T> {
+        self.drive.content(act)
+    }
+
+    /// One of its chunks.
+    pub fn chunk(&self, address: u64) -> Option<ChunkInfo> {
+        self.drive.chunk(address).filter(|_| self.owns(address))
+    }
+
+    /// Chunks of its units. The copies of the layout are shown as out of use to all who have the rest of the unit.
+    pub fn report(&self) -> Vec<ChunkInfo> {
+        let geometry = self.drive.geometry();
+        let reserved =
+            layout_units(geometry).map(|unit| chunk_address(geometry, unit, LAYOUT_CHUNK));
+        let mut chunks = self.drive.report();
+        let place = |address| geometry.place(address);
+        chunks.retain(|chunk| place(chunk.address).is_some_and(|place| self.has_unit(&place)));
+        for chunk in &mut chunks {
+            if reserved.contains(&chunk.address) {
+                chunk.state = ChunkState::Offline;
+            }
+        }
+        chunks
+    }
+
+    fn owns(&self, address: u64) -> bool {
+        let geometry = self.drive.geometry();
+        let Some(place) = geometry.place(address) else {
+            return false;
+        };
+        let in_copy = is_copy(geometry, &place);
+        match &self.scope {
+            Scope::Units(_) => self.has_unit(&place) && !in_copy,
+            Scope::Layout => in_copy,
+        }
+    }
+
+    fn has_unit(&self, place: &Place) -> bool {
+        self.own[number(self.drive.geometry(), place.group, place.pu)]
+    }
+}
+
+fn number(geometry: &Geometry, group: u32, pu: u32) -> usize {
+    (group * geometry.pus + pu) as usize
+}
+
+fn is_copy(geometry: &Geometry, place: &Place) -> bool {
+    place.chunk == LAYOUT_CHUNK && layout_units(geometry).contains(&(place.group, place.pu))
+}
+
+/// The first addresses of the two copies of the layout.
+pub(super) fn copies(geometry: &Geometry) -> [u64; 2] {
+    layout_units(geometry).map(|unit| chunk_address(geometry, unit, LAYOUT_CHUNK))
+}
+
+/// Tags of commands that wait for their turn, so that no owner has more under way than is his.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    under_way: usize,
+    waiting: VecDeque<u32>,
+}
+
+impl Turns {
+    /// Vector commands of one owner with the device.
+    const MOST: usize = 512;
+
+    pub fn push(&mut self, tag: u32) {
+        self.waiting.push_back(tag);
+    }
+
+    /// The next that may be submitted.
+    pub fn next(&mut self) -> Option<u32> {
+        if self.under_way >= Self::MOST {
+            return None;
+        }
+        let tag = self.waiting.pop_front()?;
+        self.under_way += 1;
+        Some(tag)
+    }
+
+    pub fn ended(&mut self) {
+        self.under_way -= 1;
+    }
+}
