@@ -26,6 +26,8 @@ pub(super) const SETTLED: u32 = 1 << 31;
 pub(super) struct Checkpoint {
     /// The newest complete one, from 1.
     complete: u64,
+    /// The newest that was ever begun: pages of two attempts must not bear the same number.
+    begun: u64,
     running: Option<Run>,
     /// One of at least this generation is wanted.
     wanted: u64,
@@ -70,16 +72,14 @@ impl Checkpoint {
         self.complete
     }
 
-    /// The one that is being written.
+    /// The newest that was begun: the one that is being written, if one is.
     pub fn generation(&self) -> u64 {
-        self.running
-            .as_ref()
-            .map_or(self.complete, |run| run.generation)
+        self.begun
     }
 
     /// The one that begins next.
     pub fn next_generation(&self) -> u64 {
-        self.generation() + 1
+        self.begun + 1
     }
 
     /// Has one written that begins after now. Its generation.
@@ -93,9 +93,9 @@ impl Checkpoint {
         self.wanted = self.wanted.max(generation);
     }
 
-    /// The newest complete one was found by recovery.
-    pub fn resume(&mut self, complete: u64) {
-        self.complete = complete;
+    /// Recovery has found the newest complete one, and others that were begun after it.
+    pub fn resume(&mut self, complete: u64, begun: u64) {
+        (self.complete, self.begun) = (complete, begun.max(complete));
         self.request();
     }
 
@@ -179,6 +179,7 @@ impl Ftl {
             unsettled: 0,
             root: false,
         };
+        self.checkpoint.begun = run.generation;
         self.checkpoint.running = Some(run);
         self.checkpoint.written = 0;
     }

@@ -164,14 +164,13 @@ impl Ftl {
                 .buffer
                 .take_collector(unit)
                 .expect("as many slots as addresses were free");
+            self.lines.get_mut(self.layout.line_of(unit)).readers += 1;
             self.add_collected(tag, unit, Part::Slot(slot));
             from = unit + 1;
         }
     }
 
     fn add_collected(&mut self, tag: Tag, unit: u32, part: Part) {
-        let line = self.layout.line_of(unit);
-        self.lines.get_mut(line).readers += 1;
         let address = self.layout.address(unit);
         let io = self.ios.get_mut(tag);
         io.push(unit, address, Metadata::default(), part);
@@ -186,12 +185,11 @@ impl Ftl {
         let mut again = Retries::new();
         for place in 0..count as usize {
             let (unit, part) = (units[place], parts[place]);
-            self.lines.get_mut(self.layout.line_of(unit)).readers -= 1;
             let Part::Slot(slot) = part else {
                 continue;
             };
             if !self.map.is_live(unit) {
-                self.buffer.release_collector(slot);
+                self.release_moved(slot);
                 continue;
             }
             let read = metadata.get(place).filter(|_| failed >> place & 1 == 0);
@@ -200,14 +198,23 @@ impl Ftl {
                 Some(stamp) => self.move_unit(slot, stamp),
                 None if tries < self.options.read_retries => again.push((unit, part)),
                 None => {
-                    self.buffer.release_collector(slot);
+                    self.lines.get_mut(self.layout.line_of(unit)).readers += 1;
                     self.collector.lost.push(unit);
+                    self.release_moved(slot);
                 }
             }
         }
         if !again.is_empty() {
             self.collector.again.push((again, tries + 1));
         }
+    }
+
+    /// A slot is free again. Until then the line it was read from is not erased: the same unit could by chance come to
+    /// hold the same logical one again, and be taken for what was read.
+    pub(super) fn release_moved(&mut self, slot: u32) {
+        let from = self.layout.line_of(self.buffer.slot(slot).older);
+        self.lines.get_mut(from).readers -= 1;
+        self.buffer.release_collector(slot);
     }
 
     /// What stands beside a unit that is the durable copy of what it says.
@@ -246,6 +253,7 @@ impl Ftl {
         {
             self.collector.lost.pop();
             let Some(logical) = self.map.owner(&self.buffer, unit) else {
+                self.lines.get_mut(self.layout.line_of(unit)).readers -= 1;
                 continue;
             };
             let sequence = self.sequence_of_loss(logical);

@@ -440,6 +440,7 @@ impl Ftl {
             }
             self.host.records.remove(place);
             if let Some(unit) = record.lost {
+                self.lines.get_mut(self.layout.line_of(unit)).readers -= 1;
                 self.map
                     .relocate(&mut self.buffer, record.first, unit, LOST);
                 continue;

@@ -108,6 +108,8 @@ pub(super) struct Recovery {
     hidden: Vec<u32>,
     pub most_sequence: u64,
     pub most_serial: u32,
+    /// Of all checkpoints that were begun.
+    pub most_generation: u64,
     pub stats: RecoveryStats,
 }
 
@@ -140,6 +142,7 @@ impl Recovery {
             hidden: Vec::new(),
             most_sequence: 0,
             most_serial: 0,
+            most_generation: 0,
             stats: RecoveryStats::default(),
         }
     }
@@ -351,6 +354,7 @@ impl Ftl {
             }
             Phase::Checkpoints => {
                 head.generation = head.generation.max(stamp.sequence);
+                recovery.most_generation = recovery.most_generation.max(stamp.sequence);
                 match stamp.kind {
                     Kind::Page => recovery.pages.push((stamp.sequence, stamp.logical, unit)),
                     Kind::Root => recovery.roots.push((stamp.sequence, unit)),

@@ -43,7 +43,8 @@ impl Ftl {
         self.sequence = recovery.most_sequence.max(root.sequence) + MARGIN;
         self.lines
             .begin_serials(recovery.most_serial.max(root.serial));
-        self.checkpoint.resume(root.generation);
+        self.checkpoint
+            .resume(root.generation, recovery.most_generation);
         self.forget(recovery);
     }
 
@@ -130,7 +131,7 @@ impl Ftl {
     }
 
     fn restore_lines(&mut self, recovery: &Recovery) {
-        let complete = recovery.stats.generation;
+        let next = recovery.most_generation + 1;
         for line in 0..self.layout.lines {
             let (serial, flags) = recovery.table[line as usize];
             let chunks = line * self.layout.width..(line + 1) * self.layout.width;
@@ -155,7 +156,7 @@ impl Ftl {
             let state = self.lines.get_mut(line);
             state.generation = heads.iter().map(|head| head.generation).max().unwrap_or(0);
             if heads.iter().any(|head| head.tombstones) {
-                state.needed_until = complete + 1;
+                state.needed_until = next;
             }
         }
     }

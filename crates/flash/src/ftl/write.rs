@@ -480,7 +480,7 @@ impl Ftl {
                 let moved = *self.buffer.slot(slot);
                 self.map
                     .relocate(&mut self.buffer, moved.logical, moved.older, unit);
-                self.buffer.release_collector(slot);
+                self.release_moved(slot);
                 self.lines.get_mut(line).unsettled -= 1;
             }
             Item::Slot(slot) => {

@@ -7,7 +7,7 @@ use flashyard_flash::channel::{self, Device};
 use flashyard_flash::ftl::{
     Action, BuildError, Command, Ftl, IoOp, Op, Options, Outcome, Part, State, Tag,
 };
-use flashyard_time::{Duration, Time};
+use flashyard_time::Time;
 
 /// The contents of a unit: which write it is of. Zero is zeros.
 pub type Version = u64;
@@ -200,20 +200,33 @@ impl Owner {
         }
     }
 
-    /// Lets everything happen until `until`, or until nothing is under way. False when the power has to go.
+    /// Lets everything happen until `until`. False when the power has to go.
     pub fn run(&mut self, until: Time) -> bool {
+        let go_on = self.run_events(until);
+        if go_on {
+            self.device.advance(until, &mut Vec::new());
+        }
+        go_on
+    }
+
+    /// Lets everything happen that is due until `until`. False when the power has to go.
+    fn run_events(&mut self, until: Time) -> bool {
         let mut completions = Vec::new();
+        let mut turns = 0;
         loop {
+            turns += 1;
+            assert!(
+                turns < 100_000,
+                "never at rest: {:?} {:?}",
+                self.ftl.stats(),
+                self.ftl.space()
+            );
             if !self.act() {
                 return false;
             }
             let events = [self.device.next_event(), self.ftl.next_wakeup()];
-            let Some(next) = events
-                .into_iter()
-                .flatten()
-                .min()
-                .filter(|next| *next <= until)
-            else {
+            let next = events.into_iter().flatten().min();
+            let Some(next) = next.filter(|next| *next <= until) else {
                 return true;
             };
             self.device.advance(next, &mut completions);
@@ -251,7 +264,7 @@ impl Owner {
 
     /// Runs until nothing is under way.
     pub fn settle(&mut self) -> bool {
-        self.run(Time::MAX - Duration::from_secs(1))
+        self.run_events(Time::MAX)
     }
 
     /// The power goes and comes back. The FTL is another one, that has not begun to recover.

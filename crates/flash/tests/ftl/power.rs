@@ -45,7 +45,10 @@ pub fn live(
             return false;
         }
         model.take(owner);
+        let mut waits = 0;
         while model.under_way() >= depth {
+            waits += 1;
+            assert!(waits < 10_000, "commands are not answered");
             let until = owner.now() + Duration::from_us(500);
             if !owner.run(until) {
                 return false;
