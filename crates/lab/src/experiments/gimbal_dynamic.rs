@@ -377,3 +377,21 @@ fn axis(label: &str) -> Axis {
         scale: report::Scale::Linear,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_works_in_a_step_is_who_is_counted() {
+        let step = Duration::from_ms(10);
+        let spans = spans(step);
+        for number in 0..STEPS {
+            let middle = Time::ZERO + step * u64::from(number) + step / 2;
+            let there = |span: &&(Time, Time)| span.0 <= middle && middle < span.1;
+            let (readers, writers) = spans.split_at(EACH as usize);
+            let found = [readers, writers].map(|group| group.iter().filter(there).count() as u32);
+            assert_eq!(found, present(number), "step {number}");
+        }
+    }
+}

@@ -81,3 +81,51 @@ impl Policy for Paced {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flashyard_sched::Class;
+
+    use super::*;
+
+    fn io(id: u32, tenant: u32) -> Io {
+        Io {
+            id: IoId(id),
+            tenant: TenantId(tenant),
+            class: Class::Throughput,
+            op: Op::Write,
+            bytes: 4096,
+            lba: 0,
+        }
+    }
+
+    #[test]
+    fn each_tenant_leaves_at_its_own_rate_and_those_without_at_once() {
+        let mut paced = Paced::new([(TenantId(1), 4_096_000), (TenantId(2), 8_192_000)]);
+        let mut now = Time::ZERO + Duration::from_secs(1);
+        let begin = now;
+        for tenant in 1..=3 {
+            for place in 0..10 {
+                paced.arrive(now, io(tenant * 100 + place, tenant));
+            }
+        }
+        paced.cancel(now, IoId(309));
+        let mut left = [Vec::new(), Vec::new(), Vec::new()];
+        loop {
+            match paced.next(now) {
+                Next::Dispatch(IoId(id)) => {
+                    left[id as usize / 100 - 1].push(now.since(begin).as_us());
+                }
+                Next::WaitUntil(at) => now = at,
+                Next::WaitForEvent => break,
+            }
+        }
+        // The first catches up on the millisecond of slack.
+        assert_eq!(
+            left[0],
+            [0, 0, 1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000]
+        );
+        assert_eq!(left[1][..5], [0, 0, 0, 500, 1000]);
+        assert_eq!(left[2], [0; 9]);
+    }
+}

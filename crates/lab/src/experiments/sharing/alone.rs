@@ -186,3 +186,18 @@ fn run(
         .seeded(seed)
         .run()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_search_finds_the_peak_of_what_falls_on_both_sides() {
+        for peak in [0.2, 0.37, 1.0, 1.34, 2.0] {
+            // Everybody has the rate until the drive is full, and less beyond.
+            let least = |rate: f64| Ok(rate.min(peak - (rate - peak) / 3.0).max(0.0));
+            let found = search(false, least).expect("nothing is refused");
+            assert!((found / peak - 1.0).abs() < 0.02, "{found} for {peak}");
+        }
+    }
+}

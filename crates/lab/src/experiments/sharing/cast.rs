@@ -208,3 +208,28 @@ impl Cast {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_of_a_tenant_share_its_number_but_in_the_released_gimbal() {
+        let groups = [
+            Group::of_one_tenant(3, Kind::READ_4K),
+            Group::of(2, Kind::WRITE_128K),
+        ];
+        let cast = Cast::new(0, Condition::Clean, groups);
+        assert_eq!((cast.tenants(), cast.range(1)), (3, 3..5));
+        assert_eq!(cast.tenants_label(), "1 tenant with 3 readers + 2 writers");
+        for (policy, tenants) in [
+            ("fair", [1, 1, 1, 2, 3]),
+            ("gimbal-released", [1, 2, 3, 4, 5]),
+        ] {
+            let workers = cast.workers(policy, 1 << 30);
+            let found: Vec<_> = workers.iter().map(|worker| worker.tenant.0).collect();
+            assert_eq!(found, tenants);
+            assert!(workers.iter().all(|worker| worker.check(1 << 30).is_ok()));
+        }
+    }
+}
