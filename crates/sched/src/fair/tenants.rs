@@ -32,7 +32,6 @@ pub(super) const WEIGHT_UNIT: u64 = 16;
 pub(super) struct Tenant {
     pub(super) id: TenantId,
     pub(super) weight: u64,
-    pub(super) latency_target: Option<u64>,
     pub(super) guarantee: Option<Paces>,
     pub(super) limit: Option<Paces>,
     /// The virtual time at which its next I/O starts.
@@ -106,7 +105,6 @@ impl Tenant {
         let mut tenant = Self {
             id,
             weight: 1,
-            latency_target: None,
             guarantee: None,
             limit: None,
             tag: 0,
@@ -127,7 +125,6 @@ impl Tenant {
     /// A weight of nothing counts as one.
     pub(super) fn owe(&mut self, share: &Share) {
         self.weight = u64::from(share.weight.max(1));
-        self.latency_target = share.latency_target.map(flashyard_time::Duration::as_ns);
         self.guarantee = Paces::guarantees(&share.guarantee);
         self.limit = Paces::limits(&share.limit);
     }
