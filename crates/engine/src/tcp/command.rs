@@ -154,10 +154,12 @@ fn start_write(
 ) -> Option<Work> {
     let bytes = command.payload.bytes();
     let want = command.want(Op::Write, range.slba, u64::from(bytes));
-    let Route::Here(port) = &command.namespace.route else {
-        return Some(Work::Queued(Some(command)));
+    let permit = match &command.namespace.route {
+        // Since the header came, which is when the way was found, its device may have been taken away.
+        Route::Here(port) if !port.is_closed() => port.try_admit(want),
+        _ => None,
     };
-    let Some(permit) = port.try_admit(want) else {
+    let Some(permit) = permit else {
         return Some(Work::Queued(Some(command)));
     };
     let Some(CapsuleData { buf, claim }) = command.capsule.take() else {

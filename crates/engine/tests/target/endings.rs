@@ -261,3 +261,32 @@ fn a_core_that_ends_serves_nobody_who_comes_late() {
         });
     }
 }
+
+/// A host that sends the end of a write when its volume has been taken away does not reach what lies there now.
+#[test]
+fn a_capsule_that_arrives_slowly_does_not_outlive_its_device() {
+    for seed in 0..5 {
+        let site = Site::new(Config::stormy(seed), 1);
+        site.run(|bench| async move {
+            let (device, gate) = Held::around(memory(1 << 20));
+            let handle = bench.attach("a", 1, 0, device);
+            let (_admin, mut io) = bench.connect("a", 1).await;
+            let sgl = Sgl::InCapsule {
+                offset: 0,
+                length: BLOCK,
+            };
+            let range = LbaRange { slba: 3, blocks: 1 };
+            let write = SubmissionQueueEntry::write(1, range, sgl).with_cid(77);
+            let capsule = io.capsule(write, &[1; 4096]);
+            let (begin, rest) = capsule.split_at(2000);
+            io.send_bytes(begin).await;
+            bench.host_rt.sleep(Duration::from_ms(300)).await;
+            bench.target.detach("a", 1).expect("it is attached");
+            bench.cores[0].remove_device(&handle).await;
+            io.send_bytes(rest).await;
+            let answer = io.response().await;
+            assert!(answer.cid() == 77 && !answer.status().is_success());
+            assert!(gate.issued.borrow().is_empty(), "seed {seed}");
+        });
+    }
+}
