@@ -8,7 +8,7 @@ use flashyard_nvme::{Status, SubmissionQueueEntry};
 use flashyard_runtime::Buf;
 use flashyard_sched::Op;
 
-use super::budget::Budget;
+use super::budget::{Budget, Claim};
 use super::command::{self, CapsuleData, Failure, admit};
 use super::io::IoQueue;
 use super::namespaces::Namespace;
@@ -115,21 +115,20 @@ async fn perform(
     } else {
         None
     };
-    let length = u64::from(checked.write.bytes());
+    let [compare_capsule, write_capsule] = capsules;
+    // Both are invited before either is awaited: a host may answer the two R2Ts in any order. And both are here before
+    // the turn is asked for: a host that owes them keeps nobody from the device.
+    let compare = Source::of(queue, cids[0], checked.compare, compare_capsule).await;
+    let write = Source::of(queue, cids[1], checked.write, write_capsule).await;
+    let ((compare, _compare_claim), (write, _write_claim)) =
+        (compare.data().await?, write.data().await?);
     let want = Want {
         tag: namespace.tag,
         op: Op::CompareAndWrite,
         lba: checked.range.slba,
-        bytes: length,
+        bytes: u64::from(checked.write.bytes()),
     };
     let admission = admit(queue, cids[0], namespace, want).await?;
-    let mut admission = admission.granted(queue.waiting(), cids[0], want).await?;
-    let [compare_capsule, write_capsule] = capsules;
-    // Both are invited before either is awaited: a host may answer the two R2Ts in any order.
-    let compare = Source::of(queue, cids[0], checked.compare, compare_capsule).await;
-    let write = Source::of(queue, cids[1], checked.write, write_capsule).await;
-    let (compare, write) = (compare.data().await?, write.data().await?);
-    admission.issue();
     let operation = Operation::CompareAndWrite {
         lba: checked.range.slba,
         compare,
@@ -144,7 +143,7 @@ async fn perform(
 
 /// Where the data of a half come from.
 enum Source<'a> {
-    Here(Buf),
+    Here(CapsuleData),
     Coming(super::transfer::Arrival<'a>),
     Missing,
 }
@@ -159,7 +158,7 @@ impl<'a> Source<'a> {
         match (payload, capsule) {
             (Payload::InCapsule { offset, bytes }, Some(mut data)) => {
                 data.cut(offset as usize..(offset + bytes) as usize);
-                Self::Here(data.buf)
+                Self::Here(data)
             }
             (Payload::Invited { bytes }, _) => {
                 let buf = command::buffer(queue, bytes as usize).await;
@@ -171,12 +170,13 @@ impl<'a> Source<'a> {
         }
     }
 
-    async fn data(self) -> Result<Buf, Failure> {
+    /// The data, with what those of a capsule are counted against.
+    async fn data(self) -> Result<(Buf, Option<Claim>), Failure> {
         match self {
-            Self::Here(buf) => Ok(buf),
+            Self::Here(CapsuleData { buf, claim }) => Ok((buf, Some(claim))),
             Self::Missing => Err(Status::DATA_TRANSFER_ERROR.into()),
             Self::Coming(arrival) => match arrival.await {
-                Arrived::Whole(buf) => Ok(buf),
+                Arrived::Whole(buf) => Ok((buf, None)),
                 Arrived::Damaged => Err(Status::TRANSIENT_TRANSPORT_ERROR.into()),
                 Arrived::Never => Err(Failure::Gone),
             },

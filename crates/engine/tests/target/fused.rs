@@ -3,9 +3,11 @@
 use flashyard_nvme::command::{Fuse, LbaRange};
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
+use flashyard_sched::{Fifo, Window};
+use flashyard_time::Duration;
 
 use crate::client::{Client, Incoming};
-use crate::world::{BLOCK, Bench, Site, pattern};
+use crate::world::{BLOCK, Bench, Site, memory, pattern};
 
 const RANGE: LbaRange = LbaRange { slba: 5, blocks: 1 };
 
@@ -136,4 +138,43 @@ fn halves_without_their_other_half() {
         assert!(!io.response().await.status().is_success());
         assert_eq!(io.read(1, 7, 1, BLOCK).await.expect("good"), vec![0; 4096]);
     });
+}
+
+/// A host that owes the data of a pair does not keep the others from the device.
+#[test]
+fn a_pair_that_waits_for_its_data_has_no_turn() {
+    for home in [0, 1] {
+        let site = Site::new(Config::stormy(3), 2);
+        site.run(move |bench| async move {
+            let one = Window {
+                ios: 1,
+                bytes: 1 << 30,
+            };
+            let switch = bench.cores[home].add_switch(Box::new(Fifo::new(one)));
+            let device = bench.cores[home].add_device(memory(1 << 20), &switch);
+            bench.attach_handle("a", 1, &device);
+            bench.attach_handle("b", 1, &device);
+            let (_admin, mut slow) = bench.connect("a", 1).await;
+            let (_other_admin, mut other) = bench.connect("b", 2).await;
+            for half in halves(Sgl::Transport { length: BLOCK }, RANGE) {
+                slow.submit(half, &[]).await;
+            }
+            let mut invitations = Vec::new();
+            for _ in 0..2 {
+                match slow.next().await {
+                    Incoming::R2t(r2t) => invitations.push(r2t),
+                    other => panic!("both halves are invited, and then {other:?}"),
+                }
+            }
+            let begun = bench.host_rt.now();
+            other.read(1, 0, 1, BLOCK).await.expect("good");
+            assert!(bench.host_rt.now().since(begun) < Duration::from_secs(2));
+            for r2t in invitations {
+                slow.send_invited(&r2t, &[0; 4096], 4096).await;
+            }
+            for _ in 0..2 {
+                assert!(slow.response().await.status().is_success());
+            }
+        });
+    }
 }
