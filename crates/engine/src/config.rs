@@ -79,7 +79,7 @@ pub struct Limits {
     /// far beyond it as `transfer_bytes`, are counted against nothing else.
     pub admin_output_bytes: usize,
     /// Commands that a queue takes in one turn of its core while latency-sensitive commands come to the core: fewer
-    /// make those wait less, and cost the others more.
+    /// make those wait less, and cost the others more. At least 1.
     pub hurried_commands: u32,
     /// Namespaces of one tenant.
     pub namespaces_per_tenant: u32,

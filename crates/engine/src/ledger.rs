@@ -92,7 +92,7 @@ pub(crate) struct Spans {
 #[derive(Default)]
 pub(crate) struct Ledger {
     /// Place of each tenant's account, by its number.
-    places: Vec<Option<u16>>,
+    places: Vec<Option<u32>>,
     accounts: Vec<Account>,
     /// What the device did on its own account.
     housekeeping: Work,
@@ -181,7 +181,7 @@ impl Ledger {
     /// What is known of a tenant, if it has had any I/O here.
     pub(crate) fn why(&mut self, tenant: TenantId, now: Time) -> Option<Why> {
         let place = (*self.places.get(tenant.0 as usize)?)?;
-        let account = &mut self.accounts[usize::from(place)];
+        let account = &mut self.accounts[place as usize];
         account.roll(now);
         let [recent, older] = &account.windows;
         let mut latency = recent.latency.clone();
@@ -211,8 +211,8 @@ impl Ledger {
         else {
             return;
         };
-        self.accounts.swap_remove(usize::from(place));
-        if let Some(moved) = self.accounts.get(usize::from(place)) {
+        self.accounts.swap_remove(place as usize);
+        if let Some(moved) = self.accounts.get(place as usize) {
             self.places[moved.tenant.0 as usize] = Some(place);
         }
     }
@@ -221,7 +221,7 @@ impl Ledger {
     fn place(&mut self, tenant: TenantId, now: Time) -> usize {
         let index = tenant.0 as usize;
         match self.places.get(index) {
-            Some(Some(place)) => usize::from(*place),
+            Some(Some(place)) => *place as usize,
             _ => self.open(tenant, now),
         }
     }
@@ -234,7 +234,7 @@ impl Ledger {
         }
         let place = self.accounts.len();
         self.places[index] =
-            Some(u16::try_from(place).expect("a target has fewer than 65,536 tenants"));
+            Some(u32::try_from(place).expect("each tenant has a number of its own"));
         self.accounts.push(Account::new(tenant, now));
         place
     }

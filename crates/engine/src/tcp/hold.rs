@@ -1,7 +1,8 @@
 //! When the answers that have gathered on a connection go out. Pure: time is told.
 //!
-//! All answers of one turn of the core go out together in any case. Beyond that a host may let us hold answers
-//! back until a window of them is full, which costs it fewer packets and wake-ups. What is held goes at once when
+//! All answers of one turn of the core go out together in any case. Beyond that answers are held back until a window
+//! of them is full, which costs the host fewer packets and wake-ups; how large it is the host may say, and if it says
+//! nothing it is large only on a deep queue. What is held goes at once when
 //! one of these holds: an answer of a latency-sensitive command, a failure or anything that is not an answer is among
 //! it; nothing else of the queue is in flight, so nothing more would come; a quarter of the queue is held, since with
 //! flow control the host gets its places back only with answers; it has become large; or old. Answers are gathered in
@@ -130,7 +131,7 @@ impl Hold {
         let wanted = match self.rule {
             Coalescing::Window(window) => u16::from(window),
             // A window is worth its wait only when it is soon full.
-            Coalescing::Adaptive => ((in_flight + self.answers) / 4).min(MOST_ADAPTIVE),
+            Coalescing::Adaptive => (in_flight.saturating_add(self.answers) / 4).min(MOST_ADAPTIVE),
         };
         wanted.clamp(1, self.most)
     }

@@ -91,7 +91,13 @@ enum Pause {
 impl<P: Fn(Work)> Session<P> {
     /// A session that gives commands which have to wait to `pool`.
     pub(crate) fn new(queue: Rc<IoQueue>, pool: P) -> Self {
-        let piece = queue.core().target().config().limits.hurried_commands;
+        let piece = queue
+            .core()
+            .target()
+            .config()
+            .limits
+            .hurried_commands
+            .max(1);
         Self {
             queue,
             pool,
@@ -122,6 +128,9 @@ impl<P: Fn(Work)> Session<P> {
             match pause {
                 Pause::Turn => self.queue.core().rt().turn_end().await,
                 pause => break pause,
+            }
+            if self.queue.is_closed() {
+                return Err(End::Closed);
             }
         };
         let rest = bytes.len();
