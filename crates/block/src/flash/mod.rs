@@ -260,10 +260,13 @@ impl Device for FlashDevice {
                 })
             }
             Place::File(file) => {
+                let read = match self.drive.begin(Plan::compare(offset, len, None)) {
+                    Ok(read) => read,
+                    Err(error) => return IoFuture::ready(Err(error)),
+                };
                 let exchange = file.compare_and_write(tag, lba, compare, write, fua);
                 let drive = Rc::clone(&self.drive);
                 IoFuture::boxed(async move {
-                    let read = drive.begin(Plan::compare(offset, len, None))?;
                     let outcome = exchange.await;
                     read.await;
                     outcome?;
