@@ -94,11 +94,17 @@ pub(super) struct Content {
 /// What commands will look at, and is fetched before they get there.
 #[derive(Debug, Default)]
 struct Ahead {
-    /// The logical unit of a command, until there are two: a processor waits for two as long as for one.
-    first: Option<u32>,
-    /// Where what the last two writes replace lies.
-    replaced: [u32; 2],
+    /// Logical units of the last commands. They are looked up together: a processor waits for several as long as
+    /// for one.
+    next: [u32; MOST_AHEAD],
+    waiting: usize,
+    /// Where what the last writes replace lies.
+    replaced: [u32; MOST_AHEAD],
 }
+
+/// Reads get to the map soon; writes wait for the buffer.
+const READS_AHEAD: usize = 2;
+const MOST_AHEAD: usize = 4;
 
 impl Map {
     /// A map of a drive on which nothing was written.
@@ -149,16 +155,22 @@ impl Map {
 
     /// Says that a command for `logical` is on its way. Changes nothing but what is in the caches.
     pub fn look_ahead(&mut self, logical: u32, writes: bool) {
-        let Some(first) = self.ahead.first.take() else {
-            self.ahead.first = Some(logical);
+        let ahead = &mut self.ahead;
+        ahead.next[ahead.waiting] = logical;
+        ahead.waiting += 1;
+        let enough = if writes { MOST_AHEAD } else { READS_AHEAD };
+        if ahead.waiting < enough {
             return;
-        };
-        let found = [first, logical].map(|logical| self.physical_of[logical as usize]);
-        if writes {
-            let replaced = core::mem::replace(&mut self.ahead.replaced, found);
-            black_box(replaced.map(|unit| self.live.get(unit as usize / 64).copied()));
         }
-        black_box(found);
+        ahead.waiting = 0;
+        let find = |logical: u32| self.physical_of[logical as usize];
+        if !writes {
+            black_box([ahead.next[0], ahead.next[1]].map(find));
+            return;
+        }
+        let found = ahead.next.map(find);
+        let replaced = core::mem::replace(&mut ahead.replaced, found);
+        black_box(replaced.map(|unit| self.live.get(unit as usize / 64).copied()));
     }
 
     /// Says that `unit`, which holds `logical`, is where it is.
