@@ -13,5 +13,6 @@ mod events;
 mod fused;
 mod fuzz;
 mod serving;
+mod storm;
 mod violations;
 mod world;
