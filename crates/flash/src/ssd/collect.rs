@@ -107,15 +107,48 @@ impl Collector {
 }
 
 impl Device {
-    /// Lets writes in and collects, as far as both can go now.
+    /// Lets writes in and collects, as far as both can go now or until something under way ends.
     pub(super) fn pump(&mut self) {
-        if !self.waiting.is_empty() {
-            self.admit();
+        loop {
+            let before = self.progress();
+            if !self.waiting.is_empty() {
+                self.admit();
+            }
+            if self.collect() {
+                self.admit();
+            }
+            self.relieve();
+            if self.is_pumped_again() || self.progress() == before {
+                return;
+            }
         }
-        if self.collect() {
-            self.admit();
-        }
-        self.relieve();
+    }
+
+    /// Whether no write waits, or something is under way whose end lets it go on.
+    fn is_pumped_again(&self) -> bool {
+        let collector = &self.collector;
+        self.waiting.is_empty()
+            || self.programs_under_way > 0
+            || collector.reads > 0
+            || collector.timer
+            || self.is_erasing()
+    }
+
+    fn is_erasing(&self) -> bool {
+        let mut busy = self.collector.busy.iter();
+        busy.any(|busy| self.map.uses[busy.superblock as usize] == Use::Erasing)
+    }
+
+    /// Differs when anything was written, padded, looked at or erased in between.
+    fn progress(&self) -> (u64, u64, u64, i64, Option<(u32, u32)>) {
+        let (stats, collector) = (&self.stats, &self.collector);
+        (
+            stats.written_units,
+            stats.padded_units,
+            collector.erased,
+            collector.headroom,
+            collector.scan,
+        )
     }
 
     /// Puts waiting writes into the buffer.

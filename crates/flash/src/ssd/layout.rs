@@ -86,7 +86,7 @@ impl Layout {
             return Err(BuildError::Profile(ProfileError::Conflict {
                 field: "reserve_ppm",
                 value: profile.reserve_ppm,
-                bound: "so small that the rest of the flash holds the capacity",
+                bound: "so small, or spare flash or capacity so large, that the rest of the flash holds the capacity",
             }));
         }
         if total >= u64::from(u32::MAX) {

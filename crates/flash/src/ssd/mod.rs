@@ -67,6 +67,8 @@ pub struct Device {
     buffer_units: u32,
     buffer_used: u32,
     buffer_protected: bool,
+    /// Programmes that the dies were told of and that have not ended.
+    programs_under_way: u32,
     unsettled: Unsettled,
     /// Commands that wait until what was written before them is settled.
     barriers: VecDeque<(Mark, u32)>,
@@ -111,6 +113,7 @@ impl Device {
             buffer_units: (profile.buffer_bytes / UNIT_BYTES).min(u64::from(u32::MAX)) as u32,
             buffer_used: 0,
             buffer_protected: profile.buffer_protected == 1,
+            programs_under_way: 0,
             unsettled: Unsettled::default(),
             barriers: VecDeque::new(),
             collector,
@@ -239,7 +242,7 @@ impl Device {
             return Err("the headroom is not what is free");
         }
         // Padding takes no memory, but is counted until it is programmed.
-        if self.buffer_used > self.buffer_units + 2 * self.layout.row_units() {
+        if self.buffer_used > self.buffer_units + 2 * self.layout.group_units() {
             return Err("more is buffered than fits");
         }
         Ok(())

@@ -323,7 +323,7 @@ impl Device {
         self.waiting.clear();
         self.commands.clear();
         self.unused.clear();
-        self.buffer_used = 0;
+        (self.buffer_used, self.programs_under_way) = (0, 0);
         (self.firmware_free, self.link_in_free, self.link_out_free) = (0, 0, 0);
         let mut again = 0;
         for superblock in 0..self.layout.superblocks {
