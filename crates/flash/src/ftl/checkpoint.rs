@@ -217,6 +217,7 @@ impl Ftl {
         if self.state == State::Formatting {
             self.state = State::Ready;
         }
+        self.sweep();
         self.answer_stops(run.generation);
         self.check_spare();
     }

@@ -29,6 +29,8 @@ pub(super) struct Collector {
     lost: Vec<u32>,
     /// Erases when wear was looked at last.
     looked: u64,
+    /// Lines of old checkpoints are to be looked for.
+    sweep: bool,
 }
 
 impl Ftl {
@@ -76,6 +78,13 @@ impl Ftl {
                 place += 1;
             }
         }
+        if self.state == State::Formatting || core::mem::take(&mut self.collector.sweep) {
+            self.erase_old_checkpoints();
+        }
+    }
+
+    /// Erases lines whose checkpoints are superseded; while formatting, all that was there before.
+    fn erase_old_checkpoints(&mut self) {
         let complete = self.checkpoint.complete();
         for line in 0..self.layout.lines {
             let state = self.lines.get(line);
@@ -83,10 +92,15 @@ impl Ftl {
                 State::Formatting => state.serial == 0,
                 _ => state.stream == Stream::Checkpoint && state.generation < complete,
             };
-            if over && state.state == Use::Closed && state.readers == 0 {
+            if over && state.state == Use::Closed {
                 self.erase(line);
             }
         }
+    }
+
+    /// A checkpoint is complete, or recovery is: there may be old ones.
+    pub(super) fn sweep(&mut self) {
+        self.collector.sweep = true;
     }
 
     fn choose_victim(&mut self) {

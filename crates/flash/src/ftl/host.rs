@@ -154,6 +154,15 @@ impl Ftl {
         Ok(())
     }
 
+    /// The device address of the durable copy of a unit; nothing when it has none.
+    pub fn locate(&self, unit: u64) -> Option<u64> {
+        let logical = u32::try_from(unit)
+            .ok()
+            .filter(|_| unit < self.capacity())?;
+        let entry = self.map.durable(&self.buffer, logical);
+        is_unit(entry).then(|| self.layout.address(entry))
+    }
+
     fn begin(&mut self, command: Command) -> u32 {
         let active = Active {
             command,

@@ -45,6 +45,7 @@ impl Ftl {
             .begin_serials(recovery.most_serial.max(root.serial));
         self.checkpoint
             .resume(root.generation, recovery.most_generation);
+        self.sweep();
         self.forget(recovery);
     }
 

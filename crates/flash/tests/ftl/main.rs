@@ -1,5 +1,6 @@
 //! The host FTL on an emulated open-channel device, against a plain map.
 
+mod faults;
 mod model;
 mod owner;
 mod power;

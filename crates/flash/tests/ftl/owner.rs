@@ -46,6 +46,7 @@ pub fn profile(name: &str) -> Profile {
     Profile {
         channels: 2,
         dies_per_channel: 2,
+        planes: 1,
         programs_per_block: 8,
         ..Profile::named(name).expect("it ships")
     }
@@ -95,7 +96,7 @@ impl Owner {
         options: Options,
     ) -> Self {
         let profile = profile(name);
-        let row = 4 * profile.planes * profile.page_bytes * profile.pages_per_program;
+        let row = 2 * 2 * profile.planes * profile.page_bytes * profile.pages_per_program;
         let device = Device::new(&profile, row * 8 * lines, seed, device).expect("it suits");
         let units = all_units(&device);
         Self::new(device, units, options).expect("there are chunks enough")
