@@ -9,6 +9,7 @@ mod costs;
 mod heap;
 mod learn;
 mod queue;
+mod quiet;
 mod rates;
 mod tenants;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use crate::{Credit, Gauge, Io, IoId, Next, Outcome, Policy, Share, TenantId};
 use costs::{Class, Costs, Kind, PER_NS};
 use heap::Heap;
 use learn::{Learner, Phase};
+use quiet::Quiet;
 use tenants::{LANES, Lane, Place, State, Tenants};
 use turn::Payer;
 use windows::{Bases, ONE};
@@ -69,6 +71,8 @@ pub struct Fair {
     /// Virtual time: the least tag of those who wait.
     virtual_now: u64,
     quiet_until: u64,
+    /// What the others may have in flight until then.
+    quiet: Quiet,
 }
 
 impl Default for Fair {
@@ -101,6 +105,7 @@ impl Fair {
             budgeted: 0,
             virtual_now: 0,
             quiet_until: 0,
+            quiet: Quiet::new(),
         }
     }
 
@@ -246,6 +251,9 @@ impl Policy for Fair {
             let lane = [Lane::Read, Lane::Write][kind];
             let pressed = !self.ready[lane as usize].is_empty();
             self.bases.record(place.class, latency);
+            if place.lane == Lane::Urgent {
+                self.quiet.heed(self.tenants[place.tenant].target, latency);
+            }
             self.learner
                 .record(place.class, place.cost, latency, pressed);
         }
@@ -285,6 +293,7 @@ impl Policy for Fair {
             });
         };
         gauge("quiet", f64::from(u8::from(self.is_quiet(now))));
+        gauge("quiet_window", self.quiet.window() as f64 / ONE as f64);
         gauge("read_window", self.windows[0] as f64 / ONE as f64);
         gauge("write_window", self.windows[1] as f64 / ONE as f64);
         gauge("read_load", self.load[0] as f64 / ONE as f64);

@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use flashyard_time::Duration;
+
 use super::costs::{Class, Kind};
 use super::rates::Paces;
 use crate::{Share, TenantId};
@@ -34,6 +36,8 @@ pub(super) struct Tenant {
     pub(super) weight: u64,
     pub(super) guarantee: Option<Paces>,
     pub(super) limit: Option<Paces>,
+    /// What its latency-sensitive I/O should stay under, in nanoseconds; 0 if it does not say.
+    pub(super) target: u64,
     /// The virtual time at which its next I/O starts.
     pub(super) tag: u64,
     /// The same for its background I/O.
@@ -107,6 +111,7 @@ impl Tenant {
             weight: 1,
             guarantee: None,
             limit: None,
+            target: 0,
             tag: 0,
             background_tag: 0,
             lanes: [empty; 4],
@@ -127,6 +132,7 @@ impl Tenant {
         self.weight = u64::from(share.weight.max(1));
         self.guarantee = Paces::guarantees(&share.guarantee);
         self.limit = Paces::limits(&share.limit);
+        self.target = share.latency_target.map_or(0, Duration::as_ns);
     }
 
     /// How far an I/O of this cost moves the tenant in virtual time.

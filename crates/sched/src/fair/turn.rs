@@ -8,11 +8,8 @@ use super::costs::{Class, Kind, PER_NS};
 use super::heap::Heap;
 use super::learn::Phase;
 use super::tenants::{LANES, Lane, Place, WEIGHT_UNIT};
-use super::windows::ONE;
 use crate::Next;
 
-/// The same while latency-sensitive I/O is about.
-const QUIET: [u64; 2] = [ONE, ONE];
 /// For how long after the last latency-sensitive I/O.
 const QUIET_NS: u64 = 20_000_000;
 /// So many I/Os of a kind may be in flight whatever they count.
@@ -80,9 +77,9 @@ impl Fair {
         let window = match self.learner.phase() {
             Phase::Settling(_) => 0,
             Phase::Alone(_) => self.squeeze,
-            Phase::Open if self.is_quiet(now) => {
-                self.windows[kind].min(self.squeeze).min(QUIET[kind])
-            }
+            Phase::Open if self.is_quiet(now) => self.windows[kind]
+                .min(self.squeeze)
+                .min(self.quiet.window()),
             Phase::Open => self.windows[kind].min(self.squeeze),
         };
         self.in_flight[kind] < FLOOR || self.load[kind] < window
