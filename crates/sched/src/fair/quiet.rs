@@ -31,7 +31,7 @@ impl Quiet {
 
     /// Most load in flight of each kind.
     #[inline]
-    pub(super) fn window(&self) -> u64 {
+    pub(super) fn window(self) -> u64 {
         self.fine >> FINE
     }
 
