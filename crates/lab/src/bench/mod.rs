@@ -14,7 +14,7 @@ use std::fmt;
 
 use flashyard_flash::ssd::Device;
 use flashyard_sched::Policy;
-use flashyard_time::Duration;
+use flashyard_time::{Duration, Time};
 
 use crate::load::{Unfit, Worker};
 use crate::measure::Tally;
@@ -72,12 +72,16 @@ pub enum SetupError {
     Windows,
     /// The drives were used before, and not from the same instant on.
     Clocks,
+    /// The run ends after [`LATEST`].
+    Span,
 }
 
 /// The most I/Os that may be under way.
 pub const MOST_UNDER_WAY: u64 = 65_536;
 /// The most parts a span may be divided into.
 pub const MOST_WINDOWS: u64 = 100_000;
+/// When a run has to be over, by the clock of its drives: these count 36 years and have to have some left.
+pub const LATEST: Time = Time::from_ns(1 << 59);
 
 impl Setup {
     /// One drive and its workers, without hosts and network, from seed 1; nothing is measured yet.
@@ -140,6 +144,9 @@ impl Setup {
             return Err(SetupError::Windows);
         }
         let clock = self.drives.first().map(|drive| drive.device.now());
+        if clock.unwrap_or(Time::ZERO) + self.warm_up + self.span > LATEST {
+            return Err(SetupError::Span);
+        }
         let same = |drive: &Drive| Some(drive.device.now()) == clock;
         self.drives
             .iter()
@@ -172,6 +179,7 @@ impl fmt::Display for SetupError {
                 "the span has more than {MOST_WINDOWS} windows; widen them"
             ),
             Self::Clocks => f.write_str("the drives do not begin at the same instant"),
+            Self::Span => f.write_str("the run takes more than 18 years of its own time"),
         }
     }
 }

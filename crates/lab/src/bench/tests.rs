@@ -322,4 +322,7 @@ fn what_cannot_run_is_refused() {
         ..setup(vec![reader(1)])
     };
     assert_eq!(finely.run().err(), Some(SetupError::Windows));
+    let years = Duration::from_secs(20 * 366 * 86_400);
+    let endless = setup(vec![reader(1)]).measured(Duration::ZERO, years);
+    assert_eq!(endless.run().err(), Some(SetupError::Span));
 }

@@ -1,6 +1,7 @@
 //! Drives by the words that users name them with.
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read as _};
 
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::{Condition, Device};
@@ -17,14 +18,20 @@ pub(super) fn profile(word: &str) -> Result<Profile, Refused> {
     }
     let refused =
         |why: String| Refused::Conflict(format!("the profile `{word}` cannot be used: {why}"));
-    let length = fs::metadata(word)
-        .map_err(|error| refused(error.to_string()))?
-        .len();
-    if length > MOST_PROFILE_BYTES {
+    let text = read(word).map_err(|error| refused(error.to_string()))?;
+    if text.len() as u64 > MOST_PROFILE_BYTES {
         return Err(refused("the file is longer than 1 MiB".into()));
     }
-    let text = fs::read_to_string(word).map_err(|error| refused(error.to_string()))?;
     Profile::parse(&text).map_err(|error| refused(error.to_string()))
+}
+
+/// The text of a file, and no more of it than shows that it is too long: not every file says how long it is.
+fn read(path: &str) -> io::Result<String> {
+    let mut text = String::new();
+    let file = File::open(path)?;
+    file.take(MOST_PROFILE_BYTES + 1)
+        .read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// The profiles that `words` name.
