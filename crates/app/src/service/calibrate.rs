@@ -29,6 +29,9 @@ const REAL: Duration = Duration::from_secs(1);
 /// Steps of the curve, in tenths of the most.
 const STEPS: u64 = 10;
 
+/// All of a device, and what adding up its parts may err.
+const ALL: f64 = 1.0 + 1e-9;
+
 /// What a device gives at some load.
 struct Point {
     read_iops: u64,
@@ -110,7 +113,7 @@ impl Service {
             parts.push((spec.name.as_str(), part));
         }
         let sold: f64 = parts.iter().map(|(_, part)| part).sum();
-        if sold <= 1.0 {
+        if sold <= ALL {
             return Ok(());
         }
         let list: Vec<_> = parts
@@ -154,6 +157,7 @@ impl Service {
 
     /// Measures by I/O, on the home core.
     fn measured(&self, name: &str, destroy: bool) -> Result<RatesSpec, Fault> {
+        self.check_blocks(name)?;
         let core = self.home_of(name)?;
         let device = name.to_owned();
         let measured = self.cores.call(core, move |state| async move {
@@ -262,6 +266,8 @@ async fn load(
     write: bool,
 ) -> Result<u64, IoError> {
     let info = device.info();
+    // Some devices have blocks that are larger than a small I/O.
+    let bytes = bytes.max(info.block_size as usize);
     let blocks = bytes as u64 / u64::from(info.block_size);
     let places = (info.blocks / blocks).max(1);
     let until = rt.now() + REAL;
