@@ -45,7 +45,7 @@ fn profile(chance: &mut Rng) -> Profile {
     profile.suspends = [0, 1, 255][chance.below(3) as usize];
     profile.programming_dies = 1 + chance.below(4);
     if chance.chance(1, 8) {
-        let times = [
+        for time in [
             &mut profile.command_ns,
             &mut profile.unit_ns,
             &mut profile.entry_ns,
@@ -56,8 +56,9 @@ fn profile(chance: &mut Rng) -> Profile {
             &mut profile.erase_ns,
             &mut profile.suspend_ns,
             &mut profile.resume_ns,
-        ];
-        times.into_iter().for_each(|time| *time = 0);
+        ] {
+            *time = 0;
+        }
     }
     profile
 }
