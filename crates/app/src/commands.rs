@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::cli::{
-    ApplyArgs, DeviceArgs, DeviceCommand, PoolArgs, PoolCommand, Reach, TenantArgs, TenantCommand,
-    VolumeArgs, VolumeCommand, WhyArgs,
+    ApplyArgs, DeviceArgs, DeviceCommand, PartitionArgs, PartitionCommand, PoolArgs, PoolCommand,
+    Reach, TenantArgs, TenantCommand, UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
 };
 use crate::control::{self, KindName, Request, TenantChange};
 use crate::out::say_line;
-use crate::spec::{Config, DeviceSpec, PoolSpec, TenantSpec, VolumeSpec, is_file};
+use crate::spec::{Config, DeviceSpec, PartitionSpec, PoolSpec, TenantSpec, VolumeSpec, is_file};
 use crate::table;
 
 /// Where the state is when nobody says.
@@ -71,10 +71,45 @@ pub fn device(args: DeviceArgs) -> Result<(), String> {
                 store,
                 seed,
                 dilation,
+                partition: None,
                 policy,
                 capability: None,
             })
         }
+    };
+    run(&args.reach, &request)
+}
+
+/// `flashyard partition …`.
+pub fn partition(args: PartitionArgs) -> Result<(), String> {
+    let cut = |device, units: UnitsArgs, op| PartitionSpec {
+        device,
+        channels: units.channels,
+        units: units.units,
+        count: units.count,
+        op,
+        given: Vec::new(),
+    };
+    let request = match args.command {
+        PartitionCommand::List => Request::List(KindName::Partition),
+        PartitionCommand::Show { name } => Request::Show(KindName::Partition, name),
+        PartitionCommand::Delete { name, yes: true } => Request::Delete(KindName::Partition, name),
+        PartitionCommand::Delete { name, yes: false } => {
+            return Err(format!(
+                "this destroys all data in partition `{name}`: say --yes to do it"
+            ));
+        }
+        PartitionCommand::Grow { name, units } => Request::GrowPartition {
+            name,
+            more: cut(String::new(), units, "20%".to_owned()),
+        },
+        PartitionCommand::Create {
+            name,
+            device,
+            units,
+            op,
+            policy,
+        } => Request::CreateDevice(DeviceSpec::partition(name, cut(device, units, op), policy)),
     };
     run(&args.reach, &request)
 }

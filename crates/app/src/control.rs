@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::spec::{
-    ClassName, Config, DeviceSpec, PolicyName, PoolSpec, RatesSpec, Size, Span, TenantSpec,
-    VolumeSpec,
+    ClassName, Config, DeviceSpec, PartitionSpec, PolicyName, PoolSpec, RatesSpec, Size, Span,
+    TenantSpec, VolumeSpec,
 };
 
 /// Longest request line: a configuration file of thousands of entries fits.
@@ -80,6 +80,13 @@ pub enum Request {
         /// Which.
         tenant: String,
     },
+    /// More units for a partition.
+    GrowPartition {
+        /// Which.
+        name: String,
+        /// The units that it is to have beside its own.
+        more: PartitionSpec,
+    },
     /// A larger size for a volume.
     SetVolume {
         /// Which.
@@ -121,6 +128,8 @@ pub struct TenantChange {
 pub enum KindName {
     /// Devices.
     Device,
+    /// Devices that are partitions of others.
+    Partition,
     /// Pools.
     Pool,
     /// Tenants.

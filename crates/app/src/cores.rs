@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
+use flashyard_block::open_channel::OpenChannel;
 use flashyard_block::pool::Pool;
 use flashyard_block::{FlashDevice, SharedDevice};
 use flashyard_engine::{Core, Switch, Target};
@@ -29,6 +30,8 @@ pub struct CoreState {
     pub devices: RefCell<BTreeMap<String, SharedDevice>>,
     /// Those of the devices that are emulated drives.
     pub drives: RefCell<BTreeMap<String, Rc<FlashDevice>>>,
+    /// Open-channel devices, which have partitions among the devices, by name.
+    pub open_channels: RefCell<BTreeMap<String, Rc<OpenChannel>>>,
     /// The pools on them, by name.
     pub pools: RefCell<BTreeMap<String, Pool>>,
     /// The switches in front of the devices, by name of the device; made when first needed.
@@ -151,6 +154,7 @@ fn run_core(
             engine,
             devices: RefCell::default(),
             drives: RefCell::default(),
+            open_channels: RefCell::default(),
             pools: RefCell::default(),
             switches: RefCell::default(),
         });

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => lab::run(args),
         Command::Discover(args) => discover::run(&args),
         Command::Device(args) => commands::device(args),
+        Command::Partition(args) => commands::partition(args),
         Command::Pool(args) => commands::pool(args),
         Command::Volume(args) => commands::volume(args),
         Command::Tenant(args) => commands::tenant(args),

@@ -3,9 +3,11 @@
 
 mod check;
 mod drive;
+mod partition;
 mod share;
 
-pub use drive::{ConditionName, DriveSpec, StoreName, is_file};
+pub use drive::{ConditionName, StoreName, is_file};
+pub use partition::{PartitionSpec, parse_units, show_units};
 use serde::{Deserialize, Serialize};
 pub use share::{Bandwidth, RatesSpec, Span};
 
@@ -98,6 +100,9 @@ pub struct DeviceSpec {
     /// How many times slower than its model a `flash` drive is; 1 if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dilation: Option<u32>,
+    /// What a partition was cut from, and what of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<PartitionSpec>,
     /// The algorithm of the switch in front of it.
     #[serde(default)]
     pub policy: PolicyName,
@@ -124,6 +129,11 @@ pub enum DeviceKind {
     Block,
     /// An emulated drive.
     Flash,
+    /// An emulated open-channel device, for partitions.
+    OpenChannel,
+    /// Parallel units of an open-channel device.
+    #[value(skip)]
+    Partition,
     /// A namespace of another target.
     NvmeTcp,
 }

@@ -506,6 +506,7 @@ mod tests {
         let device = DeviceSpec {
             name: "ram0".into(),
             kind: DeviceKind::Memory,
+            partition: None,
             size: Some(Size(1 << 30)),
             block_size: 512,
             path: None,

@@ -92,6 +92,16 @@ pub fn print_list(kind: KindName, rows: &[Value]) {
             "used_by",
             "state",
         ],
+        KindName::Partition => &[
+            "name",
+            "device",
+            "size",
+            "op",
+            "placement",
+            "write_amplification",
+            "used_by",
+            "state",
+        ],
         KindName::Pool => &["name", "devices", "size", "free", "state"],
         KindName::Tenant => &["name", "class", "weight", "hosts", "volumes", "subnqn"],
         KindName::Volume => &["name", "tenant", "nsid", "size", "pool", "device", "state"],
@@ -207,7 +217,8 @@ pub fn print_why(why: &Value) {
 
 /// A value as people read it; byte counts by the column's name.
 fn cell(column: &str, value: &Value) -> String {
-    const BYTES: [&str; 6] = [
+    const BYTES: [&str; 7] = [
+        "spare",
         "size",
         "free",
         "block_size",

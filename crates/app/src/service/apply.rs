@@ -6,7 +6,9 @@
 use serde_json::{Value, json};
 
 use super::{Fault, Service};
-use crate::spec::{Config, DeviceSpec, PolicyName, PoolSpec, Size, TenantSpec, VolumeSpec};
+use crate::spec::{
+    Config, DeviceSpec, PartitionSpec, PolicyName, PoolSpec, Size, TenantSpec, VolumeSpec,
+};
 
 enum Step {
     Device(DeviceSpec),
@@ -60,7 +62,16 @@ impl Service {
                     // What was measured stays unless the file says something else, and a policy can change.
                     let policy = spec.policy;
                     let capability = spec.capability.or(present.capability);
+                    // What a partition was given stays with it.
+                    let partition = match (spec.partition, &present.partition) {
+                        (Some(cut), Some(present)) => Some(PartitionSpec {
+                            given: present.given.clone(),
+                            ..cut
+                        }),
+                        (cut, _) => cut,
+                    };
                     let same = DeviceSpec {
+                        partition,
                         policy: present.policy,
                         capability,
                         ..spec

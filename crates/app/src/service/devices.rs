@@ -14,7 +14,7 @@ use flashyard_runtime::Rt;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Fault, Service, flash};
+use super::{Fault, Service, flash, partitions};
 use crate::control::KindName;
 use crate::spec::{DeviceKind, DeviceSpec, PoolSpec, StoreName};
 use crate::state::{Kind, PoolRecord};
@@ -24,7 +24,10 @@ const REMOTE_QUEUES: u16 = 2;
 
 impl Service {
     pub(super) fn open_devices(&mut self) {
-        for spec in self.inventory.devices.clone().into_values() {
+        let mut specs: Vec<DeviceSpec> = self.inventory.devices.values().cloned().collect();
+        // Partitions after what they are cut from.
+        specs.sort_by_key(|spec| spec.kind == DeviceKind::Partition);
+        for spec in specs {
             let what = format!("device {}", spec.name);
             if let Err(fault) = self.open_device(&spec, Found::Must) {
                 self.faults.insert(what, fault);
@@ -56,6 +59,9 @@ impl Service {
         {
             return Err(format!("{path} is device `{}` already", other.name));
         }
+        if spec.kind == DeviceKind::Partition {
+            return self.create_partition(spec);
+        }
         self.open_device(&spec, Found::MayBeMade)?;
         if let Err(error) = self.state.put_device(&spec) {
             self.close_device(&name);
@@ -70,6 +76,9 @@ impl Service {
             return Err(format!(
                 "there is no device `{name}`: `flashyard device list` shows all"
             ));
+        }
+        if self.inventory.devices[name].kind == DeviceKind::Partition {
+            return self.delete_partition(name);
         }
         if let Some(user) = self.device_user(name) {
             return Err(format!(
@@ -95,6 +104,7 @@ impl Service {
             return Err(format!("device `{device}` is used by {user}"));
         }
         self.home_of(&device)?;
+        self.check_blocks(&device)?;
         let record = self
             .state
             .put_pool(&spec)
@@ -153,7 +163,7 @@ impl Service {
         })
     }
 
-    /// The pool or volume that stands on a device.
+    /// The pool, volume or partition that stands on a device.
     pub(super) fn device_user(&self, device: &str) -> Option<String> {
         let pool = self
             .inventory
@@ -167,10 +177,17 @@ impl Service {
             .find(|volume| volume.spec.device.as_deref() == Some(device));
         pool.map(|pool| format!("pool `{}`", pool.spec.name))
             .or_else(|| volume.map(|volume| format!("volume `{}`", volume.spec.name)))
+            .or_else(|| {
+                self.partition_of(device)
+                    .map(|name| format!("partition `{name}`"))
+            })
     }
 
     /// Opens a device on the core with the fewest.
     fn open_device(&mut self, spec: &DeviceSpec, found: Found) -> Result<(), Fault> {
+        if spec.kind == DeviceKind::Partition {
+            return self.open_partition(spec);
+        }
         let load = |core: &usize| self.homes.values().filter(|home| *home == core).count();
         let core = (0..self.cores.count())
             .min_by_key(load)
@@ -181,7 +198,14 @@ impl Service {
             DeviceKind::Flash => Some(flash::model(spec)?),
             _ => None,
         };
+        let medium = match spec.kind {
+            DeviceKind::OpenChannel => Some(partitions::medium(spec)?),
+            _ => None,
+        };
         self.cores.call(core, move |state| async move {
+            if let Some(medium) = medium {
+                return partitions::run(&state, &wanted, medium).await;
+            }
             let device = match model {
                 Some(model) => {
                     let drive = open_flash(&state.rt, &wanted, model, found).await?;
@@ -204,6 +228,7 @@ impl Service {
             self.cores.call(core, move |state| async move {
                 state.devices.borrow_mut().remove(&name);
                 state.drives.borrow_mut().remove(&name);
+                state.open_channels.borrow_mut().remove(&name);
                 state.switches.borrow_mut().remove(&name);
             });
         }
@@ -249,7 +274,10 @@ impl Service {
     pub(super) fn forgets(&self, device: &str) -> bool {
         let spec = self.inventory.devices.get(device);
         spec.is_some_and(|spec| match spec.kind {
-            DeviceKind::Memory | DeviceKind::Null => true,
+            DeviceKind::Memory
+            | DeviceKind::Null
+            | DeviceKind::OpenChannel
+            | DeviceKind::Partition => true,
             DeviceKind::Flash => spec.store != Some(StoreName::File),
             DeviceKind::File | DeviceKind::Block | DeviceKind::NvmeTcp => false,
         })
@@ -292,7 +320,9 @@ async fn open(rt: &Rt, spec: &DeviceSpec, found: Found, host: Uuid) -> Result<Sh
         DeviceKind::Memory => MemoryDevice::new(spec.block_size, size.unwrap_or_default())
             .map(|device| Rc::new(device) as _),
         DeviceKind::File => return Ok(Rc::new(open_file(rt, spec, found).await?)),
-        DeviceKind::Flash => unreachable!("its model is made first"),
+        DeviceKind::Flash | DeviceKind::OpenChannel | DeviceKind::Partition => {
+            unreachable!("its model is made first")
+        }
         DeviceKind::Block => FileDevice::open_block(rt, path_of(spec), spec.block_size, false)
             .map(|device| Rc::new(device) as _),
         DeviceKind::NvmeTcp => return open_remote(rt, spec, host).await,

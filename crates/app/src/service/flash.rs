@@ -15,7 +15,7 @@ use flashyard_time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::{Fault, Service};
-use crate::spec::{ConditionName, DeviceSpec, DriveSpec, StoreName, is_file};
+use crate::spec::{ConditionName, DeviceSpec, StoreName, is_file};
 use crate::units;
 
 /// Longest profile that is read, in bytes.
@@ -76,7 +76,7 @@ pub(super) fn model(spec: &DeviceSpec) -> Result<ssd::Device, Fault> {
     let drive = spec
         .drive()
         .ok_or_else(|| format!("device `{name}`: a flash device needs `profile`"))?;
-    let profile = profile(&drive).map_err(|fault| format!("device `{name}`: {fault}"))?;
+    let profile = profile(&drive.profile).map_err(|fault| format!("device `{name}`: {fault}"))?;
     enough_memory(&profile, capacity).map_err(|fault| format!("device `{name}`: {fault}"))?;
     if capacity >= LARGE {
         eprintln!(
@@ -141,8 +141,8 @@ pub(super) fn view_stats(stats: &FlashStats) -> Map<String, Value> {
     view
 }
 
-fn profile(drive: &DriveSpec) -> Result<Profile, Fault> {
-    let name = &drive.profile;
+/// A profile that ships, or one in a file.
+pub(super) fn profile(name: &str) -> Result<Profile, Fault> {
     if !is_file(name) {
         return Profile::named(name).ok_or_else(|| format!("there is no profile `{name}`"));
     }

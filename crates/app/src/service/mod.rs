@@ -6,6 +6,7 @@ mod apply;
 mod calibrate;
 mod devices;
 mod flash;
+mod partitions;
 mod switches;
 mod view;
 mod volumes;
@@ -124,6 +125,8 @@ impl Service {
             Request::Why { tenant } => self.why(&tenant),
             Request::SetVolume { name, size } => self.set_volume(&name, size),
             Request::Delete(KindName::Device, name) => self.delete_device(&name),
+            Request::Delete(KindName::Partition, name) => self.delete_partition(&name),
+            Request::GrowPartition { name, more } => self.grow_partition(&name, &more),
             Request::Delete(KindName::Pool, name) => self.delete_pool(&name),
             Request::Delete(KindName::Tenant, name) => self.delete_tenant(&name),
             Request::Delete(KindName::Volume, name) => self.delete_volume(&name),

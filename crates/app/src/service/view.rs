@@ -20,6 +20,13 @@ impl Service {
                 .values()
                 .map(|spec| self.view_device(spec))
                 .collect(),
+            KindName::Partition => self
+                .inventory
+                .devices
+                .values()
+                .filter(|spec| spec.partition.is_some())
+                .map(|spec| self.view_partition(spec))
+                .collect(),
             KindName::Pool => self
                 .inventory
                 .pools
@@ -49,6 +56,12 @@ impl Service {
                 .devices
                 .get(name)
                 .map(|spec| self.view_device(spec)),
+            KindName::Partition => self
+                .inventory
+                .devices
+                .get(name)
+                .filter(|spec| spec.partition.is_some())
+                .map(|spec| self.view_partition(spec)),
             KindName::Pool => self
                 .inventory
                 .pools
@@ -201,7 +214,7 @@ impl Service {
         format!("{}:{tenant}", self.target.config().nqn_prefix)
     }
 
-    fn with_state(&self, mut view: Map<String, Value>, what: &str) -> Value {
+    pub(super) fn with_state(&self, mut view: Map<String, Value>, what: &str) -> Value {
         let fault = self.faults.get(what);
         view.insert(
             "state".into(),
@@ -223,6 +236,7 @@ impl KindName {
     pub fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
+            Self::Partition => "partition",
             Self::Pool => "pool",
             Self::Tenant => "tenant",
             Self::Volume => "volume",

@@ -124,7 +124,7 @@ impl Service {
             (Some(pool), _) => self.pool_home(pool).map(drop),
             (None, Some(device)) => match self.device_user(device) {
                 Some(user) => Err(format!("device `{device}` is used by {user}")),
-                None => self.home_of(device).map(drop),
+                None => self.home_of(device).and_then(|_| self.check_blocks(device)),
             },
             (None, None) => Err(format!(
                 "volume `{}`: name either a pool or a device",

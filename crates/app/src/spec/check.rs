@@ -115,17 +115,39 @@ impl DeviceSpec {
         let on_disk = matches!(self.kind, DeviceKind::File | DeviceKind::Block);
         let flash = self.kind == DeviceKind::Flash;
         let with_file = on_disk || (flash && self.store == Some(StoreName::File));
-        wants("profile", self.profile.is_some(), flash, flash)?;
+        let open_channel = self.kind == DeviceKind::OpenChannel;
+        let partition = self.kind == DeviceKind::Partition;
+        wants(
+            "profile",
+            self.profile.is_some(),
+            flash,
+            flash || open_channel,
+        )?;
         wants("condition", self.condition.is_some(), false, flash)?;
         wants("store", self.store.is_some(), false, flash)?;
-        wants("seed", self.seed.is_some(), false, flash)?;
-        wants("dilation", self.dilation.is_some(), false, flash)?;
+        wants("seed", self.seed.is_some(), false, flash || open_channel)?;
+        wants(
+            "dilation",
+            self.dilation.is_some(),
+            false,
+            flash || open_channel,
+        )?;
+        wants("partition", self.partition.is_some(), partition, partition)?;
+        if (open_channel || partition) && self.block_size != 4096 {
+            return Err(format!(
+                "device `{name}`: sectors of an open-channel device have 4096 bytes; leave block_size out"
+            ));
+        }
+        if let Some(cut) = &self.partition {
+            cut.check()
+                .map_err(|why| format!("partition `{name}`: {why}"))?;
+        }
         self.check_drive()?;
         wants(
             "size",
             self.size.is_some(),
-            virtual_memory || flash,
-            virtual_memory || flash || self.kind == DeviceKind::File,
+            virtual_memory || flash || open_channel,
+            virtual_memory || flash || open_channel || self.kind == DeviceKind::File,
         )?;
         wants("path", self.path.is_some(), with_file, with_file)?;
         wants("address", self.address.is_some(), remote, remote)?;
@@ -143,6 +165,8 @@ impl DeviceKind {
             Self::File => "file",
             Self::Block => "block",
             Self::Flash => "flash",
+            Self::OpenChannel => "open-channel",
+            Self::Partition => "partition",
             Self::NvmeTcp => "nvme-tcp",
         }
     }

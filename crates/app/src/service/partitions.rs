@@ -1,0 +1,267 @@
+//! Open-channel devices and their partitions. A partition is a device like others to pools, volumes and switches; its
+//! home is that of the device it was cut from.
+
+use std::rc::Rc;
+
+use flashyard_block::SharedDevice;
+use flashyard_block::open_channel::{Medium, OpenChannel, PartitionInfo, Wanted};
+use flashyard_flash::channel::{self, Options};
+use flashyard_flash::ssd::BuildError;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{Fault, Service, flash};
+use crate::control::KindName;
+use crate::cores::CoreState;
+use crate::spec::{DeviceKind, DeviceSpec, PartitionSpec, parse_units, show_units};
+use crate::state::Kind;
+use crate::units;
+
+/// The flash of an open-channel device when nobody says.
+const PROFILE: &str = "cnex";
+
+impl Service {
+    /// Cuts a partition from its device.
+    pub(super) fn create_partition(&mut self, mut spec: DeviceSpec) -> Result<Value, Fault> {
+        let name = spec.name.clone();
+        self.open_partition(&spec)?;
+        let given = self.partition(&name).map(|info| show_units(&info.units));
+        if let Some(partition) = &mut spec.partition {
+            partition.given = given.into_iter().collect();
+        }
+        if let Err(error) = self.state.put_device(&spec) {
+            self.remove_partition(&spec)?;
+            return Err(error.to_string());
+        }
+        self.inventory.devices.insert(name.clone(), spec);
+        self.view_one(KindName::Partition, &name)
+    }
+
+    /// Cuts a partition, the same units again if the target has been started anew: nothing of it was kept.
+    pub(super) fn open_partition(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
+        let cut = cut_of(spec)?.clone();
+        let core = self.home_of(&cut.device)?;
+        let over_provisioning = cut.over_provisioning()?;
+        let mut wanted = Vec::new();
+        for units in &cut.given {
+            wanted.push(Wanted::Units(parse_units(units)?));
+        }
+        if wanted.is_empty() {
+            wanted.push(cut.wanted()?);
+        }
+        let name = spec.name.clone();
+        self.cores.call(core, move |state| async move {
+            let device = open_channel(&state, &cut.device)?;
+            let uuid = Uuid::new_v4().into_bytes();
+            let mut wanted = wanted.iter();
+            let first = wanted.next().expect("there is at least one");
+            let created = device.create(&name, uuid, first, over_provisioning).await;
+            let partition = created.map_err(|error| error.to_string())?;
+            for more in wanted {
+                device
+                    .grow(&name, more)
+                    .await
+                    .map_err(|error| error.to_string())?;
+            }
+            let mut devices = state.devices.borrow_mut();
+            devices.insert(name, partition as SharedDevice);
+            Ok::<(), Fault>(())
+        })?;
+        self.homes.insert(spec.name.clone(), core);
+        Ok(())
+    }
+
+    /// Gives a partition more units while it is used.
+    pub(super) fn grow_partition(
+        &mut self,
+        name: &str,
+        more: &PartitionSpec,
+    ) -> Result<Value, Fault> {
+        let mut spec = self.partition_spec(name)?.clone();
+        let device = cut_of(&spec)?.device.clone();
+        let before = self.partition(name).map_or(0, |info| info.units.len());
+        let core = self.home_of(name)?;
+        let (wanted, partition) = (more.wanted()?, name.to_owned());
+        self.cores.call(core, move |state| async move {
+            let device = open_channel(&state, &device)?;
+            let grown = device.grow(&partition, &wanted).await;
+            grown.map_err(|error| error.to_string())
+        })?;
+        // The partition has them for good: hosts are told whatever becomes of our own note.
+        for volume in self.inventory.volumes.values() {
+            let whole = volume.spec.device.as_deref() == Some(name);
+            if let Some(handle) = self.served.get(&volume.spec.name).filter(|_| whole) {
+                self.target.resized(handle);
+            }
+        }
+        let units = self.partition(name).map(|info| info.units);
+        let added = units.as_ref().and_then(|units| units.get(before..));
+        if let (Some(partition), Some(added)) = (&mut spec.partition, added) {
+            partition.given.push(show_units(added));
+        }
+        self.inventory.devices.insert(name.to_owned(), spec.clone());
+        self.state
+            .put_device(&spec)
+            .map_err(|error| error.to_string())?;
+        self.view_one(KindName::Partition, name)
+    }
+
+    /// Gives the units of a partition that nothing uses back.
+    pub(super) fn delete_partition(&mut self, name: &str) -> Result<Value, Fault> {
+        let spec = self.partition_spec(name)?.clone();
+        if let Some(user) = self.device_user(name) {
+            return Err(format!(
+                "partition `{name}` is used by {user}: delete that first"
+            ));
+        }
+        self.remove_partition(&spec)?;
+        self.state
+            .remove(Kind::Device, name)
+            .map_err(|error| error.to_string())?;
+        self.inventory.devices.remove(name);
+        self.faults.remove(&format!("device {name}"));
+        Ok(Value::Null)
+    }
+
+    /// Whether pools and volumes can stand on a device.
+    pub(super) fn check_blocks(&self, device: &str) -> Result<(), Fault> {
+        match self.inventory.devices.get(device) {
+            Some(spec) if spec.kind == DeviceKind::OpenChannel => Err(format!(
+                "device `{device}` is an open-channel device: cut a partition from it with `flashyard partition create`, and \
+                 use that"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The partition that was cut from an open-channel device.
+    pub(super) fn partition_of(&self, device: &str) -> Option<&str> {
+        let on_it = |spec: &&DeviceSpec| {
+            let cut = spec.partition.as_ref();
+            cut.is_some_and(|cut| cut.device == device)
+        };
+        let found = self.inventory.devices.values().find(on_it);
+        found.map(|spec| spec.name.as_str())
+    }
+
+    /// What is told of a partition.
+    pub(super) fn view_partition(&self, spec: &DeviceSpec) -> Value {
+        let mut view = serde_json::Map::new();
+        view.insert("name".into(), json!(spec.name));
+        if let Some(cut) = &spec.partition {
+            view.insert("device".into(), json!(cut.device));
+            view.insert("op".into(), json!(cut.op));
+        }
+        if let Some(info) = self.partition(&spec.name) {
+            let (host, flash) = info.written;
+            let amplification = (host > 0).then(|| flash as f64 / host as f64);
+            let wear = format!("{}-{}", info.erases.0, info.erases.1);
+            let placement = if info.own_channels {
+                "own channels"
+            } else {
+                "shared channels"
+            };
+            view.insert("size".into(), json!(info.bytes));
+            view.insert("units".into(), json!(show_units(&info.units)));
+            view.insert("placement".into(), json!(placement));
+            view.insert(
+                "write_bytes_per_second".into(),
+                json!(info.programs_per_second),
+            );
+            view.insert("bytes_written".into(), json!(host));
+            view.insert("write_amplification".into(), json!(amplification));
+            view.insert("wear".into(), json!(wear));
+            view.insert("spare".into(), json!(info.spare));
+            view.insert("read_only".into(), json!(info.read_only));
+        }
+        view.insert("policy".into(), json!(spec.policy.name()));
+        view.insert("used_by".into(), json!(self.device_user(&spec.name)));
+        self.with_state(view, &format!("device {}", spec.name))
+    }
+
+    fn partition_spec(&self, name: &str) -> Result<&DeviceSpec, Fault> {
+        let found = self.inventory.devices.get(name);
+        let cut = found.filter(|spec| spec.kind == DeviceKind::Partition);
+        cut.ok_or_else(|| {
+            format!("there is no partition `{name}`: `flashyard partition list` shows all")
+        })
+    }
+
+    /// Facts about a partition, from its home core.
+    fn partition(&self, name: &str) -> Option<PartitionInfo> {
+        let core = *self.homes.get(name)?;
+        let name = name.to_owned();
+        self.cores.call(core, move |state| async move {
+            let devices = state.open_channels.borrow();
+            let mut all = devices.values().flat_map(|device| device.list());
+            all.find(|info| info.name == name)
+        })
+    }
+
+    fn remove_partition(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
+        let (name, device) = (spec.name.clone(), cut_of(spec)?.device.clone());
+        let Some(core) = self.homes.remove(&name) else {
+            return Ok(());
+        };
+        self.cores.call(core, move |state| async move {
+            state.devices.borrow_mut().remove(&name);
+            state.switches.borrow_mut().remove(&name);
+            let device = open_channel(&state, &device)?;
+            device
+                .delete(&name)
+                .await
+                .map_err(|error| error.to_string())
+        })
+    }
+}
+
+/// Makes the flash of an open-channel device, as it comes from the factory.
+pub(super) fn medium(spec: &DeviceSpec) -> Result<Medium, Fault> {
+    let name = &spec.name;
+    let profile = spec.profile.as_deref().unwrap_or(PROFILE);
+    let profile = flash::profile(profile).map_err(|fault| format!("device `{name}`: {fault}"))?;
+    let capacity = spec.size.map_or(0, |size| size.0);
+    let device = channel::Device::new(
+        &profile,
+        capacity,
+        spec.seed.unwrap_or(1),
+        Options::default(),
+    );
+    device.map(Medium::new).map_err(|error| match error {
+        BuildError::Profile(error) => format!("profile {}: {error}", profile.name),
+        BuildError::Capacity { least, most } => format!(
+            "device `{name}`: size is {}; an open-channel device of profile {} has from {} to {}",
+            units::size(capacity),
+            profile.name,
+            units::size(least),
+            units::size(most),
+        ),
+    })
+}
+
+/// Runs the flash of an open-channel device on this core.
+pub(super) async fn run(state: &CoreState, spec: &DeviceSpec, medium: Medium) -> Result<(), Fault> {
+    let uuid = Uuid::new_v4().into_bytes();
+    let dilation = spec.dilation.unwrap_or(1);
+    let opened = OpenChannel::open(&state.rt, medium, uuid, dilation).await;
+    let device = opened.map_err(|error| format!("device `{}`: {error}", spec.name))?;
+    let mut devices = state.open_channels.borrow_mut();
+    devices.insert(spec.name.clone(), Rc::new(device));
+    Ok(())
+}
+
+fn open_channel(state: &CoreState, device: &str) -> Result<Rc<OpenChannel>, Fault> {
+    let found = state.open_channels.borrow().get(device).cloned();
+    found.ok_or_else(|| {
+        format!(
+            "device `{device}` is no open-channel device: partitions are cut from devices of kind `{}`",
+            DeviceKind::OpenChannel.name()
+        )
+    })
+}
+
+fn cut_of(spec: &DeviceSpec) -> Result<&PartitionSpec, Fault> {
+    spec.partition
+        .as_ref()
+        .ok_or_else(|| format!("device `{}` is no partition", spec.name))
+}
