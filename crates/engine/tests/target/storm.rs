@@ -140,7 +140,7 @@ async fn host(bench: Bench, seed: u64, number: u8) {
 /// Submits commands of all kinds; gives what they are called.
 async fn submit_some(io: &mut Client, rng: &mut Rng) -> BTreeSet<u16> {
     let mut open = BTreeSet::new();
-    for _ in 0..1 + rng.below(30) {
+    for _ in 0..=rng.below(30) {
         let range = LbaRange {
             slba: rng.below(200),
             blocks: 1,
