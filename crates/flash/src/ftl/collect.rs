@@ -29,7 +29,7 @@ pub(super) struct Collector {
     lost: Vec<u32>,
     /// Erases when wear was looked at last.
     looked: u64,
-    /// Lines of old checkpoints are to be looked for.
+    /// Lines that nobody needs any more are to be looked for.
     sweep: bool,
 }
 
@@ -79,26 +79,28 @@ impl Ftl {
             }
         }
         if self.state == State::Formatting || core::mem::take(&mut self.collector.sweep) {
-            self.erase_old_checkpoints();
+            self.erase_leftovers();
         }
     }
 
-    /// Erases lines whose checkpoints are superseded; while formatting, all that was there before.
-    fn erase_old_checkpoints(&mut self) {
+    /// Erases lines whose checkpoints are superseded, and those in which nothing is valid; while formatting, all that
+    /// was there before.
+    fn erase_leftovers(&mut self) {
         let complete = self.checkpoint.complete();
         for line in 0..self.layout.lines {
             let state = self.lines.get(line);
             let over = match self.state {
                 State::Formatting => state.serial == 0,
-                _ => state.stream == Stream::Checkpoint && state.generation < complete,
+                _ if state.stream == Stream::Checkpoint => state.generation < complete,
+                _ => self.map.valid[line as usize] == 0 && state.needed_until <= complete,
             };
-            if over && state.state == Use::Closed {
+            if over && state.state == Use::Closed && state.readers == 0 {
                 self.erase(line);
             }
         }
     }
 
-    /// A checkpoint is complete, or recovery is: there may be old ones.
+    /// A checkpoint is complete, or recovery is: there may be lines that nobody needs any more.
     pub(super) fn sweep(&mut self) {
         self.collector.sweep = true;
     }

@@ -6,6 +6,9 @@ use alloc::vec::Vec;
 use super::layout::Layout;
 use super::options::Choice;
 
+/// What a line without valid units scores as a victim, divided by its age where age counts.
+const SCALE: u64 = 1 << 20;
+
 /// What is written to lines of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
@@ -50,7 +53,7 @@ pub(super) struct Line {
     pub readers: u32,
     /// It may be erased when the checkpoint of this generation is complete: until then it has tombstones that are needed.
     pub needed_until: u64,
-    /// The newest checkpoint that has pages in it.
+    /// The newest checkpoint that has pages in it; of those that recovery found, the one it used, or 0.
     pub generation: u64,
     /// It is to be collected soon: a write failed, or a power cut left it unfinished.
     pub suspect: bool,
@@ -217,16 +220,13 @@ impl Lines {
         });
         let score = |number: u32, line: &Line| {
             let (valid, units) = (valid[number as usize], self.capacity(number));
-            if line.suspect {
-                return u64::MAX;
-            }
-            match choice {
-                Choice::Greedy => (u64::from(units - valid) << 20) / u64::from(units.max(1)),
-                Choice::CostBenefit => {
-                    let age = u64::from(self.next_serial - line.serial);
-                    u64::from(units - valid) * age / u64::from(units + valid).max(1)
-                }
-            }
+            let age = u64::from(self.next_serial - line.serial);
+            let won = u64::from(units - valid) * SCALE;
+            let score = match choice {
+                Choice::Greedy => won / u64::from(units.max(1)),
+                Choice::CostBenefit => won * age / u64::from(units + valid).max(1),
+            };
+            score + if line.suspect { SCALE / 2 } else { 0 }
         };
         candidates
             .max_by_key(|(number, line)| (score(*number, line), u32::MAX - number))

@@ -78,6 +78,8 @@ pub(super) struct Head {
     pub tombstones: bool,
     /// The newest checkpoint that has pages in it.
     pub generation: u64,
+    /// Pages of the checkpoint that is used are in it.
+    pub needed: bool,
 }
 
 #[derive(Debug)]
@@ -121,6 +123,7 @@ impl Recovery {
             checkpoint: false,
             tombstones: false,
             generation: 0,
+            needed: false,
         };
         Self {
             phase: Phase::Heads,
@@ -505,11 +508,19 @@ impl Ftl {
                 recovery.stats.generation = root.generation;
                 recovery.entries = vec![NONE; root.logical as usize];
                 recovery.loaded = vec![false; self.layout.pages() as usize];
+                for &(_, unit) in recovery
+                    .roots
+                    .iter()
+                    .filter(|(one, _)| *one == root.generation)
+                {
+                    recovery.heads[self.layout.chunk_of(unit) as usize].needed = true;
+                }
                 let newest = |page: &(u64, u32, u32)| page.0 == root.generation;
                 recovery.pages.retain(newest);
                 recovery.pages.sort_unstable_by_key(|(_, _, unit)| *unit);
                 let mut wanted = vec![true; self.layout.pages() as usize];
                 for &(_, number, unit) in &recovery.pages {
+                    recovery.heads[self.layout.chunk_of(unit) as usize].needed = true;
                     let first = wanted.get_mut(number as usize);
                     if first.is_some_and(core::mem::take) {
                         recovery.work.push_back((unit, unit + 1));

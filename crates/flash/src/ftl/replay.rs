@@ -7,6 +7,7 @@
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::Ftl;
 use super::checkpoint::SETTLED;
@@ -56,7 +57,14 @@ impl Ftl {
         self.copies_of_losses(recovery);
         let mut found = core::mem::take(&mut recovery.found);
         found.retain(|copy| copy.logical < self.layout.logical);
-        found.sort_unstable_by_key(|copy| (copy.logical, copy.sequence, copy.unit));
+        // Of copies of the same version the first one wins: what garbage collection had not finished is done again.
+        found.sort_unstable_by_key(|copy| {
+            let serial = match is_unit(copy.unit) {
+                true => recovery.heads[self.layout.chunk_of(copy.unit) as usize].serial,
+                false => u32::MAX,
+            };
+            (copy.logical, copy.sequence, Reverse(serial), copy.unit)
+        });
         let mut gone = core::mem::take(&mut recovery.gone);
         gone.retain(|gone| !gone.lost && gone.sequence > applied);
         gone.sort_unstable_by_key(|gone| gone.first);
@@ -155,7 +163,8 @@ impl Ftl {
             };
             self.lines.restore(line, stream, here, !whole);
             let state = self.lines.get_mut(line);
-            state.generation = heads.iter().map(|head| head.generation).max().unwrap_or(0);
+            let needed = heads.iter().any(|head| head.needed);
+            state.generation = if needed { recovery.stats.generation } else { 0 };
             if heads.iter().any(|head| head.tombstones) {
                 state.needed_until = next;
             }

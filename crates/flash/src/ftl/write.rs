@@ -207,7 +207,8 @@ impl Ftl {
         self.leave_line(stream);
         let reserve = match stream {
             Stream::Checkpoint => 0,
-            _ if self.desperate => 0,
+            // Should the power go before it has won a line, what is in this one is of no account, and it is erased.
+            Stream::Moved if self.desperate => 0,
             Stream::Moved => self.layout.checkpoint_lines,
             Stream::Host => self.layout.checkpoint_lines + 1,
         };
