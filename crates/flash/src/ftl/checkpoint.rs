@@ -150,11 +150,9 @@ impl Ftl {
         if self.state != State::Formatting {
             return true;
         }
-        let erased = self
-            .lines
+        self.lines
             .iter()
-            .all(|(_, line)| matches!(line.state, Use::Free | Use::Dead));
-        erased
+            .all(|(_, line)| matches!(line.state, Use::Free | Use::Dead))
     }
 
     fn begin_checkpoint(&mut self) {

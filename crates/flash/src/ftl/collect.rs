@@ -46,7 +46,7 @@ impl Ftl {
         let ending: i64 = ending
             .map(|&line| i64::from(self.lines.capacity(line)))
             .sum();
-        let moving = self.writers[Stream::Moved as usize].queue.len() as i64;
+        let moving = i64::from(self.writers[Stream::Moved as usize].queue.len() as u32);
         spare * units + i64::from(self.room()) + i64::from(passed) + ending - moving
     }
 

@@ -61,9 +61,18 @@ pub(super) struct Line {
     pub good: u32,
 }
 
+impl Line {
+    /// Whether it may be collected when the checkpoint `complete` is the newest.
+    fn is_collectable(&self, complete: u64) -> bool {
+        self.state == Use::Closed
+            && self.stream != Stream::Checkpoint
+            && self.needed_until <= complete
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Lines {
-    lines: Vec<Line>,
+    all: Vec<Line>,
     /// Of each chunk: it is bad, it is not erased.
     bad: Vec<bool>,
     used: Vec<bool>,
@@ -90,7 +99,7 @@ impl Lines {
             good: layout.width,
         };
         Self {
-            lines: vec![line; layout.lines as usize],
+            all: vec![line; layout.lines as usize],
             bad: vec![false; layout.chunks() as usize],
             used: vec![false; layout.chunks() as usize],
             free: layout.lines,
@@ -101,15 +110,15 @@ impl Lines {
     }
 
     pub fn get(&self, line: u32) -> &Line {
-        &self.lines[line as usize]
+        &self.all[line as usize]
     }
 
     pub fn get_mut(&mut self, line: u32) -> &mut Line {
-        &mut self.lines[line as usize]
+        &mut self.all[line as usize]
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Line)> {
-        (0..).zip(&self.lines)
+        (0..).zip(&self.all)
     }
 
     /// Lines that can be opened.
@@ -119,7 +128,7 @@ impl Lines {
 
     /// Units of all good chunks.
     pub fn good_units(&self) -> u32 {
-        let good: u32 = self.lines.iter().map(|line| line.good).sum();
+        let good: u32 = self.all.iter().map(|line| line.good).sum();
         good * self.chunk_units
     }
 
@@ -147,7 +156,7 @@ impl Lines {
             return;
         }
         self.used[chunk as usize] = false;
-        let line = &mut self.lines[(chunk / self.width) as usize];
+        let line = &mut self.all[(chunk / self.width) as usize];
         line.good -= 1;
         if line.good == 0 && line.state == Use::Free {
             line.state = Use::Dead;
@@ -205,7 +214,7 @@ impl Lines {
     pub fn erased(&mut self, number: u32) {
         let chunks = (number * self.width) as usize..((number + 1) * self.width) as usize;
         self.used[chunks].fill(false);
-        let line = &mut self.lines[number as usize];
+        let line = &mut self.all[number as usize];
         line.erases += 1;
         line.suspect = false;
         line.state = if line.good == 0 { Use::Dead } else { Use::Free };
@@ -215,7 +224,7 @@ impl Lines {
     /// The line to collect next, of those that gain anything and whose tombstones are not needed by then.
     pub fn victim(&self, valid: &[u32], choice: Choice, complete: u64) -> Option<u32> {
         let candidates = self.iter().filter(|(number, line)| {
-            self.is_collectable(line, complete)
+            line.is_collectable(complete)
                 && (valid[*number as usize] < self.capacity(*number) || line.suspect)
         });
         let score = |number: u32, line: &Line| {
@@ -235,9 +244,9 @@ impl Lines {
 
     /// The least worn closed line, if `spread` erases or more lie between it and the most worn one.
     pub fn coldest(&self, spread: u32, complete: u64) -> Option<u32> {
-        let most = self.lines.iter().map(|line| line.erases).max()?;
+        let most = self.all.iter().map(|line| line.erases).max()?;
         self.iter()
-            .filter(|(_, line)| self.is_collectable(line, complete))
+            .filter(|(_, line)| line.is_collectable(complete))
             .min_by_key(|(_, line)| line.erases)
             .filter(|(_, line)| most - line.erases >= spread.max(1))
             .map(|(number, _)| number)
@@ -253,13 +262,7 @@ impl Lines {
         needed.filter(|&generation| generation > complete).min()
     }
 
-    fn is_collectable(&self, line: &Line, complete: u64) -> bool {
-        line.state == Use::Closed
-            && line.stream != Stream::Checkpoint
-            && line.needed_until <= complete
-    }
-
     pub fn bytes(&self) -> u64 {
-        (self.lines.len() * size_of::<Line>() + 2 * self.bad.len()) as u64
+        (self.all.len() * size_of::<Line>() + 2 * self.bad.len()) as u64
     }
 }

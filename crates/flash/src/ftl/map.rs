@@ -10,6 +10,13 @@ use alloc::vec::Vec;
 use super::buffer::Buffer;
 use super::layout::{FIRST_SLOT, Layout, NONE, is_slot, is_unit};
 
+/// What leads to a place in a chain: the entry of the map, or a slot in front of it.
+#[derive(Clone, Copy, Debug)]
+enum Link {
+    Entry,
+    Slot(u32),
+}
+
 #[derive(Debug)]
 pub(super) struct Map {
     entries: Vec<u32>,
@@ -93,10 +100,10 @@ impl Map {
 
     /// What was written to `logical` before `sequence` is no more.
     pub fn cut(&mut self, buffer: &mut Buffer, logical: u32, sequence: u64) {
-        let mut link = None;
+        let mut link = Link::Entry;
         let mut entry = self.newest(logical);
         while is_slot(entry) && buffer.slot(entry - FIRST_SLOT).sequence > sequence {
-            link = Some(entry - FIRST_SLOT);
+            link = Link::Slot(entry - FIRST_SLOT);
             entry = buffer.slot(entry - FIRST_SLOT).older;
         }
         let mut end = entry;
@@ -119,23 +126,23 @@ impl Map {
     }
 
     /// Who leads to `target` in the chain of `logical`: a slot, or the entry itself.
-    fn link_to(&self, buffer: &Buffer, logical: u32, target: u32) -> Option<Option<u32>> {
-        let mut link = None;
+    fn link_to(&self, buffer: &Buffer, logical: u32, target: u32) -> Option<Link> {
+        let mut link = Link::Entry;
         let mut entry = self.newest(logical);
         while entry != target {
             if !is_slot(entry) {
                 return None;
             }
-            link = Some(entry - FIRST_SLOT);
+            link = Link::Slot(entry - FIRST_SLOT);
             entry = buffer.slot(entry - FIRST_SLOT).older;
         }
         Some(link)
     }
 
-    fn set(&mut self, buffer: &mut Buffer, logical: u32, link: Option<u32>, entry: u32) {
+    fn set(&mut self, buffer: &mut Buffer, logical: u32, link: Link, entry: u32) {
         match link {
-            Some(slot) => buffer.slot_mut(slot).older = entry,
-            None => self.entries[logical as usize] = entry,
+            Link::Slot(slot) => buffer.slot_mut(slot).older = entry,
+            Link::Entry => self.entries[logical as usize] = entry,
         }
     }
 

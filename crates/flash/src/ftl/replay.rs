@@ -54,7 +54,7 @@ impl Ftl {
     fn decide(&mut self, recovery: &mut Recovery) {
         let applied = recovery.root.map_or(0, |root| root.applied);
         recovery.unreadable.sort_unstable();
-        self.copies_of_losses(recovery);
+        copies_of_losses(recovery);
         let mut found = core::mem::take(&mut recovery.found);
         found.retain(|copy| copy.logical < self.layout.logical);
         // Of copies of the same version the first one wins: what garbage collection had not finished is done again.
@@ -116,19 +116,6 @@ impl Ftl {
         }
     }
 
-    /// Records of lost data are copies without a unit.
-    fn copies_of_losses(&self, recovery: &mut Recovery) {
-        let lost = recovery.gone.iter().filter(|gone| gone.lost);
-        let copies: Vec<Found> = lost
-            .map(|gone| Found {
-                logical: gone.first,
-                unit: LOST,
-                sequence: gone.sequence,
-            })
-            .collect();
-        recovery.found.extend(copies);
-    }
-
     /// Whether a unit still holds what it held when the checkpoint named it.
     fn is_there(&self, recovery: &Recovery, unit: u32) -> bool {
         if !is_unit(unit) || unit >= self.layout.units() {
@@ -178,4 +165,17 @@ impl Ftl {
         recovery.stats = stats;
         recovery.heads = Vec::new();
     }
+}
+
+/// Records of lost data are copies without a unit.
+fn copies_of_losses(recovery: &mut Recovery) {
+    let lost = recovery.gone.iter().filter(|gone| gone.lost);
+    let copies: Vec<Found> = lost
+        .map(|gone| Found {
+            logical: gone.first,
+            unit: LOST,
+            sequence: gone.sequence,
+        })
+        .collect();
+    recovery.found.extend(copies);
 }

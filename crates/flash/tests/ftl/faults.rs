@@ -4,11 +4,11 @@ use flashyard_flash::channel::{self, Fault, Faults};
 use flashyard_flash::ftl::{Op, Options, State};
 use flashyard_time::Rng;
 
+use crate::load::{live, recover};
 use crate::model::Model;
 use crate::owner::Owner;
-use crate::power::{live, recover};
 
-const SEEDS: u64 = if cfg!(debug_assertions) { 3 } else { 60 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 1 } else { 60 };
 
 /// Lives until so many are over or the flash has run out; whether it has.
 fn live_with(name: &str, device: channel::Options, seed: u64, lives: u64) -> bool {

@@ -1,6 +1,7 @@
 //! The host FTL on an emulated open-channel device, against a plain map.
 
 mod faults;
+mod load;
 mod model;
 mod owner;
 mod power;

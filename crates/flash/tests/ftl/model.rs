@@ -108,7 +108,7 @@ impl Model {
             let place = self.under_way.iter().position(|asked| asked.id == id);
             let asked = self.under_way.remove(place.expect("each is answered once"));
             match (asked.op, outcome) {
-                (Op::Read, outcome) => self.check_read(owner, &asked, outcome),
+                (Op::Read, outcome) => check_read(owner, &asked, outcome),
                 (_, Outcome::Success) => self.answered(&asked),
                 (_, Outcome::ReadOnly) => assert!(self.may_end, "flash has run out"),
                 (_, Outcome::Unreadable) => panic!("only reads find data unreadable"),
@@ -130,18 +130,6 @@ impl Model {
                 }
             }
             Op::Read => {}
-        }
-    }
-
-    fn check_read(&self, owner: &mut Owner, asked: &Asked, outcome: Outcome) {
-        assert_eq!(outcome, Outcome::Success, "a read failed");
-        for (unit, allowed) in (0..).zip(&asked.allowed) {
-            let read = owner.got.remove(&(asked.id, unit)).expect("it was read");
-            let logical = asked.first + u64::from(unit);
-            assert!(
-                allowed.contains(&read),
-                "unit {logical} reads as {read}, not one of {allowed:?}"
-            );
         }
     }
 
@@ -237,4 +225,16 @@ impl Unit {
 
 fn range(first: u64, count: u32) -> Range<usize> {
     first as usize..first as usize + count as usize
+}
+
+fn check_read(owner: &mut Owner, asked: &Asked, outcome: Outcome) {
+    assert_eq!(outcome, Outcome::Success, "a read failed");
+    for (unit, allowed) in (0..).zip(&asked.allowed) {
+        let read = owner.got.remove(&(asked.id, unit)).expect("it was read");
+        let logical = asked.first + u64::from(unit);
+        assert!(
+            allowed.contains(&read),
+            "unit {logical} reads as {read}, not one of {allowed:?}"
+        );
+    }
 }
