@@ -255,7 +255,7 @@ impl Lines {
     /// The first checkpoint that lines wait for to be collected.
     pub fn awaited(&self, complete: u64) -> Option<u64> {
         let closed = self
-            .lines
+            .all
             .iter()
             .filter(|line| line.state == Use::Closed && line.stream != Stream::Checkpoint);
         let needed = closed.map(|line| line.needed_until);
