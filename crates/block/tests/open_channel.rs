@@ -323,8 +323,9 @@ fn a_neighbour_on_other_channels_is_not_noticed() {
         own.as_ns() * 5 <= alone.as_ns() * 6,
         "alone {alone:?}, beside a writer {own:?}"
     );
+    // One unit that writes takes a seventh of its channel's time.
     assert!(
-        shared.as_ns() * 5 > alone.as_ns() * 6,
+        shared.as_ns() * 20 > alone.as_ns() * 21,
         "shared channels {shared:?}, alone {alone:?}"
     );
 }

@@ -100,9 +100,9 @@ impl Copies {
             let failed = self.vector(Op::Read, addresses).await?;
             for (place, &address) in addresses.iter().enumerate() {
                 let at = (part * MOST_ADDRESSES + place) * SECTOR;
-                if failed >> place & 1 == 0 {
-                    self.units.read(address, &mut bytes[at..at + SECTOR]);
-                } else if place + part == 0 {
+                let sector = &mut bytes[at..at + SECTOR];
+                let read = failed >> place & 1 == 0 && self.units.read(address, sector);
+                if !read && place + part == 0 {
                     return Ok(Decoded::Damaged("it cannot be read".into()));
                 }
             }
@@ -193,9 +193,9 @@ fn newest(first: Decoded, second: Decoded) -> Result<Option<Newest>, PartitionEr
         }
         (Decoded::Valid(layout), _) => found(layout, 0),
         (_, Decoded::Valid(layout)) => found(layout, 1),
-        (Decoded::Absent, Decoded::Absent) => Ok(None),
-        // The first write of all was interrupted: its copy is all that there is, and nobody was told of it.
-        (Decoded::Damaged(_), Decoded::Absent) | (Decoded::Absent, Decoded::Damaged(_)) => Ok(None),
+        // When one is damaged, the first write of all was interrupted, and nobody was told of it.
+        (Decoded::Absent, Decoded::Absent | Decoded::Damaged(_))
+        | (Decoded::Damaged(_), Decoded::Absent) => Ok(None),
         (first, second) => Err(PartitionError::Damaged(format!(
             "first copy: {}; second copy: {}",
             why(&first),

@@ -1,5 +1,7 @@
 //! What of an open-channel device outlives a power cut: the state of its flash, and what is in it.
 
+use std::collections::BTreeSet;
+
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::channel::{self, Geometry, Place};
 
@@ -22,7 +24,10 @@ impl Medium {
     pub fn new(device: channel::Device) -> Self {
         Self {
             device,
-            content: Content(Sparse::with_extents(SECTOR)),
+            content: Content {
+                bytes: Sparse::with_extents(SECTOR),
+                lost: BTreeSet::new(),
+            },
         }
     }
 
@@ -33,29 +38,40 @@ impl Medium {
 
     /// Bytes of memory that the content takes.
     pub(super) fn allocated(&self) -> u64 {
-        self.content.0.allocated()
+        self.content.bytes.allocated()
     }
 }
 
 /// What is in each sector, by its address.
 #[derive(Debug)]
-pub(super) struct Content(Sparse);
+pub(super) struct Content {
+    bytes: Sparse,
+    /// Sectors that there was no memory for when they were written.
+    lost: BTreeSet<u64>,
+}
 
 impl Content {
-    /// Fills `target` with the sector at `address`.
-    pub fn read(&self, address: u64, target: &mut [u8]) {
-        self.0.read(address * UNIT_BYTES, target);
+    /// Fills `target` with the sector at `address`; false when that is lost.
+    pub fn read(&self, address: u64, target: &mut [u8]) -> bool {
+        self.bytes.read(address * UNIT_BYTES, target);
+        !self.lost.contains(&address)
     }
 
-    /// Stores the sector at `address`. [`IoError::NoSpace`] when memory has run out.
+    /// Stores the sector at `address`. [`IoError::NoSpace`] when memory has run out: it is lost until it is erased.
     pub fn write(&mut self, address: u64, source: &[u8]) -> Result<(), IoError> {
-        self.0.write(address * UNIT_BYTES, source)
+        let written = self.bytes.write(address * UNIT_BYTES, source);
+        if written.is_err() {
+            self.lost.insert(address);
+        }
+        written
     }
 
     /// Forgets the chunk that begins at `address`.
     pub fn forget(&mut self, address: u64, geometry: &Geometry) {
         let len = u64::from(geometry.clba) * UNIT_BYTES;
-        self.0.zero(address * UNIT_BYTES, len, true);
+        self.bytes.zero(address * UNIT_BYTES, len, true);
+        let chunk = address..address + u64::from(geometry.clba);
+        self.lost.retain(|lost| !chunk.contains(lost));
     }
 }
 

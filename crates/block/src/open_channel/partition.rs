@@ -56,6 +56,9 @@ impl Partition {
     pub(super) async fn close(&self) {
         self.inner.gate.close(IoError::NotReady);
         self.inner.gate.drained().await;
+        for span in self.spans() {
+            span.retire().await;
+        }
     }
 
     /// Makes everything durable, so that the partition is taken up again with little to read.

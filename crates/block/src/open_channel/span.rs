@@ -30,6 +30,8 @@ const MOST_COMMANDS: usize = 1024;
 pub(super) struct Span {
     units: OwnUnits,
     formatted: bool,
+    /// The units go to somebody else: nothing is submitted any more.
+    retired: Cell<bool>,
     capacity: Cell<u64>,
     state: Cell<State>,
     changed: Notify,
@@ -108,6 +110,7 @@ impl Span {
             Self {
                 units: OwnUnits::new(drive, scope(), owner),
                 formatted: begin == Begin::Format,
+                retired: Cell::new(false),
                 capacity: Cell::new(0),
                 state: Cell::new(work.ftl.state()),
                 changed: Notify::new(),
@@ -126,6 +129,14 @@ impl Span {
                 State::Failed(error) => return Err(error),
                 State::Formatting | State::Recovering => self.changed.notified().await,
             }
+        }
+    }
+
+    /// Gives the units up; finishes when nothing is under way on them any more.
+    pub async fn retire(&self) {
+        self.retired.set(true);
+        while !self.work.borrow().turns.is_idle() {
+            self.changed.notified().await;
         }
     }
 
@@ -157,7 +168,7 @@ impl Span {
         buf: Option<Buf>,
     ) -> Result<Pending, IoError> {
         let now = self.units.drive().catch_up();
-        if !self.units.drive().is_on() {
+        if self.retired.get() || !self.units.drive().is_on() {
             return Err(IoError::NotReady);
         }
         let mut work = self.work.borrow_mut();
@@ -204,6 +215,10 @@ impl Span {
 
     /// Does what the layer says at an instant of the device.
     fn act(&self, now: Time) {
+        if self.retired.get() {
+            self.units.set_alarm(None);
+            return self.changed.notify_all();
+        }
         let mut work = self.work.borrow_mut();
         work.act(now, &self.units);
         self.units.set_alarm(work.ftl.next_wakeup());
@@ -303,7 +318,7 @@ impl Work {
                 }
                 Part::Host(..) | Part::Nobody => continue,
             };
-            // Without memory the sector reads as zeros, which the page's checksum or the host's file system notices.
+            // Without memory the sector is lost, as the medium tells when it is read.
             let _stored = units.content(|content, _| content.write(address, data));
         }
     }
@@ -312,36 +327,42 @@ impl Work {
     fn completed(&mut self, at: Time, done: &Done, units: &OwnUnits) {
         self.turns.ended();
         let io = self.ftl.io(done.tag).clone();
+        let mut failed = done.failed;
         let good = |place: usize| done.failed >> place & 1 == 0;
         let addresses = io.addresses().iter().enumerate();
         for (place, &address) in addresses.filter(|(place, _)| good(*place)) {
             match (io.op(), io.parts().get(place)) {
-                (IoOp::Read, Some(&part)) => self.take(done.tag, place, part, address, units),
+                (IoOp::Read, Some(&part)) => {
+                    let taken = self.take(done.tag, place, part, address, units);
+                    failed |= u64::from(!taken) << place;
+                }
                 (IoOp::Reset, _) => {
                     units.content(|content, geometry| content.forget(address, geometry));
                 }
                 _ => {}
             }
         }
-        self.ftl
-            .on_completion(at, done.tag, done.failed, &done.metadata);
+        self.ftl.on_completion(at, done.tag, failed, &done.metadata);
     }
 
-    /// Takes the data of a sector that was read to where they belong.
-    fn take(&mut self, tag: Tag, place: usize, part: Part, address: u64, units: &OwnUnits) {
+    /// Takes the data of a sector that was read to where they belong; false when they are lost.
+    fn take(&mut self, tag: Tag, place: usize, part: Part, address: u64, units: &OwnUnits) -> bool {
         match part {
             Part::Slot(slot) => units.read(address, &mut self.slots[range(slot)]),
             Part::Page => {
                 let mut page = [0; SECTOR];
-                units.read(address, &mut page);
-                self.ftl.on_page(tag, place, &page);
+                let read = units.read(address, &mut page);
+                if read {
+                    self.ftl.on_page(tag, place, &page);
+                }
+                read
             }
             Part::Host(id, unit) => {
                 let command = &mut self.commands[id as usize];
-                units.read(address, command.part(unit));
                 command.data = true;
+                units.read(address, command.part(unit))
             }
-            Part::Nobody => {}
+            Part::Nobody => true,
         }
     }
 

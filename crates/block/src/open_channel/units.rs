@@ -92,12 +92,10 @@ impl OwnUnits {
         self.drive.set_alarm(self.id, alarm);
     }
 
-    /// Reads what is in a sector of its own.
-    pub fn read(&self, address: u64, target: &mut [u8]) {
-        if self.owns(address) {
-            self.drive
-                .content(|content, _| content.read(address, target));
-        }
+    /// Reads what is in a sector of its own; false when that is lost.
+    pub fn read(&self, address: u64, target: &mut [u8]) -> bool {
+        let read = |content: &mut Content, _: &Geometry| content.read(address, target);
+        self.owns(address) && self.drive.content(read) == Some(true)
     }
 
     /// Reads or changes what is in sectors, whose addresses were accepted by [`OwnUnits::submit`].
@@ -181,7 +179,71 @@ impl Turns {
         Some(tag)
     }
 
+    /// Nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.under_way == 0
+    }
+
+    /// A command has ended.
     pub fn ended(&mut self) {
         self.under_way -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flashyard_flash::Profile;
+    use flashyard_flash::channel::{self, Options};
+    use flashyard_runtime::sim::{Config, World};
+
+    use super::super::drive::Done;
+    use super::super::medium::Medium;
+    use super::*;
+
+    struct Nobody;
+
+    impl Owner for Nobody {
+        fn completed(&self, _at: Time, _done: &Done) {}
+        fn alarm(&self, _at: Time) {}
+    }
+
+    #[test]
+    fn nothing_of_others_can_be_addressed() {
+        let world = World::new(Config::calm(1));
+        let machine = world.machine(1);
+        world.run(&machine, |rt| async move {
+            let profile = Profile::named("cnex").expect("it ships");
+            let device = channel::Device::new(&profile, 1 << 30, 1, Options::default());
+            let medium = Medium::new(device.expect("the capacity fits"));
+            let drive = Drive::start(&rt, medium, 1);
+            let owner: Rc<dyn Owner> = Rc::new(Nobody);
+            let scope = Scope::Units(vec![(0, 0), (3, 2)]);
+            let units = OwnUnits::new(&drive, scope, Rc::downgrade(&owner));
+            let geometry = drive.geometry().clone();
+            let chunk = |unit, chunk| chunk_address(&geometry, unit, chunk);
+            let [layout, _] = copies(&geometry);
+            for foreign in [chunk((0, 1), 1), chunk((3, 3), 1), layout, u64::MAX] {
+                let own = chunk((3, 2), 1);
+                let read = units.submit(drive.catch_up(), 0, Op::Read, &[own, foreign]);
+                assert_eq!(read, Err(Denied::Foreign(foreign)));
+                let copy = Op::Copy { to: &[foreign] };
+                let copied = units.submit(drive.catch_up(), 0, copy, &[own]);
+                assert_eq!(copied, Err(Denied::Foreign(foreign)));
+                assert_eq!(units.chunk(foreign), None);
+                assert!(!units.read(foreign, &mut [0; 4096]));
+            }
+            let own = [chunk((0, 0), 1), chunk((3, 2), 0)];
+            let submitted = units.submit(drive.catch_up(), 0, Op::Read, &own);
+            assert!(submitted.is_ok(), "{submitted:?}");
+            let report = units.report();
+            assert_eq!(report.len() as u32, 2 * geometry.chunks);
+            let offline = report
+                .iter()
+                .filter(|chunk| chunk.state == ChunkState::Offline);
+            assert_eq!(
+                offline.map(|chunk| chunk.address).collect::<Vec<_>>(),
+                [layout]
+            );
+        });
     }
 }
