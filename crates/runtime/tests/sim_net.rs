@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use flashyard_runtime::sim::{Config, Machine, World};
+use flashyard_runtime::sim::{Config, Machine, Toll, World};
 use flashyard_runtime::{Buf, Gather, Rt, TcpStream};
 use flashyard_time::{Duration, Rng};
 
@@ -481,4 +481,47 @@ fn random_resets_do_strike() {
         }));
     }
     assert!(struck > 0);
+}
+
+#[test]
+fn sends_receives_and_a_shared_line_cost_what_is_said() {
+    let (us, fixed) = (Duration::from_us, |span| (span, span));
+    let world = World::new(Config {
+        latency: fixed(us(10)),
+        turn: fixed(Duration::ZERO),
+        bandwidth: 1_000_000_000,
+        toll: Toll {
+            send: us(2),
+            receive: us(3),
+            piece: us(5),
+            payload: 1000,
+            overhead: 100,
+            shared: true,
+        },
+        ..Config::calm(1)
+    });
+    let (server, client, far, near) = pair(&world);
+    let (weather, rt) = (world.weather(), server.rt(0));
+    let times = world.run(&client, |client_rt| async move {
+        let begun = client_rt.now();
+        let sends = weather.sends();
+        let receiving = rt.clone().spawn(async move {
+            let mut times = Vec::new();
+            for _ in 0..2 {
+                let chunk = far.recv().await.expect("it comes");
+                times.push((rt.now().since(begun).as_ns(), chunk.len()));
+            }
+            (times, weather.sends() - sends)
+        });
+        send(&near, &[1; 5000]).await.expect("it goes");
+        client_rt.sleep(us(1)).await;
+        send(&near, &[2; 5000]).await.expect("it goes");
+        receiving.await
+    });
+    // 5,000 bytes are five packets and take 5.5 us of the line; they leave 2 us after they were sent. The core of the
+    // second receive is busy with the first for 8 us.
+    let (times, sends) = times;
+    assert_eq!(sends, 2);
+    assert_eq!(times[0], (17_500, 5000));
+    assert_eq!(times[1], (25_500, 5000));
 }

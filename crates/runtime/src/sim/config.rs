@@ -15,6 +15,8 @@ pub struct Config {
     pub loopback_latency: (Duration, Duration),
     /// Bytes per second of each connection and direction.
     pub bandwidth: u64,
+    /// What the network costs the machines, where that is of interest; nothing in the calm and the stormy world.
+    pub toll: Toll,
     /// Bytes of each connection and direction that are sent and not yet received by the peer's program; a send
     /// that finds no room waits.
     pub socket_buffer: usize,
@@ -34,6 +36,26 @@ pub struct Config {
     pub buffer_bytes: usize,
     /// The world ends with a panic after so many turns and events: something runs in circles.
     pub max_steps: u64,
+}
+
+/// What sending and receiving cost. Cores are busy for as long, and what they send leaves that much later; with
+/// [`super::Weather::spend`] programs of an experiment say what else a core has to do.
+#[derive(Clone, Debug, Default)]
+pub struct Toll {
+    /// Time of a core for each send, however much it sends.
+    pub send: Duration,
+    /// Time of a core for each receive.
+    pub receive: Duration,
+    /// Time of the receiving core for each piece that has arrived. What is sent in one call arrives as one piece for
+    /// every 64 KiB, as with offloads for segmentation at the one end and for joining at the other.
+    pub piece: Duration,
+    /// Most payload of a packet, in bytes. 0: data need no packets.
+    pub payload: usize,
+    /// Bytes on the line of each packet beside its payload.
+    pub overhead: usize,
+    /// All connections of a machine send over one line of [`Config::bandwidth`], in the order in which they send,
+    /// instead of each over its own.
+    pub shared: bool,
 }
 
 /// How disks and files behave unless told otherwise.
@@ -57,6 +79,7 @@ impl Default for Config {
             latency: (Duration::from_us(10), Duration::from_us(20)),
             loopback_latency: (Duration::from_us(2), Duration::from_us(4)),
             bandwidth: 5_000_000_000,
+            toll: Toll::default(),
             socket_buffer: 1 << 20,
             fragment: false,
             resets_per_million: 0,

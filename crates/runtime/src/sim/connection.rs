@@ -104,7 +104,7 @@ impl Connection {
         let this = &mut self.sides[side];
         let received = this.inbox.receive(into, &mut stage.network_rng);
         if received > 0 {
-            self.pump(stage, 1 - side);
+            self.pump(stage, 1 - side, stage.now);
             return Ok(received);
         }
         if this.reset {
@@ -132,7 +132,8 @@ impl Connection {
         for piece in pieces {
             self.sides[1 - side].inbox.offer(piece);
         }
-        self.pump(stage, side);
+        let departs = stage.spend_on_send(waiter.core);
+        self.pump(stage, side, departs);
     }
 
     /// Gives up an operation of this side, if it is still waiting.
@@ -270,19 +271,31 @@ impl Connection {
         stage.events.push(at, Event::Network(self.arrival(peer)));
     }
 
-    /// Moves what this side wants to send as far as there is room.
-    fn pump(&mut self, stage: &mut Stage, side: usize) {
+    /// In how many pieces has come what the last receive of this side found.
+    pub(super) fn take_pieces(&mut self, side: usize) -> u32 {
+        self.sides[side].inbox.take_pieces()
+    }
+
+    /// Moves what this side wants to send as far as there is room, from `departs` on.
+    fn pump(&mut self, stage: &mut Stage, side: usize, departs: Time) {
         let event = self.arrival(1 - side);
+        let machine = self.sides[side].machine;
         let pipe = &mut self.sides[1 - side].inbox;
+        let shared = stage.config.toll.shared;
+        if shared {
+            pipe.wait_for_line(stage.line_free(machine));
+        }
         let Stage {
-            now,
             events,
             network_rng,
             ..
         } = stage;
-        pipe.pump(*now, network_rng, |at, _| {
+        pipe.pump(departs, network_rng, |at, _| {
             events.push(at, Event::Network(event));
         });
+        if shared {
+            stage.take_line(machine, pipe.line_free());
+        }
         if pipe.is_accepted()
             && let Some(waiter) = self.sides[side].sending.take()
         {

@@ -175,7 +175,15 @@ impl Drive for CoreDriver {
             let Some(operation) = table.operation(ticket) else {
                 continue;
             };
+            let received = match ready {
+                Ready::Receive(socket) => Some(socket),
+                _ => None,
+            };
             let result = scene.bring(ready, operation, orphan);
+            if let Some(socket) = received {
+                let pieces = scene.network.take_pieces(socket);
+                scene.stage.spend_on_receive(self.core, pieces);
+            }
             let stage = &mut scene.stage;
             stage.trace.note(
                 stage.now,

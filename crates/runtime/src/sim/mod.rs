@@ -59,7 +59,7 @@ use std::task::{Context, Poll, Waker};
 
 use flashyard_time::{Duration, Time};
 
-pub use self::config::{Config, DiskConfig};
+pub use self::config::{Config, DiskConfig, Toll};
 pub use self::disk::Access;
 pub use self::inspect::Disk;
 use self::world::{Scene, Shared, Step};
@@ -185,6 +185,17 @@ impl Weather {
     /// How many events the digest is made of.
     pub fn events(&self) -> u64 {
         self.shared.scene().stage.trace.events()
+    }
+
+    /// The core that turns is busy for so much longer. For what stands in for work in an experiment; what it sends in
+    /// this turn from here on leaves so much later.
+    pub fn spend(&self, span: Duration) {
+        self.shared.scene().stage.spend(span);
+    }
+
+    /// How often anybody has sent so far.
+    pub fn sends(&self) -> u64 {
+        self.shared.scene().stage.sends()
     }
 
     /// From now on nothing passes between two machines. Nothing is lost either: it is as if every packet had to

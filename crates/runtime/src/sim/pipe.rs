@@ -1,6 +1,7 @@
 //! One direction of a TCP connection: bytes in order, some time after they were sent, in pieces of any size.
 
 use std::collections::VecDeque;
+use std::num::NonZero;
 
 use flashyard_time::{Duration, Rng, Time};
 
@@ -16,6 +17,18 @@ pub(super) struct Line {
     /// Bytes that may be sent and not yet received.
     pub(super) capacity: usize,
     pub(super) fragment: bool,
+    /// Most payload of a packet, if there are packets, and what it has on the line beside that.
+    pub(super) packet: Option<(NonZero<usize>, usize)>,
+}
+
+impl Line {
+    /// Bytes on the line for so many of payload.
+    fn wire_bytes(&self, len: usize) -> u64 {
+        let overhead = self.packet.map_or(0, |(payload, overhead)| {
+            len.div_ceil(payload.get()) * overhead
+        });
+        (len + overhead) as u64
+    }
 }
 
 /// Bytes on their way.
@@ -26,6 +39,8 @@ pub(super) struct Pipe {
     waiting: VecDeque<u8>,
     flying: VecDeque<Parcel>,
     arrived: VecDeque<u8>,
+    /// Pieces in which it came, since the last receive.
+    pieces: u32,
     /// Sent and not received.
     held: usize,
     /// When the line will have taken the last byte.
@@ -64,6 +79,7 @@ impl Pipe {
             waiting: VecDeque::new(),
             flying: VecDeque::new(),
             arrived: VecDeque::new(),
+            pieces: 0,
             held: 0,
             line_free: Time::ZERO,
             last_arrival: opens,
@@ -119,7 +135,10 @@ impl Pipe {
         while self.flying.front().is_some_and(|parcel| parcel.at <= now) {
             let parcel = self.flying.pop_front().expect("it has just been seen");
             match parcel.piece {
-                Piece::Bytes(bytes) => self.arrived.extend(bytes),
+                Piece::Bytes(bytes) => {
+                    self.arrived.extend(bytes);
+                    self.pieces += 1;
+                }
                 Piece::End(end) => self.end = Some(end),
             }
         }
@@ -163,6 +182,21 @@ impl Pipe {
         self.end.get_or_insert(end);
     }
 
+    /// In how many pieces has come what was receivable at the last receive and was not at the one before.
+    pub(super) fn take_pieces(&mut self) -> u32 {
+        std::mem::take(&mut self.pieces)
+    }
+
+    /// The line is taken by others until `at`.
+    pub(super) fn wait_for_line(&mut self, at: Time) {
+        self.line_free = self.line_free.max(at);
+    }
+
+    /// When the line will have taken the last byte.
+    pub(super) fn line_free(&self) -> Time {
+        self.line_free
+    }
+
     /// Receives at most `into.len()` bytes of what has arrived.
     pub(super) fn receive(&mut self, into: &mut [u8], rng: &mut Rng) -> usize {
         let most = self.arrived.len().min(into.len());
@@ -181,8 +215,8 @@ impl Pipe {
 
     fn fly(&mut self, now: Time, piece: Piece, rng: &mut Rng) -> Time {
         if let Piece::Bytes(bytes) = &piece {
-            let transfer =
-                Duration::from_ns(bytes.len() as u64).scale(1_000_000_000, self.line.bandwidth);
+            let bytes = self.line.wire_bytes(bytes.len());
+            let transfer = Duration::from_ns(bytes).scale(1_000_000_000, self.line.bandwidth);
             self.line_free = self.line_free.max(now) + transfer;
         }
         let sent = self.line_free.max(now);
@@ -232,6 +266,7 @@ mod tests {
             bandwidth: 1_000_000_000,
             capacity: 1000,
             fragment,
+            packet: None,
         }
     }
 
@@ -281,6 +316,25 @@ mod tests {
         assert_eq!(pump(&mut pipe, at, &mut rng)[0].1, 600);
         pipe.withdraw();
         assert!(pipe.is_accepted());
+    }
+
+    #[test]
+    fn packets_and_others_take_their_part_of_the_line() {
+        let packet = Some((NonZero::new(100).expect("not zero"), 50));
+        let latency = (Duration::from_us(10), Duration::from_us(10));
+        let packets = Line {
+            latency,
+            packet,
+            ..line(false)
+        };
+        let mut pipe = Pipe::new(packets, Time::ZERO);
+        pipe.offer(&[1; 101]);
+        pipe.wait_for_line(Time::from_ns(3000));
+        let arrivals = pump(&mut pipe, Time::ZERO, &mut Rng::new(1));
+        assert_eq!(arrivals, [(Time::from_ns(3000 + 201 + 10_000), 101)]);
+        assert_eq!(pipe.line_free(), Time::from_ns(3201));
+        pipe.deliver(arrivals[0].0);
+        assert_eq!((pipe.take_pieces(), pipe.take_pieces()), (1, 0));
     }
 
     #[test]

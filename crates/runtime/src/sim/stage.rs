@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use flashyard_time::{EventQueue, Rng, Time};
+use flashyard_time::{Duration, EventQueue, Rng, Time};
 
 use super::config::Config;
 use super::disk::DiskEvent;
@@ -27,6 +27,13 @@ pub(super) struct Stage {
     pub(super) trace: Trace,
     /// By core: operations that have ended and were not reaped yet.
     ended: Vec<VecDeque<(Ticket, Ready)>>,
+    /// By core: what its turn costs it beyond [`Config::turn`].
+    spent: Vec<Duration>,
+    /// The core that turns, or turned last.
+    turning: usize,
+    /// By machine: when its line will have taken the last byte, where all of its connections share it.
+    lines: Vec<Time>,
+    sends: u64,
 }
 
 /// Something that will happen.
@@ -68,12 +75,67 @@ impl Stage {
             events: EventQueue::new(),
             trace: Trace::new(),
             ended: Vec::new(),
+            spent: Vec::new(),
+            turning: 0,
+            lines: Vec::new(),
+            sends: 0,
         }
     }
 
     pub(super) fn add_core(&mut self) -> usize {
         self.ended.push(VecDeque::new());
+        self.spent.push(Duration::ZERO);
         self.ended.len() - 1
+    }
+
+    /// A core begins a turn.
+    pub(super) fn begin_turn(&mut self, core: usize) {
+        self.turning = core;
+        self.spent[core] = Duration::ZERO;
+    }
+
+    /// What the turn of a core has cost it so far.
+    pub(super) fn spent(&self, core: usize) -> Duration {
+        self.spent[core]
+    }
+
+    /// The core that turns is busy for so much longer.
+    pub(super) fn spend(&mut self, span: Duration) {
+        if let Some(spent) = self.spent.get_mut(self.turning) {
+            *spent = *spent + span;
+        }
+    }
+
+    /// A core sends. Tells when that leaves it.
+    pub(super) fn spend_on_send(&mut self, core: usize) -> Time {
+        self.sends += 1;
+        self.spent[core] = self.spent[core] + self.config.toll.send;
+        self.now + self.spent[core]
+    }
+
+    /// A core receives what came in so many pieces.
+    pub(super) fn spend_on_receive(&mut self, core: usize, pieces: u32) {
+        let toll = &self.config.toll;
+        let cost = toll.receive + toll.piece.scale(u64::from(pieces), 1);
+        self.spent[core] = self.spent[core] + cost;
+    }
+
+    /// When the line that all connections of a machine share is free.
+    pub(super) fn line_free(&self, machine: usize) -> Time {
+        self.lines.get(machine).copied().unwrap_or(Time::ZERO)
+    }
+
+    /// That line is taken until `at`.
+    pub(super) fn take_line(&mut self, machine: usize, at: Time) {
+        if self.lines.len() <= machine {
+            self.lines.resize(machine + 1, Time::ZERO);
+        }
+        self.lines[machine] = at;
+    }
+
+    /// How many sends there were.
+    pub(super) fn sends(&self) -> u64 {
+        self.sends
     }
 
     /// Tells a core that an operation has ended.

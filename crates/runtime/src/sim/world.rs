@@ -212,6 +212,7 @@ impl Shared {
                 .note(stage.now, Mark::Turn, number as u64, runnable.len() as u64);
             (number, draw(stage.config.turn, &mut stage.order_rng))
         };
+        self.scene().stage.begin_turn(number);
         let core = {
             let place = &mut self.cores.borrow_mut()[number];
             place.not_before = self.scene().stage.now + took;
@@ -221,6 +222,9 @@ impl Shared {
             core.turn();
             core.flush(Wait::No);
         }
+        let spent = self.scene().stage.spent(number);
+        let place = &mut self.cores.borrow_mut()[number];
+        place.not_before = place.not_before + spent;
     }
 
     /// Who waits for what, for the report of a deadlock.

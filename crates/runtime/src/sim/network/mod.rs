@@ -6,6 +6,7 @@ mod handshake;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZero;
 
 use super::connection::Connection;
 use super::pipe::Line;
@@ -134,6 +135,12 @@ impl Network {
             Some((connection, side)) => connection.receive(stage, side, into),
             None => Err(io::Error::from_raw_os_error(libc::EBADF)),
         }
+    }
+
+    /// In how many pieces has come what the last receive on this socket found.
+    pub(super) fn take_pieces(&mut self, socket: SocketId) -> u32 {
+        self.stream(socket)
+            .map_or(0, |(connection, side)| connection.take_pieces(side))
     }
 
     /// Bytes that could be received now.
@@ -429,6 +436,7 @@ fn line(stage: &Stage, a: usize, b: usize) -> Line {
         bandwidth,
         capacity,
         fragment,
+        packet: NonZero::new(config.toll.payload).map(|payload| (payload, config.toll.overhead)),
     }
 }
 
