@@ -12,6 +12,7 @@ use flashyard_time::Time;
 
 use crate::op::{Completion, Operation, Table, Ticket};
 use crate::uring::Uring;
+use crate::zone::Zoned;
 use crate::{FileInfo, OpenOptions};
 
 /// A socket (listening or connected) of a driver; the driver chooses the number.
@@ -90,6 +91,9 @@ pub(crate) trait Drive {
 
     /// Sets the size of a regular file.
     fn set_size(&mut self, file: FileId, size: u64) -> io::Result<()>;
+
+    /// What a file is as a zoned block device; nothing when it is none.
+    fn zoned(&mut self, file: FileId) -> io::Result<Option<Zoned>>;
 
     /// Closes a file. No operation on it is in flight.
     fn close_file(&mut self, file: FileId);
@@ -178,6 +182,10 @@ impl Drive for Driver {
 
     fn set_size(&mut self, file: FileId, size: u64) -> io::Result<()> {
         dispatch!(self, driver => driver.set_size(file, size))
+    }
+
+    fn zoned(&mut self, file: FileId) -> io::Result<Option<Zoned>> {
+        dispatch!(self, driver => driver.zoned(file))
     }
 
     fn close_file(&mut self, file: FileId) {

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use crate::driver::{Drive, FileId};
 use crate::executor::Core;
 use crate::op::Operation;
+use crate::zone::{ZoneAction, Zoned, ZonesOp};
 use crate::{Buf, ControlOp, TransferOp};
 
 /// How to open. All false: read-only, must exist, through the page cache.
@@ -155,6 +156,33 @@ impl File {
                 len,
             },
         ))
+    }
+
+    /// What it is as a zoned block device; nothing when it is none (slow path, done at once).
+    pub fn zoned(&self) -> io::Result<Option<Zoned>> {
+        let id = self.open.id;
+        self.open.core.with_driver(|driver| driver.zoned(id))
+    }
+
+    /// Tells of at most `count` zones, from the one that begins at `start` (bytes) on; of fewer when there are no more,
+    /// or the kernel likes to be asked again.
+    pub fn report_zones(&self, start: u64, count: u32) -> ZonesOp {
+        ZonesOp(self.start_zone(ZoneAction::Report { start, count }))
+    }
+
+    /// Erases the zone of `len` bytes at `start`.
+    pub fn reset_zone(&self, start: u64, len: u64) -> ControlOp {
+        ControlOp(self.start_zone(ZoneAction::Reset { start, len }))
+    }
+
+    /// Has the zone of `len` bytes at `start` take no more writes and be active no longer.
+    pub fn finish_zone(&self, start: u64, len: u64) -> ControlOp {
+        ControlOp(self.start_zone(ZoneAction::Finish { start, len }))
+    }
+
+    fn start_zone(&self, action: ZoneAction) -> crate::op::Flight {
+        let file = self.open.clone();
+        self.start(true, Operation::Zone { file, action })
     }
 
     /// Grows or shrinks a regular file (slow path, done at once).

@@ -3,7 +3,7 @@
 //! Everything above (block stack, engine, host library) is written once against [`Rt`] and runs in both.
 //!
 //! Map: [`Rt`] and the turn in `executor`; tasks in `task` and `pool`, their wakers in `wake`, timers in `timer`;
-//! sockets in `net`; files and block devices in `file`; page-aligned buffers in `buffer` with their memory in
+//! sockets in `net`; files and block devices in `file`, zones of those in `zone`; page-aligned buffers in `buffer` with their memory in
 //! `memory`, and what is sent in `gather`; waiting for each other within a core in `sync`, between cores in
 //! `channel`; operations in flight in `op`, and the boundary to the drivers in `driver`.
 
@@ -23,6 +23,7 @@ mod task;
 mod timer;
 pub mod uring;
 mod wake;
+mod zone;
 
 pub use buffer::{Buf, Chunk, Data, PAGE};
 pub use executor::Rt;
@@ -33,3 +34,4 @@ pub use op::{ControlOp, RecvIntoOp, RecvOp, SendOp, TransferOp};
 pub use pool::CommandPool;
 pub use task::Task;
 pub use timer::{Sleep, TurnEnd};
+pub use zone::{Zone, ZoneKind, ZoneModel, ZoneState, Zoned, ZonesOp};

@@ -13,6 +13,7 @@ use crate::driver::Connected;
 use crate::executor::Core;
 use crate::file::OpenFile;
 use crate::net::Socket;
+use crate::zone::{Zone, ZoneAction};
 use crate::{Buf, Chunk, Gather};
 
 /// What is asked of a driver. Sockets and files are held by the operation: they are closed when the last
@@ -67,6 +68,11 @@ pub(crate) enum Operation {
         offset: u64,
         len: u64,
     },
+    /// Do something with zones of a zoned block device.
+    Zone {
+        file: Rc<OpenFile>,
+        action: ZoneAction,
+    },
 }
 
 /// How an operation ended well.
@@ -76,6 +82,7 @@ pub(crate) enum Outcome {
     Bytes(usize),
     Chunk(Chunk),
     Connected(Connected),
+    Zones(Vec<Zone>),
 }
 
 /// The end of one operation, as a driver reports it.

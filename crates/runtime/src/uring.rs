@@ -1,6 +1,6 @@
 //! The real machine: one io_uring per core. `ring` is the driver; `request` and `verdict` translate operations to what
-//! the kernel takes and what it says back; `chunks` is the memory it receives into; `sockets` and `storage` are what is
-//! asked of the system outside of the ring; `enter` is the one system call of a turn.
+//! the kernel takes and what it says back; `chunks` is the memory it receives into; `sockets`, `storage` and `zones` are
+//! what is asked of the system outside of the ring; `enter` is the one system call of a turn.
 
 mod chunks;
 mod eager;
@@ -10,6 +10,7 @@ mod ring;
 mod sockets;
 mod storage;
 mod verdict;
+mod zones;
 
 use std::future::Future;
 use std::io;

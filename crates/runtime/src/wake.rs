@@ -178,6 +178,11 @@ impl Remote {
         }
         woken.push(id);
         drop(woken);
+        self.nudge();
+    }
+
+    /// Has the core take a turn: another thread has something for its driver.
+    pub(crate) fn nudge(&self) {
         self.pending.store(true, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             self.kick();

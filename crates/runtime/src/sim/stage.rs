@@ -102,14 +102,14 @@ impl Stage {
     /// The core that turns is busy for so much longer.
     pub(super) fn spend(&mut self, span: Duration) {
         if let Some(spent) = self.spent.get_mut(self.turning) {
-            *spent = *spent + span;
+            *spent += span;
         }
     }
 
     /// A core sends. Tells when that leaves it.
     pub(super) fn spend_on_send(&mut self, core: usize) -> Time {
         self.sends += 1;
-        self.spent[core] = self.spent[core] + self.config.toll.send;
+        self.spent[core] += self.config.toll.send;
         self.now + self.spent[core]
     }
 
@@ -117,7 +117,7 @@ impl Stage {
     pub(super) fn spend_on_receive(&mut self, core: usize, pieces: u32) {
         let toll = &self.config.toll;
         let cost = toll.receive + toll.piece.scale(u64::from(pieces), 1);
-        self.spent[core] = self.spent[core] + cost;
+        self.spent[core] += cost;
     }
 
     /// When the line that all connections of a machine share is free.

@@ -224,7 +224,7 @@ impl Shared {
         }
         let spent = self.scene().stage.spent(number);
         let place = &mut self.cores.borrow_mut()[number];
-        place.not_before = place.not_before + spent;
+        place.not_before += spent;
     }
 
     /// Who waits for what, for the report of a deadlock.

@@ -126,6 +126,7 @@ impl Scratch {
             Operation::Zero { file, offset, len } => {
                 fallocate(file.id(), *offset, *len, libc::FALLOC_FL_ZERO_RANGE)
             }
+            Operation::Zone { .. } => return Err(io::ErrorKind::Unsupported.into()),
         })
     }
 

@@ -18,10 +18,12 @@ use super::eager::Eager;
 use super::enter::Entrance;
 use super::request::ScratchTable;
 use super::verdict::{self, Verdict};
+use super::zones::{self, Zones};
 use super::{Config, sockets, storage};
 use crate::driver::{Drive, FileId, Loose, SocketId, Wait};
 use crate::op::{Completion, Operation, Table, Ticket};
 use crate::wake::Remote;
+use crate::zone::Zoned;
 use crate::{FileInfo, OpenOptions};
 
 /// Submission entries; what does not fit waits in the backlog.
@@ -54,6 +56,8 @@ pub(crate) struct Uring {
     eager: Eager,
     /// What ended without the ring.
     early: Vec<Completion>,
+    /// What the ring cannot do.
+    zones: Zones,
     /// What the eager path leaves to the ring; empty between calls.
     left: Vec<Ticket>,
 }
@@ -82,6 +86,7 @@ impl Uring {
             starved: VecDeque::new(),
             eager: Eager::new()?,
             early: Vec::new(),
+            zones: Zones::new(remote),
             left: Vec::new(),
         })
     }
@@ -272,6 +277,13 @@ impl Drive for Uring {
 
     fn submit(&mut self, ticket: Ticket, operation: &mut Operation) {
         self.scratch.begin(ticket);
+        if let Operation::Zone { file, action } = operation {
+            if let Err(error) = self.zones.start(ticket, file.id(), *action) {
+                let result = Err(error);
+                self.early.push(Completion { ticket, result });
+            }
+            return;
+        }
         if !self.eager.take(ticket, operation) {
             self.request(ticket, operation);
         }
@@ -295,6 +307,7 @@ impl Drive for Uring {
 
     fn reap(&mut self, table: &mut Table, done: &mut Vec<Completion>) {
         done.append(&mut self.early);
+        self.zones.reap(done);
         loop {
             let Some(entry) = self.ring.completion().next() else {
                 return;
@@ -358,6 +371,10 @@ impl Drive for Uring {
 
     fn set_size(&mut self, file: FileId, size: u64) -> io::Result<()> {
         storage::set_size(file, size)
+    }
+
+    fn zoned(&mut self, file: FileId) -> io::Result<Option<Zoned>> {
+        zones::facts(file)
     }
 
     fn close_file(&mut self, file: FileId) {

@@ -101,9 +101,10 @@ fn judge_success(
                 false => ok(Outcome::Bytes(*moved)),
             }
         }
-        Operation::Sync { .. } | Operation::Punch { .. } | Operation::Zero { .. } => {
-            ok(Outcome::Done)
-        }
+        Operation::Sync { .. }
+        | Operation::Punch { .. }
+        | Operation::Zero { .. }
+        | Operation::Zone { .. } => ok(Outcome::Done),
     }
 }
 
