@@ -223,7 +223,7 @@ fn spans(ns: &[u64]) -> (u64, u64) {
 }
 
 /// Bits that number `count` things.
-fn bits(count: u64) -> u32 {
+pub(super) fn bits(count: u64) -> u32 {
     u64::BITS - (count - 1).leading_zeros()
 }
 

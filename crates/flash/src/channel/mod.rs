@@ -21,6 +21,7 @@ mod geometry;
 pub mod load;
 mod options;
 mod power;
+mod restore;
 mod status;
 
 use alloc::boxed::Box;
@@ -39,6 +40,7 @@ pub use faults::{Fault, Faults};
 pub use geometry::{Geometry, Place};
 pub use options::{ChannelOrder, DieOrder, Options};
 pub use power::Recovered;
+pub use restore::{KeptChunk, Shape};
 pub use status::Status;
 
 use crate::Profile;
