@@ -33,6 +33,9 @@ impl FeatureId {
     pub const HOST_IDENTIFIER: Self = Self(0x81);
     /// Completion Coalescing, a vendor specific feature of this project: [`CompletionCoalescing`].
     pub const COMPLETION_COALESCING: Self = Self(0xc0);
+    /// Command Credits, a vendor specific feature of this project. Bit 0 of its value: the completions of the I/O queues
+    /// that are made from now on tell an [`crate::Allowance`]; all other bits are 0.
+    pub const COMMAND_CREDITS: Self = Self(0xc1);
     /// Reservation Notification Mask.
     pub const RESERVATION_NOTIFICATION_MASK: Self = Self(0x82);
     /// Reservation Persistence.

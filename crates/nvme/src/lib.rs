@@ -12,6 +12,7 @@
 //! | [`log`] | log pages, the discovery log among them |
 //! | [`feature`] | Get/Set Features identifiers and values |
 //! | [`aer`] | asynchronous events |
+//! | [`Allowance`] | what a host may have outstanding, a vendor feature of this project |
 //! | [`dsm`] | Dataset Management ranges |
 //! | [`nqn`] | NVMe Qualified Names |
 //! | [`tcp`] | NVMe/TCP: PDUs, digests, framing as a state machine, negotiation, R2T bookkeeping |
@@ -23,6 +24,7 @@ extern crate alloc;
 pub mod aer;
 mod bytes;
 pub mod command;
+mod credit;
 pub mod dsm;
 pub mod fabrics;
 pub mod feature;
@@ -32,4 +34,5 @@ pub mod nqn;
 pub mod tcp;
 
 pub use command::{AdminOpcode, CompletionQueueEntry, IoOpcode, Sgl, Status, SubmissionQueueEntry};
+pub use credit::Allowance;
 pub use nqn::Nqn;

@@ -4,6 +4,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::Status;
+use crate::Allowance;
 
 /// A completion queue entry as on the wire. The phase tag is always 0 on fabrics.
 #[derive(
@@ -78,6 +79,23 @@ impl CompletionQueueEntry {
 
     /// Further commands that a completion can retire.
     pub const MORE: usize = 4;
+    /// Where an [`Allowance`] begins in the queue identifier.
+    const ALLOWANCE: u32 = 3;
+
+    /// The same, telling what the host may have outstanding. Only for hosts that have asked for it (Command Credits,
+    /// C1h).
+    #[inline]
+    pub fn with_allowance(mut self, allowance: Allowance) -> Self {
+        let count = self.sqid() & ((1 << Self::ALLOWANCE) - 1);
+        self.sqid = (allowance.code() << Self::ALLOWANCE | count).into();
+        self
+    }
+
+    /// What the host may have outstanding.
+    #[inline]
+    pub fn allowance(&self) -> Allowance {
+        Allowance::from_code(self.sqid() >> Self::ALLOWANCE)
+    }
 
     /// Command specific DW0.
     #[inline]
@@ -160,6 +178,28 @@ mod tests {
         }
         let more = CompletionQueueEntry::new(9, Status::SUCCESS).with_queue(0, 5);
         assert!(more.retired().is_none());
+    }
+
+    #[test]
+    fn an_allowance_and_further_commands_do_not_disturb_each_other() {
+        for count in 0..=4 {
+            for allowance in [
+                Allowance::Silent,
+                Allowance::Units(384),
+                Allowance::Unbounded,
+            ] {
+                let entry = CompletionQueueEntry::new(9, Status::SUCCESS)
+                    .with_queue(3, 0)
+                    .with_retired(&[5, 6, 7, 8][..count])
+                    .with_allowance(allowance);
+                assert_eq!((entry.allowance(), entry.cid()), (allowance, 9));
+                let bare = entry.with_allowance(Allowance::Silent);
+                let retired: Vec<_> = bare.retired().expect("up to four").collect();
+                assert_eq!(retired, [5, 6, 7, 8][..count]);
+                // To a host that has not asked, what stands there is no number of commands.
+                assert_eq!(entry.retired().is_none(), allowance != Allowance::Silent);
+            }
+        }
     }
 
     #[test]
