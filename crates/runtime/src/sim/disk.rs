@@ -13,8 +13,10 @@ use super::medium::{Mark as SyncMark, Medium};
 use super::pipe::draw;
 use super::stage::{Event, Ready, Stage, Waiter};
 use super::trace::Mark;
+use super::zones::Zones;
 use crate::driver::FileId;
 use crate::op::Outcome;
+use crate::zone::{Zone, ZoneAction, Zoned};
 use crate::{FileInfo, FileKind, OpenOptions};
 
 /// Offsets end here, as on the real machine.
@@ -36,6 +38,8 @@ pub(super) struct State {
     kind: FileKind,
     pub(super) config: DiskConfig,
     pub(super) medium: Medium,
+    /// Of a zoned block device.
+    pub(super) zones: Option<Zones>,
     pub(super) faults: Vec<Fault>,
     /// Added to every operation.
     pub(super) delay: Duration,
@@ -65,6 +69,8 @@ pub enum Access {
     Write,
     /// Syncs, of whatever range.
     Sync,
+    /// Resets and finishes of zones.
+    Zone,
 }
 
 /// What an open file may do.
@@ -97,6 +103,8 @@ pub(super) enum Action {
     },
     /// Makes durable what was there at the mark.
     Sync(SyncMark),
+    /// Does something with zones.
+    Zone(ZoneAction),
 }
 
 /// An operation of a disk has run its time.
@@ -125,6 +133,7 @@ impl Disks {
             kind,
             config,
             medium,
+            zones: None,
             faults,
             delay,
             space,
@@ -213,6 +222,12 @@ impl Disks {
         Ok(())
     }
 
+    /// What a file is as a zoned block device.
+    pub(super) fn zoned(&self, file: FileId) -> io::Result<Option<Zoned>> {
+        let opened = self.files.get(&file).ok_or_else(bad_file)?;
+        Ok(self.states[opened.disk].zones.as_ref().map(Zones::facts))
+    }
+
     /// Starts an operation.
     pub(super) fn start(
         &mut self,
@@ -275,12 +290,16 @@ impl Disks {
             Ok(Performed {
                 read: Some(offset),
                 bytes,
+                ..
             }) => Ready::Read {
                 disk: event.disk,
                 offset,
                 len: bytes,
             },
-            Ok(Performed { read: None, bytes }) => Ready::Done(Ok(Outcome::Bytes(bytes))),
+            Ok(Performed {
+                zones: Some(zones), ..
+            }) => Ready::Done(Ok(Outcome::Zones(zones))),
+            Ok(Performed { bytes, .. }) => Ready::Done(Ok(Outcome::Bytes(bytes))),
             Err(errno) => Ready::Done(Err(io::Error::from_raw_os_error(errno))),
         };
         stage.end(waiter, ready);
@@ -317,6 +336,11 @@ impl Disks {
                     .trace
                     .note(stage.now, Mark::PowerCut, index as u64, unflushed);
                 disk.medium.power_cut(&mut stage.disk_rng);
+                if let Some(zones) = &mut disk.zones {
+                    for lost in zones.power_cut(&mut stage.disk_rng) {
+                        disk.medium.erase(lost);
+                    }
+                }
                 disk.bus_free = stage.now;
             }
         }
@@ -327,6 +351,7 @@ impl Disks {
 struct Performed {
     /// Where the data has to be read from.
     read: Option<u64>,
+    zones: Option<Vec<Zone>>,
     bytes: usize,
 }
 
@@ -334,7 +359,7 @@ impl State {
     fn perform(&mut self, action: Action) -> Result<Performed, i32> {
         self.strike(&action)?;
         let size = self.medium.size();
-        let (mut read, mut bytes) = (None, 0);
+        let (mut read, mut zones, mut bytes) = (None, None, 0);
         match action {
             Action::Read { offset, len } => {
                 read = Some(offset);
@@ -346,14 +371,38 @@ impl State {
                 durable,
             } => {
                 bytes = self.writable(offset, data.len())?;
+                let mut durable = durable;
+                if let Some(zones) = &mut self.zones {
+                    zones.write(offset..offset + bytes as u64, durable)?;
+                    // What of it survives a power cut the zone's pointer says.
+                    durable = true;
+                }
                 self.medium.write(offset, &data[..bytes], durable);
             }
+            Action::Zero { .. } if self.zones.is_some() => return Err(libc::EOPNOTSUPP),
             Action::Zero { offset, len } => {
                 self.medium.zero(offset.min(size)..(offset + len).min(size));
             }
-            Action::Sync(mark) => self.medium.sync(mark),
+            Action::Sync(mark) => {
+                self.medium.sync(mark);
+                self.zones.iter_mut().for_each(Zones::sync);
+            }
+            Action::Zone(action) => zones = Some(self.manage(action)?),
         }
-        Ok(Performed { read, bytes })
+        Ok(Performed { read, zones, bytes })
+    }
+
+    /// Does something with zones; what a report tells.
+    fn manage(&mut self, action: ZoneAction) -> Result<Vec<Zone>, i32> {
+        let zones = self.zones.as_mut().ok_or(libc::ENOTTY)?;
+        if let ZoneAction::Report { start, count } = action {
+            return Ok(zones.report(start, count));
+        }
+        let erased = zones.manage(action)?;
+        if !erased.is_empty() {
+            self.medium.erase(erased);
+        }
+        Ok(Vec::new())
     }
 
     /// How much of a write there is room for.
@@ -397,7 +446,7 @@ impl Opened {
     fn check(&self, action: &Action) -> Result<(), i32> {
         let (access, range) = action.touches();
         let alignment = u64::from(self.alignment);
-        if access == Access::Write && !self.write {
+        if matches!(access, Access::Write | Access::Zone) && !self.write {
             return Err(libc::EBADF);
         }
         let zeroing = matches!(action, Action::Zero { .. });
@@ -420,6 +469,10 @@ impl Action {
             Self::Write { offset, bytes, .. } => (Access::Write, span(*offset, bytes.len() as u64)),
             Self::Zero { offset, len } => (Access::Write, span(*offset, *len)),
             Self::Sync(_) => (Access::Sync, 0..0),
+            Self::Zone(ZoneAction::Reset { start, len } | ZoneAction::Finish { start, len }) => {
+                (Access::Zone, span(*start, *len))
+            }
+            Self::Zone(ZoneAction::Report { .. }) => (Access::Read, 0..0),
         }
     }
 
@@ -428,12 +481,12 @@ impl Action {
         match self {
             Self::Read { len, .. } => *len as u64,
             Self::Write { bytes, .. } => bytes.len() as u64,
-            Self::Zero { .. } | Self::Sync(_) => 0,
+            Self::Zero { .. } | Self::Sync(_) | Self::Zone(_) => 0,
         }
     }
 
     fn changes(&self) -> bool {
-        matches!(self, Self::Write { .. } | Self::Zero { .. })
+        matches!(self, Self::Write { .. } | Self::Zero { .. } | Self::Zone(_))
     }
 
     /// The same, but nobody was promised that it is durable.

@@ -15,6 +15,7 @@ use super::trace::Mark;
 use super::world::{Scene, Shared};
 use crate::driver::{Drive, FileId, Loose, SocketId, Wait};
 use crate::op::{Completion, Operation, Outcome, Table, Ticket};
+use crate::zone::Zoned;
 use crate::{Chunk, FileInfo, OpenOptions};
 
 /// A receive into a chunk brings at most this much, as the real driver's ring.
@@ -139,6 +140,9 @@ impl Drive for CoreDriver {
                 };
                 disks.start(stage, file.id(), waiter, action);
             }
+            Operation::Zone { file, action } => {
+                disks.start(stage, file.id(), waiter, Action::Zone(*action));
+            }
         }
     }
 
@@ -157,7 +161,8 @@ impl Drive for CoreDriver {
             | Operation::Write { .. }
             | Operation::Sync { .. }
             | Operation::Punch { .. }
-            | Operation::Zero { .. } => {}
+            | Operation::Zero { .. }
+            | Operation::Zone { .. } => {}
         }
     }
 
@@ -248,6 +253,10 @@ impl Drive for CoreDriver {
         self.shared.scene().disks.set_size(file, size)
     }
 
+    fn zoned(&mut self, file: FileId) -> io::Result<Option<Zoned>> {
+        self.shared.scene().disks.zoned(file)
+    }
+
     fn close_file(&mut self, file: FileId) {
         self.shared.scene().disks.close(file);
     }
@@ -309,5 +318,6 @@ fn kind(operation: &Operation) -> u64 {
         Operation::Sync { .. } => 8,
         Operation::Punch { .. } => 9,
         Operation::Zero { .. } => 10,
+        Operation::Zone { .. } => 11,
     }
 }

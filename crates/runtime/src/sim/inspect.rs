@@ -8,6 +8,8 @@ use flashyard_time::Duration;
 
 use super::disk::{Access, Fault, State};
 use super::world::Shared;
+use super::zones::{ZoneConfig, Zones};
+use crate::ZoneState;
 
 /// A block device or file of a simulated machine, seen from outside: takes no time, meets no faults.
 #[derive(Clone)]
@@ -90,6 +92,23 @@ impl Disk {
     /// Bounds the storage behind it: a write that needs more fails with `ENOSPC`. `None`: as much as is needed.
     pub fn set_space(&self, bytes: Option<u64>) {
         self.with(|state| state.space = bytes);
+    }
+
+    /// Has a zone be in another state from now on, as when a device gives it up.
+    ///
+    /// # Panics
+    /// When there is no such zone.
+    pub fn set_zone(&self, zone: u32, state: ZoneState) {
+        self.with(|disk| {
+            let zones = disk.zones.as_mut().expect("the disk has zones");
+            zones.set(zone, state);
+        });
+    }
+
+    pub(super) fn set_zones(&self, zones: ZoneConfig) {
+        self.with(|state| {
+            state.zones = Some(Zones::new(zones, u64::from(state.config.sector)));
+        });
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {

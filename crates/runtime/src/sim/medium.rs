@@ -129,6 +129,12 @@ impl Medium {
         self.record(inner.end..range.end, false, false);
     }
 
+    /// Makes a range of whole sectors read as zeroes, durably.
+    pub(super) fn erase(&mut self, range: Range<u64>) {
+        self.current.zero(range.clone());
+        self.record(range, true, true);
+    }
+
     /// Grows with zeroes, or shrinks and forgets what lay beyond.
     pub(super) fn set_size(&mut self, size: u64) {
         if size < self.size {

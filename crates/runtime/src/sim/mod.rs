@@ -33,7 +33,7 @@
 //! disk keeps what was synced.
 //!
 //! Map: the loop in `world`; what everything there needs in `stage`; TCP in `network`, `connection`, `pipe`;
-//! disks in `disk`, `medium`, `store`; the boundary to the executor in `driver`.
+//! disks in `disk`, `medium`, `store`, `zones`; the boundary to the executor in `driver`.
 
 mod config;
 mod connection;
@@ -47,6 +47,7 @@ mod stage;
 mod store;
 mod trace;
 mod world;
+mod zones;
 
 use std::fmt;
 use std::future::Future;
@@ -63,6 +64,7 @@ pub use self::config::{Config, DiskConfig, Toll};
 pub use self::disk::Access;
 pub use self::inspect::Disk;
 use self::world::{Scene, Shared, Step};
+pub use self::zones::ZoneConfig;
 use crate::{FileKind, Rt};
 
 /// The world. Dropping it ends everything in it. What can be done to it while it runs is at [`Weather`].
@@ -314,6 +316,16 @@ impl Machine {
         let disks = &mut self.shared.scene().disks;
         let disk = disks.add(self.number, path, FileKind::Block, size, config);
         Disk::new(self.shared.clone(), disk)
+    }
+
+    /// Adds a zoned block device, all zones empty.
+    ///
+    /// # Panics
+    /// When the path is taken.
+    pub fn add_zoned_disk(&self, path: impl AsRef<Path>, zones: ZoneConfig) -> Disk {
+        let disk = self.add_disk(path, u64::from(zones.zones) * zones.zone_bytes);
+        disk.set_zones(zones);
+        disk
     }
 
     /// A block device, or a regular file that a program has created.
