@@ -49,6 +49,8 @@ pub(super) struct Collector {
     pub erased: u64,
     /// Superblocks that hold nothing valid, but what a power cut would go back to, and until when.
     pub pinned: VecDeque<(Mark, u32)>,
+    /// Units of padding that free flash was sought with since the host wrote anything.
+    padded: u64,
 }
 
 #[derive(Debug)]
@@ -79,6 +81,7 @@ impl Collector {
             timer: false,
             erased: 0,
             pinned: VecDeque::new(),
+            padded: 0,
         }
     }
 
@@ -167,6 +170,9 @@ impl Device {
             let taken = admitted - command.admitted;
             self.collector.headroom -= i64::from(taken);
             self.stats.written_units += u64::from(taken);
+            if taken > 0 {
+                self.collector.padded = 0;
+            }
             self.commands[index as usize].admitted = admitted;
             if admitted < command.units {
                 return;
@@ -225,25 +231,38 @@ impl Device {
                 self.collector.measured = None;
                 return freed;
             };
-            let next = unit + self.layout.cell_units;
-            let valid = self
-                .map
-                .valid_in_cell(unit, self.layout.cell_units)
-                .count_ones();
-            self.collector
-                .gain(self.clock, self.layout.cell_units - valid);
-            if valid > 0 {
-                self.begin_collector_read(unit, valid);
-            }
-            if next == (victim + 1) * self.layout.superblock_units {
-                self.collector.scan = None;
-                freed |= self.end_of_part(victim);
-            } else {
-                self.collector.scan = Some((victim, next));
-            }
+            freed |= self.collect_cell(victim, unit, self.layout.cell_units);
         }
         self.collector.measured = None;
         freed
+    }
+
+    /// Reads what is valid in the cell of a victim that begins at `unit`, as far as there is room for that; the rest
+    /// another time. True when a superblock became free at once.
+    fn collect_cell(&mut self, victim: u32, unit: u32, room: u32) -> bool {
+        let next = unit + self.layout.cell_units;
+        let valid = self
+            .map
+            .valid_in_cell(unit, self.layout.cell_units)
+            .count_ones();
+        if valid > room {
+            self.collector.scan = Some((victim, unit));
+            self.collector.headroom -= i64::from(room);
+            self.begin_collector_read(unit, room);
+            return false;
+        }
+        self.collector
+            .gain(self.clock, self.layout.cell_units - valid);
+        if valid > 0 {
+            self.begin_collector_read(unit, valid);
+        }
+        if next == (victim + 1) * self.layout.superblock_units {
+            self.collector.scan = None;
+            self.end_of_part(victim)
+        } else {
+            self.collector.scan = Some((victim, next));
+            false
+        }
     }
 
     /// Whether so little is free that the host has to wait.
@@ -304,6 +323,10 @@ impl Device {
         self.collector.reads -= 1;
         self.collector.expected -= expected;
         let mut valid = self.map.valid_in_cell(first, self.layout.cell_units);
+        while valid.count_ones() > expected {
+            // There was no room for the whole cell.
+            valid &= u64::MAX >> (valid.leading_zeros() + 1);
+        }
         let moved = valid.count_ones();
         self.collector.buffered += moved;
         while valid != 0 {
@@ -362,7 +385,8 @@ impl Device {
     }
 
     /// Fills rows up when nothing goes on until the flash that waits for them is free. Not earlier: filling takes
-    /// flash, too.
+    /// flash, too. Where a superblock is a few rows, padding can take as much as collecting gains, for ever; when so much
+    /// was padded that this is likely, rows are filled with data as far as there are any.
     fn relieve(&mut self) {
         let Some(&(mark, _)) = self.collector.pinned.front() else {
             return;
@@ -380,10 +404,61 @@ impl Device {
         if self.collector.reads > 0 || !stuck {
             return;
         }
+        let reserve = u64::from(self.layout.reserve) * u64::from(self.layout.superblock_units);
+        let in_vain = self.collector.padded >= reserve;
+        if in_vain && self.unsettled.holds_up(Writer::Collector, mark) {
+            self.collect_into_rest();
+            if self.collector.reads > 0 {
+                return;
+            }
+        }
+        let padded = self.stats.padded_units;
         for writer in Writer::ALL {
             let room = writer != Writer::Collector || self.collector_may_fill();
             if room && self.unsettled.holds_up(writer, mark) {
+                if in_vain {
+                    self.fill_with_waiting(writer);
+                }
                 self.fill_group(writer);
+            }
+        }
+        self.collector.padded += self.stats.padded_units - padded;
+    }
+
+    /// Collects what fits into the group of rows that the collector has begun, be it parts of cells.
+    fn collect_into_rest(&mut self) {
+        loop {
+            let point = self.map.points[Writer::Collector as usize];
+            let begun = point.left > 0 && !self.layout.ends_group(point.next);
+            let room = point.left.saturating_sub(self.collector.expected);
+            if !begun || room == 0 || self.collector.reads >= self.collector.most_reads {
+                return;
+            }
+            let Some((victim, unit)) = self.collector.scan.or_else(|| self.choose_victim()) else {
+                return;
+            };
+            self.collect_cell(victim, unit, room.min(self.layout.cell_units));
+        }
+    }
+
+    /// Fills the group of rows that a write point of the host has begun with what waits to be written there, if that
+    /// is next. It takes no more flash than padding.
+    fn fill_with_waiting(&mut self, writer: Writer) {
+        while let Some(&index) = self.waiting.front() {
+            let command = self.commands[index as usize];
+            let point = self.map.points[writer as usize];
+            let begun = point.left > 0 && !self.layout.ends_group(point.next);
+            let room = begun && self.buffer_used < self.buffer_units;
+            if command.op.writer() != writer || !room {
+                return;
+            }
+            self.append_host(writer, command.start + command.admitted);
+            self.collector.headroom -= 1;
+            self.stats.written_units += 1;
+            self.commands[index as usize].admitted += 1;
+            if command.admitted + 1 == command.units {
+                self.waiting.pop_front();
+                self.written(index);
             }
         }
     }
