@@ -185,17 +185,19 @@ pub fn print_why(why: &Value) {
             us(&device["max_us"]),
         );
         say_line!(
-            "of the mean: {} waiting for a turn, {} waiting for data, {} at the device",
-            us(&device["turn_us"]),
+            "of the mean: {} network receive, {} to be taken in, {} waiting for a turn, {} at the device, {} send",
             us(&device["network_us"]),
+            us(&device["intake_us"]),
+            us(&device["turn_us"]),
             us(&device["device_us"]),
+            us(&device["send_us"]),
         );
         let causes = device["causes"].as_array().map_or(&[][..], Vec::as_slice);
         if causes.is_empty() {
             say_line!("nothing was in its way\n");
             continue;
         }
-        say_line!("beyond what the device takes when nothing is in the way:");
+        say_line!("beyond what it takes when nothing is in the way:");
         let mut table = Table::of([
             ("SHARE".to_owned(), true),
             ("OF THE MEAN".to_owned(), true),

@@ -13,6 +13,8 @@ use flashyard_block::IoError;
 use flashyard_runtime::{Buf, Data};
 
 use crate::core::Core;
+use crate::ledger::{Looked, Record};
+use crate::message::Message;
 use crate::switch::{Permit, Port, Want};
 use crate::tcp::{Waiting, Withdrawn};
 use asking::Asked;
@@ -44,8 +46,8 @@ pub(crate) enum Operation {
     },
 }
 
-/// How an operation ended; without data for all but reads.
-pub(crate) type Outcome = Result<Option<Data>, IoError>;
+/// How an I/O ended, and what is to be booked of it.
+pub(crate) type Ended<T> = (Result<T, IoError>, Looked);
 
 /// Names an I/O that was handed over: the core that asks, and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,6 +76,8 @@ pub(crate) enum Request {
     Withdraw(Ticket),
     /// What has been granted is not wanted any more.
     Release(Ticket),
+    /// Book an I/O whose answer has gone.
+    Book { device: u32, record: Record },
 }
 
 /// What the home core says.
@@ -94,7 +98,7 @@ enum Answer {
     /// Its turn has come; the home core waits for the operation.
     Granted,
     /// It has been done, or cannot be.
-    Done(Outcome),
+    Done(Ended<Option<Data>>),
     /// It was taken back in time.
     Withdrawn,
     /// It was to be taken back too late; another answer has come or will.
@@ -166,7 +170,7 @@ impl Admission {
         let asked = asking::ask(&core, home, device, want, None)?;
         match waiting.until_elsewhere(cid, asked).await {
             Ok(Asked::Granted(grant)) => Ok(Self::Granted(grant)),
-            Ok(Asked::Done(outcome)) => Err(outcome.err().unwrap_or(IoError::Internal)),
+            Ok(Asked::Done((outcome, _))) => Err(outcome.err().unwrap_or(IoError::Internal)),
             Err(Withdrawn) => Err(IoError::Aborted),
         }
     }
@@ -186,7 +190,7 @@ impl Admission {
         cid: u16,
         want: Want,
         buf: Buf,
-    ) -> Result<Data, IoError> {
+    ) -> Ended<Data> {
         match self {
             Self::Here(permit) => {
                 let reading = permit.device().read(want.tag, want.lba, buf);
@@ -194,10 +198,9 @@ impl Admission {
             }
             elsewhere => {
                 let operation = Operation::Read { lba: want.lba, buf };
-                elsewhere
-                    .ask(waiting, cid, want, operation)
-                    .await?
-                    .ok_or(IoError::Internal)
+                let (outcome, looked) = elsewhere.ask(waiting, cid, want, operation).await;
+                let data = outcome.and_then(|data| data.ok_or(IoError::Internal));
+                (data, looked)
             }
         }
     }
@@ -211,7 +214,7 @@ impl Admission {
         want: Want,
         buf: Buf,
         fua: bool,
-    ) -> Result<(), IoError> {
+    ) -> Ended<()> {
         match self {
             Self::Here(permit) => {
                 let writing = permit.device().write(want.tag, want.lba, buf, fua);
@@ -223,7 +226,8 @@ impl Admission {
                     buf,
                     fua,
                 };
-                elsewhere.ask(waiting, cid, want, operation).await.map(drop)
+                let (outcome, looked) = elsewhere.ask(waiting, cid, want, operation).await;
+                (outcome.map(drop), looked)
             }
         }
     }
@@ -235,25 +239,42 @@ impl Admission {
         cid: u16,
         want: Want,
         operation: Operation,
-    ) -> Outcome {
+    ) -> Ended<Option<Data>> {
         match self {
             Self::Here(permit) => home::perform(permit, want, operation).await,
             elsewhere => elsewhere.ask(waiting, cid, want, operation).await,
         }
     }
 
-    async fn ask(self, waiting: &Waiting, cid: u16, want: Want, operation: Operation) -> Outcome {
+    async fn ask(
+        self,
+        waiting: &Waiting,
+        cid: u16,
+        want: Want,
+        operation: Operation,
+    ) -> Ended<Option<Data>> {
+        let refused = |error| (Err(error), None);
         match self {
             Self::There { core, home, device } => {
-                let asked = asking::ask(&core, home, device, want, Some(operation))?;
+                let asked = match asking::ask(&core, home, device, want, Some(operation)) {
+                    Ok(asked) => asked,
+                    Err(error) => return refused(error),
+                };
                 match waiting.until_elsewhere(cid, asked).await {
-                    Ok(Asked::Done(outcome)) => outcome,
-                    Ok(Asked::Granted(_)) => Err(IoError::Internal),
-                    Err(Withdrawn) => Err(IoError::Aborted),
+                    Ok(Asked::Done(ended)) => ended,
+                    Ok(Asked::Granted(_)) => refused(IoError::Internal),
+                    Err(Withdrawn) => refused(IoError::Aborted),
                 }
             }
             Self::Granted(grant) => grant.perform(want, operation).await,
-            Self::Here(_) | Self::Nowhere => Err(IoError::NotReady),
+            Self::Here(_) | Self::Nowhere => refused(IoError::NotReady),
         }
     }
+}
+
+/// Has the home core of a device book an I/O of this one.
+pub(crate) fn book(core: &Core, home: usize, device: u32, record: Record) {
+    // A core that has gone needs no books.
+    core.target()
+        .tell(home, Message::Request(Request::Book { device, record }));
 }

@@ -1,25 +1,29 @@
 //! Where the latency of a tenant comes from, and who caused it. Pure: time is told.
 //!
-//! Every I/O leaves three spans: it waited for its turn, its data were waited for, the device had it. The spans are
-//! added up for each tenant, and it is asked what made the I/O slower than its own kind is when nothing is in the
-//! way - the least that the device took for that tenant, operation and size lately. The excess is charged by what was
-//! done meanwhile: each tenant counts the work that the device did for it, roughly priced, and remembers the
-//! count at the end of each of the last milliseconds, so the work of everybody within any span is a difference of two
-//! numbers. Of a tenant that does much in a millisecond, one I/O in eight stands for the others.
+//! Every I/O leaves stamps: its first byte was seen, all of it was there, it came to the switch, it was its turn, the
+//! device got it, the device was done, its answer went to the network. The spans between them are added up for each tenant, and
+//! it is asked what made the I/O slower than its own kind is when nothing is in the way - the least that each of
+//! network, device and sending took for that tenant, operation and size lately. The excess of the device and the wait for
+//! a turn are charged by what was done meanwhile: each tenant counts the work that the device did for it, roughly priced,
+//! and remembers the count at the end of each of the last milliseconds, so the work of everybody within any span is a
+//! difference of two numbers. Of a tenant that does much in a millisecond, one I/O in eight stands for the others; only
+//! those that are looked at carry their stamps until their answers have gone.
 //!
 //! A charge is a share, not a proof: who did twice the work while an I/O waited is charged twice as much of the wait.
+
+mod stamps;
+#[cfg(test)]
+mod tests;
+mod work;
 
 use std::array;
 
 use flashyard_sched::{Io, Op, TenantId};
 use flashyard_time::{Duration, Histogram, Time};
 
-/// How exactly the past is remembered, and for how long.
-const BIN: Duration = Duration::from_ms(1);
-const BINS: usize = 256;
-/// Between what a written byte costs a drive that was written in order (about 3) and one that is full of holes (about
-/// 9).
-const WRITE: u64 = 5;
+pub(crate) use stamps::{Looked, Past, Record, Spans};
+use work::{BIN, Work, bin, price};
+
 /// What is told covers the last one to two of these.
 const WINDOW: Duration = Duration::from_secs(10);
 /// Of a tenant's I/Os in a bin, so many are looked at one by one; of the others one in [`SAMPLE`], which stands for as
@@ -33,6 +37,11 @@ const KINDS: usize = 2 * (SIZES.len() + 1);
 /// What made an I/O slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
+    /// The rest of its command or its data were waited for: the network, or its host.
+    Network,
+    /// It was here and had not come to the switch: memory that its tenant may use was waited for, or room for answers
+    /// that its host does not take, or others were in a hurry.
+    Intake,
     /// It waited for its turn behind I/O of the same tenant.
     OwnQueue,
     /// It waited for its turn while this other tenant was served.
@@ -40,8 +49,6 @@ pub enum Cause {
     /// It waited for its turn while nobody was served: a limit of the tenant holds it back, or what serves the
     /// others takes long.
     Held,
-    /// Its data were waited for.
-    Network,
     /// The device was busy with other reads of the same tenant.
     OwnReads,
     /// The device was busy with other writes of the same tenant.
@@ -54,6 +61,8 @@ pub enum Cause {
     Housekeeping,
     /// The device took long with nothing else to do that is known of.
     Device,
+    /// Its answer waited for others to go with, or for the network to take it.
+    Send,
 }
 
 /// Where the latency of a tenant came from lately. Sums are nanoseconds.
@@ -63,29 +72,27 @@ pub struct Why {
     pub tenant: TenantId,
     /// I/Os that ended.
     pub ios: u64,
-    /// Nanoseconds from arrival to completion, of each.
+    /// Nanoseconds from the first byte of its command to the last of its answer, of each.
     pub latency: Histogram,
-    /// Waiting for a turn, of all.
-    pub turn: u64,
-    /// Waiting for data, of all.
-    pub network: u64,
-    /// At the device, of all.
-    pub device: u64,
-    /// What exceeded the least that the device takes, of all, by cause; the largest first.
+    /// The same, stage by stage, of all.
+    pub stages: Stages,
+    /// What exceeded the least that it takes, of all, by cause; the largest first.
     pub causes: Vec<(Cause, u64)>,
 }
 
-/// The spans of an I/O that has ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Spans {
-    /// It came.
-    pub(crate) arrived: Time,
-    /// It was its turn.
-    pub(crate) dispatched: Time,
-    /// The device got it.
-    pub(crate) issued: Time,
-    /// The device was done.
-    pub(crate) ended: Time,
+/// Time by stage, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stages {
+    /// Waiting for the rest of a command, or for data.
+    pub network: u64,
+    /// Here, and not yet at the switch.
+    pub intake: u64,
+    /// Waiting for a turn.
+    pub turn: u64,
+    /// At the device.
+    pub device: u64,
+    /// From there until the answer has gone.
+    pub send: u64,
 }
 
 /// The books of one switch.
@@ -98,27 +105,15 @@ pub(crate) struct Ledger {
     housekeeping: Work,
 }
 
-/// Work done so far: reads and writes, priced.
-#[derive(Clone, Copy, Default)]
-struct Done {
-    reads: u64,
-    writes: u64,
-}
-
-/// The work of one tenant, and how much it was at the end of each of the last bins.
-struct Work {
-    done: Done,
-    bin: u64,
-    history: Box<[Done; BINS]>,
-}
-
 struct Account {
     tenant: TenantId,
     work: Work,
     /// When the present bin ends, and the I/Os in it so far.
     bin_end: Time,
     in_bin: u32,
-    least: [Least; KINDS],
+    network: [Least; KINDS],
+    device: [Least; KINDS],
+    send: [Least; KINDS],
     windows: [Books; 2],
     since: Time,
 }
@@ -132,50 +127,60 @@ struct Least {
 
 struct Books {
     latency: Histogram,
-    turn: u64,
-    network: u64,
-    device: u64,
+    stages: Stages,
     causes: Vec<(Cause, u64)>,
 }
 
 impl Ledger {
-    /// An I/O has ended. `moved` tells what the device has moved on its own account.
+    /// The device has ended an I/O. Gives how many it stands for if it is to be booked, by [`Ledger::book`].
+    /// `moved` tells what the device has moved on its own account.
     #[inline]
-    pub(crate) fn on_end(&mut self, io: &Io, spans: Spans, moved: impl FnOnce() -> Option<u64>) {
-        let place = self.place(io.tenant, spans.ended);
+    pub(crate) fn on_end(
+        &mut self,
+        io: &Io,
+        ended: Time,
+        moved: impl FnOnce() -> Option<u64>,
+    ) -> Option<u32> {
+        let place = self.place(io.tenant, ended);
         let account = &mut self.accounts[place];
-        if spans.ended >= account.bin_end {
-            account.begin_bin(spans.ended);
+        if ended >= account.bin_end {
+            account.begin_bin(ended);
         }
         account.work.done.add(io.op, price(io));
         account.in_bin += 1;
-        if account.in_bin <= CLOSELY {
-            self.look(place, io, &spans, 1, moved);
+        let times = if account.in_bin <= CLOSELY {
+            1
         } else if account.in_bin.is_multiple_of(SAMPLE) {
-            self.look(place, io, &spans, u64::from(SAMPLE), moved);
+            SAMPLE
+        } else {
+            return None;
+        };
+        self.keep_house(ended, moved);
+        Some(times)
+    }
+
+    fn keep_house(&mut self, now: Time, moved: impl FnOnce() -> Option<u64>) {
+        if let Some(moved) = moved() {
+            let more = moved.saturating_sub(self.housekeeping.done.writes);
+            self.housekeeping.fill(bin(now));
+            self.housekeeping.done.add(Op::Write, more);
         }
     }
 
-    /// Books one I/O, which stands for `times`.
-    #[cold]
-    fn look(
-        &mut self,
-        place: usize,
-        io: &Io,
-        spans: &Spans,
-        times: u64,
-        moved: impl FnOnce() -> Option<u64>,
-    ) {
+    /// Books an I/O that [`Ledger::on_end`] has chosen. One of a tenant that has gone is not booked.
+    pub(crate) fn book(&mut self, record: &Record) {
+        let Record { io, spans, times } = record;
+        let Some(Some(place)) = self.places.get(io.tenant.0 as usize) else {
+            return;
+        };
+        let (place, times) = (*place as usize, u64::from(*times));
         let account = &mut self.accounts[place];
-        let device = spans.ended.since(spans.issued).as_ns();
-        let least = account.least[kind(io)].heed(device);
-        account.windows[0].add(spans, times);
-        if let Some(moved) = moved() {
-            let more = moved.saturating_sub(self.housekeeping.done.writes);
-            self.housekeeping.fill(bin(spans.ended));
-            self.housekeeping.done.add(Op::Write, more);
-        }
-        self.charge(place, spans, device.saturating_sub(least), times);
+        let stages = spans.stages();
+        let excess = account.excess(kind(io), &stages);
+        let books = &mut account.windows[0];
+        books.stages.add(&stages, times);
+        books.latency.record_n(stages.all(), times);
+        self.charge(place, spans, &excess, times);
     }
 
     /// What is known of a tenant, if it has had any I/O here.
@@ -186,18 +191,18 @@ impl Ledger {
         let [recent, older] = &account.windows;
         let mut latency = recent.latency.clone();
         latency.merge(&older.latency);
+        let mut stages = recent.stages;
+        stages.add(&older.stages, 1);
         let mut causes = recent.causes.clone();
         for (cause, ns) in &older.causes {
-            book(&mut causes, *cause, *ns);
+            charge_to(&mut causes, *cause, *ns);
         }
         causes.sort_unstable_by_key(|(cause, ns)| (std::cmp::Reverse(*ns), *cause));
         Some(Why {
             tenant,
             ios: latency.count(),
             latency,
-            turn: recent.turn + older.turn,
-            network: recent.network + older.network,
-            device: recent.device + older.device,
+            stages,
             causes,
         })
     }
@@ -240,52 +245,76 @@ impl Ledger {
     }
 
     /// Charges what an I/O had to wait for.
-    fn charge(&mut self, place: usize, spans: &Spans, excess: u64, times: u64) {
-        let own = self.accounts[place].tenant;
-        let beside = self.accounts[place].beside_itself(spans.ended);
-        let waited = spans.dispatched.since(spans.arrived).as_ns();
-        let network = spans.issued.since(spans.dispatched).as_ns();
-        if waited + network + excess == 0 {
+    fn charge(&mut self, place: usize, spans: &Spans, excess: &Stages, times: u64) {
+        if excess.all() == 0 {
             return;
         }
-        let mut charges = Vec::new();
-        if waited > 0 {
-            let span = (spans.arrived, spans.dispatched);
-            let shares = self.accounts.iter().map(|account| {
-                let done = account.work.within(span);
-                match account.tenant {
-                    tenant if tenant == own => {
-                        (Cause::OwnQueue, beside.of(done.reads + done.writes))
-                    }
-                    tenant => (Cause::Turn(tenant), done.reads + done.writes),
-                }
-            });
-            divide(&mut charges, waited, shares, Cause::Held);
+        let mut charges = vec![
+            (Cause::Network, excess.network),
+            (Cause::Intake, excess.intake),
+            (Cause::Send, excess.send),
+        ];
+        if excess.turn > 0 {
+            self.charge_turn(place, spans, excess.turn, &mut charges);
         }
-        if excess > 0 {
-            let span = (spans.issued, spans.ended);
-            let shares = self.accounts.iter().flat_map(|account| {
-                let done = account.work.within(span);
-                match account.tenant {
-                    tenant if tenant == own => [
-                        (Cause::OwnReads, beside.of(done.reads)),
-                        (Cause::OwnWrites, beside.of(done.writes)),
-                    ],
-                    tenant => [
-                        (Cause::Reads(tenant), done.reads),
-                        (Cause::Writes(tenant), done.writes),
-                    ],
-                }
-            });
-            let moved = self.housekeeping.within(span).writes;
-            let shares = shares.chain([(Cause::Housekeeping, moved)]);
-            divide(&mut charges, excess, shares, Cause::Device);
+        if excess.device > 0 {
+            self.charge_device(place, spans, excess.device, &mut charges);
         }
-        charges.push((Cause::Network, network));
         let causes = &mut self.accounts[place].windows[0].causes;
         for (cause, ns) in charges {
-            book(causes, cause, ns * times);
+            charge_to(causes, cause, ns * times);
         }
+    }
+
+    fn charge_turn(&self, place: usize, spans: &Spans, ns: u64, charges: &mut Vec<(Cause, u64)>) {
+        let own = self.accounts[place].tenant;
+        let beside = self.accounts[place].beside_itself(spans.ended);
+        let span = (spans.arrived, spans.dispatched);
+        let shares = self.accounts.iter().map(|account| {
+            let done = account.work.within(span);
+            match account.tenant {
+                tenant if tenant == own => (Cause::OwnQueue, beside.of(done.reads + done.writes)),
+                tenant => (Cause::Turn(tenant), done.reads + done.writes),
+            }
+        });
+        divide(charges, ns, shares, Cause::Held);
+    }
+
+    fn charge_device(&self, place: usize, spans: &Spans, ns: u64, charges: &mut Vec<(Cause, u64)>) {
+        let own = self.accounts[place].tenant;
+        let beside = self.accounts[place].beside_itself(spans.ended);
+        let span = (spans.issued, spans.ended);
+        let shares = self.accounts.iter().flat_map(|account| {
+            let done = account.work.within(span);
+            match account.tenant {
+                tenant if tenant == own => [
+                    (Cause::OwnReads, beside.of(done.reads)),
+                    (Cause::OwnWrites, beside.of(done.writes)),
+                ],
+                tenant => [
+                    (Cause::Reads(tenant), done.reads),
+                    (Cause::Writes(tenant), done.writes),
+                ],
+            }
+        });
+        let moved = self.housekeeping.within(span).writes;
+        let shares = shares.chain([(Cause::Housekeeping, moved)]);
+        divide(charges, ns, shares, Cause::Device);
+    }
+}
+
+impl Stages {
+    fn add(&mut self, more: &Self, times: u64) {
+        self.network += more.network * times;
+        self.intake += more.intake * times;
+        self.turn += more.turn * times;
+        self.device += more.device * times;
+        self.send += more.send * times;
+    }
+
+    /// All of it.
+    pub fn all(&self) -> u64 {
+        self.network + self.intake + self.turn + self.device + self.send
     }
 }
 
@@ -296,17 +325,29 @@ impl Account {
             work: Work::default(),
             bin_end: Time::ZERO,
             in_bin: 0,
-            least: [Least::NONE; KINDS],
+            network: [Least::NONE; KINDS],
+            device: [Least::NONE; KINDS],
+            send: [Least::NONE; KINDS],
             windows: array::from_fn(|_| Books::new()),
             since: now,
+        }
+    }
+
+    /// What is more than the least of lately. Nobody needs to wait for a turn, or to be taken in.
+    fn excess(&mut self, kind: usize, stages: &Stages) -> Stages {
+        Stages {
+            network: self.network[kind].excess(stages.network),
+            device: self.device[kind].excess(stages.device),
+            send: self.send[kind].excess(stages.send),
+            ..*stages
         }
     }
 
     /// The part of the tenant's own work that goes on beside any one of its I/Os. Who has one I/O under way at a time
     /// is never in its own way: by Little's law the mean number under way is the sum of their times over the time.
     fn beside_itself(&self, now: Time) -> Part {
-        let books = &self.windows[0];
-        let under_way = books.turn + books.device;
+        let stages = &self.windows[0].stages;
+        let under_way = stages.turn + stages.device;
         let passed = now.since(self.since).as_ns();
         Part {
             of: under_way.max(1),
@@ -333,9 +374,8 @@ impl Account {
         }
         self.windows.swap(0, 1);
         self.windows[0].clear();
-        for least in &mut self.least {
-            least.roll();
-        }
+        let leasts = [&mut self.network, &mut self.device, &mut self.send];
+        leasts.into_iter().flatten().for_each(Least::roll);
         self.since = now;
     }
 }
@@ -353,67 +393,16 @@ impl Part {
     }
 }
 
-impl Done {
-    #[inline]
-    fn add(&mut self, op: Op, price: u64) {
-        match op {
-            Op::Read => self.reads += price,
-            _ => self.writes += price,
-        }
-    }
-}
-
-impl Default for Work {
-    fn default() -> Self {
-        Self {
-            done: Done::default(),
-            bin: 0,
-            history: Box::new([Done::default(); BINS]),
-        }
-    }
-}
-
-impl Work {
-    /// Notes the count at the end of every bin before `to`.
-    fn fill(&mut self, to: u64) {
-        let from = self.bin.max(to.saturating_sub(BINS as u64));
-        for bin in from..to {
-            self.history[bin as usize % BINS] = self.done;
-        }
-        self.bin = self.bin.max(to);
-    }
-
-    /// What was done between two instants, to the exactness of a bin.
-    fn within(&self, (from, to): (Time, Time)) -> Done {
-        let (before, after) = (self.before(bin(from)), self.before(bin(to) + 1));
-        Done {
-            reads: after.reads - before.reads,
-            writes: after.writes - before.writes,
-        }
-    }
-
-    /// The count at the beginning of a bin.
-    fn before(&self, bin: u64) -> Done {
-        if bin > self.bin {
-            return self.done;
-        }
-        let oldest = self.bin.saturating_sub(BINS as u64);
-        match bin.checked_sub(1) {
-            None => Done::default(),
-            Some(last) => self.history[last.max(oldest) as usize % BINS],
-        }
-    }
-}
-
 impl Least {
     const NONE: Self = Self {
         now: u64::MAX,
         before: u64::MAX,
     };
 
-    fn heed(&mut self, ns: u64) -> u64 {
+    /// Heeds `ns`, and gives what of it is more than the least.
+    fn excess(&mut self, ns: u64) -> u64 {
         self.now = self.now.min(ns);
-        self.now.min(self.before)
+        ns - self.now.min(self.before)
     }
 
     fn roll(&mut self) {
@@ -426,25 +415,15 @@ impl Books {
     fn new() -> Self {
         Self {
             latency: Histogram::new(),
-            turn: 0,
-            network: 0,
-            device: 0,
+            stages: Stages::default(),
             causes: Vec::new(),
         }
-    }
-
-    fn add(&mut self, spans: &Spans, times: u64) {
-        self.turn += spans.dispatched.since(spans.arrived).as_ns() * times;
-        self.network += spans.issued.since(spans.dispatched).as_ns() * times;
-        self.device += spans.ended.since(spans.issued).as_ns() * times;
-        self.latency
-            .record_n(spans.ended.since(spans.arrived).as_ns(), times);
     }
 
     fn clear(&mut self) {
         self.latency.clear();
         self.causes.clear();
-        (self.turn, self.network, self.device) = (0, 0, 0);
+        self.stages = Stages::default();
     }
 }
 
@@ -468,7 +447,7 @@ fn divide(
     );
 }
 
-fn book(causes: &mut Vec<(Cause, u64)>, cause: Cause, ns: u64) {
+fn charge_to(causes: &mut Vec<(Cause, u64)>, cause: Cause, ns: u64) {
     if ns == 0 {
         return;
     }
@@ -478,176 +457,7 @@ fn book(causes: &mut Vec<(Cause, u64)>, cause: Cause, ns: u64) {
     }
 }
 
-fn bin(now: Time) -> u64 {
-    now.as_ns() / BIN.as_ns()
-}
-
-/// What an I/O is worth beside others: its bytes with a floor for small ones, a write as much as [`WRITE`] reads.
-#[inline]
-fn price(io: &Io) -> u64 {
-    match io.op {
-        Op::Read => io.bytes.max(4096),
-        Op::Write | Op::CompareAndWrite => io.bytes.max(4096) * WRITE,
-        Op::Flush | Op::WriteZeroes | Op::Deallocate => 4096,
-    }
-}
-
 fn kind(io: &Io) -> usize {
     let size = SIZES.iter().filter(|most| io.bytes > **most).count();
     2 * size + usize::from(io.op != Op::Read)
-}
-
-#[cfg(test)]
-mod tests {
-    use flashyard_sched::{Class, IoId};
-
-    use super::*;
-
-    const READER: TenantId = TenantId(7);
-    const WRITER: TenantId = TenantId(3);
-
-    fn io(tenant: TenantId, op: Op, bytes: u64) -> Io {
-        Io {
-            id: IoId(0),
-            tenant,
-            class: Class::Throughput,
-            op,
-            bytes,
-            lba: 0,
-        }
-    }
-
-    /// Spans from nanoseconds since the origin.
-    fn spans(at: [u64; 4]) -> Spans {
-        let [arrived, dispatched, issued, ended] = at.map(|us| Time::from_ns(us * 1000));
-        Spans {
-            arrived,
-            dispatched,
-            issued,
-            ended,
-        }
-    }
-
-    fn share(why: &Why, cause: Cause) -> f64 {
-        let all: u64 = why.causes.iter().map(|(_, ns)| ns).sum();
-        let found = why.causes.iter().find(|(known, _)| *known == cause);
-        found.map_or(0.0, |(_, ns)| *ns as f64 / all as f64)
-    }
-
-    #[test]
-    fn a_reader_hears_who_was_served_while_it_waited() {
-        let mut ledger = Ledger::default();
-        let read = io(READER, Op::Read, 4096);
-        // Alone, a read takes 100 us.
-        for n in 0..16 {
-            ledger.on_end(
-                &read,
-                spans([n * 200, n * 200, n * 200, n * 200 + 100]),
-                || None,
-            );
-        }
-        let alone = ledger.why(READER, Time::from_ns(4_000_000)).expect("known");
-        assert!(alone.causes.is_empty() && alone.ios == 16, "{alone:?}");
-        // Then a writer is served three parts of four while each read waits 2 ms and is 1 ms at the device.
-        for n in 0..64 {
-            let at = 10_000 + n * 4_000;
-            let write = io(WRITER, Op::Write, 65_536);
-            ledger.on_end(&write, spans([at, at, at, at + 1_500]), || None);
-            ledger.on_end(&write, spans([at, at, at, at + 2_600]), || None);
-            ledger.on_end(
-                &read,
-                spans([at, at + 2_000, at + 2_000, at + 3_000]),
-                || None,
-            );
-        }
-        let why = ledger
-            .why(READER, Time::from_ns(300_000_000))
-            .expect("known");
-        assert_eq!(why.ios, 80);
-        assert_eq!(why.turn, 64 * 2_000_000);
-        assert_eq!(why.device, 16 * 100_000 + 64 * 1_000_000);
-        assert_eq!(why.causes[0].0, Cause::Turn(WRITER));
-        assert!(share(&why, Cause::Turn(WRITER)) > 0.6, "{:?}", why.causes);
-        assert!(share(&why, Cause::OwnReads) == 0.0, "{:?}", why.causes);
-        assert!(
-            share(&why, Cause::Writes(WRITER)) > 0.15,
-            "{:?}",
-            why.causes
-        );
-        let charged: u64 = why.causes.iter().map(|(_, ns)| ns).sum();
-        let excess = 64 * 2_900_000;
-        assert!(
-            charged.abs_diff(excess) < excess / 3,
-            "{charged} of {excess}"
-        );
-    }
-
-    #[test]
-    fn waits_without_anybody_served_are_told_apart() {
-        let mut ledger = Ledger::default();
-        let read = io(READER, Op::Read, 4096);
-        for n in 0..8 {
-            let at = n * 200;
-            ledger.on_end(&read, spans([at, at, at, at + 100]), || None);
-        }
-        for n in 1..17_u64 {
-            let at = n * 10_000;
-            let moved = || Some(n * 100);
-            ledger.on_end(&read, spans([at, at + 500, at + 700, at + 1_800]), moved);
-        }
-        let why = ledger
-            .why(READER, Time::from_ns(200_000_000))
-            .expect("known");
-        let known = [Cause::Held, Cause::Network, Cause::Housekeeping];
-        assert!(
-            known.iter().all(|cause| share(&why, *cause) > 0.0),
-            "{why:?}"
-        );
-        assert_eq!(why.network, 16 * 200_000);
-    }
-
-    #[test]
-    fn what_is_long_past_is_forgotten_and_tenants_can_go() {
-        let mut ledger = Ledger::default();
-        for tenant in [READER, WRITER, TenantId(0)] {
-            let read = io(tenant, Op::Read, 4096);
-            (0..16).for_each(|n| ledger.on_end(&read, spans([n, n + 5, n + 5, n + 9]), || None));
-        }
-        ledger.forget(READER);
-        ledger.forget(TenantId(1_000_000));
-        assert!(ledger.why(READER, Time::ZERO).is_none());
-        assert_eq!(ledger.why(TenantId(0), Time::ZERO).expect("known").ios, 16);
-        assert_eq!(ledger.why(WRITER, Time::ZERO).expect("known").ios, 16);
-        let later = Time::ZERO + WINDOW + BIN;
-        assert_eq!(ledger.why(WRITER, later).expect("known").ios, 16);
-        let much_later = later + WINDOW;
-        assert_eq!(ledger.why(WRITER, much_later).expect("known").ios, 0);
-        let very_much_later = Time::ZERO + Duration::from_secs(3600);
-        assert_eq!(
-            ledger.why(TenantId(0), very_much_later).expect("known").ios,
-            0
-        );
-    }
-
-    /// Differences of the remembered counts are what was really done.
-    #[test]
-    fn work_within_a_span_is_what_was_done_in_its_bins() {
-        let mut work = Work::default();
-        let mut rng = flashyard_time::Rng::new(1);
-        let (mut at, mut all) = (0, Vec::new());
-        for _ in 0..5_000 {
-            at += rng.below(400_000);
-            work.fill(bin(Time::from_ns(at)));
-            work.done.add(Op::Read, 1);
-            all.push(at / 1_000_000);
-        }
-        for _ in 0..1_000 {
-            let to = at - rng.below(100_000_000);
-            let from = to - rng.below(100_000_000);
-            let span = (Time::from_ns(from), Time::from_ns(to));
-            let bins = from / 1_000_000..=to / 1_000_000;
-            let real = all.iter().filter(|bin| bins.contains(bin)).count() as u64;
-            assert_eq!(work.within(span).reads, real);
-        }
-    }
 }

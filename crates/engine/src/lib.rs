@@ -11,7 +11,7 @@
 //! | `target`, `association` | tenants, namespaces, controllers; Connect, the fence |
 //! | `core`, `message`, `handle` | one core, its inbox, its devices as others see them |
 //! | [`controller`], [`discovery`] | the NVMe-oF controller and the discovery log: pure |
-//! | `switch`, `ledger` | a policy in front of a device; where the latency behind it comes from |
+//! | `switch`, `ledger`, `sample` | a policy in front of a device; where the latency of its I/O comes from |
 //! | `handover` | I/O for a device at home on another core |
 //! | `tcp` | connections, queues, commands |
 #![forbid(unsafe_code)]
@@ -27,6 +27,7 @@ mod handover;
 mod host_event;
 mod ledger;
 mod message;
+mod sample;
 mod snapshot;
 mod status;
 mod switch;
@@ -37,7 +38,7 @@ pub use crate::core::Core;
 pub use config::{ConfigError, Limits, NamespaceSpec, TargetConfig, TenantSpec};
 pub use handle::DeviceHandle;
 pub use host_event::{HostEvent, HostEventController, HostEventKind};
-pub use ledger::{Cause, Why};
+pub use ledger::{Cause, Stages, Why};
 pub use snapshot::{ControllerSnapshot, Counters, NamespaceSnapshot, Snapshot, TenantSnapshot};
 pub use switch::Switch;
 pub use target::Target;

@@ -16,7 +16,7 @@ use flashyard_runtime::{Rt, Task};
 use flashyard_sched::{Credit, Gauge, Io, IoId, Next, Op, Outcome, Policy, Share, TenantId};
 use flashyard_time::Time;
 
-use crate::ledger::{Ledger, Spans, Why};
+use crate::ledger::{Ledger, Looked, Past, Record, Spans, Why};
 
 /// A policy at work, on the core that is the home of its device.
 pub struct Switch {
@@ -195,6 +195,11 @@ impl Port {
         }
     }
 
+    /// Books an I/O that was looked at.
+    pub(crate) fn book(&self, record: &Record) {
+        self.switch.ledger.borrow_mut().book(record);
+    }
+
     /// From now on it is the way to nowhere. What is queued still has its turn.
     pub(crate) fn close(&self) {
         self.closed.set(true);
@@ -288,12 +293,39 @@ impl Permit {
         self.issued = self.port.switch.rt.turn_time();
     }
 
-    /// Tells how the I/O ended.
+    /// Tells how the I/O ended. If it is looked at, gives what is to be booked when its answer has gone.
     #[inline]
-    pub(crate) fn complete<T, E>(mut self, result: Result<T, E>) -> Result<T, E> {
+    pub(crate) fn complete<T, E>(mut self, result: Result<T, E>) -> (Result<T, E>, Looked) {
         self.spent = true;
-        self.end(result.is_ok());
-        result
+        let now = self.port.switch.rt.turn_time();
+        let looked = self.note(now);
+        self.end(now, result.is_ok());
+        (result, looked)
+    }
+
+    /// Notes in the books that the device is done.
+    #[inline]
+    fn note(&self, now: Time) -> Looked {
+        let moved = || self.port.device.moved();
+        let mut ledger = self.port.switch.ledger.borrow_mut();
+        let times = ledger.on_end(&self.io, now, moved)?;
+        Some(self.record(now, times))
+    }
+
+    #[cold]
+    fn record(&self, now: Time, times: u32) -> Box<Record> {
+        Box::new(Record {
+            io: self.io,
+            spans: Spans {
+                past: Past::default(),
+                arrived: self.arrived,
+                dispatched: self.dispatched,
+                issued: self.issued,
+                ended: now,
+                sent: now,
+            },
+            times,
+        })
     }
 
     /// The device it is for.
@@ -303,9 +335,8 @@ impl Permit {
     }
 
     #[inline]
-    fn end(&self, ok: bool) {
+    fn end(&self, now: Time, ok: bool) {
         let switch = &self.port.switch;
-        let now = switch.rt.turn_time();
         let outcome = Outcome {
             latency: now.since(self.issued),
             ok,
@@ -315,14 +346,6 @@ impl Permit {
             policy.complete(now, &self.io, outcome);
         }
         drop(policy);
-        let spans = Spans {
-            arrived: self.arrived,
-            dispatched: self.dispatched,
-            issued: self.issued,
-            ended: now,
-        };
-        let moved = || self.port.device.moved();
-        switch.ledger.borrow_mut().on_end(&self.io, spans, moved);
         self.port.leave(self.io.id);
         if switch.queued.get() > 0 {
             switch.pump();
@@ -333,7 +356,8 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.spent {
-            self.end(false);
+            // The device never got it, so there is nothing to be booked.
+            self.end(self.port.switch.rt.turn_time(), false);
         }
     }
 }

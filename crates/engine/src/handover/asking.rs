@@ -7,8 +7,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use flashyard_block::IoError;
+use flashyard_runtime::Data;
 
-use super::{Answer, Operation, Outcome, Reply, Request, Ticket};
+use super::{Answer, Ended, Operation, Reply, Request, Ticket};
 use crate::core::Core;
 use crate::message::Message;
 use crate::switch::Want;
@@ -25,7 +26,7 @@ pub(crate) enum Asked {
     /// The turn has come; the operation is to be sent.
     Granted(Grant),
     /// The I/O has ended.
-    Done(Outcome),
+    Done(Ended<Option<Data>>),
 }
 
 /// Asks `home` to admit an I/O, and to do it if the operation is given.
@@ -175,7 +176,7 @@ impl Future for Waits {
             Poll::Ready(Answer::Granted) => {
                 Poll::Ready(Ok(Asked::Granted(Grant { place, used: false })))
             }
-            Poll::Ready(Answer::Done(outcome)) => Poll::Ready(Ok(Asked::Done(outcome))),
+            Poll::Ready(Answer::Done(ended)) => Poll::Ready(Ok(Asked::Done(ended))),
             Poll::Ready(Answer::Withdrawn) => Poll::Ready(Err(Withdrawn)),
             Poll::Ready(Answer::TooLate) => unreachable!("it is kept apart"),
         }
@@ -210,16 +211,19 @@ pub(crate) struct Grant {
 
 impl Grant {
     /// Sends the operation and waits for its end.
-    pub(super) async fn perform(mut self, want: Want, operation: Operation) -> Outcome {
+    pub(super) async fn perform(mut self, want: Want, operation: Operation) -> Ended<Option<Data>> {
         self.used = true;
-        self.place.send(Request::Perform {
+        let sent = self.place.send(Request::Perform {
             ticket: self.place.ticket,
             want,
             operation,
-        })?;
+        });
+        if let Err(error) = sent {
+            return (Err(error), None);
+        }
         match std::future::poll_fn(|context| self.place.poll(context)).await {
-            Answer::Done(outcome) => outcome,
-            _ => Err(IoError::Internal),
+            Answer::Done(ended) => ended,
+            _ => (Err(IoError::Internal), None),
         }
     }
 }

@@ -9,8 +9,9 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use flashyard_block::IoError;
+use flashyard_runtime::Data;
 
-use super::{Answer, Operation, Outcome, Reply, Request, Ticket};
+use super::{Answer, Ended, Operation, Reply, Request, Ticket};
 use crate::core::Core;
 use crate::message::Message;
 use crate::switch::{Permit, Port, Want};
@@ -42,14 +43,14 @@ pub(crate) async fn serve(core: Rc<Core>, request: Request) {
             want,
             operation,
         } => {
-            let outcome = match core.homework().take_granted(ticket) {
+            let ended = match core.homework().take_granted(ticket) {
                 Some(mut permit) => {
                     permit.issue();
                     perform(permit, want, operation).await
                 }
-                None => Err(IoError::Internal),
+                None => (Err(IoError::Internal), None),
             };
-            (ticket, Answer::Done(outcome))
+            (ticket, Answer::Done(ended))
         }
         Request::Withdraw(ticket) => {
             if core.homework().withdraw(ticket) {
@@ -58,6 +59,12 @@ pub(crate) async fn serve(core: Rc<Core>, request: Request) {
             (ticket, Answer::TooLate)
         }
         Request::Release(ticket) => return drop(core.homework().take_granted(ticket)),
+        Request::Book { device, record } => {
+            if let Some(port) = core.port(device) {
+                port.book(&record);
+            }
+            return;
+        }
     };
     // A core that has gone needs no answer.
     let reply = Reply {
@@ -69,7 +76,11 @@ pub(crate) async fn serve(core: Rc<Core>, request: Request) {
 }
 
 /// Does an operation for which a permit has been given.
-pub(super) async fn perform(permit: Permit, want: Want, operation: Operation) -> Outcome {
+pub(super) async fn perform(
+    permit: Permit,
+    want: Want,
+    operation: Operation,
+) -> Ended<Option<Data>> {
     let device = permit.device().clone();
     let tag = want.tag;
     let outcome = match operation {
@@ -108,7 +119,7 @@ async fn admit(
     operation: Option<Operation>,
 ) -> Answer {
     let Some(port) = core.port(device) else {
-        return Answer::Done(Err(IoError::NotReady));
+        return Answer::Done((Err(IoError::NotReady), None));
     };
     let permit = match port.try_admit(want) {
         Some(permit) => permit,

@@ -21,7 +21,8 @@ use super::namespaces::Namespace;
 use super::transfer::Arrived;
 use crate::controller::io::check_ranges;
 use crate::controller::{IoOp, Payload};
-use crate::handover::{Admission, Operation, Route};
+use crate::handover::{Admission, Ended, Operation, Route};
+use crate::ledger::Past;
 use crate::status;
 use crate::switch::{Permit, Want};
 
@@ -34,6 +35,8 @@ pub(crate) struct Command {
     pub(crate) op: IoOp,
     pub(crate) payload: Payload,
     pub(crate) capsule: Option<CapsuleData>,
+    /// What there was before it asked for its turn.
+    pub(crate) past: Past,
 }
 
 /// Data that came in a capsule, counted against the core's share for them.
@@ -230,10 +233,8 @@ async fn read(queue: &Rc<IoQueue>, command: &Command, range: LbaRange) {
         let held = hold(queue, command.cid, bytes).await?;
         let admission = admit(queue, command.cid, &command.namespace, want).await?;
         let buf = buffer(queue, bytes).await;
-        let data = admission
-            .read(queue.waiting(), command.cid, want, buf)
-            .await?;
-        Ok((data, held))
+        let read = admission.read(queue.waiting(), command.cid, want, buf);
+        Ok((command.heed(queue, read.await)?, held))
     };
     match done.await {
         Ok((data, held)) => queue.answer_read(command, data, held),
@@ -247,12 +248,11 @@ async fn write(queue: &Rc<IoQueue>, mut command: Command, range: LbaRange, fua: 
     let capsule = command.capsule.take();
     let done = async {
         let Some(CapsuleData { buf, claim }) = capsule else {
-            return write_invited(queue, &command, want, bytes, fua).await;
+            return write_invited(queue, &mut command, want, bytes, fua).await;
         };
         let admission = admit(queue, command.cid, &command.namespace, want).await?;
-        admission
-            .write(queue.waiting(), command.cid, want, buf, fua)
-            .await?;
+        let write = admission.write(queue.waiting(), command.cid, want, buf, fua);
+        command.heed(queue, write.await)?;
         drop(claim);
         Ok(())
     };
@@ -266,24 +266,29 @@ async fn write(queue: &Rc<IoQueue>, mut command: Command, range: LbaRange, fua: 
 /// data are here.
 async fn write_invited(
     queue: &Rc<IoQueue>,
-    command: &Command,
+    command: &mut Command,
     want: Want,
     bytes: usize,
     fua: bool,
 ) -> Result<(), Failure> {
     let cid = command.cid;
+    let rt = queue.core().rt();
     let held = hold(queue, cid, bytes).await?;
+    let asked = rt.turn_time();
     let admission = turn(queue, cid, &command.namespace, want).await?;
     let buf = buffer(queue, bytes).await;
     let (r2t, arrival) = queue.transfers().invite(cid, buf);
     queue.push_r2t(r2t);
     let mut arrival = pin!(arrival);
     let deadline = queue.core().target().config().limits.turn_deadline;
-    let (arrived, admission) = match soon(queue.core().rt(), deadline, arrival.as_mut()).await {
+    let (arrived, admission) = match soon(rt, deadline, arrival.as_mut()).await {
         Some(arrived) => (arrived, Some(admission)),
         None => {
             drop(admission);
-            (arrival.await, None)
+            let arrived = arrival.await;
+            // It waits for its turn once more, because of its host.
+            command.past.network += rt.turn_time().since(asked);
+            (arrived, None)
         }
     };
     let buf = whole(arrived)?;
@@ -292,9 +297,8 @@ async fn write_invited(
         None => turn(queue, cid, &command.namespace, want).await?,
     };
     admission.issue();
-    admission
-        .write(queue.waiting(), cid, want, buf, fua)
-        .await?;
+    let write = admission.write(queue.waiting(), cid, want, buf, fua);
+    command.heed(queue, write.await)?;
     drop(held);
     Ok(())
 }
@@ -324,6 +328,8 @@ async fn soon<F: Future + Unpin>(rt: &Rt, span: Duration, mut future: F) -> Opti
 
 /// Everything but plain reads and writes.
 async fn rare(queue: &Rc<IoQueue>, mut command: Command) {
+    // Some do several I/Os, and each is booked by itself: from where it comes to the switch.
+    command.past = Past::default();
     let done = match command.op {
         IoOp::Read { range, .. } => read_from_medium(queue, &command, range).await,
         IoOp::Compare { range } => compare(queue, &mut command, range).await,
@@ -357,12 +363,8 @@ async fn read_from_medium(queue: &Rc<IoQueue>, command: &Command, range: LbaRang
     let want = command.want(Op::Read, range.slba, bytes as u64);
     let admission = admit(queue, command.cid, &command.namespace, want).await?;
     let buf = buffer(queue, bytes).await;
-    Ok(Some((
-        admission
-            .read(queue.waiting(), command.cid, want, buf)
-            .await?,
-        held,
-    )))
+    let read = admission.read(queue.waiting(), command.cid, want, buf);
+    Ok(Some((command.heed(queue, read.await)?, held)))
 }
 
 async fn compare(queue: &Rc<IoQueue>, command: &mut Command, range: LbaRange) -> Done {
@@ -370,10 +372,8 @@ async fn compare(queue: &Rc<IoQueue>, command: &mut Command, range: LbaRange) ->
     let want = command.want(Op::Read, range.slba, theirs.len() as u64);
     let admission = admit(queue, command.cid, &command.namespace, want).await?;
     let buf = buffer(queue, theirs.len()).await;
-    let equal = match admission
-        .read(queue.waiting(), command.cid, want, buf)
-        .await?
-    {
+    let read = admission.read(queue.waiting(), command.cid, want, buf);
+    let equal = match command.heed(queue, read.await)? {
         Data::Buf(ours) => *ours == *theirs,
         Data::Zeroes(_) => theirs.iter().all(|byte| *byte == 0),
     };
@@ -398,18 +398,13 @@ async fn write_zeroes(
         blocks * u64::from(command.namespace.info.block_size),
     );
     let admission = admit(queue, command.cid, &command.namespace, want).await?;
-    admission
-        .perform(
-            queue.waiting(),
-            command.cid,
-            want,
-            Operation::WriteZeroes {
-                lba: range.slba,
-                blocks,
-                deallocate,
-            },
-        )
-        .await?;
+    let operation = Operation::WriteZeroes {
+        lba: range.slba,
+        blocks,
+        deallocate,
+    };
+    let done = admission.perform(queue.waiting(), command.cid, want, operation);
+    command.heed(queue, done.await)?;
     if fua && command.namespace.info.volatile_cache {
         flush(queue, command).await?;
     }
@@ -436,17 +431,12 @@ async fn manage_dataset(
             blocks * u64::from(info.block_size),
         );
         let admission = admit(queue, command.cid, &command.namespace, want).await?;
-        admission
-            .perform(
-                queue.waiting(),
-                command.cid,
-                want,
-                Operation::Deallocate {
-                    lba: range.slba,
-                    blocks,
-                },
-            )
-            .await?;
+        let operation = Operation::Deallocate {
+            lba: range.slba,
+            blocks,
+        };
+        let done = admission.perform(queue.waiting(), command.cid, want, operation);
+        command.heed(queue, done.await)?;
     }
     Ok(None)
 }
@@ -454,9 +444,8 @@ async fn manage_dataset(
 async fn flush(queue: &Rc<IoQueue>, command: &Command) -> Done {
     let want = command.want(Op::Flush, 0, 0);
     let admission = admit(queue, command.cid, &command.namespace, want).await?;
-    admission
-        .perform(queue.waiting(), command.cid, want, Operation::Flush)
-        .await?;
+    let done = admission.perform(queue.waiting(), command.cid, want, Operation::Flush);
+    command.heed(queue, done.await)?;
     Ok(None)
 }
 
@@ -534,6 +523,12 @@ fn whole(arrived: Arrived) -> Result<Buf, Failure> {
 }
 
 impl Command {
+    /// Takes an I/O of it that has come back from its device.
+    #[inline]
+    fn heed<T>(&self, queue: &IoQueue, ended: Ended<T>) -> Result<T, IoError> {
+        queue.heed(&self.namespace, self.past, ended)
+    }
+
     #[inline]
     fn want(&self, op: Op, lba: u64, bytes: u64) -> Want {
         Want {

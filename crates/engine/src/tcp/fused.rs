@@ -16,6 +16,7 @@ use super::transfer::Arrived;
 use crate::controller::Payload;
 use crate::controller::fused::{self, CompareAndWrite, FAILED_FUSED, Refused};
 use crate::handover::Operation;
+use crate::ledger::Past;
 use crate::switch::Want;
 
 /// One of two, as it arrived, with all data of its capsule.
@@ -98,7 +99,7 @@ async fn compare_and_write(queue: &Rc<IoQueue>, pair: Pair) -> Result<u64, Refus
 
 async fn perform(
     queue: &Rc<IoQueue>,
-    namespace: &Namespace,
+    namespace: &Rc<Namespace>,
     checked: &CompareAndWrite,
     cids: [u16; 2],
     capsules: [Option<CapsuleData>; 2],
@@ -135,9 +136,10 @@ async fn perform(
         write,
         fua: checked.fua,
     };
-    admission
+    let ended = admission
         .perform(queue.waiting(), cids[0], want, operation)
-        .await?;
+        .await;
+    queue.heed(namespace, Past::default(), ended)?;
     Ok(())
 }
 

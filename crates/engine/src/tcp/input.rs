@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use flashyard_nvme::tcp::{Event, Framer, Header, Violation};
 use flashyard_runtime::{Buf, Chunk};
+use flashyard_time::Time;
 
 use super::budget::Claim;
 use super::connection::{Connection, End};
@@ -22,6 +23,8 @@ pub(crate) struct Input {
     connection: Rc<Connection>,
     /// Where the bytes are looked at.
     pub(crate) framer: Framer,
+    /// When the last bytes came.
+    at: Time,
     left: Option<Received>,
     next_is_large: bool,
     kept: Option<Large>,
@@ -70,10 +73,17 @@ impl Input {
         Self {
             connection,
             framer,
+            at: Time::ZERO,
             left: None,
             next_is_large: false,
             kept: None,
         }
+    }
+
+    /// When the bytes that were received last came.
+    #[inline]
+    pub(crate) fn at(&self) -> Time {
+        self.at
     }
 
     /// What is left over, or what comes next. Once the connection is closed, nothing: what was received and not
@@ -205,7 +215,8 @@ impl Input {
         })
     }
 
-    fn some(&self, received: std::io::Result<usize>) -> Result<usize, End> {
+    fn some(&mut self, received: std::io::Result<usize>) -> Result<usize, End> {
+        self.at = self.connection.core().rt().turn_time();
         match received {
             Ok(n) if n > 0 && !self.connection.is_closed() => Ok(n),
             _ => Err(End::Closed),

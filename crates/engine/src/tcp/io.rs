@@ -27,6 +27,9 @@ use crate::association::Association;
 use crate::controller::{CommandError, Intent, IoOp};
 use crate::core::Core;
 use crate::counters::QueueCounters;
+use crate::handover::Ended;
+use crate::ledger::Past;
+use crate::sample::Sample;
 use crate::target::TenantShared;
 
 /// One I/O queue.
@@ -254,10 +257,25 @@ impl IoQueue {
         self.outbox().push(Pushed::Urgent, &pdu[..len]);
     }
 
+    /// Takes an I/O that has come back from its device; the next answer is to it. `past` is what there was before.
+    #[inline]
+    pub(crate) fn heed<T>(
+        &self,
+        namespace: &Rc<Namespace>,
+        past: Past,
+        (result, looked): Ended<T>,
+    ) -> Result<T, IoError> {
+        if let Some(record) = looked {
+            self.outbox()
+                .keep(Sample::new(self.core(), namespace, past, record));
+        }
+        result
+    }
+
     /// Answers a read that has come back from the device.
     #[inline]
-    pub(crate) fn finish_read(&self, command: &Command, result: Result<Data, IoError>, held: Held) {
-        match result {
+    pub(crate) fn finish_read(&self, command: &Command, ended: Ended<Data>, held: Held) {
+        match self.heed(&command.namespace, command.past, ended) {
             Ok(data) => self.answer_read(command, data, held),
             Err(error) => self.fail(command, error.into()),
         }
@@ -265,8 +283,8 @@ impl IoQueue {
 
     /// Answers a write that has come back from the device.
     #[inline]
-    pub(crate) fn finish_write(&self, command: &Command, result: Result<(), IoError>) {
-        match result {
+    pub(crate) fn finish_write(&self, command: &Command, ended: Ended<()>) {
+        match self.heed(&command.namespace, command.past, ended) {
             Ok(()) => self.answer_write(command),
             Err(error) => self.fail(command, error.into()),
         }

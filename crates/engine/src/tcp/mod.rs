@@ -40,4 +40,5 @@ mod waiting;
 pub(crate) use budget::Share;
 pub(crate) use connection::{Connection, send, serve};
 pub use hold::Coalescing;
+pub(crate) use namespaces::Namespace;
 pub(crate) use waiting::{Elsewhere, Waiting, Withdrawn};

@@ -18,6 +18,7 @@ use flashyard_time::Time;
 
 use super::budget::{Budget, Held};
 use super::hold::{Coalescing, Due, Hold, Pushed};
+use crate::sample::Sample;
 
 /// PDUs in one parcel.
 const PARCEL_PDUS: usize = 128;
@@ -49,7 +50,7 @@ pub(crate) struct Outbox {
 struct State {
     filling: Parcel,
     full: VecDeque<Parcel>,
-    spares: Vec<Gather>,
+    spares: Vec<(Gather, Vec<Sample>)>,
     /// Successes that belong behind what is in `filling`.
     report: Option<Report>,
     hold: Hold,
@@ -70,6 +71,8 @@ pub(crate) struct Parcel {
     pub(crate) gather: Gather,
     pdus: usize,
     held: usize,
+    /// I/Os that are booked when it has gone.
+    samples: Vec<Sample>,
 }
 
 impl Outbox {
@@ -116,6 +119,13 @@ impl Outbox {
         self.end_report(&mut state);
         state.filling.gather.push_bytes(pdu);
         self.pushed(&mut state, what, pdu.len());
+    }
+
+    /// Books an I/O when what is pushed next has gone.
+    pub(crate) fn keep(&self, sample: Sample) {
+        if !self.sealed.get() {
+            self.state.borrow_mut().filling.samples.push(sample);
+        }
     }
 
     /// Tells of a success by a completion that may tell of others as well.
@@ -240,15 +250,19 @@ impl Outbox {
     /// Takes back a parcel that has been sent.
     pub(crate) fn sent(&self, parcel: Parcel) {
         let Parcel {
-            mut gather, held, ..
+            mut gather,
+            held,
+            mut samples,
+            ..
         } = parcel;
         self.bytes
             .set(self.bytes.get().saturating_sub(gather.len()));
         gather.clear();
+        samples.clear();
         self.give_back(held);
         let mut state = self.state.borrow_mut();
         if state.spares.len() < SPARES && !self.closed.get() {
-            state.spares.push(gather);
+            state.spares.push((gather, samples));
         }
         drop(state);
         if !self.is_full() {
@@ -330,13 +344,14 @@ impl Outbox {
 
 impl State {
     fn next_filling(&mut self) -> Parcel {
-        let gather = self.spares.pop().unwrap_or_default();
+        let (gather, samples) = self.spares.pop().unwrap_or_default();
         std::mem::replace(
             &mut self.filling,
             Parcel {
                 gather,
                 pdus: 0,
                 held: 0,
+                samples,
             },
         )
     }

@@ -8,6 +8,7 @@ use flashyard_nvme::command::Fuse;
 use flashyard_nvme::tcp::{CapsuleCmd, Event, Framer, H2CData, Header, Violation};
 use flashyard_nvme::{Status, SubmissionQueueEntry};
 use flashyard_runtime::Buf;
+use flashyard_time::Time;
 
 use super::budget::{Budget, Claim, take_from_pool};
 use super::command::{self, CapsuleData, Command, Work};
@@ -18,6 +19,7 @@ use super::io::IoQueue;
 use super::queue::Duplicate;
 use crate::controller::fused::{Arrival, FusedPairs, MISSING_FUSED};
 use crate::controller::{IoLimits, Payload, io};
+use crate::ledger::Past;
 
 /// Write data of at least this length are received straight to where they belong.
 const DIRECT: u32 = 8 << 10;
@@ -28,6 +30,8 @@ pub(crate) struct Session<P> {
     pool: P,
     pairs: FusedPairs<Half>,
     sink: Sink,
+    /// When the first byte of the next PDU was seen, if it has been.
+    begun: Time,
     /// Commands to take in one turn while others are in a hurry.
     piece: u32,
 }
@@ -36,6 +40,8 @@ pub(crate) struct Session<P> {
 struct Source<'a, 'i> {
     framer: &'a mut Framer,
     bytes: &'a mut &'i [u8],
+    /// When it came.
+    at: Time,
 }
 
 impl<'i> Source<'_, 'i> {
@@ -103,6 +109,7 @@ impl<P: Fn(Work)> Session<P> {
             pool,
             pairs: FusedPairs::default(),
             sink: Sink::None,
+            begun: Time::ZERO,
             piece,
         }
     }
@@ -119,11 +126,16 @@ impl<P: Fn(Work)> Session<P> {
     async fn step(&mut self, input: &mut Input) -> Result<(), End> {
         let received = input.receive().await?;
         self.queue.on_traffic();
+        let at = input.at();
+        if input.framer.at_pdu_boundary() || !matches!(self.sink, Sink::None) {
+            self.begun = at;
+        }
         let mut bytes = received.bytes();
         let pause = loop {
             let pause = self.take(&mut Source {
                 framer: &mut input.framer,
                 bytes: &mut bytes,
+                at,
             })?;
             match pause {
                 Pause::Turn => self.queue.core().rt().turn_end().await,
@@ -169,6 +181,7 @@ impl<P: Fn(Work)> Session<P> {
         self.sink = Sink::Transfer { ttag, at };
         // The end of a PDU without a digest needs no more bytes.
         self.take(&mut Source {
+            at: input.at(),
             framer: &mut input.framer,
             bytes: &mut &[][..],
         })?;
@@ -203,7 +216,7 @@ impl<P: Fn(Work)> Session<P> {
                 Some(Event::Pdu(Header::H2CData(pdu))) => self.on_transfer(&pdu)?,
                 Some(Event::Pdu(_)) => return Ok(Pause::Nothing),
                 Some(Event::Data(piece)) => self.on_data(piece),
-                Some(Event::DataEnd { digest_ok }) => self.on_data_end(digest_ok),
+                Some(Event::DataEnd { digest_ok }) => self.on_data_end(digest_ok, source.at),
             }
         }
     }
@@ -215,15 +228,16 @@ impl<P: Fn(Work)> Session<P> {
         source: &mut Source<'_, '_>,
     ) -> Result<(), Violation> {
         let entry = &capsule.entry;
+        let began = std::mem::replace(&mut self.begun, source.at);
         if let Err(Duplicate) = self.queue.pair().begin(entry.cid())? {
             self.queue.refuse_duplicate(entry.cid());
             self.discard(capsule);
             return Ok(());
         }
         if entry.fuse() != Fuse::Normal || !self.pairs.is_empty() {
-            self.on_fused(capsule, source)
+            self.on_fused(capsule, began, source)
         } else {
-            self.on_single(capsule, source)
+            self.on_single(capsule, began, source)
         }
     }
 
@@ -231,6 +245,7 @@ impl<P: Fn(Work)> Session<P> {
     fn on_single(
         &mut self,
         capsule: &CapsuleCmd,
+        began: Time,
         source: &mut Source<'_, '_>,
     ) -> Result<(), Violation> {
         let entry = &capsule.entry;
@@ -264,6 +279,10 @@ impl<P: Fn(Work)> Session<P> {
             op: request.op,
             payload,
             capsule: None,
+            past: Past {
+                began,
+                network: source.at.since(began),
+            },
         };
         match payload {
             Payload::InCapsule { offset, bytes } if bytes > 0 => self.collect(
@@ -292,13 +311,14 @@ impl<P: Fn(Work)> Session<P> {
     fn on_fused(
         &mut self,
         capsule: &CapsuleCmd,
+        began: Time,
         source: &mut Source<'_, '_>,
     ) -> Result<(), Violation> {
         let entry = &capsule.entry;
         match entry.fuse() {
             Fuse::Normal => {
                 self.refuse_lone();
-                return self.on_single(capsule, source);
+                return self.on_single(capsule, began, source);
             }
             Fuse::Reserved => {
                 self.refuse_lone();
@@ -380,7 +400,7 @@ impl<P: Fn(Work)> Session<P> {
             have = part.put(0, skip + want, piece);
             if let Some(Event::DataEnd { digest_ok }) = source.next()? {
                 if let Some(data) = data {
-                    self.on_capsule(owner, data, skip..skip + want, digest_ok);
+                    self.on_capsule(owner, data, skip..skip + want, digest_ok, source.at);
                 }
                 return Ok(());
             }
@@ -433,7 +453,7 @@ impl<P: Fn(Work)> Session<P> {
     }
 
     #[inline]
-    fn on_data_end(&mut self, digest_ok: bool) {
+    fn on_data_end(&mut self, digest_ok: bool, at: Time) {
         match std::mem::replace(&mut self.sink, Sink::None) {
             Sink::Capsule(Capsule {
                 owner,
@@ -443,7 +463,7 @@ impl<P: Fn(Work)> Session<P> {
                 ..
             }) => {
                 if let Some(data) = data {
-                    self.on_capsule(owner, data, skip..skip + want, digest_ok);
+                    self.on_capsule(owner, data, skip..skip + want, digest_ok, at);
                 }
             }
             Sink::Transfer { ttag, .. } => self.queue.transfers().end_pdu(ttag, digest_ok),
@@ -451,7 +471,7 @@ impl<P: Fn(Work)> Session<P> {
         }
     }
 
-    /// All data of a capsule are in `data`; its command wants those of `range`.
+    /// All data of a capsule are in `data`, since `at`; its command wants those of `range`.
     #[inline]
     fn on_capsule(
         &mut self,
@@ -459,6 +479,7 @@ impl<P: Fn(Work)> Session<P> {
         mut data: CapsuleData,
         range: Range<usize>,
         digest_ok: bool,
+        at: Time,
     ) {
         match owner {
             Owner::Half(entry) => self.on_half(entry, Some(data), digest_ok),
@@ -469,6 +490,7 @@ impl<P: Fn(Work)> Session<P> {
             Owner::Command(mut command) => {
                 data.cut(range);
                 command.capsule = Some(data);
+                command.past.network = at.since(command.past.began);
                 self.start(command);
             }
         }

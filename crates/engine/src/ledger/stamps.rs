@@ -1,0 +1,69 @@
+//! What an I/O leaves behind for the books.
+
+use flashyard_sched::Io;
+use flashyard_time::{Duration, Time};
+
+use super::Stages;
+
+/// What an I/O went through before it came to a switch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Past {
+    /// Its first byte was seen; the origin of time if that is not known.
+    pub(crate) began: Time,
+    /// For so long its bytes were waited for.
+    pub(crate) network: Duration,
+}
+
+/// The stamps of an I/O that is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spans {
+    /// What there was before it came to the switch.
+    pub(crate) past: Past,
+    /// It came to the switch.
+    pub(crate) arrived: Time,
+    /// It was its turn.
+    pub(crate) dispatched: Time,
+    /// The device got it.
+    pub(crate) issued: Time,
+    /// The device was done.
+    pub(crate) ended: Time,
+    /// Its answer had gone.
+    pub(crate) sent: Time,
+}
+
+/// An I/O that is to be booked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    pub(crate) io: Io,
+    pub(crate) spans: Spans,
+    /// So many it stands for.
+    pub(crate) times: u32,
+}
+
+/// An I/O that is to be booked, if it is looked at.
+pub(crate) type Looked = Option<Box<Record>>;
+
+impl Past {
+    /// From the first byte to the arrival at the switch.
+    fn before(self, arrived: Time) -> Duration {
+        if self.began == Time::ZERO {
+            return Duration::ZERO;
+        }
+        arrived.since(self.began)
+    }
+}
+
+impl Spans {
+    /// How long each stage took.
+    pub(super) fn stages(&self) -> Stages {
+        let before = self.past.before(self.arrived).as_ns();
+        let network = self.past.network.as_ns().min(before);
+        Stages {
+            network: network + self.issued.since(self.dispatched).as_ns(),
+            intake: before - network,
+            turn: self.dispatched.since(self.arrived).as_ns(),
+            device: self.ended.since(self.issued).as_ns(),
+            send: self.sent.since(self.ended).as_ns(),
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The books against I/Os whose stamps are made up.
+
+use flashyard_sched::{Class, IoId};
+
+use super::*;
+
+const READER: TenantId = TenantId(7);
+const WRITER: TenantId = TenantId(3);
+
+fn io(tenant: TenantId, op: Op, bytes: u64) -> Io {
+    Io {
+        id: IoId(0),
+        tenant,
+        class: Class::Throughput,
+        op,
+        bytes,
+        lba: 0,
+    }
+}
+
+/// An I/O with these stamps, in microseconds: it came to the switch, its turn, issued, ended. Nothing else took time.
+fn done(ledger: &mut Ledger, io: &Io, at: [u64; 4], moved: impl FnOnce() -> Option<u64>) {
+    let [arrived, _, _, ended] = at;
+    pass(ledger, io, [arrived, 0, at[1], at[2], ended, ended], moved);
+}
+
+/// The same with the first byte `before` microseconds earlier, of which the network took `network`, and `sent`.
+fn pass(
+    ledger: &mut Ledger,
+    io: &Io,
+    [arrived, before, dispatched, issued, ended, sent]: [u64; 6],
+    moved: impl FnOnce() -> Option<u64>,
+) {
+    let us = |us: u64| Time::from_ns(us * 1000);
+    let Some(times) = ledger.on_end(io, us(ended), moved) else {
+        return;
+    };
+    let spans = Spans {
+        past: Past {
+            began: us(arrived - before),
+            network: Duration::from_us(before / 2),
+        },
+        arrived: us(arrived),
+        dispatched: us(dispatched),
+        issued: us(issued),
+        ended: us(ended),
+        sent: us(sent),
+    };
+    ledger.book(&Record {
+        io: *io,
+        spans,
+        times,
+    });
+}
+
+fn share(why: &Why, cause: Cause) -> f64 {
+    let all: u64 = why.causes.iter().map(|(_, ns)| ns).sum();
+    let found = why.causes.iter().find(|(known, _)| *known == cause);
+    found.map_or(0.0, |(_, ns)| *ns as f64 / all as f64)
+}
+
+#[test]
+fn a_reader_hears_who_was_served_while_it_waited() {
+    let mut ledger = Ledger::default();
+    let read = io(READER, Op::Read, 4096);
+    // Alone, a read takes 100 us.
+    for n in 0..16 {
+        done(
+            &mut ledger,
+            &read,
+            [n * 200, n * 200, n * 200, n * 200 + 100],
+            || None,
+        );
+    }
+    let alone = ledger.why(READER, Time::from_ns(4_000_000)).expect("known");
+    assert!(alone.causes.is_empty() && alone.ios == 16, "{alone:?}");
+    // Then a writer is served three parts of four while each read waits 2 ms and is 1 ms at the device.
+    for n in 0..64 {
+        let at = 10_000 + n * 4_000;
+        let write = io(WRITER, Op::Write, 65_536);
+        done(&mut ledger, &write, [at, at, at, at + 1_500], || None);
+        done(&mut ledger, &write, [at, at, at, at + 2_600], || None);
+        done(
+            &mut ledger,
+            &read,
+            [at, at + 2_000, at + 2_000, at + 3_000],
+            || None,
+        );
+    }
+    let why = ledger
+        .why(READER, Time::from_ns(300_000_000))
+        .expect("known");
+    assert_eq!(why.ios, 80);
+    assert_eq!(why.stages.turn, 64 * 2_000_000);
+    assert_eq!(why.stages.device, 16 * 100_000 + 64 * 1_000_000);
+    assert_eq!(why.causes[0].0, Cause::Turn(WRITER));
+    assert!(share(&why, Cause::Turn(WRITER)) > 0.6, "{:?}", why.causes);
+    assert!(share(&why, Cause::OwnReads) == 0.0, "{:?}", why.causes);
+    assert!(
+        share(&why, Cause::Writes(WRITER)) > 0.15,
+        "{:?}",
+        why.causes
+    );
+    let charged: u64 = why.causes.iter().map(|(_, ns)| ns).sum();
+    let excess = 64 * 2_900_000;
+    assert!(
+        charged.abs_diff(excess) < excess / 3,
+        "{charged} of {excess}"
+    );
+}
+
+#[test]
+fn waits_without_anybody_served_are_told_apart() {
+    let mut ledger = Ledger::default();
+    let read = io(READER, Op::Read, 4096);
+    for n in 0..8 {
+        let at = n * 200;
+        done(&mut ledger, &read, [at, at, at, at + 100], || None);
+    }
+    for n in 1..17_u64 {
+        let at = n * 10_000;
+        let moved = || Some(n * 100);
+        done(
+            &mut ledger,
+            &read,
+            [at, at + 500, at + 700, at + 1_800],
+            moved,
+        );
+    }
+    let why = ledger
+        .why(READER, Time::from_ns(200_000_000))
+        .expect("known");
+    let known = [Cause::Held, Cause::Network, Cause::Housekeeping];
+    assert!(
+        known.iter().all(|cause| share(&why, *cause) > 0.0),
+        "{why:?}"
+    );
+    assert_eq!(why.stages.network, 16 * 200_000);
+}
+
+#[test]
+fn what_is_long_past_is_forgotten_and_tenants_can_go() {
+    let mut ledger = Ledger::default();
+    for tenant in [READER, WRITER, TenantId(0)] {
+        let read = io(tenant, Op::Read, 4096);
+        (0..16).for_each(|n| done(&mut ledger, &read, [n, n + 5, n + 5, n + 9], || None));
+    }
+    ledger.forget(READER);
+    ledger.forget(TenantId(1_000_000));
+    assert!(ledger.why(READER, Time::ZERO).is_none());
+    assert_eq!(ledger.why(TenantId(0), Time::ZERO).expect("known").ios, 16);
+    assert_eq!(ledger.why(WRITER, Time::ZERO).expect("known").ios, 16);
+    let later = Time::ZERO + WINDOW + BIN;
+    assert_eq!(ledger.why(WRITER, later).expect("known").ios, 16);
+    let much_later = later + WINDOW;
+    assert_eq!(ledger.why(WRITER, much_later).expect("known").ios, 0);
+    let very_much_later = Time::ZERO + Duration::from_secs(3600);
+    assert_eq!(
+        ledger.why(TenantId(0), very_much_later).expect("known").ios,
+        0
+    );
+}
+
+/// Both ways through the network, and what lies between it and the switch: each is a stage, and a cause as far as it is
+/// more than it needs to be.
+#[test]
+fn what_network_intake_and_sending_take_is_told_apart() {
+    let mut ledger = Ledger::default();
+    let read = io(READER, Op::Read, 4096);
+    let write = io(READER, Op::Write, 4096);
+    // What these take with nothing in the way is nobody's fault.
+    for n in 1..9 {
+        let at = n * 1_000;
+        pass(
+            &mut ledger,
+            &read,
+            [at, 0, at, at, at + 100, at + 105],
+            || None,
+        );
+        pass(
+            &mut ledger,
+            &write,
+            [at, 0, at, at + 30, at + 60, at + 80],
+            || None,
+        );
+    }
+    let why = ledger.why(READER, Time::from_ns(9_000_000)).expect("known");
+    assert!(why.causes.is_empty(), "{:?}", why.causes);
+    let usual = Stages {
+        network: 8 * 30_000,
+        device: 8 * (100_000 + 30_000),
+        send: 8 * (5_000 + 20_000),
+        ..Stages::default()
+    };
+    assert_eq!(why.stages, usual);
+    assert_eq!(why.latency.max(), 105_000);
+    // Now reads come in pieces, wait for memory, and their host takes its answers late.
+    for n in 10..18 {
+        let at = n * 1_000;
+        pass(
+            &mut ledger,
+            &read,
+            [at, 40, at, at, at + 100, at + 305],
+            || None,
+        );
+    }
+    let why = ledger
+        .why(READER, Time::from_ns(18_000_000))
+        .expect("known");
+    let each = 8 * 1_000;
+    assert_eq!(
+        why.causes,
+        [
+            (Cause::Send, 200 * each),
+            (Cause::Network, 20 * each),
+            (Cause::Intake, 20 * each)
+        ]
+    );
+    assert_eq!(why.stages.intake, 20 * each);
+    assert_eq!(why.stages.send, usual.send + 205 * each);
+    let all = why.stages.all();
+    let mean = why.latency.mean() as u64;
+    assert!(
+        all.abs_diff(mean * why.ios) < all / 20,
+        "the stages are all there is"
+    );
+}
+
+/// An answer that goes out after its tenant has gone opens no new account.
+#[test]
+fn what_is_booked_after_its_tenant_has_gone_is_forgotten() {
+    let mut ledger = Ledger::default();
+    let read = io(READER, Op::Read, 4096);
+    let at = Time::from_ns(1_000);
+    let times = ledger
+        .on_end(&read, at, || None)
+        .expect("the first one is looked at");
+    ledger.forget(READER);
+    let spans = Spans {
+        past: Past::default(),
+        arrived: at,
+        dispatched: at,
+        issued: at,
+        ended: at,
+        sent: at,
+    };
+    ledger.book(&Record {
+        io: read,
+        spans,
+        times,
+    });
+    assert!(ledger.why(READER, at).is_none());
+}

@@ -1,0 +1,119 @@
+//! How much work was done when: priced, and remembered by the millisecond.
+
+use flashyard_sched::{Io, Op};
+use flashyard_time::{Duration, Time};
+
+/// How exactly the past is remembered, and for how long.
+pub(super) const BIN: Duration = Duration::from_ms(1);
+const BINS: usize = 256;
+/// Between what a written byte costs a drive that was written in order (about 3) and one that is full of holes (about
+/// 9).
+const WRITE: u64 = 5;
+
+/// Work done so far: reads and writes, priced.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Done {
+    pub(super) reads: u64,
+    pub(super) writes: u64,
+}
+
+/// The work of one tenant, and how much it was at the end of each of the last bins.
+pub(super) struct Work {
+    pub(super) done: Done,
+    bin: u64,
+    history: Box<[Done; BINS]>,
+}
+
+impl Done {
+    #[inline]
+    pub(super) fn add(&mut self, op: Op, price: u64) {
+        match op {
+            Op::Read => self.reads += price,
+            _ => self.writes += price,
+        }
+    }
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self {
+            done: Done::default(),
+            bin: 0,
+            history: Box::new([Done::default(); BINS]),
+        }
+    }
+}
+
+impl Work {
+    /// Notes the count at the end of every bin before `to`.
+    pub(super) fn fill(&mut self, to: u64) {
+        let from = self.bin.max(to.saturating_sub(BINS as u64));
+        for bin in from..to {
+            self.history[bin as usize % BINS] = self.done;
+        }
+        self.bin = self.bin.max(to);
+    }
+
+    /// What was done between two instants, to the exactness of a bin.
+    pub(super) fn within(&self, (from, to): (Time, Time)) -> Done {
+        let (before, after) = (self.before(bin(from)), self.before(bin(to) + 1));
+        Done {
+            reads: after.reads - before.reads,
+            writes: after.writes - before.writes,
+        }
+    }
+
+    /// The count at the beginning of a bin.
+    fn before(&self, bin: u64) -> Done {
+        if bin > self.bin {
+            return self.done;
+        }
+        let oldest = self.bin.saturating_sub(BINS as u64);
+        match bin.checked_sub(1) {
+            None => Done::default(),
+            Some(last) => self.history[last.max(oldest) as usize % BINS],
+        }
+    }
+}
+
+/// The bin that an instant is in.
+pub(super) fn bin(now: Time) -> u64 {
+    now.as_ns() / BIN.as_ns()
+}
+
+/// What an I/O is worth beside others: its bytes with a floor for small ones, a write as much as [`WRITE`] reads.
+#[inline]
+pub(super) fn price(io: &Io) -> u64 {
+    match io.op {
+        Op::Read => io.bytes.max(4096),
+        Op::Write | Op::CompareAndWrite => io.bytes.max(4096) * WRITE,
+        Op::Flush | Op::WriteZeroes | Op::Deallocate => 4096,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Differences of the remembered counts are what was really done.
+    #[test]
+    fn work_within_a_span_is_what_was_done_in_its_bins() {
+        let mut work = Work::default();
+        let mut rng = flashyard_time::Rng::new(1);
+        let (mut at, mut all) = (0, Vec::new());
+        for _ in 0..5_000 {
+            at += rng.below(400_000);
+            work.fill(bin(Time::from_ns(at)));
+            work.done.add(Op::Read, 1);
+            all.push(at / 1_000_000);
+        }
+        for _ in 0..1_000 {
+            let to = at - rng.below(100_000_000);
+            let from = to - rng.below(100_000_000);
+            let span = (Time::from_ns(from), Time::from_ns(to));
+            let bins = from / 1_000_000..=to / 1_000_000;
+            let real = all.iter().filter(|bin| bins.contains(bin)).count() as u64;
+            assert_eq!(work.within(span).reads, real);
+        }
+    }
+}
