@@ -7,10 +7,13 @@ mod players;
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use flashyard_engine::{Limits, Target, TargetConfig};
 use flashyard_runtime::uring;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag::register_conditional_shutdown;
 use signal_hook::iterator::Signals;
 
 use crate::cli::DemoArgs;
@@ -77,8 +80,12 @@ tenant = "backup"
 
 /// Runs the demonstration; unless told to exit, goes on serving until a signal comes.
 pub fn run(args: &DemoArgs) -> Result<(), String> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])
-        .map_err(|error| format!("cannot catch signals: {error}"))?;
+    // Everything is in memory: until the tenants are told of, there is nothing to end in good order.
+    let measuring = Arc::new(AtomicBool::new(true));
+    for (signal, status) in [(SIGINT, 130), (SIGTERM, 143)] {
+        register_conditional_shutdown(signal, status, measuring.clone()).map_err(no_signals)?;
+    }
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(no_signals)?;
     let mut service = start(args)?;
     let shown = service
         .listen(&[SocketAddr::from(([127, 0, 0, 1], 0))])
@@ -86,6 +93,7 @@ pub fn run(args: &DemoArgs) -> Result<(), String> {
             show(args, &mut service, addresses[0])?;
             Ok(addresses[0])
         });
+    measuring.store(false, Ordering::Relaxed);
     // A pipe or a script has nobody to press Ctrl-C.
     if let Ok(address) = shown
         && !args.exit
@@ -96,6 +104,10 @@ pub fn run(args: &DemoArgs) -> Result<(), String> {
     }
     service.stop();
     shown.map(drop)
+}
+
+fn no_signals(error: std::io::Error) -> String {
+    format!("cannot catch signals: {error}")
 }
 
 fn show(args: &DemoArgs, service: &mut Service, address: SocketAddr) -> Result<(), String> {

@@ -1,11 +1,12 @@
 //! Emulated drives, and devices that a volume has whole.
 
 use std::fs;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::rig::{PROGRAM, Scratch, Target, path, target_perf};
+use crate::rig::{PROGRAM, Scratch, Target, path, target_perf, terminate};
 
 #[test]
 fn an_emulated_drive_is_a_device() {
@@ -134,6 +135,19 @@ fn the_demonstration_shows_what_writes_do_to_reads() {
     assert_eq!(shown["drive"][5]["policy"], "fair");
     let finding = shown["finding"].as_str().unwrap_or_default();
     assert_eq!(finding.contains("a read of db takes"), !void, "{finding}");
+}
+
+#[test]
+fn the_demonstration_ends_at_a_signal_while_it_measures() {
+    let mut demo = Command::new(PROGRAM)
+        .args(["demo", "--seconds", "3600"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let told = demo.stderr.take().expect("it is piped");
+    let mut lines = BufReader::new(told).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("db alone")), "it measures");
+    assert_eq!(terminate(&mut demo), 143);
 }
 
 #[test]

@@ -102,16 +102,16 @@ impl Target {
     }
 
     pub(crate) fn terminate(mut self) -> i32 {
-        let id = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-TERM", &id])
-                .status()
-                .expect("kill exists")
-                .success()
-        );
-        self.child.wait().expect("it was ours").code().unwrap_or(-1)
+        terminate(&mut self.child)
     }
+}
+
+/// Asks a program to end, and gives its status.
+pub(crate) fn terminate(child: &mut Child) -> i32 {
+    let id = child.id().to_string();
+    let asked = Command::new("kill").args(["-TERM", &id]).status();
+    assert!(asked.expect("kill exists").success());
+    child.wait().expect("it was ours").code().unwrap_or(-1)
 }
 
 impl Drop for Target {
