@@ -111,7 +111,9 @@ impl Core {
 
     /// Makes this core the home of `device`, which is or lies on the device behind `switch`.
     pub fn add_device(&self, device: SharedDevice, switch: &Rc<Switch>) -> DeviceHandle {
-        let handle = DeviceHandle::new(self.index, self.target.next_device(), device.info());
+        let accounts = switch.accounts().clone();
+        let id = self.target.next_device();
+        let handle = DeviceHandle::new(self.index, id, device.info(), accounts);
         let port = Port::new(switch, device);
         self.devices.borrow_mut().insert(handle.id(), port);
         handle

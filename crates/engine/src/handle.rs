@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use flashyard_block::Info;
+use flashyard_block::{Info, TenantId};
+
+use crate::credit::{Account, Accounts};
 
 /// Names a device of the target: which core is its home, and what it is. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -15,15 +17,18 @@ struct Shared {
     core: usize,
     id: u32,
     info: Mutex<Info>,
+    /// Of the switch before it.
+    accounts: Arc<Accounts>,
 }
 
 impl DeviceHandle {
-    pub(crate) fn new(core: usize, id: u32, info: Info) -> Self {
+    pub(crate) fn new(core: usize, id: u32, info: Info, accounts: Arc<Accounts>) -> Self {
         Self {
             shared: Arc::new(Shared {
                 core,
                 id,
                 info: Mutex::new(info),
+                accounts,
             }),
         }
     }
@@ -45,6 +50,11 @@ impl DeviceHandle {
             .info
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What `tenant` may have outstanding at the switch before it.
+    pub(crate) fn account(&self, tenant: TenantId) -> Arc<Account> {
+        self.shared.accounts.of(tenant)
     }
 
     pub(crate) fn set_info(&self, info: Info) {

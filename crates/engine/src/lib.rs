@@ -12,6 +12,7 @@
 //! | `core`, `message`, `handle` | one core, its inbox, its devices as others see them |
 //! | [`controller`], [`discovery`] | the NVMe-oF controller and the discovery log: pure |
 //! | `switch`, `ledger`, `sample` | a policy in front of a device; where the latency of its I/O comes from |
+//! | `credit` | what hosts are told that they may have outstanding |
 //! | `handover` | I/O for a device at home on another core |
 //! | `tcp` | connections, queues, commands |
 #![forbid(unsafe_code)]
@@ -21,6 +22,7 @@ mod config;
 pub mod controller;
 mod core;
 mod counters;
+mod credit;
 pub mod discovery;
 mod handle;
 mod handover;

@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use flashyard_block::{SharedDevice, Tag};
@@ -16,6 +17,7 @@ use flashyard_runtime::{Rt, Task};
 use flashyard_sched::{Credit, Gauge, Io, IoId, Next, Op, Outcome, Policy, Share, TenantId};
 use flashyard_time::Time;
 
+use crate::credit::{Accounts, Book};
 use crate::ledger::{Ledger, Looked, Past, Record, Spans, Why};
 
 /// A policy at work, on the core that is the home of its device.
@@ -24,6 +26,8 @@ pub struct Switch {
     places: RefCell<Places>,
     policy: RefCell<Box<dyn Policy>>,
     ledger: RefCell<Ledger>,
+    /// What hosts are told.
+    credits: Book,
     /// How often the policy was replaced: what an earlier one has dispatched is none of its business.
     reign: Cell<u32>,
     /// The timer for a policy that said "not before".
@@ -62,6 +66,7 @@ impl Switch {
             places: RefCell::default(),
             policy: RefCell::new(policy),
             ledger: RefCell::default(),
+            credits: Book::default(),
             reign: Cell::new(0),
             timer: RefCell::default(),
             queued: Cell::new(0),
@@ -92,6 +97,7 @@ impl Switch {
         let now = self.rt.turn_time();
         self.policy.borrow_mut().forget(now, tenant);
         self.ledger.borrow_mut().forget(tenant);
+        self.credits.forget(tenant);
         self.pump();
     }
 
@@ -109,6 +115,11 @@ impl Switch {
     /// What `tenant` may have outstanding, if the policy says.
     pub fn credit(&self, tenant: TenantId) -> Option<Credit> {
         self.policy.borrow().credit(tenant)
+    }
+
+    /// Where all cores find what tenants may have outstanding.
+    pub(crate) fn accounts(&self) -> &Arc<Accounts> {
+        self.credits.accounts()
     }
 
     /// Lets the policy name all that may go now.
@@ -345,6 +356,9 @@ impl Permit {
         if self.reign == switch.reign.get() {
             policy.complete(now, &self.io, outcome);
         }
+        switch
+            .credits
+            .enter(&self.io, || policy.credit(self.io.tenant));
         drop(policy);
         self.port.leave(self.io.id);
         if switch.queued.get() > 0 {

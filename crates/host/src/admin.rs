@@ -169,6 +169,11 @@ pub(crate) async fn set_coalescing(
     admin.command(entry, Payload::None).await.map(drop)
 }
 
+pub(crate) async fn set_credits(admin: &Queue) -> Result<(), HostError> {
+    let entry = SubmissionQueueEntry::set_features(FeatureId::COMMAND_CREDITS.0, 0, 1);
+    admin.command(entry, Payload::None).await.map(drop)
+}
+
 pub(crate) async fn set_async_events(admin: &Queue, events: u32) -> Result<(), HostError> {
     let entry =
         SubmissionQueueEntry::set_features(FeatureId::ASYNC_EVENT_CONFIGURATION.0, 0, events);

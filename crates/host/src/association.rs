@@ -19,6 +19,7 @@ use flashyard_time::Duration;
 
 use crate::admin;
 use crate::bring_up;
+use crate::credits::{CreditReport, Credits};
 use crate::events::{self, Event, Events};
 use crate::queue::{HostError, Queue};
 use crate::watch;
@@ -49,6 +50,9 @@ pub struct Options {
     /// How the controller may hold and pack what it tells of successes. Only asked of a controller of this project; any
     /// other one, and without it, answers each command by itself.
     pub coalescing: Option<CompletionCoalescing>,
+    /// Ask to be told what may be outstanding, and keep commands beyond that here. Only asked of a controller of this
+    /// project; with any other one, and without it, the depth of the queues is the only bound.
+    pub credits: bool,
     /// How long connecting may take in all.
     pub connect_timeout: Duration,
     /// How long the controller may take for a command, before it is asked to abort it; after as long again the
@@ -71,6 +75,7 @@ impl Options {
             disable_sq_flow_control: false,
             priority: None,
             coalescing: None,
+            credits: false,
             connect_timeout: Duration::from_secs(10),
             command_timeout: Duration::from_secs(30),
         }
@@ -153,6 +158,8 @@ pub(crate) struct Inner {
     pub(crate) cntlid: u16,
     pub(crate) capabilities: Capabilities,
     pub(crate) identify: IdentifyController,
+    /// What the controller tells that may be outstanding, if it does.
+    pub(crate) credits: Option<Rc<Credits>>,
     pub(crate) events: Events,
     /// Told by a queue that failed.
     pub(crate) queue_failed: Rc<Notify>,
@@ -228,6 +235,12 @@ impl Association {
     /// Most bytes a command may move, from MDTS.
     pub fn max_transfer(&self) -> usize {
         admin::max_transfer(&self.inner.identify, self.inner.capabilities)
+    }
+
+    /// What the controller says that may be outstanding on a namespace; nothing if it was not asked, or does not tell.
+    pub fn credit(&self, nsid: u32) -> Option<CreditReport> {
+        let credits = self.inner.credits.as_ref()?;
+        Some(credits.report(nsid))
     }
 
     /// The next thing the controller tells; waits for it.

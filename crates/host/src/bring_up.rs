@@ -20,6 +20,7 @@ use flashyard_time::Duration;
 
 use crate::admin;
 use crate::association::{Association, ConnectError, Inner, Options};
+use crate::credits::Credits;
 use crate::events::Events;
 use crate::outbox::{self, Outbox};
 use crate::queue::{HostError, Queue, Shared};
@@ -86,6 +87,11 @@ fn check(options: &Options) -> Result<(), ConnectError> {
     Ok(())
 }
 
+/// Whether vendor features of the controller are those of this project.
+fn is_ours(identify: &IdentifyController) -> bool {
+    ascii_text(&identify.mn) == Some(OUR_MODEL)
+}
+
 /// An association being made.
 struct Making<'a> {
     rt: &'a Rt,
@@ -106,7 +112,7 @@ impl Making<'_> {
         let capabilities = self.enable(&admin.queue).await?;
         let identify = admin::identify_controller(&admin.queue).await?;
         self.check_identify(&identify, response.cntlid)?;
-        let mut opened = Vec::new();
+        let (mut opened, mut credits) = (Vec::new(), None);
         if self.options.queues > 0 {
             let depth = self.options.depth.min(capabilities.mqes);
             let depth = if identify.maxcmd == 0 {
@@ -116,10 +122,14 @@ impl Making<'_> {
             };
             let in_capsule = u32::try_from(identify.max_in_capsule_data()).unwrap_or(u32::MAX);
             let packed = self.coalesce(&admin.queue, &identify).await?;
+            credits = self.ask_for_credits(&admin.queue, &identify).await?;
             for qid in 1..=admin::set_number_of_queues(&admin.queue, self.options.queues).await? {
                 let queue = self.open(qid, depth, in_capsule).await?;
                 self.connect_queue(&queue.queue, response.cntlid).await?;
                 queue.queue.shared.packed.set(packed);
+                if let Some(credits) = &credits {
+                    queue.queue.shared.heed(Rc::clone(credits));
+                }
                 opened.push(queue);
             }
         }
@@ -136,6 +146,7 @@ impl Making<'_> {
             cntlid: response.cntlid,
             capabilities,
             identify,
+            credits,
             events: Events::default(),
             queue_failed: self.queue_failed,
             ended: Notify::new(),
@@ -154,13 +165,30 @@ impl Making<'_> {
         let Some(wanted) = self.options.coalescing else {
             return Ok(false);
         };
-        if ascii_text(&identify.mn) != Some(OUR_MODEL) {
+        if !is_ours(identify) {
             return Ok(false);
         }
         match admin::set_coalescing(admin, wanted).await {
             Ok(()) => Ok(wanted.packed),
             // An older one of ours.
             Err(HostError::Status(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Asks to be told what we may have outstanding; nothing if the controller does not do that.
+    async fn ask_for_credits(
+        &self,
+        admin: &Queue,
+        identify: &IdentifyController,
+    ) -> Result<Option<Rc<Credits>>, ConnectError> {
+        if !self.options.credits || !is_ours(identify) {
+            return Ok(None);
+        }
+        match admin::set_credits(admin).await {
+            Ok(()) => Ok(Some(Credits::new(self.rt))),
+            // An older one of ours.
+            Err(HostError::Status(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

@@ -3,13 +3,14 @@
 //!
 //! Map: [`Association`] is one connected controller, made in `bring_up`, watched over in `watch`, its events in
 //! `events`, its administration in `admin`; [`Queue`] takes commands; below it `slots` has the commands in flight,
-//! `outbox` what is to be sent and `receiver` what comes; [`discover`] asks a discovery controller. [`Remote`] is a
+//! `outbox` what is to be sent, `receiver` what comes and `credits` what waits for the controller's credit; [`discover`] asks a discovery controller. [`Remote`] is a
 //! namespace that is kept connected, [`RemoteDevice`] makes it a block device.
 #![forbid(unsafe_code)]
 
 mod admin;
 mod association;
 mod bring_up;
+mod credits;
 mod device;
 mod discovery;
 mod events;
@@ -22,6 +23,7 @@ mod slots;
 mod watch;
 
 pub use association::{Association, ConnectError, Options};
+pub use credits::CreditReport;
 pub use device::RemoteDevice;
 pub use discovery::discover;
 pub use events::Event;

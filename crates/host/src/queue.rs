@@ -5,7 +5,7 @@
 //! allocated for a command that need not wait. Dropping a command's future does not withdraw the command: the
 //! controller may act on it still, and its place is free again when the answer comes.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -14,10 +14,11 @@ use std::task::{Context, Poll};
 
 use flashyard_nvme::command::{Fuse, LbaRange, Status};
 use flashyard_nvme::dsm::DsmRange;
-use flashyard_nvme::{CompletionQueueEntry, Sgl, SubmissionQueueEntry};
+use flashyard_nvme::{Allowance, CompletionQueueEntry, Sgl, SubmissionQueueEntry};
 use flashyard_runtime::sync::{Notify, Semaphore};
 use flashyard_runtime::{Buf, Data, TcpStream};
 
+use crate::credits::{Charge, Credits};
 use crate::outbox::Outbox;
 use crate::payload::{Payload, ReadInto};
 use crate::receiver::Violation;
@@ -100,6 +101,8 @@ pub(crate) struct Shared {
     pub(crate) in_capsule: Cell<u32>,
     /// A completion may retire several commands.
     pub(crate) packed: Cell<bool>,
+    /// What the controller tells that we may have outstanding, if it does.
+    pub(crate) credits: OnceCell<Rc<Credits>>,
     failure: Cell<Option<HostError>>,
     /// Told when the queue fails; shared by all queues of an association.
     on_failure: Rc<Notify>,
@@ -197,10 +200,11 @@ impl Queue {
         let second = SubmissionQueueEntry::write(nsid, range, shared.sgl_for(write.len()));
         let second = if fua { second.with_fua() } else { second };
         assert!(shared.depth >= 2, "a fused pair needs two places");
+        let charge = shared.charge(nsid, compare.len() + write.len()).await?;
         shared.permits(2).await?;
         // Nothing may come between the two on the wire: both are submitted without waiting.
-        let first = shared.submit(first.with_fuse(Fuse::First), Payload::Out(compare), false);
-        let second = shared.submit(second.with_fuse(Fuse::Second), Payload::Out(write), false);
+        let first = shared.submit(first.with_fuse(Fuse::First), Payload::Out(compare), charge);
+        let second = shared.submit(second.with_fuse(Fuse::Second), Payload::Out(write), None);
         let compared = first.await.and_then(answer);
         let written = second.await.and_then(answer);
         compared.and(written).map(drop)
@@ -274,6 +278,7 @@ impl Shared {
             stream,
             in_capsule: Cell::new(in_capsule),
             packed: Cell::new(false),
+            credits: OnceCell::new(),
             failure: Cell::new(None),
             on_failure,
         }
@@ -290,16 +295,46 @@ impl Shared {
     }
 
     pub(crate) fn command(&self, entry: SubmissionQueueEntry, payload: Payload) -> Pending<'_> {
-        Pending(if let Some(error) = self.failure.get() {
-            State::Refused(error)
-        } else if self.permits.try_acquire(1) {
-            State::Submitted(self.submit(entry, payload, false))
-        } else {
-            State::Waiting(Box::pin(async move {
+        if let Some(error) = self.failure.get() {
+            return Pending(State::Refused(error));
+        }
+        let (nsid, bytes) = (entry.nsid(), payload.len());
+        let charge = match self.credits.get() {
+            None => Some(None),
+            Some(credits) => credits
+                .gate(nsid)
+                .try_charge(self.qid, Allowance::cost(bytes as u64))
+                .map(Some),
+        };
+        Pending(match charge {
+            Some(charge) if self.permits.try_acquire(1) => {
+                State::Submitted(self.submit(entry, payload, charge))
+            }
+            charge => State::Waiting(Box::pin(async move {
+                let charge = match charge {
+                    Some(charge) => charge,
+                    None => self.charge(nsid, bytes).await?,
+                };
                 self.permits(1).await?;
-                self.submit(entry, payload, false).await.and_then(answer)
-            }))
+                self.submit(entry, payload, charge).await.and_then(answer)
+            })),
         })
+    }
+
+    /// Waits for what a command that moves so many bytes takes of the credit of its namespace; nothing if the
+    /// controller does not tell any.
+    async fn charge(&self, nsid: u32, bytes: usize) -> Result<Option<Charge>, HostError> {
+        let Some(credits) = self.credits.get() else {
+            return Ok(None);
+        };
+        let (gate, cost) = (credits.gate(nsid), Allowance::cost(bytes as u64));
+        if let Some(charge) = gate.try_charge(self.qid, cost) {
+            return Ok(Some(charge));
+        }
+        match credits.wait(&gate, self.qid, cost).await {
+            Some(charge) => Ok(Some(charge)),
+            None => Err(self.failure.get().unwrap_or(HostError::Closed)),
+        }
     }
 
     /// The completion as it is, be it good or bad.
@@ -309,7 +344,7 @@ impl Shared {
         data: Data,
     ) -> Result<CompletionQueueEntry, HostError> {
         self.permits(1).await?;
-        Ok(self.submit(entry, Payload::Out(data), false).await?.0)
+        Ok(self.submit(entry, Payload::Out(data), None).await?.0)
     }
 
     /// A command that may stay unanswered for as long as the association lives.
@@ -318,7 +353,7 @@ impl Shared {
         entry: SubmissionQueueEntry,
     ) -> Result<Answer, HostError> {
         self.permits(1).await?;
-        self.submit(entry, Payload::None, true)
+        self.submit_as(entry, Payload::None, true)
             .await
             .and_then(answer)
     }
@@ -335,8 +370,26 @@ impl Shared {
         }
     }
 
-    /// Needs a permit, which the command keeps until it is answered.
-    fn submit(&self, entry: SubmissionQueueEntry, payload: Payload, patient: bool) -> Command<'_> {
+    /// Needs a permit, which the command keeps until it is answered, as it does `charge`.
+    fn submit(
+        &self,
+        entry: SubmissionQueueEntry,
+        payload: Payload,
+        charge: Option<Charge>,
+    ) -> Command<'_> {
+        let command = self.submit_as(entry, payload, false);
+        if let Some(charge) = charge {
+            self.slots.borrow_mut().keep_charge(command.cid, charge);
+        }
+        command
+    }
+
+    fn submit_as(
+        &self,
+        entry: SubmissionQueueEntry,
+        payload: Payload,
+        patient: bool,
+    ) -> Command<'_> {
         let length = payload.len();
         let in_capsule = payload.is_out() && length <= self.in_capsule.get() as usize;
         let (kept, sent) = if in_capsule {
@@ -355,22 +408,43 @@ impl Shared {
 
     /// The controller's answer to a command, and if it may to others.
     pub(crate) fn complete(&self, entry: CompletionQueueEntry) -> Result<(), Violation> {
-        if !self.packed.get() || !entry.status().is_success() {
-            return self.complete_one(entry);
+        if !entry.status().is_success() {
+            return self.complete_one(entry, Allowance::Silent);
+        }
+        let (entry, told) = match self.credits.get() {
+            None => (entry, Allowance::Silent),
+            Some(_) => (entry.with_allowance(Allowance::Silent), entry.allowance()),
+        };
+        if !self.packed.get() {
+            return self.complete_one(entry, told);
         }
         let more = entry.retired().ok_or(Violation::UnknownCommand)?;
-        self.complete_one(entry.with_retired(&[]))?;
+        self.complete_one(entry.with_retired(&[]), told)?;
         for cid in more {
-            self.complete_one(CompletionQueueEntry::new(cid, Status::SUCCESS))?;
+            let entry = CompletionQueueEntry::new(cid, Status::SUCCESS);
+            self.complete_one(entry, Allowance::Silent)?;
         }
         Ok(())
     }
 
-    fn complete_one(&self, entry: CompletionQueueEntry) -> Result<(), Violation> {
-        if self.slots.borrow_mut().complete(entry)? {
+    fn complete_one(&self, entry: CompletionQueueEntry, told: Allowance) -> Result<(), Violation> {
+        let mut slots = self.slots.borrow_mut();
+        let freed = slots.complete(entry)?;
+        let charge = slots.take_charge(entry.cid());
+        drop(slots);
+        if freed {
             self.permits.release(1);
         }
+        if let Some(charge) = charge {
+            charge.settle(told);
+        }
         Ok(())
+    }
+
+    /// From now on what is sent is bounded by these, too.
+    pub(crate) fn heed(&self, credits: Rc<Credits>) {
+        let fresh = self.credits.set(credits).is_ok();
+        assert!(fresh, "a queue is made once");
     }
 
     pub(crate) fn failure(&self) -> Option<HostError> {
@@ -389,6 +463,9 @@ impl Shared {
             return;
         }
         self.failure.set(Some(error));
+        if let Some(credits) = self.credits.get() {
+            credits.end();
+        }
         let freed = self.slots.borrow_mut().fail_all(error);
         self.permits.release(freed);
         self.outbox.close();

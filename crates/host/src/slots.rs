@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 use flashyard_nvme::CompletionQueueEntry;
 use flashyard_runtime::Buf;
 
+use crate::credits::Charge;
 use crate::payload::{Payload, ReadInto};
 use crate::queue::HostError;
 use crate::receiver::Violation;
@@ -43,6 +44,8 @@ struct Slot {
     /// Bytes received, or asked for by R2T, so far.
     moved: u32,
     payload: Payload,
+    /// What it takes of a credit.
+    charge: Option<Charge>,
     waker: Option<Waker>,
 }
 
@@ -108,6 +111,17 @@ impl Slots {
             none => *none = Some(context.waker().clone()),
         }
         Poll::Pending
+    }
+
+    /// Keeps what a command in flight takes of a credit.
+    pub(crate) fn keep_charge(&mut self, cid: u16, charge: Charge) {
+        self.slots[usize::from(cid & INDEX_MASK)].charge = Some(charge);
+    }
+
+    /// What a command takes of a credit, when it is answered or its queue has failed.
+    pub(crate) fn take_charge(&mut self, cid: u16) -> Option<Charge> {
+        let slot = self.slots.get_mut(usize::from(cid & INDEX_MASK))?;
+        slot.charge.take()
     }
 
     /// The caller does not wait any more. Gives whether the place is free again.
@@ -245,6 +259,9 @@ impl Slots {
 
     fn finish(&mut self, cid: u16, outcome: Outcome) -> bool {
         let slot = &mut self.slots[usize::from(cid & INDEX_MASK)];
+        if outcome.is_err() {
+            slot.charge = None;
+        }
         if matches!(slot.state, State::Abandoned) {
             slot.payload = Payload::None;
             self.release(cid);
@@ -275,6 +292,7 @@ impl Slot {
             length: 0,
             moved: 0,
             payload: Payload::None,
+            charge: None,
             waker: None,
         }
     }

@@ -35,7 +35,7 @@ const fn dword(id: FeatureId) -> Traits {
     }
 }
 
-const FEATURES: [Traits; 13] = [
+const FEATURES: [Traits; 14] = [
     dword(FeatureId::ARBITRATION),
     dword(FeatureId::POWER_MANAGEMENT),
     dword(FeatureId::TEMPERATURE_THRESHOLD),
@@ -68,6 +68,7 @@ const FEATURES: [Traits; 13] = [
         ..dword(FeatureId::HOST_IDENTIFIER)
     },
     dword(FeatureId::COMPLETION_COALESCING),
+    dword(FeatureId::COMMAND_CREDITS),
 ];
 
 const INVALID: Status = Status::INVALID_FIELD.with_dnr();
@@ -103,6 +104,7 @@ pub(super) struct Features {
     timestamp_set: Time,
     behavior: HostBehavior,
     coalescing: CompletionCoalescing,
+    credits: bool,
 }
 
 enum Value {
@@ -123,12 +125,18 @@ impl Features {
             timestamp_set: now,
             behavior: HostBehavior::default(),
             coalescing: CompletionCoalescing::default(),
+            credits: false,
         }
     }
 
     /// How the host wants to be told of successes.
     pub(super) fn coalescing(&self) -> CompletionCoalescing {
         self.coalescing
+    }
+
+    /// Whether the host wants to be told what it may have outstanding.
+    pub(super) fn credits(&self) -> bool {
+        self.credits
     }
 
     /// I/O queues granted; all that there can be until the host has asked.
@@ -247,6 +255,7 @@ impl Controller {
                 let asked = CompletionCoalescing::from_bits(value).ok_or(INVALID)?;
                 self.features.coalescing = asked;
             }
+            FeatureId::COMMAND_CREDITS if value <= 1 => self.features.credits = value == 1,
             // On fabrics the Host Identifier comes with Connect.
             FeatureId::HOST_IDENTIFIER => return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
             _ => return Err(INVALID),
@@ -278,6 +287,7 @@ impl Controller {
             }
             FeatureId::WRITE_ATOMICITY => features.write_atomicity,
             FeatureId::COMPLETION_COALESCING => features.coalescing.bits(),
+            FeatureId::COMMAND_CREDITS => features.credits.into(),
             FeatureId::ASYNC_EVENT_CONFIGURATION => self.events.configuration().0,
             FeatureId::KEEP_ALIVE_TIMER => self.keep_alive.kato(),
             FeatureId::TIMESTAMP => {

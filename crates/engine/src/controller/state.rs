@@ -131,6 +131,11 @@ impl Controller {
         self.features.coalescing()
     }
 
+    /// Whether completions of I/O queues that are made now tell the host what it may have outstanding.
+    pub fn tells_credits(&self) -> bool {
+        self.features.credits()
+    }
+
     /// I/O queues that a host may make: those granted by Number of Queues, before that all there can be. None on a
     /// discovery controller.
     pub fn granted_queues(&self) -> u16 {

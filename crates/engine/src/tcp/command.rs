@@ -21,6 +21,7 @@ use super::namespaces::Namespace;
 use super::transfer::Arrived;
 use crate::controller::io::check_ranges;
 use crate::controller::{IoOp, Payload};
+use crate::credit::Purse;
 use crate::handover::{Admission, Ended, Operation, Route};
 use crate::ledger::Past;
 use crate::status;
@@ -523,6 +524,22 @@ fn whole(arrived: Arrived) -> Result<Buf, Failure> {
 }
 
 impl Command {
+    /// It has come: for a host that is told what it may have outstanding, this counts.
+    #[inline]
+    pub(crate) fn count(&self) {
+        if let Some(purse) = &self.namespace.purse {
+            purse.spend(u64::from(self.payload.bytes()));
+        }
+    }
+
+    /// It is being answered; gives who knows what the host may have outstanding now.
+    #[inline]
+    pub(crate) fn settle(&self) -> Option<&Purse> {
+        let purse = self.namespace.purse.as_ref()?;
+        purse.give_back(u64::from(self.payload.bytes()));
+        Some(purse)
+    }
+
     /// Takes an I/O of it that has come back from its device.
     #[inline]
     fn heed<T>(&self, queue: &IoQueue, ended: Ended<T>) -> Result<T, IoError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use flashyard_block::{Class, IoError};
 use flashyard_nvme::tcp::{MAX_HEADER, Outgoing, R2T};
-use flashyard_nvme::{Status, SubmissionQueueEntry};
+use flashyard_nvme::{Allowance, CompletionQueueEntry, Status, SubmissionQueueEntry};
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{CommandPool, Data};
 use flashyard_time::Time;
@@ -27,6 +27,7 @@ use crate::association::Association;
 use crate::controller::{CommandError, Intent, IoOp};
 use crate::core::Core;
 use crate::counters::QueueCounters;
+use crate::credit::Purse;
 use crate::handover::Ended;
 use crate::ledger::Past;
 use crate::sample::Sample;
@@ -95,7 +96,10 @@ impl IoQueue {
         connection
             .outbox()
             .set_bytes_max(core.target().config().limits.output_bytes);
-        let coalescing = new.association.controller().coalescing();
+        let controller = new.association.controller();
+        let (coalescing, credits) = (controller.coalescing(), controller.tells_credits());
+        drop(controller);
+        let told = credits.then(|| new.association.clone());
         let rule = match coalescing.window {
             0 => Coalescing::Adaptive,
             window => Coalescing::Window(window),
@@ -111,7 +115,7 @@ impl IoQueue {
             intent: Cell::new(Intent::new(new.priority)),
             packed: coalescing.packed,
             hurried: Cell::new(false),
-            namespaces: RefCell::default(),
+            namespaces: RefCell::new(Namespaces::new(told)),
             budget,
             capsules,
             waiting: Waiting::default(),
@@ -296,11 +300,13 @@ impl IoQueue {
     pub(crate) fn answer_read(&self, command: &Command, data: Data, held: Held) {
         self.counters.on_read(data.len() as u64);
         let cid = command.cid;
-        let sqhd = self.pair.end(cid);
-        let entry = self
-            .pair
-            .has_flow_control()
-            .then(|| reply::entry(cid, Status::SUCCESS, sqhd));
+        let entry = if self.pair.has_flow_control() {
+            Some(self.success(command))
+        } else {
+            self.pair.end(cid);
+            let news = command.settle().and_then(Purse::news);
+            news.map(|news| reply::entry(cid, Status::SUCCESS, 0).with_allowance(news))
+        };
         let held = matches!(data, Data::Buf(_)).then_some(held);
         let what = self.pushed(command.class);
         reply::complete_read(self.outbox(), self.how, what, cid, data, held, entry);
@@ -310,14 +316,14 @@ impl IoQueue {
     #[inline]
     pub(crate) fn answer_write(&self, command: &Command) {
         self.counters.on_write(u64::from(command.payload.bytes()));
+        let entry = self.success(command);
         if matches!(command.op, IoOp::Write { fua: true, .. }) {
-            return self.answer(command.cid, Status::SUCCESS);
+            return reply::complete(self.outbox(), self.how, entry);
         }
-        let sqhd = self.pair.end(command.cid);
-        let entry = reply::entry(command.cid, Status::SUCCESS, sqhd);
         let what = self.pushed(command.class);
         if self.packed {
-            self.outbox().push_success(what, self.how, entry);
+            let nsid = command.namespace.info.nsid;
+            self.outbox().push_success(what, self.how, entry, nsid);
         } else {
             reply::complete_as(self.outbox(), self.how, what, entry);
         }
@@ -337,7 +343,16 @@ impl IoQueue {
             IoOp::Compare { .. } => self.counters.on_read(u64::from(command.payload.bytes())),
             _ => self.counters.on_other(),
         }
-        self.answer(command.cid, Status::SUCCESS);
+        reply::complete(self.outbox(), self.how, self.success(command));
+    }
+
+    /// The completion of a command that succeeded.
+    #[inline]
+    fn success(&self, command: &Command) -> CompletionQueueEntry {
+        let sqhd = self.pair.end(command.cid);
+        let entry = reply::entry(command.cid, Status::SUCCESS, sqhd);
+        let allowance = command.settle().map_or(Allowance::Silent, Purse::allowance);
+        entry.with_allowance(allowance)
     }
 
     /// How long the answer to a command that succeeded may wait for others.
@@ -363,6 +378,7 @@ impl IoQueue {
             IoOp::DatasetManagement { .. } | IoOp::Flush => 0,
         };
         self.counters.on_error(failure.is_of_medium());
+        command.settle();
         self.log_and_answer(CommandError {
             sqid: self.qid,
             cid: command.cid,

@@ -2,11 +2,14 @@
 //! that the path of an I/O takes no lock.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use flashyard_block::Tag;
 
+use crate::association::Association;
 use crate::controller::NamespaceInfo;
 use crate::core::Core;
+use crate::credit::Purse;
 use crate::handover::Route;
 use crate::target::TenantShared;
 
@@ -15,17 +18,29 @@ pub(crate) struct Namespace {
     pub(crate) info: NamespaceInfo,
     pub(crate) route: Route,
     pub(crate) tag: Tag,
+    /// For a host that is told what it may have outstanding.
+    pub(crate) purse: Option<Purse>,
 }
 
 /// All that a queue may reach.
 #[derive(Default)]
 pub(crate) struct Namespaces {
+    /// Whose host is told what it may have outstanding.
+    told: Option<Arc<Association>>,
     generation: u64,
     /// By identifier.
     list: Vec<Rc<Namespace>>,
 }
 
 impl Namespaces {
+    /// Nothing yet. The host of `told` is told what it may have outstanding.
+    pub(crate) fn new(told: Option<Arc<Association>>) -> Self {
+        Self {
+            told,
+            ..Self::default()
+        }
+    }
+
     /// The namespace of this identifier, as it is now.
     #[inline]
     pub(crate) fn find(
@@ -69,7 +84,15 @@ impl Namespaces {
                     device: device.id(),
                 }
             };
-            Rc::new(Namespace { info, route, tag })
+            let purse = self.told.as_ref().map(|association| {
+                Purse::new(device.account(tenant.id), association.part(device.id()))
+            });
+            Rc::new(Namespace {
+                info,
+                route,
+                tag,
+                purse,
+            })
         });
         self.list = namespaces.collect();
     }

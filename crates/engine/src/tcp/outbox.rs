@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use flashyard_nvme::tcp::{CapsuleResp, Outgoing};
-use flashyard_nvme::{CompletionQueueEntry, Status};
+use flashyard_nvme::{Allowance, CompletionQueueEntry, Status};
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Data, Gather, Rt};
 use flashyard_time::Time;
@@ -62,6 +62,9 @@ struct Report {
     cids: [u16; REPORTED],
     len: usize,
     sqhd: u16,
+    /// What the host may have outstanding at the namespace of the first.
+    allowance: Allowance,
+    nsid: u32,
 }
 
 /// What goes in one call.
@@ -128,9 +131,15 @@ impl Outbox {
         }
     }
 
-    /// Tells of a success by a completion that may tell of others as well.
+    /// Tells of a success on namespace `nsid` by a completion that may tell of others as well.
     #[inline]
-    pub(crate) fn push_success(&self, what: Pushed, how: Outgoing, entry: CompletionQueueEntry) {
+    pub(crate) fn push_success(
+        &self,
+        what: Pushed,
+        how: Outgoing,
+        entry: CompletionQueueEntry,
+        nsid: u32,
+    ) {
         if self.sealed.get() {
             return;
         }
@@ -140,11 +149,16 @@ impl Outbox {
             cids: [0; REPORTED],
             len: 0,
             sqhd: 0,
+            allowance: Allowance::Silent,
+            nsid,
         });
         let bytes = if report.len == 0 { RESPONSE_BYTES } else { 0 };
         report.cids[report.len] = entry.cid();
         report.len += 1;
         report.sqhd = entry.sqhd();
+        if report.nsid == nsid {
+            report.allowance = entry.allowance();
+        }
         let full = report.len == REPORTED;
         self.pushed(&mut state, what, bytes);
         if full {
@@ -326,7 +340,8 @@ impl Outbox {
         };
         let entry = CompletionQueueEntry::new(report.cids[0], Status::SUCCESS)
             .with_queue(report.sqhd, 0)
-            .with_retired(&report.cids[1..report.len]);
+            .with_retired(&report.cids[1..report.len])
+            .with_allowance(report.allowance);
         let mut pdu = [0; RESPONSE_BYTES];
         let len = CapsuleResp { entry }.encode(report.how, &mut pdu);
         state.filling.gather.push_bytes(&pdu[..len]);

@@ -284,6 +284,7 @@ impl<P: Fn(Work)> Session<P> {
                 network: source.at.since(began),
             },
         };
+        command.count();
         match payload {
             Payload::InCapsule { offset, bytes } if bytes > 0 => self.collect(
                 Owner::Command(command),

@@ -54,6 +54,21 @@ fn completion_coalescing_is_kept_and_checked() {
 }
 
 #[test]
+fn credits_are_told_to_those_who_ask() {
+    let mut fixture = Fixture::io();
+    assert!(!fixture.controller.tells_credits());
+    for value in [2, 3, 0x100] {
+        assert_eq!(set(&mut fixture, 0xc1, value), Err(INVALID), "{value:#x}");
+    }
+    assert_eq!(set(&mut fixture, 0xc1, 1), Ok(0));
+    assert_eq!(get(&mut fixture, 0xc1, 0), Ok(1));
+    assert_eq!(get(&mut fixture, 0xc1, 1), Ok(0), "by default");
+    assert!(fixture.controller.tells_credits());
+    assert_eq!(set(&mut fixture, 0xc1, 0), Ok(0));
+    assert!(!fixture.controller.tells_credits());
+}
+
+#[test]
 fn values_are_kept_and_defaults_stay() {
     // Feature, default, a value to set, what is read then.
     let table = [
