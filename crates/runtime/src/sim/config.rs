@@ -53,8 +53,8 @@ pub struct Toll {
     pub payload: usize,
     /// Bytes on the line of each packet beside its payload.
     pub overhead: usize,
-    /// All connections of a machine send over one line of [`Config::bandwidth`], in the order in which they send,
-    /// instead of each over its own.
+    /// All connections of a machine send over one line of [`Config::bandwidth`], instead of each over its own. Those
+    /// that have something to send share it equally, as with the fair queues that Linux has by default.
     pub shared: bool,
 }
 

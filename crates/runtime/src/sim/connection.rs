@@ -281,21 +281,21 @@ impl Connection {
         let event = self.arrival(1 - side);
         let machine = self.sides[side].machine;
         let pipe = &mut self.sides[1 - side].inbox;
-        let shared = stage.config.toll.shared;
-        if shared {
-            pipe.wait_for_line(stage.line_free(machine));
-        }
+        let who = u64::from(self.number) << 1 | side as u64;
         let Stage {
+            config,
             events,
             network_rng,
+            lines,
             ..
         } = stage;
-        pipe.pump(departs, network_rng, |at, _| {
+        let line = config
+            .toll
+            .shared
+            .then(|| (lines.entry(machine).or_default(), who));
+        pipe.pump(departs, network_rng, line, |at, _| {
             events.push(at, Event::Network(event));
         });
-        if shared {
-            stage.take_line(machine, pipe.line_free());
-        }
         if pipe.is_accepted()
             && let Some(waiter) = self.sides[side].sending.take()
         {

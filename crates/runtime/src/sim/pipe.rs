@@ -31,6 +31,30 @@ impl Line {
     }
 }
 
+/// A line that several directions share.
+#[derive(Debug, Default)]
+pub(super) struct SharedLine {
+    /// By direction: when the line will have taken its last byte. Only those that are not done with.
+    busy: Vec<(u64, Time)>,
+}
+
+impl SharedLine {
+    /// Sends on behalf of `who` from `start` on what takes `transfer` on an idle line, and tells when that is done. Of
+    /// each other direction as much is sent in between, or what it has left.
+    fn take(&mut self, who: u64, start: Time, transfer: Duration) -> Time {
+        self.busy
+            .retain(|(other, until)| *other != who && *until > start);
+        let mut end = start + transfer;
+        for (_, until) in &mut self.busy {
+            let between = until.since(start).min(transfer);
+            end += between;
+            *until += between;
+        }
+        self.busy.push((who, end));
+        end
+    }
+}
+
 /// Bytes on their way.
 #[derive(Debug)]
 pub(super) struct Pipe {
@@ -102,8 +126,15 @@ impl Pipe {
         self.waiting.is_empty()
     }
 
-    /// Accepts as much of what was offered as there is room for; tells when each piece arrives.
-    pub(super) fn pump(&mut self, now: Time, rng: &mut Rng, mut arrives: impl FnMut(Time, usize)) {
+    /// Accepts as much of what was offered as there is room for; tells when each piece arrives. `shared`: the line that
+    /// it has to share, and its name there.
+    pub(super) fn pump(
+        &mut self,
+        now: Time,
+        rng: &mut Rng,
+        mut shared: Option<(&mut SharedLine, u64)>,
+        mut arrives: impl FnMut(Time, usize),
+    ) {
         loop {
             let room = self.line.capacity - self.held;
             let most = room.min(self.waiting.len()).min(LARGEST);
@@ -118,6 +149,13 @@ impl Pipe {
             let mut bytes = vec![0; len];
             take(&mut self.waiting, &mut bytes);
             self.held += len;
+            let wire = Duration::from_ns(self.line.wire_bytes(len));
+            let transfer = wire.scale(1_000_000_000, self.line.bandwidth);
+            let start = self.line_free.max(now);
+            self.line_free = match &mut shared {
+                Some((line, who)) => line.take(*who, start, transfer),
+                None => start + transfer,
+            };
             let at = self.fly(now, Piece::Bytes(bytes), rng);
             arrives(at, len);
         }
@@ -187,16 +225,6 @@ impl Pipe {
         std::mem::take(&mut self.pieces)
     }
 
-    /// The line is taken by others until `at`.
-    pub(super) fn wait_for_line(&mut self, at: Time) {
-        self.line_free = self.line_free.max(at);
-    }
-
-    /// When the line will have taken the last byte.
-    pub(super) fn line_free(&self) -> Time {
-        self.line_free
-    }
-
     /// Receives at most `into.len()` bytes of what has arrived.
     pub(super) fn receive(&mut self, into: &mut [u8], rng: &mut Rng) -> usize {
         let most = self.arrived.len().min(into.len());
@@ -214,11 +242,6 @@ impl Pipe {
     }
 
     fn fly(&mut self, now: Time, piece: Piece, rng: &mut Rng) -> Time {
-        if let Piece::Bytes(bytes) = &piece {
-            let bytes = self.line.wire_bytes(bytes.len());
-            let transfer = Duration::from_ns(bytes).scale(1_000_000_000, self.line.bandwidth);
-            self.line_free = self.line_free.max(now) + transfer;
-        }
         let sent = self.line_free.max(now);
         self.last_arrival = self.last_arrival.max(sent + draw(self.line.latency, rng));
         self.flying.push_back(Parcel {
@@ -272,7 +295,7 @@ mod tests {
 
     fn pump(pipe: &mut Pipe, now: Time, rng: &mut Rng) -> Vec<(Time, usize)> {
         let mut arrivals = Vec::new();
-        pipe.pump(now, rng, |at, len| arrivals.push((at, len)));
+        pipe.pump(now, rng, None, |at, len| arrivals.push((at, len)));
         arrivals
     }
 
@@ -319,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_and_others_take_their_part_of_the_line() {
+    fn packets_have_more_than_their_payload_on_the_line() {
         let packet = Some((NonZero::new(100).expect("not zero"), 50));
         let latency = (Duration::from_us(10), Duration::from_us(10));
         let packets = Line {
@@ -329,12 +352,22 @@ mod tests {
         };
         let mut pipe = Pipe::new(packets, Time::ZERO);
         pipe.offer(&[1; 101]);
-        pipe.wait_for_line(Time::from_ns(3000));
         let arrivals = pump(&mut pipe, Time::ZERO, &mut Rng::new(1));
-        assert_eq!(arrivals, [(Time::from_ns(3000 + 201 + 10_000), 101)]);
-        assert_eq!(pipe.line_free(), Time::from_ns(3201));
+        assert_eq!(arrivals, [(Time::from_ns(201 + 10_000), 101)]);
         pipe.deliver(arrivals[0].0);
         assert_eq!((pipe.take_pieces(), pipe.take_pieces()), (1, 0));
+    }
+
+    #[test]
+    fn a_shared_line_serves_all_alike_and_no_more_than_it_can() {
+        let mut line = SharedLine::default();
+        let (at, span) = (Time::from_ns, Duration::from_ns);
+        assert_eq!(line.take(1, at(0), span(1000)), at(1000));
+        assert_eq!(line.take(2, at(100), span(50)), at(200), "one each in turn");
+        // What the first sends next waits for its own last byte, which the second has delayed.
+        assert_eq!(line.take(1, at(1050), span(1000)), at(2050));
+        assert_eq!(line.take(2, at(2040), span(500)), at(2550), "10 were left");
+        assert_eq!(line.take(3, at(9000), span(5)), at(9005));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What every part of the world needs to act: the clock, the queue of what will happen, the seeded choices, the
 //! trace, and a place to tell cores that their operations have ended.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use flashyard_time::{Duration, EventQueue, Rng, Time};
@@ -9,6 +9,7 @@ use flashyard_time::{Duration, EventQueue, Rng, Time};
 use super::config::Config;
 use super::disk::DiskEvent;
 use super::network::NetworkEvent;
+use super::pipe::SharedLine;
 use super::trace::Trace;
 use crate::driver::SocketId;
 use crate::op::{Outcome, Ticket};
@@ -31,8 +32,8 @@ pub(super) struct Stage {
     spent: Vec<Duration>,
     /// The core that turns, or turned last.
     turning: usize,
-    /// By machine: when its line will have taken the last byte, where all of its connections share it.
-    lines: Vec<Time>,
+    /// By machine: its line, where all of its connections share it.
+    pub(super) lines: BTreeMap<usize, SharedLine>,
     sends: u64,
 }
 
@@ -77,7 +78,7 @@ impl Stage {
             ended: Vec::new(),
             spent: Vec::new(),
             turning: 0,
-            lines: Vec::new(),
+            lines: BTreeMap::new(),
             sends: 0,
         }
     }
@@ -118,19 +119,6 @@ impl Stage {
         let toll = &self.config.toll;
         let cost = toll.receive + toll.piece.scale(u64::from(pieces), 1);
         self.spent[core] += cost;
-    }
-
-    /// When the line that all connections of a machine share is free.
-    pub(super) fn line_free(&self, machine: usize) -> Time {
-        self.lines.get(machine).copied().unwrap_or(Time::ZERO)
-    }
-
-    /// That line is taken until `at`.
-    pub(super) fn take_line(&mut self, machine: usize, at: Time) {
-        if self.lines.len() <= machine {
-            self.lines.resize(machine + 1, Time::ZERO);
-        }
-        self.lines[machine] = at;
     }
 
     /// How many sends there were.
