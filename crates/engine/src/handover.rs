@@ -193,8 +193,9 @@ impl Admission {
     ) -> Ended<Data> {
         match self {
             Self::Here(permit) => {
-                let reading = permit.device().read(want.tag, want.lba, buf);
-                permit.complete(reading.await)
+                let read = permit.device().read(want.tag, want.lba, buf).await;
+                let looked = permit.complete(read.is_ok());
+                (read, looked)
             }
             elsewhere => {
                 let operation = Operation::Read { lba: want.lba, buf };
@@ -217,8 +218,10 @@ impl Admission {
     ) -> Ended<()> {
         match self {
             Self::Here(permit) => {
-                let writing = permit.device().write(want.tag, want.lba, buf, fua);
-                permit.complete(writing.await)
+                let device = permit.device();
+                let written = device.write(want.tag, want.lba, buf, fua).await;
+                let looked = permit.complete(written.is_ok());
+                (written, looked)
             }
             elsewhere => {
                 let operation = Operation::Write {

@@ -6,8 +6,8 @@
 //! network, device and sending took for that tenant, operation and size lately. The excess of the device and the wait for
 //! a turn are charged by what was done meanwhile: each tenant counts the work that the device did for it, roughly priced,
 //! and remembers the count at the end of each of the last milliseconds, so the work of everybody within any span is a
-//! difference of two numbers. Of a tenant that does much in a millisecond, one I/O in eight stands for the others; only
-//! those that are looked at carry their stamps until their answers have gone.
+//! difference of two numbers. Of a tenant that does much in a millisecond, some I/Os stand for the others; only those that
+//! are looked at carry their stamps until their answers have gone.
 //!
 //! A charge is a share, not a proof: who did twice the work while an I/O waited is charged twice as much of the wait.
 
@@ -22,14 +22,13 @@ use flashyard_sched::{Io, Op, TenantId};
 use flashyard_time::{Duration, Histogram, Time};
 
 pub(crate) use stamps::{Looked, Past, Record, Spans};
-use work::{BIN, Work, bin, price};
+use work::{BIN, Done, History, bin, price};
 
 /// What is told covers the last one to two of these.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Of a tenant's I/Os in a bin, so many are looked at one by one; of the others one in [`SAMPLE`], which stands for as
-/// many.
-const CLOSELY: u32 = 8;
-const SAMPLE: u32 = 8;
+/// How many of a tenant's I/Os in a bin are looked at: each up to the first number, then one in so many. These are
+/// primes, so that an I/O is not looked at because of its place in a pattern.
+const STEPS: [(u32, u32); 3] = [(8, 1), (64, 7), (u32::MAX, 31)];
 /// Bytes up to which an I/O is of each size kind but the last.
 const SIZES: [u64; 3] = [4 << 10, 16 << 10, 64 << 10];
 const KINDS: usize = 2 * (SIZES.len() + 1);
@@ -98,19 +97,32 @@ pub struct Stages {
 /// The books of one switch.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// Place of each tenant's account, by its number.
-    places: Vec<Option<u32>>,
+    /// By the number of the tenant: what every I/O touches.
+    tallies: Vec<Tally>,
     accounts: Vec<Account>,
     /// What the device did on its own account.
-    housekeeping: Work,
+    housekeeping: (Done, History),
+    /// Who has done how much, while that is looked at.
+    shares: Vec<(Cause, u64)>,
+}
+
+/// What is counted of a tenant's I/Os.
+#[derive(Default)]
+struct Tally {
+    done: Done,
+    /// When the present bin ends, and the I/Os in it so far.
+    bin_end: Time,
+    in_bin: u32,
+    /// Which of them is looked at next, and for how many since the last one it stands.
+    next: u32,
+    stands_for: u32,
+    /// Where its account is.
+    place: Option<u32>,
 }
 
 struct Account {
     tenant: TenantId,
-    work: Work,
-    /// When the present bin ends, and the I/Os in it so far.
-    bin_end: Time,
-    in_bin: u32,
+    history: History,
     network: [Least; KINDS],
     device: [Least; KINDS],
     send: [Least; KINDS],
@@ -141,39 +153,50 @@ impl Ledger {
         ended: Time,
         moved: impl FnOnce() -> Option<u64>,
     ) -> Option<u32> {
-        let place = self.place(io.tenant, ended);
-        let account = &mut self.accounts[place];
-        if ended >= account.bin_end {
-            account.begin_bin(ended);
+        let index = io.tenant.0 as usize;
+        let tally = self.tallies.get(index);
+        if tally.is_none_or(|tally| ended >= tally.bin_end) {
+            self.begin_bin(io.tenant, ended);
         }
-        account.work.done.add(io.op, price(io));
-        account.in_bin += 1;
-        let times = if account.in_bin <= CLOSELY {
-            1
-        } else if account.in_bin.is_multiple_of(SAMPLE) {
-            SAMPLE
-        } else {
+        let tally = &mut self.tallies[index];
+        tally.done.add(io.op, price(io));
+        tally.in_bin += 1;
+        if tally.in_bin < tally.next {
             return None;
-        };
+        }
+        let times = tally.look();
         self.keep_house(ended, moved);
         Some(times)
     }
 
     fn keep_house(&mut self, now: Time, moved: impl FnOnce() -> Option<u64>) {
         if let Some(moved) = moved() {
-            let more = moved.saturating_sub(self.housekeeping.done.writes);
-            self.housekeeping.fill(bin(now));
-            self.housekeeping.done.add(Op::Write, more);
+            let (done, history) = &mut self.housekeeping;
+            history.fill(bin(now), *done);
+            done.writes = done.writes.max(moved);
         }
+    }
+
+    #[cold]
+    fn begin_bin(&mut self, tenant: TenantId, now: Time) {
+        let place = self.place(tenant, now);
+        let (tally, account) = (
+            &mut self.tallies[tenant.0 as usize],
+            &mut self.accounts[place],
+        );
+        let bin = bin(now);
+        account.history.fill(bin, tally.done);
+        account.roll(now);
+        tally.begin_bin(Time::from_ns((bin + 1) * BIN.as_ns()));
     }
 
     /// Books an I/O that [`Ledger::on_end`] has chosen. One of a tenant that has gone is not booked.
     pub(crate) fn book(&mut self, record: &Record) {
         let Record { io, spans, times } = record;
-        let Some(Some(place)) = self.places.get(io.tenant.0 as usize) else {
+        let Some(place) = self.find(io.tenant) else {
             return;
         };
-        let (place, times) = (*place as usize, u64::from(*times));
+        let times = u64::from(*times);
         let account = &mut self.accounts[place];
         let stages = spans.stages();
         let excess = account.excess(kind(io), &stages);
@@ -185,8 +208,8 @@ impl Ledger {
 
     /// What is known of a tenant, if it has had any I/O here.
     pub(crate) fn why(&mut self, tenant: TenantId, now: Time) -> Option<Why> {
-        let place = (*self.places.get(tenant.0 as usize)?)?;
-        let account = &mut self.accounts[place as usize];
+        let place = self.find(tenant)?;
+        let account = &mut self.accounts[place];
         account.roll(now);
         let [recent, older] = &account.windows;
         let mut latency = recent.latency.clone();
@@ -209,83 +232,75 @@ impl Ledger {
 
     /// Forgets a tenant that has gone.
     pub(crate) fn forget(&mut self, tenant: TenantId) {
-        let Some(place) = self
-            .places
-            .get_mut(tenant.0 as usize)
-            .and_then(Option::take)
-        else {
+        let Some(place) = self.find(tenant) else {
             return;
         };
-        self.accounts.swap_remove(place as usize);
-        if let Some(moved) = self.accounts.get(place as usize) {
-            self.places[moved.tenant.0 as usize] = Some(place);
+        self.tallies[tenant.0 as usize] = Tally::default();
+        self.accounts.swap_remove(place);
+        if let Some(moved) = self.accounts.get(place) {
+            self.tallies[moved.tenant.0 as usize].place = Some(place as u32);
         }
     }
 
-    #[inline]
+    fn find(&self, tenant: TenantId) -> Option<usize> {
+        let tally = self.tallies.get(tenant.0 as usize)?;
+        tally.place.map(|place| place as usize)
+    }
+
+    /// Where the account of a tenant is, which is opened if there is none.
     fn place(&mut self, tenant: TenantId, now: Time) -> usize {
-        let index = tenant.0 as usize;
-        match self.places.get(index) {
-            Some(Some(place)) => *place as usize,
-            _ => self.open(tenant, now),
+        if let Some(place) = self.find(tenant) {
+            return place;
         }
-    }
-
-    #[cold]
-    fn open(&mut self, tenant: TenantId, now: Time) -> usize {
         let index = tenant.0 as usize;
-        if self.places.len() <= index {
-            self.places.resize(index + 1, None);
+        if self.tallies.len() <= index {
+            self.tallies.resize_with(index + 1, Tally::default);
         }
         let place = self.accounts.len();
-        self.places[index] =
-            Some(u32::try_from(place).expect("each tenant has a number of its own"));
+        let number = u32::try_from(place).expect("each tenant has a number of its own");
+        self.tallies[index].place = Some(number);
         self.accounts.push(Account::new(tenant, now));
         place
     }
 
     /// Charges what an I/O had to wait for.
     fn charge(&mut self, place: usize, spans: &Spans, excess: &Stages, times: u64) {
-        if excess.all() == 0 {
-            return;
-        }
-        let mut charges = vec![
-            (Cause::Network, excess.network),
-            (Cause::Intake, excess.intake),
-            (Cause::Send, excess.send),
-        ];
+        let charges = &mut self.accounts[place].windows[0].causes;
+        charge_to(charges, Cause::Network, excess.network * times);
+        charge_to(charges, Cause::Intake, excess.intake * times);
+        charge_to(charges, Cause::Send, excess.send * times);
         if excess.turn > 0 {
-            self.charge_turn(place, spans, excess.turn, &mut charges);
+            self.charge_turn(place, spans, excess.turn * times);
         }
         if excess.device > 0 {
-            self.charge_device(place, spans, excess.device, &mut charges);
-        }
-        let causes = &mut self.accounts[place].windows[0].causes;
-        for (cause, ns) in charges {
-            charge_to(causes, cause, ns * times);
+            self.charge_device(place, spans, excess.device * times);
         }
     }
 
-    fn charge_turn(&self, place: usize, spans: &Spans, ns: u64, charges: &mut Vec<(Cause, u64)>) {
+    fn charge_turn(&mut self, place: usize, spans: &Spans, ns: u64) {
         let own = self.accounts[place].tenant;
         let beside = self.accounts[place].beside_itself(spans.ended);
         let span = (spans.arrived, spans.dispatched);
+        let tallies = &self.tallies;
         let shares = self.accounts.iter().map(|account| {
-            let done = account.work.within(span);
+            let done = account.within(span, tallies);
             match account.tenant {
                 tenant if tenant == own => (Cause::OwnQueue, beside.of(done.reads + done.writes)),
                 tenant => (Cause::Turn(tenant), done.reads + done.writes),
             }
         });
-        divide(charges, ns, shares, Cause::Held);
+        self.shares.clear();
+        self.shares.extend(shares);
+        self.divide(place, ns, Cause::Held);
     }
 
-    fn charge_device(&self, place: usize, spans: &Spans, ns: u64, charges: &mut Vec<(Cause, u64)>) {
+    fn charge_device(&mut self, place: usize, spans: &Spans, ns: u64) {
         let own = self.accounts[place].tenant;
         let beside = self.accounts[place].beside_itself(spans.ended);
         let span = (spans.issued, spans.ended);
+        let tallies = &self.tallies;
         let shares = self.accounts.iter().flat_map(|account| {
-            let done = account.work.within(span);
+            let done = account.within(span, tallies);
             match account.tenant {
                 tenant if tenant == own => [
                     (Cause::OwnReads, beside.of(done.reads)),
@@ -297,9 +312,25 @@ impl Ledger {
                 ],
             }
         });
-        let moved = self.housekeeping.within(span).writes;
-        let shares = shares.chain([(Cause::Housekeeping, moved)]);
-        divide(charges, ns, shares, Cause::Device);
+        let (done, history) = &self.housekeeping;
+        let moved = history.within(span, *done).writes;
+        self.shares.clear();
+        self.shares.extend(shares);
+        self.shares.push((Cause::Housekeeping, moved));
+        self.divide(place, ns, Cause::Device);
+    }
+
+    /// Divides `ns` by what was done, which is in `shares`; all of it is `otherwise` when nothing was.
+    fn divide(&mut self, place: usize, ns: u64, otherwise: Cause) {
+        let causes = &mut self.accounts[place].windows[0].causes;
+        let all: u64 = self.shares.iter().map(|(_, share)| share).sum();
+        if all == 0 {
+            return charge_to(causes, otherwise, ns);
+        }
+        for (cause, share) in &self.shares {
+            let part = u128::from(ns) * u128::from(*share) / u128::from(all);
+            charge_to(causes, *cause, part as u64);
+        }
     }
 }
 
@@ -318,13 +349,31 @@ impl Stages {
     }
 }
 
+impl Tally {
+    /// Begins a new bin. What was not looked at in the last one is stood for by the first of the new one.
+    fn begin_bin(&mut self, end: Time) {
+        let step = self.next.saturating_sub(self.in_bin);
+        self.stands_for = self.stands_for.saturating_sub(step) + 1;
+        self.bin_end = end;
+        self.in_bin = 0;
+        self.next = 1;
+    }
+
+    /// Looks at the present I/O; gives how many it stands for.
+    #[cold]
+    fn look(&mut self) -> u32 {
+        let step = STEPS.iter().find(|(most, _)| self.in_bin < *most);
+        let (_, step) = step.copied().unwrap_or_default();
+        self.next = self.in_bin.saturating_add(step);
+        std::mem::replace(&mut self.stands_for, step)
+    }
+}
+
 impl Account {
     fn new(tenant: TenantId, now: Time) -> Self {
         Self {
             tenant,
-            work: Work::default(),
-            bin_end: Time::ZERO,
-            in_bin: 0,
+            history: History::default(),
             network: [Least::NONE; KINDS],
             device: [Least::NONE; KINDS],
             send: [Least::NONE; KINDS],
@@ -355,13 +404,10 @@ impl Account {
         }
     }
 
-    #[cold]
-    fn begin_bin(&mut self, now: Time) {
-        let bin = bin(now);
-        self.work.fill(bin);
-        self.bin_end = Time::from_ns((bin + 1) * BIN.as_ns());
-        self.in_bin = 0;
-        self.roll(now);
+    /// What the device did for the tenant between two instants.
+    fn within(&self, span: (Time, Time), tallies: &[Tally]) -> Done {
+        self.history
+            .within(span, tallies[self.tenant.0 as usize].done)
     }
 
     /// Begins a new window when it is time.
@@ -425,26 +471,6 @@ impl Books {
         self.causes.clear();
         self.stages = Stages::default();
     }
-}
-
-/// Divides `ns` by what was done; all of it is `otherwise` when nothing was.
-fn divide(
-    charges: &mut Vec<(Cause, u64)>,
-    ns: u64,
-    shares: impl Iterator<Item = (Cause, u64)> + Clone,
-    otherwise: Cause,
-) {
-    let all: u64 = shares.clone().map(|(_, share)| share).sum();
-    if all == 0 {
-        charges.push((otherwise, ns));
-        return;
-    }
-    let part = |share: u64| (u128::from(ns) * u128::from(share) / u128::from(all)) as u64;
-    charges.extend(
-        shares
-            .filter(|(_, share)| *share > 0)
-            .map(|(cause, share)| (cause, part(share))),
-    );
 }
 
 fn charge_to(causes: &mut Vec<(Cause, u64)>, cause: Cause, ns: u64) {

@@ -108,7 +108,8 @@ pub(super) async fn perform(
             .await
             .map(|()| None),
     };
-    permit.complete(outcome)
+    let looked = permit.complete(outcome.is_ok());
+    (outcome, looked)
 }
 
 async fn admit(

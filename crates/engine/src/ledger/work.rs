@@ -17,11 +17,10 @@ pub(super) struct Done {
     pub(super) writes: u64,
 }
 
-/// The work of one tenant, and how much it was at the end of each of the last bins.
-pub(super) struct Work {
-    pub(super) done: Done,
+/// How much work was done at the end of each of the last bins.
+pub(super) struct History {
     bin: u64,
-    history: Box<[Done; BINS]>,
+    ends: Box<[Done; BINS]>,
 }
 
 impl Done {
@@ -34,29 +33,28 @@ impl Done {
     }
 }
 
-impl Default for Work {
+impl Default for History {
     fn default() -> Self {
         Self {
-            done: Done::default(),
             bin: 0,
-            history: Box::new([Done::default(); BINS]),
+            ends: Box::new([Done::default(); BINS]),
         }
     }
 }
 
-impl Work {
-    /// Notes the count at the end of every bin before `to`.
-    pub(super) fn fill(&mut self, to: u64) {
+impl History {
+    /// Notes that it was `done` at the end of every bin before `to` of which nothing is known yet.
+    pub(super) fn fill(&mut self, to: u64, done: Done) {
         let from = self.bin.max(to.saturating_sub(BINS as u64));
         for bin in from..to {
-            self.history[bin as usize % BINS] = self.done;
+            self.ends[bin as usize % BINS] = done;
         }
         self.bin = self.bin.max(to);
     }
 
-    /// What was done between two instants, to the exactness of a bin.
-    pub(super) fn within(&self, (from, to): (Time, Time)) -> Done {
-        let (before, after) = (self.before(bin(from)), self.before(bin(to) + 1));
+    /// What was done between two instants, to the exactness of a bin, if it is `done` now.
+    pub(super) fn within(&self, (from, to): (Time, Time), done: Done) -> Done {
+        let (before, after) = (self.before(bin(from), done), self.before(bin(to) + 1, done));
         Done {
             reads: after.reads - before.reads,
             writes: after.writes - before.writes,
@@ -64,14 +62,14 @@ impl Work {
     }
 
     /// The count at the beginning of a bin.
-    fn before(&self, bin: u64) -> Done {
+    fn before(&self, bin: u64, done: Done) -> Done {
         if bin > self.bin {
-            return self.done;
+            return done;
         }
         let oldest = self.bin.saturating_sub(BINS as u64);
         match bin.checked_sub(1) {
             None => Done::default(),
-            Some(last) => self.history[last.max(oldest) as usize % BINS],
+            Some(last) => self.ends[last.max(oldest) as usize % BINS],
         }
     }
 }
@@ -98,13 +96,13 @@ mod tests {
     /// Differences of the remembered counts are what was really done.
     #[test]
     fn work_within_a_span_is_what_was_done_in_its_bins() {
-        let mut work = Work::default();
+        let (mut history, mut done) = (History::default(), Done::default());
         let mut rng = flashyard_time::Rng::new(1);
         let (mut at, mut all) = (0, Vec::new());
         for _ in 0..5_000 {
             at += rng.below(400_000);
-            work.fill(bin(Time::from_ns(at)));
-            work.done.add(Op::Read, 1);
+            history.fill(bin(Time::from_ns(at)), done);
+            done.add(Op::Read, 1);
             all.push(at / 1_000_000);
         }
         for _ in 0..1_000 {
@@ -113,7 +111,7 @@ mod tests {
             let span = (Time::from_ns(from), Time::from_ns(to));
             let bins = from / 1_000_000..=to / 1_000_000;
             let real = all.iter().filter(|bin| bins.contains(bin)).count() as u64;
-            assert_eq!(work.within(span).reads, real);
+            assert_eq!(history.within(span, done).reads, real);
         }
     }
 }

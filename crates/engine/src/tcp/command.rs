@@ -129,7 +129,8 @@ fn start_read(queue: &Rc<IoQueue>, command: Command, range: LbaRange) -> Option<
             io,
         }));
     };
-    queue.finish_read(&command, permit.complete(result), memory);
+    let looked = permit.complete(result.is_ok());
+    queue.finish_read(&command, (result, looked), memory);
     None
 }
 
@@ -177,7 +178,8 @@ fn start_write(
             io,
         }));
     };
-    queue.finish_write(&command, permit.complete(result));
+    let looked = permit.complete(result.is_ok());
+    queue.finish_write(&command, (result, looked));
     None
 }
 
@@ -194,14 +196,16 @@ pub(crate) fn execute(queue: Rc<IoQueue>, mut work: Work) -> impl Future<Output 
             Work::Reading(read) => {
                 let result = (&mut read.io).await;
                 if let Some((permit, held)) = read.means.take() {
-                    queue.finish_read(&read.command, permit.complete(result), held);
+                    let looked = permit.complete(result.is_ok());
+                    queue.finish_read(&read.command, (result, looked), held);
                 }
             }
             Work::Writing(write) => {
                 let result = (&mut write.io).await;
                 if let Some((permit, claim)) = write.means.take() {
                     drop(claim);
-                    queue.finish_write(&write.command, permit.complete(result));
+                    let looked = permit.complete(result.is_ok());
+                    queue.finish_write(&write.command, (result, looked));
                 }
             }
             Work::Queued(command) => {

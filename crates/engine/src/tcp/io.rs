@@ -29,7 +29,7 @@ use crate::core::Core;
 use crate::counters::QueueCounters;
 use crate::credit::Purse;
 use crate::handover::Ended;
-use crate::ledger::Past;
+use crate::ledger::{Past, Record};
 use crate::sample::Sample;
 use crate::target::TenantShared;
 
@@ -270,10 +270,15 @@ impl IoQueue {
         (result, looked): Ended<T>,
     ) -> Result<T, IoError> {
         if let Some(record) = looked {
-            self.outbox()
-                .keep(Sample::new(self.core(), namespace, past, record));
+            self.keep_sample(namespace, past, record);
         }
         result
+    }
+
+    #[cold]
+    fn keep_sample(&self, namespace: &Rc<Namespace>, past: Past, record: Box<Record>) {
+        let sample = Sample::new(self.core(), namespace, past, record);
+        self.outbox().keep(sample);
     }
 
     /// Answers a read that has come back from the device.
