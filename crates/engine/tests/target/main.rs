@@ -6,6 +6,7 @@ mod association;
 mod bounds;
 mod client;
 mod cores;
+mod credits;
 mod devices;
 mod discovery;
 mod endings;

@@ -25,6 +25,7 @@ pub(crate) const BLOCK: u32 = 4096;
 /// A target that listens, with the tenants `a` and `b`, open to everybody.
 pub(crate) struct Site {
     pub(crate) world: World,
+    pub(crate) server: Machine,
     pub(crate) hosts: Machine,
     pub(crate) bench: Bench,
 }
@@ -77,6 +78,7 @@ impl Site {
         };
         Self {
             world,
+            server,
             hosts,
             bench,
         }

@@ -1,0 +1,271 @@
+//! What completions tell that a host may have outstanding, byte by byte.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use flashyard_block::{Device, Info, IoError, IoFuture, SharedDevice, Tag};
+use flashyard_nvme::command::LbaRange;
+use flashyard_nvme::fabrics::Connect;
+use flashyard_nvme::feature::FeatureId;
+use flashyard_nvme::{Allowance, CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
+use flashyard_runtime::sim::Config;
+use flashyard_runtime::{Buf, Data, Rt};
+use flashyard_sched::{Fair, Fifo, Policy, Window};
+use flashyard_time::{Duration, Time};
+
+use crate::client::{Client, Identity, Incoming};
+use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, memory, subnqn};
+
+/// What an I/O takes; one after the other.
+const SERVICE: Duration = Duration::from_us(50);
+
+/// A device with a speed.
+struct Slow {
+    rt: Rt,
+    free: Cell<Time>,
+    inner: SharedDevice,
+}
+
+impl Slow {
+    fn timed<T: Unpin + 'static>(
+        &self,
+        act: impl FnOnce(SharedDevice) -> IoFuture<T> + 'static,
+    ) -> IoFuture<T> {
+        self.free.set(self.free.get().max(self.rt.now()) + SERVICE);
+        let (done, inner) = (self.rt.sleep_until(self.free.get()), self.inner.clone());
+        IoFuture::boxed(async move {
+            done.await;
+            act(inner).await
+        })
+    }
+}
+
+impl Device for Slow {
+    fn info(&self) -> Info {
+        self.inner.info()
+    }
+
+    fn read(&self, tag: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
+        self.timed(move |inner| inner.read(tag, lba, buf))
+    }
+
+    fn write(&self, tag: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
+        self.timed(move |inner| inner.write(tag, lba, buf, fua))
+    }
+
+    fn flush(&self, tag: Tag) -> IoFuture<()> {
+        self.timed(move |inner| inner.flush(tag))
+    }
+
+    fn write_zeroes(&self, _: Tag, _: u64, _: u64, _: bool) -> IoFuture<()> {
+        IoFuture::ready(Err(IoError::Unsupported))
+    }
+
+    fn deallocate(&self, _: Tag, _: u64, _: u64) -> IoFuture<()> {
+        IoFuture::ready(Err(IoError::Unsupported))
+    }
+
+    fn compare_and_write(&self, _: Tag, _: u64, _: Buf, _: Buf, _: bool) -> IoFuture<()> {
+        IoFuture::ready(Err(IoError::Unsupported))
+    }
+}
+
+/// Gives the tenants a device with a speed, at home on the last core, behind `policy`.
+fn attach_slow(site: &Site, policy: Box<dyn Policy>) {
+    let last = site.bench.cores.len() - 1;
+    let home = &site.bench.cores[last];
+    let slow = Slow {
+        rt: site.server.rt(last),
+        free: Cell::new(Time::ZERO),
+        inner: memory(1 << 20),
+    };
+    let device = home.add_device(Rc::new(slow), &home.add_switch(policy));
+    for tenant in ["a", "b"] {
+        site.bench.attach_handle(tenant, 1, &device);
+    }
+}
+
+async fn ask_for_credits(admin: &mut Client) {
+    let set = SubmissionQueueEntry::set_features(FeatureId::COMMAND_CREDITS.0, 0, 1);
+    assert!(admin.command(set, &[]).await.status().is_success());
+}
+
+/// An association of host number `host`, and an I/O queue that asks for credits or does not.
+async fn connect(bench: &Bench, tenant: &str, host: u8, asks: bool) -> (Client, Client) {
+    let (mut admin, cntlid) = bench.admin(tenant, host).await;
+    if asks {
+        ask_for_credits(&mut admin).await;
+    }
+    let io = bench
+        .io_with(tenant, host, NO_DIGESTS, (cntlid, 1, 128))
+        .await;
+    (admin, io)
+}
+
+fn read() -> SubmissionQueueEntry {
+    let range = LbaRange { slba: 0, blocks: 1 };
+    SubmissionQueueEntry::read(1, range, Sgl::Transport { length: BLOCK })
+}
+
+fn write(slba: u64) -> SubmissionQueueEntry {
+    let length = BLOCK;
+    SubmissionQueueEntry::write(
+        1,
+        LbaRange { slba, blocks: 1 },
+        Sgl::InCapsule { offset: 0, length },
+    )
+}
+
+/// The next completion, whatever data come before it.
+async fn completion(io: &mut Client) -> CompletionQueueEntry {
+    loop {
+        match io.next().await {
+            Incoming::Response(entry) => return entry,
+            Incoming::Data { .. } => {}
+            other => panic!("a completion: {other:?}"),
+        }
+    }
+}
+
+/// Every kind of success and of failure: what is in the bytes beside the identifier, the head and the status.
+async fn answers(io: &mut Client) -> Vec<(Status, [u8; 8], u16)> {
+    let beyond = 1 << 40;
+    let zeroes = LbaRange { slba: 0, blocks: 1 };
+    let commands = [
+        (read(), vec![]),
+        (write(0), vec![1; BLOCK as usize]),
+        (write(0).with_fua(), vec![1; BLOCK as usize]),
+        (SubmissionQueueEntry::flush(1), vec![]),
+        (write(beyond), vec![1; BLOCK as usize]),
+        (SubmissionQueueEntry::flush(9), vec![]),
+        (SubmissionQueueEntry::write_zeroes(1, zeroes, false), vec![]),
+    ];
+    let mut answers = Vec::new();
+    for (entry, data) in commands {
+        io.submit(entry, &data).await;
+        let entry = completion(io).await;
+        answers.push((entry.status(), entry.value().to_le_bytes(), entry.sqid()));
+    }
+    answers
+}
+
+#[test]
+fn who_has_not_asked_is_told_nothing() {
+    for cores in [1, 2] {
+        let site = Site::new(Config::calm(1), cores);
+        attach_slow(&site, Box::new(Fair::new()));
+        site.run(|bench| async move {
+            // Others of its tenant do ask.
+            let (_admin, mut asking) = connect(&bench, "a", 1, true).await;
+            let (_other, mut plain) = connect(&bench, "a", 2, false).await;
+            let told = answers(&mut asking).await;
+            let plain = answers(&mut plain).await;
+            for ((status, dwords, sqid), (told, told_dwords, code)) in plain.into_iter().zip(told) {
+                assert_eq!((status, dwords, sqid), (told, [0; 8], 0));
+                assert_eq!(told_dwords, [0; 8]);
+                let allowance = Allowance::from_code(code >> 3);
+                assert_eq!(code & 7, 0, "retires nothing else");
+                let units = matches!(allowance, Allowance::Units(units) if units >= 8);
+                let silent = allowance == Allowance::Silent;
+                assert!(
+                    if status.is_success() { units } else { silent },
+                    "{status}: {allowance:?}"
+                );
+            }
+        });
+    }
+}
+
+#[test]
+fn a_policy_that_says_nothing_is_told_as_no_bound() {
+    let site = Site::new(Config::calm(2), 2);
+    attach_slow(&site, Box::new(Fifo::new(Window::UNLIMITED)));
+    site.run(|bench| async move {
+        let (_admin, mut io) = connect(&bench, "a", 1, true).await;
+        for _ in 0..3 {
+            io.submit(read(), &[]).await;
+            assert_eq!(completion(&mut io).await.allowance(), Allowance::Unbounded);
+        }
+    });
+}
+
+/// Reads one after the other with `depth` in flight, until `until`; gives how many came back.
+async fn hammer(io: &mut Client, depth: usize, until: Time, rt: &Rt) -> u64 {
+    let mut done = 0;
+    for _ in 0..depth {
+        io.submit(read(), &[]).await;
+    }
+    while rt.now() < until {
+        assert!(completion(io).await.status().is_success());
+        done += 1;
+        io.submit(read(), &[]).await;
+    }
+    done
+}
+
+/// A host that asks for credits and then does as it likes gets what one gets that never asked, and so does the tenant
+/// beside it.
+#[test]
+fn who_does_not_heed_its_credit_gains_nothing_and_harms_nobody() {
+    let rates = |asks: bool| {
+        let site = Site::new(Config::calm(3), 1);
+        attach_slow(&site, Box::new(Fair::new()));
+        site.run(move |bench| async move {
+            let rt = bench.host_rt.clone();
+            let (_admin, mut greedy) = connect(&bench, "a", 1, asks).await;
+            let (_other, mut modest) = connect(&bench, "b", 2, false).await;
+            let until = rt.now() + Duration::from_ms(300);
+            let clock = rt.clone();
+            let modest = rt.spawn(async move { hammer(&mut modest, 16, until, &clock).await });
+            let greedy = hammer(&mut greedy, 100, until, &rt).await;
+            [greedy, modest.await]
+        })
+    };
+    let (heedless, plain) = (rates(true), rates(false));
+    for (heedless, plain) in heedless.into_iter().zip(plain) {
+        assert!(plain > 2_000, "{plain}");
+        assert!(
+            heedless.abs_diff(plain) <= plain / 50,
+            "{heedless} instead of {plain}"
+        );
+    }
+}
+
+/// A host that gave up flow control gets no completions of reads, but for news of its credit.
+#[test]
+fn without_completions_of_reads_only_news_are_told() {
+    let site = Site::new(Config::calm(4), 1);
+    attach_slow(&site, Box::new(Fair::new()));
+    site.run(|bench| async move {
+        let (mut admin, cntlid) = bench.admin("a", 1).await;
+        ask_for_credits(&mut admin).await;
+        let mut io = Client::initialized(&bench.host_rt, bench.addr, NO_DIGESTS).await;
+        let connect = Connect {
+            qid: 1,
+            sqsize: 127,
+            cattr: Connect::CATTR_DISABLE_SQ_FLOW_CONTROL,
+            ..Connect::default()
+        };
+        let host = Identity::number(1);
+        let answer = io.connect(connect, cntlid, &subnqn("a"), &host).await;
+        assert!(answer.status().is_success());
+        let (mut told, mut silent) = (0, 0);
+        for _ in 0..300 {
+            io.submit(read(), &[]).await;
+            let Incoming::Data { header, .. } = io.next().await else {
+                panic!("data")
+            };
+            if header.success {
+                silent += 1;
+                continue;
+            }
+            let entry = completion(&mut io).await;
+            assert!(
+                matches!(entry.allowance(), Allowance::Units(1..)),
+                "{entry:?}"
+            );
+            told += 1;
+        }
+        assert!(told >= 1 && silent > 250, "{told} of {}", told + silent);
+    });
+}

@@ -1,0 +1,264 @@
+//! A target with two tenants before one device that has a speed, and hosts that load it.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use flashyard_block::{Device, Info, IoFuture, MemoryDevice, SharedDevice, Tag};
+use flashyard_engine::{
+    Class, Core, DeviceHandle, Limits, NamespaceSpec, Switch, Target, TargetConfig, TenantId,
+    TenantSpec,
+};
+use flashyard_host::{Association, HostError, Options, Queue, ReadInto};
+use flashyard_nvme::Nqn;
+use flashyard_nvme::command::LbaRange;
+use flashyard_runtime::sim::{Config, Machine, World};
+use flashyard_runtime::{Buf, Data, Rt};
+use flashyard_sched::Policy;
+use flashyard_time::{Duration, Histogram, Rng, Time};
+
+const PREFIX: &str = "nqn.2026-11.dev.flashyard";
+pub(crate) const BLOCK: usize = 4096;
+pub(crate) const BLOCKS: u64 = 16_384;
+
+/// A target with the tenants `a` (number 1) and `b` (number 2), open to everybody, and one device, of which each has a
+/// namespace 1. Also another machine, for hosts.
+pub(crate) struct Site {
+    pub(crate) world: World,
+    pub(crate) hosts: Machine,
+    pub(crate) target: Arc<Target>,
+    pub(crate) switch: Rc<Switch>,
+    pub(crate) device: DeviceHandle,
+    pub(crate) addr: SocketAddr,
+}
+
+impl Site {
+    /// The device is at home on the last of `cores`.
+    pub(crate) fn new(
+        config: Config,
+        cores: usize,
+        limits: Limits,
+        policy: Box<dyn Policy>,
+        speed: Speed,
+    ) -> Self {
+        let world = World::new(config);
+        let (server, hosts) = (world.machine(cores), world.machine(1));
+        let config = TargetConfig {
+            nqn_prefix: PREFIX.into(),
+            target_uuid: [7; 16],
+            limits,
+            cores,
+        };
+        let target = Target::new(config);
+        let started: Vec<_> = (0..cores)
+            .map(|index| Core::start(server.rt(index), Arc::clone(&target), index))
+            .collect();
+        let addr = SocketAddr::new(server.ip(), 4420);
+        started[0].listen(addr).expect("the port is free");
+        let home = &started[cores - 1];
+        let switch = home.add_switch(policy);
+        let device = home.add_device(Rc::new(Drive::new(server.rt(cores - 1), speed)), &switch);
+        let site = Self {
+            world,
+            hosts,
+            target,
+            switch,
+            device,
+            addr,
+        };
+        for (id, name) in [(1, "a"), (2, "b")] {
+            site.set_class(id, name, Class::Throughput);
+            let spec = NamespaceSpec {
+                nsid: 1,
+                uuid: [id as u8; 16],
+                device: site.device.clone(),
+                read_only: false,
+            };
+            site.target.attach(name, spec).expect("a free number");
+        }
+        site
+    }
+
+    /// Says what a tenant may claim.
+    pub(crate) fn set_class(&self, id: u32, name: &str, class: Class) {
+        let spec = TenantSpec {
+            id: TenantId(id),
+            name: name.into(),
+            hosts: vec!["*".into()],
+            class,
+        };
+        self.target.set_tenant(spec).expect("a good tenant");
+    }
+
+    /// Runs a task of the hosts to its end.
+    pub(crate) fn run<F: Future + 'static>(&self, main: impl FnOnce(Rt) -> F) -> F::Output {
+        self.world.run(&self.hosts, main)
+    }
+}
+
+/// How a host connects to a tenant.
+pub(crate) fn options(tenant: &str, host: u8) -> Options {
+    let nqn = |text: &str| Nqn::new(text).expect("a good name");
+    let hostnqn = nqn(&format!("nqn.2026-11.test:host{host}"));
+    Options {
+        connect_timeout: Duration::from_secs(60),
+        ..Options::new(nqn(&format!("{PREFIX}:{tenant}")), hostnqn, [host; 16])
+    }
+}
+
+/// What a drive takes for an I/O: one of `parts`, which is chosen by the place, for `fixed` and as much for each 4 KiB.
+#[derive(Clone, Copy)]
+pub(crate) struct Speed {
+    pub(crate) parts: usize,
+    pub(crate) fixed: Duration,
+    pub(crate) each: Duration,
+}
+
+/// A drive of a speed, in memory.
+struct Drive {
+    rt: Rt,
+    speed: Speed,
+    /// When each part has done what it was given.
+    free: RefCell<Vec<Time>>,
+    inner: SharedDevice,
+}
+
+impl Drive {
+    fn new(rt: Rt, speed: Speed) -> Self {
+        let bytes = BLOCKS * BLOCK as u64;
+        Self {
+            rt,
+            speed,
+            free: RefCell::new(vec![Time::ZERO; speed.parts]),
+            inner: Rc::new(MemoryDevice::new(BLOCK as u32, bytes).expect("a good size")),
+        }
+    }
+
+    fn timed<T: Unpin + 'static>(
+        &self,
+        lba: u64,
+        bytes: usize,
+        act: impl FnOnce(SharedDevice) -> IoFuture<T> + 'static,
+    ) -> IoFuture<T> {
+        let part = Rng::new(lba).below(self.speed.parts as u64) as usize;
+        let mut free = self.free.borrow_mut();
+        let pages = bytes.div_ceil(BLOCK) as u64;
+        free[part] = free[part].max(self.rt.now()) + self.speed.fixed + self.speed.each * pages;
+        let done = self.rt.sleep_until(free[part]);
+        let inner = self.inner.clone();
+        IoFuture::boxed(async move {
+            done.await;
+            act(inner).await
+        })
+    }
+}
+
+impl Device for Drive {
+    fn info(&self) -> Info {
+        self.inner.info()
+    }
+
+    fn read(&self, tag: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
+        self.timed(lba, buf.len(), move |inner| inner.read(tag, lba, buf))
+    }
+
+    fn write(&self, tag: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
+        self.timed(lba, buf.len(), move |inner| inner.write(tag, lba, buf, fua))
+    }
+
+    fn flush(&self, tag: Tag) -> IoFuture<()> {
+        self.timed(0, 0, move |inner| inner.flush(tag))
+    }
+
+    fn write_zeroes(&self, tag: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
+        self.timed(lba, 0, move |inner| {
+            inner.write_zeroes(tag, lba, blocks, deallocate)
+        })
+    }
+
+    fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
+        self.timed(lba, 0, move |inner| inner.deallocate(tag, lba, blocks))
+    }
+
+    fn compare_and_write(
+        &self,
+        tag: Tag,
+        lba: u64,
+        compare: Buf,
+        write: Buf,
+        fua: bool,
+    ) -> IoFuture<()> {
+        let bytes = compare.len() + write.len();
+        self.timed(lba, bytes, move |inner| {
+            inner.compare_and_write(tag, lba, compare, write, fua)
+        })
+    }
+}
+
+/// What a load does.
+#[derive(Clone, Copy)]
+pub(crate) struct Work {
+    /// Commands in flight, over all queues.
+    pub(crate) depth: usize,
+    /// Blocks of each.
+    pub(crate) blocks: u32,
+    pub(crate) write: bool,
+}
+
+/// What came of a load.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) done: Cell<u64>,
+    pub(crate) latency: RefCell<Histogram>,
+}
+
+/// Loads namespace 1 from `from` until `until`; what ends in that time counts.
+pub(crate) async fn load(
+    rt: &Rt,
+    association: &Association,
+    work: Work,
+    (from, until): (Time, Time),
+    seed: u64,
+) -> Rc<Tally> {
+    let tally = Rc::new(Tally::default());
+    let tasks: Vec<_> = (0..work.depth)
+        .map(|number| {
+            let (rt, tally) = (rt.clone(), Rc::clone(&tally));
+            let queue = association.queue(number);
+            let mut rng = Rng::new(seed).split(number as u64);
+            rt.clone().spawn(async move {
+                while rt.now() < until {
+                    let begun = rt.now();
+                    one(&queue, work, &mut rng).await.expect("it is in order");
+                    if begun >= from && rt.now() <= until {
+                        tally.done.set(tally.done.get() + 1);
+                        let taken = rt.now().since(begun).as_ns();
+                        tally.latency.borrow_mut().record(taken);
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await;
+    }
+    tally
+}
+
+/// One command somewhere.
+pub(crate) async fn one(queue: &Queue, work: Work, rng: &mut Rng) -> Result<(), HostError> {
+    let slba = rng.below(BLOCKS / u64::from(work.blocks)) * u64::from(work.blocks);
+    let range = LbaRange {
+        slba,
+        blocks: work.blocks,
+    };
+    let bytes = work.blocks as usize * BLOCK;
+    if work.write {
+        queue.write(1, range, Data::Zeroes(bytes), false).await
+    } else {
+        let into = ReadInto::Discard(bytes);
+        queue.read(1, range, into).await.map(drop)
+    }
+}
