@@ -123,6 +123,30 @@ impl FileDevice {
         self.inner.direct
     }
 
+    /// Writes `buf` at block `lba`, and gives it back whatever happens: for those who keep memory of their own.
+    pub(crate) async fn put(&self, lba: u64, buf: Buf) -> (Result<(), IoError>, Buf) {
+        let inner = &self.inner;
+        let place = inner
+            .writable()
+            .and_then(|()| locate(&inner.info(), lba, buf.len()));
+        match place {
+            Ok(offset) => whole(
+                inner.file.write_at(buf, offset, false).await,
+                IoError::Write,
+            ),
+            Err(error) => (Err(error), buf),
+        }
+    }
+
+    /// Fills `buf` from block `lba` on, and gives it back whatever happens.
+    pub(crate) async fn take(&self, lba: u64, buf: Buf) -> (Result<(), IoError>, Buf) {
+        let inner = &self.inner;
+        match locate(&inner.info(), lba, buf.len()) {
+            Ok(offset) => whole(inner.file.read_at(buf, offset).await, IoError::Read),
+            Err(error) => (Err(error), buf),
+        }
+    }
+
     fn new(
         rt: &Rt,
         file: File,
@@ -384,6 +408,16 @@ impl Inner {
         // The write keeps the range barred until it has ended, even if nobody waits for it any more.
         self.clone().write(offset, write, fua).keep(hold).await
     }
+}
+
+/// A transfer is whole or has failed, for which `failure` stands when nothing better is known.
+fn whole((outcome, buf): (io::Result<usize>, Buf), failure: IoError) -> (Result<(), IoError>, Buf) {
+    let outcome = match outcome {
+        Ok(bytes) if bytes == buf.len() => Ok(()),
+        Ok(_) => Err(failure),
+        Err(error) => Err(io_error(&error, failure)),
+    };
+    (outcome, buf)
 }
 
 fn written(outcome: io::Result<()>) -> Result<(), IoError> {

@@ -15,6 +15,7 @@ pub mod pool;
 mod range;
 mod sparse;
 mod system_error;
+mod zoned;
 
 pub use device::{Device, Info, IoError, Limits, SharedDevice, Tag};
 pub use file::{FileDevice, FileOptions};

@@ -13,8 +13,9 @@ use flashyard_flash::channel::{ChunkState, MOST_ADDRESSES, Op};
 use flashyard_runtime::sync::oneshot;
 use flashyard_time::Time;
 
+use super::backing::Backing;
 use super::codec::{Decoded, MAX_BYTES, decode, encode};
-use super::drive::{Done, Drive, Owner};
+use super::drive::{Done, Owner};
 use super::error::PartitionError;
 use super::layout::Layout;
 use super::medium::SECTOR;
@@ -27,7 +28,21 @@ const SECTORS: usize = MAX_BYTES.div_ceil(SECTOR);
 pub(super) struct Copies {
     units: OwnUnits,
     next: Cell<u32>,
-    waiting: RefCell<BTreeMap<u32, oneshot::Sender<u64>>>,
+    waiting: RefCell<BTreeMap<u32, Waiting>>,
+}
+
+/// Somebody waits for a command.
+struct Waiting {
+    sender: oneshot::Sender<Ended>,
+    /// Of a read, what is wanted.
+    addresses: Vec<u64>,
+}
+
+/// How a command ended: a bit for each address that failed, and the sectors of a read.
+#[derive(Debug, Default)]
+struct Ended {
+    failed: u64,
+    data: Vec<u8>,
 }
 
 /// The state that counts.
@@ -40,9 +55,20 @@ pub(super) struct Newest {
 
 impl Owner for Copies {
     fn completed(&self, _at: Time, done: &Done) {
-        if let Some(sender) = self.waiting.borrow_mut().remove(&done.tag) {
-            let _whoever_asked_may_have_gone = sender.send(done.failed);
+        let waiting = self.waiting.borrow_mut().remove(&done.tag);
+        let Some(Waiting { sender, addresses }) = waiting else {
+            return;
+        };
+        let mut ended = Ended {
+            failed: done.failed,
+            data: vec![0; addresses.len() * SECTOR],
+        };
+        let sectors = ended.data.chunks_exact_mut(SECTOR).zip(&addresses);
+        for (place, (sector, &address)) in sectors.enumerate() {
+            let lost = ended.failed >> place & 1 == 0 && !self.units.read(address, sector);
+            ended.failed |= u64::from(lost) << place;
         }
+        let _whoever_asked_may_have_gone = sender.send(ended);
     }
 
     fn alarm(&self, _at: Time) {}
@@ -50,7 +76,7 @@ impl Owner for Copies {
 
 impl Copies {
     /// The copies on a device. It has at least two units, and chunks long enough.
-    pub fn new(drive: &Rc<Drive>) -> Result<Rc<Self>, PartitionError> {
+    pub fn new(drive: &Backing) -> Result<Rc<Self>, PartitionError> {
         let geometry = drive.geometry();
         let bound = (geometry.clba as usize) < SECTORS + 2 * geometry.mw_cunits as usize;
         if geometry.total_pus() < 2 || bound {
@@ -97,15 +123,12 @@ impl Copies {
         let mut bytes = vec![0; SECTORS * SECTOR];
         let addresses: Vec<u64> = (first..).take(SECTORS).collect();
         for (part, addresses) in addresses.chunks(MOST_ADDRESSES).enumerate() {
-            let failed = self.vector(Op::Read, addresses).await?;
-            for (place, &address) in addresses.iter().enumerate() {
-                let at = (part * MOST_ADDRESSES + place) * SECTOR;
-                let sector = &mut bytes[at..at + SECTOR];
-                let read = failed >> place & 1 == 0 && self.units.read(address, sector);
-                if !read && place + part == 0 {
-                    return Ok(Decoded::Damaged("it cannot be read".into()));
-                }
+            let ended = self.vector(Op::Read, addresses, &[]).await?;
+            if part == 0 && ended.failed & 1 == 1 {
+                return Ok(Decoded::Damaged("it cannot be read".into()));
             }
+            let at = part * MOST_ADDRESSES * SECTOR;
+            bytes[at..at + ended.data.len()].copy_from_slice(&ended.data);
         }
         Ok(decode(&bytes))
     }
@@ -116,9 +139,8 @@ impl Copies {
         let first = copies(&geometry)[copy];
         let state = self.units.chunk(first).ok_or(PartitionError::Off)?.state;
         if state != ChunkState::Free {
-            self.succeed(Op::Reset, &[first]).await?;
-            self.units
-                .content(|content, geometry| content.forget(first, geometry));
+            self.succeed(Op::Reset, &[first], &[]).await?;
+            self.units.forget(first);
         }
         let sectors = bytes.len().div_ceil(UNIT_BYTES as usize) + geometry.mw_cunits as usize;
         let sectors = sectors.next_multiple_of(geometry.ws_min as usize);
@@ -126,22 +148,20 @@ impl Copies {
         for (place, unit) in addresses.chunks(geometry.ws_min as usize).enumerate() {
             let at = place * unit.len() * SECTOR;
             let data = bytes.get(at..).unwrap_or_default();
-            self.store(unit, data)?;
-            self.succeed(Op::Write { metadata: &[] }, unit).await?;
+            let write = Op::Write { metadata: &[] };
+            self.succeed(write, unit, data).await?;
         }
         Ok(())
     }
 
-    /// Stores data of a write unit, zeros behind their end.
-    fn store(&self, addresses: &[u64], data: &[u8]) -> Result<(), PartitionError> {
+    /// Stores data of a write unit that was accepted, zeros behind their end.
+    fn store(&self, tag: u32, addresses: &[u64], data: &[u8]) -> Result<(), PartitionError> {
         let mut sectors = data.chunks(SECTOR);
         for &address in addresses {
             let mut sector = [0; SECTOR];
             let data = sectors.next().unwrap_or_default();
             sector[..data.len()].copy_from_slice(data);
-            let stored = self
-                .units
-                .content(|content, _| content.write(address, &sector));
+            let stored = self.units.store(tag, address, &sector);
             stored
                 .ok_or(PartitionError::Off)?
                 .map_err(|_| PartitionError::Memory)?;
@@ -149,23 +169,44 @@ impl Copies {
         Ok(())
     }
 
-    async fn succeed(&self, op: Op<'_>, addresses: &[u64]) -> Result<(), PartitionError> {
-        match self.vector(op, addresses).await? {
+    async fn succeed(
+        &self,
+        op: Op<'_>,
+        addresses: &[u64],
+        data: &[u8],
+    ) -> Result<(), PartitionError> {
+        match self.vector(op, addresses, data).await?.failed {
             0 => Ok(()),
             _ => Err(PartitionError::Medium),
         }
     }
 
-    /// Does a vector command; a bit for each address that failed.
-    async fn vector(&self, op: Op<'_>, addresses: &[u64]) -> Result<u64, PartitionError> {
+    /// Does a vector command, a write with its data.
+    async fn vector(
+        &self,
+        op: Op<'_>,
+        addresses: &[u64],
+        data: &[u8],
+    ) -> Result<Ended, PartitionError> {
         let tag = self.next.get();
         self.next.set(tag.wrapping_add(1));
         let (sender, receiver) = oneshot::channel();
-        self.waiting.borrow_mut().insert(tag, sender);
+        let waiting = Waiting {
+            sender,
+            addresses: match op {
+                Op::Read => addresses.to_vec(),
+                _ => Vec::new(),
+            },
+        };
+        self.waiting.borrow_mut().insert(tag, waiting);
         let at = self.units.drive().catch_up();
-        if self.units.submit(at, tag, op, addresses).is_err() {
+        let submitted = self.units.submit(at, tag, op, (addresses, u64::MAX));
+        let Ok(accepted) = submitted else {
             self.waiting.borrow_mut().remove(&tag);
             return Err(PartitionError::Off);
+        };
+        if matches!(op, Op::Write { .. }) && accepted != 0 {
+            self.store(tag, addresses, data)?;
         }
         self.units.drive().hurry();
         receiver.await.ok_or(PartitionError::Off)

@@ -11,24 +11,31 @@ use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
-use flashyard_flash::channel::{ChunkInfo, Command, Completion, Geometry, Metadata, Op, Rejected};
+use flashyard_flash::channel::{ChunkInfo, Geometry, Metadata, Op, Rejected};
+use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Rt, Sleep, Task};
 use flashyard_time::{Duration, Histogram, Time};
 
-use super::medium::{Content, Medium};
+use super::jobs::{Job, Pages};
+use super::medium::Medium;
+use super::model::Model;
+use crate::IoError;
 
 /// Who submits commands, and is told of their ends.
-pub(super) trait Owner {
+pub(crate) trait Owner {
     /// A command is complete, at this instant of the device.
     fn completed(&self, at: Time, done: &Done);
 
     /// The instant that was asked for by [`Drive::set_alarm`] has come.
     fn alarm(&self, at: Time);
+
+    /// The device has failed: no command is ever completed any more.
+    fn lost(&self) {}
 }
 
 /// A command that is complete.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(crate) struct Done {
     pub tag: u32,
     /// A bit for each address that failed, the lowest for the first.
     pub failed: u64,
@@ -37,34 +44,26 @@ pub(super) struct Done {
 }
 
 /// Names an owner.
-pub(super) type OwnerId = usize;
+pub(crate) type OwnerId = usize;
 
 /// An open-channel device in real time.
 pub(super) struct Drive {
     rt: Rt,
     geometry: Geometry,
     clock: DriveClock,
+    this: Weak<Self>,
     model: RefCell<Model>,
     /// Completions are being told: they are told further by whoever began.
     telling: Cell<bool>,
+    /// What was read by the command whose completion is being told.
+    read: RefCell<(Vec<u64>, Pages)>,
+    /// What is being done with the file.
+    jobs: Cell<u32>,
+    jobs_ended: Notify,
+    failure: Cell<Option<IoError>>,
     pump: Cell<Option<Waker>>,
     pump_until: Cell<Time>,
     _pump: Task<()>,
-}
-
-struct Model {
-    /// None when the power is off.
-    medium: Option<Medium>,
-    owners: Vec<Registered>,
-    slots: Vec<(OwnerId, u32)>,
-    unused: Vec<u32>,
-    done: Vec<Completion>,
-    lateness: Histogram,
-}
-
-struct Registered {
-    owner: Weak<dyn Owner>,
-    alarm: Option<Time>,
 }
 
 impl Drive {
@@ -80,8 +79,13 @@ impl Drive {
             rt: rt.clone(),
             geometry,
             clock,
+            this: Weak::clone(drive),
             model: RefCell::new(Model::new(medium)),
             telling: Cell::new(false),
+            read: RefCell::default(),
+            jobs: Cell::new(0),
+            jobs_ended: Notify::new(),
+            failure: Cell::new(None),
             pump: Cell::new(None),
             pump_until: Cell::new(Time::MAX),
             _pump: rt.spawn(Pump {
@@ -101,27 +105,12 @@ impl Drive {
 
     /// Adds somebody who will submit commands.
     pub fn register(&self, owner: Weak<dyn Owner>) -> OwnerId {
-        let mut model = self.model.borrow_mut();
-        let registered = Registered { owner, alarm: None };
-        let gone = |known: &Registered| known.owner.strong_count() == 0;
-        // The place of one who is gone can be taken once none of his commands is under way.
-        let idle =
-            (0..model.owners.len()).find(|&id| gone(&model.owners[id]) && !model.has_slots(id));
-        match idle {
-            Some(id) => {
-                model.owners[id] = registered;
-                id
-            }
-            None => {
-                model.owners.push(registered);
-                model.owners.len() - 1
-            }
-        }
+        self.model.borrow_mut().register(owner)
     }
 
     /// Whether the power was not taken away.
     pub fn is_on(&self) -> bool {
-        self.model.borrow().medium.is_some()
+        self.model.borrow().medium().is_some()
     }
 
     /// The device's time, after everything that is due was told.
@@ -131,62 +120,89 @@ impl Drive {
     }
 
     /// Submits a command at an instant that is not before what was told last. Which addresses were accepted: a bit each.
-    /// Nothing when the power is off.
+    /// Of a read, data of the addresses in `wanted` will be [read](Self::read). Nothing when the power is off.
     pub fn submit(
         &self,
         at: Time,
         owner: OwnerId,
         tag: u32,
         op: Op<'_>,
-        addresses: &[u64],
+        (addresses, wanted): (&[u64], u64),
     ) -> Option<Result<u64, Rejected>> {
-        self.model
-            .borrow_mut()
-            .submit(at, owner, tag, op, addresses)
+        let mut model = self.model.borrow_mut();
+        let accepted = model.submit(at, (owner, tag), op, addresses)?;
+        let job = model.begin_read(op, addresses, accepted.unwrap_or(0) & wanted);
+        drop(model);
+        if let Some((slot, job)) = job {
+            self.spawn(slot, job);
+        }
+        Some(accepted)
+    }
+
+    /// Stores data of a sector of the write that was submitted last. Nothing when the power is off.
+    pub fn store(&self, address: u64, data: &[u8]) -> Option<Result<(), IoError>> {
+        self.model.borrow_mut().store(address, data)
+    }
+
+    /// Gives a sector of the read whose completion is being told; false when it is lost.
+    pub fn read(&self, address: u64, target: &mut [u8]) -> bool {
+        let (addresses, pages) = &*self.read.borrow();
+        if matches!(pages, Pages::InMemory) {
+            return self.model.borrow().read(address, target);
+        }
+        let place = addresses.iter().position(|one| *one == address);
+        let page = place.and_then(|place| pages.get(place));
+        page.inspect(|page| target.copy_from_slice(page)).is_some()
+    }
+
+    /// A chunk that was erased may be forgotten.
+    pub fn forget(&self, address: u64) {
+        self.model.borrow_mut().forget(address, &self.geometry);
+    }
+
+    /// Why the device has failed.
+    pub fn failure(&self) -> Option<IoError> {
+        self.failure.get()
+    }
+
+    /// Finishes when nothing is being done with the file any more. Of use after [`Drive::cut`].
+    pub async fn idle(&self) {
+        while self.jobs.get() > 0 {
+            self.jobs_ended.notified().await;
+        }
     }
 
     /// Has `owner` told at `alarm`, or not any more.
     pub fn set_alarm(&self, owner: OwnerId, alarm: Option<Time>) {
-        self.model.borrow_mut().owners[owner].alarm = alarm;
-    }
-
-    /// Reads or changes what is in sectors; nothing when the power is off.
-    pub fn content<T>(&self, act: impl FnOnce(&mut Content, &Geometry) -> T) -> Option<T> {
-        let mut model = self.model.borrow_mut();
-        let (_, content) = model.medium.as_mut()?.split();
-        Some(act(content, &self.geometry))
+        self.model.borrow_mut().set_alarm(owner, alarm);
     }
 
     /// The chunk that holds `address`; nothing when none does, or the power is off.
     pub fn chunk(&self, address: u64) -> Option<ChunkInfo> {
-        self.model.borrow().medium.as_ref()?.device.chunk(address)
+        self.model.borrow().medium()?.device.chunk(address)
     }
 
     /// Every chunk.
     pub fn report(&self) -> Vec<ChunkInfo> {
         let model = self.model.borrow();
         let chunks = |medium: &Medium| medium.device.report().collect();
-        model.medium.as_ref().map(chunks).unwrap_or_default()
+        model.medium().map(chunks).unwrap_or_default()
     }
 
     /// How much later than due completions were told, in nanoseconds of the machine's clock.
     pub fn lateness(&self) -> Histogram {
-        self.model.borrow().lateness.clone()
+        self.model.borrow().lateness()
     }
 
     /// Bytes of memory that the content takes.
     pub fn allocated(&self) -> u64 {
-        self.model
-            .borrow()
-            .medium
-            .as_ref()
-            .map_or(0, Medium::allocated)
+        self.model.borrow().medium().map_or(0, Medium::allocated)
     }
 
-    /// Takes the power away: what the flash keeps. Nothing under way is ever completed.
+    /// Takes the power away: what the flash keeps. Nothing under way is ever completed. Of a device in a file, the file keeps
+    /// what counts; what is given here may be more.
     pub fn cut(&self) -> Option<Medium> {
-        let mut model = self.model.borrow_mut();
-        let mut medium = model.medium.take()?;
+        let mut medium = self.model.borrow_mut().take()?;
         let now = self
             .clock
             .drive_time(self.rt.turn_time())
@@ -201,24 +217,68 @@ impl Drive {
             return self.next();
         }
         let now = self.rt.turn_time();
-        while let Some(at) = self
-            .next_of_device()
-            .filter(|at| *at <= self.clock.drive_time(now))
-        {
-            let late = now.since(self.clock.core_time(at));
-            self.tell(at, late);
+        let drive_now = self.clock.drive_time(now);
+        loop {
+            while let Some(at) = self.next_of_device().filter(|at| *at <= drive_now) {
+                let late = now.since(self.clock.core_time(at));
+                self.tell(at, late);
+            }
+            if !self.model.borrow().has_settled() {
+                break;
+            }
+            self.tell(drive_now, Duration::ZERO);
         }
         self.telling.set(false);
         self.next()
     }
 
     fn tell(&self, at: Time, late: Duration) {
-        let (done, alarms) = self.model.borrow_mut().advance(at, late);
-        for (owner, done) in done {
-            owner.completed(at, &done);
+        let told = self.model.borrow_mut().advance(at, late);
+        for (slot, job) in told.jobs {
+            self.spawn(slot, job);
         }
-        for owner in alarms {
+        for told in told.done {
+            self.read.replace((told.addresses, told.pages));
+            told.owner.completed(at, &told.done);
+        }
+        self.read.take();
+        for owner in told.alarms {
             owner.alarm(at);
+        }
+    }
+
+    /// Does something with the file. The command in `slot` waits for it.
+    fn spawn(&self, slot: u32, job: Job) {
+        let Some(drive) = self.this.upgrade() else {
+            return;
+        };
+        let Some(store) = self.model.borrow().file() else {
+            return;
+        };
+        self.jobs.set(self.jobs.get() + 1);
+        let run = async move {
+            let outcome = job.run(&store).await;
+            drop(store);
+            drive.jobs.set(drive.jobs.get() - 1);
+            drive.jobs_ended.notify_all();
+            match outcome {
+                Ok((failed, pages)) => drive.model.borrow_mut().worked(slot, failed, pages),
+                Err(error) => return drive.fail(error),
+            }
+            drive.deliver();
+            drive.hurry();
+        };
+        self.rt.spawn(run).detach();
+    }
+
+    /// The file has failed: nothing can be completed any more.
+    fn fail(&self, error: IoError) {
+        let owners = self.model.borrow_mut().stop();
+        if self.failure.get().is_none() {
+            self.failure.set(Some(error));
+        }
+        for owner in owners {
+            owner.lost();
         }
     }
 
@@ -227,13 +287,7 @@ impl Drive {
     }
 
     fn next_of_device(&self) -> Option<Time> {
-        let model = self.model.borrow();
-        let medium = model.medium.as_ref()?;
-        let event = medium.device.next_event();
-        let alarms = model.owners.iter().filter_map(|one| one.alarm);
-        // An alarm may be for an instant that has passed; time does not go back.
-        let alarm = alarms.min().map(|at| at.max(medium.device.now()));
-        event.into_iter().chain(alarm).min()
+        self.model.borrow().next()
     }
 
     /// Wakes the pump if something may be due before it wakes by itself. To be called after submitting.
@@ -244,95 +298,6 @@ impl Drive {
                 pump.wake();
             }
         }
-    }
-}
-
-/// Completions and alarms on their way to those who wait for them.
-type Told = (Vec<(Rc<dyn Owner>, Done)>, Vec<Rc<dyn Owner>>);
-
-impl Model {
-    fn new(medium: Medium) -> Self {
-        Self {
-            medium: Some(medium),
-            owners: Vec::new(),
-            slots: Vec::new(),
-            unused: Vec::new(),
-            done: Vec::new(),
-            lateness: Histogram::new(),
-        }
-    }
-
-    fn has_slots(&self, owner: OwnerId) -> bool {
-        let busy =
-            |(slot, (of, _)): (u32, &(OwnerId, u32))| *of == owner && !self.unused.contains(&slot);
-        (0..).zip(&self.slots).any(busy)
-    }
-
-    fn submit(
-        &mut self,
-        at: Time,
-        owner: OwnerId,
-        tag: u32,
-        op: Op<'_>,
-        addresses: &[u64],
-    ) -> Option<Result<u64, Rejected>> {
-        let medium = self.medium.as_mut()?;
-        let slot = self
-            .unused
-            .last()
-            .copied()
-            .unwrap_or(self.slots.len() as u32);
-        let command = Command {
-            tag: u64::from(slot),
-            op,
-            addresses,
-        };
-        let accepted = medium.device.submit(at, command);
-        if accepted.is_ok() {
-            match self.unused.pop() {
-                Some(_) => self.slots[slot as usize] = (owner, tag),
-                None => self.slots.push((owner, tag)),
-            }
-        }
-        Some(accepted)
-    }
-
-    /// Lets the device run until `at`, and says who has to be told of what.
-    fn advance(&mut self, at: Time, late: Duration) -> Told {
-        let Some(medium) = &mut self.medium else {
-            return Told::default();
-        };
-        let mut done = std::mem::take(&mut self.done);
-        medium.device.advance(at, &mut done);
-        let mut told = Vec::with_capacity(done.len());
-        for completion in done.drain(..) {
-            let slot = completion.tag as usize;
-            self.unused.push(slot as u32);
-            self.lateness.record(late.as_ns());
-            let (id, tag) = self.slots[slot];
-            let Some(owner) = self.owners[id].owner.upgrade() else {
-                continue;
-            };
-            let metadata = medium.device.metadata(&completion).to_vec();
-            let failed = completion.failed;
-            told.push((
-                owner,
-                Done {
-                    tag,
-                    failed,
-                    metadata,
-                },
-            ));
-        }
-        self.done = done;
-        let mut alarms = Vec::new();
-        for one in &mut self.owners {
-            if one.alarm.is_some_and(|alarm| alarm <= at) {
-                one.alarm = None;
-                alarms.extend(one.owner.upgrade());
-            }
-        }
-        (told, alarms)
     }
 }
 

@@ -27,6 +27,8 @@ pub enum PartitionError {
     Medium,
     /// Memory has run out.
     Memory,
+    /// What keeps the flash cannot be used.
+    Store(String),
     /// The device has no power.
     Off,
 }
@@ -48,7 +50,7 @@ impl fmt::Display for PartitionError {
                     "partition {name} is used: delete the pools and volumes on it first"
                 )
             }
-            Self::Geometry(what) => f.write_str(what),
+            Self::Geometry(what) | Self::Store(what) => f.write_str(what),
             Self::Damaged(what) => write!(
                 f,
                 "the layout of the partitions is damaged ({what}): restore the device"

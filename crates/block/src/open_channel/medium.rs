@@ -1,44 +1,90 @@
 //! What of an open-channel device outlives a power cut: the state of its flash, and what is in it.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::rc::Rc;
 
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::channel::{self, Geometry, Place};
+use flashyard_runtime::Rt;
 
-use crate::IoError;
+use super::error::PartitionError;
+use super::file_store::FileStore;
+use super::image::Image;
+use super::reopen;
 use crate::sparse::Sparse;
+use crate::{FileDevice, IoError};
 
 /// Bytes of a sector.
 pub(super) const SECTOR: usize = UNIT_BYTES as usize;
 
-/// The flash of an open-channel device with its content, which is kept in memory: taken when sectors are first written,
-/// given back when their chunk is reset.
-#[derive(Debug)]
+/// The flash of an open-channel device with its content: in memory, which is taken when sectors are first written and
+/// given back when their chunk is reset, or in a file.
 pub struct Medium {
     pub(super) device: channel::Device,
-    content: Content,
+    pub(super) store: Store,
+}
+
+/// Where the content is.
+pub(super) enum Store {
+    Memory(Content),
+    File(Rc<FileStore>),
 }
 
 impl Medium {
-    /// A device on which nothing was written through this type.
+    /// A device on which nothing was written through this type, in memory.
     pub fn new(device: channel::Device) -> Self {
         Self {
             device,
-            content: Content {
+            store: Store::Memory(Content {
                 bytes: Sparse::with_extents(SECTOR),
                 lost: BTreeSet::new(),
-            },
+            }),
         }
     }
 
-    /// Device and content apart.
-    pub(super) fn split(&mut self) -> (&mut channel::Device, &mut Content) {
-        (&mut self.device, &mut self.content)
+    /// A device in a file with blocks of 4096 bytes, of which there are [`Medium::file_bytes`]. `device` is as it comes
+    /// from the factory, and gets into the state that the file tells of. An empty file becomes that of this device, called
+    /// `uuid`; one that holds anything else is refused.
+    pub async fn in_file(
+        rt: &Rt,
+        mut device: channel::Device,
+        file: FileDevice,
+        uuid: [u8; 16],
+    ) -> Result<Self, PartitionError> {
+        let store = reopen::open(rt, file, &mut device, uuid).await?;
+        Ok(Self {
+            device,
+            store: Store::File(Rc::new(store)),
+        })
+    }
+
+    /// Bytes of the file that holds such a device.
+    pub fn file_bytes(device: &channel::Device) -> u64 {
+        let image = Image::new([0; 16], device.geometry().clone());
+        image.pieces() * UNIT_BYTES
+    }
+
+    /// Whether it is kept when the program ends.
+    pub(super) fn is_kept(&self) -> bool {
+        matches!(self.store, Store::File(_))
     }
 
     /// Bytes of memory that the content takes.
     pub(super) fn allocated(&self) -> u64 {
-        self.content.bytes.allocated()
+        match &self.store {
+            Store::Memory(content) => content.bytes.allocated(),
+            Store::File(_) => 0,
+        }
+    }
+}
+
+impl fmt::Debug for Medium {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Medium");
+        shown.field("device", &self.device);
+        shown.field("is_kept", &self.is_kept());
+        shown.finish_non_exhaustive()
     }
 }
 

@@ -6,20 +6,29 @@
 //!
 //! Which units belong to whom is stored on the device, twice, in chunks that no partition can reach.
 //!
-//! Time and content are apart, as with emulated drives (`crate::flash`), and nothing is kept when the program ends.
+//! Time and content are apart, as with emulated drives (`crate::flash`). Content is in memory, which is forgotten when the
+//! program ends, or in a file, out of which the device is opened again whenever and however the program ended.
 //!
-//! Map: `layout` decides who gets which units, pure; `codec` and `copies` are its bytes and its places; `drive` is the device in real time, `units`
-//! the only way to it; `span` runs a translation layer, `partition` is what users see.
+//! Map: `layout` decides who gets which units, pure; `codec` and `copies` are its bytes and its places; `drive` is the device in real time, `model`
+//! who waits for what in it, `units` the only way to it; `span` runs a translation layer, `partition` is what users see. Of a
+//! device in a file, `image` is the bytes, `file_store` reads and writes them, `jobs` says when, `reopen` what is found.
 
+mod backing;
 mod codec;
 mod copies;
 mod drive;
 mod error;
+mod file_store;
+mod image;
+mod jobs;
 mod layout;
 mod medium;
+mod model;
 mod partition;
+mod reopen;
 mod span;
 mod units;
+mod zoned;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -37,14 +46,18 @@ pub use layout::{LayoutError, Unit, Wanted};
 pub use medium::Medium;
 pub use partition::Partition;
 
+use crate::IoError;
+
+use backing::Backing;
 use copies::Copies;
 use drive::Drive;
+pub(crate) use drive::{Done, Owner, OwnerId};
 use layout::{Layout, Record};
 use span::{Begin, Span};
 
 /// An open-channel device with its partitions. Lives on its home core.
 pub struct OpenChannel {
-    drive: Rc<Drive>,
+    drive: Backing,
     copies: Rc<Copies>,
     /// Held by the change that is under way.
     changing: Semaphore,
@@ -95,6 +108,10 @@ impl OpenChannel {
         dilation: u32,
     ) -> Result<Self, PartitionError> {
         let drive = Drive::start(rt, medium, dilation);
+        Self::open_on(Backing::Model(drive), uuid).await
+    }
+
+    async fn open_on(drive: Backing, uuid: [u8; 16]) -> Result<Self, PartitionError> {
         let copies = Copies::new(&drive)?;
         let Geometry { groups, pus, .. } = *drive.geometry();
         let found = copies.find().await?;
@@ -194,6 +211,32 @@ impl OpenChannel {
         self.drive.allocated()
     }
 
+    /// Why the device has failed, if it has: nothing can be done with it before it is opened again.
+    pub fn failure(&self) -> Option<IoError> {
+        self.drive.failure()
+    }
+
+    /// Makes everything in all partitions durable, with a checkpoint of each: so they are taken up again with little to
+    /// read. The first error, if there is one; the others are stopped all the same.
+    pub async fn stop(&self) -> Result<(), IoError> {
+        let partitions: Vec<_> = self.state.borrow().partitions.values().cloned().collect();
+        let stops = partitions.into_iter().map(|partition| {
+            let stop = async move { partition.stop().await };
+            self.drive.rt().spawn(stop)
+        });
+        let mut outcome = Ok(());
+        for stop in stops.collect::<Vec<_>>() {
+            outcome = outcome.and(stop.await);
+        }
+        outcome
+    }
+
+    /// Ends the device: what is under way is never completed. Finishes when a file that it is in is not used any more.
+    pub async fn close(&self) {
+        drop(self.drive.cut());
+        self.drive.idle().await;
+    }
+
     /// Takes the power away, and gives what is left of the flash. Nothing under way is ever completed.
     pub fn power_cut(&self) -> Option<Medium> {
         self.drive.cut()
@@ -208,6 +251,7 @@ impl OpenChannel {
     ) -> Result<Rc<Partition>, PartitionError> {
         let mut layout = self.state.borrow().layout.clone();
         let record = layout.add(name, uuid, wanted, over_provisioning)?.clone();
+        self.check_units(&layout)?;
         // Formatted before anybody can know of it: a cut leaves units that nobody has.
         let span = self.format(&record, 0).await?;
         self.commit(layout).await?;
@@ -220,6 +264,7 @@ impl OpenChannel {
     async fn grow_alone(&self, name: &str, wanted: &Wanted) -> Result<(), PartitionError> {
         let mut layout = self.state.borrow().layout.clone();
         let record = layout.grow(name, wanted)?.clone();
+        self.check_units(&layout)?;
         let span = self.format(&record, record.spans.len() - 1).await?;
         self.commit(layout).await?;
         if let Some(partition) = self.partition(name) {
@@ -245,8 +290,7 @@ impl OpenChannel {
             record.over_provisioning,
             Begin::Format,
         )?;
-        let failed = |error| PartitionError::Recover(record.name.clone(), error);
-        begun.ready().await.map_err(failed)?;
+        begun.ready(&record.name).await?;
         Ok(begun)
     }
 
@@ -262,8 +306,7 @@ impl OpenChannel {
         }
         for (record, spans) in records.iter().zip(begun) {
             for span in &spans {
-                let failed = |error| PartitionError::Recover(record.name.clone(), error);
-                span.ready().await.map_err(failed)?;
+                span.ready(&record.name).await?;
             }
             let partition = Partition::new(self.drive.rt(), spans, self.stripe(record));
             let mut state = self.state.borrow_mut();
@@ -299,7 +342,7 @@ impl OpenChannel {
             uuid: record.uuid,
             bytes: 0,
             over_provisioning: record.over_provisioning,
-            own_channels: layout.has_own_channels(record),
+            own_channels: self.has_own_channels(layout, record),
             programs_per_second: per_unit * units.len() as u64,
             units,
             written: (0, 0),

@@ -16,7 +16,8 @@ use flashyard_runtime::Buf;
 use flashyard_runtime::sync::Notify;
 use flashyard_time::Time;
 
-use super::drive::{Done, Drive, Owner};
+use super::backing::Backing;
+use super::drive::{Done, Owner};
 use super::error::PartitionError;
 use super::layout;
 use super::medium::SECTOR;
@@ -64,6 +65,8 @@ enum Stage {
     /// Nobody waits any more; it goes on.
     Abandoned,
     Done(Outcome),
+    /// The device has failed.
+    Lost,
 }
 
 /// How a span is begun.
@@ -78,13 +81,14 @@ pub(super) enum Begin {
 impl Span {
     /// Begins; [`Span::ready`] tells when commands are taken.
     pub fn begin(
-        drive: &Rc<Drive>,
+        drive: &Backing,
         span: &layout::Span,
         over_provisioning: u32,
         begin: Begin,
     ) -> Result<Rc<Self>, PartitionError> {
         let options = ftl::Options {
             over_provisioning,
+            writes_per_chunk: drive.writes_per_chunk(),
             ..ftl::Options::default()
         };
         let scope = || Scope::Units(span.units.clone());
@@ -121,12 +125,13 @@ impl Span {
         Ok(this)
     }
 
-    /// Finishes when commands are taken.
-    pub async fn ready(&self) -> Result<(), ftl::RecoverError> {
+    /// Finishes when commands are taken; `name` is that of the partition, for errors.
+    pub async fn ready(&self, name: &str) -> Result<(), PartitionError> {
         loop {
             match self.state.get() {
                 State::Ready | State::ReadOnly => return Ok(()),
-                State::Failed(error) => return Err(error),
+                State::Failed(error) => return Err(PartitionError::Recover(name.into(), error)),
+                _ if !self.units.drive().is_on() => return Err(PartitionError::Off),
                 State::Formatting | State::Recovering => self.changed.notified().await,
             }
         }
@@ -135,7 +140,7 @@ impl Span {
     /// Gives the units up; finishes when nothing is under way on them any more.
     pub async fn retire(&self) {
         self.retired.set(true);
-        while !self.work.borrow().turns.is_idle() {
+        while !self.work.borrow().turns.is_idle() && self.units.drive().is_on() {
             self.changed.notified().await;
         }
     }
@@ -243,6 +248,12 @@ impl Owner for Span {
     fn alarm(&self, at: Time) {
         self.act(at);
     }
+
+    fn lost(&self) {
+        let woken = self.work.borrow_mut().lose();
+        woken.into_iter().for_each(Waker::wake);
+        self.changed.notify_all();
+    }
 }
 
 impl Work {
@@ -297,7 +308,7 @@ impl Work {
                 metadata: io.metadata(),
             },
         };
-        let Ok(accepted) = units.submit(now, tag, op, io.addresses()) else {
+        let Ok(accepted) = units.submit(now, tag, op, (io.addresses(), wanted(io.parts()))) else {
             self.turns.ended();
             self.refused.push_back((tag, u64::MAX));
             return;
@@ -319,7 +330,7 @@ impl Work {
                 Part::Host(..) | Part::Nobody => continue,
             };
             // Without memory the sector is lost, as the medium tells when it is read.
-            let _stored = units.content(|content, _| content.write(address, data));
+            let _stored = units.store(tag, address, data);
         }
     }
 
@@ -337,7 +348,7 @@ impl Work {
                     failed |= u64::from(!taken) << place;
                 }
                 (IoOp::Reset, _) => {
-                    units.content(|content, geometry| content.forget(address, geometry));
+                    units.forget(address);
                 }
                 _ => {}
             }
@@ -371,8 +382,27 @@ impl Work {
         match std::mem::replace(&mut command.stage, Stage::Done(outcome)) {
             Stage::Waiting(waker) => self.woken.extend(waker),
             Stage::Abandoned => self.release(id),
-            Stage::Unused | Stage::Done(_) => unreachable!("a command is done once"),
+            Stage::Unused | Stage::Done(_) | Stage::Lost => {
+                unreachable!("a command is done once")
+            }
         }
+    }
+
+    /// The device has failed: who waits is told.
+    fn lose(&mut self) -> Vec<Waker> {
+        let mut woken = Vec::new();
+        for id in 0..self.commands.len() as u32 {
+            let stage = &mut self.commands[id as usize].stage;
+            match stage {
+                Stage::Waiting(waker) => {
+                    woken.extend(waker.take());
+                    *stage = Stage::Lost;
+                }
+                Stage::Abandoned => self.release(id),
+                Stage::Unused | Stage::Done(_) | Stage::Lost => {}
+            }
+        }
+        woken
     }
 
     fn release(&mut self, id: u32) {
@@ -391,6 +421,12 @@ impl Command {
         let buf = self.buf.as_mut();
         &mut buf.expect("a read keeps its buffer until it is done")[range(unit)]
     }
+}
+
+/// A bit for each part whose data somebody takes.
+fn wanted(parts: &[Part]) -> u64 {
+    let taken = |(place, part): (usize, &Part)| u64::from(*part != Part::Nobody) << place;
+    parts.iter().enumerate().map(taken).sum()
 }
 
 /// The bytes of a sector among others.
@@ -430,6 +466,7 @@ impl Future for Pending {
                 drop(former);
                 Poll::Pending
             }
+            Stage::Lost => Poll::Ready(Err(IoError::NotReady)),
             Stage::Unused | Stage::Abandoned => unreachable!("it is waited for"),
         }
     }

@@ -4,14 +4,16 @@
 //! submitted, whoever asks.
 
 use std::collections::VecDeque;
-use std::rc::{Rc, Weak};
+use std::rc::Weak;
 
 use flashyard_flash::channel::{ChunkInfo, ChunkState, Geometry, Op, Place};
 use flashyard_time::Time;
 
-use super::drive::{Drive, Owner, OwnerId};
+use super::backing::Backing;
+use super::drive::{Owner, OwnerId};
 use super::layout::Unit;
-use super::medium::{Content, chunk_address};
+use super::medium::chunk_address;
+use crate::IoError;
 
 /// The chunk that the copies of the layout are in.
 const LAYOUT_CHUNK: u32 = 0;
@@ -32,7 +34,7 @@ pub(super) enum Scope {
 
 /// See the module. Commands to the device in order, so many under way.
 pub(super) struct OwnUnits {
-    drive: Rc<Drive>,
+    drive: Backing,
     id: OwnerId,
     scope: Scope,
     /// Of each parallel unit, channel after channel: whether it is its own.
@@ -50,7 +52,7 @@ pub(super) enum Denied {
 
 impl OwnUnits {
     /// A handle to what `scope` says, for `owner`.
-    pub fn new(drive: &Rc<Drive>, scope: Scope, owner: Weak<dyn Owner>) -> Self {
+    pub fn new(drive: &Backing, scope: Scope, owner: Weak<dyn Owner>) -> Self {
         let geometry = drive.geometry();
         let mut own = vec![false; geometry.total_pus() as usize];
         if let Scope::Units(units) = &scope {
@@ -59,19 +61,26 @@ impl OwnUnits {
             }
         }
         Self {
-            drive: Rc::clone(drive),
+            drive: drive.clone(),
             id: drive.register(owner),
             scope,
             own,
         }
     }
 
-    pub fn drive(&self) -> &Rc<Drive> {
+    pub fn drive(&self) -> &Backing {
         &self.drive
     }
 
-    /// Submits a command. Which addresses were accepted: a bit each.
-    pub fn submit(&self, at: Time, tag: u32, op: Op<'_>, addresses: &[u64]) -> Result<u64, Denied> {
+    /// Submits a command. Which addresses were accepted: a bit each. Of a read, data of the addresses in `wanted` are
+    /// wanted.
+    pub fn submit(
+        &self,
+        at: Time,
+        tag: u32,
+        op: Op<'_>,
+        (addresses, wanted): (&[u64], u64),
+    ) -> Result<u64, Denied> {
         let targets = match op {
             Op::Copy { to } => to,
             _ => &[],
@@ -83,7 +92,7 @@ impl OwnUnits {
         {
             return Err(Denied::Foreign(foreign));
         }
-        let submitted = self.drive.submit(at, self.id, tag, op, addresses);
+        let submitted = self.drive.submit(at, self.id, tag, op, (addresses, wanted));
         submitted.ok_or(Denied::Device)?.map_err(|_| Denied::Device)
     }
 
@@ -92,15 +101,19 @@ impl OwnUnits {
         self.drive.set_alarm(self.id, alarm);
     }
 
-    /// Reads what is in a sector of its own; false when that is lost.
+    /// Gives a sector of its own, of the read whose completion is being told; false when that is lost.
     pub fn read(&self, address: u64, target: &mut [u8]) -> bool {
-        let read = |content: &mut Content, _: &Geometry| content.read(address, target);
-        self.owns(address) && self.drive.content(read) == Some(true)
+        self.owns(address) && self.drive.read(address, target)
     }
 
-    /// Reads or changes what is in sectors, whose addresses were accepted by [`OwnUnits::submit`].
-    pub fn content<T>(&self, act: impl FnOnce(&mut Content, &Geometry) -> T) -> Option<T> {
-        self.drive.content(act)
+    /// Stores data of a sector of a write that was accepted by [`OwnUnits::submit`]. Nothing when the power is off.
+    pub fn store(&self, tag: u32, address: u64, data: &[u8]) -> Option<Result<(), IoError>> {
+        self.drive.store(self.id, tag, address, data)
+    }
+
+    /// A chunk whose reset was accepted, and has ended, holds nothing any more.
+    pub fn forget(&self, address: u64) {
+        self.drive.forget(address);
     }
 
     /// One of its chunks.
@@ -196,7 +209,9 @@ mod tests {
     use flashyard_flash::channel::{self, Options};
     use flashyard_runtime::sim::{Config, World};
 
-    use super::super::drive::Done;
+    use std::rc::Rc;
+
+    use super::super::drive::{Done, Drive};
     use super::super::medium::Medium;
     use super::*;
 
@@ -215,7 +230,7 @@ mod tests {
             let profile = Profile::named("cnex").expect("it ships");
             let device = channel::Device::new(&profile, 1 << 30, 1, Options::default());
             let medium = Medium::new(device.expect("the capacity fits"));
-            let drive = Drive::start(&rt, medium, 1);
+            let drive = Backing::Model(Drive::start(&rt, medium, 1));
             let owner: Rc<dyn Owner> = Rc::new(Nobody);
             let scope = Scope::Units(vec![(0, 0), (3, 2)]);
             let units = OwnUnits::new(&drive, scope, Rc::downgrade(&owner));
@@ -224,16 +239,16 @@ mod tests {
             let [layout, _] = copies(&geometry);
             for foreign in [chunk((0, 1), 1), chunk((3, 3), 1), layout, u64::MAX] {
                 let own = chunk((3, 2), 1);
-                let read = units.submit(drive.catch_up(), 0, Op::Read, &[own, foreign]);
+                let read = units.submit(drive.catch_up(), 0, Op::Read, (&[own, foreign], 0));
                 assert_eq!(read, Err(Denied::Foreign(foreign)));
                 let copy = Op::Copy { to: &[foreign] };
-                let copied = units.submit(drive.catch_up(), 0, copy, &[own]);
+                let copied = units.submit(drive.catch_up(), 0, copy, (&[own], 0));
                 assert_eq!(copied, Err(Denied::Foreign(foreign)));
                 assert_eq!(units.chunk(foreign), None);
                 assert!(!units.read(foreign, &mut [0; 4096]));
             }
             let own = [chunk((0, 0), 1), chunk((3, 2), 0)];
-            let submitted = units.submit(drive.catch_up(), 0, Op::Read, &own);
+            let submitted = units.submit(drive.catch_up(), 0, Op::Read, (&own, 0));
             assert!(submitted.is_ok(), "{submitted:?}");
             let report = units.report();
             assert_eq!(report.len() as u32, 2 * geometry.chunks);

@@ -1,0 +1,423 @@
+//! The bytes of a file that holds the flash of an open-channel device, little-endian, in pieces of 4 KiB:
+//!
+//! | pieces | hold |
+//! | --- | --- |
+//! | 2 | the header, twice |
+//! | of each chunk 1 | its head: how often it was erased, and what it has come to |
+//! | of each of its write units 1 | the record of the unit: metadata of its sectors, checksums |
+//! | behind each record | the sectors |
+//!
+//! Chunks follow each other as their addresses do. A record counts only if it has the epoch of the head of its chunk; the
+//! epoch changes when the chunk is erased and when its first unit is written, so nothing of a former life comes back.
+//! Records of a chunk count up to the first one that does not.
+//!
+//! Header: magic `FLSHIMAG`, version (4), CRC32C of the piece with these four bytes zero (4), UUID (16), and of the device
+//! channels, units of each, chunks of each, sectors of a chunk, of the least write and of the best write, sectors behind
+//! one that can be read, most open chunks (4 each).
+//!
+//! Head: magic `FLCH`, CRC32C of what follows (4), first half of the UUID (8), number of the chunk (4), epoch (4), erases
+//! (4), state (4): 0 as the records say, 1 closed, 2 out of use; sectors that can be read of a closed one (4).
+//!
+//! Record: magic `FLWU`, CRC32C of what follows (4), first half of the UUID (8), chunk (4), unit in it (4), epoch (4), units
+//! of the chunk that were durable when it was written (4), CRC32C of the sectors (4), metadata (16 for each sector).
+
+use flashyard_flash::UNIT_BYTES;
+use flashyard_flash::channel::{Geometry, Metadata, Shape};
+
+/// Bytes of a piece, and of a sector.
+pub(super) const PIECE: usize = UNIT_BYTES as usize;
+/// Copies of the header.
+pub(super) const HEADERS: u64 = 2;
+/// The version written, and the only one read.
+const VERSION: u32 = 1;
+const HEADER_MAGIC: [u8; 8] = *b"FLSHIMAG";
+const HEADER_SUM: std::ops::Range<usize> = 12..16;
+const HEAD_MAGIC: [u8; 4] = *b"FLCH";
+const HEAD_BYTES: usize = 36;
+const RECORD_MAGIC: [u8; 4] = *b"FLWU";
+const RECORD_BYTES: usize = 36;
+const METADATA_BYTES: usize = 16;
+
+/// Where everything is in a file.
+#[derive(Clone, Debug)]
+pub(super) struct Image {
+    pub uuid: [u8; 16],
+    geometry: Geometry,
+}
+
+/// What a copy of the header turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Header {
+    /// Nothing was ever written there.
+    Blank,
+    /// Something else than a header.
+    Foreign,
+    /// A header that is not what was written.
+    Damaged,
+    /// Whole, but of a later version.
+    Newer(u32),
+    /// The UUID of the file, and the shape of the device.
+    Valid([u8; 16], Shape),
+}
+
+/// What has become of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// As its records say.
+    InUse,
+    /// Closed early; so many sectors can be read.
+    Closed(u32),
+    /// Out of use.
+    Offline,
+}
+
+/// The head of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub epoch: u32,
+    pub resets: u32,
+    pub fate: Fate,
+}
+
+/// What stands before the sectors of a write unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub chunk: u32,
+    pub unit: u32,
+    pub epoch: u32,
+    /// Units of the chunk that were durable before.
+    pub durable: u32,
+    /// Of all sectors.
+    pub data: u32,
+    pub metadata: Vec<Metadata>,
+}
+
+impl Image {
+    pub fn new(uuid: [u8; 16], geometry: Geometry) -> Self {
+        Self { uuid, geometry }
+    }
+
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Pieces of the file.
+    pub fn pieces(&self) -> u64 {
+        HEADERS + u64::from(self.chunks()) * self.chunk_pieces()
+    }
+
+    pub fn chunks(&self) -> u32 {
+        self.geometry.total_pus() * self.geometry.chunks
+    }
+
+    /// Write units of a chunk.
+    pub fn units(&self) -> u32 {
+        self.geometry.clba / self.geometry.ws_min
+    }
+
+    /// Pieces of a write unit with its record.
+    pub fn unit_pieces(&self) -> u64 {
+        1 + u64::from(self.geometry.ws_min)
+    }
+
+    /// Pieces of a chunk.
+    pub fn chunk_pieces(&self) -> u64 {
+        1 + u64::from(self.units()) * self.unit_pieces()
+    }
+
+    /// The number of the chunk that holds an address of the device, in the order of addresses, and the sector in it.
+    pub fn chunk_of(&self, address: u64) -> Option<(u32, u32)> {
+        let place = self.geometry.place(address)?;
+        let unit = place.group * self.geometry.pus + place.pu;
+        Some((unit * self.geometry.chunks + place.chunk, place.sector))
+    }
+
+    /// The piece that the head of a chunk is in.
+    pub fn head(&self, chunk: u32) -> u64 {
+        HEADERS + u64::from(chunk) * self.chunk_pieces()
+    }
+
+    /// The piece that the record of a write unit is in; its sectors follow.
+    pub fn record(&self, chunk: u32, unit: u32) -> u64 {
+        self.head(chunk) + 1 + u64::from(unit) * self.unit_pieces()
+    }
+
+    /// The piece that a sector is in.
+    pub fn sector(&self, chunk: u32, sector: u32) -> u64 {
+        let (unit, place) = (sector / self.geometry.ws_min, sector % self.geometry.ws_min);
+        self.record(chunk, unit) + 1 + u64::from(place)
+    }
+
+    /// The header of this file.
+    pub fn encode_header(&self, piece: &mut [u8]) {
+        piece.fill(0);
+        let shape = Shape::of(&self.geometry);
+        piece[..8].copy_from_slice(&HEADER_MAGIC);
+        put(piece, 8, VERSION);
+        piece[16..32].copy_from_slice(&self.uuid);
+        let words = [
+            shape.groups,
+            shape.pus,
+            shape.chunks,
+            shape.clba,
+            shape.ws_min,
+            shape.ws_opt,
+            shape.mw_cunits,
+            shape.open_chunks_per_pu,
+        ];
+        for (place, word) in words.into_iter().enumerate() {
+            put(piece, 32 + 4 * place, word);
+        }
+        let sum = checksum(&[piece]);
+        put(piece, HEADER_SUM.start, sum);
+    }
+
+    /// The head of `chunk`.
+    pub fn encode_head(&self, chunk: u32, head: &Head, piece: &mut [u8]) {
+        piece.fill(0);
+        let (state, pointer) = match head.fate {
+            Fate::InUse => (0, 0),
+            Fate::Closed(pointer) => (1, pointer),
+            Fate::Offline => (2, 0),
+        };
+        self.begin(HEAD_MAGIC, chunk, piece);
+        for (place, word) in [head.epoch, head.resets, state, pointer]
+            .into_iter()
+            .enumerate()
+        {
+            put(piece, 20 + 4 * place, word);
+        }
+        let sum = checksum(&[&piece[8..HEAD_BYTES]]);
+        put(piece, 4, sum);
+    }
+
+    /// The head of `chunk`, if that is what a piece holds.
+    pub fn decode_head(&self, chunk: u32, piece: &[u8]) -> Option<Head> {
+        let sum = checksum(&[piece.get(8..HEAD_BYTES)?]);
+        let sound = self.begins(HEAD_MAGIC, chunk, piece) && word(piece, 4) == sum;
+        let fate = match word(piece, 28) {
+            0 => Fate::InUse,
+            1 => Fate::Closed(word(piece, 32)),
+            2 => Fate::Offline,
+            _ => return None,
+        };
+        sound.then(|| Head {
+            epoch: word(piece, 20),
+            resets: word(piece, 24),
+            fate,
+        })
+    }
+
+    /// The record of a write unit.
+    pub fn encode_record(&self, record: &Record, piece: &mut [u8]) {
+        piece.fill(0);
+        self.begin(RECORD_MAGIC, record.chunk, piece);
+        let words = [record.unit, record.epoch, record.durable, record.data];
+        for (place, word) in words.into_iter().enumerate() {
+            put(piece, 20 + 4 * place, word);
+        }
+        let end = RECORD_BYTES + METADATA_BYTES * self.geometry.ws_min as usize;
+        let places = piece[RECORD_BYTES..end].chunks_exact_mut(METADATA_BYTES);
+        for (place, [low, high]) in places.zip(&record.metadata) {
+            place[..8].copy_from_slice(&low.to_le_bytes());
+            place[8..].copy_from_slice(&high.to_le_bytes());
+        }
+        let sum = checksum(&[&piece[8..end]]);
+        put(piece, 4, sum);
+    }
+
+    /// The record of a write unit of `chunk`, if that is what a piece holds.
+    pub fn decode_record(&self, chunk: u32, unit: u32, piece: &[u8]) -> Option<Record> {
+        let end = RECORD_BYTES + METADATA_BYTES * self.geometry.ws_min as usize;
+        let sum = checksum(&[piece.get(8..end)?]);
+        let own = self.begins(RECORD_MAGIC, chunk, piece) && word(piece, 20) == unit;
+        if !own || word(piece, 4) != sum {
+            return None;
+        }
+        let metadata = piece[RECORD_BYTES..end].chunks_exact(METADATA_BYTES);
+        let metadata = metadata.map(|both| [double_word(both, 0), double_word(both, 8)]);
+        Some(Record {
+            chunk,
+            unit,
+            epoch: word(piece, 24),
+            durable: word(piece, 28),
+            data: word(piece, 32),
+            metadata: metadata.collect(),
+        })
+    }
+
+    fn begin(&self, magic: [u8; 4], chunk: u32, piece: &mut [u8]) {
+        piece[..4].copy_from_slice(&magic);
+        piece[8..16].copy_from_slice(&self.uuid[..8]);
+        put(piece, 16, chunk);
+    }
+
+    fn begins(&self, magic: [u8; 4], chunk: u32, piece: &[u8]) -> bool {
+        piece[..4] == magic && piece[8..16] == self.uuid[..8] && word(piece, 16) == chunk
+    }
+}
+
+/// What is where a header should be.
+pub(super) fn decode_header(piece: &[u8]) -> Header {
+    if piece.iter().all(|&byte| byte == 0) {
+        return Header::Blank;
+    }
+    if piece.len() != PIECE || piece[..8] != HEADER_MAGIC {
+        return Header::Foreign;
+    }
+    let sum = word(piece, HEADER_SUM.start);
+    let rest = &piece[HEADER_SUM.end..];
+    if sum != checksum(&[&piece[..HEADER_SUM.start], &[0; 4], rest]) {
+        return Header::Damaged;
+    }
+    match word(piece, 8) {
+        VERSION => {}
+        version => return Header::Newer(version),
+    }
+    let mut uuid = [0; 16];
+    uuid.copy_from_slice(&piece[16..32]);
+    let shape = Shape {
+        groups: word(piece, 32),
+        pus: word(piece, 36),
+        chunks: word(piece, 40),
+        clba: word(piece, 44),
+        ws_min: word(piece, 48),
+        ws_opt: word(piece, 52),
+        mw_cunits: word(piece, 56),
+        open_chunks_per_pu: word(piece, 60),
+    };
+    Header::Valid(uuid, shape)
+}
+
+/// CRC32C of parts that follow each other.
+pub(super) fn checksum(parts: &[&[u8]]) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    for part in parts {
+        digest.update(part);
+    }
+    digest.finalize() as u32
+}
+
+fn put(piece: &mut [u8], at: usize, word: u32) {
+    piece[at..at + 4].copy_from_slice(&word.to_le_bytes());
+}
+
+fn word(piece: &[u8], at: usize) -> u32 {
+    let bytes = piece[at..at + 4].try_into().expect("four bytes");
+    u32::from_le_bytes(bytes)
+}
+
+fn double_word(piece: &[u8], at: usize) -> u64 {
+    let bytes = piece[at..at + 8].try_into().expect("eight bytes");
+    u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use flashyard_flash::Profile;
+    use flashyard_flash::channel::{Device, Options};
+
+    use super::*;
+
+    fn image() -> Image {
+        let profile = Profile::named("cnex").expect("it ships");
+        let device = Device::new(&profile, 1 << 30, 1, Options::default()).expect("it fits");
+        Image::new([7; 16], device.geometry().clone())
+    }
+
+    /// Changes every bit of `bytes` of a piece in turn.
+    fn every_change(piece: &[u8], bytes: usize, mut test: impl FnMut(&[u8])) {
+        for at in 0..bytes {
+            let mut changed = piece.to_vec();
+            changed[at] ^= 1 << (at % 8);
+            test(&changed);
+        }
+    }
+
+    #[test]
+    fn a_header_is_whole_or_nothing() {
+        let image = image();
+        let mut piece = vec![0xAA; PIECE];
+        image.encode_header(&mut piece);
+        let shape = Shape::of(image.geometry());
+        assert_eq!(decode_header(&piece), Header::Valid([7; 16], shape));
+        every_change(&piece, PIECE, |piece| {
+            assert!(!matches!(decode_header(piece), Header::Valid(..)));
+        });
+        assert_eq!(decode_header(&[0; PIECE]), Header::Blank);
+        assert_eq!(decode_header(&[1; PIECE]), Header::Foreign);
+        put(&mut piece, 8, 2);
+        put(&mut piece, 12, 0);
+        let sum = checksum(&[&piece]);
+        put(&mut piece, 12, sum);
+        assert_eq!(decode_header(&piece), Header::Newer(2));
+    }
+
+    #[test]
+    fn heads_and_records_belong_to_their_place() {
+        let image = image();
+        let mut piece = vec![0xAA; PIECE];
+        for fate in [Fate::InUse, Fate::Closed(48), Fate::Offline] {
+            let head = Head {
+                epoch: 9,
+                resets: 4,
+                fate,
+            };
+            image.encode_head(5, &head, &mut piece);
+            assert_eq!(image.decode_head(5, &piece), Some(head));
+            assert_eq!(image.decode_head(6, &piece), None);
+        }
+        every_change(&piece, HEAD_BYTES, |piece| {
+            assert_eq!(image.decode_head(5, piece), None);
+        });
+        let record = Record {
+            chunk: 5,
+            unit: 3,
+            epoch: 9,
+            durable: 2,
+            data: 77,
+            metadata: (0..16).map(|sector| [sector, 100 + sector]).collect(),
+        };
+        image.encode_record(&record, &mut piece);
+        assert_eq!(image.decode_record(5, 3, &piece), Some(record));
+        assert_eq!(image.decode_record(5, 2, &piece), None);
+        assert_eq!(image.decode_record(4, 3, &piece), None);
+        every_change(&piece, RECORD_BYTES + 16 * 16, |piece| {
+            assert_eq!(image.decode_record(5, 3, piece), None);
+        });
+        let other = Image::new([8; 16], image.geometry().clone());
+        assert_eq!(other.decode_record(5, 3, &piece), None, "of another file");
+        assert_eq!(image.decode_head(5, &[]), None);
+        assert_eq!(image.decode_record(5, 3, &[0; PIECE]), None);
+    }
+
+    #[test]
+    fn no_two_things_have_the_same_place() {
+        let image = image();
+        let (chunks, units) = (image.chunks(), image.units());
+        assert_eq!(image.record(0, 0), image.head(0) + 1);
+        assert_eq!(image.sector(0, 15), image.record(0, 1) - 1);
+        assert_eq!(
+            image.head(1),
+            image.sector(0, image.geometry().clba - 1) + 1
+        );
+        let last = image.sector(chunks - 1, image.geometry().clba - 1);
+        assert_eq!(last + 1, image.pieces());
+        assert_eq!(
+            image.record(3, units - 1) + image.unit_pieces(),
+            image.head(4)
+        );
+        let address = image.geometry().address(flashyard_flash::channel::Place {
+            group: 1,
+            pu: 2,
+            chunk: 3,
+            sector: 20,
+        });
+        let expected = (8 + 2) * image.geometry().chunks + 3;
+        assert_eq!(
+            image.chunk_of(address.expect("it is there")),
+            Some((expected, 20))
+        );
+        assert_eq!(image.chunk_of(u64::MAX), None);
+    }
+}

@@ -1,0 +1,339 @@
+//! Opening a file that holds the flash of an open-channel device: making it, and finding out what every chunk has come to.
+
+use std::rc::Rc;
+
+use flashyard_flash::channel::{ChunkState, Device, KeptChunk, Metadata, Place, Shape};
+use flashyard_runtime::Rt;
+
+use super::error::PartitionError;
+use super::file_store::{FileStore, Kept};
+use super::image::{Fate, HEADERS, Head, Header, Image, PIECE, Record, checksum, decode_header};
+use crate::{Device as _, FileDevice, IoError};
+
+/// Pieces at the start of a file that have to be empty for it to be made anew.
+const LOOKED_AT: usize = 16;
+/// Chunks that are looked at at the same time.
+const AT_ONCE: u32 = 16;
+
+/// What a file has of a chunk.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub chunk: u32,
+    pub kept: Kept,
+    pub state: ChunkState,
+    /// Of all sectors that can be read.
+    pub metadata: Vec<Metadata>,
+    /// What is not as it was written, though nothing that was cut off explains it.
+    pub damage: Option<String>,
+}
+
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Care {
+    /// Everything that tells how far chunks are written.
+    Usual,
+    /// All data against their checksums, too.
+    All,
+}
+
+/// Opens a file for a `device` that was not used yet, and puts the device into the state that the file tells of. A file in
+/// which nothing is becomes that of this device; it gets `uuid`.
+pub(super) async fn open(
+    rt: &Rt,
+    file: FileDevice,
+    device: &mut Device,
+    uuid: [u8; 16],
+) -> Result<FileStore, PartitionError> {
+    let header = read_header(&file).await?;
+    let shape = Shape::of(device.geometry());
+    let (uuid, fresh) = match header {
+        None => (uuid, true),
+        Some((_, found)) if found != shape => return Err(other_shape(&found, &shape)),
+        Some((uuid, _)) => (uuid, false),
+    };
+    let image = Image::new(uuid, device.geometry().clone());
+    has_room(&file, &image)?;
+    let store = FileStore::new(rt, file, image).map_err(|_| PartitionError::Memory)?;
+    if fresh {
+        let made = make(&store, device).await;
+        made.map_err(file_failed)?;
+        return Ok(store);
+    }
+    let store = Rc::new(store);
+    for found in look_at_all(rt, &store, Care::Usual).await? {
+        restore(&store, device, found)?;
+    }
+    Ok(Rc::into_inner(store).expect("those who looked have ended"))
+}
+
+/// The header: UUID and shape; nothing when the file is empty, or was being made when it was cut off.
+pub(super) async fn read_header(
+    file: &FileDevice,
+) -> Result<Option<([u8; 16], Shape)>, PartitionError> {
+    let pieces = read_start(file).await?;
+    let (first, rest) = pieces.split_at(PIECE);
+    let second = &rest[..PIECE.min(rest.len())];
+    let copies = [decode_header(first), decode_header(second)];
+    for copy in &copies {
+        match copy {
+            Header::Valid(uuid, shape) => return Ok(Some((*uuid, *shape))),
+            Header::Newer(version) => return Err(PartitionError::Newer(*version)),
+            _ => {}
+        }
+    }
+    let rest_is_empty = rest.iter().all(|&byte| byte == 0);
+    match copies {
+        // The second copy is written when the first is durable.
+        [Header::Blank | Header::Damaged, _] if rest_is_empty => Ok(None),
+        [Header::Damaged, _] | [_, Header::Damaged] => Err(PartitionError::Store(
+            "both copies of the header of the file are damaged: restore the file from a backup"
+                .into(),
+        )),
+        _ => Err(PartitionError::Store(
+            "the file holds something else than an open-channel device: choose another path, or remove the file if it is \
+             not needed"
+                .into(),
+        )),
+    }
+}
+
+async fn read_start(file: &FileDevice) -> Result<Vec<u8>, PartitionError> {
+    let info = file.info();
+    if info.block_size as usize != PIECE {
+        return Err(PartitionError::Store(
+            "the flash of an open-channel device is kept in blocks of 4096 bytes: set block_size to that".into(),
+        ));
+    }
+    let len = (info.blocks as usize).min(LOOKED_AT) * PIECE;
+    let buf = flashyard_runtime::Buf::take(len).ok_or(PartitionError::Memory)?;
+    let (outcome, buf) = file.take(0, buf).await;
+    outcome.map_err(file_failed)?;
+    let mut pieces = buf.to_vec();
+    pieces.resize(pieces.len().max(PIECE), 0);
+    Ok(pieces)
+}
+
+fn has_room(file: &FileDevice, image: &Image) -> Result<(), PartitionError> {
+    let (there, needed) = (file.info().blocks, image.pieces());
+    if there >= needed {
+        return Ok(());
+    }
+    let bytes = |pieces: u64| pieces * PIECE as u64;
+    Err(PartitionError::Store(format!(
+        "the file has {} bytes and should have {}: its end is lost, restore it from a backup",
+        bytes(there),
+        bytes(needed)
+    )))
+}
+
+fn other_shape(found: &Shape, wanted: &Shape) -> PartitionError {
+    let show = |shape: &Shape| {
+        format!(
+            "{} channels with {} units of {} chunks of {} sectors, written by {}",
+            shape.groups, shape.pus, shape.chunks, shape.clba, shape.ws_min
+        )
+    };
+    PartitionError::Store(format!(
+        "the file holds a device of another geometry ({}; not {}): give it the size and the profile it was made with",
+        show(found),
+        show(wanted)
+    ))
+}
+
+/// Makes an empty file that of a device.
+async fn make(store: &FileStore, device: &Device) -> Result<(), IoError> {
+    for info in device.report() {
+        if info.state == ChunkState::Offline
+            && let Some((chunk, _)) = store.image().chunk_of(info.address)
+        {
+            store.end(chunk, Fate::Offline).await?;
+        }
+    }
+    for copy in 0..HEADERS {
+        store.flush().await?;
+        let fill = |piece: &mut [u8]| store.image().encode_header(piece);
+        store.write_piece(copy, fill).await?;
+    }
+    store.flush().await
+}
+
+/// Looks at all chunks, some at a time.
+pub(super) async fn look_at_all(
+    rt: &Rt,
+    store: &Rc<FileStore>,
+    care: Care,
+) -> Result<Vec<Found>, PartitionError> {
+    let chunks = store.image().chunks();
+    let lookers = (0..AT_ONCE.min(chunks)).map(|first| {
+        let store = Rc::clone(store);
+        rt.spawn(async move {
+            let mut found = Vec::new();
+            for chunk in (first..chunks).step_by(AT_ONCE as usize) {
+                found.push(look(&store, chunk, care).await?);
+            }
+            Ok::<_, IoError>(found)
+        })
+    });
+    let lookers: Vec<_> = lookers.collect();
+    let mut all = Vec::with_capacity(chunks as usize);
+    for looker in lookers {
+        all.extend(looker.await.map_err(file_failed)?);
+    }
+    all.sort_unstable_by_key(|found| found.chunk);
+    Ok(all)
+}
+
+/// Finds out what a chunk has come to.
+async fn look(store: &FileStore, chunk: u32, care: Care) -> Result<Found, IoError> {
+    let image = store.image();
+    let mut start = vec![0; 2 * PIECE];
+    store.read(image.head(chunk), &mut start).await?;
+    let (piece, record) = start.split_at_mut(PIECE);
+    let blank = piece.iter().all(|&byte| byte == 0);
+    let unused = Head {
+        epoch: 0,
+        resets: 0,
+        fate: Fate::InUse,
+    };
+    let Some(head) = image.decode_head(chunk, piece).or(blank.then_some(unused)) else {
+        return Ok(torn_head(store, chunk));
+    };
+    let mut records = Vec::new();
+    for unit in 0..image.units() {
+        if unit > 0 {
+            store.read(image.record(chunk, unit), record).await?;
+        }
+        match image.decode_record(chunk, unit, record) {
+            Some(record) if record.epoch == head.epoch => records.push(record),
+            _ => break,
+        }
+    }
+    let damage = drop_torn(store, chunk, &mut records, care).await?;
+    Ok(describe(image, chunk, head, &records, damage))
+}
+
+/// Leaves out units from the first one on whose sectors are not what was written. Only what was not durable when the last
+/// one was written can have been cut off.
+async fn drop_torn(
+    store: &FileStore,
+    chunk: u32,
+    records: &mut Vec<Record>,
+    care: Care,
+) -> Result<Option<String>, IoError> {
+    let durable = records.last().map_or(0, |last| last.durable);
+    let from = if care == Care::All { 0 } else { durable };
+    let mut sectors = vec![0; store.image().geometry().ws_min as usize * PIECE];
+    for unit in from..records.len() as u32 {
+        let at = store.image().record(chunk, unit) + 1;
+        store.read(at, &mut sectors).await?;
+        if checksum(&[&sectors]) == records[unit as usize].data {
+            continue;
+        }
+        if unit < durable {
+            return Ok(Some(format!(
+                "the data of write unit {unit} are not what was written"
+            )));
+        }
+        records.truncate(unit as usize);
+        break;
+    }
+    Ok(None)
+}
+
+/// Of a chunk whose erase was cut off, or whose head is damaged: nothing of it can be read until it is erased.
+fn torn_head(store: &FileStore, chunk: u32) -> Found {
+    let head = Head {
+        // None of the records that may be there has it.
+        epoch: store.random(),
+        resets: 0,
+        fate: Fate::Closed(0),
+    };
+    Found {
+        chunk,
+        kept: Kept { head, durable: 0 },
+        state: ChunkState::Closed,
+        metadata: Vec::new(),
+        damage: Some(
+            "the head of the chunk is not what was written; or an erase was cut off".into(),
+        ),
+    }
+}
+
+fn describe(
+    image: &Image,
+    chunk: u32,
+    head: Head,
+    records: &[Record],
+    mut damage: Option<String>,
+) -> Found {
+    let size = image.geometry().ws_min;
+    let mut sectors = records.len() as u32 * size;
+    let state = match head.fate {
+        Fate::Offline => ChunkState::Offline,
+        Fate::Closed(end) => {
+            if end > sectors {
+                let what = format!("{sectors} sectors are left of {end}");
+                damage = damage.or(Some(what));
+            }
+            sectors = sectors.min(end);
+            ChunkState::Closed
+        }
+        // What follows may have been cut off: nothing is added to a chunk of a former life.
+        Fate::InUse if sectors > 0 => ChunkState::Closed,
+        Fate::InUse => ChunkState::Free,
+    };
+    if state == ChunkState::Offline {
+        sectors = 0;
+    }
+    let metadata = records.iter().flat_map(|record| &record.metadata).copied();
+    let durable = records.len() as u32;
+    Found {
+        chunk,
+        kept: Kept { head, durable },
+        state,
+        metadata: metadata.take(sectors as usize).collect(),
+        damage,
+    }
+}
+
+/// Puts a chunk of `device` into the state that was found.
+pub(super) fn restore(
+    store: &FileStore,
+    device: &mut Device,
+    found: Found,
+) -> Result<(), PartitionError> {
+    store.set_kept(found.chunk, found.kept);
+    let kept = KeptChunk {
+        address: address_of(store.image(), found.chunk),
+        state: found.state,
+        write_pointer: found.metadata.len() as u32,
+        resets: found.kept.head.resets,
+    };
+    if device.restore(&kept, &found.metadata) {
+        return Ok(());
+    }
+    Err(PartitionError::Store(format!(
+        "chunk {} of the file is in no possible state: restore the file from a backup",
+        found.chunk
+    )))
+}
+
+/// The address of the first sector of a chunk.
+fn address_of(image: &Image, chunk: u32) -> u64 {
+    let geometry = image.geometry();
+    let unit = chunk / geometry.chunks;
+    let place = Place {
+        group: unit / geometry.pus,
+        pu: unit % geometry.pus,
+        chunk: chunk % geometry.chunks,
+        sector: 0,
+    };
+    let address = geometry.address(place);
+    address.expect("chunks are counted up to the end of the device")
+}
+
+fn file_failed(error: IoError) -> PartitionError {
+    PartitionError::Store(format!(
+        "the file that holds the flash failed ({error:?}): check the disk it is on"
+    ))
+}

@@ -1,0 +1,397 @@
+//! Open-channel devices in files, in the simulated world: programs killed, power cut, disks that fail.
+
+mod support;
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::path::Path;
+use std::rc::Rc;
+
+use flashyard_block::open_channel::{Medium, OpenChannel, PartitionError, Wanted};
+use flashyard_block::{Device, FileDevice, FileOptions, IoError};
+use flashyard_flash::Profile;
+use flashyard_flash::channel;
+use flashyard_runtime::Rt;
+use flashyard_runtime::sim::{Access, Config, Machine, World};
+use flashyard_time::{Duration, Rng};
+use support::{behaves_as_an_array, flush, read, write};
+
+const MIB: u64 = 1 << 20;
+const BLOCK: usize = 4096;
+const PATH: &str = "/flash";
+
+/// Two channels with one unit each, and 32 chunks of 512 KiB of each.
+fn factory(options: channel::Options) -> channel::Device {
+    let mut profile = Profile::named("cnex").expect("it ships");
+    profile.channels = 2;
+    profile.dies_per_channel = 1;
+    channel::Device::new(&profile, 32 * MIB, 1, options).expect("the capacity fits")
+}
+
+async fn open_with(rt: &Rt, device: channel::Device) -> Result<OpenChannel, PartitionError> {
+    let options = FileOptions {
+        block_size: BLOCK as u32,
+        size: Some(Medium::file_bytes(&device)),
+        read_only: false,
+    };
+    let file = FileDevice::open(rt, Path::new(PATH), options).await;
+    let file = file.map_err(|error| PartitionError::Store(error.to_string()))?;
+    let medium = Medium::in_file(rt, device, file, [7; 16]).await?;
+    OpenChannel::open(rt, medium, [9; 16], 1).await
+}
+
+async fn open(rt: &Rt) -> OpenChannel {
+    let opened = open_with(rt, factory(channel::Options::default())).await;
+    opened.expect("it is sound")
+}
+
+/// Runs `main` on a machine that is switched off afterwards in one of three ways.
+fn live<F: Future + 'static>(
+    world: &World,
+    machine: &Machine,
+    end: u64,
+    main: impl FnOnce(Rt) -> F,
+) -> F::Output {
+    let output = world.run(machine, main);
+    match end % 3 {
+        0 => machine.power_cut(),
+        1 => machine.crash(),
+        _ => machine.crash_silently(),
+    }
+    machine.restart();
+    output
+}
+
+#[test]
+fn a_partition_in_a_file_is_an_array() {
+    for seed in 0..2 {
+        let world = World::new(Config::stormy(seed));
+        let machine = world.machine(1);
+        world.run(&machine, move |rt| async move {
+            let device = open(&rt).await;
+            let wanted = Wanted::Channels(vec![1]);
+            let partition = device.create("db", [1; 16], &wanted, 200).await.unwrap();
+            behaves_as_an_array(&*partition, seed, 120).await;
+            assert_eq!(device.allocated(), 0, "nothing is kept in memory");
+            device.stop().await.unwrap();
+            device.close().await;
+        });
+    }
+}
+
+/// What blocks may hold: all that was written since the last flush that was answered, and what that one made durable.
+struct Possible(Vec<Vec<u8>>);
+
+impl Possible {
+    fn settle(&mut self) {
+        for versions in &mut self.0 {
+            versions.drain(..versions.len() - 1);
+        }
+    }
+}
+
+/// Writes, deallocates and flushes without end.
+async fn use_it(rt: Rt, seed: u64, possible: Rc<RefCell<Possible>>) {
+    let mut chance = Rng::new(seed);
+    let device = open(&rt).await;
+    let partition = match device.partition("db") {
+        Some(partition) => partition,
+        None => {
+            let wanted = Wanted::Channels(vec![0]);
+            let created = device.create("db", [1; 16], &wanted, 200).await;
+            created.expect("the channel is free")
+        }
+    };
+    let blocks = possible.borrow().0.len() as u64;
+    loop {
+        let lba = chance.below(blocks);
+        let count = 1 + chance.below((blocks - lba).min(48));
+        let value = 1 + chance.below(255) as u8;
+        let value = if chance.below(12) == 0 { 0 } else { value };
+        for versions in &mut possible.borrow_mut().0[lba as usize..(lba + count) as usize] {
+            versions.push(value);
+        }
+        if value == 0 {
+            let tag = flashyard_block::Tag::default();
+            partition.deallocate(tag, lba, count).await.unwrap();
+        } else {
+            let len = count as usize * BLOCK;
+            write(&*partition, lba, len, value).await.unwrap();
+        }
+        match chance.below(40) {
+            0 => {
+                flush(&*partition).await.unwrap();
+                possible.borrow_mut().settle();
+            }
+            1 => {
+                partition.stop().await.unwrap();
+                possible.borrow_mut().settle();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The partition was used up to some instant, several times: erases, collecting and checkpoints are cut off too.
+#[test]
+fn what_was_flushed_is_there_whenever_the_program_or_the_power_goes() {
+    for seed in 0..if cfg!(debug_assertions) { 3 } else { 60 } {
+        // A fraction of the partition, so that it is written many times over; and nearly all of it.
+        let blocks = if seed % 2 == 0 { 900 } else { 2200 };
+        let possible = Rc::new(RefCell::new(Possible(vec![vec![0]; blocks])));
+        let world = World::new(Config::calm(seed));
+        let machine = world.machine(1);
+        let mut chance = Rng::new(seed).split(1);
+        for life in 0..5 {
+            let span = Duration::from_us(chance.range(1..700_000));
+            let (log, life_seed) = (Rc::clone(&possible), chance.below(1 << 40));
+            live(&world, &machine, chance.below(3), |rt| async move {
+                rt.spawn(use_it(rt.clone(), life_seed, log)).detach();
+                rt.sleep(span).await;
+            });
+            // A second cut while it is opened again.
+            let span = Duration::from_us(chance.range(1..20_000));
+            live(&world, &machine, chance.below(3), |rt| async move {
+                let opening = rt.clone();
+                rt.spawn(async move { drop(open(&opening).await) }).detach();
+                rt.sleep(span).await;
+            });
+            let looked_at = Rc::clone(&possible);
+            live(&world, &machine, 1, |rt| async move {
+                let device = open(&rt).await;
+                let Some(partition) = device.partition("db") else {
+                    assert_eq!(life, 0, "seed {seed}");
+                    return;
+                };
+                for (lba, versions) in (0..).zip(&mut looked_at.borrow_mut().0) {
+                    let found = read(&*partition, lba, BLOCK).await.unwrap();
+                    let value = found[0];
+                    assert!(found.iter().all(|&byte| byte == value), "torn");
+                    assert!(
+                        versions.contains(&value),
+                        "seed {seed}, life {life}, block {lba}: {value} of {versions:?}"
+                    );
+                    *versions = vec![value];
+                }
+            });
+        }
+    }
+}
+
+/// Partitions are created and deleted, and the power goes.
+#[test]
+fn the_layout_in_a_file_survives_a_cut_at_any_instant() {
+    for cut in 0..if cfg!(debug_assertions) { 12 } else { 80 } {
+        let world = World::new(Config::calm(cut));
+        let machine = world.machine(1);
+        let done = Rc::new(RefCell::new(Vec::new()));
+        let states = [&[][..], &["first"], &["first", "second"], &["second"]];
+        let log = Rc::clone(&done);
+        live(&world, &machine, cut, |rt| async move {
+            let on = rt.clone();
+            let change = async move {
+                let device = open(&on).await;
+                for (name, channel) in [("first", 0), ("second", 1)] {
+                    let wanted = Wanted::Channels(vec![channel]);
+                    let created = device
+                        .create(name, [channel as u8 + 1; 16], &wanted, 200)
+                        .await;
+                    created.unwrap();
+                    log.borrow_mut().push(name);
+                }
+                device.delete("first").await.unwrap();
+                log.borrow_mut().push("deleted");
+                std::future::pending::<()>().await;
+            };
+            rt.spawn(change).detach();
+            rt.sleep(Duration::from_us(
+                cut * 40_000 / if cfg!(debug_assertions) { 1 } else { 7 },
+            ))
+            .await;
+        });
+        let done = done.borrow().len();
+        world.run(&machine, |rt| async move {
+            let device = open(&rt).await;
+            let names: Vec<String> = device.list().into_iter().map(|one| one.name).collect();
+            let possible = &states[done..(done + 2).min(4)];
+            assert!(
+                possible.iter().any(|state| *state == names),
+                "{cut}: {done} {names:?}"
+            );
+        });
+    }
+}
+
+#[test]
+fn after_a_clean_stop_little_is_read_and_wear_is_known() {
+    let world = World::new(Config::calm(4));
+    let machine = world.machine(1);
+    let before = live(&world, &machine, 2, |rt| async move {
+        let device = open(&rt).await;
+        let wanted = Wanted::Channels(vec![0]);
+        let partition = device.create("db", [1; 16], &wanted, 200).await.unwrap();
+        for round in 1..12 {
+            for lba in (0..2048).step_by(32) {
+                write(&*partition, lba, 32 * BLOCK, round).await.unwrap();
+            }
+        }
+        device.stop().await.unwrap();
+        let info = device.list().remove(0);
+        device.close().await;
+        assert_eq!(read(&*partition, 0, BLOCK).await, Err(IoError::NotReady));
+        info
+    });
+    assert!(before.erases.1 > 2, "{before:?}");
+    world.run(&machine, |rt| async move {
+        let device = open(&rt).await;
+        let after = device.list().remove(0);
+        assert_eq!((after.bytes, after.units), (before.bytes, before.units));
+        assert!(after.erases.1 >= before.erases.1, "{:?}", after.erases);
+        let partition = device.partition("db").expect("it is there");
+        for lba in 0..2048 {
+            assert_eq!(read(&*partition, lba, BLOCK).await.unwrap(), [11; BLOCK]);
+        }
+    });
+}
+
+/// Chunks that were bad from the factory, or went out of use, stay so.
+#[test]
+fn what_is_out_of_use_stays_so() {
+    let faulty = channel::Options {
+        endurance: 6,
+        faults: channel::Faults {
+            bad_chunks: 50_000,
+            writes: 4_000,
+            ..channel::Faults::default()
+        },
+        ..channel::Options::default()
+    };
+    let world = World::new(Config::calm(4));
+    let machine = world.machine(1);
+    let before = live(&world, &machine, 0, |rt| async move {
+        let device = open_with(&rt, factory(faulty)).await.unwrap();
+        let wanted = Wanted::Channels(vec![0]);
+        let partition = device.create("db", [1; 16], &wanted, 400).await.unwrap();
+        for lba in (0..1024).step_by(32) {
+            write(&*partition, lba, 32 * BLOCK, 9).await.unwrap();
+        }
+        let mut chance = Rng::new(1);
+        while !device.list()[0].read_only {
+            let lba = chance.below(1024);
+            match write(&*partition, lba, BLOCK, 9).await {
+                Ok(()) => {}
+                Err(error) => assert_eq!(error, IoError::WriteProtected),
+            }
+        }
+        flush(&*partition).await.ok();
+        device.list().remove(0)
+    });
+    world.run(&machine, |rt| async move {
+        // As if it were new and sound: what the file tells counts.
+        let device = open(&rt).await;
+        let after = device.list().remove(0);
+        assert_eq!(after.spare, before.spare);
+        let partition = device.partition("db").expect("it is there");
+        for lba in 0..1024 {
+            assert_eq!(read(&*partition, lba, BLOCK).await.unwrap(), [9; BLOCK]);
+        }
+    });
+}
+
+#[test]
+fn a_file_that_is_another_device_or_none_is_refused() {
+    let world = World::new(Config::calm(1));
+    let machine = world.machine(1);
+    let shown = |opened: Result<OpenChannel, PartitionError>| match opened {
+        Ok(_) => "opened".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let at = machine.clone();
+    world.run(&machine, |rt| async move {
+        let device = open(&rt).await;
+        let again = open_with(&rt, factory(channel::Options::default())).await;
+        assert!(shown(again).contains("another program uses it"));
+        device.close().await;
+        drop(device);
+
+        let mut profile = Profile::named("cnex").expect("it ships");
+        profile.channels = 1;
+        profile.dies_per_channel = 2;
+        let other = channel::Device::new(&profile, 32 * MIB, 1, channel::Options::default());
+        let other = open_with(&rt, other.expect("it fits")).await;
+        assert!(shown(other).contains("another geometry"));
+
+        let disk = at.disk(PATH).expect("it was made");
+        let header = disk.read(0..4096);
+        disk.write(0, &[0xFF; 4096]);
+        let one_left = open(&rt).await;
+        one_left.close().await;
+        drop(one_left);
+        disk.write(4096, &[0xFF; 4096]);
+        let foreign = open_with(&rt, factory(channel::Options::default())).await;
+        assert!(shown(foreign).contains("holds something else"));
+        disk.write(0, &header);
+        disk.flip(40, 1);
+        let damaged = open_with(&rt, factory(channel::Options::default())).await;
+        assert!(shown(damaged).contains("damaged"));
+        disk.write(0, &header);
+        open(&rt).await.close().await;
+    });
+}
+
+/// The disk under the file fails: nobody hangs, and nothing that was flushed is lost.
+#[test]
+fn a_file_that_fails_ends_the_device_and_loses_nothing() {
+    for (seed, access) in [(1, Access::Write), (2, Access::Sync)] {
+        let world = World::new(Config::calm(seed));
+        let machine = world.machine(1);
+        let at = machine.clone();
+        live(&world, &machine, 0, |rt| async move {
+            let device = open(&rt).await;
+            let wanted = Wanted::Channels(vec![0]);
+            let partition = device.create("db", [1; 16], &wanted, 200).await.unwrap();
+            write(&*partition, 5, BLOCK, 1).await.unwrap();
+            flush(&*partition).await.unwrap();
+            let disk = at.disk(PATH).expect("it was made");
+            disk.fail(access, 0..u64::MAX, 5, None);
+            write(&*partition, 6, BLOCK, 2).await.unwrap();
+            assert_eq!(flush(&*partition).await, Err(IoError::NotReady));
+            assert_eq!(device.failure(), Some(IoError::Write));
+            let wanted = Wanted::Channels(vec![1]);
+            let refused = device.create("more", [2; 16], &wanted, 200).await.err();
+            assert_eq!(refused, Some(PartitionError::Off));
+            assert_eq!(read(&*partition, 5, BLOCK).await, Err(IoError::NotReady));
+            device.close().await;
+            disk.mend();
+        });
+        world.run(&machine, |rt| async move {
+            let device = open(&rt).await;
+            let partition = device.partition("db").expect("it is there");
+            assert_eq!(read(&*partition, 5, BLOCK).await.unwrap(), [1; BLOCK]);
+            let found = read(&*partition, 6, BLOCK).await.unwrap()[0];
+            assert!(found == 0 || found == 2);
+        });
+    }
+}
+
+/// A sector that the disk cannot read is one that the flash has lost; others are as they were.
+#[test]
+fn what_the_disk_cannot_read_is_told() {
+    let world = World::new(Config::calm(3));
+    let machine = world.machine(1);
+    let at = machine.clone();
+    world.run(&machine, |rt| async move {
+        let device = open(&rt).await;
+        let wanted = Wanted::Channels(vec![0]);
+        let partition = device.create("db", [1; 16], &wanted, 200).await.unwrap();
+        for lba in 0..64 {
+            write(&*partition, lba, BLOCK, 3).await.unwrap();
+        }
+        partition.stop().await.unwrap();
+        let disk = at.disk(PATH).expect("it was made");
+        disk.fail(Access::Read, 0..u64::MAX, 5, None);
+        assert_eq!(read(&*partition, 5, BLOCK).await, Err(IoError::Read));
+        disk.mend();
+        assert_eq!(read(&*partition, 5, BLOCK).await.unwrap(), [3; BLOCK]);
+    });
+}
