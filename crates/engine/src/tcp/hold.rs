@@ -14,8 +14,9 @@ use flashyard_time::{Duration, Time};
 const MOST_AGE: Duration = Duration::from_us(50);
 /// Nor when it is so much.
 const MOST_BYTES: usize = 64 << 10;
-/// Most answers that the adaptive rule holds.
-const MOST_ADAPTIVE: u16 = 32;
+/// Most answers that the adaptive rule holds. A send of its own costs some two I/Os, so eight save most of that; waiting for more
+/// costs a queue of 128 up to a fifth (docs/experiments/priority-window.md).
+const MOST_ADAPTIVE: u16 = 8;
 
 /// How many answers are told to a host at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,7 +132,7 @@ impl Hold {
         let wanted = match self.rule {
             Coalescing::Window(window) => u16::from(window),
             // A window is worth its wait only when it is soon full.
-            Coalescing::Adaptive => (in_flight.saturating_add(self.answers) / 4).min(MOST_ADAPTIVE),
+            Coalescing::Adaptive => (in_flight.saturating_add(self.answers) / 8).min(MOST_ADAPTIVE),
         };
         wanted.clamp(1, self.most)
     }
@@ -207,6 +208,6 @@ mod tests {
         }
         let mut deep = hold(Coalescing::Adaptive);
         let pushed = (1..127).find(|n| deep.push(answer(127 - n), 24) && deep.due);
-        assert_eq!(pushed, Some(31));
+        assert_eq!(pushed, Some(8));
     }
 }
