@@ -3,7 +3,7 @@
 //! The cost of a class of I/O is one divided by the most of it that the device does per second; so the service of two
 //! tenants is equal when each gets the same part of what it would get alone. The curve of a kind is given at sizes that
 //! double, straight lines between them. A place on it is learnt from spans in which the device did, as fast as it
-//! could, nothing else; [`super::probe`] makes such spans when they do not come by themselves.
+//! could, nothing else; [`super::learn`] makes such spans when they do not come by themselves.
 
 use crate::{Io, Op};
 
@@ -71,9 +71,10 @@ pub(super) struct Costs {
     learnt: [bool; CLASSES],
 }
 
-/// Before anything is known: 400,000 reads of 4 KiB a second or 3 GB/s, and half as many writes. Wrong for every drive,
-/// and of no matter after the first tenth of a second of load.
-const PRIOR: [(u64, u64); 2] = [(1_250, 1_250), (2_500, 2_500)];
+/// Before anything is known: 400,000 reads of 4 KiB a second or 3 GB/s, a fifth as many writes and half as many bytes
+/// written. Wrong for every drive, and of no matter after the first tenth of a second of load; but writes in the
+/// background may never come to be measured, and are not to be taken for cheap because the drive's buffer takes them.
+const PRIOR: [(u64, u64); 2] = [(1_250, 1_250), (10_000, 2_500)];
 
 impl Costs {
     pub(super) fn new() -> Self {
@@ -131,6 +132,24 @@ impl Costs {
         self.set(class, moved);
     }
 
+    /// While no reads were measured: moves all their costs a quarter of the way to where `class` costs `cost`.
+    pub(super) fn suppose(&mut self, class: Class, cost: u64) {
+        if self.is_any_learnt(Kind::Read) {
+            return;
+        }
+        let believed = u128::from(self.at(class));
+        let cost = u128::from(cost.clamp(LEAST, MOST));
+        for place in &mut self.curve[..SIZES] {
+            let scaled = u128::from(*place) * (3 * believed + cost) / (4 * believed);
+            *place = u64::try_from(scaled).unwrap_or(MOST).clamp(LEAST, MOST);
+        }
+        self.complete_curve(Kind::Write);
+    }
+
+    fn is_any_learnt(&self, kind: Kind) -> bool {
+        self.learnt[kind as usize * SIZES..][..SIZES].contains(&true)
+    }
+
     /// Says that `class` costs `cost`.
     pub(super) fn set(&mut self, class: Class, cost: u64) {
         self.curve[usize::from(class.0)] = cost.clamp(LEAST, MOST);
@@ -139,7 +158,7 @@ impl Costs {
     }
 
     /// Sets the sizes that were never measured by those that were: on the line between two, else in proportion to the
-    /// prior.
+    /// prior. While no writes were, they are to reads as in the prior.
     fn complete_curve(&mut self, kind: Kind) {
         let first = kind as usize * SIZES;
         let (fixed, unit) = PRIOR[kind as usize];
@@ -161,9 +180,17 @@ impl Costs {
                         / u128::from(prior(near));
                     u64::try_from(scaled).unwrap_or(MOST).clamp(LEAST, MOST)
                 }
-                (None, None) => self.curve[first + size],
+                (None, None) => {
+                    let reads = PRIOR[0].0 + PRIOR[0].1;
+                    let scaled =
+                        u128::from(prior(size)) * u128::from(self.curve[0]) / u128::from(reads);
+                    u64::try_from(scaled).unwrap_or(MOST).clamp(LEAST, MOST)
+                }
             };
         }
         self.curve[first..first + SIZES].copy_from_slice(&guessed);
+        if kind == Kind::Read && !self.is_any_learnt(Kind::Write) {
+            self.complete_curve(Kind::Write);
+        }
     }
 }

@@ -7,6 +7,7 @@
 
 use super::GAIN;
 use super::costs::{CLASSES, Class, Costs, Kind, PER_NS, SIZES};
+use super::lately::Lately;
 use super::windows::Bases;
 
 /// Length of a tick.
@@ -35,6 +36,8 @@ const WRITES_PATIENCE: u32 = 36;
 const ROUND: usize = 2;
 /// Rounds are at least so far apart.
 const REST_NS: u64 = 300_000_000;
+/// A rate that is what the cost says, in millionths.
+const EXACT: u64 = 1_000_000;
 /// Ticks in a row that must tell the same.
 const STEADY: u32 = 4;
 
@@ -62,6 +65,9 @@ pub(super) enum Phase {
 pub(super) struct Learner {
     began: u64,
     served: [Served; CLASSES],
+    lately: Lately,
+    /// Latency-sensitive I/O is about.
+    hurried: bool,
     /// Completions that left more of their kind waiting, and all completions; by kind.
     pressed: [u64; 2],
     completed: [u64; 2],
@@ -96,6 +102,8 @@ impl Learner {
         Self {
             began: 0,
             served: [Served::default(); CLASSES],
+            lately: Lately::new(),
+            hurried: false,
             pressed: [0; 2],
             completed: [0; 2],
             measured: [0; CLASSES],
@@ -137,17 +145,26 @@ impl Learner {
         self.pressed[kind] += u64::from(pressed);
     }
 
-    /// Ends the tick. `full` says of which kind the device held as much as it ever may. Says whether trials have just come to an end.
+    /// Ends the tick. `full` says of which kind the device held as much as it ever may, `hurried` whether latency-sensitive
+    /// I/O is about. Says whether trials have just come to an end.
     pub(super) fn tick(
         &mut self,
         now: u64,
         full: [bool; 2],
+        hurried: bool,
         costs: &mut Costs,
         bases: &mut Bases,
     ) -> bool {
         let span = now - self.began;
         let mut ended = false;
+        self.hurried = hurried;
         if span <= 3 * TICK_NS {
+            let served = self.served.iter();
+            self.lately
+                .remember(span, served.map(|served| (served.ios, served.latency)));
+            if hurried {
+                self.lately.guess(costs, bases);
+            }
             let before = self.phase;
             match self.phase {
                 Phase::Open => self.watch(now, span, full, costs, bases),
@@ -244,7 +261,8 @@ impl Learner {
     }
 
     /// What was served of a class that was nearly alone says what it costs: nothing unknown was beside it, and as much of
-    /// it waited as the windows let. Of a class never measured less is asked.
+    /// it waited as the windows let. Of a class never measured less is asked: one late answer to somebody who asks for one
+    /// thing at a time is not enough.
     fn is_telling(&self, class: Class, full: [bool; 2], costs: &Costs, bases: &Bases) -> bool {
         let kind = class.kind();
         let mut others = Class::all().filter(|&other| other != class);
@@ -252,7 +270,8 @@ impl Learner {
             .all(|other| self.served[usize::from(other.0)].ios == 0 || costs.is_learnt(other));
         let rested = kind == Kind::Write || !self.wrote_lately();
         let most = full[kind as usize] && self.is_pressed(kind);
-        alone && rested && bases.is_known(kind) && (most || !costs.is_learnt(class))
+        let new = !costs.is_learnt(class) && (!self.hurried || self.lately.is_deep(class));
+        alone && rested && bases.is_known(kind) && (most || new)
     }
 
     fn take_in(&mut self, now: u64, span: u64, class: Class, costs: &mut Costs, bases: &Bases) {
@@ -330,7 +349,7 @@ impl Learner {
             trial.last = [0; 8];
             return;
         }
-        let (steady, mean) = trial.lasts(class.kind());
+        let (steady, mean) = trial.lasts(class.kind(), costs.is_learnt(class));
         let late = trial.ticks
             >= match class.kind() {
                 Kind::Read => READS_PATIENCE,
@@ -373,9 +392,15 @@ impl Learner {
 }
 
 impl Trial {
-    /// Whether the rate is one that lasts, and the rate: charged time over real time, in millionths.
-    fn lasts(&self, kind: Kind) -> (bool, u64) {
+    /// Whether the rate is one that lasts, and the rate: charged time over real time, in millionths. One that is as it was
+    /// `known` to be needs no further proof.
+    fn lasts(&self, kind: Kind, known: bool) -> (bool, u64) {
         let mean = |ticks: &[u64]| ticks.iter().sum::<u64>() / ticks.len() as u64;
+        let last = mean(&self.last[4..]);
+        let as_known = last.abs_diff(EXACT) * 100 <= EXACT * WRITES_STEADY_PERCENT;
+        if known && as_known && self.ticks > STEADY {
+            return (true, last);
+        }
         match kind {
             Kind::Read => {
                 let last = &self.last[5..];
@@ -389,7 +414,7 @@ impl Trial {
                 }
             }
             Kind::Write => {
-                let (before, last) = (mean(&self.last[..4]), mean(&self.last[4..]));
+                let before = mean(&self.last[..4]);
                 let steady = before.abs_diff(last) * 100 <= last * WRITES_STEADY_PERCENT;
                 (
                     self.ticks > 8 && steady || self.ticks >= WRITES_PATIENCE,

@@ -7,6 +7,7 @@
 
 mod costs;
 mod heap;
+mod lately;
 mod learn;
 mod queue;
 mod quiet;
@@ -71,6 +72,8 @@ pub struct Fair {
     /// Virtual time: the least tag of those who wait.
     virtual_now: u64,
     quiet_until: u64,
+    /// When background I/O may go next until then though nobody waits, in nanoseconds.
+    background_due: u64,
     /// What the others may have in flight until then.
     quiet: Quiet,
 }
@@ -105,17 +108,19 @@ impl Fair {
             budgeted: 0,
             virtual_now: 0,
             quiet_until: 0,
+            background_due: 0,
             quiet: Quiet::new(),
         }
     }
 
     fn tick(&mut self, now: Time) {
         let before = self.learner.phase();
-        let unhurried = !self.is_quiet(now) && self.squeeze == GAIN * ONE;
+        let quiet = self.is_quiet(now);
+        let unhurried = !quiet && self.squeeze == GAIN * ONE;
         let full = self.windows.map(|window| unhurried && window == GAIN * ONE);
         let ended = self
             .learner
-            .tick(now.as_ns(), full, &mut self.costs, &mut self.bases);
+            .tick(now.as_ns(), full, quiet, &mut self.costs, &mut self.bases);
         if self.learner.phase() != before || ended {
             while let Some(item) = self.parked.pop() {
                 self.offer(now, item / 4, LANES[item as usize % 4]);

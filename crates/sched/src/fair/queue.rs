@@ -2,7 +2,7 @@
 
 use flashyard_time::Time;
 
-use super::costs::{Class, Kind, weigh};
+use super::costs::{Class, Kind, PER_NS, weigh};
 use super::tenants::{ABSENT, LANES, Lane, NONE, Place, State};
 use super::turn::{Choice, Payer};
 use super::windows::ONE;
@@ -11,6 +11,10 @@ use crate::{Class as Urgency, Credit, Io, IoId, Next, Share, TenantId};
 
 /// Background I/O beside other I/O counts so many times.
 const BACKGROUND_FACTOR: u64 = 64;
+/// While latency-sensitive I/O is about and nobody waits, background I/O takes this part of the device's time.
+const BACKGROUND_PART: u64 = 16;
+/// What of that it may take at once, in time of which it has that part.
+const BACKGROUND_BURST_NS: u64 = 1_000_000;
 /// A tenant with nothing queued counts as waiting when what it has in flight would give it its share at so many times
 /// the base latency. One with less gets less than its share by its own choice, and nobody waits for it.
 const CLAIM: u64 = 5;
@@ -171,7 +175,11 @@ impl Fair {
             }
             Payer::Share => tenant.tag = tenant.tag.saturating_add(stride),
             Payer::Urgency => self.urgent_budget = self.urgent_budget.saturating_sub(place.cost),
-            Payer::Nobody => {}
+            Payer::Nobody => {
+                let earliest = now.as_ns().saturating_sub(BACKGROUND_BURST_NS);
+                let span = (place.cost / PER_NS).saturating_mul(BACKGROUND_PART);
+                self.background_due = self.background_due.max(earliest).saturating_add(span);
+            }
         }
         if let Some(limit) = &mut tenant.limit {
             limit.charge(now, kind, place.bytes);

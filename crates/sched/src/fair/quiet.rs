@@ -10,7 +10,7 @@ use super::windows::ONE;
 
 /// Parts of the window are counted finer than loads are, so that small steps add up.
 const FINE: u32 = 16;
-/// The least and the most that a target may ask for. Below the least a few I/Os of each kind go in any case.
+/// The least and the most that a target may ask for. Below the least one I/O of each kind goes in any case.
 const LEAST: u64 = (ONE / 8) << FINE;
 const MOST: u64 = (GAIN * ONE) << FINE;
 const USUAL: u64 = ONE << FINE;

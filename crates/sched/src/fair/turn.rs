@@ -12,7 +12,7 @@ use crate::Next;
 
 /// For how long after the last latency-sensitive I/O.
 const QUIET_NS: u64 = 20_000_000;
-/// So many I/Os of a kind may be in flight whatever they count.
+/// So many I/Os of a kind may be in flight whatever they count; one while latency-sensitive I/O is about.
 const FLOOR: u32 = 4;
 /// How far all who do one kind of I/O may be ahead of those who wait for the window of the other kind, in device time:
 /// drives take writes in bursts, and hold them back in bursts.
@@ -74,15 +74,19 @@ impl Fair {
     #[inline]
     pub(super) fn has_room(&self, now: Time, kind: Kind) -> bool {
         let kind = kind as usize;
-        let window = match self.learner.phase() {
-            Phase::Settling(_) => 0,
-            Phase::Alone(_) => self.squeeze,
-            Phase::Open if self.is_quiet(now) => self.windows[kind]
-                .min(self.squeeze)
-                .min(self.quiet.window()),
-            Phase::Open => self.windows[kind].min(self.squeeze),
+        let (floor, window) = match self.learner.phase() {
+            Phase::Settling(_) => (FLOOR, 0),
+            Phase::Alone(_) => (FLOOR, self.squeeze),
+            Phase::Open => {
+                let window = self.windows[kind].min(self.squeeze);
+                if self.is_quiet(now) {
+                    (1, window.min(self.quiet.window()))
+                } else {
+                    (FLOOR, window)
+                }
+            }
         };
-        self.in_flight[kind] < FLOOR || self.load[kind] < window
+        self.in_flight[kind] < floor || self.load[kind] < window
     }
 
     /// The least tag of those who wait for I/O of a kind; beyond all others when nobody does.
@@ -197,6 +201,11 @@ impl Fair {
         None
     }
 
+    /// Background I/O is held back though nobody waits: who asks for one thing at a time, and soon, never does.
+    fn is_background_held(&self, now: Time) -> bool {
+        self.is_quiet(now) && self.background_due > now.as_ns()
+    }
+
     /// Background I/O whose small share is due, or, when nobody else waits, any.
     fn next_background(&self, now: Time, idle: bool) -> Option<Choice> {
         if self.learner.phase() != Phase::Open {
@@ -205,7 +214,7 @@ impl Fair {
         let (number, tag) = self.ready[Lane::Background as usize].first()?;
         let head = self.tenants[number].head(Lane::Background);
         let due = if idle {
-            self.ready[..3].iter().all(Heap::is_empty)
+            self.ready[..3].iter().all(Heap::is_empty) && !self.is_background_held(now)
         } else {
             tag < self.virtual_now
         };
@@ -220,7 +229,14 @@ impl Fair {
             Phase::Open => u64::MAX,
             Phase::Settling(_) | Phase::Alone(_) => self.learner.tick_ends(),
         };
-        let at = self.gated.least().min(self.reserved.least()).min(tick);
+        let waits = !self.ready[Lane::Background as usize].is_empty();
+        let background = if waits && self.is_background_held(now) {
+            self.background_due.min(self.quiet_until)
+        } else {
+            u64::MAX
+        };
+        let owed = self.gated.least().min(self.reserved.least());
+        let at = owed.min(tick).min(background);
         if at < u64::MAX {
             Next::WaitUntil(Time::from_ns(at.max(now.as_ns() + 1)))
         } else {

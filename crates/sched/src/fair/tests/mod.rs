@@ -301,6 +301,62 @@ fn background_io_fills_what_is_left_and_is_never_quite_starved() {
     assert!(light[0] > 40_000.0, "{light:?}");
 }
 
+/// One who asks for one thing at a time never waits in the switch, so that nobody seems to want the device.
+#[test]
+fn background_io_keeps_to_its_part_while_somebody_is_in_a_hurry() {
+    let background = Worker {
+        class: Class::Background,
+        ..reader(1)
+    };
+    let hurried = Worker {
+        class: Class::Latency,
+        depth: 1,
+        ..reader(2)
+    };
+    let mut fair = Fair::new();
+    let device = || Device::new(4, 80_000, 80_000);
+    let done = run(&mut fair, &mut device(), &[background, hurried], ms(400), 9);
+    let shares = rates(&done, 2, ms(100), ms(400));
+    // A sixteenth of 400,000 as far as the policy knows, of the 50,000 that the device does; with nobody about, all.
+    assert!(shares[0] > 1_000.0 && shares[0] < 26_000.0, "{shares:?}");
+    let alone = run(&mut Fair::new(), &mut device(), &[background], ms(400), 9);
+    let alone = rates(&alone, 1, ms(100), ms(400));
+    assert!(alone[0] > 45_000.0, "{alone:?}");
+}
+
+#[test]
+fn background_io_that_was_held_back_goes_on_when_nobody_is_in_a_hurry_any_more() {
+    let mut fair = Fair::new();
+    let io = |id, class| Io {
+        id: IoId(id),
+        tenant: TenantId(id.min(1)),
+        class,
+        op: if id == 0 { Op::Read } else { Op::Write },
+        bytes: if id == 0 { 4096 } else { 1 << 20 },
+        lba: 0,
+    };
+    fair.arrive(Time::ZERO, io(0, Class::Latency));
+    assert_eq!(fair.next(Time::ZERO), Next::Dispatch(IoId(0)));
+    (1..=2).for_each(|id| fair.arrive(Time::ZERO, io(id, Class::Background)));
+    assert_eq!(fair.next(Time::ZERO), Next::Dispatch(IoId(1)));
+    for id in 0..=1 {
+        let outcome = Outcome {
+            latency: Duration::from_us(1),
+            ok: true,
+        };
+        fair.complete(Time::from_ns(1_000), &io(id, Class::Latency), outcome);
+    }
+    // 1 MiB of writes costs some tenths of a millisecond, and has a sixteenth of the time.
+    let Next::WaitUntil(at) = fair.next(Time::from_ns(1_000)) else {
+        panic!("it is to be asked again, though nothing will happen");
+    };
+    assert!(
+        at > Time::ZERO + ms(3) && at <= Time::ZERO + ms(20),
+        "{at:?}"
+    );
+    assert_eq!(fair.next(at), Next::Dispatch(IoId(2)));
+}
+
 #[test]
 fn a_device_that_was_a_hundred_times_slower_for_a_while_is_used_fully_right_after() {
     let mut device = Device::new(8, 80_000, 400_000);

@@ -1,0 +1,133 @@
+//! What was done lately, while latency-sensitive I/O is about: a guess at what reads cost before they are measured.
+//!
+//! Measuring takes reads that wait for the device. Beside somebody in a hurry few may be in it, and whether any wait
+//! depends on the very cost that is not known. But a device that is busy for a part of the time takes longer to answer by
+//! that part, and did in the busy part what came back; so its answers tell the cost, if roughly: others who kept it busy
+//! are counted as if they were the class. A guess that is somewhat too large is what somebody in a hurry would choose.
+
+use super::costs::{CLASSES, Class, Costs, Kind, PER_NS};
+use super::windows::Bases;
+
+/// Part of what was done that a tick forgets.
+const FADE: u64 = 8;
+/// I/Os that tell something of the mean.
+const ENOUGH: u64 = 16;
+/// Least mean number under way: more than one who asks for one thing at a time.
+const DEEP: u64 = 2;
+/// No device is taken to be busy for less than this part.
+const LEAST_BUSY: u64 = 8;
+
+/// Sums over ticks, fading.
+#[derive(Debug)]
+pub(super) struct Lately {
+    classes: [Sums; CLASSES],
+    ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    ios: u64,
+    latency: u64,
+}
+
+impl Lately {
+    pub(super) fn new() -> Self {
+        Self {
+            classes: [Sums::default(); CLASSES],
+            ns: 0,
+        }
+    }
+
+    /// A tick of `span` nanoseconds has ended; I/Os that came back and the sum of their latencies in it, by class.
+    pub(super) fn remember(&mut self, span: u64, served: impl Iterator<Item = (u64, u64)>) {
+        let fade = |sum: &mut u64, new: u64| *sum = *sum - *sum / FADE + new;
+        for (sums, (ios, latency)) in self.classes.iter_mut().zip(served) {
+            fade(&mut sums.ios, ios);
+            fade(&mut sums.latency, latency);
+        }
+        fade(&mut self.ns, span);
+    }
+
+    /// Several of the class were under way all the time.
+    pub(super) fn is_deep(&self, class: Class) -> bool {
+        let sums = self.classes[usize::from(class.0)];
+        sums.ios >= ENOUGH && sums.latency >= DEEP * self.ns
+    }
+
+    /// Guesses at what reads cost by the class that most were of.
+    pub(super) fn guess(&self, costs: &mut Costs, bases: &Bases) {
+        let deep = Class::all().filter(|&class| class.kind() == Kind::Read && self.is_deep(class));
+        let main =
+            deep.max_by_key(|&class| self.classes[usize::from(class.0)].ios * costs.at(class));
+        if let Some(main) = main.filter(|_| bases.is_known(Kind::Read)) {
+            let Sums { ios, latency } = self.classes[usize::from(main.0)];
+            let waited = latency.saturating_sub(ios * bases.of(main));
+            let busy = u128::from(self.ns) * u128::from(waited.max(latency / LEAST_BUSY))
+                / u128::from(latency);
+            costs.suppose(main, busy as u64 * PER_NS / ios);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK_NS: u64 = 5_000_000;
+
+    /// Bases of reads that take `ns` on a device that is not busy.
+    fn bases(class: Class, ns: u64) -> Bases {
+        let mut bases = Bases::new();
+        (0..256).for_each(|_| bases.record(class, ns));
+        bases
+    }
+
+    /// After some ticks of so many I/Os of such a latency each.
+    fn after(class: Class, ios: u64, latency: u64) -> Lately {
+        let mut lately = Lately::new();
+        for _ in 0..20 {
+            let served = |other: Class| {
+                if other == class {
+                    (ios, ios * latency)
+                } else {
+                    (0, 0)
+                }
+            };
+            lately.remember(TICK_NS, Class::all().map(served));
+        }
+        lately
+    }
+
+    #[test]
+    fn the_guess_is_what_the_device_did_while_it_was_busy() {
+        let class = Class::new(Kind::Read, 131_072);
+        let bases = bases(class, 1_000_000);
+        // Four tenths busy, and 20 in that time: 100 us each. Quantiles of the base are coarse.
+        let lately = after(class, 20, 1_000_000 * 10 / 6);
+        let mut costs = Costs::new();
+        (0..40).for_each(|_| lately.guess(&mut costs, &bases));
+        let cost = costs.at(class) / PER_NS;
+        assert!((85_000..115_000).contains(&cost), "{cost}");
+        assert!(!costs.is_learnt(class), "a guess is no measurement");
+    }
+
+    #[test]
+    fn one_at_a_time_tells_nothing() {
+        let class = Class::new(Kind::Read, 4096);
+        let lately = after(class, 5, 1_000_000);
+        assert!(!lately.is_deep(class));
+        let mut costs = Costs::new();
+        let before = costs.at(class);
+        lately.guess(&mut costs, &bases(class, 100_000));
+        assert_eq!(costs.at(class), before);
+    }
+
+    #[test]
+    fn what_was_measured_is_not_guessed_at() {
+        let class = Class::new(Kind::Read, 4096);
+        let mut costs = Costs::new();
+        costs.set(class, 3_000 * PER_NS);
+        after(class, 100, 1_000_000).guess(&mut costs, &bases(class, 100_000));
+        assert_eq!(costs.at(class), 3_000 * PER_NS);
+    }
+}
