@@ -7,7 +7,9 @@ use std::future::Future;
 use std::path::Path;
 use std::rc::Rc;
 
-use flashyard_block::open_channel::{Medium, OpenChannel, PartitionError, Wanted};
+use flashyard_block::open_channel::{
+    Medium, OpenChannel, PartitionError, Report, Wanted, check, is_image,
+};
 use flashyard_block::{Device, FileDevice, FileOptions, IoError};
 use flashyard_flash::Profile;
 use flashyard_flash::channel;
@@ -322,16 +324,13 @@ fn a_file_that_is_another_device_or_none_is_refused() {
         assert!(shown(other).contains("another geometry"));
 
         let disk = at.disk(PATH).expect("it was made");
-        let header = disk.read(0..4096);
-        disk.write(0, &[0xFF; 4096]);
-        let one_left = open(&rt).await;
-        one_left.close().await;
-        drop(one_left);
-        disk.write(4096, &[0xFF; 4096]);
+        let header = disk.read(0..8192);
+        disk.write(0, &[0xFF; 8192]);
         let foreign = open_with(&rt, factory(channel::Options::default())).await;
         assert!(shown(foreign).contains("holds something else"));
         disk.write(0, &header);
         disk.flip(40, 1);
+        disk.flip(4096 + 40, 1);
         let damaged = open_with(&rt, factory(channel::Options::default())).await;
         assert!(shown(damaged).contains("damaged"));
         disk.write(0, &header);
@@ -393,5 +392,164 @@ fn what_the_disk_cannot_read_is_told() {
         assert_eq!(read(&*partition, 5, BLOCK).await, Err(IoError::Read));
         disk.mend();
         assert_eq!(read(&*partition, 5, BLOCK).await.unwrap(), [3; BLOCK]);
+    });
+}
+
+/// Pieces of a chunk in the file: its head, and eight units of 64 KiB, each with its record.
+const CHUNK: u64 = 1 + 8 * 17;
+
+/// Where the first sector of a chunk of 32 of a channel is in the file.
+fn data_of(channel: u64, chunk: u64) -> u64 {
+    (2 + (channel * 32 + chunk) * CHUNK + 2) * BLOCK as u64
+}
+
+async fn look(rt: &Rt) -> Result<Report, PartitionError> {
+    let options = FileOptions {
+        block_size: BLOCK as u32,
+        size: None,
+        read_only: true,
+    };
+    let file = FileDevice::open(rt, Path::new(PATH), options).await;
+    check(rt, file.expect("nobody uses it")).await
+}
+
+/// A device with a partition in which something was written.
+async fn written(rt: &Rt) {
+    let device = open(rt).await;
+    let wanted = Wanted::Channels(vec![0]);
+    let partition = device.create("db", [1; 16], &wanted, 200).await.unwrap();
+    for lba in 0..256 {
+        write(&*partition, lba, BLOCK, 3).await.unwrap();
+    }
+    device.stop().await.unwrap();
+    device.close().await;
+}
+
+#[test]
+fn whatever_was_cut_off_is_sound() {
+    for seed in 0..if cfg!(debug_assertions) { 2 } else { 30 } {
+        let possible = Rc::new(RefCell::new(Possible(vec![vec![0]; 1500])));
+        let world = World::new(Config::calm(seed));
+        let machine = world.machine(1);
+        let mut chance = Rng::new(seed).split(2);
+        let span = Duration::from_us(chance.range(60_000..900_000));
+        live(&world, &machine, seed, |rt| async move {
+            rt.spawn(use_it(rt.clone(), seed, possible)).detach();
+            rt.sleep(span).await;
+        });
+        let at = machine.clone();
+        world.run(&machine, |rt| async move {
+            let disk = at.disk(PATH).expect("it was made");
+            let before = disk.read(0..disk.size());
+            let report = look(&rt).await.expect("it can be read");
+            assert!(report.is_sound(), "{seed}: {report}");
+            assert_eq!(report.partitions[0].name, "db");
+            assert_eq!(report, look(&rt).await.expect("as before"));
+            assert!(disk.read(0..disk.size()) == before, "nothing was changed");
+        });
+    }
+}
+
+#[test]
+fn a_damaged_copy_of_the_layout_is_told_and_mended_and_two_are_refused() {
+    for damaged in 0..2 {
+        let world = World::new(Config::calm(damaged));
+        let machine = world.machine(1);
+        let at = machine.clone();
+        world.run(&machine, |rt| async move {
+            written(&rt).await;
+            let disk = at.disk(PATH).expect("it was made");
+            assert!(is_image(&disk.read(0..4096)));
+            let report = look(&rt).await.unwrap();
+            assert!(report.is_sound(), "{report}");
+            assert_eq!(report.partitions.len(), 1);
+            assert!(report.partitions[0].recoverable && report.partitions[0].bytes > 8 * MIB);
+
+            disk.flip(data_of(damaged, 0) + 70, 4);
+            let report = look(&rt).await.unwrap();
+            assert!(!report.is_sound() && !report.copies[damaged as usize].whole);
+            assert!(report.copies[1 - damaged as usize].whole);
+            assert!(report.partitions[0].recoverable, "{report}");
+            // Opening mends it.
+            let device = open(&rt).await;
+            assert_eq!(device.list().len(), 1);
+            device.close().await;
+            drop(device);
+            let report = look(&rt).await.unwrap();
+            assert!(report.is_sound(), "{report}");
+
+            for copy in 0..2 {
+                disk.flip(data_of(copy, 0) + 70, 4);
+            }
+            let report = look(&rt).await.unwrap();
+            assert!(!report.is_sound() && report.partitions.is_empty());
+            assert!(report.problems.len() >= 3, "{report}");
+            let refused = open_with(&rt, factory(channel::Options::default())).await;
+            let error = refused.err().expect("both are damaged");
+            assert!(matches!(error, PartitionError::Damaged(_)), "{error}");
+            // And nothing was made anew.
+            for copy in 0..2 {
+                disk.flip(data_of(copy, 0) + 70, 4);
+            }
+            assert_eq!(open(&rt).await.list().len(), 1);
+        });
+    }
+}
+
+/// One copy is damaged while the other is being written: the device was used, so it is not taken for a new one.
+#[test]
+fn a_device_that_was_used_is_never_made_anew() {
+    let world = World::new(Config::calm(1));
+    let machine = world.machine(1);
+    let at = machine.clone();
+    world.run(&machine, |rt| async move {
+        written(&rt).await;
+        let disk = at.disk(PATH).expect("it was made");
+        // The second copy is as if it were erased, and nothing were written.
+        let chunk = data_of(1, 0) - 2 * BLOCK as u64;
+        disk.write(chunk, &vec![0; (CHUNK as usize) * BLOCK]);
+        disk.flip(data_of(0, 0) + 70, 4);
+        let refused = open_with(&rt, factory(channel::Options::default())).await;
+        let error = refused.err().expect("there is no layout");
+        assert!(matches!(error, PartitionError::Damaged(_)), "{error}");
+    });
+}
+
+#[test]
+fn damaged_data_and_headers_are_told() {
+    let world = World::new(Config::calm(1));
+    let machine = world.machine(1);
+    let at = machine.clone();
+    world.run(&machine, |rt| async move {
+        written(&rt).await;
+        let disk = at.disk(PATH).expect("it was made");
+        // Chunks 1 and later of channel 0 hold the partition; what is full is durable for sure.
+        let full =
+            (1..32).find(|chunk| disk.read(data_of(0, *chunk)..data_of(0, *chunk) + 1) == [3]);
+        let place = data_of(0, full.expect("something was written"));
+        disk.flip(place + 100, 1);
+        let report = look(&rt).await.unwrap();
+        let told = report
+            .problems
+            .iter()
+            .any(|one| one.contains("are not what was written"));
+        assert!(told, "{report}");
+        disk.flip(place + 100, 1);
+        disk.flip(4096 + 40, 1);
+        let report = look(&rt).await.unwrap();
+        assert!(
+            report.problems[0].contains("second copy of the header"),
+            "{report}"
+        );
+        open(&rt).await.close().await;
+        assert!(look(&rt).await.unwrap().is_sound());
+        // The head of a chunk of the partition: nothing of it is read any more, and that is told.
+        disk.flip(place - 2 * BLOCK as u64 + 20, 1);
+        let report = look(&rt).await.unwrap();
+        assert!(
+            report.problems[0].contains("the head of the chunk"),
+            "{report}"
+        );
+        assert!(report.partitions[0].lost > 0, "{report}");
     });
 }

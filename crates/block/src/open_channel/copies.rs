@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
 use flashyard_flash::UNIT_BYTES;
-use flashyard_flash::channel::{ChunkState, MOST_ADDRESSES, Op};
+use flashyard_flash::channel::{ChunkInfo, ChunkState, MOST_ADDRESSES, Op};
 use flashyard_runtime::sync::oneshot;
 use flashyard_time::Time;
 
@@ -22,7 +22,7 @@ use super::medium::SECTOR;
 use super::units::{OwnUnits, Scope, copies};
 
 /// Sectors of a copy at most.
-const SECTORS: usize = MAX_BYTES.div_ceil(SECTOR);
+pub(super) const SECTORS: usize = MAX_BYTES.div_ceil(SECTOR);
 
 /// Access to both copies.
 pub(super) struct Copies {
@@ -51,6 +51,8 @@ pub(super) struct Newest {
     pub layout: Layout,
     /// Which copy it is from.
     pub copy: usize,
+    /// The other copy says the same.
+    pub twice: bool,
 }
 
 impl Owner for Copies {
@@ -99,7 +101,30 @@ impl Copies {
     pub async fn find(&self) -> Result<Option<Newest>, PartitionError> {
         let first = self.read(0).await?;
         let second = self.read(1).await?;
-        newest(first, second)
+        newest(first, second, self.is_used())
+    }
+
+    /// Writes the copy that does not say what counts. One that cannot be written any more stays as it is; the next change
+    /// will tell.
+    pub async fn mend(&self, newest: &Newest) -> Result<(), PartitionError> {
+        if newest.twice {
+            return Ok(());
+        }
+        match self.write(1 - newest.copy, &encode(&newest.layout)).await {
+            Err(PartitionError::Medium) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Whether something was written elsewhere on the device.
+    fn is_used(&self) -> bool {
+        let drive = self.units.drive();
+        let own = copies(drive.geometry());
+        let written = |chunk: &ChunkInfo| {
+            let written = matches!(chunk.state, ChunkState::Open | ChunkState::Closed);
+            written && !own.contains(&chunk.address)
+        };
+        drive.report().iter().any(written)
     }
 
     /// Makes `layout`, which has its new generation, the state on the device; `newest` is the copy that counted. The
@@ -213,13 +238,24 @@ impl Copies {
     }
 }
 
-fn newest(first: Decoded, second: Decoded) -> Result<Option<Newest>, PartitionError> {
+/// What counts of two copies, on a device on which something else is `used` or not.
+pub(super) fn newest(
+    first: Decoded,
+    second: Decoded,
+    used: bool,
+) -> Result<Option<Newest>, PartitionError> {
     for copy in [&first, &second] {
         if let Decoded::Newer(version) = copy {
             return Err(PartitionError::Newer(*version));
         }
     }
-    let found = |layout, copy| Ok(Some(Newest { layout, copy }));
+    let found = |layout, copy, twice| {
+        Ok(Some(Newest {
+            layout,
+            copy,
+            twice,
+        }))
+    };
     match (first, second) {
         (Decoded::Valid(first), Decoded::Valid(second)) => {
             if first.generation == second.generation && first != second {
@@ -227,16 +263,21 @@ fn newest(first: Decoded, second: Decoded) -> Result<Option<Newest>, PartitionEr
                     "both copies have the same generation and different content".into(),
                 ));
             }
+            let twice = first == second;
             match first.generation >= second.generation {
-                true => found(first, 0),
-                false => found(second, 1),
+                true => found(first, 0, twice),
+                false => found(second, 1, twice),
             }
         }
-        (Decoded::Valid(layout), _) => found(layout, 0),
-        (_, Decoded::Valid(layout)) => found(layout, 1),
+        (Decoded::Valid(layout), _) => found(layout, 0, false),
+        (_, Decoded::Valid(layout)) => found(layout, 1, false),
         // When one is damaged, the first write of all was interrupted, and nobody was told of it.
         (Decoded::Absent, Decoded::Absent | Decoded::Damaged(_))
-        | (Decoded::Damaged(_), Decoded::Absent) => Ok(None),
+        | (Decoded::Damaged(_), Decoded::Absent)
+            if !used =>
+        {
+            Ok(None)
+        }
         (first, second) => Err(PartitionError::Damaged(format!(
             "first copy: {}; second copy: {}",
             why(&first),
@@ -245,9 +286,12 @@ fn newest(first: Decoded, second: Decoded) -> Result<Option<Newest>, PartitionEr
     }
 }
 
-fn why(copy: &Decoded) -> &str {
+/// A copy in words.
+pub(super) fn why(copy: &Decoded) -> String {
     match copy {
-        Decoded::Damaged(why) => why,
-        _ => "there is none",
+        Decoded::Absent => "there is none".into(),
+        Decoded::Damaged(why) => why.clone(),
+        Decoded::Newer(version) => format!("written by a later program, version {version}"),
+        Decoded::Valid(layout) => format!("whole, generation {}", layout.generation),
     }
 }

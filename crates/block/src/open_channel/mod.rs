@@ -14,6 +14,7 @@
 //! device in a file, `image` is the bytes, `file_store` reads and writes them, `jobs` says when, `reopen` what is found.
 
 mod backing;
+mod check;
 mod codec;
 mod copies;
 mod drive;
@@ -41,6 +42,7 @@ use flashyard_runtime::Rt;
 use flashyard_runtime::sync::Semaphore;
 use flashyard_time::Histogram;
 
+pub use check::{CopyReport, PartitionReport, Report, check, is_image};
 pub use error::PartitionError;
 pub use layout::{LayoutError, Unit, Wanted};
 pub use medium::Medium;
@@ -116,7 +118,10 @@ impl OpenChannel {
         let Geometry { groups, pus, .. } = *drive.geometry();
         let found = copies.find().await?;
         let (layout, newest) = match found {
-            Some(found) => (found.layout, found.copy),
+            Some(found) => {
+                copies.mend(&found).await?;
+                (found.layout, found.copy)
+            }
             None => {
                 let layout = Layout::new(uuid, groups, pus);
                 let newest = copies.commit(&layout, 1).await?;

@@ -46,19 +46,19 @@ pub(super) async fn open(
 ) -> Result<FileStore, PartitionError> {
     let header = read_header(&file).await?;
     let shape = Shape::of(device.geometry());
-    let (uuid, fresh) = match header {
-        None => (uuid, true),
-        Some((_, found)) if found != shape => return Err(other_shape(&found, &shape)),
-        Some((uuid, _)) => (uuid, false),
+    let (uuid, whole) = match header {
+        None => (uuid, None),
+        Some(told) if told.shape != shape => return Err(other_shape(&told.shape, &shape)),
+        Some(told) => (told.uuid, Some(told.whole)),
     };
     let image = Image::new(uuid, device.geometry().clone());
     has_room(&file, &image)?;
     let store = FileStore::new(rt, file, image).map_err(|_| PartitionError::Memory)?;
-    if fresh {
-        let made = make(&store, device).await;
-        made.map_err(file_failed)?;
+    let Some(whole) = whole else {
+        make(&store, device).await.map_err(file_failed)?;
         return Ok(store);
-    }
+    };
+    mend_header(&store, whole).await.map_err(file_failed)?;
     let store = Rc::new(store);
     for found in look_at_all(rt, &store, Care::Usual).await? {
         restore(&store, device, found)?;
@@ -66,17 +66,26 @@ pub(super) async fn open(
     Ok(Rc::into_inner(store).expect("those who looked have ended"))
 }
 
-/// The header: UUID and shape; nothing when the file is empty, or was being made when it was cut off.
-pub(super) async fn read_header(
-    file: &FileDevice,
-) -> Result<Option<([u8; 16], Shape)>, PartitionError> {
+/// What the header tells.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    pub uuid: [u8; 16],
+    pub shape: Shape,
+    /// Which copies are whole.
+    pub whole: [bool; HEADERS as usize],
+}
+
+/// The header; nothing when the file is empty, or was being made when it was cut off.
+pub(super) async fn read_header(file: &FileDevice) -> Result<Option<Told>, PartitionError> {
     let pieces = read_start(file).await?;
     let (first, rest) = pieces.split_at(PIECE);
-    let second = &rest[..PIECE.min(rest.len())];
-    let copies = [decode_header(first), decode_header(second)];
+    let copies = [decode_header(first), decode_header(&rest[..PIECE])];
     for copy in &copies {
         match copy {
-            Header::Valid(uuid, shape) => return Ok(Some((*uuid, *shape))),
+            &Header::Valid(uuid, shape) => {
+                let whole = copies.clone().map(|other| other == *copy);
+                return Ok(Some(Told { uuid, shape, whole }));
+            }
             Header::Newer(version) => return Err(PartitionError::Newer(*version)),
             _ => {}
         }
@@ -109,11 +118,12 @@ async fn read_start(file: &FileDevice) -> Result<Vec<u8>, PartitionError> {
     let (outcome, buf) = file.take(0, buf).await;
     outcome.map_err(file_failed)?;
     let mut pieces = buf.to_vec();
-    pieces.resize(pieces.len().max(PIECE), 0);
+    pieces.resize(pieces.len().max(2 * PIECE), 0);
     Ok(pieces)
 }
 
-fn has_room(file: &FileDevice, image: &Image) -> Result<(), PartitionError> {
+/// Refuses a file that has lost its end.
+pub(super) fn has_room(file: &FileDevice, image: &Image) -> Result<(), PartitionError> {
     let (there, needed) = (file.info().blocks, image.pieces());
     if there >= needed {
         return Ok(());
@@ -149,12 +159,18 @@ async fn make(store: &FileStore, device: &Device) -> Result<(), IoError> {
             store.end(chunk, Fate::Offline).await?;
         }
     }
-    for copy in 0..HEADERS {
+    mend_header(store, [false; HEADERS as usize]).await
+}
+
+/// Writes copies of the header that are not whole, one when the other is durable.
+async fn mend_header(store: &FileStore, whole: [bool; HEADERS as usize]) -> Result<(), IoError> {
+    for (copy, _) in (0..).zip(whole).filter(|(_, whole)| !whole) {
         store.flush().await?;
         let fill = |piece: &mut [u8]| store.image().encode_header(piece);
         store.write_piece(copy, fill).await?;
+        store.flush().await?;
     }
-    store.flush().await
+    Ok(())
 }
 
 /// Looks at all chunks, some at a time.
@@ -319,7 +335,7 @@ pub(super) fn restore(
 }
 
 /// The address of the first sector of a chunk.
-fn address_of(image: &Image, chunk: u32) -> u64 {
+pub(super) fn address_of(image: &Image, chunk: u32) -> u64 {
     let geometry = image.geometry();
     let unit = chunk / geometry.chunks;
     let place = Place {
