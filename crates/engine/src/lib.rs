@@ -14,6 +14,7 @@
 //! | `switch`, `ledger`, `sample` | a policy in front of a device; where the latency of its I/O comes from |
 //! | `credit` | what hosts are told that they may have outstanding |
 //! | `handover` | I/O for a device at home on another core |
+//! | `way` | I/O through a switch without a command around it |
 //! | `tcp` | connections, queues, commands |
 #![forbid(unsafe_code)]
 
@@ -35,6 +36,7 @@ mod status;
 mod switch;
 mod target;
 mod tcp;
+mod way;
 
 pub use crate::core::Core;
 pub use config::{ConfigError, Limits, NamespaceSpec, TargetConfig, TenantSpec};
@@ -45,5 +47,6 @@ pub use snapshot::{ControllerSnapshot, Counters, NamespaceSnapshot, Snapshot, Te
 pub use switch::Switch;
 pub use target::Target;
 pub use tcp::Coalescing;
+pub use way::Way;
 
 pub use flashyard_block::{Class, TenantId};
