@@ -222,12 +222,14 @@ impl Zones {
     }
 
     async fn reset(&self, chunk: usize) -> bool {
-        let Chunk { state, busy, .. } = self.state.borrow().chunks[chunk];
-        if busy || state == ChunkState::Offline {
-            return false;
+        // One that was filled may still be finished.
+        while self.state.borrow().chunks[chunk].busy {
+            self.calmed.notified().await;
         }
-        if state == ChunkState::Free {
-            return true;
+        match self.state.borrow().chunks[chunk].state {
+            ChunkState::Offline => return false,
+            ChunkState::Free => return true,
+            ChunkState::Open | ChunkState::Closed => {}
         }
         let start = self.change(chunk, |zone| zone.busy = true);
         let reset = self.file.reset_zone(start, self.facts.zone_bytes).await;

@@ -55,9 +55,12 @@ pub(super) async fn open(rt: &Rt, path: &Path, units: Option<u32>) -> Result<Fou
         let chunk = examine(&file, &geometry, zone).await;
         chunks.push(chunk.map_err(system(path, "read"))?);
     }
-    refuse_foreign(path, &zones, &chunks)?;
+    let ours = chunks.iter().any(|chunk| chunk.written > 0);
+    if !ours {
+        refuse_foreign(path, &zones[..wanted])?;
+    }
     for zone in &zones[..wanted] {
-        if zone.state == ZoneState::Active {
+        if ours && zone.state == ZoneState::Active {
             // Should that fail, it is not written all the same: what it costs is one zone that counts as active.
             let _finished = file.finish_zone(zone.start, facts.zone_bytes).await;
         }
@@ -218,24 +221,22 @@ pub(super) fn trailer_at(zone: u64, number: u32) -> u64 {
     zone + u64::from(number) * BYTES as u64 + (SECTORS * SECTOR) as u64
 }
 
-/// Refuses a device on which somebody else has written.
-fn refuse_foreign(path: &Path, zones: &[Zone], chunks: &[Chunk]) -> Result<(), OpenError> {
-    // Less than a unit may be what is left of our own first write.
+/// Refuses a device that has nothing of ours, and something else.
+fn refuse_foreign(path: &Path, zones: &[Zone]) -> Result<(), OpenError> {
+    // Less than a unit may be what is left of our own first write. It is left alone until it is written over.
     let filled = |zone: &&Zone| match zone.state {
         ZoneState::Full => true,
         ZoneState::Active => zone.pointer.saturating_sub(zone.start) >= BYTES as u64,
         _ => false,
     };
-    let used = zones[..chunks.len()].iter().find(filled);
-    let ours = chunks.iter().any(|chunk| chunk.written > 0);
-    match used {
-        Some(zone) if !ours => Err(OpenError::Config(format!(
+    match zones.iter().find(filled) {
+        Some(zone) => Err(OpenError::Config(format!(
             "{} holds something else (in the zone at {}): erase it with `blkzone reset {}` if it is not needed",
             path.display(),
             zone.start,
             path.display()
         ))),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
