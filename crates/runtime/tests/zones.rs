@@ -115,7 +115,7 @@ fn a_power_cut_takes_pointers_back_to_what_was_durable() {
             zone.pointer
         });
         assert!(
-            (4096..=12_288).contains(&pointer) && pointer % 512 == 0,
+            (4096..=12_288).contains(&pointer) && pointer.is_multiple_of(512),
             "{pointer}"
         );
         kept_all |= pointer == 12_288;

@@ -30,12 +30,12 @@ pub struct ZoneConfig {
 pub(super) struct Zones {
     config: ZoneConfig,
     sector: u64,
-    states: Vec<State>,
+    progress: Vec<Progress>,
 }
 
-/// Bytes are counted from the start of the zone.
+/// How far a zone is. Bytes are counted from its start.
 #[derive(Clone, Copy, Debug)]
-struct State {
+struct Progress {
     state: ZoneState,
     pointer: u64,
     durable: u64,
@@ -43,7 +43,7 @@ struct State {
 
 impl Zones {
     pub(super) fn new(config: ZoneConfig, sector: u64) -> Self {
-        let empty = State {
+        let empty = Progress {
             state: ZoneState::Empty,
             pointer: 0,
             durable: 0,
@@ -51,7 +51,7 @@ impl Zones {
         Self {
             config,
             sector,
-            states: vec![empty; config.zones as usize],
+            progress: vec![empty; config.zones as usize],
         }
     }
 
@@ -73,7 +73,7 @@ impl Zones {
 
     /// Has a zone be in another state from now on, as when a device gives it up.
     pub(super) fn set(&mut self, number: u32, state: ZoneState) {
-        self.states[number as usize].state = state;
+        self.progress[number as usize].state = state;
     }
 
     /// Takes a write; the error if it is against the rules.
@@ -82,7 +82,7 @@ impl Zones {
         let active = self.active();
         let first = number as u64 * self.config.zone_bytes;
         let (capacity, most) = (self.config.capacity, self.config.active_most);
-        let zone = self.states.get_mut(number).ok_or(libc::EIO)?;
+        let zone = self.progress.get_mut(number).ok_or(libc::EIO)?;
         let (start, end) = (range.start - first, range.end - first);
         let fits = start == zone.pointer && end <= capacity;
         match zone.state {
@@ -112,7 +112,7 @@ impl Zones {
             return Err(libc::EINVAL);
         }
         let number = (start / self.config.zone_bytes) as usize;
-        let zone = self.states.get_mut(number).ok_or(libc::EINVAL)?;
+        let zone = self.progress.get_mut(number).ok_or(libc::EINVAL)?;
         if matches!(zone.state, ZoneState::ReadOnly | ZoneState::Offline) {
             return Err(libc::EIO);
         }
@@ -121,7 +121,7 @@ impl Zones {
             (zone.state, zone.durable) = (ZoneState::Full, zone.pointer);
             return Ok(start..start);
         }
-        *zone = State {
+        *zone = Progress {
             state: ZoneState::Empty,
             pointer: 0,
             durable: 0,
@@ -131,7 +131,7 @@ impl Zones {
 
     /// Everything written so far is durable.
     pub(super) fn sync(&mut self) {
-        for zone in &mut self.states {
+        for zone in &mut self.progress {
             zone.durable = zone.pointer;
         }
     }
@@ -141,7 +141,7 @@ impl Zones {
         let mut lost = Vec::new();
         let (sector, zone_bytes, capacity) =
             (self.sector, self.config.zone_bytes, self.config.capacity);
-        for (number, zone) in (0..).zip(&mut self.states) {
+        for (number, zone) in (0..).zip(&mut self.progress) {
             let sectors = (zone.pointer - zone.durable) / sector;
             if sectors == 0 {
                 continue;
@@ -160,12 +160,12 @@ impl Zones {
     }
 
     fn active(&self) -> u32 {
-        let active = |zone: &&State| zone.state == ZoneState::Active;
-        self.states.iter().filter(active).count() as u32
+        let active = |zone: &&Progress| zone.state == ZoneState::Active;
+        self.progress.iter().filter(active).count() as u32
     }
 
     fn zone(&self, number: u64) -> Zone {
-        let State { state, pointer, .. } = self.states[number as usize];
+        let Progress { state, pointer, .. } = self.progress[number as usize];
         let start = number * self.config.zone_bytes;
         // Where there is no pointer a device says what it likes.
         let known = matches!(state, ZoneState::Empty | ZoneState::Active);
