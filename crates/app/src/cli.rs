@@ -40,7 +40,7 @@ pub enum Command {
     Discover(DiscoverArgs),
     /// List, show, create and delete devices: things that store blocks
     Device(DeviceArgs),
-    /// List, show, create, grow and delete partitions: exclusive flash units of an open-channel device
+    /// List, show, create, grow and delete partitions: exclusive flash units of an open-channel or zoned device
     Partition(PartitionArgs),
     /// List, show, create and delete pools: devices divided into volumes
     Pool(PoolArgs),
@@ -285,6 +285,7 @@ pub enum DeviceCommand {
         flashyard device create ssd0 --kind file --path /srv/ssd0.img --size 8GiB\n  \
         flashyard device create disk0 --kind block --path /dev/sdb\n  \
         flashyard device create nand0 --kind flash --size 8GiB --profile dct983 --condition fragmented\n  \
+        flashyard device create zns0 --kind zoned --path /dev/nvme1n1 --units 8\n  \
         flashyard device create far0 --kind nvme-tcp --address 127.0.0.1:4420 --subnqn nqn.2026-11.dev.flashyard:db"
     )]
     Create {
@@ -326,6 +327,9 @@ pub enum DeviceCommand {
         /// Make it this many times slower, so that the rest of the machine counts for less [default: 1]
         #[arg(long, value_name = "N")]
         dilation: Option<u32>,
+        /// Parallel units to deal the zones of a zoned device out to [default: up to 16, of 32 zones each]
+        #[arg(long, value_name = "N")]
+        units: Option<u32>,
         /// Scheduling policy of the switch in front of it
         #[arg(long, default_value = "fair")]
         policy: PolicyName,
@@ -370,7 +374,7 @@ pub struct PartitionArgs {
     pub command: PartitionCommand,
 }
 
-/// Which parallel units of an open-channel device.
+/// Which parallel units of an open-channel or zoned device.
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 pub struct UnitsArgs {
@@ -405,7 +409,7 @@ pub enum PartitionCommand {
     Create {
         /// Name, unique among devices: letters, digits, `-`, `_`, `.`
         name: String,
-        /// The open-channel device
+        /// The open-channel or zoned device
         #[arg(long)]
         device: String,
         /// Which units.

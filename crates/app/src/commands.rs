@@ -50,6 +50,7 @@ pub fn device(args: DeviceArgs) -> Result<(), String> {
             store,
             seed,
             dilation,
+            units,
             policy,
         } => {
             let path = path.map(|path| absolute(&path)).transpose()?;
@@ -71,6 +72,7 @@ pub fn device(args: DeviceArgs) -> Result<(), String> {
                 store,
                 seed,
                 dilation,
+                units,
                 partition: None,
                 policy,
                 capability: None,

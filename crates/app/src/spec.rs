@@ -73,7 +73,7 @@ pub struct DeviceSpec {
     /// Bytes per block, 512 or 4096.
     #[serde(default = "default_block_size")]
     pub block_size: u32,
-    /// File or block device, for the kinds `file` and `block`; for `flash` with `store = "file"`.
+    /// File or block device, for the kinds `file`, `block` and `zoned`; for `flash` with `store = "file"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// `ADDR:PORT` of the other target, for `nvme-tcp`.
@@ -100,6 +100,9 @@ pub struct DeviceSpec {
     /// How many times slower than its model a `flash` drive is; 1 if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dilation: Option<u32>,
+    /// Parallel units that the zones of a `zoned` device are dealt out to; as many as make sense if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub units: Option<u32>,
     /// What a partition was cut from, and what of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<PartitionSpec>,
@@ -131,7 +134,9 @@ pub enum DeviceKind {
     Flash,
     /// An emulated open-channel device, for partitions.
     OpenChannel,
-    /// Parallel units of an open-channel device.
+    /// A host-managed zoned block device of the kernel, for partitions.
+    Zoned,
+    /// Parallel units of an open-channel or zoned device.
     #[value(skip)]
     Partition,
     /// A namespace of another target.

@@ -518,6 +518,7 @@ mod tests {
             store: None,
             seed: None,
             dilation: None,
+            units: None,
             policy: PolicyName::Fifo,
             capability: None,
         };

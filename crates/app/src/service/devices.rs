@@ -198,13 +198,16 @@ impl Service {
             DeviceKind::Flash => Some(flash::model(spec)?),
             _ => None,
         };
-        let medium = match spec.kind {
-            DeviceKind::OpenChannel => Some(partitions::medium(spec)?),
+        let open_channel = match spec.kind {
+            DeviceKind::OpenChannel => Some(partitions::model(spec)?),
             _ => None,
         };
         self.cores.call(core, move |state| async move {
-            if let Some(medium) = medium {
-                return partitions::run(&state, &wanted, medium).await;
+            if wanted.kind == DeviceKind::Zoned {
+                return partitions::run_zoned(&state, &wanted).await;
+            }
+            if let Some(model) = open_channel {
+                return partitions::run(&state, &wanted, model).await;
             }
             let device = match model {
                 Some(model) => {
@@ -274,12 +277,13 @@ impl Service {
     pub(super) fn forgets(&self, device: &str) -> bool {
         let spec = self.inventory.devices.get(device);
         spec.is_some_and(|spec| match spec.kind {
-            DeviceKind::Memory
-            | DeviceKind::Null
-            | DeviceKind::OpenChannel
-            | DeviceKind::Partition => true,
+            DeviceKind::Memory | DeviceKind::Null | DeviceKind::OpenChannel => true,
+            DeviceKind::Partition => {
+                let cut = spec.partition.as_ref();
+                cut.is_none_or(|cut| self.forgets(&cut.device))
+            }
             DeviceKind::Flash => spec.store != Some(StoreName::File),
-            DeviceKind::File | DeviceKind::Block | DeviceKind::NvmeTcp => false,
+            DeviceKind::File | DeviceKind::Block | DeviceKind::Zoned | DeviceKind::NvmeTcp => false,
         })
     }
 
@@ -320,8 +324,8 @@ async fn open(rt: &Rt, spec: &DeviceSpec, found: Found, host: Uuid) -> Result<Sh
         DeviceKind::Memory => MemoryDevice::new(spec.block_size, size.unwrap_or_default())
             .map(|device| Rc::new(device) as _),
         DeviceKind::File => return Ok(Rc::new(open_file(rt, spec, found).await?)),
-        DeviceKind::Flash | DeviceKind::OpenChannel | DeviceKind::Partition => {
-            unreachable!("its model is made first")
+        DeviceKind::Flash | DeviceKind::OpenChannel | DeviceKind::Zoned | DeviceKind::Partition => {
+            unreachable!("it is opened in its own way")
         }
         DeviceKind::Block => FileDevice::open_block(rt, path_of(spec), spec.block_size, false)
             .map(|device| Rc::new(device) as _),

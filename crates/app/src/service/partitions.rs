@@ -1,6 +1,7 @@
-//! Open-channel devices and their partitions. A partition is a device like others to pools, volumes and switches; its
-//! home is that of the device it was cut from.
+//! Open-channel and zoned devices and their partitions. A partition is a device like others to pools, volumes and
+//! switches; its home is that of the device it was cut from.
 
+use std::path::Path;
 use std::rc::Rc;
 
 use flashyard_block::SharedDevice;
@@ -37,7 +38,8 @@ impl Service {
         self.view_one(KindName::Partition, &name)
     }
 
-    /// Cuts a partition, the same units again if the target has been started anew: nothing of it was kept.
+    /// Cuts a partition, the same units again if the target has been started anew and nothing of it was kept. Where it
+    /// was, it is taken up.
     pub(super) fn open_partition(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
         let cut = cut_of(spec)?.clone();
         let core = self.home_of(&cut.device)?;
@@ -50,8 +52,17 @@ impl Service {
             wanted.push(cut.wanted()?);
         }
         let name = spec.name.clone();
+        let kept = self.inventory.devices.contains_key(&name) && !self.forgets(&cut.device);
         self.cores.call(core, move |state| async move {
             let device = open_channel(&state, &cut.device)?;
+            if kept {
+                let found = device.partition(&name).ok_or_else(|| {
+                    format!("partition `{name}` is not on device `{}` any more: delete it, its data are lost", cut.device)
+                })?;
+                let mut devices = state.devices.borrow_mut();
+                devices.insert(name, found as SharedDevice);
+                return Ok(());
+            }
             let uuid = Uuid::new_v4().into_bytes();
             let mut wanted = wanted.iter();
             let first = wanted.next().expect("there is at least one");
@@ -126,10 +137,12 @@ impl Service {
     /// Whether pools and volumes can stand on a device.
     pub(super) fn check_blocks(&self, device: &str) -> Result<(), Fault> {
         match self.inventory.devices.get(device) {
-            Some(spec) if spec.kind == DeviceKind::OpenChannel => Err(format!(
-                "device `{device}` is an open-channel device: cut a partition from it with `flashyard partition create`, and \
+            Some(spec) if matches!(spec.kind, DeviceKind::OpenChannel | DeviceKind::Zoned) => {
+                Err(format!(
+                    "device `{device}` is for partitions: cut a partition from it with `flashyard partition create`, and \
                  use that"
-            )),
+                ))
+            }
             _ => Ok(()),
         }
     }
@@ -216,7 +229,7 @@ impl Service {
 }
 
 /// Makes the flash of an open-channel device, as it comes from the factory.
-pub(super) fn medium(spec: &DeviceSpec) -> Result<Medium, Fault> {
+pub(super) fn model(spec: &DeviceSpec) -> Result<channel::Device, Fault> {
     let name = &spec.name;
     let profile = spec.profile.as_deref().unwrap_or(PROFILE);
     let profile = flash::profile(profile).map_err(|fault| format!("device `{name}`: {fault}"))?;
@@ -227,7 +240,7 @@ pub(super) fn medium(spec: &DeviceSpec) -> Result<Medium, Fault> {
         spec.seed.unwrap_or(1),
         Options::default(),
     );
-    device.map(Medium::new).map_err(|error| match error {
+    device.map_err(|error| match error {
         BuildError::Profile(error) => format!("profile {}: {error}", profile.name),
         BuildError::Capacity { least, most } => format!(
             "device `{name}`: size is {}; an open-channel device of profile {} has from {} to {}",
@@ -240,10 +253,26 @@ pub(super) fn medium(spec: &DeviceSpec) -> Result<Medium, Fault> {
 }
 
 /// Runs the flash of an open-channel device on this core.
-pub(super) async fn run(state: &CoreState, spec: &DeviceSpec, medium: Medium) -> Result<(), Fault> {
+pub(super) async fn run(
+    state: &CoreState,
+    spec: &DeviceSpec,
+    model: channel::Device,
+) -> Result<(), Fault> {
+    let medium = Medium::new(model);
     let uuid = Uuid::new_v4().into_bytes();
     let dilation = spec.dilation.unwrap_or(1);
     let opened = OpenChannel::open(&state.rt, medium, uuid, dilation).await;
+    let device = opened.map_err(|error| format!("device `{}`: {error}", spec.name))?;
+    let mut devices = state.open_channels.borrow_mut();
+    devices.insert(spec.name.clone(), Rc::new(device));
+    Ok(())
+}
+
+/// Takes up a zoned device on this core.
+pub(super) async fn run_zoned(state: &CoreState, spec: &DeviceSpec) -> Result<(), Fault> {
+    let path = Path::new(spec.path.as_deref().unwrap_or_default());
+    let uuid = Uuid::new_v4().into_bytes();
+    let opened = OpenChannel::open_zoned(&state.rt, path, spec.units, uuid).await;
     let device = opened.map_err(|error| format!("device `{}`: {error}", spec.name))?;
     let mut devices = state.open_channels.borrow_mut();
     devices.insert(spec.name.clone(), Rc::new(device));
@@ -254,8 +283,9 @@ fn open_channel(state: &CoreState, device: &str) -> Result<Rc<OpenChannel>, Faul
     let found = state.open_channels.borrow().get(device).cloned();
     found.ok_or_else(|| {
         format!(
-            "device `{device}` is no open-channel device: partitions are cut from devices of kind `{}`",
-            DeviceKind::OpenChannel.name()
+            "device `{device}` is no open-channel device: partitions are cut from devices of kind `{}` and `{}`",
+            DeviceKind::OpenChannel.name(),
+            DeviceKind::Zoned.name()
         )
     })
 }

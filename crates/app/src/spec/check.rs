@@ -112,7 +112,8 @@ impl DeviceSpec {
             };
         let remote = self.kind == DeviceKind::NvmeTcp;
         let virtual_memory = matches!(self.kind, DeviceKind::Null | DeviceKind::Memory);
-        let on_disk = matches!(self.kind, DeviceKind::File | DeviceKind::Block);
+        let zoned = self.kind == DeviceKind::Zoned;
+        let on_disk = zoned || matches!(self.kind, DeviceKind::File | DeviceKind::Block);
         let flash = self.kind == DeviceKind::Flash;
         let with_file = on_disk || (flash && self.store == Some(StoreName::File));
         let open_channel = self.kind == DeviceKind::OpenChannel;
@@ -132,10 +133,11 @@ impl DeviceSpec {
             false,
             flash || open_channel,
         )?;
+        wants("units", self.units.is_some(), false, zoned)?;
         wants("partition", self.partition.is_some(), partition, partition)?;
-        if (open_channel || partition) && self.block_size != 4096 {
+        if (open_channel || zoned || partition) && self.block_size != 4096 {
             return Err(format!(
-                "device `{name}`: sectors of an open-channel device have 4096 bytes; leave block_size out"
+                "device `{name}`: sectors of a device for partitions have 4096 bytes; leave block_size out"
             ));
         }
         if let Some(cut) = &self.partition {
@@ -166,6 +168,7 @@ impl DeviceKind {
             Self::Block => "block",
             Self::Flash => "flash",
             Self::OpenChannel => "open-channel",
+            Self::Zoned => "zoned",
             Self::Partition => "partition",
             Self::NvmeTcp => "nvme-tcp",
         }

@@ -1,4 +1,4 @@
-//! What a user says of a partition of an open-channel device.
+//! What a user says of a partition of an open-channel or zoned device.
 
 use flashyard_block::open_channel::{Unit, Wanted};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ const MOST_NUMBERS: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartitionSpec {
-    /// The open-channel device.
+    /// The open-channel or zoned device.
     pub device: String,
     /// Whole channels, such as `0-3,7`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,6 +94,7 @@ impl DeviceSpec {
             store: None,
             seed: None,
             dilation: None,
+            units: None,
             partition: Some(cut),
             policy,
             capability: None,
