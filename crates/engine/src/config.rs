@@ -42,6 +42,11 @@ pub struct Limits {
     /// A host that was invited and sends nothing for so long loses its turn at the device until it has: it may be slow,
     /// but not at the cost of the others.
     pub turn_deadline: Duration,
+    /// A command that waits for memory or for its turn for so long is answered "interrupted, try again" (Command
+    /// Interrupted, with a retry delay for hosts that heed it). Nothing of it has been done. It should be less than what
+    /// hosts wait for an answer, which is 30 s mostly: when that has passed they break the connection, and come back with
+    /// all they had.
+    pub wait_deadline: Duration,
     /// Controllers of all tenants, and of discovery.
     pub controllers: usize,
     /// Discovery controllers, which anybody may have.
@@ -98,6 +103,7 @@ impl Default for Limits {
             stall_deadline: Duration::from_secs(30),
             data_deadline: Duration::from_secs(30),
             turn_deadline: Duration::from_ms(20),
+            wait_deadline: Duration::from_secs(20),
             controllers: 4_096,
             discovery_controllers: 512,
             controllers_per_tenant: 1_024,

@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::ledger::{Looked, Record};
 use crate::message::Message;
 use crate::switch::{Permit, Port, Want};
-use crate::tcp::{Waiting, Withdrawn};
+use crate::tcp::Waiting;
 use asking::Asked;
 pub(crate) use asking::{Grant, Handover};
 pub(crate) use home::{Homework, serve};
@@ -171,7 +171,7 @@ impl Admission {
         match waiting.until_elsewhere(cid, asked).await {
             Ok(Asked::Granted(grant)) => Ok(Self::Granted(grant)),
             Ok(Asked::Done((outcome, _))) => Err(outcome.err().unwrap_or(IoError::Internal)),
-            Err(Withdrawn) => Err(IoError::Aborted),
+            Err(taken_back) => Err(taken_back.error()),
         }
     }
 
@@ -266,7 +266,7 @@ impl Admission {
                 match waiting.until_elsewhere(cid, asked).await {
                     Ok(Asked::Done(ended)) => ended,
                     Ok(Asked::Granted(_)) => refused(IoError::Internal),
-                    Err(Withdrawn) => refused(IoError::Aborted),
+                    Err(taken_back) => refused(taken_back.error()),
                 }
             }
             Self::Granted(grant) => grant.perform(want, operation).await,

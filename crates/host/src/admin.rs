@@ -4,14 +4,14 @@ use flashyard_nvme::aer::AsyncEvent;
 use flashyard_nvme::fabrics::{
     Capabilities, Configuration, ControllerStatus, Property, PropertySize, Shutdown, ShutdownStatus,
 };
-use flashyard_nvme::feature::{CompletionCoalescing, FeatureId, NumberOfQueues};
+use flashyard_nvme::feature::{CompletionCoalescing, FeatureId, HostBehavior, NumberOfQueues};
 use flashyard_nvme::identify::{
     CSI_NVM, Cns, IDENTIFY_LEN, IdentifyController, IdentifyControllerNvm, IdentifyNamespace,
     NamespaceDescriptors, decode_namespace_list,
 };
 use flashyard_nvme::log::{CHANGED_NAMESPACES_LEN, LogId, SmartLog, decode_changed_namespaces};
 use flashyard_nvme::{Sgl, SubmissionQueueEntry};
-use flashyard_runtime::Buf;
+use flashyard_runtime::{Buf, Data};
 use flashyard_time::Duration;
 
 use crate::association::{Association, Inner};
@@ -172,6 +172,20 @@ pub(crate) async fn set_coalescing(
 pub(crate) async fn set_credits(admin: &Queue) -> Result<(), HostError> {
     let entry = SubmissionQueueEntry::set_features(FeatureId::COMMAND_CREDITS.0, 0, 1);
     admin.command(entry, Payload::None).await.map(drop)
+}
+
+/// Says that we wait as long as a Command Retry Delay tells.
+pub(crate) async fn set_retry_delays(admin: &Queue) -> Result<(), HostError> {
+    let behavior = HostBehavior {
+        acre: true,
+        ..HostBehavior::default()
+    };
+    let mut buf = Buf::take(HostBehavior::LEN).ok_or(HostError::NoBuffer)?;
+    buf.copy_from_slice(&behavior.encode());
+    let id = FeatureId::HOST_BEHAVIOR_SUPPORT.0;
+    let entry = SubmissionQueueEntry::set_features(id, 0, 0);
+    let sent = admin.command(entry, Payload::Out(Data::Buf(buf)));
+    sent.await.map(drop)
 }
 
 pub(crate) async fn set_async_events(admin: &Queue, events: u32) -> Result<(), HostError> {

@@ -36,6 +36,8 @@ const ADMIN_IN_CAPSULE: u32 = 8192;
 const MAX_C2H_DATA: u32 = 2 << 20;
 /// CAP.TO and CRTO count in these.
 const READY_UNIT: Duration = Duration::from_ms(500);
+/// CRDT1 to CRDT3 count in these.
+const RETRY_UNIT: Duration = Duration::from_ms(100);
 /// SGLS bits 1:0: SGLs are supported, with or without alignment rules.
 const SGLS_SUPPORTED: u32 = 3;
 /// Between two looks at CSTS.
@@ -121,12 +123,14 @@ impl Making<'_> {
                 depth.min(identify.maxcmd)
             };
             let in_capsule = u32::try_from(identify.max_in_capsule_data()).unwrap_or(u32::MAX);
+            let delays = self.retry_delays(&admin.queue, &identify).await?;
             let packed = self.coalesce(&admin.queue, &identify).await?;
             credits = self.ask_for_credits(&admin.queue, &identify).await?;
             for qid in 1..=admin::set_number_of_queues(&admin.queue, self.options.queues).await? {
                 let queue = self.open(qid, depth, in_capsule).await?;
                 self.connect_queue(&queue.queue, response.cntlid).await?;
                 queue.queue.shared.packed.set(packed);
+                queue.queue.shared.retry_delays.set(delays);
                 if let Some(credits) = &credits {
                     queue.queue.shared.heed(Rc::clone(credits));
                 }
@@ -153,6 +157,26 @@ impl Making<'_> {
             failure: Cell::new(None),
         };
         Ok(Association::new(Rc::new(inner)))
+    }
+
+    /// Asks to be told how long to wait with a command that is to be tried again; gives what the controller's three delays
+    /// are, none of which it tells unless it is asked.
+    async fn retry_delays(
+        &self,
+        admin: &Queue,
+        identify: &IdentifyController,
+    ) -> Result<[Duration; 3], ConnectError> {
+        let delays = [identify.crdt1, identify.crdt2, identify.crdt3];
+        if delays == [0; 3] {
+            return Ok(Default::default());
+        }
+        match admin::set_retry_delays(admin).await {
+            // One that does not know the feature tells no delay either.
+            Ok(()) | Err(HostError::Status(_)) => {
+                Ok(delays.map(|units| RETRY_UNIT * u64::from(units)))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Agrees on how the I/O queues tell of successes; gives whether a completion may retire several commands. The

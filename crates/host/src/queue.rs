@@ -17,12 +17,16 @@ use flashyard_nvme::dsm::DsmRange;
 use flashyard_nvme::{Allowance, CompletionQueueEntry, Sgl, SubmissionQueueEntry};
 use flashyard_runtime::sync::{Notify, Semaphore};
 use flashyard_runtime::{Buf, Data, TcpStream};
+use flashyard_time::Duration;
 
 use crate::credits::{Charge, Credits};
 use crate::outbox::Outbox;
 use crate::payload::{Payload, ReadInto};
 use crate::receiver::Violation;
 use crate::slots::Slots;
+
+/// A command is not tried again sooner, whatever the controller says.
+const LEAST_RETRY_DELAY: Duration = Duration::from_ms(10);
 
 /// Why a command, or the whole association, failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +105,8 @@ pub(crate) struct Shared {
     pub(crate) in_capsule: Cell<u32>,
     /// A completion may retire several commands.
     pub(crate) packed: Cell<bool>,
+    /// The controller's Command Retry Delays.
+    pub(crate) retry_delays: Cell<[Duration; 3]>,
     /// What the controller tells that we may have outstanding, if it does.
     pub(crate) credits: OnceCell<Rc<Credits>>,
     failure: Cell<Option<HostError>>,
@@ -131,6 +137,20 @@ impl Queue {
     /// Why the queue does not work any more, if so.
     pub fn failure(&self) -> Option<HostError> {
         self.shared.failure.get()
+    }
+
+    /// How long to wait before a command that ended with this status is tried again, if the controller says that it was
+    /// only interrupted: as long as its Command Retry Delay tells, or a moment. `None` for every other status.
+    pub fn retry_delay(&self, status: Status) -> Option<Duration> {
+        if status.is_success() || status.dnr() {
+            return None;
+        }
+        let told = match status.crd() {
+            0 if status.is(Status::COMMAND_INTERRUPTED) => Duration::ZERO,
+            0 => return None,
+            which => self.shared.retry_delays.get()[usize::from(which) - 1],
+        };
+        Some(told.max(LEAST_RETRY_DELAY))
     }
 
     /// Reads blocks from `slba` on; `into` is as long as the blocks.
@@ -278,6 +298,7 @@ impl Shared {
             stream,
             in_capsule: Cell::new(in_capsule),
             packed: Cell::new(false),
+            retry_delays: Cell::default(),
             credits: OnceCell::new(),
             failure: Cell::new(None),
             on_failure,

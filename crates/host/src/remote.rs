@@ -1,6 +1,8 @@
 //! A namespace of a remote controller that is kept connected: after a failure a new association is made, with
 //! growing delays, and I/O that was not answered is issued again.
 //!
+//! So is what the controller interrupts and wants to have again, after the delay that it tells.
+//!
 //! What is issued again is only what may be executed twice: reads, writes of the same data to the same place,
 //! flushes, zeroing. A fused Compare and Write is not, for its first execution would make the second fail; its
 //! outcome is then unknown and it fails.
@@ -166,6 +168,13 @@ impl Remote {
                     association.ended().await;
                 }
                 Err(error) if is_damage(error) && damaged < DAMAGE_ATTEMPTS => damaged += 1,
+                Err(HostError::Status(status)) => {
+                    let delay = queue.retry_delay(status);
+                    match delay.filter(|delay| inner.has_time(begin, *delay)) {
+                        Some(delay) => inner.rt.sleep(delay).await,
+                        None => return Err(HostError::Status(status)),
+                    }
+                }
                 other => return other,
             }
         }
@@ -206,6 +215,11 @@ impl Inner {
                 return Err(HostError::Timeout);
             }
         }
+    }
+
+    /// Whether an I/O that began at `begin` may be tried again after `delay`.
+    fn has_time(&self, begin: Time, delay: Duration) -> bool {
+        self.rt.now() + delay < begin + self.persistence.io_timeout
     }
 
     /// Queues are used in turn.

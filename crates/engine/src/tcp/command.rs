@@ -481,7 +481,9 @@ pub(crate) async fn hold(queue: &Rc<IoQueue>, cid: u16, bytes: usize) -> Result<
     let waiting = queue
         .waiting()
         .unless_withdrawn(cid, queue.budget().hold(charge));
-    waiting.await.map_err(|_| Status::ABORT_REQUESTED.into())
+    waiting
+        .await
+        .map_err(|taken_back| taken_back.error().into())
 }
 
 /// Waits for the turn of an I/O.
@@ -499,7 +501,9 @@ pub(crate) async fn admit(
     let waiting = queue
         .waiting()
         .unless_withdrawn(cid, namespace.route.admit(core, want));
-    waiting.await.map_err(|_| Status::ABORT_REQUESTED.into())
+    waiting
+        .await
+        .map_err(|taken_back| taken_back.error().into())
 }
 
 /// A buffer for which a share is held.

@@ -185,7 +185,10 @@ impl Connection {
             .stuck_since(now)
             .is_some_and(|since| now.since(since) >= limits.stall_deadline);
         let owing = match &*self.queue.borrow() {
-            Queue::Io(queue) => queue.data_overdue(now),
+            Queue::Io(queue) => {
+                queue.expire(now);
+                queue.data_overdue(now)
+            }
             _ => false,
         };
         if late || stalled || owing {

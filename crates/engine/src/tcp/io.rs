@@ -218,6 +218,12 @@ impl IoQueue {
         self.waiting.withdraw(cid, tell);
     }
 
+    /// Takes back what has waited for too long.
+    pub(crate) fn expire(&self, now: Time) {
+        let limits = &self.core().target().config().limits;
+        self.waiting.expire(now, limits.wait_deadline);
+    }
+
     /// Whether the host owes data for too long.
     pub(crate) fn data_overdue(&self, now: Time) -> bool {
         self.transfers

@@ -1,15 +1,38 @@
 //! The commands of a queue that have not been issued: they wait for their turn in a switch, or for a buffer. Until
-//! they stop waiting they can be taken back, by an Abort or by the end of the association. A wait that goes on at
-//! another core can only be asked to end; its end tells whether that was in time.
+//! they stop waiting they can be taken back, by an Abort, by the end of the association, or because they have waited for
+//! so long that their host would lose patience: better to tell it to come again, while nothing has been done. A wait that
+//! goes on at another core can only be asked to end; its end tells whether that was in time.
 
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Poll, Waker};
 
+use flashyard_block::IoError;
+use flashyard_time::{Duration, Time};
+
 /// A command was taken back while it waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Withdrawn;
+
+/// Why a command does not wait any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TakenBack {
+    /// It is not wanted any more.
+    Unwanted,
+    /// It has waited too long, and may come again.
+    Late,
+}
+
+impl TakenBack {
+    /// What its host is told.
+    pub(crate) fn error(self) -> IoError {
+        match self {
+            Self::Unwanted => IoError::Aborted,
+            Self::Late => IoError::Busy,
+        }
+    }
+}
 
 /// Hears whether a command was taken back.
 pub(crate) type TellWithdrawn = Box<dyn FnOnce(bool)>;
@@ -38,6 +61,10 @@ struct State {
 struct Place {
     cid: u16,
     withdrawn: bool,
+    /// It was withdrawn because of its age.
+    late: bool,
+    /// When it was first seen by [`Waiting::expire`].
+    seen: Option<Time>,
     /// Whether its end tells what came of the withdrawal.
     elsewhere: bool,
     tell: Option<TellWithdrawn>,
@@ -50,18 +77,18 @@ impl Waiting {
         &self,
         cid: u16,
         future: impl Future<Output = T>,
-    ) -> Result<T, Withdrawn> {
+    ) -> Result<T, TakenBack> {
         let mut future = pin!(future);
         let mut guard = Guard::new(self, cid, false);
         std::future::poll_fn(|context| {
             if guard.is_withdrawn() {
-                return Poll::Ready(Err(Withdrawn));
+                return Poll::Ready(Err(guard.reason()));
             }
             if let Poll::Ready(value) = future.as_mut().poll(context) {
                 return Poll::Ready(Ok(value));
             }
             if !guard.join(context.waker()) {
-                return Poll::Ready(Err(Withdrawn));
+                return Poll::Ready(Err(TakenBack::Unwanted));
             }
             Poll::Pending
         })
@@ -69,7 +96,7 @@ impl Waiting {
     }
 
     /// Waits for the end of `wait` on behalf of command `cid`, and asks for it when the command is taken back.
-    pub(crate) async fn until_elsewhere<T, W>(&self, cid: u16, mut wait: W) -> Result<T, Withdrawn>
+    pub(crate) async fn until_elsewhere<T, W>(&self, cid: u16, mut wait: W) -> Result<T, TakenBack>
     where
         W: Elsewhere<Output = Result<T, Withdrawn>> + Unpin,
     {
@@ -91,7 +118,7 @@ impl Waiting {
         })
         .await;
         guard.tell(outcome.is_err());
-        outcome
+        outcome.map_err(|Withdrawn| guard.reason())
     }
 
     /// Takes command `cid` back, and tells now or later whether it was in time; not if it does not wait.
@@ -110,6 +137,18 @@ impl Waiting {
         }
         drop(state);
         tell(true);
+    }
+
+    /// Takes back what has waited for so long, as far as has been looked.
+    pub(crate) fn expire(&self, now: Time, span: Duration) {
+        let mut state = self.state.borrow_mut();
+        for place in state.places.iter_mut().flatten() {
+            let late = now.since(*place.seen.get_or_insert(now)) >= span;
+            if late && !place.withdrawn {
+                (place.withdrawn, place.late) = (true, true);
+                place.waker.wake_by_ref();
+            }
+        }
     }
 
     /// Takes all back, now and in future.
@@ -157,6 +196,8 @@ impl<'a> Guard<'a> {
         let place = Some(Place {
             cid: self.cid,
             withdrawn: closed,
+            late: false,
+            seen: None,
             elsewhere: self.elsewhere,
             tell: None,
             waker: waker.clone(),
@@ -178,6 +219,15 @@ impl<'a> Guard<'a> {
         let state = self.waiting.state.borrow();
         let place = self.place.and_then(|place| state.places[place].as_ref());
         place.is_some_and(|place| place.withdrawn)
+    }
+
+    fn reason(&self) -> TakenBack {
+        let state = self.waiting.state.borrow();
+        let place = self.place.and_then(|place| state.places[place].as_ref());
+        match place {
+            Some(place) if place.late && !state.closed => TakenBack::Late,
+            _ => TakenBack::Unwanted,
+        }
     }
 
     /// Tells who asked for the withdrawal what came of it.

@@ -15,9 +15,9 @@ use flashyard_time::{Duration, Rng};
 
 use crate::world::{Site, Speed, Work, load, one, options};
 
-/// 80,000 reads a second.
+/// 40,000 reads a second.
 const DRIVE: Speed = Speed {
-    parts: 8,
+    parts: 4,
     fixed: Duration::from_us(80),
     each: Duration::from_us(20),
 };
@@ -136,12 +136,12 @@ fn hosts_of_a_tenant_share_its_credit() {
     for depth in [4, 256] {
         let ([first, second], turn) = hosts_of_one_tenant(depth);
         assert!(
-            first + second > 74_000,
+            first + second > 36_000,
             "the drive is busy: {first} + {second}"
         );
         assert!(turn < 2_000_000, "{turn} ns in the target's queue");
         if depth == 4 {
-            assert!(second > 1_000, "{second} of {first}");
+            assert!(second > 500, "{second} of {first}");
         } else {
             assert!(first.abs_diff(second) < first / 10, "{first} and {second}");
         }
@@ -151,7 +151,7 @@ fn hosts_of_a_tenant_share_its_credit() {
 /// What each command waits for comes, whatever the weather, the policy, and how completions are told.
 #[test]
 fn nobody_waits_for_ever() {
-    for seed in 0..12 {
+    for seed in 0..9 {
         let policy: Box<dyn Policy> = match seed % 3 {
             0 => Box::new(Fair::new()),
             1 => Box::new(Gimbal::new(Tuning::default(), Flaws::default())),
@@ -176,12 +176,12 @@ fn nobody_waits_for_ever() {
             };
             let association = Association::connect(&rt, addr, options).await;
             let association = association.expect("connects");
-            let tasks: Vec<_> = (0..48)
+            let tasks: Vec<_> = (0..32)
                 .map(|number| {
                     let queue = association.queue(number as usize);
                     let mut rng = Rng::new(seed).split(number);
                     rt.spawn(async move {
-                        for _ in 0..12 {
+                        for _ in 0..8 {
                             let work = Work {
                                 depth: 0,
                                 blocks: [1, 1, 7, 16, 32][rng.below(5) as usize],

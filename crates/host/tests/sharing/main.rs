@@ -2,4 +2,5 @@
 //! who may be in a hurry.
 
 mod credits;
+mod overload;
 mod world;

@@ -172,7 +172,9 @@ fn effects_of_commands_and_features() {
     let supported: Vec<usize> = (0..256).filter(|id| features[*id].fsupp).collect();
     assert_eq!(
         supported,
-        [1, 2, 4, 5, 6, 7, 0x0a, 0x0b, 0x0e, 0x0f, 0x16, 0x81, 0xc0, 0xc1]
+        [
+            1, 2, 4, 5, 6, 7, 0x0a, 0x0b, 0x0e, 0x0f, 0x16, 0x81, 0xc0, 0xc1
+        ]
     );
 }
 
