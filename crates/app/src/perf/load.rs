@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
-use flashyard_host::{Association, HostError, Options, Payload, Queue, ReadInto};
+use flashyard_host::{Association, CreditReport, HostError, Options, Payload, Queue, ReadInto};
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::{Sgl, SubmissionQueueEntry};
 use flashyard_runtime::{Buf, Data, Rt, uring};
@@ -21,6 +21,8 @@ use super::verify::{self, Found, Map};
 
 /// While measuring, the thread polls: a sleep would be part of the figures.
 const POLL: Duration = Duration::from_secs(1);
+/// For so long an I/O is tried again that the target interrupts.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The descriptor is set by the queue.
 const NO_DATA: Sgl = Sgl::Transport { length: 0 };
 
@@ -82,8 +84,12 @@ pub(super) struct Outcome {
     pub(super) reads: u64,
     pub(super) writes: u64,
     pub(super) errors: u64,
+    /// How often the target wanted to have one again later.
+    pub(super) interrupted: u64,
     /// The first error, for people.
     pub(super) first_error: Option<String>,
+    /// What the target said that may be outstanding, and what waited here for it.
+    pub(super) credit: Option<CreditReport>,
     /// With a rate: I/Os whose intended start came but which were never started.
     pub(super) unsent: u64,
     /// Reads whose content was checked and found good.
@@ -158,6 +164,7 @@ async fn job(rt: Rt, plan: Plan, shared: Arc<Shared>) -> Result<Outcome, String>
     for task in tasks {
         task.await;
     }
+    load.outcome.borrow_mut().credit = association.credit(load.plan.nsid);
     association.close().await;
     let load = Rc::into_inner(load).expect("the tasks have ended");
     Ok(load.finish())
@@ -332,6 +339,25 @@ impl Load {
         }
     }
 
+    /// An I/O, and again if the target says that it was only interrupted.
+    async fn insist(&self, queue: &Queue, io: Io) -> Result<(), HostError> {
+        let patience = self.rt.now() + PATIENCE;
+        loop {
+            let result = self.perform(queue, io).await;
+            let delay = match result {
+                Err(HostError::Status(status)) => queue.retry_delay(status),
+                _ => None,
+            };
+            match delay {
+                Some(delay) if self.rt.now() + delay < patience => {
+                    self.outcome.borrow_mut().interrupted += 1;
+                    self.rt.sleep(delay).await;
+                }
+                _ => return result,
+            }
+        }
+    }
+
     async fn perform(&self, queue: &Queue, io: Io) -> Result<(), HostError> {
         let hint = self.plan.access_latency << 4;
         let range = self.range(io.chunk);
@@ -474,7 +500,7 @@ async fn worker(load: Rc<Load>, number: usize) {
             now = load.rt.now();
             continue;
         };
-        let result = load.perform(&queue, io).await;
+        let result = load.insist(&queue, io).await;
         now = load.rt.now();
         load.done(io, result, intended, now);
     }

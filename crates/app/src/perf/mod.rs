@@ -70,6 +70,9 @@ pub struct PerfArgs {
     /// decides, and answers each command by itself
     #[arg(long, value_name = "N", value_parser = parse_window)]
     pub window: Option<u8>,
+    /// Ask a target of ours what may be outstanding, and keep what exceeds it here
+    #[arg(long)]
+    pub credits: bool,
     /// Start this many per second, whatever the target does; latency counts from the intended start
     #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub rate: Option<u64>,
@@ -269,6 +272,7 @@ impl PerfArgs {
             data_digest: self.ddgst,
             queues: self.queues,
             depth,
+            credits: self.credits,
             // One for each packet is what a target does that has no windows.
             coalescing: self.window.map(|window| CompletionCoalescing {
                 window,

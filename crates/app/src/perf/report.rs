@@ -1,5 +1,6 @@
 //! What a run of `perf` found, for people and for programs.
 
+use flashyard_host::CreditReport;
 use flashyard_time::Histogram;
 use serde::Serialize;
 
@@ -19,6 +20,8 @@ pub struct Report {
     pub latency_us: Latency,
     /// Reads and writes that failed.
     pub errors: u64,
+    /// How often the target interrupted one and wanted it again later, which was done.
+    pub interrupted: u64,
     /// Reads and writes that counted.
     pub reads: u64,
     /// See `reads`.
@@ -31,6 +34,9 @@ pub struct Report {
     /// With `--rate`: what could not be started in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsent: Option<u64>,
+    /// With `--credits`, if the target tells any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credit: Option<Credit>,
     /// With `--verify`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<Verified>,
@@ -57,6 +63,17 @@ pub struct Latency {
     pub p999: f64,
     /// Greatest.
     pub max: f64,
+}
+
+/// What the target said that may be outstanding, and what waited here for it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Credit {
+    /// Bytes that all jobs together were last told to have outstanding at most; nothing if there is no bound.
+    pub bytes: Option<u64>,
+    /// Reads and writes that waited here, from the first on.
+    pub waited: u64,
+    /// How long they waited on average, in microseconds. The latency has it, too.
+    pub mean_us: f64,
 }
 
 /// What checking the data found, in reads.
@@ -87,11 +104,13 @@ impl Report {
             bytes_per_second: 0.0,
             latency_us: Latency::of(&latency),
             errors: 0,
+            interrupted: 0,
             reads: 0,
             writes: 0,
             seconds: args.seconds,
             first_error: None,
             unsent: args.rate.map(|_| 0),
+            credit: None,
             verify: args.verify.then_some(Verified {
                 good: 0,
                 unwritten: 0,
@@ -101,6 +120,11 @@ impl Report {
             ratio: None,
             title: title(args),
         };
+        let credits: Vec<_> = outcomes
+            .iter()
+            .filter_map(|outcome| outcome.credit)
+            .collect();
+        report.credit = Credit::of(&credits);
         for outcome in outcomes {
             latency.merge(&outcome.latency);
             report.add(outcome);
@@ -127,6 +151,7 @@ impl Report {
 
     fn add(&mut self, outcome: Outcome) {
         self.errors += outcome.errors;
+        self.interrupted += outcome.interrupted;
         self.reads += outcome.reads;
         self.writes += outcome.writes;
         self.first_error = self.first_error.take().or(outcome.first_error);
@@ -181,6 +206,16 @@ impl std::fmt::Display for Report {
                 thousands(unsent as f64)
             )?;
         }
+        if let Some(credit) = &self.credit {
+            writeln!(f, "  credit   {credit}")?;
+        }
+        if self.interrupted > 0 {
+            let times = thousands(self.interrupted as f64);
+            writeln!(
+                f,
+                "  overload {times} times the target wanted one again later"
+            )?;
+        }
         if let Some(verify) = &self.verify {
             writeln!(
                 f,
@@ -203,6 +238,30 @@ impl std::fmt::Display for Report {
             Some(error) => write!(f, "; the first: {error}"),
             None => Ok(()),
         }
+    }
+}
+
+impl Credit {
+    /// What the associations of all jobs were told.
+    fn of(told: &[CreditReport]) -> Option<Self> {
+        let waited: u64 = told.iter().map(|told| told.waits).sum();
+        let ns: u64 = told.iter().map(|told| told.waited.as_ns()).sum();
+        (!told.is_empty()).then(|| Self {
+            bytes: told.iter().map(|told| told.allowed).sum(),
+            waited,
+            mean_us: ns as f64 / 1e3 / waited.max(1) as f64,
+        })
+    }
+}
+
+impl std::fmt::Display for Credit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.bytes {
+            Some(bytes) => write!(f, "{} outstanding at most", units::size(bytes))?,
+            None => write!(f, "no bound")?,
+        }
+        let (waited, mean) = (thousands(self.waited as f64), span(self.mean_us));
+        write!(f, "   {waited} waited here   mean {mean}")
     }
 }
 
@@ -262,6 +321,8 @@ pub(super) fn thousands(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use flashyard_time::Duration;
+
     use super::*;
 
     #[test]
@@ -274,6 +335,26 @@ mod tests {
         ] {
             assert_eq!(thousands(value), shown);
         }
+    }
+
+    #[test]
+    fn credits_of_jobs_are_added_up() {
+        let told = |allowed, waits, us| CreditReport {
+            allowed,
+            outstanding: 0,
+            waits,
+            waited: Duration::from_us(us),
+        };
+        assert!(Credit::of(&[]).is_none());
+        let two = Credit::of(&[
+            told(Some(65_536), 10, 1_000),
+            told(Some(131_072), 30, 3_000),
+        ]);
+        let shown = "192 KiB outstanding at most   40 waited here   mean 100.0 us";
+        assert_eq!(two.expect("they were told").to_string(), shown);
+        let one_without = Credit::of(&[told(Some(4096), 0, 0), told(None, 0, 0)]);
+        let shown = "no bound   0 waited here   mean 0.0 us";
+        assert_eq!(one_without.expect("they were told").to_string(), shown);
     }
 
     #[test]
