@@ -25,6 +25,7 @@ const BULK: Work = Work {
     depth: 256,
     blocks: 1,
     write: false,
+    urgent: false,
 };
 
 /// Two equal bulk tenants, of which `a` heeds credits or does not.
@@ -76,6 +77,7 @@ fn what_exceeds_the_credit_waits_at_home_and_costs_nothing() {
         depth: 256,
         blocks: 8,
         write: true,
+        urgent: false,
     };
     for (seed, work) in [(1, BULK), (2, writes)] {
         let (without, with) = (shared(false, work, seed), shared(true, work, seed));
@@ -186,6 +188,7 @@ fn nobody_waits_for_ever() {
                                 depth: 0,
                                 blocks: [1, 1, 7, 16, 32][rng.below(5) as usize],
                                 write: rng.chance(1, 2),
+                                urgent: false,
                             };
                             one(&queue, work, &mut rng).await.expect("it is in order");
                             if rng.chance(1, 10) {

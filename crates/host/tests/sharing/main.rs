@@ -3,4 +3,5 @@
 
 mod credits;
 mod overload;
+mod urgent;
 mod world;

@@ -56,6 +56,7 @@ async fn flood(rt: Rt, association: Rc<Association>, ends: Rc<Cell<bool>>) -> (u
                         depth: 0,
                         blocks: [1, 4, 16, 64, 256][rng.below(5) as usize],
                         write: true,
+                        urgent: false,
                     };
                     match one(&queue, work, &mut rng).await {
                         Ok(()) => counts.0.set(counts.0.get() + 1),
@@ -103,6 +104,7 @@ fn a_flood_drowns_nobody_else() {
             depth: 1,
             blocks: 1,
             write: false,
+            urgent: false,
         };
         let kato = Duration::from_ms(500);
         for round in 0..4_u8 {
@@ -261,6 +263,7 @@ fn the_answer_at_overload_is_to_come_again() {
             depth: 0,
             blocks: 256,
             write: true,
+            urgent: false,
         };
         let writes: Vec<_> = (0..128)
             .map(|number| {

@@ -11,9 +11,9 @@ use flashyard_engine::{
     Class, Core, DeviceHandle, Limits, NamespaceSpec, Switch, Target, TargetConfig, TenantId,
     TenantSpec,
 };
-use flashyard_host::{Association, HostError, Options, Queue, ReadInto};
-use flashyard_nvme::Nqn;
+use flashyard_host::{Association, HostError, Options, Payload, Queue, ReadInto};
 use flashyard_nvme::command::LbaRange;
+use flashyard_nvme::{Nqn, Sgl, SubmissionQueueEntry};
 use flashyard_runtime::sim::{Config, Machine, World};
 use flashyard_runtime::{Buf, Data, Rt};
 use flashyard_sched::Policy;
@@ -205,6 +205,8 @@ pub(crate) struct Work {
     /// Blocks of each.
     pub(crate) blocks: u32,
     pub(crate) write: bool,
+    /// Marked "as soon as possible".
+    pub(crate) urgent: bool,
 }
 
 /// What came of a load.
@@ -255,10 +257,18 @@ pub(crate) async fn one(queue: &Queue, work: Work, rng: &mut Rng) -> Result<(), 
         blocks: work.blocks,
     };
     let bytes = work.blocks as usize * BLOCK;
-    if work.write {
-        queue.write(1, range, Data::Zeroes(bytes), false).await
+    // The queue sets the descriptor.
+    let sgl = Sgl::Transport { length: 0 };
+    let hint = if work.urgent { 3 << 4 } else { 0 };
+    let (entry, payload) = if work.write {
+        let data = Payload::Out(Data::Zeroes(bytes));
+        (SubmissionQueueEntry::write(1, range, sgl), data)
     } else {
-        let into = ReadInto::Discard(bytes);
-        queue.read(1, range, into).await.map(drop)
-    }
+        let into = Payload::In(ReadInto::Discard(bytes));
+        (SubmissionQueueEntry::read(1, range, sgl), into)
+    };
+    queue
+        .command(entry.with_cdw(13, hint), payload)
+        .await
+        .map(drop)
 }

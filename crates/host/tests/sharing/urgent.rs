@@ -1,0 +1,131 @@
+//! A host that marks everything urgent: a tenant's configuration grants a class, marks can lower it and never raise it,
+//! and one that has the right gets no more of the device by it.
+
+use flashyard_engine::{Class, Limits};
+use flashyard_host::{Association, Options};
+use flashyard_runtime::Rt;
+use flashyard_runtime::sim::Config;
+use flashyard_sched::Fair;
+use flashyard_time::Duration;
+
+use crate::world::{Site, Speed, Work, load, options};
+
+/// 40,000 reads a second.
+const DRIVE: Speed = Speed {
+    parts: 4,
+    fixed: Duration::from_us(80),
+    each: Duration::from_us(20),
+};
+
+/// What a tenant's host does.
+#[derive(Clone, Copy)]
+struct Player {
+    granted: Class,
+    depth: usize,
+    /// It marks each command, and its queues.
+    urgent: bool,
+}
+
+/// What a tenant got.
+#[derive(Debug)]
+struct Got {
+    rate: u64,
+    p99: u64,
+}
+
+fn play(players: [Player; 2]) -> [Got; 2] {
+    let site = Site::new(
+        Config::calm(1),
+        1,
+        Limits::default(),
+        Box::new(Fair::new()),
+        DRIVE,
+    );
+    for ((id, name), player) in [(1, "a"), (2, "b")].into_iter().zip(players) {
+        site.set_class(id, name, player.granted);
+    }
+    let addr = site.addr;
+    site.run(move |rt: Rt| async move {
+        let from = rt.now() + Duration::from_ms(300);
+        let span = (from, from + Duration::from_ms(250));
+        let playing: Vec<_> = ["a", "b"]
+            .into_iter()
+            .zip(players)
+            .map(|(name, player)| {
+                let clock = rt.clone();
+                let options = Options {
+                    queues: 2,
+                    priority: player.urgent.then_some(0),
+                    ..options(name, name.as_bytes()[0])
+                };
+                rt.spawn(async move {
+                    let association = Association::connect(&clock, addr, options).await;
+                    let work = Work {
+                        depth: player.depth,
+                        blocks: 1,
+                        write: false,
+                        urgent: player.urgent,
+                    };
+                    let association = association.expect("connects");
+                    let tally = load(&clock, &association, work, span, 1).await;
+                    let p99 = tally.latency.borrow().percentile(990_000);
+                    let rate = tally.done.get() * 4;
+                    Got { rate, p99 }
+                })
+            })
+            .collect();
+        let mut got = Vec::new();
+        for player in playing {
+            got.push(player.await);
+        }
+        <[Got; 2]>::try_from(got).expect("there are two")
+    })
+}
+
+fn bulk(granted: Class, urgent: bool) -> Player {
+    Player {
+        granted,
+        depth: 128,
+        urgent,
+    }
+}
+
+const LATENCY: Player = Player {
+    granted: Class::Latency,
+    depth: 1,
+    urgent: false,
+};
+
+/// Without the right to it a mark is worth nothing: neither does who marks gain, nor do a tenant in a hurry and another
+/// bulk tenant lose.
+#[test]
+fn marks_without_the_right_change_nothing() {
+    let bulks = bulk(Class::Throughput, false);
+    for (granted, other) in [(Class::Throughput, LATENCY), (Class::Background, bulks)] {
+        let plain = play([bulk(granted, false), other]);
+        let marked = play([bulk(granted, true), other]);
+        for (marked, plain) in marked.iter().zip(&plain) {
+            let (rates, p99s) = ((marked.rate, plain.rate), (marked.p99, plain.p99));
+            assert!(
+                rates.0.abs_diff(rates.1) <= rates.1 / 50,
+                "{marked:?} {plain:?}"
+            );
+            assert!(
+                p99s.0.abs_diff(p99s.1) <= p99s.1 / 10,
+                "{marked:?} {plain:?}"
+            );
+        }
+    }
+}
+
+/// With the right it goes first, and is billed: the other tenant gets as much as it. (Both get less than without, for
+/// while somebody is in a hurry the device is kept half empty.)
+#[test]
+fn whoever_may_hurry_and_always_does_gets_no_more_than_the_other() {
+    let [urgent, other] = play([bulk(Class::Latency, true), bulk(Class::Throughput, false)]);
+    assert!(other.rate * 5 >= urgent.rate * 4, "{urgent:?} {other:?}");
+    assert!(other.rate > 5_000, "{other:?}");
+    // Which is what the right is for.
+    let [urgent, _] = play([LATENCY, bulk(Class::Throughput, false)]);
+    assert!(urgent.p99 < 1_000_000, "{urgent:?}");
+}
