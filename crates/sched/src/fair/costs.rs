@@ -146,7 +146,7 @@ impl Costs {
         self.complete_curve(Kind::Write);
     }
 
-    fn is_any_learnt(&self, kind: Kind) -> bool {
+    pub(super) fn is_any_learnt(&self, kind: Kind) -> bool {
         self.learnt[kind as usize * SIZES..][..SIZES].contains(&true)
     }
 

@@ -49,6 +49,17 @@ struct Served {
     latency: u64,
 }
 
+/// What a tick was like.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scene {
+    /// Of which kind the device held as much as it ever may.
+    pub(super) full: [bool; 2],
+    /// Latency-sensitive I/O was about.
+    pub(super) hurried: bool,
+    /// Reads and writes went by turns: that one class was alone means nothing.
+    pub(super) sliced: bool,
+}
+
 /// Who may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -66,8 +77,7 @@ pub(super) struct Learner {
     began: u64,
     served: [Served; CLASSES],
     lately: Lately,
-    /// Latency-sensitive I/O is about.
-    hurried: bool,
+    scene: Scene,
     /// Completions that left more of their kind waiting, and all completions; by kind.
     pressed: [u64; 2],
     completed: [u64; 2],
@@ -103,7 +113,7 @@ impl Learner {
             began: 0,
             served: [Served::default(); CLASSES],
             lately: Lately::new(),
-            hurried: false,
+            scene: Scene::default(),
             pressed: [0; 2],
             completed: [0; 2],
             measured: [0; CLASSES],
@@ -145,29 +155,27 @@ impl Learner {
         self.pressed[kind] += u64::from(pressed);
     }
 
-    /// Ends the tick. `full` says of which kind the device held as much as it ever may, `hurried` whether latency-sensitive
-    /// I/O is about. Says whether trials have just come to an end.
+    /// Ends the tick. Says whether trials have just come to an end.
     pub(super) fn tick(
         &mut self,
         now: u64,
-        full: [bool; 2],
-        hurried: bool,
+        scene: Scene,
         costs: &mut Costs,
         bases: &mut Bases,
     ) -> bool {
         let span = now - self.began;
         let mut ended = false;
-        self.hurried = hurried;
+        self.scene = scene;
         if span <= 3 * TICK_NS {
             let served = self.served.iter();
             self.lately
                 .remember(span, served.map(|served| (served.ios, served.latency)));
-            if hurried {
+            if scene.hurried {
                 self.lately.guess(costs, bases);
             }
             let before = self.phase;
             match self.phase {
-                Phase::Open => self.watch(now, span, full, costs, bases),
+                Phase::Open => self.watch(now, span, costs, bases),
                 Phase::Settling(class) => self.settle(class, bases),
                 Phase::Alone(class) => self.try_out(now, span, class, costs, bases),
             }
@@ -210,14 +218,7 @@ impl Learner {
         served.ios > 0 && served.latency / served.ios * 3 >= bases.of(class) * GAIN
     }
 
-    fn watch(
-        &mut self,
-        now: u64,
-        span: u64,
-        full: [bool; 2],
-        costs: &mut Costs,
-        bases: &mut Bases,
-    ) {
+    fn watch(&mut self, now: u64, span: u64, costs: &mut Costs, bases: &mut Bases) {
         let total = self.total();
         let Some(main) = Class::all().max_by_key(|class| self.served[usize::from(class.0)].charged)
         else {
@@ -227,9 +228,9 @@ impl Learner {
         if total == 0 {
             return;
         }
-        if most >= total / 100 * 97 {
+        if most >= total / 100 * 97 && !self.scene.sliced {
             self.contended = 0;
-            if self.is_telling(main, full, costs, bases) {
+            if self.is_telling(main, costs, bases) {
                 let span = span - span * (total - most) / total;
                 self.take_in(now, span, main, costs, bases);
             }
@@ -263,14 +264,14 @@ impl Learner {
     /// What was served of a class that was nearly alone says what it costs: nothing unknown was beside it, and as much of
     /// it waited as the windows let. Of a class never measured less is asked: one late answer to somebody who asks for one
     /// thing at a time is not enough.
-    fn is_telling(&self, class: Class, full: [bool; 2], costs: &Costs, bases: &Bases) -> bool {
+    fn is_telling(&self, class: Class, costs: &Costs, bases: &Bases) -> bool {
         let kind = class.kind();
         let mut others = Class::all().filter(|&other| other != class);
         let alone = others
             .all(|other| self.served[usize::from(other.0)].ios == 0 || costs.is_learnt(other));
         let rested = kind == Kind::Write || !self.wrote_lately();
-        let most = full[kind as usize] && self.is_pressed(kind);
-        let new = !costs.is_learnt(class) && (!self.hurried || self.lately.is_deep(class));
+        let most = self.scene.full[kind as usize] && self.is_pressed(kind);
+        let new = !costs.is_learnt(class) && (!self.scene.hurried || self.lately.is_deep(class));
         alone && rested && bases.is_known(kind) && (most || new)
     }
 

@@ -12,6 +12,7 @@ mod learn;
 mod queue;
 mod quiet;
 mod rates;
+mod slices;
 mod tenants;
 #[cfg(test)]
 mod tests;
@@ -25,8 +26,9 @@ use flashyard_time::Time;
 use crate::{Credit, Gauge, Io, IoId, Next, Outcome, Policy, Share, TenantId};
 use costs::{Class, Costs, Kind, PER_NS};
 use heap::Heap;
-use learn::{Learner, Phase};
+use learn::{Learner, Phase, Scene};
 use quiet::Quiet;
+use slices::Slices;
 use tenants::{LANES, Lane, Place, State, Tenants};
 use turn::Payer;
 use windows::{Bases, ONE};
@@ -76,6 +78,8 @@ pub struct Fair {
     background_due: u64,
     /// What the others may have in flight until then.
     quiet: Quiet,
+    /// Whether reads or writes are to go until then.
+    slices: Slices,
 }
 
 impl Default for Fair {
@@ -110,6 +114,7 @@ impl Fair {
             quiet_until: 0,
             background_due: 0,
             quiet: Quiet::new(),
+            slices: Slices::new(),
         }
     }
 
@@ -118,9 +123,14 @@ impl Fair {
         let quiet = self.is_quiet(now);
         let unhurried = !quiet && self.squeeze == GAIN * ONE;
         let full = self.windows.map(|window| unhurried && window == GAIN * ONE);
+        let scene = Scene {
+            full,
+            hurried: quiet,
+            sliced: self.slices.is_on(),
+        };
         let ended = self
             .learner
-            .tick(now.as_ns(), full, quiet, &mut self.costs, &mut self.bases);
+            .tick(now.as_ns(), scene, &mut self.costs, &mut self.bases);
         if self.learner.phase() != before || ended {
             while let Some(item) = self.parked.pop() {
                 self.offer(now, item / 4, LANES[item as usize % 4]);

@@ -40,6 +40,7 @@ impl Fair {
     /// What goes next, if anything may.
     pub(super) fn choose(&mut self, now: Time) -> Option<Choice> {
         self.advance_virtual_time();
+        self.slice(now);
         self.next_urgent(now)
             .or_else(|| self.next_reserved(now))
             .or_else(|| self.next_background(now, false))
@@ -70,15 +71,33 @@ impl Fair {
             && self.has_room(now, place.kind)
     }
 
+    /// Reads and writes go by turns while latency-sensitive I/O is about; first it has to be known what they cost.
+    #[inline]
+    fn slice(&mut self, now: Time) {
+        let kinds = [Kind::Read, Kind::Write];
+        let wanted = self.is_quiet(now)
+            && self.learner.phase() == Phase::Open
+            && kinds.iter().all(|&kind| self.costs.is_any_learnt(kind));
+        if wanted {
+            let least = [self.least_tag(Kind::Read), self.least_tag(Kind::Write)];
+            self.slices.turn(now.as_ns(), least);
+        } else {
+            self.slices.stop();
+        }
+    }
+
     /// Whether the device has room for an I/O of a kind.
     #[inline]
     pub(super) fn has_room(&self, now: Time, kind: Kind) -> bool {
-        let kind = kind as usize;
+        if !self.slices.admit(now.as_ns(), kind) {
+            return false;
+        }
+        let place = kind as usize;
         let (floor, window) = match self.learner.phase() {
             Phase::Settling(_) => (FLOOR, 0),
             Phase::Alone(_) => (FLOOR, self.squeeze),
             Phase::Open => {
-                let window = self.windows[kind].min(self.squeeze);
+                let window = self.windows[place].min(self.squeeze);
                 if self.is_quiet(now) {
                     (1, window.min(self.quiet.window()))
                 } else {
@@ -86,7 +105,7 @@ impl Fair {
                 }
             }
         };
-        self.in_flight[kind] < floor || self.load[kind] < window
+        self.in_flight[place] < floor || self.load[place] < window
     }
 
     /// The least tag of those who wait for I/O of a kind; beyond all others when nobody does.
@@ -236,7 +255,8 @@ impl Fair {
             u64::MAX
         };
         let owed = self.gated.least().min(self.reserved.least());
-        let at = owed.min(tick).min(background);
+        let slice = self.slices.changes(now.as_ns());
+        let at = owed.min(tick).min(background).min(slice);
         if at < u64::MAX {
             Next::WaitUntil(Time::from_ns(at.max(now.as_ns() + 1)))
         } else {

@@ -325,6 +325,37 @@ fn background_io_keeps_to_its_part_while_somebody_is_in_a_hurry() {
 }
 
 #[test]
+fn reads_and_writes_go_by_turns_while_somebody_is_in_a_hurry() {
+    let bulk = [reader(1), reader(2), writer(3), writer(4)].map(|worker| Worker {
+        depth: 64,
+        ..worker
+    });
+    let hurried = Worker {
+        class: Class::Latency,
+        depth: 1,
+        pause: Duration::from_us(100),
+        ..reader(5)
+    };
+    let switches = |workers: &[Worker]| {
+        let mut device = Device::new(8, 80_000, 320_000);
+        let mut done = run(&mut Fair::new(), &mut device, workers, ms(2000), 7);
+        let shares = rates(&done, workers.len(), ms(1000), ms(2000));
+        done.retain(|io| io.worker < 4 && io.sent > Time::ZERO + ms(1000));
+        done.sort_by_key(|io| io.sent);
+        let changed = |two: &[Done]| workers[two[0].worker].op != workers[two[1].worker].op;
+        (done.windows(2).filter(|two| changed(two)).count(), shares)
+    };
+    let (alone, _) = switches(&bulk);
+    assert!(alone > 1_000, "nobody is in a hurry: {alone}");
+    let (beside, shares) = switches(&[bulk.as_slice(), &[hurried]].concat());
+    // A slice takes 10 ms; what is urgent or tried out makes some more.
+    assert!(beside > 20 && beside < 200, "{beside}");
+    // Alone, readers would do 100,000 a second and writers 25,000.
+    let (reads, writes) = (shares[0] / 1e5, shares[2] / 25e3);
+    assert!(close(reads, writes, 15.0), "{shares:?}");
+}
+
+#[test]
 fn background_io_that_was_held_back_goes_on_when_nobody_is_in_a_hurry_any_more() {
     let mut fair = Fair::new();
     let io = |id, class| Io {
