@@ -33,7 +33,8 @@ pub(super) struct Slot {
     pub holds: Holds,
     pub logical: u32,
     pub sequence: u64,
-    /// What the slot replaces: the next in the chain; of the collector's slots, the unit that is moved.
+    /// What the slot replaces: the next in the chain; of the collector's slots, the unit that is moved; of tombstones,
+    /// the slot with the other copy.
     pub older: u32,
     /// The unit it was written to.
     pub unit: u32,
@@ -82,8 +83,13 @@ impl Buffer {
         self.slots.len() as u32
     }
 
+    /// Whether nothing is in the ring.
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
     pub fn is_full(&self) -> bool {
-        self.head - self.tail == u64::from(self.ring)
+        self.room() == 0
     }
 
     /// Takes the next slot of the ring, which is not full.
@@ -115,12 +121,17 @@ impl Buffer {
         self.tail += 1;
     }
 
-    /// The slot written last, if it has not been given to a vector.
-    pub fn last_waiting(&self) -> Option<u32> {
-        let position = self.head.checked_sub(1)?;
+    /// The slot `back` before the one written last, if it has not been given to a vector.
+    pub fn last_waiting(&self, back: u64) -> Option<u32> {
+        let position = self.head.checked_sub(1 + back)?;
         let slot = self.slot_at(position);
         let waits = position >= self.tail && self.slots[slot as usize].stage == Stage::Waiting;
         waits.then_some(slot)
+    }
+
+    /// Slots of the ring that are free.
+    pub fn room(&self) -> u64 {
+        u64::from(self.ring) - (self.head - self.tail)
     }
 
     /// The sequence of the first slot in use.

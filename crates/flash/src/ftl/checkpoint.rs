@@ -18,7 +18,9 @@ const INTERVAL: u32 = 4;
 /// Vectors that are written at least between two checkpoints.
 const LEAST_VECTORS: u32 = 256;
 /// Of the format of checkpoints.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
+/// The half of a page's word that tells the writes in it, and the half of its checkpoint's number that is in it.
+const LATER: u64 = 0xFFFF_FFFF;
 /// In the table of lines: everything in the line had taken effect.
 pub(super) const SETTLED: u32 = 1 << 31;
 
@@ -51,6 +53,15 @@ struct Run {
     root: bool,
 }
 
+impl Run {
+    /// What a page says of itself: its checkpoint, and which writes of the host are in it, counted from those that had
+    /// taken effect when the checkpoint began. More than can be said are not said: they are found anyway.
+    fn word(&self, applied: u64) -> u64 {
+        let since = applied.saturating_sub(self.applied).min(LATER);
+        since << 32 | self.generation & LATER
+    }
+}
+
 /// What recovery reads from a root.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Root {
@@ -59,6 +70,14 @@ pub(super) struct Root {
     pub sequence: u64,
     pub serial: u32,
     pub logical: u32,
+}
+
+impl Root {
+    /// The sequence up to which the writes of the host are in a page with this word; nothing when it belongs to another
+    /// checkpoint.
+    pub fn applied_in(&self, word: u64) -> Option<u64> {
+        (word & LATER == self.generation & LATER).then(|| self.applied + (word >> 32))
+    }
 }
 
 impl Checkpoint {
@@ -145,6 +164,12 @@ impl Ftl {
         self.complete_if_durable();
     }
 
+    /// Whether a checkpoint is wanted and finds no room in the line that was written last.
+    pub(super) fn checkpoint_needs_line(&self) -> bool {
+        let needed = self.layout.checkpoint_units(self.layout.logical);
+        self.checkpoint.is_due() && self.writers[Stream::Checkpoint as usize].room < needed
+    }
+
     /// A format erases everything first.
     fn may_begin(&self) -> bool {
         if self.state != State::Formatting {
@@ -168,10 +193,9 @@ impl Ftl {
             };
             (serial, line.erases | if settled { SETTLED } else { 0 })
         });
-        let oldest = self.buffer.first_sequence().unwrap_or(self.sequence);
         let run = Run {
             generation: self.checkpoint.next_generation(),
-            applied: oldest - 1,
+            applied: self.applied(),
             table: table.collect(),
             queued: 0,
             unsettled: 0,
@@ -180,6 +204,11 @@ impl Ftl {
         self.checkpoint.begun = run.generation;
         self.checkpoint.running = Some(run);
         self.checkpoint.written = 0;
+    }
+
+    /// What the host wrote up to this sequence has taken effect on the map, and nothing after it.
+    fn applied(&self) -> u64 {
+        self.buffer.first_sequence().unwrap_or(self.sequence) - 1
     }
 
     /// Queues pages, some at a time, and the root when all are durable.
@@ -239,7 +268,7 @@ impl Ftl {
                 page.put_u32(flags);
             }
         }
-        page.seal(self.key, run.generation, unit);
+        page.seal(self.key, run.word(self.applied()), unit);
     }
 
     /// Writes the page that makes the checkpoint complete.

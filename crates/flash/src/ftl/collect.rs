@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::host::Record;
 use super::io::{Action, IoOp, Part, Purpose, Tag};
+use super::layout::LOST;
 use super::lines::{Stream, Use};
 use super::stamp::{Kind, Stamp};
 use super::write::Item;
@@ -12,6 +12,9 @@ use crate::channel::{MOST_ADDRESSES, Metadata};
 
 /// Erases between two looks at how unevenly lines are worn.
 const ERASES_PER_LOOK: u64 = 8;
+
+/// Lines lost one after another at which erasing is given up, when few are left.
+const DEAD_IN_A_ROW: u32 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Collector {
@@ -25,12 +28,14 @@ pub(super) struct Collector {
     reads: u32,
     /// Reads that failed, to be tried again, and how often they were.
     again: Vec<(Retries, u8)>,
-    /// Units that cannot be read, not recorded yet.
+    /// Units that cannot be read, not yet taken out of the map.
     lost: Vec<u32>,
     /// Erases when wear was looked at last.
     looked: u64,
     /// Lines that nobody needs any more are to be looked for.
     sweep: bool,
+    /// Lines that were lost one after another when they were to be erased.
+    dead: u32,
 }
 
 impl Ftl {
@@ -61,6 +66,9 @@ impl Ftl {
         if self.checkpoint.is_first() {
             return;
         }
+        if self.collector.victim.is_none() || self.collector.reads == 0 {
+            self.record_losses();
+        }
         self.choose_victim();
         self.read_again();
         while self.collector.reads < self.options.collector_reads.max(1) && self.read_victim() {}
@@ -71,7 +79,8 @@ impl Ftl {
         let mut place = 0;
         while let Some(&line) = self.collector.drained.get(place) {
             let state = self.lines.get(line);
-            if self.map.valid[line as usize] == 0 && state.readers == 0 {
+            let needed = state.readers > 0 || state.needed_until > self.checkpoint.complete();
+            if self.map.valid[line as usize] == 0 && !needed {
                 self.collector.drained.swap_remove(place);
                 self.erase(line);
             } else {
@@ -107,7 +116,7 @@ impl Ftl {
 
     fn choose_victim(&mut self) {
         let short = self.headroom() < i64::from(self.layout.line_units);
-        if self.collector.victim.is_some() {
+        if self.collector.victim.is_some() || !self.may_collect() {
             return;
         }
         let complete = self.checkpoint.complete();
@@ -129,6 +138,12 @@ impl Ftl {
         self.pace.measure(valid, self.lines.capacity(line));
     }
 
+    /// Read-only, only room for what is in the write buffer is worth an erase: it may cost another chunk.
+    fn may_collect(&self) -> bool {
+        let room = self.lines.free() > 0 || self.writers[Stream::Host as usize].room > 0;
+        self.state != State::ReadOnly || !(self.buffer.is_empty() || room)
+    }
+
     /// A line whose data change so seldom that it wears less than others.
     fn cold_line(&mut self, complete: u64) -> Option<u32> {
         if self.stats.erases < self.collector.looked + ERASES_PER_LOOK {
@@ -143,7 +158,7 @@ impl Ftl {
         let Some((line, mut step)) = self.collector.victim else {
             return false;
         };
-        if self.buffer.collector_free() < MOST_ADDRESSES as u32 {
+        if self.buffer.collector_free() < MOST_ADDRESSES as u32 || !self.may_collect() {
             return false;
         }
         let steps = self.layout.line_units / self.layout.grain;
@@ -262,24 +277,25 @@ impl Ftl {
         }
     }
 
-    /// Records which data the medium has lost, so that no older version is taken for them. Erasing waits for that.
-    pub(super) fn record_losses(&mut self) {
-        while let Some(&unit) = self.collector.lost.last()
-            && self.can_record()
-        {
-            self.collector.lost.pop();
-            let Some(logical) = self.map.owner(&self.buffer, unit) else {
-                self.lines.get_mut(self.layout.line_of(unit)).readers -= 1;
-                continue;
-            };
-            let sequence = self.sequence_of_loss(logical);
-            self.record(Record {
-                first: logical,
-                count: 1,
-                sequence,
-                lost: Some(unit),
-            });
-            self.stats.lost_units += 1;
+    /// Says in the map which data the medium has lost, so that no older version is taken for them. Their lines are not
+    /// erased before a checkpoint says the same: until then it is there to be seen that they cannot be read.
+    fn record_losses(&mut self) {
+        if self.collector.lost.is_empty() {
+            return;
+        }
+        let mut lost = core::mem::take(&mut self.collector.lost);
+        lost.sort_unstable();
+        let owners = self.map.owners(&self.buffer, &lost);
+        for &(logical, unit) in &owners {
+            self.map.relocate(&mut self.buffer, logical, unit, LOST);
+        }
+        self.stats.lost_units += owners.len() as u64;
+        let generation = self.checkpoint.next_generation();
+        self.checkpoint.want(generation);
+        for unit in lost {
+            let line = self.lines.get_mut(self.layout.line_of(unit));
+            line.readers -= 1;
+            line.needed_until = generation;
         }
     }
 
@@ -334,5 +350,11 @@ impl Ftl {
         self.collector.erasing.retain(|&one| one != line);
         self.lines.erased(line);
         self.stats.erases += 1;
+        let dead = self.lines.get(line).state == Use::Dead;
+        self.collector.dead = if dead { self.collector.dead + 1 } else { 0 };
+        // Flash that is worn evenly ends all at once. There has to be some left for the write buffer.
+        if self.collector.dead >= DEAD_IN_A_ROW && self.lines.free() <= self.layout.host_reserve() {
+            self.go_read_only();
+        }
     }
 }

@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::buffer::{Holds, Stage};
+use super::buffer::Holds;
 use super::io::{Action, IoOp, Outcome, Part, Purpose, Tag};
 use super::layout::{FIRST_SLOT, LOST, NONE, is_slot, is_unit};
 use super::lines::Stream;
@@ -66,29 +66,11 @@ pub(super) struct Record {
     pub first: u32,
     pub count: u32,
     pub sequence: u64,
-    /// The medium has lost the data, which were in this unit; otherwise the host gave them up.
-    pub lost: Option<u32>,
 }
 
-/// Tells records of lost data in a page.
-pub(super) const LOST_BIT: u64 = 1 << 63;
-
 impl Record {
-    pub fn covers(&self, logical: u32) -> bool {
+    fn covers(&self, logical: u32) -> bool {
         logical.wrapping_sub(self.first) < self.count
-    }
-
-    /// Whether it says more of a logical unit than its newest version.
-    fn overrules(&self, logical: u32, newest: u32, sequence: u64) -> bool {
-        self.covers(logical)
-            && match self.lost {
-                Some(unit) => newest == unit,
-                None => self.sequence > sequence,
-            }
-    }
-
-    fn mark(&self) -> u32 {
-        if self.lost.is_some() { LOST } else { NONE }
     }
 }
 
@@ -103,7 +85,7 @@ pub(super) struct Host {
     flushes: VecDeque<(u64, u32)>,
     /// What waits for the checkpoint of a generation.
     stops: VecDeque<(u64, u32)>,
-    /// Records in slots of the ring that are not in effect.
+    /// Records in slots of the ring that are not in effect: of the two slots that have a copy each, the second.
     records: Vec<(u32, Record)>,
 }
 
@@ -221,11 +203,12 @@ impl Ftl {
             true => self.buffer.slot(newest - FIRST_SLOT).sequence,
             false => 0,
         };
-        let records = self.host.records.iter().map(|(_, record)| record);
-        records
-            .filter(|record| record.overrules(logical, newest, sequence))
-            .max_by_key(|record| record.sequence)
-            .map_or(newest, Record::mark)
+        let emptied = self
+            .host
+            .records
+            .iter()
+            .any(|(_, record)| record.covers(logical) && record.sequence > sequence);
+        if emptied { NONE } else { newest }
     }
 
     fn begin_read(&mut self, number: u32) -> Tag {
@@ -316,7 +299,6 @@ impl Ftl {
 
     /// Gives slots to what waits for them.
     pub(super) fn admit(&mut self) {
-        self.record_losses();
         while let Some(&number) = self.host.waiting.front() {
             let done = match self.host.commands[number as usize].command.op {
                 _ if self.state == State::ReadOnly => {
@@ -366,7 +348,6 @@ impl Ftl {
             first: command.first as u32,
             count: command.count,
             sequence: self.sequence,
-            lost: None,
         };
         if !self.can_record() {
             return false;
@@ -379,23 +360,35 @@ impl Ftl {
     }
 
     /// Whether there is room for a record.
-    pub(super) fn can_record(&self) -> bool {
+    fn can_record(&self) -> bool {
         self.host.records.len() < MOST_RECORDS
-            && (self.last_records().is_some() || !self.buffer.is_full())
+            && (self.last_records().is_some() || self.buffer.room() >= 2)
     }
 
-    /// The slot that takes another record: nothing was written after it.
+    /// The slot that takes another record: nothing was written after it, and neither copy is on its way.
     fn last_records(&self) -> Option<u32> {
-        let last = self.buffer.last_waiting();
-        last.filter(|&slot| self.buffer.slot(slot).holds == Holds::Tombstones)
+        let last = self.buffer.last_waiting(0);
+        last.filter(|&slot| {
+            self.buffer.slot(slot).holds == Holds::Tombstones
+                && self.buffer.last_waiting(1) == Some(self.buffer.slot(slot).older)
+        })
     }
 
-    /// Puts a record into the ring, where there is room.
-    pub(super) fn record(&mut self, record: Record) {
+    /// Puts a record into the ring, where there is room. It is written twice: one sector that goes bad would bring back
+    /// whatever its records have emptied. It takes effect with the second copy, which knows the first.
+    fn record(&mut self, record: Record) {
         let slot = self.last_records().unwrap_or_else(|| {
-            let slot = self.buffer.take(Holds::Tombstones, 0, self.sequence);
-            self.enqueue(Stream::Host, Item::Slot(slot));
-            slot
+            let mut copies = [0; 2];
+            for copy in &mut copies {
+                *copy = self.buffer.take(Holds::Tombstones, 0, self.sequence);
+                self.enqueue(Stream::Host, Item::Slot(*copy));
+            }
+            let [first, second] = copies;
+            (
+                self.buffer.slot_mut(first).older,
+                self.buffer.slot_mut(second).older,
+            ) = (second, first);
+            second
         });
         self.host.records.push((slot, record));
     }
@@ -408,13 +401,14 @@ impl Ftl {
 
     /// Writes the records of a slot into a page.
     pub(super) fn write_records(&self, slot: u32, mut page: PageWriter<'_>, unit: u32) {
-        let records = self.host.records.iter().filter(|(at, _)| *at == slot);
+        let other = self.buffer.slot(slot).older;
+        let records = self.host.records.iter();
+        let records = records.filter(|(at, _)| *at == slot || *at == other);
         page.put_u64(records.clone().count() as u64);
         for (_, record) in records {
             page.put_u32(record.first);
             page.put_u32(record.count);
-            let lost = if record.lost.is_some() { LOST_BIT } else { 0 };
-            page.put_u64(record.sequence | lost);
+            page.put_u64(record.sequence);
         }
         page.seal(self.key, self.buffer.slot(slot).sequence, unit);
     }
@@ -448,12 +442,6 @@ impl Ftl {
                 continue;
             }
             self.host.records.remove(place);
-            if let Some(unit) = record.lost {
-                self.lines.get_mut(self.layout.line_of(unit)).readers -= 1;
-                self.map
-                    .relocate(&mut self.buffer, record.first, unit, LOST);
-                continue;
-            }
             for logical in record.first..record.first + record.count {
                 if self.map.newest(logical) != NONE {
                     self.map.cut(&mut self.buffer, logical, record.sequence);
@@ -464,8 +452,11 @@ impl Ftl {
 
     /// Whether what waits in the ring has to be written though it does not fill a vector.
     pub(super) fn must_flush(&self) -> bool {
-        // A full table of records moves on like a flush.
-        self.desperate || self.host.records.len() >= MOST_RECORDS || !self.host.flushes.is_empty()
+        // A full table of records moves on like a flush. Read-only, nothing follows that vectors could wait for.
+        self.desperate
+            || self.state == State::ReadOnly
+            || self.host.records.len() >= MOST_RECORDS
+            || !self.host.flushes.is_empty()
     }
 
     fn answer_flushes(&mut self) {
@@ -474,7 +465,9 @@ impl Ftl {
                 break;
             }
             self.host.flushes.pop_front();
-            if self.host.commands[number as usize].command.op == Op::Stop {
+            // What a recovery found is on flash as it is; for want of good chunks it wrote nothing.
+            let as_found = self.checkpoint.is_first();
+            if self.host.commands[number as usize].command.op == Op::Stop && !as_found {
                 let generation = self.checkpoint.request();
                 self.host.stops.push_back((generation, number));
             } else {
@@ -503,23 +496,6 @@ impl Ftl {
         }
         self.checkpoint.give_up();
         self.admit();
-    }
-
-    /// The sequence of a record that a unit was lost: below that of every newer version, above that of all before.
-    pub(super) fn sequence_of_loss(&mut self, logical: u32) -> u64 {
-        let mut entry = self.map.newest(logical);
-        let mut oldest = None;
-        while is_slot(entry) {
-            let slot = self.buffer.slot(entry - FIRST_SLOT);
-            debug_assert!(slot.stage != Stage::Empty, "chains hold slots in use");
-            oldest = Some(slot.sequence);
-            entry = slot.older;
-        }
-        debug_assert!(is_unit(entry), "only what is in flash gets lost");
-        match oldest {
-            Some(sequence) => sequence - 1,
-            None => self.next_sequence(),
-        }
     }
 }
 

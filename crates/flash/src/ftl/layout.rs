@@ -109,6 +109,11 @@ impl Layout {
         self.checkpoint_lines + SPARE_LINES
     }
 
+    /// Free lines that the host's data leave to checkpoints and what is moved.
+    pub fn host_reserve(&self) -> u32 {
+        self.checkpoint_lines + 1
+    }
+
     pub fn chunks(&self) -> u32 {
         self.lines * self.width
     }

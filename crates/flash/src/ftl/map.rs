@@ -120,9 +120,13 @@ impl Map {
         self.replace(NONE, entry);
     }
 
-    /// Which logical unit has its durable copy in `unit`. Looks through the whole map: for what cannot be read any more.
-    pub fn owner(&self, buffer: &Buffer, unit: u32) -> Option<u32> {
-        (0..self.entries.len() as u32).find(|&logical| self.durable(buffer, logical) == unit)
+    /// Which logical units have their durable copies in these units, which are in order, and in which. Looks through the
+    /// whole map: for what cannot be read any more.
+    pub fn owners(&self, buffer: &Buffer, units: &[u32]) -> Vec<(u32, u32)> {
+        (0..self.entries.len() as u32)
+            .map(|logical| (logical, self.durable(buffer, logical)))
+            .filter(|(_, unit)| units.binary_search(unit).is_ok())
+            .collect()
     }
 
     /// Who leads to `target` in the chain of `logical`: a slot, or the entry itself.

@@ -25,7 +25,9 @@
 //! then the copies that were durable before stay. A unit reads as one of the versions written to it since the last
 //! flush that covers it, or that one; a deallocated one as zeros. What the medium has lost reads as
 //! [`Unreadable`](Outcome::Unreadable), never as an older version. All units carry a sequence and a checksum over key,
-//! place and contents of their metadata.
+//! place and contents of their metadata. One thing is not so: when a sector goes bad that was written after the last
+//! checkpoint, and the power goes too, recovery cannot know whose data were in it. It counts such sectors
+//! ([`RecoveryStats::unreadable_sectors`]), and as many units may read as they were before.
 //!
 //! **How.** Lines of one chunk per parallel unit are filled in write vectors striped over the units, the host's data,
 //! moved data and checkpoints in lines of their own. Data that are moved keep their sequence. A checkpoint of the map
@@ -190,7 +192,9 @@ impl Ftl {
         let layout = Layout::new(geometry, units)?;
         // Every chunk of a line may hold back what is not durable, and one vector more is needed to make it so.
         let held = layout.width * (layout.distance + 3 * layout.grain);
-        let ring = options.write_slots.clamp(held, 1 << 24);
+        // No more than a line: when the partition becomes read-only, what is in there has to fit into what is erased.
+        let most = layout.line_units.clamp(held, 1 << 24);
+        let ring = options.write_slots.clamp(held, most);
         let buffer = Buffer::new(ring, held + 2 * MOST_ADDRESSES as u32);
         Ok(Self {
             key,
@@ -315,18 +319,22 @@ impl Ftl {
     }
 
     fn has_work(&self) -> bool {
-        self.host.is_waiting() || self.checkpoint.is_due() || self.state == State::Formatting
+        let buffered = self.state == State::ReadOnly && !self.buffer.is_empty();
+        buffered
+            || self.host.is_waiting()
+            || self.checkpoint.is_due()
+            || self.state == State::Formatting
     }
 
     /// Takes no more writes.
-    fn go_read_only(&mut self) {
+    pub(super) fn go_read_only(&mut self) {
         if matches!(self.state, State::Ready | State::Formatting) {
             self.state = State::ReadOnly;
         }
     }
 
     /// Goes read-only when too few good chunks are left for data to be moved.
-    fn check_spare(&mut self) {
+    pub(super) fn check_spare(&mut self) {
         let own = (self.layout.checkpoint_lines + self.layout.keep()) * self.layout.line_units;
         let data = self.lines.good_units().saturating_sub(own);
         let least = self.layout.logical + self.layout.logical / 64;

@@ -17,7 +17,8 @@ pub struct Options {
     /// Flash that is kept beyond the capacity shown, in thousandths of that capacity; what the FTL needs for itself
     /// (open lines, checkpoints) is not counted. Used by a format only.
     pub over_provisioning: u32,
-    /// Slots of the write buffer, one unit each; raised to what the medium needs to make writes durable.
+    /// Slots of the write buffer, one unit each; raised to what the medium needs to make writes durable, and beyond that
+    /// no more than a chunk of every parallel unit.
     pub write_slots: u32,
     /// What garbage collection takes next.
     pub victim: Choice,

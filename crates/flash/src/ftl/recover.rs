@@ -10,7 +10,6 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::checkpoint::{Root, SETTLED, VERSION};
-use super::host::LOST_BIT;
 use super::io::{Action, IoOp, Part, Purpose, Tag};
 use super::layout::{Layout, NONE};
 use super::map::Map;
@@ -76,8 +75,9 @@ pub(super) struct Head {
     pub serial: u32,
     pub checkpoint: bool,
     pub tombstones: bool,
-    /// The newest checkpoint that has pages in it.
+    /// The newest checkpoint that has pages in it, and the last sector that says so.
     pub generation: u64,
+    last: u32,
     /// Pages of the checkpoint that is used are in it.
     pub needed: bool,
 }
@@ -100,12 +100,12 @@ pub(super) struct Recovery {
     /// Whether each page of the checkpoint has been read.
     loaded: Vec<bool>,
     pub entries: Vec<u32>,
+    /// Of each page of the map: writes of the host up to this sequence are in it, and none after.
+    pub applied: Vec<u64>,
     pub table: Vec<(u32, u32)>,
     pub found: Vec<Found>,
     pub gone: Vec<Gone>,
     tombstones: Vec<(u32, u64)>,
-    /// Scanned units that cannot be read.
-    pub unreadable: Vec<u32>,
     /// Units of checkpoints that cannot be read.
     hidden: Vec<u32>,
     pub most_sequence: u64,
@@ -123,6 +123,7 @@ impl Recovery {
             checkpoint: false,
             tombstones: false,
             generation: 0,
+            last: 0,
             needed: false,
         };
         Self {
@@ -137,11 +138,11 @@ impl Recovery {
             root: None,
             loaded: Vec::new(),
             entries: Vec::new(),
+            applied: Vec::new(),
             table: vec![(0, 0); layout.lines as usize],
             found: Vec::new(),
             gone: Vec::new(),
             tombstones: Vec::new(),
-            unreadable: Vec::new(),
             hidden: Vec::new(),
             most_sequence: 0,
             most_serial: 0,
@@ -199,6 +200,11 @@ impl Ftl {
                     self.replay(&mut recovery);
                     self.stats.lost_units += recovery.stats.lost_units;
                     self.state = State::Ready;
+                    self.check_spare();
+                    if self.state == State::ReadOnly {
+                        // Nothing will be written: a checkpoint would only cost chunks.
+                        self.checkpoint.give_up();
+                    }
                 }
                 Err(error) => self.state = State::Failed(error),
             }
@@ -323,10 +329,7 @@ impl Ftl {
                 }
             }
             Phase::Checkpoints => recovery.hidden.push(unit),
-            Phase::Scan | Phase::Tombstones => {
-                recovery.unreadable.push(unit);
-                recovery.stats.unreadable_sectors += 1;
-            }
+            Phase::Scan | Phase::Tombstones => recovery.stats.unreadable_sectors += 1,
             // Whether another copy was read is asked when all have been tried.
             Phase::Roots => {}
             Phase::Pages => {
@@ -357,6 +360,7 @@ impl Ftl {
             }
             Phase::Checkpoints => {
                 head.generation = head.generation.max(stamp.sequence);
+                head.last = head.last.max(self.layout.sector(unit));
                 recovery.most_generation = recovery.most_generation.max(stamp.sequence);
                 match stamp.kind {
                     Kind::Page => recovery.pages.push((stamp.sequence, stamp.logical, unit)),
@@ -393,10 +397,10 @@ impl Ftl {
                 recovery.root = Some(self.take_root(&mut page, generation)?);
             }
             Phase::Pages => {
-                let generation = recovery.root?.generation;
-                let page = PageReader::open(bytes, self.key, generation, unit)?;
+                let (page, word) = PageReader::open_any(bytes, self.key, unit)?;
+                let applied = recovery.root?.applied_in(word)?;
                 let (_, number, _) = recovery.page_at(unit)?;
-                self.take_entries(recovery, number, page)?;
+                self.take_entries(recovery, number, applied, page)?;
             }
             Phase::Tombstones => {
                 let found = recovery
@@ -436,11 +440,13 @@ impl Ftl {
         &self,
         recovery: &mut Recovery,
         number: u32,
+        applied: u64,
         mut page: PageReader<'_>,
     ) -> Option<()> {
         let maps = self.layout.map_pages();
         *recovery.loaded.get_mut(number as usize)? = true;
         if number < maps {
+            recovery.applied[number as usize] = applied;
             let first = number * UNITS_PER_PAGE;
             let end = (first + UNITS_PER_PAGE).min(self.layout.logical);
             for entry in &mut recovery.entries[first as usize..end as usize] {
@@ -464,13 +470,12 @@ impl Ftl {
             let fits = first
                 .checked_add(units)
                 .is_some_and(|end| end <= self.layout.logical);
-            recovery.most_sequence = recovery.most_sequence.max(sequence & !LOST_BIT);
+            recovery.most_sequence = recovery.most_sequence.max(sequence);
             if fits {
                 recovery.gone.push(Gone {
                     first,
                     count: units,
-                    sequence: sequence & !LOST_BIT,
-                    lost: sequence & LOST_BIT != 0,
+                    sequence,
                 });
             }
         }
@@ -507,6 +512,7 @@ impl Ftl {
                 self.layout.logical = root.logical;
                 recovery.stats.generation = root.generation;
                 recovery.entries = vec![NONE; root.logical as usize];
+                recovery.applied = vec![root.applied; self.layout.map_pages() as usize];
                 recovery.loaded = vec![false; self.layout.pages() as usize];
                 for &(_, unit) in recovery
                     .roots
@@ -557,12 +563,14 @@ impl Ftl {
     }
 
     /// A root has two copies. When as many units that may be newer than the newest root cannot be read, they may be one.
+    /// What has a sector of the same chunk behind it is not newer than that.
     fn check_hidden(&self, recovery: &Recovery, newest: u64) -> Result<(), RecoverError> {
-        let generation = |unit: &&u32| {
-            let chunk = self.layout.chunk_of(**unit);
-            recovery.heads[chunk as usize].generation >= newest
+        let newer = |unit: &&u32| {
+            let head = recovery.heads[self.layout.chunk_of(**unit) as usize];
+            head.generation > newest
+                || head.generation == newest && self.layout.sector(**unit) > head.last
         };
-        match recovery.hidden.iter().filter(generation).count() {
+        match recovery.hidden.iter().filter(newer).count() {
             0 | 1 => Ok(()),
             _ => Err(RecoverError::Unreadable),
         }

@@ -1,9 +1,9 @@
 //! Deciding, from a checkpoint and what was written since it began, where every logical unit is.
 //!
-//! Of what was written after the checkpoint began, the highest sequence wins. What has a sequence from before is a copy
-//! that garbage collection made, perhaps of a version that was overwritten meanwhile: it counts only where the unit
-//! that the checkpoint names has been erased, for then the copy of it is durable, or something newer is. A
-//! deallocation from before is in the checkpoint.
+//! Each page of the checkpoint says which writes of the host are in it. Of what was written after those, the highest
+//! sequence wins. What has a sequence from before is a copy that garbage collection made, perhaps of a version that was
+//! overwritten meanwhile: it counts only where the unit that the checkpoint names has been erased, for then the copy of
+//! it is durable. A deallocation from before is in the page.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -14,6 +14,7 @@ use super::checkpoint::SETTLED;
 use super::layout::{LOST, NONE, is_unit};
 use super::lines::Stream;
 use super::recover::{Head, Recovery};
+use super::stamp::UNITS_PER_PAGE;
 
 /// Sequences that may be in use and were not found: what was in the write buffer.
 const MARGIN: u64 = 1 << 24;
@@ -32,7 +33,6 @@ pub(super) struct Gone {
     pub first: u32,
     pub count: u32,
     pub sequence: u64,
-    pub lost: bool,
 }
 
 impl Ftl {
@@ -53,20 +53,15 @@ impl Ftl {
     /// The decision for each logical unit, in order.
     fn decide(&mut self, recovery: &mut Recovery) {
         let applied = recovery.root.map_or(0, |root| root.applied);
-        recovery.unreadable.sort_unstable();
-        copies_of_losses(recovery);
         let mut found = core::mem::take(&mut recovery.found);
         found.retain(|copy| copy.logical < self.layout.logical);
         // Of copies of the same version the first one wins: what garbage collection had not finished is done again.
         found.sort_unstable_by_key(|copy| {
-            let serial = match is_unit(copy.unit) {
-                true => recovery.heads[self.layout.chunk_of(copy.unit) as usize].serial,
-                false => u32::MAX,
-            };
+            let serial = recovery.heads[self.layout.chunk_of(copy.unit) as usize].serial;
             (copy.logical, copy.sequence, Reverse(serial), copy.unit)
         });
         let mut gone = core::mem::take(&mut recovery.gone);
-        gone.retain(|gone| !gone.lost && gone.sequence > applied);
+        gone.retain(|gone| gone.sequence > applied);
         gone.sort_unstable_by_key(|gone| gone.first);
         let (mut gone, mut reach) = (gone.into_iter().peekable(), BinaryHeap::new());
         let mut copies = found.as_slice();
@@ -84,7 +79,7 @@ impl Ftl {
             let newest = count.checked_sub(1).map(|last| copies[last]);
             copies = &copies[count..];
             let emptied = reach.peek().map_or(0, |(sequence, _)| *sequence);
-            let entry = self.winner(recovery, logical, newest, emptied, applied);
+            let entry = self.winner(recovery, logical, newest, emptied);
             if entry == LOST {
                 recovery.stats.lost_units += 1;
             }
@@ -98,19 +93,16 @@ impl Ftl {
         logical: u32,
         newest: Option<Found>,
         emptied: u64,
-        applied: u64,
     ) -> u32 {
-        let known = recovery.entries[logical as usize];
+        let applied = recovery.applied[(logical / UNITS_PER_PAGE) as usize];
         if let Some(copy) = newest.filter(|copy| copy.sequence > applied.max(emptied)) {
-            // The newest of all may be what the checkpoint names and cannot be read.
-            let hidden = recovery.unreadable.binary_search(&known).is_ok();
-            return if hidden { LOST } else { copy.unit };
+            return copy.unit;
         }
-        if emptied > 0 {
+        if emptied > applied {
             return NONE;
         }
-        match known {
-            NONE | LOST => known,
+        match recovery.entries[logical as usize] {
+            mark @ (NONE | LOST) => mark,
             unit if self.is_there(recovery, unit) => unit,
             _ => newest.map_or(LOST, |copy| copy.unit),
         }
@@ -165,17 +157,4 @@ impl Ftl {
         recovery.stats = stats;
         recovery.heads = Vec::new();
     }
-}
-
-/// Records of lost data are copies without a unit.
-fn copies_of_losses(recovery: &mut Recovery) {
-    let lost = recovery.gone.iter().filter(|gone| gone.lost);
-    let copies: Vec<Found> = lost
-        .map(|gone| Found {
-            logical: gone.first,
-            unit: LOST,
-            sequence: gone.sequence,
-        })
-        .collect();
-    recovery.found.extend(copies);
 }

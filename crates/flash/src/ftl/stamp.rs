@@ -134,9 +134,9 @@ impl<'a> PageWriter<'a> {
         self.at += 8;
     }
 
-    /// Ends the page, which belongs to `key`, `generation` and `number`.
-    pub fn seal(self, key: u64, generation: u64, number: u32) {
-        self.bytes[8..16].copy_from_slice(&generation.to_le_bytes());
+    /// Ends the page, which belongs to `key` and `number` and says `word` of itself.
+    pub fn seal(self, key: u64, word: u64, number: u32) {
+        self.bytes[8..16].copy_from_slice(&word.to_le_bytes());
         let sum = page_sum(self.bytes, key, number);
         self.bytes[..8].copy_from_slice(&sum.to_le_bytes());
     }
@@ -150,13 +150,20 @@ pub(super) struct PageReader<'a> {
 
 impl<'a> PageReader<'a> {
     /// A page that was sealed with the same arguments.
-    pub fn open(bytes: &'a [u8], key: u64, generation: u64, number: u32) -> Option<Self> {
+    pub fn open(bytes: &'a [u8], key: u64, word: u64, number: u32) -> Option<Self> {
+        let (page, told) = Self::open_any(bytes, key, number)?;
+        (told == word).then_some(page)
+    }
+
+    /// A page that was sealed with this key and number, and its word.
+    pub fn open_any(bytes: &'a [u8], key: u64, number: u32) -> Option<(Self, u64)> {
         if bytes.len() != PAGE {
             return None;
         }
         let mut page = Self { bytes, at: 0 };
         let sound = page.take_u64()? == page_sum(bytes, key, number);
-        (page.take_u64()? == generation && sound).then_some(page)
+        let word = page.take_u64()?;
+        sound.then_some((page, word))
     }
 
     /// The next word; nothing behind the end.
@@ -223,9 +230,11 @@ mod tests {
             (read.take_u32(), read.take_u64()),
             (Some(5), Some(u64::MAX))
         );
-        for (key, generation, number) in [(0, 2, 3), (1, 1, 3), (1, 2, 4)] {
-            assert!(PageReader::open(&bytes, key, generation, number).is_none());
+        for (key, word, number) in [(0, 2, 3), (1, 1, 3), (1, 2, 4)] {
+            assert!(PageReader::open(&bytes, key, word, number).is_none());
         }
+        let any = PageReader::open_any(&bytes, 1, 3);
+        assert_eq!(any.map(|(_, word)| word), Some(2));
         for at in [0, 9, 20, PAGE - 1] {
             bytes[at] ^= 0x10;
             assert!(PageReader::open(&bytes, 1, 2, 3).is_none(), "byte {at}");

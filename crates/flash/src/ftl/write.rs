@@ -9,11 +9,11 @@ use alloc::vec::Vec;
 
 use flashyard_time::{Duration, Time};
 
-use super::Ftl;
 use super::buffer::{Holds, Stage};
 use super::io::{Action, IoOp, Part, Purpose, Tag};
 use super::lines::{STREAMS, Stream};
 use super::stamp::{Kind, PageWriter, Stamp};
+use super::{Ftl, State};
 use crate::channel::{ChunkInfo, ChunkState, Metadata};
 
 /// How many vectors a chunk may be ahead of the others of its line.
@@ -207,10 +207,13 @@ impl Ftl {
         self.leave_line(stream);
         let reserve = match stream {
             Stream::Checkpoint => 0,
+            // What is in the write buffer comes first, and then nothing comes any more.
+            Stream::Host if self.state == State::ReadOnly => 0,
+            Stream::Moved if self.state == State::ReadOnly && !self.desperate => return None,
             // Should the power go before it has won a line, what is in this one is of no account, and it is erased.
-            Stream::Moved if self.desperate => 0,
+            Stream::Moved if self.desperate && !self.checkpoint_needs_line() => 0,
             Stream::Moved => self.layout.checkpoint_lines,
-            Stream::Host => self.layout.checkpoint_lines + 1,
+            Stream::Host => self.layout.host_reserve(),
         };
         if self.lines.free() <= reserve {
             return None;

@@ -7,6 +7,7 @@ use flashyard_time::Rng;
 use crate::load::{live, recover};
 use crate::model::Model;
 use crate::owner::Owner;
+use crate::swarm::swarm;
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 1 } else { 60 };
 
@@ -106,4 +107,18 @@ fn what_the_medium_has_lost_is_told_and_nothing_old_comes_back() {
     owner.cut();
     owner.recover();
     assert_eq!(owner.read(50), Some(7));
+}
+
+#[test]
+fn a_swarm_of_failing_media_loses_nothing_but_what_went_bad() {
+    let seeds = if cfg!(debug_assertions) { 3 } else { 60 };
+    let (mut ended, mut rotted) = (0, 0);
+    for seed in 0..seeds {
+        for cuts in [false, true] {
+            let fate = swarm(seed, 50, cuts);
+            ended += u64::from(fate.ended);
+            rotted += fate.rotted;
+        }
+    }
+    assert!(ended > 0 && rotted > 0, "too kind: {ended} {rotted}");
 }

@@ -1,6 +1,6 @@
 //! Random commands and random ends, for tests and for the example that cuts a hundred thousand times.
 
-use flashyard_flash::ftl::{Op, State};
+use flashyard_flash::ftl::{Op, RecoverError, State};
 use flashyard_time::{Duration, Rng};
 
 use crate::model::Model;
@@ -58,8 +58,9 @@ pub fn live(
     true
 }
 
-/// Recovers, perhaps with more cuts before it is done, and checks everything.
-pub fn recover(model: &mut Model, owner: &mut Owner, chance: &mut Rng) {
+/// Recovers, perhaps with more cuts before it is done, and checks everything. False when what the medium has lost
+/// makes that impossible, and the FTL says so.
+pub fn recover(model: &mut Model, owner: &mut Owner, chance: &mut Rng) -> bool {
     owner.cut();
     while chance.chance(1, 3) {
         // Into the reads of recovery, or the checkpoint after it.
@@ -68,8 +69,13 @@ pub fn recover(model: &mut Model, owner: &mut Owner, chance: &mut Rng) {
         owner.cut();
     }
     owner.recover();
+    if owner.ftl.state() == State::Failed(RecoverError::Unreadable) && owner.rot > 0 {
+        return false;
+    }
     let ready = owner.ftl.state() == State::Ready;
-    assert!(ready || (model.may_end && owner.ftl.state() == State::ReadOnly));
+    let may_end = model.may_end && owner.ftl.state() == State::ReadOnly;
+    assert!(ready || may_end, "{:?}", owner.ftl.state());
     owner.ftl.check().expect("the map is sound");
     model.check_after_cut(owner);
+    true
 }

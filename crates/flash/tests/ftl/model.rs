@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use flashyard_flash::ftl::{Op, Outcome};
 
-use crate::owner::{Owner, Version};
+use crate::owner::{LOST, Owner, Version};
 
 /// What was asked of an FTL, and what may come of it.
 pub struct Model {
@@ -13,6 +13,11 @@ pub struct Model {
     next_version: Version,
     /// Flash may run out.
     pub may_end: bool,
+    /// Units that read as older than they should, after a cut. No more than sectors that recovery could not read and
+    /// knew not whose they were: it counts these.
+    pub stale: u64,
+    /// Units that could not be read when all were read last.
+    pub lost: u64,
 }
 
 /// Writes to a unit, deallocations included, from the newest that is certainly durable on.
@@ -21,6 +26,8 @@ struct Unit {
     /// Writes before those.
     passed: usize,
     writes: Vec<Write>,
+    /// Versions that were replaced.
+    past: Vec<Version>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,12 +59,15 @@ impl Model {
         let unit = Unit {
             passed: 0,
             writes: vec![zeros],
+            past: Vec::new(),
         };
         Self {
             units: vec![unit; capacity as usize],
             under_way: Vec::new(),
             next_version: 1,
             may_end: false,
+            stale: 0,
+            lost: 0,
         }
     }
 
@@ -108,7 +118,7 @@ impl Model {
             let place = self.under_way.iter().position(|asked| asked.id == id);
             let asked = self.under_way.remove(place.expect("each is answered once"));
             match (asked.op, outcome) {
-                (Op::Read, outcome) => check_read(owner, &asked, outcome),
+                (Op::Read, outcome) => self.lost += check_read(owner, &asked, outcome),
                 (_, Outcome::Success) => self.answered(&asked),
                 (_, Outcome::ReadOnly) => assert!(self.may_end, "flash has run out"),
                 (_, Outcome::Unreadable) => panic!("only reads find data unreadable"),
@@ -137,6 +147,7 @@ impl Model {
     pub fn check_now(&mut self, owner: &mut Owner) {
         owner.settle();
         self.take(owner);
+        self.lost = 0;
         for logical in 0..self.units.len() as u64 {
             self.submit(owner, Op::Read, logical, 1);
             owner.settle();
@@ -144,35 +155,55 @@ impl Model {
         }
     }
 
+    /// A flush was answered when nothing else was under way.
+    pub fn all_is_durable(&mut self) {
+        for unit in &mut self.units {
+            unit.pass(unit.answered());
+        }
+    }
+
     /// After a power cut: every unit has one version that it may have, and has it from now on.
     pub fn check_after_cut(&mut self, owner: &mut Owner) {
         const AT_ONCE: u64 = 128;
         self.under_way.clear();
+        self.stale = 0;
+        let unknown = owner
+            .ftl
+            .recovery()
+            .map_or(0, |stats| stats.unreadable_sectors);
         let capacity = self.units.len() as u64;
         for first in (0..capacity).step_by(AT_ONCE as usize) {
             let count = AT_ONCE.min(capacity - first) as u32;
             let read = owner.read_many(first, count);
             for (logical, read) in (first..).zip(read) {
-                self.check_unit(logical, read);
+                self.check_unit(owner, logical, read, unknown);
             }
         }
     }
 
-    fn check_unit(&mut self, logical: u64, read: Option<Version>) {
+    fn check_unit(&mut self, owner: &Owner, logical: u64, read: Option<Version>, unknown: u64) {
         let unit = &mut self.units[logical as usize];
-        let read = read.expect("no data are lost");
-        let found = unit.writes.iter().find(|write| write.version == read);
-        let Some(&found) = found else {
-            panic!(
-                "unit {logical} has {read} after a cut, not one of {:?}",
+        let versions = unit.writes.iter().map(|write| write.version);
+        let version = read.unwrap_or(LOST);
+        let known = versions.clone().any(|one| one == version);
+        if !known && version == LOST {
+            let rotted = versions.clone().any(|one| owner.rotted.contains(&one));
+            assert!(rotted, "unit {logical} is lost, one of {:?}", unit.writes);
+        } else if !known {
+            let older = version == 0 || unit.past.contains(&version);
+            self.stale += u64::from(older);
+            assert!(
+                older && (self.stale <= unknown || owner.may_lack_records()),
+                "unit {logical} has {version} after a cut, not one of {:?}",
                 unit.writes
             );
-        };
-        unit.passed += unit.writes.len();
-        unit.writes = vec![Write {
+        }
+        unit.pass(unit.passed + unit.writes.len());
+        unit.writes.push(Write {
+            command: 0,
+            version,
             answered: true,
-            ..found
-        }];
+        });
     }
 }
 
@@ -218,8 +249,9 @@ impl Unit {
     /// What was written before so many writes is no more.
     fn pass(&mut self, passes: usize) {
         let gone = passes.saturating_sub(self.passed);
-        self.writes.drain(..gone);
-        self.passed += gone;
+        let gone = self.writes.drain(..gone);
+        self.passed += gone.len();
+        self.past.extend(gone.map(|write| write.version));
     }
 }
 
@@ -227,14 +259,23 @@ fn range(first: u64, count: u32) -> Range<usize> {
     first as usize..first as usize + count as usize
 }
 
-fn check_read(owner: &mut Owner, asked: &Asked, outcome: Outcome) {
-    assert_eq!(outcome, Outcome::Success, "a read failed");
+/// Units that could not be read.
+fn check_read(owner: &mut Owner, asked: &Asked, outcome: Outcome) -> u64 {
+    let mut lost = 0;
     for (unit, allowed) in (0..).zip(&asked.allowed) {
-        let read = owner.got.remove(&(asked.id, unit)).expect("it was read");
+        let read = owner.got.remove(&(asked.id, unit)).unwrap_or(LOST);
+        lost += u64::from(read == LOST);
+        let rotted = read == LOST && allowed.iter().any(|one| owner.rotted.contains(one));
         let logical = asked.first + u64::from(unit);
         assert!(
-            allowed.contains(&read),
+            rotted || allowed.contains(&read),
             "unit {logical} reads as {read}, not one of {allowed:?}"
         );
     }
+    let expected = match lost {
+        0 => Outcome::Success,
+        _ => Outcome::Unreadable,
+    };
+    assert_eq!(outcome, expected, "{lost} units could not be read");
+    lost
 }

@@ -1,13 +1,13 @@
 //! The owner of an FTL: a device in virtual time, the bytes that neither of them keeps, and what goes between them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use flashyard_flash::Profile;
 use flashyard_flash::channel::{self, Device};
 use flashyard_flash::ftl::{
     Action, BuildError, Command, Ftl, IoOp, Op, Options, Outcome, Part, State, Tag,
 };
-use flashyard_time::Time;
+use flashyard_time::{Rng, Time};
 
 /// The contents of a unit: which write it is of. Zero is zeros.
 pub type Version = u64;
@@ -18,6 +18,12 @@ enum Content {
     Data(Version),
     Page(Box<[u8]>),
 }
+
+/// What a unit reads as whose data the medium has lost.
+pub const LOST: Version = Version::MAX;
+
+/// The kind of a page of tombstones, the low bits of its metadata.
+const TOMBSTONES: u64 = 3;
 
 /// The key of every partition here.
 pub const KEY: u64 = 0x5EED;
@@ -38,6 +44,14 @@ pub struct Owner {
     pub writes: u64,
     /// Instead of the write vector of this number, the power goes.
     pub cut_at: Option<u64>,
+    /// Sectors that go bad once they are written, in millionths, and the chance for it.
+    pub rot: u64,
+    chance: Rng,
+    rotten: HashSet<u64>,
+    /// Of these, those with tombstones.
+    rotten_records: HashSet<u64>,
+    /// Writes of the host that were in such a sector.
+    pub rotted: HashSet<Version>,
     next_id: u64,
 }
 
@@ -81,6 +95,11 @@ impl Owner {
             done: Vec::new(),
             writes: 0,
             cut_at: None,
+            rot: 0,
+            chance: Rng::new(KEY),
+            rotten: HashSet::new(),
+            rotten_records: HashSet::new(),
+            rotted: HashSet::new(),
             next_id: 1,
         };
         owner.settle();
@@ -181,11 +200,33 @@ impl Owner {
             for (place, (&address, part)) in io.addresses().iter().zip(io.parts()).enumerate() {
                 if accepted >> place & 1 == 1 {
                     let content = self.contents(tag, place, *part);
+                    let [low, _] = io.metadata()[place];
+                    self.expose(address, &content, low & 0xF == TOMBSTONES);
                     self.content.insert(address, content);
                 }
             }
         }
         true
+    }
+
+    /// Whether both copies of tombstones may have gone bad.
+    pub fn may_lack_records(&self) -> bool {
+        self.rotten_records.len() > 1
+    }
+
+    /// What is written to a sector may go bad, until it is written again.
+    fn expose(&mut self, address: u64, content: &Content, records: bool) {
+        self.rotten.remove(&address);
+        self.rotten_records.remove(&address);
+        if self.rot > 0 && self.chance.chance(self.rot, 1_000_000) {
+            self.rotten.insert(address);
+            if records {
+                self.rotten_records.insert(address);
+            }
+            if let Content::Data(version) = content {
+                self.rotted.insert(*version);
+            }
+        }
     }
 
     fn contents(&self, tag: Tag, place: usize, part: Part) -> Content {
@@ -241,9 +282,11 @@ impl Owner {
         let tag = completion.tag as Tag;
         let io = self.ftl.io(tag).clone();
         let metadata = self.device.metadata(&completion).to_vec();
+        let mut failed = completion.failed;
         if io.op() == IoOp::Read {
             for (place, (address, part)) in io.addresses().iter().zip(io.parts()).enumerate() {
-                if completion.failed >> place & 1 == 1 {
+                failed |= u64::from(self.rotten.contains(address)) << place;
+                if failed >> place & 1 == 1 {
                     continue;
                 }
                 match (*part, &self.content[address]) {
@@ -260,7 +303,7 @@ impl Owner {
             }
         }
         self.ftl
-            .on_completion(completion.at, tag, completion.failed, &metadata);
+            .on_completion(completion.at, tag, failed, &metadata);
     }
 
     /// Runs until nothing is under way.

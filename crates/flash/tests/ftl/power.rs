@@ -1,9 +1,10 @@
 //! Power cuts: at every write of a script, at random instants, and again while recovering.
 
 use flashyard_flash::channel;
-use flashyard_flash::ftl::{Options, State};
+use flashyard_flash::ftl::Options;
 use flashyard_time::Rng;
 
+use crate::cuts::{SCRIPTS, cut_at, cut_everywhere};
 use crate::load::{live, recover};
 use crate::model::Model;
 use crate::owner::Owner;
@@ -52,30 +53,36 @@ fn a_buffering_device_cut_at_random() {
     }
 }
 
-/// A script that flushes, overwrites, deallocates and moves; the power goes instead of one of its writes.
-fn script(name: &str, cut_at: Option<u64>) -> u64 {
-    let mut owner = Owner::on(name, 16, 9, channel::Options::default(), Options::default());
-    let mut model = Model::new(owner.ftl.capacity());
-    owner.writes = 0;
-    owner.cut_at = cut_at;
-    let mut chance = Rng::new(77);
-    live(&mut model, &mut owner, &mut chance, 250, 8);
-    let written = owner.writes;
-    owner.cut();
-    owner.recover();
-    assert_eq!(owner.ftl.state(), State::Ready);
-    model.check_after_cut(&mut owner);
-    written
-}
-
 #[test]
 fn nothing_is_lost_whichever_write_is_cut() {
     for name in ["dct983", "cnex"] {
-        let all = script(name, None);
-        assert!(all > 50);
-        let stride = if cfg!(debug_assertions) { 13 } else { 1 };
-        for cut in (0..all).step_by(stride) {
-            script(name, Some(cut));
+        for script in SCRIPTS {
+            let all = cut_at(script, name, channel::Options::default(), None, &[]).writes;
+            assert!(all > 50, "{script:?} writes {all} vectors only");
+            let stride = if cfg!(debug_assertions) { 37 } else { 1 };
+            for first in (0..all).step_by(stride) {
+                let ended = cut_at(script, name, channel::Options::default(), Some(first), &[]);
+                assert_eq!(ended.came, [true], "{script:?} at {first}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lost_when_recoveries_are_cut_too() {
+    let strides = if cfg!(debug_assertions) {
+        (97, 5)
+    } else {
+        (29, 2)
+    };
+    for (name, buffered) in [("dct983", false), ("cnex", true)] {
+        let device = channel::Options {
+            buffered,
+            ..channel::Options::default()
+        };
+        for script in SCRIPTS {
+            let cuts = cut_everywhere(script, name, device, strides, true);
+            assert!(cuts > 2, "{script:?} was cut {cuts} times only");
         }
     }
 }
