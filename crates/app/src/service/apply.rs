@@ -1,11 +1,12 @@
 //! Making the inventory have everything that a configuration names. Nothing is deleted or shrunk: what the file
-//! does not name stays. The plan is made first and whole, so a file that contradicts itself or what is there changes
-//! nothing. A step can fail nevertheless (no space, a device that is away): the steps before it stay, and the same
+//! does not name stays. The plan is made first and whole, so a file that contradicts itself or what is there, or
+//! promises more of a device than it can give, changes nothing. What is promised less goes before what is promised more, so
+//! a file can move a guarantee from one tenant to another. A step can fail nevertheless (no space, a device that is away): the steps before it stay, and the same
 //! file applied again goes on from there.
 
 use serde_json::{Value, json};
 
-use super::{Fault, Service};
+use super::{Fault, Service, promises};
 use crate::spec::{
     Config, DeviceSpec, PartitionSpec, PolicyName, PoolSpec, Size, TenantSpec, VolumeSpec,
 };
@@ -38,8 +39,10 @@ impl Step {
 
 impl Service {
     /// Carries the plan out, or only shows it.
-    pub(super) fn apply(&mut self, config: Config, plan_only: bool) -> Result<Value, Fault> {
+    pub(super) fn apply(&mut self, mut config: Config, plan_only: bool) -> Result<Value, Fault> {
         config.check()?;
+        self.check_references(&config)?;
+        promises::check_end(self, &mut config)?;
         let plan = self.plan(config)?;
         let steps: Vec<String> = plan.iter().map(Step::describe).collect();
         if !plan_only {
@@ -53,7 +56,6 @@ impl Service {
     }
 
     fn plan(&self, config: Config) -> Result<Vec<Step>, Fault> {
-        self.check_references(&config)?;
         let mut plan = Vec::new();
         for spec in config.devices {
             match self.inventory.devices.get(&spec.name) {
@@ -92,13 +94,19 @@ impl Service {
                 Some(_) => return Err(differs("pool", &spec.name)),
             }
         }
+        let mut later = Vec::new();
         for spec in config.tenants {
             match self.inventory.tenants.get(&spec.name) {
-                None => plan.push(Step::Tenant(spec)),
+                None => later.push(Step::Tenant(spec)),
                 Some(present) if present.spec == spec => {}
-                Some(_) => plan.push(Step::SetTenant(spec)),
+                Some(present) => {
+                    let change = promises::stages(&present.spec, spec);
+                    plan.extend(change.first.map(Step::SetTenant));
+                    later.extend(change.then.map(Step::SetTenant));
+                }
             }
         }
+        plan.append(&mut later);
         for spec in config.volumes {
             self.plan_volume(spec, &mut plan)?;
         }

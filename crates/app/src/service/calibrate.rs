@@ -33,7 +33,7 @@ const STEPS: u64 = 10;
 const ALL: f64 = 1.0 + 1e-9;
 
 /// What a device gives at some load.
-struct Point {
+pub(super) struct Point {
     read_iops: u64,
     p50: u64,
     p99: u64,
@@ -71,13 +71,18 @@ impl Service {
     }
 
     /// Refuses what would promise more of a device than it can give: `tenant` as it is to be, on the devices that it
-    /// has volumes on and on `device`, if it is to get one there.
+    /// has volumes on and on `device`, if it is to get one there. Who is promised no more than before is not refused.
     pub(super) fn check_promises(
         &mut self,
         tenant: &TenantSpec,
         device: Option<&str>,
     ) -> Result<(), Fault> {
-        if tenant.guarantee.is_none() {
+        let Some(wanted) = tenant.guarantee else {
+            return Ok(());
+        };
+        let present = self.inventory.tenants.get(&tenant.name);
+        let before = present.and_then(|record| record.spec.guarantee);
+        if device.is_none() && before.is_some_and(|before| wanted.lesser(before) == wanted) {
             return Ok(());
         }
         let mut devices = self.devices_of(&tenant.name);
@@ -91,7 +96,6 @@ impl Service {
 
     fn check_promises_of(&mut self, device: &str, tenant: &TenantSpec) -> Result<(), Fault> {
         let capability = self.capability_of(device)?;
-        let mut parts = Vec::new();
         let others = self.inventory.tenants.values();
         let others = others.filter(|other| {
             other.spec.name != tenant.name
@@ -100,35 +104,13 @@ impl Service {
                     .iter()
                     .any(|name| name == device)
         });
-        for spec in others.map(|record| &record.spec).chain([tenant]) {
-            let Some(guarantee) = spec.guarantee else {
-                continue;
-            };
-            let part = part_of(guarantee.rates(), capability.rates()).map_err(|what| {
-                format!(
-                    "nobody knows how many {what} device `{device}` can give, so none can be guaranteed: measure it with \
-                     `flashyard device calibrate {device}`, or say so as its `capability`"
-                )
-            })?;
-            parts.push((spec.name.as_str(), part));
-        }
-        let sold: f64 = parts.iter().map(|(_, part)| part).sum();
-        if sold <= ALL {
-            return Ok(());
-        }
-        let list: Vec<_> = parts
-            .iter()
-            .map(|(name, part)| format!("{name} {:.0} %", part * 100.0))
-            .collect();
-        Err(format!(
-            "this would sell {:.0} % of {device} ({}): lower a guarantee; `flashyard device calibrate {device}` shows what it can give",
-            sold * 100.0,
-            list.join(", ")
-        ))
+        let all = others.map(|record| &record.spec).chain([tenant]);
+        add_up(device, capability, all)
+            .map_err(|(Untenable::Unknown(why) | Untenable::Oversold(why))| why)
     }
 
     /// What a device can give; an emulated one is measured now if it was not before.
-    fn capability_of(&mut self, device: &str) -> Result<RatesSpec, Fault> {
+    pub(super) fn capability_of(&mut self, device: &str) -> Result<RatesSpec, Fault> {
         let Some(spec) = self.inventory.devices.get(device).cloned() else {
             return Ok(RatesSpec::default());
         };
@@ -171,6 +153,48 @@ impl Service {
     }
 }
 
+/// Why promises of a device do not hold, for people.
+pub(super) enum Untenable {
+    /// Nobody knows what the device can give.
+    Unknown(Fault),
+    /// It is less than what is promised.
+    Oversold(Fault),
+}
+
+/// Adds up what is promised of a device that can give so much.
+pub(super) fn add_up<'a>(
+    device: &str,
+    capability: RatesSpec,
+    tenants: impl Iterator<Item = &'a TenantSpec>,
+) -> Result<(), Untenable> {
+    let mut parts = Vec::new();
+    for spec in tenants {
+        let Some(guarantee) = spec.guarantee else {
+            continue;
+        };
+        let part = part_of(guarantee.rates(), capability.rates()).map_err(|what| {
+            Untenable::Unknown(format!(
+                "nobody knows how many {what} device `{device}` can give, so none can be guaranteed: measure it with \
+                 `flashyard device calibrate {device}`, or say so as its `capability`"
+            ))
+        })?;
+        parts.push((spec.name.as_str(), part));
+    }
+    let sold: f64 = parts.iter().map(|(_, part)| part).sum();
+    if sold <= ALL {
+        return Ok(());
+    }
+    let list: Vec<_> = parts
+        .iter()
+        .map(|(name, part)| format!("{name} {:.0} %", part * 100.0))
+        .collect();
+    Err(Untenable::Oversold(format!(
+        "this would sell {:.0} % of {device} ({}): lower a guarantee; `flashyard device calibrate {device}` shows what it can give",
+        sold * 100.0,
+        list.join(", ")
+    )))
+}
+
 /// The part of a device's time that a guarantee takes; or what is not known of the device.
 fn part_of(owed: Rates, most: Rates) -> Result<f64, &'static str> {
     let part = |owed: Option<u64>, most: Option<u64>, what| match (owed, most) {
@@ -199,7 +223,7 @@ fn part_of(owed: Rates, most: Rates) -> Result<f64, &'static str> {
 }
 
 /// Measures a copy of an emulated drive's model.
-fn emulated(spec: &DeviceSpec) -> Result<(RatesSpec, Vec<Point>), Fault> {
+pub(super) fn emulated(spec: &DeviceSpec) -> Result<(RatesSpec, Vec<Point>), Fault> {
     let worn = |condition| {
         let mut spec = spec.clone();
         spec.condition = Some(crate::spec::ConditionName(condition));

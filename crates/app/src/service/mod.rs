@@ -7,6 +7,7 @@ mod calibrate;
 mod devices;
 mod flash;
 mod partitions;
+mod promises;
 mod switches;
 mod view;
 mod volumes;

@@ -135,6 +135,22 @@ impl RatesSpec {
         ]
     }
 
+    /// Of each rate the lesser; of one that is missing on either side, none.
+    #[must_use]
+    pub fn lesser(self, other: Self) -> Self {
+        let rate = |a: Option<u64>, b: Option<u64>| Some(a?.min(b?));
+        let bandwidth =
+            |a: Option<Bandwidth>, b: Option<Bandwidth>| Some(Bandwidth(a?.0.min(b?.0)));
+        Self {
+            iops: rate(self.iops, other.iops),
+            read_iops: rate(self.read_iops, other.read_iops),
+            write_iops: rate(self.write_iops, other.write_iops),
+            bandwidth: bandwidth(self.bandwidth, other.bandwidth),
+            read_bandwidth: bandwidth(self.read_bandwidth, other.read_bandwidth),
+            write_bandwidth: bandwidth(self.write_bandwidth, other.write_bandwidth),
+        }
+    }
+
     /// Whether no rate here is more than a limit lets through.
     fn within(self, limit: Self) -> Result<(), String> {
         let (owed, most) = (self.all(), limit.all());

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::rig::{PROGRAM, Scratch, Target};
+use crate::rig::{PROGRAM, Scratch, Target, names, path};
 
 /// What is promised of a drive is held against what it can give, and policies and shares change while it is used.
 #[test]
@@ -75,7 +75,7 @@ fn guarantees_policies_and_reasons() {
             .spawn()
             .expect("the program starts")
     };
-    let bulk = load("lab", &["--rw", "randwrite", "--qd", "32"]);
+    let bulk = load("lab", &["--rw", "randwrite", "--qd", "32", "--credits"]);
     let reader = load("db", &["--rw", "randread", "--qd", "1"]);
     // Each policy in turn, under load: nothing fails.
     for policy in ["fifo", "gimbal", "caps", "fair"] {
@@ -83,11 +83,13 @@ fn guarantees_policies_and_reasons() {
         let set = target.json(&["device", "set", "ssd0", "--policy", policy]);
         assert_eq!(set["policy"], policy);
     }
-    for load in [bulk, reader] {
+    for (load, told) in [(bulk, true), (reader, false)] {
         let output = load.wait_with_output().expect("it ends");
         let report: Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
         assert_eq!(report["errors"], 0, "{report}");
         assert!(report["iops"].as_f64().expect("a number") > 0.0);
+        let bytes = report["credit"]["bytes"].as_u64();
+        assert_eq!(bytes.is_some(), told, "fair tells those who ask: {report}");
     }
     let why = target.json(&["why", "db"]);
     let device = &why["devices"][0];
@@ -129,5 +131,69 @@ fn guarantees_policies_and_reasons() {
         &["device", "calibrate", "ram0", "--destroy"],
         "used by volume `c`",
     );
+    assert_eq!(target.terminate(), 0);
+}
+
+/// A file can move a guarantee from one tenant to another, whichever it names first; one that sells too much in the end
+/// changes nothing at all.
+#[test]
+fn a_file_moves_a_guarantee() {
+    let scratch = Scratch::new("moves");
+    let target = Target::start(&scratch, &[]);
+    let write = |name: &str, [db, lab]: [&str; 2], more: &str| {
+        let text = format!(
+            "[[device]]\nname = \"ram0\"\nkind = \"memory\"\nsize = \"64MiB\"\n\
+             capability = {{ read_iops = 100000, write_iops = 10000 }}\n\
+             [[pool]]\nname = \"p\"\ndevices = [\"ram0\"]\n\
+             [[tenant]]\nname = \"db\"\nhosts = [\"*\"]\nguarantee = {{ {db} }}\n\
+             [[tenant]]\nname = \"lab\"\nhosts = [\"*\"]\nguarantee = {{ {lab} }}\n\
+             [[volume]]\nname = \"a\"\npool = \"p\"\nsize = \"8MiB\"\ntenant = \"db\"\n\
+             [[volume]]\nname = \"b\"\npool = \"p\"\nsize = \"8MiB\"\ntenant = \"lab\"\n{more}"
+        );
+        path(&scratch.file(name, &text)).to_owned()
+    };
+    let guarantees = || {
+        let tenants = target.json(&["tenant", "list"]);
+        let of = |place: usize, rate: &str| tenants[place]["guarantee"][rate].as_u64();
+        [
+            of(0, "read_iops"),
+            of(0, "write_iops"),
+            of(1, "read_iops"),
+            of(1, "write_iops"),
+        ]
+    };
+    let most = "read_iops = 80000, write_iops = 500";
+    let least = "read_iops = 10000, write_iops = 500";
+    let first = write("first.toml", [most, least], "");
+    let moved = write("moved.toml", [least, most], "");
+    let crossed = ["read_iops = 60000", "write_iops = 4000"];
+    let crossed = write("crossed.toml", crossed, "");
+    let back = write("back.toml", ["write_iops = 4000", "read_iops = 60000"], "");
+    for (file, then) in [
+        (&first, [Some(80_000), Some(500), Some(10_000), Some(500)]),
+        (&moved, [Some(10_000), Some(500), Some(80_000), Some(500)]),
+        (&first, [Some(80_000), Some(500), Some(10_000), Some(500)]),
+        (&crossed, [Some(60_000), None, None, Some(4_000)]),
+        (&back, [None, Some(4_000), Some(60_000), None]),
+    ] {
+        target.json(&["apply", file]);
+        assert_eq!(guarantees(), then, "{file}");
+        let again = target.json(&["apply", file]);
+        assert_eq!(again["steps"].as_array().map(Vec::len), Some(0), "{again}");
+    }
+    // A third one is too many: neither it nor its volume nor what the others would have had comes about.
+    let third = "[[tenant]]\nname = \"new\"\nhosts = [\"*\"]\nguarantee = { read_iops = 30000 }\n\
+                 [[volume]]\nname = \"c\"\npool = \"p\"\nsize = \"8MiB\"\ntenant = \"new\"\n";
+    let before = guarantees();
+    let oversold = write("oversold.toml", [most, "read_iops = 5000"], third);
+    for args in [&["apply", &oversold][..], &["apply", &oversold, "--plan"]] {
+        target.refused(
+            args,
+            "this would sell 120 % of ram0 (db 85 %, lab 5 %, new 30 %)",
+        );
+    }
+    assert_eq!(guarantees(), before);
+    assert_eq!(names(&target.json(&["tenant", "list"])), ["db", "lab"]);
+    assert_eq!(names(&target.json(&["volume", "list"])), ["a", "b"]);
     assert_eq!(target.terminate(), 0);
 }
