@@ -2,8 +2,11 @@
 //!
 //! A tenant's configuration grants a class; it is a right and a cap. Below it the first of these decides: what the
 //! command says (Access Latency and Access Frequency, CDW13), the priority class of its queue (Connect, when weighted
-//! round robin was selected), and how the queue behaves: one that is deep or moves much is part of much, whatever its
-//! tenant may ask for. Nothing raises an I/O beyond the grant.
+//! round robin was selected), and, if the host says nothing at all, how the queue behaves: one that is deep or moves much
+//! is part of much. Nothing raises an I/O beyond the grant.
+//!
+//! So a host that marks all it does as urgent gets its tenant's class for all of it, however deep its queues are, and
+//! nothing beyond: it overtakes those whose class is lower, and pays for it with its tenant's share.
 
 use flashyard_nvme::SubmissionQueueEntry;
 use flashyard_nvme::command::AccessLatency;
@@ -131,6 +134,24 @@ mod tests {
         for granted in CLASSES {
             let unmarked = Intent::new(None).classify(granted, &read(0), 4096, 0);
             assert_eq!(unmarked, granted, "without a mark it is what the tenant is");
+        }
+    }
+
+    /// What a host says counts more than how it behaves, and never more than what was granted.
+    #[test]
+    fn a_host_that_marks_everything_urgent_has_its_grant_and_no_more() {
+        for granted in CLASSES {
+            for queue in [None, Some(0), Some(3)] {
+                let mut intent = Intent::new(queue);
+                for n in 0..1000_u32 {
+                    let class = intent.classify(granted, &read(0x30), 1 << 20, 128);
+                    assert_eq!(class, granted, "command {n} of {queue:?}");
+                }
+                // Its behaviour was seen all the same: what it does not mark is what its queue is.
+                let unmarked = intent.classify(granted, &read(0), 1 << 20, 128);
+                let of_queue = queue.map_or(Class::Throughput, of_priority);
+                assert_eq!(unmarked, of_queue.max(granted));
+            }
         }
     }
 

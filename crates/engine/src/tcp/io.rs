@@ -230,11 +230,6 @@ impl IoQueue {
             .is_overdue(now, self.core().target().config().limits.data_deadline)
     }
 
-    /// Whether the connection has been closed.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.connection.is_closed()
-    }
-
     /// The connection has been closed: nothing more is issued.
     pub(crate) fn on_close(&self) {
         self.waiting.close();

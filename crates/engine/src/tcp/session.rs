@@ -131,25 +131,20 @@ impl<P: Fn(Work)> Session<P> {
             self.begun = at;
         }
         let mut bytes = received.bytes();
-        let pause = loop {
-            let pause = self.take(&mut Source {
-                framer: &mut input.framer,
-                bytes: &mut bytes,
-                at,
-            })?;
-            match pause {
-                Pause::Turn => self.queue.core().rt().turn_end().await,
-                pause => break pause,
-            }
-            if self.queue.is_closed() {
-                return Err(End::Closed);
-            }
-        };
+        let pause = self.take(&mut Source {
+            framer: &mut input.framer,
+            bytes: &mut bytes,
+            at,
+        })?;
         let rest = bytes.len();
         input.keep(received, rest);
         match pause {
-            Pause::Input | Pause::Turn => self.receive_direct(input).await,
+            Pause::Input => self.receive_direct(input).await,
             Pause::Nothing => Err(End::Closed),
+            Pause::Turn => {
+                self.queue.core().rt().turn_end().await;
+                Ok(())
+            }
             Pause::Room => {
                 self.queue.outbox().room().await;
                 Ok(())
