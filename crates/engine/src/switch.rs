@@ -320,12 +320,12 @@ impl Permit {
         let moved = || self.port.device.moved();
         let mut ledger = self.port.switch.ledger.borrow_mut();
         let times = ledger.on_end(&self.io, now, moved)?;
-        Some(self.record(now, times))
+        Some(Box::new(self.record(now, times)))
     }
 
     #[cold]
-    fn record(&self, now: Time, times: u32) -> Box<Record> {
-        Box::new(Record {
+    fn record(&self, now: Time, times: u32) -> Record {
+        Record {
             io: self.io,
             spans: Spans {
                 past: Past::default(),
@@ -336,7 +336,7 @@ impl Permit {
                 sent: now,
             },
             times,
-        })
+        }
     }
 
     /// The device it is for.

@@ -219,7 +219,7 @@ fn what_network_intake_and_sending_take_is_told_apart() {
     assert_eq!(why.stages.intake, 20 * each);
     assert_eq!(why.stages.send, usual.send + 205 * each);
     let all = why.stages.all();
-    let mean = why.latency.mean() as u64;
+    let mean = why.latency.mean();
     assert!(
         all.abs_diff(mean * why.ios) < all / 20,
         "the stages are all there is"
