@@ -35,6 +35,8 @@ pub(crate) struct Site {
 pub(crate) struct Bench {
     pub(crate) target: Arc<Target>,
     pub(crate) cores: Vec<Rc<Core>>,
+    /// The runtimes of the cores.
+    pub(crate) rts: Vec<Rt>,
     pub(crate) addr: SocketAddr,
     pub(crate) host_rt: Rt,
 }
@@ -58,8 +60,10 @@ impl Site {
             cores,
         };
         let target = Target::new(config);
-        let cores: Vec<_> = (0..cores)
-            .map(|index| Core::start(server.rt(index), target.clone(), index))
+        let rts: Vec<_> = (0..cores).map(|index| server.rt(index)).collect();
+        let cores: Vec<_> = (0..)
+            .zip(&rts)
+            .map(|(index, rt)| Core::start(rt.clone(), target.clone(), index))
             .collect();
         for (id, name) in [(1, "a"), (2, "b")] {
             target
@@ -73,6 +77,7 @@ impl Site {
         let bench = Bench {
             target,
             cores,
+            rts,
             addr,
             host_rt,
         };
