@@ -139,7 +139,7 @@ fn a_flood_drowns_nobody_else() {
             }
             let held = Buf::balance() - before;
             let most = 2 * (OWN + OWN_CAPSULES) + (16 << 20);
-            assert!(held < most as isize, "{held} bytes of buffers");
+            assert!(held < most.cast_signed(), "{held} bytes of buffers");
             assert_eq!(flooder.failure(), None);
         }
         ends.set(true);
@@ -159,12 +159,12 @@ fn who_waits_costs_nothing() {
     let addr = site.addr;
     let ends = Rc::new(Cell::new(false));
     let signal = Rc::clone(&ends);
-    let flooding = site.run(move |rt: Rt| async move {
+    let (flooding,) = site.run(move |rt: Rt| async move {
         let flooder = Association::connect(&rt, addr, flooding()).await;
         let flooder = Rc::new(flooder.expect("connects"));
         let flooding = rt.spawn(flood(rt.clone(), flooder, signal));
         rt.sleep(Duration::from_secs(1)).await;
-        flooding
+        (flooding,)
     });
     let writes = || site.target.snapshot().tenants[0].counters.bytes_written;
     let (events, written) = (site.world.events(), writes());
