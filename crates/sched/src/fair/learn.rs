@@ -16,8 +16,8 @@ pub(super) const TICK_NS: u64 = 5_000_000;
 const FRESH_NS: u64 = 60_000_000_000;
 /// A class whose tenants did not ask for as much as the device can do is not tried again for so long.
 const HOPELESS_NS: u64 = 1_000_000_000;
-/// What was measured of writes is measured again after so long, and then after eight times that, unless it has changed:
-/// a drive takes writes at a rate that falls for a while before it is the one that lasts.
+/// What was measured of writes is measured again after so long if the rate moved to the end, otherwise after eight times
+/// that, and each time later: a drive takes writes at a rate that falls for a while before it is the one that lasts.
 const WRITES_FRESH_NS: u64 = 700_000_000;
 /// Reads are tried when the drive has written out what it had buffered: when the mean latency of a few at a time is
 /// not above this many percent of the base.
@@ -32,6 +32,9 @@ const WRITES_STEADY_PERCENT: u64 = 3;
 /// Where the rate differs more, because there are few I/Os in a tick, the mean of eight ticks is taken after so many.
 const READS_PATIENCE: u32 = 12;
 const WRITES_PATIENCE: u32 = 36;
+/// A class is tried when it does at least this part of the work; less is asked of one that was never measured.
+const GOOD_PART: u64 = 8;
+const NEW_PART: u64 = 32;
 /// Classes tried in one round: the most used ones. Others have to make do with what lies between them until the next.
 const ROUND: usize = 2;
 /// Rounds are at least so far apart.
@@ -255,7 +258,12 @@ impl Learner {
     /// The class is a good part of what is done, more of it waits, and its cost is not known well.
     fn is_wanted(&self, now: u64, class: Class, total: u64, costs: &Costs) -> bool {
         let place = usize::from(class.0);
-        self.served[place].charged >= total / 8
+        let part = if costs.is_learnt(class) {
+            GOOD_PART
+        } else {
+            NEW_PART
+        };
+        self.served[place].charged >= total / part
             && self.is_pressed(class.kind())
             && (!costs.is_learnt(class) || now - self.measured[place] > self.fresh[place])
             && now >= self.hopeless[place]
@@ -362,8 +370,8 @@ impl Learner {
             let before = costs.at(class);
             let part = if costs.is_learnt(class) { 2 } else { 4 };
             costs.correct(class, mean, 1_000_000 / PER_NS, part);
-            let changed = before.abs_diff(costs.at(class)) > before / 8;
-            self.note(now, class, changed);
+            let moving = before.abs_diff(costs.at(class)) > before / 8 && late;
+            self.note(now, class, moving);
             self.next_trial(now, bases);
         } else if trial.idle >= 2 || late {
             self.give_up(now, class);
@@ -380,14 +388,14 @@ impl Learner {
     }
 
     /// Says when a class that was measured is to be measured again.
-    fn note(&mut self, now: u64, class: Class, changed: bool) {
+    fn note(&mut self, now: u64, class: Class, moving: bool) {
         let place = usize::from(class.0);
         self.measured[place] = now;
         self.pause[place] = 0;
         self.fresh[place] = match class.kind() {
             Kind::Read => FRESH_NS,
-            Kind::Write if changed => WRITES_FRESH_NS,
-            Kind::Write => (self.fresh[place] * 8).clamp(WRITES_FRESH_NS, FRESH_NS),
+            Kind::Write if moving => WRITES_FRESH_NS,
+            Kind::Write => (self.fresh[place].max(WRITES_FRESH_NS) * 8).min(FRESH_NS),
         };
     }
 }
