@@ -4,6 +4,7 @@ mod drives;
 mod partitions;
 mod promises;
 mod rig;
+mod zoned;
 
 use std::fs;
 use std::io::{Read, Write};
