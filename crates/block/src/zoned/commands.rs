@@ -176,6 +176,11 @@ impl Zones {
             chunks[chunk].active = true;
             return Step::Write;
         }
+        // Rather than close one early, wait for those that are being finished anyway.
+        let ending = |zone: &Chunk| zone.active && zone.busy && zone.state == ChunkState::Closed;
+        if chunks.iter().any(ending) {
+            return Step::Wait;
+        }
         let idle = chunks.iter_mut().enumerate();
         let idle = idle.filter(|(_, zone)| zone.active && !zone.busy);
         match idle.min_by_key(|(_, zone)| zone.used) {
