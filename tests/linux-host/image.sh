@@ -13,10 +13,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 suite=${FLASHYARD_GUEST_SUITE:-trixie}
 
 # Programs of the guest, and the packages they come in.
-programs=(bash busybox nvme fio jq mkfs.ext4 e2fsck resize2fs blkdiscard fstrim blockdev cmp dd head tail)
+programs=(bash busybox nvme fio jq mkfs.ext4 e2fsck resize2fs blkdiscard blkzone fstrim blockdev cmp dd head tail)
 packages=(bash busybox nvme-cli fio jq e2fsprogs util-linux diffutils coreutils)
 # Modules of the guest; what they need comes along.
-modules=(virtio_pci virtio_net virtio_console nvme-tcp ext4 crc32c-intel crc32c-generic)
+modules=(virtio_pci virtio_net virtio_console nvme nvme-tcp ext4 crc32c-intel crc32c-generic)
 
 main() {
     local key image work
