@@ -38,7 +38,7 @@ async fn open_with(rt: &Rt, device: channel::Device) -> Result<OpenChannel, Part
     };
     let file = FileDevice::open(rt, Path::new(PATH), options).await;
     let file = file.map_err(|error| PartitionError::Store(error.to_string()))?;
-    let medium = Medium::in_file(rt, device, file, [7; 16]).await?;
+    let medium = Medium::in_file(rt, device, file, Some([7; 16])).await?;
     OpenChannel::open(rt, medium, [9; 16], 1).await
 }
 

@@ -156,9 +156,10 @@ impl Backing {
     }
 
     /// How much later than due completions were told, in nanoseconds of the machine's clock.
-    pub fn lateness(&self) -> Histogram {
+    /// Of what was told to one owner, or to all.
+    pub fn lateness(&self, owner: Option<OwnerId>) -> Histogram {
         match self {
-            Self::Model(drive) => drive.lateness(),
+            Self::Model(drive) => drive.lateness(owner),
             Self::Zones(_) => Histogram::new(),
         }
     }
@@ -168,6 +169,14 @@ impl Backing {
         match self {
             Self::Model(drive) => drive.allocated(),
             Self::Zones(_) => 0,
+        }
+    }
+
+    /// Whether it is kept when the program ends.
+    pub fn is_kept(&self) -> bool {
+        match self {
+            Self::Model(drive) => drive.is_kept(),
+            Self::Zones(_) => true,
         }
     }
 

@@ -24,6 +24,9 @@ use super::units::{OwnUnits, Scope, copies};
 /// Sectors of a copy at most.
 pub(super) const SECTORS: usize = MAX_BYTES.div_ceil(SECTOR);
 
+/// How often a copy is written before its flash counts as failed.
+const TRIES: u32 = 4;
+
 /// Access to both copies.
 pub(super) struct Copies {
     units: OwnUnits,
@@ -158,8 +161,19 @@ impl Copies {
         Ok(decode(&bytes))
     }
 
-    /// Writes a copy, and as much behind it as makes it readable.
+    /// Writes a copy. A programme that failed is tried again in the chunk that was erased; one that cannot be erased ends it.
     async fn write(&self, copy: usize, bytes: &[u8]) -> Result<(), PartitionError> {
+        for _ in 1..TRIES {
+            match self.try_write(copy, bytes).await {
+                Err(PartitionError::Medium) => {}
+                outcome => return outcome,
+            }
+        }
+        self.try_write(copy, bytes).await
+    }
+
+    /// Writes a copy, and as much behind it as makes it readable.
+    async fn try_write(&self, copy: usize, bytes: &[u8]) -> Result<(), PartitionError> {
         let geometry = self.units.drive().geometry().clone();
         let first = copies(&geometry)[copy];
         let state = self.units.chunk(first).ok_or(PartitionError::Off)?.state;

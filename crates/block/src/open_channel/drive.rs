@@ -160,6 +160,11 @@ impl Drive {
         self.model.borrow_mut().forget(address, &self.geometry);
     }
 
+    /// Whether it is in a file.
+    pub fn is_kept(&self) -> bool {
+        self.model.borrow().medium().is_some_and(Medium::is_kept)
+    }
+
     /// Why the device has failed.
     pub fn failure(&self) -> Option<IoError> {
         self.failure.get()
@@ -190,8 +195,9 @@ impl Drive {
     }
 
     /// How much later than due completions were told, in nanoseconds of the machine's clock.
-    pub fn lateness(&self) -> Histogram {
-        self.model.borrow().lateness()
+    /// Of what was told to one owner, or to all.
+    pub fn lateness(&self, owner: Option<OwnerId>) -> Histogram {
+        self.model.borrow().lateness(owner)
     }
 
     /// Bytes of memory that the content takes.

@@ -45,12 +45,12 @@ impl Medium {
 
     /// A device in a file with blocks of 4096 bytes, of which there are [`Medium::file_bytes`]. `device` is as it comes
     /// from the factory, and gets into the state that the file tells of. An empty file becomes that of this device, called
-    /// `uuid`; one that holds anything else is refused.
+    /// `uuid`, if there is one to call it; one that holds anything else is refused.
     pub async fn in_file(
         rt: &Rt,
         mut device: channel::Device,
         file: FileDevice,
-        uuid: [u8; 16],
+        uuid: Option<[u8; 16]>,
     ) -> Result<Self, PartitionError> {
         let store = reopen::open(rt, file, &mut device, uuid).await?;
         Ok(Self {

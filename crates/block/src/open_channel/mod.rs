@@ -98,6 +98,8 @@ pub struct PartitionInfo {
     pub erases: (u32, u32),
     /// It takes no more writes: too much of its flash has failed.
     pub read_only: bool,
+    /// How much later than due 99 of 100 completions of the device were told, in nanoseconds of the machine's clock.
+    pub late_p99_ns: u64,
 }
 
 impl OpenChannel {
@@ -208,12 +210,17 @@ impl OpenChannel {
 
     /// How much later than due completions were told, in nanoseconds of the machine's clock.
     pub fn lateness(&self) -> Histogram {
-        self.drive.lateness()
+        self.drive.lateness(None)
     }
 
     /// Bytes of memory that the content of the flash takes now.
     pub fn allocated(&self) -> u64 {
         self.drive.allocated()
+    }
+
+    /// Whether partitions and what is in them are there again when the device is opened after the program has ended.
+    pub fn is_kept(&self) -> bool {
+        self.drive.is_kept()
     }
 
     /// Why the device has failed, if it has: nothing can be done with it before it is opened again.
@@ -354,8 +361,11 @@ impl OpenChannel {
             spare: 0,
             erases: (u32::MAX, 0),
             read_only: false,
+            late_p99_ns: 0,
         };
+        let mut lateness = Histogram::new();
         for span in partition.spans() {
+            lateness.merge(&span.lateness());
             let (stats, space) = span.stats();
             info.bytes += span.capacity() * UNIT_BYTES;
             info.written.0 += stats.host_units * UNIT_BYTES;
@@ -365,6 +375,7 @@ impl OpenChannel {
             info.erases.1 = info.erases.1.max(space.erases.1);
             info.read_only |= span.state() == State::ReadOnly;
         }
+        info.late_p99_ns = lateness.percentile(990_000);
         info
     }
 }

@@ -23,12 +23,12 @@ pub(super) struct Model {
     /// Commands that wait for nothing any more.
     settled: Vec<u32>,
     done: Vec<Completion>,
-    lateness: Histogram,
 }
 
 struct Registered {
     owner: Weak<dyn Owner>,
     alarm: Option<Time>,
+    lateness: Histogram,
 }
 
 /// A command under way.
@@ -72,7 +72,6 @@ impl Model {
             last: 0,
             settled: Vec::new(),
             done: Vec::new(),
-            lateness: Histogram::new(),
         }
     }
 
@@ -101,13 +100,24 @@ impl Model {
         owners.filter_map(|one| one.owner.upgrade()).collect()
     }
 
-    pub fn lateness(&self) -> Histogram {
-        self.lateness.clone()
+    /// How late an owner was told of what the model had done, in nanoseconds of the machine's clock; of all owners when
+    /// none is named.
+    pub fn lateness(&self, owner: Option<OwnerId>) -> Histogram {
+        let mut all = Histogram::new();
+        let owners = self.owners.iter().enumerate();
+        for (_, one) in owners.filter(|(id, _)| owner.is_none_or(|owner| owner == *id)) {
+            all.merge(&one.lateness);
+        }
+        all
     }
 
     /// Adds somebody who will submit commands.
     pub fn register(&mut self, owner: Weak<dyn Owner>) -> OwnerId {
-        let registered = Registered { owner, alarm: None };
+        let registered = Registered {
+            owner,
+            alarm: None,
+            lateness: Histogram::new(),
+        };
         let gone = |known: &Registered| known.owner.strong_count() == 0;
         // The place of one who is gone can be taken once none of his commands is under way.
         let idle = (0..self.owners.len()).find(|&id| gone(&self.owners[id]) && !self.has_slots(id));
@@ -249,8 +259,7 @@ impl Model {
         let mut done = std::mem::take(&mut self.done);
         medium.device.advance(at, &mut done);
         for completion in done.drain(..) {
-            self.lateness.record(late.as_ns());
-            told.jobs.extend(self.completed(&completion));
+            told.jobs.extend(self.completed(&completion, late));
         }
         self.done = done;
         for slot in std::mem::take(&mut self.settled) {
@@ -266,10 +275,12 @@ impl Model {
     }
 
     /// The model is done with a command. What is left to do with the file.
-    fn completed(&mut self, completion: &Completion) -> Option<(u32, Job)> {
+    fn completed(&mut self, completion: &Completion, late: Duration) -> Option<(u32, Job)> {
         let medium = self.medium.as_ref()?;
         let slot = completion.tag as u32;
         let command = &mut self.slots[slot as usize];
+        let owner = &mut self.owners[command.owner];
+        owner.lateness.record(late.as_ns());
         command.failed |= completion.failed;
         command.metadata = medium.device.metadata(completion).to_vec();
         let work = std::mem::take(&mut command.work);

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use flashyard_flash::UNIT_BYTES;
-use flashyard_flash::ftl::Op;
+use flashyard_flash::ftl::{Op, State};
 use flashyard_runtime::{Buf, Data, Rt};
 
 use super::span::Span;
@@ -99,7 +99,7 @@ impl Device for Partition {
             block_size: UNIT_BYTES as u32,
             blocks: spans.iter().map(|span| span.capacity()).sum(),
             volatile_cache: true,
-            read_only: false,
+            read_only: spans.iter().any(|span| span.state() == State::ReadOnly),
             deallocate: true,
             limits: Limits {
                 optimal_write: self.inner.optimal_write,

@@ -37,17 +37,17 @@ pub(super) enum Care {
 }
 
 /// Opens a file for a `device` that was not used yet, and puts the device into the state that the file tells of. A file in
-/// which nothing is becomes that of this device; it gets `uuid`.
+/// which nothing is becomes that of this device if there is a `uuid` for it.
 pub(super) async fn open(
     rt: &Rt,
     file: FileDevice,
     device: &mut Device,
-    uuid: [u8; 16],
+    uuid: Option<[u8; 16]>,
 ) -> Result<FileStore, PartitionError> {
     let header = read_header(&file).await?;
     let shape = Shape::of(device.geometry());
     let (uuid, whole) = match header {
-        None => (uuid, None),
+        None => (uuid.ok_or_else(lost)?, None),
         Some(told) if told.shape != shape => return Err(other_shape(&told.shape, &shape)),
         Some(told) => (told.uuid, Some(told.whole)),
     };
@@ -64,6 +64,12 @@ pub(super) async fn open(
         restore(&store, device, found)?;
     }
     Ok(Rc::into_inner(store).expect("those who looked have ended"))
+}
+
+fn lost() -> PartitionError {
+    PartitionError::Store(
+        "the file is empty and should hold an open-channel device: restore it from a backup, or delete the device".into(),
+    )
 }
 
 /// What the header tells.

@@ -14,7 +14,7 @@ use flashyard_flash::channel::Op as VectorOp;
 use flashyard_flash::ftl::{self, Action, Ftl, IoOp, Op, Outcome, Part, State, Tag};
 use flashyard_runtime::Buf;
 use flashyard_runtime::sync::Notify;
-use flashyard_time::Time;
+use flashyard_time::{Histogram, Time};
 
 use super::backing::Backing;
 use super::drive::{Done, Owner};
@@ -152,6 +152,11 @@ impl Span {
 
     pub fn state(&self) -> State {
         self.state.get()
+    }
+
+    /// How much later than due it was told of completions of the device, in nanoseconds.
+    pub fn lateness(&self) -> Histogram {
+        self.units.lateness()
     }
 
     pub fn stats(&self) -> (ftl::Stats, ftl::Space) {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::rc::Weak;
 
 use flashyard_flash::channel::{ChunkInfo, ChunkState, Geometry, Op, Place};
-use flashyard_time::Time;
+use flashyard_time::{Histogram, Time};
 
 use super::backing::Backing;
 use super::drive::{Owner, OwnerId};
@@ -94,6 +94,11 @@ impl OwnUnits {
         }
         let submitted = self.drive.submit(at, self.id, tag, op, (addresses, wanted));
         submitted.ok_or(Denied::Device)?.map_err(|_| Denied::Device)
+    }
+
+    /// How much later than due it was told of its completions, in nanoseconds of the machine's clock.
+    pub fn lateness(&self) -> Histogram {
+        self.drive.lateness(Some(self.id))
     }
 
     /// Has the owner told at an instant.
