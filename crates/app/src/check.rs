@@ -1,32 +1,49 @@
-//! `flashyard check`: verifies a pool where it lies, without changing it and without a running target.
+//! `flashyard check`: verifies a pool, or a file that holds an open-channel device with its partitions, where it lies,
+//! without changing it and without a running target.
 
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use flashyard_block::pool::{Report, check};
-use flashyard_block::{FileDevice, FileOptions};
+use flashyard_block::{FileDevice, FileOptions, open_channel, pool};
 use flashyard_runtime::{Rt, uring};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::CheckArgs;
 use crate::commands::print_json;
 use crate::out::say_line;
 
-/// Prints what was found; an unsound pool is a failure.
+/// Bytes that tell what a file holds.
+const START: usize = 4096;
+
+/// What was found, of what there was.
+enum Report {
+    Pool(pool::Report),
+    OpenChannel(open_channel::Report),
+}
+
+/// Prints what was found; what is unsound is a failure.
 pub fn run(args: &CheckArgs) -> Result<(), String> {
     let (path, block_size) = (args.file.clone(), args.block_size);
     let report = uring::run(uring::Config::default(), |rt| async move {
         look(&rt, &path, block_size).await
     });
     let report = report.map_err(|error| error.to_string())??;
-    show(args, &report);
-    if report.is_sound() {
-        Ok(())
+    if args.json {
+        print_json(&report.json());
     } else {
-        Err(format!(
-            "{} is not sound: restore it from a backup",
-            args.file.display()
-        ))
+        say_line!("{report}");
+    }
+    let file = args.file.display();
+    match report {
+        _ if report.is_sound() => Ok(()),
+        Report::Pool(_) => Err(format!("{file} is not sound: restore it from a backup")),
+        Report::OpenChannel(_) => Err(format!(
+            "{file} is not sound: start the target, which mends copies of which the other one is whole, and check again; what \
+             is still told then is to be restored from a backup"
+        )),
     }
 }
 
@@ -34,39 +51,97 @@ async fn look(rt: &Rt, path: &Path, block_size: u32) -> Result<Report, String> {
     let kind = std::fs::metadata(path)
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?
         .file_type();
+    let image = open_channel::is_image(&start(path)?);
+    let block_size = if image { START as u32 } else { block_size };
     let device = if kind.is_block_device() {
         FileDevice::open_block(rt, path, block_size, true)
     } else {
-        FileDevice::open(
-            rt,
-            path,
-            FileOptions {
-                block_size,
-                size: None,
-                read_only: true,
-            },
-        )
-        .await
+        let options = FileOptions {
+            block_size,
+            size: None,
+            read_only: true,
+        };
+        FileDevice::open(rt, path, options).await
     };
     let device = device.map_err(|error| error.to_string())?;
-    check(&device)
-        .await
-        .map_err(|error| format!("{}: {error}", path.display()))
+    let at = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
+    if image {
+        let report = open_channel::check(rt, device).await;
+        return report.map(Report::OpenChannel).map_err(|error| at(&error));
+    }
+    let report = pool::check(&device).await;
+    report.map(Report::Pool).map_err(|error| at(&error))
 }
 
-fn show(args: &CheckArgs, report: &Report) {
-    if !args.json {
-        say_line!("{report}");
-        return;
+/// How a file begins.
+fn start(path: &Path) -> Result<Vec<u8>, String> {
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(START as u64).read_to_end(&mut start));
+    read.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    Ok(start)
+}
+
+impl Report {
+    fn is_sound(&self) -> bool {
+        match self {
+            Self::Pool(report) => report.is_sound(),
+            Self::OpenChannel(report) => report.is_sound(),
+        }
     }
-    let copies = report.copies.iter().map(
-        |copy| json!({ "whole": copy.whole, "generation": copy.generation, "state": copy.state }),
-    );
-    let volumes = report.volumes.iter().map(|volume| json!({ "name": volume.name, "bytes": volume.bytes, "allocated": volume.allocated }));
-    print_json(&json!({
-        "sound": report.is_sound(),
-        "copies": copies.collect::<Vec<_>>(),
-        "volumes": volumes.collect::<Vec<_>>(),
-        "problems": report.problems,
-    }));
+
+    fn json(&self) -> Value {
+        match self {
+            Self::Pool(report) => {
+                let copies = report
+                    .copies
+                    .iter()
+                    .map(|copy| copy_json(copy.whole, copy.generation, &copy.state));
+                let volumes = report.volumes.iter().map(|volume| {
+                    json!({ "name": volume.name, "bytes": volume.bytes, "allocated": volume.allocated })
+                });
+                json!({
+                    "sound": report.is_sound(),
+                    "copies": copies.collect::<Vec<_>>(),
+                    "volumes": volumes.collect::<Vec<_>>(),
+                    "problems": report.problems,
+                })
+            }
+            Self::OpenChannel(report) => {
+                let copies = report
+                    .copies
+                    .iter()
+                    .map(|copy| copy_json(copy.whole, copy.generation, &copy.state));
+                let [free, written, offline] = report.chunks;
+                let partitions = report.partitions.iter().map(|one| {
+                    json!({
+                        "name": one.name,
+                        "units": one.units,
+                        "bytes": one.bytes,
+                        "lost": one.lost,
+                        "recoverable": one.recoverable,
+                    })
+                });
+                json!({
+                    "sound": report.is_sound(),
+                    "copies": copies.collect::<Vec<_>>(),
+                    "chunks": { "free": free, "written": written, "offline": offline },
+                    "partitions": partitions.collect::<Vec<_>>(),
+                    "problems": report.problems,
+                })
+            }
+        }
+    }
+}
+
+fn copy_json(whole: bool, generation: Option<u64>, state: &str) -> Value {
+    json!({ "whole": whole, "generation": generation, "state": state })
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pool(report) => report.fmt(f),
+            Self::OpenChannel(report) => report.fmt(f),
+        }
+    }
 }

@@ -58,7 +58,7 @@ pub enum Command {
     Why(WhyArgs),
     /// Make the running target have everything that a configuration file names
     Apply(ApplyArgs),
-    /// Verify a pool's on-disk structures, read-only, on a file or block device
+    /// Verify, read-only, a pool on a file or block device, or a file that holds an open-channel device
     Check(CheckArgs),
 }
 
@@ -248,7 +248,7 @@ pub struct ApplyArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  flashyard check /srv/flashyard/ssd0.img --block-size 4096")]
 pub struct CheckArgs {
-    /// File or block device that holds a pool
+    /// File or block device that holds a pool, or an open-channel device with its partitions
     pub file: PathBuf,
     /// Bytes per block of the device
     #[arg(long, default_value_t = 4096)]
@@ -285,6 +285,7 @@ pub enum DeviceCommand {
         flashyard device create ssd0 --kind file --path /srv/ssd0.img --size 8GiB\n  \
         flashyard device create disk0 --kind block --path /dev/sdb\n  \
         flashyard device create nand0 --kind flash --size 8GiB --profile dct983 --condition fragmented\n  \
+        flashyard device create oc0 --kind open-channel --size 4GiB --store file --path /srv/oc0.img\n  \
         flashyard device create zns0 --kind zoned --path /dev/nvme1n1 --units 8\n  \
         flashyard device create far0 --kind nvme-tcp --address 127.0.0.1:4420 --subnqn nqn.2026-11.dev.flashyard:db"
     )]

@@ -51,6 +51,20 @@ impl CoreState {
     }
 }
 
+impl CoreState {
+    async fn stop_partitions(&self) {
+        let devices = self.open_channels.borrow().clone();
+        for (name, device) in devices.iter().filter(|(_, device)| device.is_kept()) {
+            if let Err(error) = device.stop().await {
+                eprintln!(
+                    "flashyard: a partition of device {name} could not be stopped ({error:?}); what was flushed is safe"
+                );
+            }
+            device.close().await;
+        }
+    }
+}
+
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 type Job = Box<dyn FnOnce(Rc<CoreState>) -> LocalFuture + Send>;
 
@@ -111,10 +125,15 @@ impl Cores {
             .expect("a core answers every job while it lives")
     }
 
-    /// Lets every core finish what is in flight and end.
+    /// Lets every core finish what is in flight and end. Partitions that are kept are made durable, so that the next
+    /// start has little to read.
     pub fn stop(mut self) {
         for core in 0..self.count() {
             self.call(core, |state| async move { state.engine.shutdown().await });
+        }
+        // When no core hands I/O to another any more.
+        for core in 0..self.count() {
+            self.call(core, |state| async move { state.stop_partitions().await });
         }
         self.jobs.clear();
         for thread in self.threads.drain(..) {

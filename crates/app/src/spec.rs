@@ -73,7 +73,8 @@ pub struct DeviceSpec {
     /// Bytes per block, 512 or 4096.
     #[serde(default = "default_block_size")]
     pub block_size: u32,
-    /// File or block device, for the kinds `file`, `block` and `zoned`; for `flash` with `store = "file"`.
+    /// File or block device, for the kinds `file`, `block` and `zoned`; for `flash` and `open-channel` with
+    /// `store = "file"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// `ADDR:PORT` of the other target, for `nvme-tcp`.
@@ -91,7 +92,7 @@ pub struct DeviceSpec {
     /// What was done to a `flash` drive before; empty if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condition: Option<ConditionName>,
-    /// Where the content of a `flash` device is; in memory if not given.
+    /// Where the content of a `flash` or `open-channel` device is; in memory if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreName>,
     /// What chance in the condition of a `flash` drive follows from; 1 if not given.

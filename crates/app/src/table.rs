@@ -137,7 +137,15 @@ pub fn print_one(value: &Value) {
 
 /// Prints the target at a glance.
 pub fn print_status(status: &Value) {
-    for section in ["target", "cores", "drives", "tenants", "faults", "events"] {
+    for section in [
+        "target",
+        "cores",
+        "drives",
+        "partitions",
+        "tenants",
+        "faults",
+        "events",
+    ] {
         match &status[section] {
             Value::Array(rows) if !rows.is_empty() => {
                 let columns: Vec<&str> = match &rows[0] {

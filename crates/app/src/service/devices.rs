@@ -207,7 +207,7 @@ impl Service {
                 return partitions::run_zoned(&state, &wanted).await;
             }
             if let Some(model) = open_channel {
-                return partitions::run(&state, &wanted, model).await;
+                return partitions::run(&state, &wanted, model, found).await;
             }
             let device = match model {
                 Some(model) => {
@@ -231,8 +231,11 @@ impl Service {
             self.cores.call(core, move |state| async move {
                 state.devices.borrow_mut().remove(&name);
                 state.drives.borrow_mut().remove(&name);
-                state.open_channels.borrow_mut().remove(&name);
                 state.switches.borrow_mut().remove(&name);
+                let open_channel = state.open_channels.borrow_mut().remove(&name);
+                if let Some(open_channel) = open_channel {
+                    open_channel.close().await;
+                }
             });
         }
     }
@@ -277,12 +280,12 @@ impl Service {
     pub(super) fn forgets(&self, device: &str) -> bool {
         let spec = self.inventory.devices.get(device);
         spec.is_some_and(|spec| match spec.kind {
-            DeviceKind::Memory | DeviceKind::Null | DeviceKind::OpenChannel => true,
+            DeviceKind::Memory | DeviceKind::Null => true,
             DeviceKind::Partition => {
                 let cut = spec.partition.as_ref();
                 cut.is_none_or(|cut| self.forgets(&cut.device))
             }
-            DeviceKind::Flash => spec.store != Some(StoreName::File),
+            DeviceKind::Flash | DeviceKind::OpenChannel => spec.store != Some(StoreName::File),
             DeviceKind::File | DeviceKind::Block | DeviceKind::Zoned | DeviceKind::NvmeTcp => false,
         })
     }
@@ -308,7 +311,7 @@ impl Service {
 
 /// Whether a file has to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+pub(super) enum Found {
     /// It was acknowledged once: an empty file in its place would pass for its data.
     Must,
     /// It is asked for now.
@@ -400,6 +403,6 @@ async fn open_remote(rt: &Rt, spec: &DeviceSpec, host: Uuid) -> Result<SharedDev
     Ok(Rc::new(device))
 }
 
-fn path_of(spec: &DeviceSpec) -> &Path {
+pub(super) fn path_of(spec: &DeviceSpec) -> &Path {
     Path::new(spec.path.as_deref().unwrap_or_default())
 }

@@ -1,20 +1,22 @@
 //! Open-channel and zoned devices and their partitions. A partition is a device like others to pools, volumes and
 //! switches; its home is that of the device it was cut from.
 
-use std::path::Path;
 use std::rc::Rc;
 
-use flashyard_block::SharedDevice;
-use flashyard_block::open_channel::{Medium, OpenChannel, PartitionInfo, Wanted};
+use flashyard_block::open_channel::{
+    LayoutError, Medium, OpenChannel, PartitionError, PartitionInfo, Wanted,
+};
+use flashyard_block::{FileDevice, FileOptions, SharedDevice};
 use flashyard_flash::channel::{self, Options};
 use flashyard_flash::ssd::BuildError;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::devices::{Found, path_of};
 use super::{Fault, Service, flash};
 use crate::control::KindName;
 use crate::cores::CoreState;
-use crate::spec::{DeviceKind, DeviceSpec, PartitionSpec, parse_units, show_units};
+use crate::spec::{DeviceKind, DeviceSpec, PartitionSpec, StoreName, parse_units, show_units};
 use crate::state::Kind;
 use crate::units;
 
@@ -67,7 +69,7 @@ impl Service {
             let mut wanted = wanted.iter();
             let first = wanted.next().expect("there is at least one");
             let created = device.create(&name, uuid, first, over_provisioning).await;
-            let partition = created.map_err(|error| error.to_string())?;
+            let partition = created.map_err(|error| refused(&error, &cut.device))?;
             for more in wanted {
                 device
                     .grow(&name, more)
@@ -119,6 +121,9 @@ impl Service {
 
     /// Gives the units of a partition that nothing uses back.
     pub(super) fn delete_partition(&mut self, name: &str) -> Result<Value, Fault> {
+        if !self.inventory.devices.contains_key(name) && self.delete_unknown(name)? {
+            return Ok(Value::Null);
+        }
         let spec = self.partition_spec(name)?.clone();
         if let Some(user) = self.device_user(name) {
             return Err(format!(
@@ -165,7 +170,8 @@ impl Service {
             view.insert("device".into(), json!(cut.device));
             view.insert("op".into(), json!(cut.op));
         }
-        if let Some(info) = self.partition(&spec.name) {
+        let info = self.partition(&spec.name);
+        if let Some(info) = &info {
             let (host, flash) = info.written;
             let amplification = (host > 0).then(|| flash as f64 / host as f64);
             let wear = format!("{}-{}", info.erases.0, info.erases.1);
@@ -185,11 +191,95 @@ impl Service {
             view.insert("write_amplification".into(), json!(amplification));
             view.insert("wear".into(), json!(wear));
             view.insert("spare".into(), json!(info.spare));
+            view.insert(
+                "lateness_p99_us".into(),
+                json!(info.late_p99_ns as f64 / 1e3),
+            );
             view.insert("read_only".into(), json!(info.read_only));
         }
         view.insert("policy".into(), json!(spec.policy.name()));
         view.insert("used_by".into(), json!(self.device_user(&spec.name)));
-        self.with_state(view, &format!("device {}", spec.name))
+        let mut view = self.with_state(view, &format!("device {}", spec.name));
+        match (
+            info.is_some_and(|info| info.read_only),
+            self.failure_of(spec),
+        ) {
+            (_, Some(why)) => {
+                view["state"] = json!("unavailable");
+                view["fault"] = json!(why);
+            }
+            (true, None) => {
+                view["state"] = json!("read-only");
+                view["fault"] = json!(
+                    "too much of its flash has failed, so it takes no more writes: copy what is in it to another partition"
+                );
+            }
+            (false, None) => {}
+        }
+        view
+    }
+
+    /// What the target at a glance tells of partitions.
+    pub(super) fn view_partitions(&self) -> Vec<Value> {
+        const SHOWN: [&str; 8] = [
+            "device",
+            "size",
+            "write_amplification",
+            "wear",
+            "spare",
+            "lateness_p99_us",
+            "used_by",
+            "state",
+        ];
+        let partitions = self.inventory.devices.values();
+        let partitions = partitions.filter(|spec| spec.partition.is_some());
+        let row = |spec: &DeviceSpec| {
+            let whole = self.view_partition(spec);
+            let mut row = serde_json::Map::new();
+            row.insert("partition".into(), json!(spec.name));
+            for column in SHOWN {
+                row.insert(column.into(), whole[column].clone());
+            }
+            Value::Object(row)
+        };
+        partitions.map(row).collect()
+    }
+
+    /// Why the device that a partition was cut from has failed.
+    fn failure_of(&self, spec: &DeviceSpec) -> Option<String> {
+        let core = *self.homes.get(&spec.name)?;
+        let device = spec.partition.as_ref()?.device.clone();
+        let name = device.clone();
+        let failure = self.cores.call(core, move |state| async move {
+            let found = state.open_channels.borrow().get(&name).cloned();
+            found.and_then(|device| device.failure())
+        });
+        failure.map(|error| {
+            format!(
+                "the file that device `{device}` is in has failed ({error:?}): mend its disk, or free space on it, and start \
+                 the target again"
+            )
+        })
+    }
+
+    /// Deletes a partition that is on a device and not in our store: its creation was cut off, or another target made it.
+    fn delete_unknown(&self, name: &str) -> Result<bool, Fault> {
+        for core in 0..self.cores.count() {
+            let name = name.to_owned();
+            let deleted = self.cores.call(core, move |state| async move {
+                let devices: Vec<_> = state.open_channels.borrow().values().cloned().collect();
+                for device in devices {
+                    if device.partition(&name).is_some() {
+                        return device.delete(&name).await.map(|()| true);
+                    }
+                }
+                Ok(false)
+            });
+            if deleted.map_err(|error| error.to_string())? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn partition_spec(&self, name: &str) -> Result<&DeviceSpec, Fault> {
@@ -252,17 +342,33 @@ pub(super) fn model(spec: &DeviceSpec) -> Result<channel::Device, Fault> {
     })
 }
 
-/// Runs the flash of an open-channel device on this core.
+/// Runs an open-channel device on this core, out of its file if it has one.
 pub(super) async fn run(
     state: &CoreState,
     spec: &DeviceSpec,
     model: channel::Device,
+    found: Found,
 ) -> Result<(), Fault> {
-    let medium = Medium::new(model);
+    let failed = |error: PartitionError| format!("device `{}`: {error}", spec.name);
     let uuid = Uuid::new_v4().into_bytes();
+    let medium = match spec.store {
+        Some(StoreName::File) => {
+            let make = (found == Found::MayBeMade).then_some(uuid);
+            let options = FileOptions {
+                block_size: spec.block_size,
+                size: make.map(|_| Medium::file_bytes(&model)),
+                read_only: false,
+            };
+            let file = FileDevice::open(&state.rt, path_of(spec), options).await;
+            let file = file.map_err(|error| error.to_string())?;
+            let medium = Medium::in_file(&state.rt, model, file, make).await;
+            medium.map_err(failed)?
+        }
+        _ => Medium::new(model),
+    };
     let dilation = spec.dilation.unwrap_or(1);
     let opened = OpenChannel::open(&state.rt, medium, uuid, dilation).await;
-    let device = opened.map_err(|error| format!("device `{}`: {error}", spec.name))?;
+    let device = opened.map_err(failed)?;
     let mut devices = state.open_channels.borrow_mut();
     devices.insert(spec.name.clone(), Rc::new(device));
     Ok(())
@@ -270,7 +376,7 @@ pub(super) async fn run(
 
 /// Takes up a zoned device on this core.
 pub(super) async fn run_zoned(state: &CoreState, spec: &DeviceSpec) -> Result<(), Fault> {
-    let path = Path::new(spec.path.as_deref().unwrap_or_default());
+    let path = path_of(spec);
     let uuid = Uuid::new_v4().into_bytes();
     let opened = OpenChannel::open_zoned(&state.rt, path, spec.units, uuid).await;
     let device = opened.map_err(|error| format!("device `{}`: {error}", spec.name))?;
@@ -288,6 +394,18 @@ fn open_channel(state: &CoreState, device: &str) -> Result<Rc<OpenChannel>, Faul
             DeviceKind::Zoned.name()
         )
     })
+}
+
+/// Why a partition was not made.
+fn refused(error: &PartitionError, device: &str) -> Fault {
+    match error {
+        // Names of this target were looked at before.
+        PartitionError::Layout(LayoutError::Exists(name)) => format!(
+            "device `{device}` has a partition `{name}` that this target does not know: choose another name, or remove it with \
+             its data by `flashyard partition delete {name} --yes`"
+        ),
+        error => error.to_string(),
+    }
 }
 
 fn cut_of(spec: &DeviceSpec) -> Result<&PartitionSpec, Fault> {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Fault, Service, flash};
 use crate::control::KindName;
-use crate::spec::{ConditionName, DeviceSpec};
+use crate::spec::{ConditionName, DeviceKind, DeviceSpec};
 use crate::state::{PoolRecord, TenantRecord, VolumeRecord};
 
 impl Service {
@@ -102,6 +102,7 @@ impl Service {
             },
             "cores": view_cores(&snapshot),
             "drives": self.view_drives(),
+            "partitions": self.view_partitions(),
             "tenants": snapshot.tenants.iter().map(|tenant| {
                 let hosts = snapshot.controllers.iter().filter(|controller| controller.tenant.as_ref() == Some(&tenant.name));
                 view_counters(&tenant.name, tenant.namespaces.len(), hosts.count(), &tenant.counters)
@@ -141,6 +142,9 @@ impl Service {
             view.insert("dilation".into(), json!(drive.dilation));
             let stats = self.drive_stats(&spec.name);
             view.extend(stats.iter().flat_map(flash::view_stats));
+        }
+        if spec.kind == DeviceKind::OpenChannel {
+            view.insert("store".into(), json!(spec.store.unwrap_or_default().name()));
         }
         view.insert("used_by".into(), json!(self.device_user(&spec.name)));
         self.with_state(view, &format!("device {}", spec.name))

@@ -115,8 +115,9 @@ impl DeviceSpec {
         let zoned = self.kind == DeviceKind::Zoned;
         let on_disk = zoned || matches!(self.kind, DeviceKind::File | DeviceKind::Block);
         let flash = self.kind == DeviceKind::Flash;
-        let with_file = on_disk || (flash && self.store == Some(StoreName::File));
         let open_channel = self.kind == DeviceKind::OpenChannel;
+        let emulated = flash || open_channel;
+        let with_file = on_disk || (emulated && self.store == Some(StoreName::File));
         let partition = self.kind == DeviceKind::Partition;
         wants(
             "profile",
@@ -125,7 +126,12 @@ impl DeviceSpec {
             flash || open_channel,
         )?;
         wants("condition", self.condition.is_some(), false, flash)?;
-        wants("store", self.store.is_some(), false, flash)?;
+        wants("store", self.store.is_some(), false, emulated)?;
+        if open_channel && self.store == Some(StoreName::Pattern) {
+            return Err(format!(
+                "device `{name}`: translation layers read back what they have written, so store must be memory or file"
+            ));
+        }
         wants("seed", self.seed.is_some(), false, flash || open_channel)?;
         wants(
             "dilation",
@@ -302,6 +308,28 @@ mod tests {
         let twice = format!("{GOOD}\n[[tenant]]\nname = \"db\"");
         let error = Config::parse(&twice).expect_err("two tenants of one name");
         assert!(error.contains("tenant `db` is there twice"), "{error}");
+    }
+
+    #[test]
+    fn a_zoned_device_has_a_path_and_units_and_nothing_else() {
+        let zoned =
+            "[[device]]\nname = \"z\"\nkind = \"zoned\"\npath = \"/dev/nvme1n1\"\nunits = 8";
+        let config = Config::parse(zoned).expect("it is right");
+        assert_eq!(config.devices[0].units, Some(8));
+        for (right, wrong, message) in [
+            ("path = \"/dev/nvme1n1\"", "", "a zoned device needs `path`"),
+            (
+                "units = 8",
+                "size = \"1GiB\"",
+                "a zoned device has no `size`",
+            ),
+            ("units = 8", "block_size = 512", "have 4096 bytes"),
+            ("units = 8", "profile = \"cnex\"", "has no `profile`"),
+            ("zoned", "block", "a block device has no `units`"),
+        ] {
+            let error = Config::parse(&zoned.replacen(right, wrong, 1)).expect_err(wrong);
+            assert!(error.contains(message), "{wrong}: {error}");
+        }
     }
 
     #[test]

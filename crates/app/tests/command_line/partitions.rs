@@ -1,8 +1,21 @@
 //! Partitions of an open-channel device, from the command line to NVMe/TCP.
 
+use std::fs::OpenOptions;
+use std::future::Future;
+use std::io::{Seek, SeekFrom, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
+
+use flashyard_host::{Association, HostError, Options, Queue, ReadInto};
+use flashyard_nvme::Nqn;
+use flashyard_nvme::command::LbaRange;
+use flashyard_runtime::{Buf, Data, Rt, uring};
 use serde_json::Value;
 
-use crate::rig::{Scratch, Target, names, target_perf};
+use crate::rig::{PROGRAM, Scratch, Target, expect_failure, names, path, target_perf};
 
 /// A device of sixteen channels with eight units each.
 fn with_device(name: &str) -> (Scratch, Target) {
@@ -138,5 +151,313 @@ fn a_file_names_partitions() {
     target.kill();
     let target = Target::start(&scratch, &["--config", &config]);
     assert_eq!(target.json(&["volume", "show", "v"])["state"], "online");
+    assert_eq!(target.terminate(), 0);
+}
+
+fn check(file: &Path) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command.arg("check").arg(file);
+    command.output().expect("the program starts")
+}
+
+/// A device of four channels in a file, with a partition of one of them.
+fn in_file(scratch: &Scratch) -> (Target, std::path::PathBuf) {
+    let target = Target::start(scratch, &[]);
+    let image = scratch.0.join("oc0.img");
+    target.json(&[
+        "device",
+        "create",
+        "oc0",
+        "--kind",
+        "open-channel",
+        "--size",
+        "512MiB",
+        "--store",
+        "file",
+        "--path",
+        path(&image),
+    ]);
+    target.json(&create("db", &["--channels", "0-3"]));
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    target.json(&[
+        "volume", "create", "whole", "--device", "db", "--tenant", "db",
+    ]);
+    (target, image)
+}
+
+/// Runs a host against the first volume of tenant `db`.
+fn host<F: Future + 'static>(
+    target: &Target,
+    talk: impl FnOnce(Association) -> F + 'static,
+) -> F::Output {
+    let address: SocketAddr = target.address.parse().expect("it was told so");
+    let nqn = |text: &str| Nqn::new(text).expect("a good name");
+    let options = Options::new(
+        nqn("nqn.2026-11.dev.flashyard:db"),
+        nqn("nqn.2026-11.test:host"),
+        [9; 16],
+    );
+    let talk = |rt: Rt| async move {
+        let connected = Association::connect(&rt, address, options).await;
+        talk(connected.expect("it listens")).await
+    };
+    uring::run(uring::Config::default(), talk).expect("io_uring is allowed here")
+}
+
+/// Blocks of the volume that hosts write, and blocks of each write.
+const BLOCKS: u64 = 2048;
+const EACH: u32 = 16;
+
+fn range(place: u64) -> LbaRange {
+    LbaRange {
+        slba: place * u64::from(EACH),
+        blocks: EACH,
+    }
+}
+
+async fn write(queue: &Queue, place: u64, value: u8) -> Result<(), HostError> {
+    let mut data = Buf::take(EACH as usize * 4096).expect("there is memory");
+    data.fill(value);
+    queue.write(1, range(place), Data::Buf(data), false).await
+}
+
+/// The value of each block that was written.
+async fn values(queue: &Queue) -> Vec<u8> {
+    let mut values = Vec::new();
+    for place in 0..BLOCKS / u64::from(EACH) {
+        let into = Buf::take(EACH as usize * 4096).expect("there is memory");
+        let data = queue.read(1, range(place), ReadInto::Buf(into)).await;
+        let data = match data.expect("it is there") {
+            ReadInto::Buf(data) => data,
+            ReadInto::Discard(_) => unreachable!("a buffer was given"),
+        };
+        for block in data.chunks_exact(4096) {
+            assert!(
+                block.iter().all(|byte| *byte == block[0]),
+                "a block is torn"
+            );
+            values.push(block[0]);
+        }
+    }
+    values
+}
+
+/// Kills the target while a host writes, several times: what was flushed is there, or what was written since.
+#[test]
+fn what_was_flushed_survives_kill_9() {
+    let scratch = Scratch::new("killed");
+    let (mut target, image) = in_file(&scratch);
+    for life in 1..5_u8 {
+        host(&target, move |host| async move {
+            let queue = host.queue(0);
+            for place in 0..BLOCKS / u64::from(EACH) {
+                write(&queue, place, 10 * life).await.expect("written");
+            }
+            queue.flush(1).await.expect("flushed");
+            host.close().await;
+        });
+        let id = target.child.id().to_string();
+        let killer = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(150 + 90 * u64::from(life)));
+            let killed = Command::new("kill").args(["-9", &id]).status();
+            assert!(killed.expect("kill exists").success());
+        });
+        // Twice what was flushed, in an order of its own, until the target is gone.
+        host(&target, move |host| async move {
+            let queue = host.queue(0);
+            let places = BLOCKS / u64::from(EACH);
+            for turn in 0.. {
+                let place = turn * 37 % places;
+                if write(&queue, place, 10 * life + 1).await.is_err() {
+                    return;
+                }
+            }
+        });
+        killer.join().expect("it kills");
+        target.kill();
+        target = Target::start(&scratch, &[]);
+        let found = host(&target, |host| async move {
+            let values = values(&host.queue(0)).await;
+            host.close().await;
+            values
+        });
+        let possible = [10 * life, 10 * life + 1];
+        let wrong = found.iter().position(|value| !possible.contains(value));
+        assert_eq!(wrong, None, "life {life}: {:?}", wrong.map(|at| found[at]));
+    }
+    target.kill();
+    let sound = check(&image);
+    assert!(
+        sound.status.success(),
+        "{}",
+        String::from_utf8_lossy(&sound.stdout)
+    );
+}
+
+#[test]
+fn a_damaged_layout_is_told_and_nothing_is_made_anew() {
+    let scratch = Scratch::new("damagedlayout");
+    let (target, image) = in_file(&scratch);
+    assert_eq!(target.terminate(), 0);
+    // The copies are in the first chunks of the first and the last unit; each begins with its magic.
+    let bytes = std::fs::read(&image).expect("it is there");
+    let copies: Vec<usize> = (0..bytes.len())
+        .step_by(4096)
+        .filter(|at| bytes[*at..].starts_with(b"FLSHUNIT"))
+        .collect();
+    assert_eq!(copies.len(), 2);
+    let damage = |at: usize| {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .open(&image)
+            .expect("it is there");
+        file.seek(SeekFrom::Start(at as u64 + 66))
+            .expect("it is that long");
+        file.write_all(&[!bytes[at + 66]]).expect("it is writable");
+    };
+    damage(copies[0]);
+    let output = check(&image);
+    expect_failure(&output, 1, "is not sound: start the target, which mends");
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        told.contains("first copy of the layout is not usable"),
+        "{told}"
+    );
+    assert!(told.contains("partition db: 32 units"), "{told}");
+    let target = Target::start(&scratch, &[]);
+    assert_eq!(target.json(&["partition", "show", "db"])["state"], "online");
+    assert_eq!(target.terminate(), 0);
+    assert!(check(&image).status.success(), "mended");
+    let bytes = std::fs::read(&image).expect("it is there");
+    let copies = (0..bytes.len())
+        .step_by(4096)
+        .filter(|at| bytes[*at..].starts_with(b"FLSHUNIT"));
+    copies.for_each(damage);
+    expect_failure(&check(&image), 1, "not sound");
+    let target = Target::start(&scratch, &[]);
+    let shown = target.json(&["device", "show", "oc0"]);
+    assert_eq!(shown["state"], "unavailable");
+    let fault = shown["fault"].as_str().expect("it says why");
+    assert!(
+        fault.contains("the layout of the partitions is damaged"),
+        "{fault}"
+    );
+    assert_eq!(
+        target.json(&["partition", "show", "db"])["state"],
+        "unavailable"
+    );
+    assert_eq!(target.terminate(), 0);
+}
+
+#[test]
+fn files_that_cannot_hold_a_device_are_refused_with_the_reason() {
+    let scratch = Scratch::new("notours");
+    let (target, image) = in_file(&scratch);
+    let foreign = scratch.file("foreign.img", &"not ours ".repeat(1000));
+    let device = |name: &'static str, size: &'static str, file: &Path| {
+        let file = path(file).to_owned();
+        [
+            "device",
+            "create",
+            name,
+            "--kind",
+            "open-channel",
+            "--size",
+            size,
+            "--store",
+            "file",
+            "--path",
+        ]
+        .map(str::to_owned)
+        .into_iter()
+        .chain([file])
+        .collect::<Vec<_>>()
+    };
+    let refused = |args: Vec<String>, why: &str| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        target.refused(&args, why);
+    };
+    refused(device("oc1", "512MiB", &foreign), "holds something else");
+    refused(device("oc1", "512MiB", &image), "is device `oc0` already");
+    let link = scratch.0.join("link.img");
+    std::os::unix::fs::symlink(&image, &link).expect("links are there");
+    refused(device("oc1", "512MiB", &link), "another program uses it");
+    target.refused(
+        &[
+            "device",
+            "create",
+            "oc1",
+            "--kind",
+            "open-channel",
+            "--size",
+            "512MiB",
+            "--store",
+            "pattern",
+        ],
+        "store must be memory or file",
+    );
+    target.json(&["volume", "delete", "whole", "--yes"]);
+    target.json(&["partition", "delete", "db", "--yes"]);
+    target.json(&["device", "delete", "oc0"]);
+    refused(device("oc2", "256MiB", &image), "give its size");
+    assert_eq!(target.terminate(), 0);
+}
+
+#[test]
+fn partitions_in_a_file_survive_a_stop_and_a_kill() {
+    let scratch = Scratch::new("inafile");
+    let (target, image) = in_file(&scratch);
+    let before = target.json(&["partition", "show", "db"]);
+    let load = ["--nsid", "1", "--rw", "randrw", "--verify"];
+    let report = target_perf(&target, &load);
+    assert_eq!(report["errors"], 0);
+    target.refused(
+        &[
+            "device",
+            "create",
+            "oc1",
+            "--kind",
+            "open-channel",
+            "--size",
+            "512MiB",
+            "--store",
+            "file",
+            "--path",
+            path(&image),
+        ],
+        "is device `oc0` already",
+    );
+    expect_failure(&check(&image), 1, "another program uses it");
+    assert_eq!(target.terminate(), 0);
+    let sound = check(&image);
+    assert!(
+        sound.status.success(),
+        "{}",
+        String::from_utf8_lossy(&sound.stderr)
+    );
+    assert!(String::from_utf8_lossy(&sound.stdout).contains("partition db: 32 units"));
+
+    let target = Target::start(&scratch, &[]);
+    let after = target.json(&["partition", "show", "db"]);
+    for key in ["units", "size", "state", "device"] {
+        assert_eq!(after[key], before[key], "{key}");
+    }
+    let status = target.json(&["status"]);
+    assert_eq!(status["partitions"][0]["partition"], "db");
+    assert_eq!(status["partitions"][0]["state"], "online");
+    let report = target_perf(&target, &load);
+    assert_eq!(report["errors"], 0);
+    target.kill();
+    let sound = check(&image);
+    assert!(
+        sound.status.success(),
+        "{}",
+        String::from_utf8_lossy(&sound.stderr)
+    );
+    let target = Target::start(&scratch, &[]);
+    assert_eq!(target.json(&["volume", "show", "whole"])["state"], "online");
+    target.json(&["volume", "delete", "whole", "--yes"]);
+    target.json(&["partition", "delete", "db", "--yes"]);
+    target.json(&create("other", &["--channels", "0-3"]));
     assert_eq!(target.terminate(), 0);
 }
