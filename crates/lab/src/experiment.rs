@@ -28,6 +28,11 @@ pub trait Experiment: Sync {
         &[]
     }
 
+    /// Whether it measures the machine that runs it, and so gives other figures each time. It has no digest then.
+    fn is_measured(&self) -> bool {
+        false
+    }
+
     /// Does it.
     fn run(&self, context: &Context) -> Result<Report, Refused>;
 }

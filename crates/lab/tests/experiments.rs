@@ -32,6 +32,11 @@ fn experiments_do_what_they_did() {
     for experiment in experiments() {
         let report = quick(*experiment);
         assert_sound(&report);
+        if experiment.is_measured() {
+            assert_eq!(report.digest, 0, "{}", experiment.name());
+            continue;
+        }
+        assert_ne!(report.digest, 0, "{}", experiment.name());
         writeln!(
             found,
             "{} = \"{}\"",

@@ -8,6 +8,7 @@ mod gimbal_dynamic;
 mod gimbal_fairness_clean;
 mod gimbal_fairness_fragmented;
 mod gimbal_latency;
+mod gimbal_overhead;
 mod gimbal_sizes;
 mod gimbal_utilization;
 mod guarantee;
@@ -20,6 +21,7 @@ mod latency_curve;
 mod noisy_neighbour;
 mod oracle;
 mod priority_mixed;
+mod priority_window;
 mod reflex_curves;
 mod sharing;
 mod sybil;
@@ -32,7 +34,7 @@ use crate::experiment::{Context, Experiment, Refused};
 use crate::report::{Column, Report};
 
 /// All experiments, in the order in which they are listed.
-static ALL: [&dyn Experiment; 21] = [
+static ALL: [&dyn Experiment; 23] = [
     &validate::Validate,
     &latency_curve::LatencyCurve,
     &interference::Interference,
@@ -44,10 +46,12 @@ static ALL: [&dyn Experiment; 21] = [
     &gimbal_sizes::GimbalSizes,
     &gimbal_latency::GimbalLatency,
     &gimbal_dynamic::GimbalDynamic,
+    &gimbal_overhead::GimbalOverhead,
     &generalization::Generalization,
     &oracle::Oracle,
     &noisy_neighbour::NoisyNeighbour,
     &priority_mixed::PriorityMixed,
+    &priority_window::PriorityWindow,
     &sybil::Sybil,
     &guarantee::Guarantee,
     &isolation_open_channel::IsolationOpenChannel,

@@ -15,6 +15,7 @@ pub struct Report {
     /// What all chance in the run followed from.
     pub seed: u64,
     /// A number that depends on every completion of every simulation in the run: equal digests, equal runs.
+    /// Zero when the run measured the machine it ran on.
     pub digest: u64,
     /// Every setting with the value it had, in the experiment's order.
     pub settings: Vec<(String, String)>,

@@ -80,19 +80,23 @@ impl Report {
             lines.extend(self.notes.iter().map(|note| format!("- {}", plain(note))));
             lines.push(String::new());
         }
-        lines.push(format!(
-            "Made by `{}`; seed {}, digest {}.",
-            command.replace(['`', '\n'], " "),
-            self.seed,
-            self.digest_text()
-        ));
+        let command = command.replace(['`', '\n'], " ");
+        lines.push(if experiment.is_measured() {
+            format!("Made by `{command}`; measured, so another run gives other figures.")
+        } else {
+            let (seed, digest) = (self.seed, self.digest_text());
+            format!("Made by `{command}`; seed {seed}, digest {digest}.")
+        });
         lines.push(String::new());
         lines.join("\n")
     }
 
-    /// The digest as it is written everywhere: 16 hexadecimal digits.
+    /// The digest as it is written everywhere: 16 hexadecimal digits, or "none" of what was measured.
     pub fn digest_text(&self) -> String {
-        format!("{:016x}", self.digest)
+        match self.digest {
+            0 => "none".into(),
+            digest => format!("{digest:016x}"),
+        }
     }
 
     fn json_row(&self, row: usize) -> Map<String, Json> {

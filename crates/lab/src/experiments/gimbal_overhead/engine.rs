@@ -1,0 +1,118 @@
+//! I/Os per second of a core that does nothing but bring them through the engine's switch to a null device.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use flashyard_block::{Class, Device, Info, IoFuture, NullDevice, Tag, TenantId};
+use flashyard_engine::{Core, Limits, Target, TargetConfig, Way};
+use flashyard_runtime::sim::{Config, World};
+use flashyard_runtime::{Buf, Data, Rt};
+use flashyard_sched::Policy;
+use flashyard_time::Duration;
+
+use super::Load;
+use super::clock::thread_ns;
+
+const BLOCK: u32 = 4096;
+const BYTES: u64 = 1 << 30;
+/// Virtual time of an I/O, as if the drive did 400,000 a second.
+const SERVICE: Duration = Duration::from_ns(2_500);
+
+/// A null device whose I/Os end in the next turn, so that as many are under way as there are tasks.
+struct Deferred {
+    inner: NullDevice,
+    rt: Rt,
+}
+
+/// I/Os per second of thread time.
+pub(super) fn run(policy: Box<dyn Policy>, load: Load, ios: u32) -> f64 {
+    let turn = SERVICE.scale(u64::from(load.under_way()), 1);
+    let world = World::new(Config {
+        turn: (turn, turn),
+        ..Config::calm(1)
+    });
+    let machine = world.machine(1);
+    world.run(&machine, move |rt| measure(rt, policy, load, ios))
+}
+
+async fn measure(rt: Rt, policy: Box<dyn Policy>, load: Load, ios: u32) -> f64 {
+    let target = Target::new(TargetConfig {
+        nqn_prefix: "nqn.2026-11.dev.flashyard".into(),
+        target_uuid: [1; 16],
+        limits: Limits::default(),
+        cores: 1,
+    });
+    let core = Core::start(rt.clone(), target, 0);
+    let switch = core.add_switch(policy);
+    let device = Rc::new(Deferred {
+        inner: NullDevice::new(BLOCK, BYTES).expect("a good size"),
+        rt: rt.clone(),
+    });
+    let way = Way::new(&switch, device);
+    let left = Rc::new(Cell::new(i64::from(ios)));
+    let begun = thread_ns();
+    let tasks: Vec<_> = (0..load.under_way())
+        .map(|place| {
+            let tag = Tag {
+                tenant: TenantId(1 + place / load.depth),
+                class: Class::Throughput,
+            };
+            rt.spawn(read(way.clone(), tag, Rc::clone(&left)))
+        })
+        .collect();
+    for task in tasks {
+        task.await;
+    }
+    let ran = (thread_ns() - begun).max(1);
+    f64::from(ios) * 1e9 / ran as f64
+}
+
+async fn read(way: Way, tag: Tag, left: Rc<Cell<i64>>) {
+    while left.replace(left.get() - 1) > 0 {
+        let buf = Buf::take(BLOCK as usize).expect("memory for as many as are under way");
+        let lba = left.get().unsigned_abs() % (BYTES / u64::from(BLOCK));
+        let read = way.read(tag, lba, buf).await;
+        read.expect("a null device reads everything");
+    }
+}
+
+impl Device for Deferred {
+    fn info(&self) -> Info {
+        self.inner.info()
+    }
+
+    fn read(&self, tag: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
+        let (rt, done) = (self.rt.clone(), self.inner.read(tag, lba, buf));
+        IoFuture::boxed(async move {
+            rt.turn_end().await;
+            done.await
+        })
+    }
+
+    fn write(&self, tag: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
+        self.inner.write(tag, lba, buf, fua)
+    }
+
+    fn flush(&self, tag: Tag) -> IoFuture<()> {
+        self.inner.flush(tag)
+    }
+
+    fn write_zeroes(&self, tag: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
+        self.inner.write_zeroes(tag, lba, blocks, deallocate)
+    }
+
+    fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
+        self.inner.deallocate(tag, lba, blocks)
+    }
+
+    fn compare_and_write(
+        &self,
+        tag: Tag,
+        lba: u64,
+        compare: Buf,
+        write: Buf,
+        fua: bool,
+    ) -> IoFuture<()> {
+        self.inner.compare_and_write(tag, lba, compare, write, fua)
+    }
+}

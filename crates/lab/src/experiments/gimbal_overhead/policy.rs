@@ -1,0 +1,206 @@
+//! A policy by itself: nanoseconds from an I/O's arrival over its dispatch to its end.
+//!
+//! Each load keeps its I/Os under way while virtual time goes on; what a policy holds back is waited for in virtual time
+//! only. Up to 64 are completed and then as many submitted, each with a look at the clock before and after. The median over
+//! all of these is told: whatever else the machine does strikes few of them. Where a few I/Os are all there is, the two
+//! are not told apart, as looking at the clock takes longer.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::time::Instant;
+
+use flashyard_sched::flashfq::{Line, Model};
+use flashyard_sched::reflex::{Calibration, Point};
+use flashyard_sched::{Class, FlashFq, Io, IoId, Next, Op, Outcome, Policy, Reflex, TenantId};
+use flashyard_time::{Duration, Time};
+
+use super::{Load, Spent};
+use crate::policies;
+
+/// Those that stand in front of a device.
+pub(super) const NAMES: [&str; 7] = [
+    "fifo",
+    "caps",
+    "flashfq",
+    "reflex",
+    "gimbal",
+    "gimbal-released",
+    "fair",
+];
+
+/// Most I/Os between two looks at the clock.
+const BATCH: u32 = 64;
+/// Fewer under way than this are too few to tell submitting and completing apart.
+const FEW: u32 = 8;
+/// Virtual time of an I/O.
+const SERVICE: Duration = Duration::from_ns(2_500);
+
+/// A policy that has seen nothing yet; none for one of hosts. What has to be calibrated is so for such a drive as virtual
+/// time goes on on.
+pub(super) fn make(name: &str) -> Option<Box<dyn Policy>> {
+    match name {
+        "flashfq" => Some(Box::new(FlashFq::new(Model {
+            depth: 128,
+            read: Line::through(400_000, 25_000),
+            write: Line::through(40_000, 1_400),
+            lead: Duration::from_us(700),
+            anticipation: Duration::from_us(100),
+        }))),
+        "reflex" => {
+            let points = vec![Point {
+                latency: Duration::from_ms(1),
+                tokens: 60_000_000,
+            }];
+            Some(Box::new(Reflex::new(Calibration::new(900, points))))
+        }
+        other => policies::named(other),
+    }
+}
+
+/// A policy at work.
+struct Loop<'a> {
+    policy: &'a mut dyn Policy,
+    depth: u32,
+    now: Time,
+    under_way: VecDeque<(u32, Time)>,
+    /// Numbers that are free: their I/O has ended.
+    idle: VecDeque<u32>,
+    wake: Option<Time>,
+}
+
+/// What an I/O costs, each half with what it lets go.
+pub(super) fn run(policy: &mut dyn Policy, load: Load, ios: u32) -> Spent {
+    let under_way = load.under_way();
+    let mut work = Loop {
+        policy,
+        depth: load.depth,
+        now: Time::ZERO,
+        under_way: VecDeque::with_capacity(under_way as usize),
+        idle: (0..under_way).collect(),
+        wake: None,
+    };
+    work.offer_all();
+    if under_way < FEW {
+        work.together(ios)
+    } else {
+        work.apart(ios, under_way.min(BATCH))
+    }
+}
+
+fn nanos(from: Instant, to: Instant) -> f64 {
+    to.duration_since(from).as_nanos() as f64
+}
+
+/// The middle one; there is at least one.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+impl Loop<'_> {
+    /// One is completed and one submitted, in turn.
+    fn together(&mut self, ios: u32) -> Spent {
+        let mut both = Vec::new();
+        for _ in 0..(ios / BATCH).max(1) {
+            let begin = Instant::now();
+            for _ in 0..BATCH {
+                self.complete_one();
+                self.offer_all();
+            }
+            both.push(nanos(begin, Instant::now()) / f64::from(BATCH));
+        }
+        Spent {
+            submit: None,
+            both: median(both),
+        }
+    }
+
+    /// Batches are completed and submitted, in turn.
+    fn apart(&mut self, ios: u32, batch: u32) -> Spent {
+        let (mut submits, mut completes, mut clock) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..(ios / batch).max(1) {
+            let begin = Instant::now();
+            for _ in 0..batch {
+                self.complete_one();
+            }
+            let completed = Instant::now();
+            let count = self.idle.len().max(1) as f64;
+            let before = Instant::now();
+            self.offer_all();
+            let submitted = Instant::now();
+            clock.push(nanos(completed, before));
+            completes.push(nanos(begin, completed) / count);
+            submits.push(nanos(before, submitted) / count);
+        }
+        let clock = median(clock) / f64::from(batch);
+        let submit = (median(submits) - clock).max(0.0);
+        Spent {
+            submit: Some(submit),
+            both: submit + (median(completes) - clock).max(0.0),
+        }
+    }
+
+    fn offer_all(&mut self) {
+        while let Some(id) = self.idle.pop_front() {
+            let io = self.io(id);
+            if self.policy.pass(self.now, &io) {
+                self.under_way.push_back((id, self.now));
+            } else {
+                self.policy.arrive(self.now, io);
+                self.dispatch();
+            }
+        }
+        black_box(&self.under_way);
+    }
+
+    fn complete_one(&mut self) {
+        let Some((id, since)) = self.next_done() else {
+            return;
+        };
+        self.now += SERVICE;
+        let outcome = Outcome {
+            latency: self.now.since(since),
+            ok: true,
+        };
+        self.policy.complete(self.now, &self.io(id), outcome);
+        self.dispatch();
+        self.idle.push_back(id);
+    }
+
+    /// The next that the device has done; waits in virtual time for what is held back.
+    fn next_done(&mut self) -> Option<(u32, Time)> {
+        while self.under_way.is_empty() {
+            self.now = self.wake.take()?.max(self.now);
+            self.dispatch();
+        }
+        self.under_way.pop_front()
+    }
+
+    /// Lets everything go that may.
+    fn dispatch(&mut self) {
+        loop {
+            match self.policy.next(self.now) {
+                Next::Dispatch(IoId(id)) => self.under_way.push_back((id, self.now)),
+                Next::WaitUntil(at) => {
+                    self.wake = Some(at.max(self.now + Duration::from_ns(1)));
+                    return;
+                }
+                Next::WaitForEvent => {
+                    self.wake = None;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn io(&self, id: u32) -> Io {
+        Io {
+            id: IoId(id),
+            tenant: TenantId(1 + id / self.depth),
+            class: Class::Throughput,
+            op: Op::Read,
+            bytes: 4096,
+            lba: u64::from(id),
+        }
+    }
+}
