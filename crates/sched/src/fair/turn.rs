@@ -89,9 +89,6 @@ impl Fair {
     /// Whether the device has room for an I/O of a kind.
     #[inline]
     pub(super) fn has_room(&self, now: Time, kind: Kind) -> bool {
-        if !self.slices.admit(now.as_ns(), kind) {
-            return false;
-        }
         let place = kind as usize;
         let (floor, window) = match self.learner.phase() {
             Phase::Settling(_) => (FLOOR, 0),
@@ -99,6 +96,9 @@ impl Fair {
             Phase::Open => {
                 let window = self.windows[place].min(self.squeeze);
                 if self.is_quiet(now) {
+                    if !self.slices.admit(now.as_ns(), kind) {
+                        return false;
+                    }
                     (1, window.min(self.quiet.window()))
                 } else {
                     (FLOOR, window)
