@@ -338,7 +338,7 @@ pub enum DeviceCommand {
     /// Measure what a device can give, which guarantees are held against
     #[command(
         after_help = "Examples:\n  flashyard device calibrate ssd0\n  flashyard device calibrate disk0 --destroy\n\n\
-        An emulated drive is measured by a copy of its model. Any other device is read for two seconds; with --destroy\n\
+        An emulated drive is measured by a copy of its model. Any other device is read for four seconds; with --destroy\n\
         it is also written, and its content is lost, which is only done while nothing uses it."
     )]
     Calibrate {

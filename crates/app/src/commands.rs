@@ -76,6 +76,7 @@ pub fn device(args: DeviceArgs) -> Result<(), String> {
                 partition: None,
                 policy,
                 capability: None,
+                curve: Vec::new(),
             })
         }
     };

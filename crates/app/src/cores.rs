@@ -18,7 +18,7 @@ use flashyard_block::{FlashDevice, SharedDevice};
 use flashyard_engine::{Core, Switch, Target};
 use flashyard_runtime::{Rt, channel, uring};
 
-use crate::spec::PolicyName;
+use crate::service::PolicyPlan;
 
 /// What lives on one core.
 pub struct CoreState {
@@ -40,7 +40,7 @@ pub struct CoreState {
 
 impl CoreState {
     /// The switch in front of a device, however many volumes lie on it; made with `policy` when there is none yet.
-    pub fn switch(&self, device: &str, policy: PolicyName) -> Rc<Switch> {
+    pub fn switch(&self, device: &str, policy: &PolicyPlan) -> Rc<Switch> {
         let mut switches = self.switches.borrow_mut();
         if let Some(switch) = switches.get(device) {
             return switch.clone();

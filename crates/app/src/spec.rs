@@ -113,6 +113,25 @@ pub struct DeviceSpec {
     /// What it can give at most, which guarantees are held against; measured by `device calibrate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability: Option<RatesSpec>,
+    /// How long its reads take at several loads, the least load first; measured by `device calibrate`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curve: Vec<LoadPoint>,
+}
+
+/// How long reads of 4 KiB take when so many come per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadPoint {
+    /// Reads per second.
+    pub read_iops: u64,
+    /// Mean latency in nanoseconds.
+    pub mean_ns: u64,
+    /// Its median.
+    pub p50_ns: u64,
+    /// What 95 of 100 keep to.
+    pub p95_ns: u64,
+    /// What 99 of 100 keep to.
+    pub p99_ns: u64,
 }
 
 fn default_block_size() -> u32 {
@@ -157,6 +176,12 @@ pub enum PolicyName {
     Gimbal,
     /// Gimbal as its authors released it.
     GimbalReleased,
+    /// ReFlex (ASPLOS 2017): tokens priced by what the device was measured to do.
+    Reflex,
+    /// FlashFQ (USENIX ATC 2013): start-time fair queueing with costs measured before.
+    #[value(name = "flashfq")]
+    #[serde(rename = "flashfq")]
+    FlashFq,
     /// Limits alone.
     Caps,
 }

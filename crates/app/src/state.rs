@@ -521,6 +521,7 @@ mod tests {
             units: None,
             policy: PolicyName::Fifo,
             capability: None,
+            curve: Vec::new(),
         };
         let mut state = State::open(&directory).expect("a new store");
         let uuid = state.target_uuid();

@@ -64,6 +64,10 @@ impl Service {
                     // What was measured stays unless the file says something else, and a policy can change.
                     let policy = spec.policy;
                     let capability = spec.capability.or(present.capability);
+                    let curve = match spec.curve.is_empty() {
+                        true => present.curve.clone(),
+                        false => spec.curve.clone(),
+                    };
                     // What a partition was given stays with it.
                     let partition = match (spec.partition, &present.partition) {
                         (Some(cut), Some(present)) => Some(PartitionSpec {
@@ -76,6 +80,7 @@ impl Service {
                         partition,
                         policy: present.policy,
                         capability,
+                        curve,
                         ..spec
                     };
                     if same != *present {

@@ -16,7 +16,7 @@ use flashyard_time::{Duration, Histogram, Rng};
 use serde_json::{Value, json};
 
 use super::{Fault, Service, flash};
-use crate::spec::{Bandwidth, DeviceKind, DeviceSpec, RatesSpec, TenantSpec};
+use crate::spec::{Bandwidth, DeviceKind, DeviceSpec, LoadPoint, RatesSpec, TenantSpec};
 
 /// I/Os in flight while the most is measured.
 const DEPTH: u32 = 256;
@@ -26,18 +26,13 @@ const LARGE: usize = 128 << 10;
 /// How long each load is measured, in virtual and in real time.
 const VIRTUAL: Duration = Duration::from_ms(500);
 const REAL: Duration = Duration::from_secs(1);
+/// How long each step of the curve is measured in real time.
+const STEP: Duration = Duration::from_ms(200);
 /// Steps of the curve, in tenths of the most.
 const STEPS: u64 = 10;
 
 /// All of a device, and what adding up its parts may err.
 const ALL: f64 = 1.0 + 1e-9;
-
-/// What a device gives at some load.
-pub(super) struct Point {
-    read_iops: u64,
-    p50: u64,
-    p99: u64,
-}
 
 impl Service {
     /// Measures a device, notes what it can give, and tells it with the curve behind it.
@@ -56,16 +51,18 @@ impl Service {
                     "device `{name}` is used by {user}: measuring writes would destroy that; leave --destroy out to measure reads"
                 ));
             }
-            (self.measured(name, destroy)?, Vec::new())
+            self.measured(name, destroy)?
         };
-        self.note_capability(&spec, capability)?;
+        let curve = self.note_capability(&spec, capability, curve)?;
         Ok(json!({
             "device": name,
             "capability": capability,
             "curve": curve.iter().map(|point| json!({
                 "read_iops": point.read_iops,
-                "p50_us": point.p50 as f64 / 1e3,
-                "p99_us": point.p99 as f64 / 1e3,
+                "mean_us": point.mean_ns as f64 / 1e3,
+                "p50_us": point.p50_ns as f64 / 1e3,
+                "p95_us": point.p95_ns as f64 / 1e3,
+                "p99_us": point.p99_ns as f64 / 1e3,
             })).collect::<Vec<_>>(),
         }))
     }
@@ -117,28 +114,45 @@ impl Service {
         match (spec.capability, spec.kind) {
             (Some(capability), _) => Ok(capability),
             (None, DeviceKind::Flash) => {
-                let (capability, _) = emulated(&spec)?;
-                self.note_capability(&spec, capability)?;
+                let (capability, curve) = emulated(&spec)?;
+                self.note_capability(&spec, capability, curve)?;
                 Ok(capability)
             }
             (None, _) => Ok(RatesSpec::default()),
         }
     }
 
-    fn note_capability(&mut self, spec: &DeviceSpec, capability: RatesSpec) -> Result<(), Fault> {
+    /// Keeps what was measured; gives the curve. What was not measured now stays as it was.
+    fn note_capability(
+        &mut self,
+        spec: &DeviceSpec,
+        measured: RatesSpec,
+        curve: Vec<LoadPoint>,
+    ) -> Result<Vec<LoadPoint>, Fault> {
+        let before = spec.capability.unwrap_or_default();
         let spec = DeviceSpec {
-            capability: Some(capability),
+            capability: Some(RatesSpec {
+                write_iops: measured.write_iops.or(before.write_iops),
+                write_bandwidth: measured.write_bandwidth.or(before.write_bandwidth),
+                ..measured
+            }),
+            curve: curve.clone(),
             ..spec.clone()
         };
+        let is_told = spec.policy.is_told();
         self.state
             .put_device(&spec)
             .map_err(|error| error.to_string())?;
-        self.inventory.devices.insert(spec.name.clone(), spec);
-        Ok(())
+        let name = spec.name.clone();
+        self.inventory.devices.insert(name.clone(), spec);
+        if is_told {
+            self.renew_policy(&name);
+        }
+        Ok(curve)
     }
 
     /// Measures by I/O, on the home core.
-    fn measured(&self, name: &str, destroy: bool) -> Result<RatesSpec, Fault> {
+    fn measured(&self, name: &str, destroy: bool) -> Result<(RatesSpec, Vec<LoadPoint>), Fault> {
         self.check_blocks(name)?;
         let core = self.home_of(name)?;
         let device = name.to_owned();
@@ -223,7 +237,7 @@ fn part_of(owed: Rates, most: Rates) -> Result<f64, &'static str> {
 }
 
 /// Measures a copy of an emulated drive's model.
-pub(super) fn emulated(spec: &DeviceSpec) -> Result<(RatesSpec, Vec<Point>), Fault> {
+pub(super) fn emulated(spec: &DeviceSpec) -> Result<(RatesSpec, Vec<LoadPoint>), Fault> {
     let worn = |condition| {
         let mut spec = spec.clone();
         spec.condition = Some(crate::spec::ConditionName(condition));
@@ -254,17 +268,17 @@ pub(super) fn emulated(spec: &DeviceSpec) -> Result<(RatesSpec, Vec<Point>), Fau
         workload::open_loop(&mut worn(fragmented)?, &[source], 1, |answer| {
             latency.record(answer.latency.as_ns() * drive);
         });
-        curve.push(Point {
-            read_iops: offered,
-            p50: latency.percentile(500_000),
-            p99: latency.percentile(990_000),
-        });
+        curve.push(point(offered, &latency));
     }
     Ok((capability, curve))
 }
 
 /// Measures a device by reading it and, if its content may be lost, by writing it.
-async fn measure(rt: &Rt, device: &SharedDevice, destroy: bool) -> Result<RatesSpec, IoError> {
+async fn measure(
+    rt: &Rt,
+    device: &SharedDevice,
+    destroy: bool,
+) -> Result<(RatesSpec, Vec<LoadPoint>), IoError> {
     let small = load(rt, device, DEPTH, SMALL, false).await?;
     let large = load(rt, device, STREAMS, LARGE, false).await?;
     let mut capability = RatesSpec {
@@ -278,7 +292,64 @@ async fn measure(rt: &Rt, device: &SharedDevice, destroy: bool) -> Result<RatesS
         capability.write_iops = Some(small);
         capability.write_bandwidth = Some(Bandwidth(large * LARGE as u64));
     }
-    Ok(capability)
+    let mut curve = Vec::new();
+    for step in 1..=STEPS {
+        let offered = small * step / STEPS;
+        curve.push(point(offered, &paced(rt, device, offered.max(1)).await?));
+    }
+    Ok((capability, curve))
+}
+
+fn point(read_iops: u64, latency: &Histogram) -> LoadPoint {
+    LoadPoint {
+        read_iops,
+        mean_ns: latency.mean(),
+        p50_ns: latency.percentile(500_000),
+        p95_ns: latency.percentile(950_000),
+        p99_ns: latency.percentile(990_000),
+    }
+}
+
+/// Latencies of small reads at random addresses, of which so many come per second: each of [`DEPTH`] readers has its
+/// instants, and reads at the next of them when it has its answer.
+async fn paced(rt: &Rt, device: &SharedDevice, rate: u64) -> Result<Histogram, IoError> {
+    let (bytes, blocks, places) = transfers(device, SMALL);
+    let (begin, every) = (rt.now(), Duration::from_secs(u64::from(DEPTH)) / rate);
+    let until = begin + STEP;
+    let readers: Vec<_> = (0..u64::from(DEPTH))
+        .map(|reader| {
+            let (rt, device) = (rt.clone(), Rc::clone(device));
+            let mut next = begin + every * reader / u64::from(DEPTH);
+            rt.clone().spawn(async move {
+                let (mut rng, mut latency) = (Rng::new(reader), Histogram::new());
+                while next < until {
+                    rt.sleep_until(next).await;
+                    let lba = rng.below(places) * blocks;
+                    let buf = Buf::take(bytes).ok_or(IoError::Busy)?;
+                    let sent = rt.now();
+                    let _: Data = device.read(Tag::default(), lba, buf).await?;
+                    latency.record(rt.now().since(sent).as_ns());
+                    next = (next + every).max(sent);
+                    // A device that answers at once must not keep the core from everybody else.
+                    rt.turn_end().await;
+                }
+                Ok::<_, IoError>(latency)
+            })
+        })
+        .collect();
+    let mut all = Histogram::new();
+    for reader in readers {
+        all.merge(&reader.await?);
+    }
+    Ok(all)
+}
+
+/// Bytes and blocks of an I/O of `bytes`, and for how many there is room. Some devices have blocks that are larger.
+fn transfers(device: &SharedDevice, bytes: usize) -> (usize, u64, u64) {
+    let info = device.info();
+    let bytes = bytes.max(info.block_size as usize);
+    let blocks = bytes as u64 / u64::from(info.block_size);
+    (bytes, blocks, (info.blocks / blocks).max(1))
 }
 
 /// I/Os a second of `bytes` at random addresses, so many in flight.
@@ -289,11 +360,7 @@ async fn load(
     bytes: usize,
     write: bool,
 ) -> Result<u64, IoError> {
-    let info = device.info();
-    // Some devices have blocks that are larger than a small I/O.
-    let bytes = bytes.max(info.block_size as usize);
-    let blocks = bytes as u64 / u64::from(info.block_size);
-    let places = (info.blocks / blocks).max(1);
+    let (bytes, blocks, places) = transfers(device, bytes);
     let until = rt.now() + REAL;
     let workers: Vec<_> = (0..depth)
         .map(|worker| {

@@ -14,7 +14,7 @@ use flashyard_runtime::Rt;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Fault, Service, flash, partitions};
+use super::{Fault, Service, flash, partitions, policies};
 use crate::control::KindName;
 use crate::spec::{DeviceKind, DeviceSpec, PoolSpec, StoreName};
 use crate::state::{Kind, PoolRecord};
@@ -44,7 +44,7 @@ impl Service {
         }
     }
 
-    pub(super) fn create_device(&mut self, spec: DeviceSpec) -> Result<Value, Fault> {
+    pub(super) fn create_device(&mut self, mut spec: DeviceSpec) -> Result<Value, Fault> {
         spec.check()?;
         let name = spec.name.clone();
         if self.inventory.devices.contains_key(&name) {
@@ -59,6 +59,7 @@ impl Service {
         {
             return Err(format!("{path} is device `{}` already", other.name));
         }
+        policies::tell_if_needed(&mut spec)?;
         if spec.kind == DeviceKind::Partition {
             return self.create_partition(spec);
         }

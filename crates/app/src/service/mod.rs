@@ -7,6 +7,7 @@ mod calibrate;
 mod devices;
 mod flash;
 mod partitions;
+mod policies;
 mod promises;
 mod switches;
 mod view;
@@ -26,6 +27,8 @@ use crate::control::{Answer, KindName, Request, TenantChange};
 use crate::cores::{CoreState, Cores};
 use crate::spec::{ClassName, TenantSpec};
 use crate::state::{Inventory, Kind, State, TenantRecord};
+
+pub use policies::PolicyPlan;
 
 /// How long a port that is in use is tried again, and how often.
 const PORT_PATIENCE: Duration = Duration::from_secs(3);

@@ -68,8 +68,8 @@ fn capability(service: &mut Service, config: &mut Config, name: &str) -> Result<
         Some(capability) => Ok(capability),
         None if service.inventory.devices.contains_key(name) => service.capability_of(name),
         None if spec.kind == DeviceKind::Flash => {
-            let (capability, _) = emulated(spec)?;
-            spec.capability = Some(capability);
+            let (capability, curve) = emulated(spec)?;
+            (spec.capability, spec.curve) = (Some(capability), curve);
             Ok(capability)
         }
         None => Ok(RatesSpec::default()),

@@ -2,45 +2,14 @@
 
 use flashyard_block::TenantId;
 use flashyard_engine::{Cause, Why};
-use flashyard_sched::gimbal::{Flaws, Tuning};
-use flashyard_sched::{Caps, Fair, Fifo, Gauge, Gimbal, Policy, Share, Window};
+use flashyard_sched::{Gauge, Share};
 use serde_json::{Map, Value, json};
 
+use super::policies::{self, PolicyPlan};
 use super::{Fault, Service};
 use crate::control::KindName;
 use crate::spec::PolicyName;
 use crate::state::VolumeRecord;
-
-/// What a device gets at once when nobody chooses: more than any device can make use of, less than the buffers there
-/// are.
-const WINDOW: Window = Window {
-    ios: 4096,
-    bytes: 64 << 20,
-};
-
-impl PolicyName {
-    /// The policy, with nothing in it.
-    pub fn make(self) -> Box<dyn Policy> {
-        match self {
-            Self::Fifo => Box::new(Fifo::new(WINDOW)),
-            Self::Fair => Box::new(Fair::new()),
-            Self::Gimbal => Box::new(Gimbal::new(Tuning::default(), Flaws::default())),
-            Self::GimbalReleased => Box::new(Gimbal::new(Tuning::default(), Flaws::RELEASED)),
-            Self::Caps => Box::new(Caps::new()),
-        }
-    }
-
-    /// The policy as it is written.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fifo => "fifo",
-            Self::Fair => "fair",
-            Self::Gimbal => "gimbal",
-            Self::GimbalReleased => "gimbal-released",
-            Self::Caps => "caps",
-        }
-    }
-}
 
 impl Service {
     /// The device that a volume ends on.
@@ -53,9 +22,9 @@ impl Service {
     }
 
     /// The policy that is configured for a device.
-    pub(super) fn policy_of(&self, device: &str) -> PolicyName {
+    pub(super) fn policy_of(&self, device: &str) -> PolicyPlan {
         let spec = self.inventory.devices.get(device);
-        spec.map_or_else(PolicyName::default, |spec| spec.policy)
+        spec.map(PolicyPlan::of).unwrap_or_default()
     }
 
     /// Replaces the policy of a device; no I/O fails, what is queued is queued there.
@@ -67,21 +36,29 @@ impl Service {
         };
         let mut spec = spec.clone();
         spec.policy = policy;
+        policies::tell_if_needed(&mut spec)?;
         self.state
             .put_device(&spec)
             .map_err(|error| error.to_string())?;
         self.inventory.devices.insert(name.to_owned(), spec);
-        if let Some(&core) = self.homes.get(name) {
-            let (device, shares) = (name.to_owned(), self.shares_on(name));
-            self.cores.call(core, move |state| async move {
-                let switch = state.switch(&device, policy);
-                switch.set_policy(policy.make());
-                for (tenant, share) in shares {
-                    switch.set_share(tenant, &share);
-                }
-            });
-        }
+        self.renew_policy(name);
         self.view_one(KindName::Device, name)
+    }
+
+    /// Puts a new policy in front of a device, as it is configured; what is queued is queued there.
+    pub(super) fn renew_policy(&self, name: &str) {
+        let Some(&core) = self.homes.get(name) else {
+            return;
+        };
+        let (device, policy) = (name.to_owned(), self.policy_of(name));
+        let shares = self.shares_on(name);
+        self.cores.call(core, move |state| async move {
+            let switch = state.switch(&device, &policy);
+            switch.set_policy(policy.make());
+            for (tenant, share) in shares {
+                switch.set_share(tenant, &share);
+            }
+        });
     }
 
     /// Tells the switches of all devices that a tenant has volumes on what it is owed.
@@ -100,7 +77,7 @@ impl Service {
         let (id, share) = (TenantId(record.id), record.spec.share());
         let (device, policy) = (device.to_owned(), self.policy_of(device));
         self.cores.call(core, move |state| async move {
-            state.switch(&device, policy).set_share(id, &share);
+            state.switch(&device, &policy).set_share(id, &share);
         });
     }
 
@@ -116,7 +93,7 @@ impl Service {
         let (id, device) = (TenantId(record.id), device.to_owned());
         let policy = self.policy_of(&device);
         self.cores.call(core, move |state| async move {
-            state.switch(&device, policy).forget(id);
+            state.switch(&device, &policy).forget(id);
         });
     }
 
@@ -129,14 +106,14 @@ impl Service {
                 continue;
             };
             let policy = self.policy_of(&device);
-            let name = device.clone();
+            let (name, chosen) = (device.clone(), policy.name());
             let told = self.cores.call(core, move |state| async move {
-                let switch = state.switch(&name, policy);
+                let switch = state.switch(&name, &policy);
                 let mut gauges = Vec::new();
                 switch.watch(&mut |gauge| gauges.push(gauge));
                 (switch.why(id), gauges)
             });
-            devices.push(self.view_why(&device, policy, told));
+            devices.push(self.view_why(&device, chosen, told));
         }
         if devices.is_empty() {
             return Err(format!(

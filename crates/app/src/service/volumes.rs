@@ -284,7 +284,7 @@ impl Service {
                     .and_then(|pool| find(pool, &name, uuid)),
                 None => state.devices.borrow().get(&switch_name).cloned(),
             };
-            let switch = state.switch(&switch_name, policy);
+            let switch = state.switch(&switch_name, &policy);
             device.map(|device| state.engine.add_device(device, &switch))
         });
         let handle = handle.ok_or_else(|| {

@@ -98,6 +98,7 @@ impl DeviceSpec {
             partition: Some(cut),
             policy,
             capability: None,
+            curve: Vec::new(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::rig::{PROGRAM, Scratch, Target, names, path};
+use crate::rig::{PROGRAM, Scratch, Target, names, path, target_perf};
 
 /// What is promised of a drive is held against what it can give, and policies and shares change while it is used.
 #[test]
@@ -131,6 +131,73 @@ fn guarantees_policies_and_reasons() {
         &["device", "calibrate", "ram0", "--destroy"],
         "used by volume `c`",
     );
+    assert_eq!(target.terminate(), 0);
+}
+
+/// Every policy can stand in front of a device in use, those that have to be told what it does once it was measured.
+#[test]
+fn every_policy_stands_in_front_of_a_device() {
+    let scratch = Scratch::new("policies");
+    let target = Target::start(&scratch, &[]);
+    let memory = ["device", "create", "ram0", "--kind", "memory"];
+    let memory = [&memory[..], &["--size", "64MiB"]].concat();
+    let told = [&memory[..], &["--policy", "reflex"]].concat();
+    target.refused(&told, "device calibrate ram0 --destroy");
+    target.json(&memory);
+    let set = |policy| ["device", "set", "ram0", "--policy", policy];
+    target.refused(&set("flashfq"), "has to be told");
+    let reads = target.json(&["device", "calibrate", "ram0"]);
+    assert_eq!(reads["capability"]["write_iops"], Value::Null);
+    target.refused(&set("flashfq"), "has to be told");
+    let measured = target.json(&["device", "calibrate", "ram0", "--destroy"]);
+    let curve = measured["curve"].as_array().expect("a list");
+    assert_eq!(curve.len(), 10);
+    assert!(
+        curve
+            .iter()
+            .all(|point| point["p95_us"].as_f64() > Some(0.0))
+    );
+    let flash = ["device", "create", "ssd0", "--kind", "flash"];
+    let drive = [
+        "--profile",
+        "dct983",
+        "--size",
+        "256MiB",
+        "--policy",
+        "reflex",
+    ];
+    let flash = [&flash[..], &drive].concat();
+    let flash = target.json(&flash);
+    assert!(
+        flash["capability"]["write_iops"].as_u64() > Some(0),
+        "{flash}"
+    );
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    let volume = [
+        "volume", "create", "v", "--device", "ram0", "--tenant", "db",
+    ];
+    target.json(&volume);
+    for policy in [
+        "reflex",
+        "flashfq",
+        "gimbal",
+        "gimbal-released",
+        "caps",
+        "fifo",
+        "fair",
+    ] {
+        assert_eq!(target.json(&set(policy))["policy"], policy);
+        let verified = target_perf(&target, &["--rw", "write", "--verify"]);
+        assert_eq!(verified["errors"], 0, "{policy}");
+    }
+    target.json(&set("flashfq"));
+    target.kill();
+    let target = Target::start(&scratch, &[]);
+    assert_eq!(
+        target.json(&["device", "show", "ram0"])["policy"],
+        "flashfq"
+    );
+    target.json(&["device", "calibrate", "ram0"]);
     assert_eq!(target.terminate(), 0);
 }
 
