@@ -120,22 +120,29 @@ impl Ftl {
             return;
         }
         let complete = self.checkpoint.complete();
-        let victim = match short || self.desperate {
-            true => self
-                .lines
-                .victim(&self.map.valid, self.options.victim, complete),
-            false => self.cold_line(complete),
-        };
-        let Some(line) = victim else {
+        // It gives back the line that it takes and sets no price: the host does not wait for it longer than for others.
+        if let Some(line) = self.cold_line(complete).filter(|_| !self.desperate) {
+            self.begin_victim(line);
+            return;
+        }
+        let victim = (short || self.desperate).then(|| {
+            self.lines
+                .victim(&self.map.valid, self.options.victim, complete)
+        });
+        let Some(line) = victim.flatten() else {
             if let Some(generation) = self.lines.awaited(complete).filter(|_| short) {
                 self.checkpoint.want(generation);
             }
             return;
         };
-        self.lines.get_mut(line).state = Use::Victim;
-        self.collector.victim = Some((line, 0));
+        self.begin_victim(line);
         let valid = self.map.valid[line as usize];
         self.pace.measure(valid, self.lines.capacity(line));
+    }
+
+    fn begin_victim(&mut self, line: u32) {
+        self.lines.get_mut(line).state = Use::Victim;
+        self.collector.victim = Some((line, 0));
     }
 
     /// Read-only, only room for what is in the write buffer is worth an erase: it may cost another chunk.

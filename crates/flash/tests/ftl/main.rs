@@ -8,3 +8,4 @@ mod owner;
 mod power;
 mod scripts;
 mod swarm;
+mod upkeep;
