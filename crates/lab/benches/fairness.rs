@@ -70,6 +70,7 @@ fn perform(
             blocks,
             write: n >= pairs,
             window: None,
+            bytes: 256 << 20,
         })
         .collect();
     let tenants: Vec<_> = loads

@@ -70,6 +70,7 @@ async fn measure(rt: &Rt, window: Option<u8>, rounds: u64, span: Duration) {
         blocks: 1,
         write: false,
         window,
+        bytes: BYTES,
     });
     let mut alone = [Vec::new(), Vec::new()];
     let mut together = [Vec::new(), Vec::new()];

@@ -1,6 +1,7 @@
 //! A target on processor 0 and hosts in one thread on processor 1, over real NVMe/TCP on loopback.
 
 use std::cell::RefCell;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub struct Load {
     pub write: bool,
     /// Window of completions asked for; 0 is adaptive.
     pub window: Option<u8>,
+    /// Bytes that it uses, from the start of its device on.
+    pub bytes: u64,
 }
 
 /// What a tenant got.
@@ -47,6 +50,9 @@ pub struct Got {
     pub mean: f64,
     pub p99: f64,
 }
+
+/// A device behind a switch, and the tenants that have the whole of it.
+pub type Served = (SharedDevice, Box<dyn Policy>, Vec<String>);
 
 /// A running target.
 pub struct Rig {
@@ -61,6 +67,19 @@ impl Rig {
         port: u16,
         tenants: &[(String, Class)],
         make: impl FnOnce(&Rt) -> (SharedDevice, Box<dyn Policy>) + Send + 'static,
+    ) -> Self {
+        let names = tenants.iter().map(|(name, _)| name.clone()).collect();
+        Self::start_on(port, tenants, |rt| async move {
+            let (device, policy) = make(&rt);
+            vec![(device, policy, names)]
+        })
+    }
+
+    /// The same on the devices that `make` gives, each behind a switch of its own.
+    pub fn start_on<F: Future<Output = Vec<Served>> + 'static>(
+        port: u16,
+        tenants: &[(String, Class)],
+        make: impl FnOnce(Rt) -> F + Send + 'static,
     ) -> Self {
         let target = Target::new(TargetConfig {
             nqn_prefix: PREFIX.into(),
@@ -77,11 +96,10 @@ impl Rig {
             };
             target.set_tenant(spec).expect("a good tenant");
         }
-        let names = tenants.iter().map(|(name, _)| name.clone()).collect();
         let server = {
             let target = Arc::clone(&target);
             thread::spawn(move || {
-                uring::run(on(0), move |rt| serve(rt, target, port, names, make))
+                uring::run(on(0), move |rt| serve(rt, target, port, make))
                     .expect("io_uring is allowed here");
             })
         };
@@ -108,24 +126,26 @@ fn address(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-async fn serve(
+async fn serve<F: Future<Output = Vec<Served>>>(
     rt: Rt,
     target: Arc<Target>,
     port: u16,
-    names: Vec<String>,
-    make: impl FnOnce(&Rt) -> (SharedDevice, Box<dyn Policy>),
+    make: impl FnOnce(Rt) -> F,
 ) {
     let core = Core::start(rt.clone(), Arc::clone(&target), 0);
-    let (device, policy) = make(&rt);
-    let switch = core.add_switch(policy);
-    for (n, name) in (1..).zip(&names) {
-        let namespace = NamespaceSpec {
-            nsid: 1,
-            uuid: [n; 16],
-            device: core.add_device(Rc::clone(&device), &switch),
-            read_only: false,
-        };
-        target.attach(name, namespace).expect("a free number");
+    let mut number = 0;
+    for (device, policy, names) in make(rt.clone()).await {
+        let switch = core.add_switch(policy);
+        for name in names {
+            number += 1;
+            let namespace = NamespaceSpec {
+                nsid: 1,
+                uuid: [number; 16],
+                device: core.add_device(Rc::clone(&device), &switch),
+                read_only: false,
+            };
+            target.attach(&name, namespace).expect("a free number");
+        }
     }
     core.listen(address(port)).expect("a free port");
     let mut seen = false;
@@ -203,7 +223,7 @@ fn start(
 ) -> Running {
     let latency = Rc::new(RefCell::new(Histogram::new()));
     let until = from + span;
-    let places = association_places(load);
+    let places = load.bytes / u64::from(BLOCK * load.blocks);
     let workers = (0..load.depth).map(|worker| {
         let (rt, latency, load) = (rt.clone(), Rc::clone(&latency), load.clone());
         let queue = association.queue(0);
@@ -233,9 +253,4 @@ fn start(
         })
     });
     (workers.collect(), latency)
-}
-
-/// Every device of these benches has at least 256 MiB.
-fn association_places(load: &Load) -> u64 {
-    (256 << 20) / u64::from(BLOCK * load.blocks)
 }
