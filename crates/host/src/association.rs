@@ -53,6 +53,9 @@ pub struct Options {
     /// Ask to be told what may be outstanding, and keep commands beyond that here. Only asked of a controller of this
     /// project; with any other one, and without it, the depth of the queues is the only bound.
     pub credits: bool,
+    /// Have no more commands outstanding than keep the latency we see near this, as [`crate::Parda`] does (1 to 128 over all
+    /// queues, though each queue may always have one). Any controller will do; credits are not asked for then.
+    pub parda: Option<Duration>,
     /// How long connecting may take in all.
     pub connect_timeout: Duration,
     /// How long the controller may take for a command, before it is asked to abort it; after as long again the
@@ -76,6 +79,7 @@ impl Options {
             priority: None,
             coalescing: None,
             credits: false,
+            parda: None,
             connect_timeout: Duration::from_secs(10),
             command_timeout: Duration::from_secs(30),
         }
@@ -158,7 +162,7 @@ pub(crate) struct Inner {
     pub(crate) cntlid: u16,
     pub(crate) capabilities: Capabilities,
     pub(crate) identify: IdentifyController,
-    /// What the controller tells that may be outstanding, if it does.
+    /// What may be outstanding, if anybody says.
     pub(crate) credits: Option<Rc<Credits>>,
     pub(crate) events: Events,
     /// Told by a queue that failed.
@@ -237,7 +241,8 @@ impl Association {
         admin::max_transfer(&self.inner.identify, self.inner.capabilities)
     }
 
-    /// What the controller says that may be outstanding on a namespace; nothing if it was not asked, or does not tell.
+    /// What may be outstanding on a namespace, by what the controller says or the latency we see; nothing if neither is
+    /// asked for, or the controller does not tell.
     pub fn credit(&self, nsid: u32) -> Option<CreditReport> {
         let credits = self.inner.credits.as_ref()?;
         Some(credits.report(nsid))

@@ -125,7 +125,7 @@ impl Making<'_> {
             let in_capsule = u32::try_from(identify.max_in_capsule_data()).unwrap_or(u32::MAX);
             let delays = self.retry_delays(&admin.queue, &identify).await?;
             let packed = self.coalesce(&admin.queue, &identify).await?;
-            credits = self.ask_for_credits(&admin.queue, &identify).await?;
+            credits = self.credits(&admin.queue, &identify).await?;
             for qid in 1..=admin::set_number_of_queues(&admin.queue, self.options.queues).await? {
                 let queue = self.open(qid, depth, in_capsule).await?;
                 self.connect_queue(&queue.queue, response.cntlid).await?;
@@ -200,12 +200,15 @@ impl Making<'_> {
         }
     }
 
-    /// Asks to be told what we may have outstanding; nothing if the controller does not do that.
-    async fn ask_for_credits(
+    /// What bounds what we have outstanding. A controller that is to tell it is asked to; nothing if it does not do that.
+    async fn credits(
         &self,
         admin: &Queue,
         identify: &IdentifyController,
     ) -> Result<Option<Rc<Credits>>, ConnectError> {
+        if let Some(threshold) = self.options.parda {
+            return Ok(Some(Credits::steered(self.rt, threshold)));
+        }
         if !self.options.credits || !is_ours(identify) {
             return Ok(None);
         }

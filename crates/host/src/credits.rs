@@ -5,6 +5,9 @@
 //! nothing under way on a namespace may always send one command there, so no queue waits for what another one holds, and
 //! none waits for ever, for credit comes with answers alone. Until something is said, and where nothing is, the
 //! depth of the queues is the only bound.
+//!
+//! A host that steers by the latency it sees ([`Parda`]) has one such gate for everything, at which each command counts the
+//! same and which its window opens and closes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,7 +16,9 @@ use std::rc::Rc;
 use flashyard_nvme::Allowance;
 use flashyard_runtime::Rt;
 use flashyard_runtime::sync::oneshot::{self, Receiver, Sender};
-use flashyard_time::Duration;
+use flashyard_time::{Duration, Time};
+
+use crate::parda::Parda;
 
 /// Nothing was said.
 const UNBOUNDED: u64 = u64::MAX;
@@ -22,6 +27,8 @@ const UNBOUNDED: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Credits {
     rt: Rt,
+    /// Latency that is steered for, instead of heeding the controller.
+    threshold: Option<Duration>,
     /// By namespace; few.
     gates: RefCell<Vec<(u32, Rc<Gate>)>>,
     ended: Cell<bool>,
@@ -32,8 +39,8 @@ pub(crate) struct Credits {
 /// What was said of a namespace and what came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CreditReport {
-    /// Bytes that may be outstanding, as the controller said last (a command counts as 4 KiB at least); `None` if it has
-    /// not said anything, or that there is no bound.
+    /// Bytes that may be outstanding, as the controller said last (a command counts as 4 KiB at least; by a window of our
+    /// own, as 4 KiB whatever it moves); `None` if it has not said anything, or that there is no bound.
     pub allowed: Option<u64>,
     /// Bytes that are.
     pub outstanding: u64,
@@ -51,6 +58,14 @@ pub(crate) struct Gate {
     /// Commands under way of each queue; by queue identifier.
     of_queues: RefCell<Vec<u32>>,
     waiting: RefCell<VecDeque<Waiter>>,
+    steering: Option<Steering>,
+}
+
+/// A window of our own.
+#[derive(Debug)]
+struct Steering {
+    rt: Rt,
+    rule: RefCell<Parda>,
 }
 
 #[derive(Debug)]
@@ -66,12 +81,25 @@ pub(crate) struct Charge {
     gate: Rc<Gate>,
     qid: u16,
     cost: u64,
+    /// Where we steer by latency.
+    begun: Time,
 }
 
 impl Credits {
+    /// What the controller tells.
     pub(crate) fn new(rt: &Rt) -> Rc<Self> {
+        Self::with(rt, None)
+    }
+
+    /// What keeps latency near `threshold`.
+    pub(crate) fn steered(rt: &Rt, threshold: Duration) -> Rc<Self> {
+        Self::with(rt, Some(threshold))
+    }
+
+    fn with(rt: &Rt, threshold: Option<Duration>) -> Rc<Self> {
         Rc::new(Self {
             rt: rt.clone(),
+            threshold,
             gates: RefCell::default(),
             ended: Cell::new(false),
             waits: Cell::new(0),
@@ -79,13 +107,30 @@ impl Credits {
         })
     }
 
+    /// Whether the controller tells them, in its completions.
+    pub(crate) fn are_told(&self) -> bool {
+        self.threshold.is_none()
+    }
+
+    /// What a command of so many bytes takes.
+    pub(crate) fn cost(&self, bytes: usize) -> u64 {
+        match self.threshold {
+            None => Allowance::cost(bytes as u64),
+            Some(_) => Allowance::LEAST,
+        }
+    }
+
     /// The gate of a namespace.
     pub(crate) fn gate(&self, nsid: u32) -> Rc<Gate> {
+        let nsid = if self.are_told() { nsid } else { 0 };
         let mut gates = self.gates.borrow_mut();
         if let Some((_, gate)) = gates.iter().find(|(number, _)| *number == nsid) {
             return Rc::clone(gate);
         }
-        let gate = Gate::new();
+        let gate = match self.threshold {
+            None => Gate::new(),
+            Some(threshold) => Gate::steered(&self.rt, threshold),
+        };
         gates.push((nsid, Rc::clone(&gate)));
         gate
     }
@@ -126,11 +171,23 @@ impl Credits {
 
 impl Gate {
     fn new() -> Rc<Self> {
+        Self::with(UNBOUNDED, None)
+    }
+
+    fn steered(rt: &Rt, threshold: Duration) -> Rc<Self> {
+        let (rt, rule) = (rt.clone(), Parda::new(threshold));
+        let allowed = units_of(&rule);
+        let rule = RefCell::new(rule);
+        Self::with(allowed, Some(Steering { rt, rule }))
+    }
+
+    fn with(allowed: u64, steering: Option<Steering>) -> Rc<Self> {
         Rc::new(Self {
-            allowed: Cell::new(UNBOUNDED),
+            allowed: Cell::new(allowed),
             under_way: Cell::new(0),
             of_queues: RefCell::default(),
             waiting: RefCell::default(),
+            steering,
         })
     }
 
@@ -157,10 +214,12 @@ impl Gate {
             of_queues.resize(place + 1, 0);
         }
         of_queues[place] += 1;
+        let steering = self.steering.as_ref();
         Charge {
             gate: Rc::clone(self),
             qid,
             cost,
+            begun: steering.map_or(Time::ZERO, |steering| steering.rt.turn_time()),
         }
     }
 
@@ -218,15 +277,30 @@ impl Gate {
     }
 }
 
+impl Steering {
+    /// A command that began then has been answered; gives what may be outstanding now.
+    fn observe(&self, begun: Time) -> u64 {
+        let now = self.rt.turn_time();
+        let mut rule = self.rule.borrow_mut();
+        rule.observe(now, now.since(begun));
+        units_of(&rule)
+    }
+}
+
+fn units_of(rule: &Parda) -> u64 {
+    u64::from(rule.window()) * Allowance::LEAST
+}
+
 impl Charge {
     /// The command has been answered, and this said of its namespace.
     pub(crate) fn settle(self, told: Allowance) {
-        let gate = Rc::clone(&self.gate);
+        let (gate, begun) = (Rc::clone(&self.gate), self.begun);
         drop(self);
-        match told {
-            Allowance::Silent => {}
-            Allowance::Units(units) => gate.set_allowed(units),
-            Allowance::Unbounded => gate.set_allowed(UNBOUNDED),
+        match (&gate.steering, told) {
+            (Some(steering), _) => gate.set_allowed(steering.observe(begun)),
+            (None, Allowance::Silent) => {}
+            (None, Allowance::Units(units)) => gate.set_allowed(units),
+            (None, Allowance::Unbounded) => gate.set_allowed(UNBOUNDED),
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Map: [`Association`] is one connected controller, made in `bring_up`, watched over in `watch`, its events in
 //! `events`, its administration in `admin`; [`Queue`] takes commands; below it `slots` has the commands in flight,
-//! `outbox` what is to be sent, `receiver` what comes and `credits` what waits for the controller's credit; [`discover`] asks a discovery controller. [`Remote`] is a
+//! `outbox` what is to be sent, `receiver` what comes and `credits` what waits for the controller's credit, or for a window of our own ([`Parda`]); [`discover`] asks a discovery controller. [`Remote`] is a
 //! namespace that is kept connected, [`RemoteDevice`] makes it a block device.
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ mod device;
 mod discovery;
 mod events;
 mod outbox;
+mod parda;
 mod payload;
 mod queue;
 mod receiver;
@@ -27,6 +28,7 @@ pub use credits::CreditReport;
 pub use device::RemoteDevice;
 pub use discovery::discover;
 pub use events::Event;
+pub use parda::Parda;
 pub use payload::{Payload, ReadInto};
 pub use queue::{Answer, HostError, Pending, Queue};
 pub use receiver::Violation;

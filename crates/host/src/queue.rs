@@ -107,7 +107,7 @@ pub(crate) struct Shared {
     pub(crate) packed: Cell<bool>,
     /// The controller's Command Retry Delays.
     pub(crate) retry_delays: Cell<[Duration; 3]>,
-    /// What the controller tells that we may have outstanding, if it does.
+    /// What we may have outstanding, if anybody says: the controller, or the latency we see.
     pub(crate) credits: OnceCell<Rc<Credits>>,
     failure: Cell<Option<HostError>>,
     /// Told when the queue fails; shared by all queues of an association.
@@ -324,7 +324,7 @@ impl Shared {
             None => Some(None),
             Some(credits) => credits
                 .gate(nsid)
-                .try_charge(self.qid, Allowance::cost(bytes as u64))
+                .try_charge(self.qid, credits.cost(bytes))
                 .map(Some),
         };
         Pending(match charge {
@@ -348,7 +348,7 @@ impl Shared {
         let Some(credits) = self.credits.get() else {
             return Ok(None);
         };
-        let (gate, cost) = (credits.gate(nsid), Allowance::cost(bytes as u64));
+        let (gate, cost) = (credits.gate(nsid), credits.cost(bytes));
         if let Some(charge) = gate.try_charge(self.qid, cost) {
             return Ok(Some(charge));
         }
@@ -433,8 +433,10 @@ impl Shared {
             return self.complete_one(entry, Allowance::Silent);
         }
         let (entry, told) = match self.credits.get() {
-            None => (entry, Allowance::Silent),
-            Some(_) => (entry.with_allowance(Allowance::Silent), entry.allowance()),
+            Some(credits) if credits.are_told() => {
+                (entry.with_allowance(Allowance::Silent), entry.allowance())
+            }
+            _ => (entry, Allowance::Silent),
         };
         if !self.packed.get() {
             return self.complete_one(entry, told);

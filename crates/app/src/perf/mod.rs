@@ -22,6 +22,7 @@ use flashyard_time::Duration;
 use uuid::Uuid;
 
 use crate::out::say_line;
+use crate::spec::Span;
 use crate::units;
 use load::{Outcome, Plan, Shared};
 pub use report::Report;
@@ -73,6 +74,9 @@ pub struct PerfArgs {
     /// Ask a target of ours what may be outstanding, and keep what exceeds it here
     #[arg(long)]
     pub credits: bool,
+    /// Keep here what would make latency exceed this, such as 500us, as Parda's hosts do; any target will do
+    #[arg(long, value_name = "LATENCY", conflicts_with = "credits")]
+    pub parda: Option<Span>,
     /// Start this many per second, whatever the target does; latency counts from the intended start
     #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub rate: Option<u64>,
@@ -273,6 +277,7 @@ impl PerfArgs {
             queues: self.queues,
             depth,
             credits: self.credits,
+            parda: self.parda.map(|Span(latency)| latency),
             // One for each packet is what a target does that has no windows.
             coalescing: self.window.map(|window| CompletionCoalescing {
                 window,

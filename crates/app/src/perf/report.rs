@@ -34,7 +34,7 @@ pub struct Report {
     /// With `--rate`: what could not be started in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsent: Option<u64>,
-    /// With `--credits`, if the target tells any.
+    /// With `--credits`, if the target tells any, and with `--parda`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credit: Option<Credit>,
     /// With `--verify`.

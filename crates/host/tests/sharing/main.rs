@@ -3,5 +3,6 @@
 
 mod credits;
 mod overload;
+mod parda;
 mod urgent;
 mod world;

@@ -16,7 +16,7 @@ use crate::bench::HostPolicy;
 pub use calibration::Calibration;
 pub use credit::CreditHosts;
 pub use paced::Paced;
-pub use parda::Parda;
+pub use parda::PardaHosts;
 
 /// The names of all policies.
 pub const NAMES: [&str; 8] = [
@@ -60,7 +60,7 @@ pub fn calibrated(name: &str, drive: &Calibration) -> Option<Switch> {
         "parda" => {
             return Some(Switch {
                 policy: fifo(),
-                host: Some(Box::new(Parda::new(drive.knee()))),
+                host: Some(Box::new(PardaHosts::new(drive.knee()))),
             });
         }
         _ => named(name)?,
