@@ -165,7 +165,8 @@ fn what_was_flushed_is_there_whenever_the_program_or_the_power_goes() {
                     assert_eq!(life, 0, "seed {seed}");
                     return;
                 };
-                for (lba, versions) in (0..).zip(&mut looked_at.borrow_mut().0) {
+                let mut all = std::mem::take(&mut looked_at.borrow_mut().0);
+                for (lba, versions) in (0..).zip(&mut all) {
                     let found = read(&*partition, lba, BLOCK).await.unwrap();
                     let value = found[0];
                     assert!(found.iter().all(|&byte| byte == value), "torn");
@@ -175,6 +176,7 @@ fn what_was_flushed_is_there_whenever_the_program_or_the_power_goes() {
                     );
                     *versions = vec![value];
                 }
+                looked_at.borrow_mut().0 = all;
             });
         }
     }

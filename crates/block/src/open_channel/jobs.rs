@@ -161,7 +161,9 @@ impl Job {
                     end(store, info).await?;
                 }
                 store.flush().await?;
-                runs.iter().for_each(|run| store.flushed(run));
+                for run in &runs {
+                    store.flushed(run);
+                }
             }
             Self::Reset(chunks) => {
                 for info in &chunks {
