@@ -1,6 +1,8 @@
 //! The cost of an I/O on a null device: a target in one process, a host that does as little as it can in another.
 //!
-//! `path serve PORT [POLL]` serves until its first host has gone, polling for POLL microseconds before it sleeps;
+//! `path serve PORT [POLL [HOME]]` serves until its first host has gone, polling for POLL microseconds before it sleeps.
+//! With HOME it has two cores: I/O comes to core 1, and the device is at home on core HOME, so 1 is the device of the same
+//! core, and 0 is that of the other one.
 //! `path load PORT read|write DEPTH COUNT` is that host, on blocking sockets. To count instructions, run the target under callgrind with two counts and divide the difference:
 //!
 //! ```text
@@ -12,6 +14,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use flashyard_block::NullDevice;
 use flashyard_engine::{
@@ -38,9 +41,14 @@ fn main() {
         .collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words[..] {
-        ["serve", port] => serve(number(port) as u16, Config::default().poll),
+        ["serve", port] => serve(number(port) as u16, Config::default().poll, None),
         ["serve", port, poll] => {
-            serve(number(port) as u16, Duration::from_us(number(poll) as u64));
+            let poll = Duration::from_us(number(poll) as u64);
+            serve(number(port) as u16, poll, None);
+        }
+        ["serve", port, poll, home] => {
+            let poll = Duration::from_us(number(poll) as u64);
+            serve(number(port) as u16, poll, Some(number(home)));
         }
         ["load", port, kind @ ("read" | "write"), depth, count] => {
             load(
@@ -52,7 +60,7 @@ fn main() {
         }
         // What `cargo bench` runs: small, so that it cannot rot.
         _ => {
-            let server = std::thread::spawn(|| serve(4498, Config::default().poll));
+            let server = std::thread::spawn(|| serve(4498, Config::default().poll, None));
             std::thread::sleep(std::time::Duration::from_millis(300));
             load(4498, false, 128, 100_000);
             server.join().expect("the target ends with its host");
@@ -64,24 +72,14 @@ fn number(text: &str) -> usize {
     text.parse().expect("a number")
 }
 
-fn serve(port: u16, poll: Duration) {
-    let config = Config {
-        processor: Some(0),
-        poll,
-        ..Config::default()
-    };
-    uring::run(config, move |rt| serve_on(rt, port)).expect("io_uring is allowed here");
-}
-
-async fn serve_on(rt: Rt, port: u16) {
-    let config = TargetConfig {
+fn serve(port: u16, poll: Duration, home: Option<usize>) {
+    let cores = if home.is_some() { 2 } else { 1 };
+    let target = Target::new(TargetConfig {
         nqn_prefix: PREFIX.into(),
         target_uuid: [1; 16],
         limits: Limits::default(),
-        cores: 1,
-    };
-    let target = Target::new(config);
-    let core = Core::start(rt.clone(), target.clone(), 0);
+        cores,
+    });
     let spec = TenantSpec {
         id: TenantId(1),
         name: "bench".into(),
@@ -89,20 +87,45 @@ async fn serve_on(rt: Rt, port: u16) {
         class: Class::Throughput,
     };
     target.set_tenant(spec).expect("a good tenant");
-    let null = Rc::new(NullDevice::new(BLOCK, 1 << 40).expect("a good size"));
-    let device = core.add_device(
-        null,
-        &core.add_switch(Box::new(Fifo::new(Window::UNLIMITED))),
-    );
-    let namespace = NamespaceSpec {
-        nsid: 1,
-        uuid: [1; 16],
-        device,
-        read_only: false,
-    };
-    target.attach("bench", namespace).expect("a free number");
-    core.listen(SocketAddr::from(([127, 0, 0, 1], port)))
-        .expect("a free port");
+    let home = home.unwrap_or(0);
+    let threads: Vec<_> = (0..cores)
+        .map(|core| {
+            let target = target.clone();
+            let config = Config {
+                core,
+                processor: (cores == 1).then_some(0),
+                poll,
+                ..Config::default()
+            };
+            let listen = (core == 0).then_some(port);
+            std::thread::spawn(move || {
+                uring::run(config, move |rt| serve_on(rt, target, core, home, listen))
+                    .expect("io_uring is allowed here");
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("a core ends with its host");
+    }
+}
+
+async fn serve_on(rt: Rt, target: Arc<Target>, index: usize, home: usize, listen: Option<u16>) {
+    let core = Core::start(rt.clone(), target.clone(), index);
+    if index == home {
+        let null = Rc::new(NullDevice::new(BLOCK, 1 << 40).expect("a good size"));
+        let switch = core.add_switch(Box::new(Fifo::new(Window::UNLIMITED)));
+        let namespace = NamespaceSpec {
+            nsid: 1,
+            uuid: [1; 16],
+            device: core.add_device(null, &switch),
+            read_only: false,
+        };
+        target.attach("bench", namespace).expect("a free number");
+    }
+    if let Some(port) = listen {
+        core.listen(SocketAddr::from(([127, 0, 0, 1], port)))
+            .expect("a free port");
+    }
     while target.snapshot().controllers.is_empty() {
         rt.sleep(Duration::from_ms(10)).await;
     }
