@@ -289,7 +289,15 @@ mod tests {
     #[test]
     fn every_mistake_is_named() {
         for (right, wrong, message) in [
+            ("weight = 2", "weight = 0", "weight 0 is out of range"),
             ("weight = 2", "weight = 10001", "out of range"),
+            ("weight = 2", "weight = -1", "invalid value: integer `-1`"),
+            (
+                "class = \"latency\"",
+                "class = \"urgent\"",
+                "unknown variant `urgent`",
+            ),
+            ("iops = 40000", "iops = 0", "limit iops is 0"),
             ("read_iops = 20000", "read_iops = 0", "read_iops is 0"),
             (
                 "read_iops = 20000",

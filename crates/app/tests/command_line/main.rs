@@ -3,6 +3,7 @@
 mod drives;
 mod partitions;
 mod promises;
+mod refusals;
 mod rig;
 mod zoned;
 

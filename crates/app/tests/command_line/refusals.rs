@@ -1,0 +1,77 @@
+//! Shares that make no sense are refused where they are said, by command and by file, and nothing changes.
+
+use crate::rig::{Scratch, Target, expect_failure, names, path, serve};
+
+#[test]
+fn shares_that_make_no_sense_change_nothing() {
+    let scratch = Scratch::new("shares");
+    let target = Target::start(&scratch, &[]);
+    let before = target.json(&[
+        "tenant",
+        "create",
+        "db",
+        "--host",
+        "*",
+        "--weight",
+        "3",
+        "--limit",
+        "iops=3000",
+    ]);
+    for (wrong, why) in [
+        (["--weight", "0"], "weight 0 is out of range: 1 to 10000"),
+        (["--weight", "10001"], "weight 10001 is out of range"),
+        (["--limit", "iops=0"], "limit iops is 0"),
+        (["--guarantee", "iops=3001"], "above its limit of iops 3000"),
+        (
+            ["--guarantee", "read_iops=3001"],
+            "above its limit of iops 3000",
+        ),
+        (["--latency-target", "1us"], "give 10us to 10s"),
+    ] {
+        target.refused(&[&["tenant", "set", "db"], &wrong[..]].concat(), why);
+        if !wrong.contains(&"--guarantee") {
+            let create = ["tenant", "create", "other", "--host", "*"];
+            target.refused(&[&create[..], &wrong[..]].concat(), why);
+        }
+    }
+    // What cannot even be read is refused before the target is asked.
+    for (wrong, why) in [
+        (["--class", "urgent"], "latency, throughput, background"),
+        (["--weight", "1.5"], "invalid digit"),
+        (["--weight", "many"], "invalid digit"),
+        (["--guarantee", "speed=3"], "speed"),
+        (["--limit", "iops"], "iops"),
+    ] {
+        let set = target.run(&[&["tenant", "set", "db"], &wrong[..]].concat());
+        expect_failure(&set, 2, why);
+    }
+    assert_eq!(target.json(&["tenant", "show", "db"]), before);
+    assert_eq!(names(&target.json(&["tenant", "list"])), ["db"]);
+    for (tenant, why) in [
+        ("name = \"x\"\nweight = 0\n", "weight 0 is out of range"),
+        (
+            "name = \"x\"\nclass = \"urgent\"\n",
+            "unknown variant `urgent`",
+        ),
+        (
+            "name = \"x\"\nguarantee = { iops = 9 }\nlimit = { iops = 8 }\n",
+            "above its limit of iops 8",
+        ),
+    ] {
+        let file = scratch.file(
+            "wrong.toml",
+            &format!("[[tenant]]\nhosts = [\"*\"]\n{tenant}"),
+        );
+        let applied = target.run(&["apply", path(&file)]);
+        assert!(!applied.status.success());
+        let told = String::from_utf8_lossy(&applied.stderr);
+        assert!(told.contains(why), "`{why}` is not in: {told}");
+        let other = Scratch::new("shares-start");
+        let started = serve(&other, &["--config", path(&file)]).output();
+        let started = started.expect("the program starts");
+        assert!(!started.status.success());
+        assert!(String::from_utf8_lossy(&started.stderr).contains(why));
+    }
+    assert_eq!(names(&target.json(&["tenant", "list"])), ["db"]);
+    assert_eq!(target.terminate(), 0);
+}
