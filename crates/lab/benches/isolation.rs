@@ -125,9 +125,11 @@ fn tell(name: &str, writers: usize, dilation: u32, alone: &[Vec<Got>], beside: &
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };
-    let (mean, p99): (fn(&Got) -> f64, fn(&Got) -> f64) = (|got| got.mean, |got| got.p99);
-    let alone = [mean, p99].map(|of| median(alone, 0, of) / slow);
-    let reader = [mean, p99].map(|of| median(beside, 0, of) / slow);
+    let both = |all| {
+        let mean = median(all, 0, |got| got.mean);
+        [mean / slow, median(all, 0, |got| got.p99) / slow]
+    };
+    let (alone, reader) = (both(alone), both(beside));
     let rates = (1..=writers).map(|writer| median(beside, writer, |got| got.iops));
     let bytes = rates.sum::<f64>() / writers as f64 * f64::from(BLOCKS * BLOCK) * slow;
     println!(
