@@ -65,8 +65,9 @@ pub struct Limits {
     pub transfer_bytes: u32,
     /// Bytes of write data invited, or of read data not sent yet, on one connection. At least `transfer_bytes`.
     pub connection_bytes: usize,
-    /// The same of one tenant on one core: a small part of `core_bytes`, since a tenant whose hosts owe data or take
-    /// none may hold all of it for as long as `data_deadline` or `stall_deadline`.
+    /// The same of one tenant on one core, at most: a small part of `core_bytes`, since a tenant whose hosts owe data or
+    /// take none may hold all of it for as long as `data_deadline` or `stall_deadline`. Nor may it hold more than a quarter
+    /// of what is left, but for one command: so the more tenants hold much, the less each does, and some is always left.
     pub tenant_bytes: usize,
     /// The same of all tenants on one core. Together with `capsule_bytes` this should stay below the buffer pool of
     /// the core.
@@ -74,7 +75,8 @@ pub struct Limits {
     /// Bytes of in-capsule data not written yet on one core. Once they are all there they need nothing more from the
     /// host, so they have a share of their own.
     pub capsule_bytes: usize,
-    /// The same of one tenant: its slow devices, and capsules that its hosts do not finish, hold up nobody else.
+    /// The same of one tenant, at most, and no more than a quarter of what is left: its slow devices, and capsules that its
+    /// hosts do not finish, hold up nobody else.
     pub tenant_capsule_bytes: usize,
     /// Bytes of large receive buffers on one core.
     pub receive_bytes: usize,

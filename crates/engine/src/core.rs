@@ -12,7 +12,7 @@ use std::task::Poll;
 
 use flashyard_block::{SharedDevice, TenantId};
 use flashyard_runtime::channel::{self, Receiver};
-use flashyard_runtime::sync::{Notify, Semaphore};
+use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{CommandPool, Rt, Task, TcpListener, TcpStream};
 use flashyard_sched::Policy;
 use flashyard_time::{Duration, Time};
@@ -20,7 +20,7 @@ use flashyard_time::{Duration, Time};
 use crate::handover::{self, Handover, Homework};
 use crate::message::{ConnectionId, Message};
 use crate::switch::{Port, Switch};
-use crate::tcp::{self, Connection, Share};
+use crate::tcp::{self, Connection, Pool, Ration};
 use crate::{DeviceHandle, Target};
 
 /// How often deadlines are looked at; what is late by so much is still in time.
@@ -55,17 +55,17 @@ pub struct Core {
 
 /// What the connections of a core share: see [`crate::Limits`].
 struct Shares {
-    peers: Rc<Semaphore>,
-    capsules: Rc<Semaphore>,
+    peers: Rc<Pool>,
+    capsules: Rc<Pool>,
     tenants: RefCell<BTreeMap<TenantId, TenantShares>>,
-    receives: Rc<Share>,
+    receives: Rc<Ration>,
 }
 
 /// What the connections of a tenant share on a core.
 #[derive(Clone)]
 struct TenantShares {
-    peers: Rc<Semaphore>,
-    capsules: Rc<Share>,
+    peers: Rc<Ration>,
+    capsules: Rc<Ration>,
 }
 
 impl Core {
@@ -78,10 +78,10 @@ impl Core {
         target.join(index, inbox, rt.now());
         let limits = &target.config().limits;
         let shares = Shares {
-            peers: Rc::new(Semaphore::new(limits.core_bytes)),
+            peers: Pool::new(limits.core_bytes, limits.tenant_bytes),
             tenants: RefCell::default(),
-            capsules: Rc::new(Semaphore::new(limits.capsule_bytes)),
-            receives: Share::new(limits.receive_bytes, None),
+            capsules: Pool::new(limits.capsule_bytes, limits.tenant_capsule_bytes),
+            receives: Pool::of_one(limits.receive_bytes),
         };
         let core = Rc::new(Self {
             rt: rt.clone(),
@@ -209,31 +209,27 @@ impl Core {
         self.devices.borrow().get(&device).cloned()
     }
 
-    /// Memory at the grace of peers: the share of `tenant` and that of the core.
-    pub(crate) fn peer_shares(&self, tenant: TenantId) -> (Rc<Semaphore>, Rc<Semaphore>) {
-        (self.tenant_shares(tenant).peers, self.shares.peers.clone())
+    /// Memory at the grace of the hosts of `tenant`.
+    pub(crate) fn peer_ration(&self, tenant: TenantId) -> Rc<Ration> {
+        self.tenant_shares(tenant).peers
     }
 
     /// Memory for in-capsule data of `tenant`.
-    pub(crate) fn capsule_share(&self, tenant: TenantId) -> Rc<Share> {
+    pub(crate) fn capsule_ration(&self, tenant: TenantId) -> Rc<Ration> {
         self.tenant_shares(tenant).capsules
     }
 
     fn tenant_shares(&self, tenant: TenantId) -> TenantShares {
-        let limits = &self.target.config().limits;
         let mut tenants = self.shares.tenants.borrow_mut();
-        let shares = tenants.entry(tenant).or_insert_with(|| {
-            let capsules = Some(self.shares.capsules.clone());
-            TenantShares {
-                peers: Rc::new(Semaphore::new(limits.tenant_bytes)),
-                capsules: Share::new(limits.tenant_capsule_bytes, capsules),
-            }
+        let shares = tenants.entry(tenant).or_insert_with(|| TenantShares {
+            peers: Ration::new(&self.shares.peers),
+            capsules: Ration::new(&self.shares.capsules),
         });
         shares.clone()
     }
 
     /// Memory for large receives.
-    pub(crate) fn receive_share(&self) -> &Rc<Share> {
+    pub(crate) fn receive_share(&self) -> &Rc<Ration> {
         &self.shares.receives
     }
 

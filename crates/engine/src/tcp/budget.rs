@@ -1,6 +1,6 @@
 //! How much memory a connection may hold at the grace of its peer: write data that was invited and read data that
-//! has not been taken yet. Three bounds, always taken in the same order: connection, tenant on this core, core.
-//! Whoever finds one reached waits in order of arrival.
+//! has not been taken yet. Two bounds, always taken in the same order: that of the connection, and what its tenant may
+//! have of the core ([`super::ration`]). Whoever finds one reached waits in order of arrival.
 
 use std::rc::Rc;
 
@@ -8,13 +8,15 @@ use flashyard_runtime::sync::Semaphore;
 use flashyard_runtime::{Buf, PAGE, Rt};
 use flashyard_time::Duration;
 
+use super::ration::{Claim, Ration};
+
 /// Between tries when the buffer pool itself is exhausted, which the bounds below it should prevent.
 const POOL_RETRY: Duration = Duration::from_ms(1);
 
 /// The bounds of one connection.
 pub(crate) struct Budget {
     connection: Semaphore,
-    shared: [Rc<Semaphore>; 2],
+    ration: Rc<Ration>,
 }
 
 /// Memory counted against a [`Budget`] until dropped.
@@ -24,11 +26,11 @@ pub(crate) struct Held {
 }
 
 impl Budget {
-    /// `bytes` for the connection; `tenant` and `core` are shared with others.
-    pub(crate) fn new(bytes: usize, tenant: Rc<Semaphore>, core: Rc<Semaphore>) -> Rc<Self> {
+    /// `bytes` for the connection, out of the ration of its tenant.
+    pub(crate) fn new(bytes: usize, ration: Rc<Ration>) -> Rc<Self> {
         Rc::new(Self {
             connection: Semaphore::new(bytes),
-            shared: [tenant, core],
+            ration,
         })
     }
 
@@ -43,21 +45,16 @@ impl Budget {
     pub(crate) fn release(&self, bytes: usize) {
         if bytes > 0 {
             self.connection.release(bytes);
-            self.shared
-                .iter()
-                .for_each(|semaphore| semaphore.release(bytes));
+            self.ration.release(bytes);
         }
     }
 
-    /// Waits until `bytes` fit in all three bounds. Only numbers are held: the memory itself is taken when it is
+    /// Waits until `bytes` fit in both bounds. Only numbers are held: the memory itself is taken when it is
     /// needed.
     pub(crate) async fn hold(self: &Rc<Self>, bytes: usize) -> Held {
         let connection = Passed::wait(&self.connection, bytes).await;
-        let tenant = Passed::wait(&self.shared[0], bytes).await;
-        let core = Passed::wait(&self.shared[1], bytes).await;
-        [connection, tenant, core]
-            .into_iter()
-            .for_each(Passed::keep);
+        Claim::wait(&self.ration, bytes).await.keep();
+        connection.keep();
         Held {
             budget: self.clone(),
             bytes,
@@ -68,11 +65,8 @@ impl Budget {
     #[inline]
     pub(crate) fn try_hold(self: &Rc<Self>, bytes: usize) -> Option<Held> {
         let connection = Passed::now(&self.connection, bytes)?;
-        let tenant = Passed::now(&self.shared[0], bytes)?;
-        let core = Passed::now(&self.shared[1], bytes)?;
-        [connection, tenant, core]
-            .into_iter()
-            .for_each(Passed::keep);
+        Claim::now(&self.ration, bytes)?.keep();
+        connection.keep();
         Some(Held {
             budget: self.clone(),
             bytes,
@@ -101,67 +95,6 @@ pub(crate) async fn take_from_pool(rt: &Rt, len: usize) -> Buf {
         match Buf::take(len) {
             Some(buf) => return buf,
             None => rt.sleep(POOL_RETRY).await,
-        }
-    }
-}
-
-/// Something that a core shares out, perhaps a part of something greater.
-pub(crate) struct Share {
-    own: Semaphore,
-    whole: Option<Rc<Semaphore>>,
-}
-
-impl Share {
-    /// `bytes`, which are also taken from `whole`.
-    pub(crate) fn new(bytes: usize, whole: Option<Rc<Semaphore>>) -> Rc<Self> {
-        Rc::new(Self {
-            own: Semaphore::new(bytes),
-            whole,
-        })
-    }
-}
-
-/// A part of a [`Share`], until dropped.
-pub(crate) struct Claim {
-    share: Rc<Share>,
-    bytes: usize,
-}
-
-impl Claim {
-    /// `bytes` of it, if they are there.
-    #[inline]
-    pub(crate) fn now(share: &Rc<Share>, bytes: usize) -> Option<Self> {
-        let own = Passed::now(&share.own, bytes)?;
-        if let Some(whole) = &share.whole {
-            Passed::now(whole, bytes)?.keep();
-        }
-        own.keep();
-        Some(Self {
-            share: share.clone(),
-            bytes,
-        })
-    }
-
-    /// Waits for `bytes` of it.
-    pub(crate) async fn wait(share: &Rc<Share>, bytes: usize) -> Self {
-        let own = Passed::wait(&share.own, bytes).await;
-        if let Some(whole) = &share.whole {
-            Passed::wait(whole, bytes).await.keep();
-        }
-        own.keep();
-        Self {
-            share: share.clone(),
-            bytes,
-        }
-    }
-}
-
-impl Drop for Claim {
-    #[inline]
-    fn drop(&mut self) {
-        self.share.own.release(self.bytes);
-        if let Some(whole) = &self.share.whole {
-            whole.release(self.bytes);
         }
     }
 }
@@ -205,22 +138,29 @@ impl Drop for Passed<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ration::Pool;
     use super::*;
 
     #[test]
-    fn a_bound_that_is_reached_leaves_the_others_untouched() {
-        let (tenant, core) = (
-            Rc::new(Semaphore::new(1 << 20)),
-            Rc::new(Semaphore::new(10_000)),
-        );
-        let budget = Budget::new(1 << 20, tenant.clone(), core.clone());
+    fn a_bound_that_is_reached_leaves_the_other_untouched() {
+        let pool = Pool::new(10_000, 10_000);
+        let budget = Budget::new(16_384, Ration::new(&pool));
         let held = budget.try_hold(8192).expect("fits");
-        assert!(budget.try_hold(8192).is_none(), "the core has no more");
-        assert_eq!(tenant.available(), (1 << 20) - 8192);
+        assert!(budget.try_hold(4096).is_none(), "the core has no more");
+        assert_eq!(budget.connection.available(), 8192);
         let bytes = held.into_bytes();
-        assert_eq!(core.available(), 10_000 - 8192);
+        assert_eq!(pool.free(), 10_000 - 8192);
         budget.release(bytes);
-        assert_eq!((core.available(), tenant.available()), (10_000, 1 << 20));
+        assert_eq!(
+            (pool.free(), budget.connection.available()),
+            (10_000, 16_384)
+        );
+        let narrow = Budget::new(4096, Ration::new(&pool));
+        assert!(
+            narrow.try_hold(8192).is_none(),
+            "the connection has no more"
+        );
+        assert_eq!(pool.free(), 10_000);
     }
 
     #[test]

@@ -14,10 +14,11 @@ use flashyard_runtime::{Buf, Data, Rt};
 use flashyard_sched::Op;
 use flashyard_time::Duration;
 
-use super::budget::{Budget, Claim, Held, take_from_pool};
+use super::budget::{Budget, Held, take_from_pool};
 use super::fused::{self, Pair};
 use super::io::IoQueue;
 use super::namespaces::Namespace;
+use super::ration::Claim;
 use super::transfer::Arrived;
 use crate::controller::io::check_ranges;
 use crate::controller::{IoOp, Payload};

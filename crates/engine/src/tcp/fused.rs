@@ -8,10 +8,11 @@ use flashyard_nvme::{Status, SubmissionQueueEntry};
 use flashyard_runtime::Buf;
 use flashyard_sched::Op;
 
-use super::budget::{Budget, Claim};
+use super::budget::Budget;
 use super::command::{self, CapsuleData, Failure, admit};
 use super::io::IoQueue;
 use super::namespaces::Namespace;
+use super::ration::Claim;
 use super::transfer::Arrived;
 use crate::controller::Payload;
 use crate::controller::fused::{self, CompareAndWrite, FAILED_FUSED, Refused};

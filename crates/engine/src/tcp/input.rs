@@ -8,8 +8,8 @@ use flashyard_nvme::tcp::{Event, Framer, Header, Violation};
 use flashyard_runtime::{Buf, Chunk};
 use flashyard_time::Time;
 
-use super::budget::Claim;
 use super::connection::{Connection, End};
+use super::ration::Claim;
 
 /// A piece of the ring that is full is this long.
 const CHUNK: usize = 16 << 10;

@@ -11,7 +11,7 @@ use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{CommandPool, Data};
 use flashyard_time::Time;
 
-use super::budget::{Budget, Held, Share};
+use super::budget::{Budget, Held};
 use super::command::{self, Command, Failure};
 use super::connection::{Connection, finish};
 use super::hold::{Coalescing, Pushed};
@@ -19,6 +19,7 @@ use super::input::Input;
 use super::namespaces::{Namespace, Namespaces};
 use super::outbox::Outbox;
 use super::queue::QueuePair;
+use super::ration::Ration;
 use super::reply;
 use super::session::Session;
 use super::transfer::Transfers;
@@ -48,7 +49,7 @@ pub(crate) struct IoQueue {
     packed: bool,
     namespaces: RefCell<Namespaces>,
     budget: Rc<Budget>,
-    capsules: Rc<Share>,
+    capsules: Rc<Ration>,
     waiting: Waiting,
     transfers: Transfers,
     counters: Arc<QueueCounters>,
@@ -89,9 +90,8 @@ impl IoQueue {
     /// A queue on `connection` that sends as `how` says.
     pub(crate) fn new(connection: Rc<Connection>, how: Outgoing, new: NewQueue) -> Rc<Self> {
         let core = connection.core();
-        let (tenant_share, core_share) = core.peer_shares(new.tenant.id);
         let bytes = core.target().config().limits.connection_bytes;
-        let budget = Budget::new(bytes, tenant_share, core_share);
+        let budget = Budget::new(bytes, core.peer_ration(new.tenant.id));
         connection.outbox().set_budget(budget.clone());
         connection
             .outbox()
@@ -105,7 +105,7 @@ impl IoQueue {
             window => Coalescing::Window(window),
         };
         connection.outbox().set_coalescing(rule, new.entries);
-        let capsules = core.capsule_share(new.tenant.id);
+        let capsules = core.capsule_ration(new.tenant.id);
         Rc::new(Self {
             association: new.association,
             tenant: new.tenant,
@@ -154,7 +154,7 @@ impl IoQueue {
 
     /// Memory for data in capsules.
     #[inline]
-    pub(crate) fn capsule_share(&self) -> &Rc<Share> {
+    pub(crate) fn capsule_share(&self) -> &Rc<Ration> {
         &self.capsules
     }
 

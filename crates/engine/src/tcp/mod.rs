@@ -32,13 +32,14 @@ mod io;
 mod namespaces;
 mod outbox;
 mod queue;
+mod ration;
 mod reply;
 mod session;
 mod transfer;
 mod waiting;
 
-pub(crate) use budget::Share;
 pub(crate) use connection::{Connection, send, serve};
 pub use hold::Coalescing;
 pub(crate) use namespaces::Namespace;
+pub(crate) use ration::{Pool, Ration};
 pub(crate) use waiting::{Elsewhere, Waiting, Withdrawn};

@@ -10,13 +10,14 @@ use flashyard_nvme::{Status, SubmissionQueueEntry};
 use flashyard_runtime::Buf;
 use flashyard_time::Time;
 
-use super::budget::{Budget, Claim, take_from_pool};
+use super::budget::{Budget, take_from_pool};
 use super::command::{self, CapsuleData, Command, Work};
 use super::connection::End;
 use super::fused::{Half, Pair};
 use super::input::Input;
 use super::io::IoQueue;
 use super::queue::Duplicate;
+use super::ration::Claim;
 use crate::controller::fused::{Arrival, FusedPairs, MISSING_FUSED};
 use crate::controller::{IoLimits, Payload, io};
 use crate::ledger::Past;

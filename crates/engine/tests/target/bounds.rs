@@ -374,6 +374,46 @@ fn tenants_that_owe_data_leave_memory_for_others() {
     });
 }
 
+/// Nor do many tenants, each of which holds as much as it may.
+#[test]
+fn many_tenants_that_owe_data_leave_memory_for_another() {
+    let site = Site::new(Config::calm(10), 1);
+    site.run(|bench| async move {
+        let mut debtors = Vec::new();
+        for id in 3..15_u8 {
+            let name = format!("t{id}");
+            let spec = tenant(u32::from(id), &name, &["*"]);
+            bench.target.set_tenant(spec).expect("a good tenant");
+            bench.attach_memory(&name, 1);
+            let (admin, cntlid) = bench.admin(&name, id).await;
+            debtors.push(admin);
+            for qid in 1..=12 {
+                let seat = (cntlid, qid, 32);
+                let mut io = bench.io_with(&name, id, NO_DIGESTS, seat).await;
+                for _ in 0..2 {
+                    let range = LbaRange {
+                        slba: 0,
+                        blocks: 256,
+                    };
+                    let sgl = Sgl::Transport { length: 1 << 20 };
+                    io.submit(SubmissionQueueEntry::write(1, range, sgl), &[])
+                        .await;
+                }
+                debtors.push(io);
+            }
+        }
+        bench.attach_memory("b", 1);
+        let (_admin, mut io) = bench.connect("b", 2).await;
+        let begun = bench.host_rt.now();
+        let data = pattern(1, 1 << 20);
+        for _ in 0..4 {
+            let status = io.write_invited(1, 0, &data, BLOCK, 1 << 20).await;
+            assert_eq!(status, Status::SUCCESS);
+        }
+        assert!(bench.host_rt.now().since(begun) < Duration::from_secs(1));
+    });
+}
+
 /// Long transfers on more connections than a tenant's memory has room for: they take turns, and all are served.
 #[test]
 fn long_transfers_at_depth_share_the_memory_of_their_tenant() {

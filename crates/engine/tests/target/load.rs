@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use flashyard_nvme::command::LbaRange;
-use flashyard_nvme::{CompletionQueueEntry, Sgl, SubmissionQueueEntry};
+use flashyard_nvme::{CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
 use flashyard_time::{Duration, Rng, Time};
 
 use crate::client::{Client, Incoming};
@@ -34,7 +34,7 @@ pub(crate) struct Load {
 /// How it gets on.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// Commands sent, and answered.
+    /// Commands sent, but for those that are to come again; and answered.
     pub(crate) sent: Cell<u64>,
     pub(crate) done: Cell<u64>,
     /// The longest wait for an answer.
@@ -112,6 +112,10 @@ pub(crate) async fn work(bench: Bench, load: Load, seed: u64, progress: Rc<Progr
                 progress.worst.set(progress.worst.get().max(waited));
                 progress.done.set(progress.done.get() + 1);
             }
+            Incoming::Response(answer) if answer.status().is(Status::COMMAND_INTERRUPTED) => {
+                host.come_again(&answer);
+                progress.sent.set(progress.sent.get() - 1);
+            }
             Incoming::Response(_) | Incoming::End if load.may_go => {
                 progress.gone.set(true);
                 return;
@@ -178,6 +182,14 @@ impl Host {
             let mut words = words.map(|word| u64::from_le_bytes(word.try_into().expect("eight")));
             assert!(words.all(|word| word == *version), "{open:?} {version:x}");
         }
+    }
+
+    /// A command has waited too long to be done, and was not: what was written before stays.
+    fn come_again(&mut self, answer: &CompletionQueueEntry) {
+        assert!(!answer.status().dnr());
+        let open = self.open.remove(&answer.cid());
+        let open = open.expect("each command is answered once");
+        self.idle.push(open.span);
     }
 
     /// A command has been answered.
