@@ -14,7 +14,7 @@ top=$(cd "$here/../.." && pwd)
 cache=${FLASHYARD_CACHE:-$top/target/linux-host}
 binary=$(realpath -m "${1:-${CARGO_TARGET_DIR:-$top/target}/release/flashyard}")
 # Longest the whole may take, in seconds.
-deadline=300
+deadline=480
 
 plan=(refuse_others serve_zones fio_verify_zones overwrite_zones kill_under_io stop_and_start neighbour_untouched
     kernel_log)

@@ -1,14 +1,27 @@
 #!/bin/bash
 # What the target must be able to do on a zoned drive: one function each, run as `scenarios.sh NAME`. The program runs in
-# here, on a drive with zones (nvme0n1, 14 of its 128 may be partly written) beside one without (nvme0n2). Each scenario
-# goes on where the one before has stopped.
+# here, on a drive with zones, of which 14 of 128 may be partly written, beside one without. Each scenario goes on where the
+# one before has stopped.
 set -Eeuo pipefail
 # shellcheck source=lib.sh
 . /test/lib.sh
 
-zoned=/dev/nvme0n1
-plain=/dev/nvme0n2
 data_mib=24
+
+# The drive that says this of its zones. Which of them is found first, and named so, is a matter of chance.
+drive() {
+    local queue
+    for queue in /sys/block/nvme0n*/queue; do
+        if [[ $(cat "$queue/zoned") == "$1" ]]; then
+            queue=${queue%/queue}
+            echo "/dev/${queue##*/}"
+        fi
+    done
+}
+
+has_drive() {
+    [[ -b $(drive "$1") ]]
+}
 
 # The program with its own libraries.
 flashyard() {
@@ -65,22 +78,23 @@ data() {
 }
 
 refuse_others() {
+    local zoned
     modprobe nvme
-    wait_for 20 test -b $zoned
-    wait_for 20 test -b $plain
-    [[ $(cat /sys/block/nvme0n1/queue/zoned) == host-managed ]] || fail "the drive is not zoned"
-    [[ $(cat /sys/block/nvme0n1/queue/max_active_zones) == 14 ]] || fail "any number of its zones may be active"
+    wait_for 30 has_drive host-managed
+    wait_for 30 has_drive none
+    zoned=$(drive host-managed)
+    [[ $(cat "/sys/block/${zoned##*/}/queue/max_active_zones") == 14 ]] || fail "any number of its zones may be active"
     start_target
-    refused "has no zones" device create bad --kind zoned --path $plain
+    refused "has no zones" device create bad --kind zoned --path "$(drive none)"
     refused "is a regular file" device create bad --kind zoned --path /tmp/target.toml
     # What somebody else has written.
-    dd if=/dev/urandom of=$zoned bs=64k count=2 oflag=direct status=none
-    refused "blkzone reset" device create bad --kind zoned --path $zoned
-    blkzone reset $zoned
+    dd if=/dev/urandom of="$zoned" bs=64k count=2 oflag=direct status=none
+    refused "blkzone reset" device create bad --kind zoned --path "$zoned"
+    blkzone reset "$zoned"
 }
 
 serve_zones() {
-    cli device create zns --kind zoned --path $zoned --units 8
+    cli device create zns --kind zoned --path "$(drive host-managed)" --units 8
     refused "partition create" pool create bad --device zns
     cli partition create one --device zns --count 2
     cli partition create two --device zns --count 1
