@@ -233,8 +233,8 @@ mod tests {
         }
     }
 
-    fn credit(ios: u32, bytes: u64) -> Option<Credit> {
-        Some(Credit { ios, bytes })
+    fn credit(ios: u32, bytes: u64) -> Credit {
+        Credit { ios, bytes }
     }
 
     fn purse(book: &Book, part: &Arc<Part>) -> Purse {
@@ -254,7 +254,7 @@ mod tests {
             (credit(4, u64::MAX), 8192, 64),
             (credit(u32::MAX, u64::MAX), u64::MAX, UNBOUNDED - 1),
         ] {
-            book.enter(&ended(bytes), || credit);
+            book.enter(&ended(bytes), || Some(credit));
             assert_eq!(purse.allowance(), Allowance::Units(told), "{credit:?}");
         }
         book.enter(&ended(4096), || None);
@@ -267,7 +267,7 @@ mod tests {
         let parts: [Arc<Part>; 2] = Default::default();
         let purses = [&parts[0], &parts[1]].map(|part| purse(&book, part));
         let second_queue = purse(&book, &parts[0]);
-        book.enter(&ended(4096), || credit(100, 100 * 4096));
+        book.enter(&ended(4096), || Some(credit(100, 100 * 4096)));
         assert_eq!(purses[0].allowance(), Allowance::Units(800));
         // It does not take anything away from itself, on whichever queue.
         (0..50).for_each(|_| purses[0].spend(4096));
@@ -288,7 +288,7 @@ mod tests {
         let book = Book::default();
         let parts: [Arc<Part>; 2] = Default::default();
         let (gone, left) = (purse(&book, &parts[0]), purse(&book, &parts[1]));
-        book.enter(&ended(4096), || credit(10, 10 * 4096));
+        book.enter(&ended(4096), || Some(credit(10, 10 * 4096)));
         (0..9).for_each(|_| gone.spend(4096));
         assert_eq!(left.allowance(), Allowance::Units(40));
         drop(gone);
@@ -301,7 +301,7 @@ mod tests {
         let book = Book::default();
         let purse = purse(&book, &Arc::default());
         let news = |ios: u32| {
-            book.enter(&ended(4096), || credit(ios, u64::from(ios) * 4096));
+            book.enter(&ended(4096), || Some(credit(ios, u64::from(ios) * 4096)));
             purse.news()
         };
         assert_eq!(news(80), Some(Allowance::Units(640)));
@@ -317,7 +317,7 @@ mod tests {
         book.forget(TENANT);
         book.enter(&ended(4096), || panic!("nobody is to be told"));
         let new = purse(&book, &Arc::default());
-        book.enter(&ended(4096), || credit(1, 4096));
+        book.enter(&ended(4096), || Some(credit(1, 4096)));
         assert_eq!(new.allowance(), Allowance::Units(8));
         assert_eq!(old.allowance(), Allowance::Unbounded);
     }
