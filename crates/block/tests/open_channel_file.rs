@@ -555,3 +555,42 @@ fn damaged_data_and_headers_are_told() {
         assert!(report.partitions[0].lost > 0, "{report}");
     });
 }
+
+/// A partition that cannot be taken up is told, can be deleted, and is not in its neighbours' way.
+#[test]
+fn a_partition_that_is_lost_does_not_take_others_with_it() {
+    let world = World::new(Config::calm(2));
+    let machine = world.machine(1);
+    let at = machine.clone();
+    world.run(&machine, |rt| async move {
+        written(&rt).await;
+        let device = open(&rt).await;
+        let wanted = Wanted::Channels(vec![1]);
+        let other = device.create("other", [2; 16], &wanted, 200).await.unwrap();
+        write(&*other, 7, BLOCK, 4).await.unwrap();
+        device.stop().await.unwrap();
+        device.close().await;
+        drop((other, device));
+        let disk = at.disk(PATH).expect("it was made");
+        for chunk in 1..32 {
+            disk.write(data_of(0, chunk) - 2 * BLOCK as u64, &[0xEE; 64]);
+        }
+        assert!(!look(&rt).await.unwrap().partitions[0].recoverable);
+
+        let device = open(&rt).await;
+        let fault = device.fault("db").expect("nothing of it can be read");
+        assert!(matches!(fault, PartitionError::Recover(..)), "{fault}");
+        assert!(device.partition("db").is_none());
+        let grown = device.grow("db", &Wanted::Count(1)).await;
+        assert_eq!(grown, Err(fault));
+        let other = device.partition("other").expect("it is sound");
+        assert_eq!(read(&*other, 7, BLOCK).await.unwrap(), [4; BLOCK]);
+        device.delete("db").await.unwrap();
+        let wanted = Wanted::Channels(vec![0]);
+        let again = device.create("db", [3; 16], &wanted, 200).await.unwrap();
+        assert_eq!(read(&*again, 0, BLOCK).await.unwrap(), [0; BLOCK]);
+        device.close().await;
+        drop((again, other, device));
+        assert!(look(&rt).await.unwrap().is_sound());
+    });
+}

@@ -71,6 +71,8 @@ struct Contents {
     /// The copy of the layout that counts.
     newest: usize,
     partitions: BTreeMap<String, Rc<Partition>>,
+    /// Partitions that could not be taken up, and why.
+    faults: BTreeMap<String, PartitionError>,
 }
 
 /// Facts about a partition. Bytes per second are what its units can do, not what they did.
@@ -144,6 +146,7 @@ impl OpenChannel {
                 layout,
                 newest,
                 partitions: BTreeMap::new(),
+                faults: BTreeMap::new(),
             }),
         };
         this.take_up().await?;
@@ -188,7 +191,12 @@ impl OpenChannel {
         self.state.borrow().partitions.get(name).cloned()
     }
 
-    /// The partitions, in the order of their names.
+    /// Why a partition that is on the device could not be taken up. It can be deleted; its neighbours do not notice.
+    pub fn fault(&self, name: &str) -> Option<PartitionError> {
+        self.state.borrow().faults.get(name).cloned()
+    }
+
+    /// The partitions that can be used, in the order of their names.
     pub fn list(&self) -> Vec<PartitionInfo> {
         let state = self.state.borrow();
         let info = |(name, partition): (&String, &Rc<Partition>)| {
@@ -274,6 +282,9 @@ impl OpenChannel {
     }
 
     async fn grow_alone(&self, name: &str, wanted: &Wanted) -> Result<(), PartitionError> {
+        if let Some(fault) = self.fault(name) {
+            return Err(fault);
+        }
         let mut layout = self.state.borrow().layout.clone();
         let record = layout.grow(name, wanted)?.clone();
         self.check_units(&layout)?;
@@ -292,7 +303,9 @@ impl OpenChannel {
         if let Some(partition) = partition {
             partition.close().await;
         }
-        self.commit(layout).await
+        self.commit(layout).await?;
+        self.state.borrow_mut().faults.remove(name);
+        Ok(())
     }
 
     async fn format(&self, record: &Record, place: usize) -> Result<Rc<Span>, PartitionError> {
@@ -306,7 +319,7 @@ impl OpenChannel {
         Ok(begun)
     }
 
-    /// Takes up all partitions that the layout has, at the same time.
+    /// Takes up all partitions that the layout has, at the same time. One that cannot be has a fault.
     async fn take_up(&self) -> Result<(), PartitionError> {
         let records = self.state.borrow().layout.partitions.clone();
         let mut begun = Vec::with_capacity(records.len());
@@ -317,12 +330,18 @@ impl OpenChannel {
             begun.push(spans.collect::<Result<Vec<_>, _>>()?);
         }
         for (record, spans) in records.iter().zip(begun) {
-            for span in &spans {
-                span.ready(&record.name).await?;
-            }
-            let partition = Partition::new(self.drive.rt(), spans, self.stripe(record));
+            let ready = all_ready(&spans, &record.name).await;
             let mut state = self.state.borrow_mut();
-            state.partitions.insert(record.name.clone(), partition);
+            match ready {
+                Ok(()) => {
+                    let partition = Partition::new(self.drive.rt(), spans, self.stripe(record));
+                    state.partitions.insert(record.name.clone(), partition);
+                }
+                Err(fault @ PartitionError::Recover(..)) => {
+                    state.faults.insert(record.name.clone(), fault);
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -378,4 +397,11 @@ impl OpenChannel {
         info.late_p99_ns = lateness.percentile(990_000);
         info
     }
+}
+
+async fn all_ready(spans: &[Rc<Span>], name: &str) -> Result<(), PartitionError> {
+    for span in spans {
+        span.ready(name).await?;
+    }
+    Ok(())
 }
