@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use flashyard_runtime::{Buf, Data, File, FileInfo, FileKind, OpenOptions, Rt};
+use flashyard_runtime::{Buf, Data, File, FileInfo, FileKind, OpenOptions, Rt, ZoneModel};
 
 use crate::gate::{Gate, Span};
 use crate::open::{OpenError, geometry};
@@ -97,6 +97,17 @@ impl FileDevice {
         if info.kind != FileKind::Block {
             return Err(OpenError::Config(format!(
                 "{} is a regular file: set kind = \"file\"",
+                path.display()
+            )));
+        }
+        let zoned = file.zoned().map_err(|source| OpenError::System {
+            path: path.into(),
+            action: "ask for the zones of",
+            source,
+        })?;
+        if zoned.is_some_and(|zoned| zoned.model == ZoneModel::HostManaged) && !read_only {
+            return Err(OpenError::Config(format!(
+                "{} takes writes in order only, zone by zone: set kind = \"zoned\"",
                 path.display()
             )));
         }

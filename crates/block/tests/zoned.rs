@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use flashyard_block::open_channel::{OpenChannel, PartitionError, Wanted};
-use flashyard_block::{Device, IoError};
+use flashyard_block::{Device, FileDevice, IoError};
 use flashyard_runtime::sim::{Access, Config, Disk, Machine, World, ZoneConfig};
 use flashyard_runtime::{OpenOptions, Rt, ZoneModel, ZoneState};
 use flashyard_time::{Duration, Rng};
@@ -367,6 +367,18 @@ fn what_is_no_such_device_is_refused() {
         told.contains("has no zones: set kind = \"block\""),
         "{told}"
     );
+}
+
+#[test]
+fn a_zoned_disk_is_no_plain_one() {
+    let (world, machine, _) = world(Config::calm(1), zones(0));
+    world.run(&machine, |rt| async move {
+        let plain = FileDevice::open_block(&rt, Path::new(DISK), 4096, false);
+        let told = plain.err().expect("it is refused").to_string();
+        assert!(told.contains("set kind = \"zoned\""), "{told}");
+        // To look at it is another matter.
+        assert!(FileDevice::open_block(&rt, Path::new(DISK), 4096, true).is_ok());
+    });
 }
 
 #[test]
