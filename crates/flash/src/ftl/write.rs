@@ -113,9 +113,16 @@ impl OpenChunks {
 }
 
 impl OpenChunk {
+    /// Writes of which something is still to come: one that is complete waits for the one in front of it, and there is
+    /// never more than one of these.
+    fn under_way(&self) -> u32 {
+        self.writes + u32::from(self.early.is_some())
+    }
+
     /// A write of `count` sectors from `sector` on is complete.
     fn acknowledge(&mut self, sector: u32, count: u32) {
         if sector != self.acknowledged {
+            assert!(self.early.is_none(), "two writes at most are under way");
             self.early = Some((sector, count));
             return;
         }
@@ -195,7 +202,7 @@ impl Ftl {
         let found = turn.into_iter().find(|&place| {
             let open = writer.chunks[place];
             let chunk = self.open.get(open);
-            writable(open) && chunk.writes < most && chunk.next < least + SKEW * grain
+            writable(open) && chunk.under_way() < most && chunk.next < least + SKEW * grain
         })?;
         let open = writer.chunks[found];
         self.writers[stream as usize].cursor = found + 1;

@@ -31,6 +31,38 @@ fn live_with(name: &str, device: channel::Options, seed: u64, lives: u64) -> boo
     false
 }
 
+/// Whoever owns the device may tell of commands in another order than the device ended them.
+#[test]
+fn completions_may_be_late_and_in_any_order() {
+    for seed in 0..4 * SEEDS {
+        let faults = Faults {
+            writes: 5_000,
+            reads: 5_000,
+            ..Faults::default()
+        };
+        let device = channel::Options {
+            faults: if seed % 2 == 0 {
+                Faults::default()
+            } else {
+                faults
+            },
+            ..channel::Options::default()
+        };
+        for name in ["dct983", "cnex"] {
+            let mut owner = Owner::on(name, 12, seed, device, Options::default());
+            owner.late = 20_000_000;
+            let mut model = Model::new(owner.ftl.capacity());
+            let mut chance = Rng::new(seed);
+            for _ in 0..3 {
+                live(&mut model, &mut owner, &mut chance, 400, 64);
+                owner.ftl.check().expect("the map is sound");
+                assert_eq!(owner.ftl.state(), State::Ready, "{name}, seed {seed}");
+                recover(&mut model, &mut owner, &mut chance);
+            }
+        }
+    }
+}
+
 #[test]
 fn failing_programmes_and_reads_lose_nothing() {
     for seed in 0..SEEDS {

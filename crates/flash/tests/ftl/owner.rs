@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use flashyard_flash::Profile;
-use flashyard_flash::channel::{self, Device};
+use flashyard_flash::channel::{self, Device, Metadata};
 use flashyard_flash::ftl::{
     Action, BuildError, Command, Ftl, IoOp, Op, Options, Outcome, Part, State, Tag,
 };
-use flashyard_time::{Rng, Time};
+use flashyard_time::{Duration, Rng, Time};
 
 /// The contents of a unit: which write it is of. Zero is zeros.
 pub type Version = u64;
@@ -44,6 +44,10 @@ pub struct Owner {
     pub writes: u64,
     /// Instead of the write vector of this number, the power goes.
     pub cut_at: Option<u64>,
+    /// Completions are told so many nanoseconds late at most, in any order: there may be more behind the owner than the
+    /// device.
+    pub late: u64,
+    untold: Vec<(Time, channel::Completion, Vec<Metadata>)>,
     /// Sectors that go bad once they are written, in millionths, and the chance for it.
     pub rot: u64,
     chance: Rng,
@@ -95,6 +99,8 @@ impl Owner {
             done: Vec::new(),
             writes: 0,
             cut_at: None,
+            late: 0,
+            untold: Vec::new(),
             rot: 0,
             chance: Rng::new(KEY),
             rotten: HashSet::new(),
@@ -266,22 +272,43 @@ impl Owner {
             if !self.act() {
                 return false;
             }
-            let events = [self.device.next_event(), self.ftl.next_wakeup()];
+            let events = [self.next_told(), self.ftl.next_wakeup()];
             let next = events.into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= until) else {
                 return true;
             };
             self.device.advance(next, &mut completions);
-            for completion in completions.drain(..) {
-                self.complete(completion);
-            }
+            self.tell(next, &mut completions);
         }
     }
 
-    fn complete(&mut self, completion: channel::Completion) {
+    /// Tells what has completed, and what was completed before and is due until `now`.
+    fn tell(&mut self, now: Time, completions: &mut Vec<channel::Completion>) {
+        for completion in completions.drain(..) {
+            let metadata = self.device.metadata(&completion).to_vec();
+            let late = if self.late > 0 {
+                self.chance.below(self.late)
+            } else {
+                0
+            };
+            let at = completion.at + Duration::from_ns(late);
+            self.untold.push((at, completion, metadata));
+        }
+        while let Some(place) = self.untold.iter().position(|(at, ..)| *at <= now) {
+            let (at, completion, metadata) = self.untold.remove(place);
+            self.complete(at, completion, &metadata);
+        }
+    }
+
+    /// When something is told next.
+    fn next_told(&self) -> Option<Time> {
+        let untold = self.untold.iter().map(|(at, ..)| *at).min();
+        self.device.next_event().into_iter().chain(untold).min()
+    }
+
+    fn complete(&mut self, at: Time, completion: channel::Completion, metadata: &[Metadata]) {
         let tag = completion.tag as Tag;
         let io = self.ftl.io(tag).clone();
-        let metadata = self.device.metadata(&completion).to_vec();
         let mut failed = completion.failed;
         if io.op() == IoOp::Read {
             for (place, (address, part)) in io.addresses().iter().zip(io.parts()).enumerate() {
@@ -302,8 +329,7 @@ impl Owner {
                 }
             }
         }
-        self.ftl
-            .on_completion(completion.at, tag, failed, &metadata);
+        self.ftl.on_completion(at, tag, failed, metadata);
     }
 
     /// Runs until nothing is under way.
@@ -327,6 +353,7 @@ impl Owner {
         self.given.clear();
         self.got.clear();
         self.done.clear();
+        self.untold.clear();
         self.cut_at = None;
     }
 
@@ -337,13 +364,11 @@ impl Owner {
             if !self.act() {
                 return false;
             }
-            let Some(next) = self.device.next_event() else {
+            let Some(next) = self.next_told() else {
                 break;
             };
             self.device.advance(next, &mut completions);
-            for completion in completions.drain(..) {
-                self.complete(completion);
-            }
+            self.tell(next, &mut completions);
         }
         true
     }
