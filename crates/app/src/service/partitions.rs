@@ -58,6 +58,9 @@ impl Service {
         self.cores.call(core, move |state| async move {
             let device = open_channel(&state, &cut.device)?;
             if kept {
+                if let Some(fault) = device.fault(&name) {
+                    return Err(fault.to_string());
+                }
                 let found = device.partition(&name).ok_or_else(|| {
                     format!("partition `{name}` is not on device `{}` any more: delete it, its data are lost", cut.device)
                 })?;
@@ -148,8 +151,33 @@ impl Service {
                  use that"
                 ))
             }
+            Some(spec) if spec.kind == DeviceKind::Partition && self.is_spent(device) => {
+                Err(format!(
+                    "partition `{device}` takes no more writes: too much of its flash has failed; delete it"
+                ))
+            }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a partition cannot be written any more, or taken up: what is in it cannot be erased. It is no place for
+    /// anything new, and gone when its units are given up.
+    pub(super) fn is_spent(&self, device: &str) -> bool {
+        if let Some(info) = self.partition(device) {
+            return info.read_only;
+        }
+        let spec = self.inventory.devices.get(device);
+        let Some(parent) = spec.and_then(|spec| spec.partition.as_ref()) else {
+            return false;
+        };
+        let Some(&core) = self.homes.get(&parent.device) else {
+            return false;
+        };
+        let (parent, name) = (parent.device.clone(), device.to_owned());
+        self.cores.call(core, move |state| async move {
+            let parent = state.open_channels.borrow().get(&parent).cloned();
+            parent.is_some_and(|parent| parent.fault(&name).is_some())
+        })
     }
 
     /// The partition that was cut from an open-channel device.
@@ -269,7 +297,7 @@ impl Service {
             let deleted = self.cores.call(core, move |state| async move {
                 let devices: Vec<_> = state.open_channels.borrow().values().cloned().collect();
                 for device in devices {
-                    if device.partition(&name).is_some() {
+                    if device.partition(&name).is_some() || device.fault(&name).is_some() {
                         return device.delete(&name).await.map(|()| true);
                     }
                 }
@@ -304,7 +332,8 @@ impl Service {
     fn remove_partition(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
         let (name, device) = (spec.name.clone(), cut_of(spec)?.device.clone());
         let Some(core) = self.homes.remove(&name) else {
-            return Ok(());
+            // It could not be taken up, or its device is not there.
+            return self.delete_unknown(&name).map(drop);
         };
         self.cores.call(core, move |state| async move {
             state.devices.borrow_mut().remove(&name);

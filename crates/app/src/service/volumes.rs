@@ -253,6 +253,7 @@ impl Service {
         }
         if let Some(device) = &record.spec.device
             && record.phase != Phase::Creating
+            && !self.is_spent(device)
         {
             self.erase_device(device)?;
         }

@@ -461,3 +461,48 @@ fn partitions_in_a_file_survive_a_stop_and_a_kill() {
     target.json(&create("other", &["--channels", "0-3"]));
     assert_eq!(target.terminate(), 0);
 }
+
+#[test]
+fn a_partition_that_is_lost_is_told_and_can_be_deleted() {
+    let scratch = Scratch::new("lostcut");
+    let (target, image) = in_file(&scratch);
+    target.json(&create("calm", &["--channels", "4"]));
+    assert_eq!(target.terminate(), 0);
+    // Heads of chunks begin with their magic; those of the first four channels are the partition's, but for the layout's.
+    let bytes = std::fs::read(&image).expect("it is there");
+    let heads: Vec<usize> = (0..bytes.len())
+        .step_by(4096)
+        .filter(|at| bytes[*at..].starts_with(b"FLCH"))
+        .collect();
+    let layout = (0..bytes.len())
+        .step_by(4096)
+        .find(|at| bytes[*at..].starts_with(b"FLSHUNIT"));
+    let layout = layout.expect("it is in the first chunk");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .open(&image)
+        .expect("it is there");
+    for at in heads
+        .into_iter()
+        .filter(|at| *at > layout && *at < bytes.len() / 16 * 4)
+    {
+        file.seek(SeekFrom::Start(at as u64 + 24))
+            .expect("it is that long");
+        file.write_all(&[!bytes[at + 24]]).expect("it is writable");
+    }
+    drop(file);
+    expect_failure(&check(&image), 1, "not sound");
+    let target = Target::start(&scratch, &[]);
+    assert_eq!(
+        target.json(&["partition", "show", "calm"])["state"],
+        "online"
+    );
+    let shown = target.json(&["partition", "show", "db"]);
+    let fault = shown["fault"].as_str().expect("it says why");
+    assert!(fault.contains("cannot be taken up"), "{fault}");
+    target.json(&["volume", "delete", "whole", "--yes"]);
+    target.json(&["partition", "delete", "db", "--yes"]);
+    target.json(&create("db", &["--channels", "0-3"]));
+    assert_eq!(target.terminate(), 0);
+    assert!(check(&image).status.success());
+}
