@@ -119,14 +119,15 @@ impl Core {
         handle
     }
 
-    /// Forgets a device of this core; finishes when no I/O of it is under way. Later I/O is answered "not ready".
+    /// Forgets a device of this core; finishes when no I/O of it is under way. Later I/O is answered "not ready". Who
+    /// gives up waiting may wait again later.
     pub async fn remove_device(&self, handle: &DeviceHandle) {
-        let port = self.devices.borrow_mut().remove(&handle.id());
+        let port = self.devices.borrow().get(&handle.id()).cloned();
+        let Some(port) = port else { return };
+        port.close();
         self.target.touch_tenants();
-        if let Some(port) = port {
-            port.close();
-            port.drained().await;
-        }
+        port.drained().await;
+        self.devices.borrow_mut().remove(&handle.id());
     }
 
     /// Listens for NVMe/TCP; hands connections to the cores evenly. Gives the address with its real port.
@@ -204,9 +205,13 @@ impl Core {
         .await;
     }
 
-    /// The way to a device of this core.
+    /// The way to a device of this core, unless that is being removed.
     pub(crate) fn port(&self, device: u32) -> Option<Rc<Port>> {
-        self.devices.borrow().get(&device).cloned()
+        let devices = self.devices.borrow();
+        devices
+            .get(&device)
+            .filter(|port| !port.is_closed())
+            .cloned()
     }
 
     /// Memory at the grace of the hosts of `tenant`.

@@ -1,9 +1,15 @@
 //! Volumes: cutting them from pools, attaching them to their tenants' subsystems, growing and deleting them, and
 //! finishing at start what a crash has cut.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
 use flashyard_block::pool::{Pool, PoolError};
 use flashyard_block::{IoError, SharedDevice, Tag};
-use flashyard_engine::{DeviceHandle, NamespaceSpec};
+use flashyard_engine::{ConfigError, DeviceHandle, NamespaceSpec};
+use flashyard_runtime::Rt;
+use flashyard_time::Duration;
 use serde_json::Value;
 
 use super::{Fault, Service};
@@ -13,6 +19,8 @@ use crate::state::{Kind, Phase, VolumeRecord};
 
 /// A whole device is erased in pieces of this many bytes.
 const ERASE_BYTES: u64 = 1 << 30;
+/// How long I/O under way of a volume that is deleted is waited for; other commands wait as well meanwhile.
+const DRAIN: Duration = Duration::from_secs(10);
 
 impl Service {
     pub(super) fn open_volumes(&mut self) {
@@ -225,13 +233,22 @@ impl Service {
     /// Stops serving a volume, takes it out of its pool and forgets it. May be repeated at any point.
     fn finish_deleting(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
         let name = record.spec.name.clone();
-        if let Some(handle) = self.served.remove(&name) {
-            self.target
-                .detach(&record.spec.tenant, record.nsid)
-                .map_err(|error| error.to_string())?;
-            self.cores.call(handle.core(), move |state| async move {
-                state.engine.remove_device(&handle).await
+        if let Some(handle) = self.served.get(&name).cloned() {
+            match self.target.detach(&record.spec.tenant, record.nsid) {
+                // A try before has come so far.
+                Ok(()) | Err(ConfigError::NoSuchNamespace) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            let drained = self.cores.call(handle.core(), move |state| async move {
+                let removed = state.engine.remove_device(&handle);
+                within(&state.rt, DRAIN, removed).await.is_some()
             });
+            if !drained {
+                return Err(format!(
+                    "the device of volume `{name}` has not answered its last I/O for {DRAIN}: nothing new is sent to it; delete the volume again when the device answers"
+                ));
+            }
+            self.served.remove(&name);
             self.forget_share(&self.device_of(record), &record.spec.tenant);
         }
         if let Some(pool) = record.spec.pool.clone() {
@@ -307,6 +324,16 @@ impl Service {
         self.tell_share_to(&device_name, &record.spec.tenant);
         Ok(())
     }
+}
+
+/// What `future` gives, if that comes within `span`.
+async fn within<T>(rt: &Rt, span: Duration, future: impl Future<Output = T>) -> Option<T> {
+    let (mut future, mut late) = (pin!(future), pin!(rt.sleep(span)));
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => late.as_mut().poll(context).map(|()| None),
+    })
+    .await
 }
 
 /// The volume of this name and identity: another one that has taken the name is not it.

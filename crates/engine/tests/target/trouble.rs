@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use flashyard_engine::{Class, DeviceHandle, Switch, TenantId};
 use flashyard_nvme::command::LbaRange;
-use flashyard_nvme::{Sgl, SubmissionQueueEntry};
+use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::Task;
 use flashyard_runtime::sim::Config;
 use flashyard_sched::flashfq::{Line, Model};
@@ -449,6 +449,43 @@ fn a_drive_stops_answering() {
             stop_all(hosts.into_iter().chain(waiting).collect()).await;
             stuck.close(seed, &["a"]).await;
             fine.close(seed, &["b"]).await;
+        });
+    }
+}
+
+/// A volume whose drive does not answer cannot be taken away yet: nothing more is issued, who waits may give up, and
+/// wait again once the drive answers.
+#[test]
+fn a_volume_of_a_drive_that_does_not_answer_is_taken_away_later() {
+    for seed in 0..SEEDS * 4 {
+        let site = Site::new(Config::calm(seed), 2);
+        site.run(move |bench| async move {
+            let shop = Shop::open(&bench, seed as usize % 2, policy("fair"), &["a"]);
+            let patient = Load {
+                may_go: true,
+                ..load("a", 1, 8)
+            };
+            let (host, task) = shop.work(seed, patient);
+            bench.host_rt.sleep(MS * 20).await;
+            shop.dial.stop();
+            bench.host_rt.sleep(MS * 20).await;
+            let core = &bench.cores[shop.home];
+            for _ in 0..3 {
+                let rt = &bench.host_rt;
+                let removal = core.remove_device(&shop.devices[0]);
+                let removed = within(rt, rt.now() + MS * 50, removal).await;
+                assert!(removed.is_none(), "seed {seed}: I/O is under way");
+            }
+            let (given, done) = (shop.dial.given.borrow().len(), host.done.get());
+            let (_admin, mut other) = bench.connect("a", 2).await;
+            let refused = other.read(1, 0, 1, BLOCK).await;
+            let not_ready = Status::NAMESPACE_NOT_READY.with_more();
+            assert_eq!(refused, Err(not_ready), "seed {seed}");
+            assert_eq!(shop.dial.given.borrow().len(), given, "seed {seed}");
+            shop.dial.resume();
+            shop.close(seed, &["a"]).await;
+            task.await;
+            assert!(host.done.get() > done && host.gone.get(), "seed {seed}");
         });
     }
 }
