@@ -234,8 +234,9 @@ impl Learner {
         if most >= total / 100 * 97 && !self.scene.sliced {
             self.contended = 0;
             if self.is_telling(main, costs, bases) {
-                let span = span - span * (total - most) / total;
-                self.take_in(now, span, main, costs, bases);
+                // Wide, as what was charged may be far more than the time that has passed.
+                let others = u128::from(span) * u128::from(total - most) / u128::from(total);
+                self.take_in(now, span - others as u64, main, costs, bases);
             }
             return;
         }

@@ -133,7 +133,9 @@ impl Fair {
             .tick(now.as_ns(), scene, &mut self.costs, &mut self.bases);
         if self.learner.phase() != before || ended {
             while let Some(item) = self.parked.pop() {
-                self.offer(now, item / 4, LANES[item as usize % 4]);
+                let (number, lane) = (item / 4, LANES[item as usize % 4]);
+                self.tenants[number].parked[lane as usize] = false;
+                self.offer(now, number, lane);
             }
         }
         self.adjust_windows();

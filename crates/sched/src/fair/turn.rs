@@ -215,7 +215,10 @@ impl Fair {
                 return Some((number, lane, Payer::Share));
             }
             self.ready[lane as usize].remove(number);
-            self.parked.push(number * 4 + lane as u32);
+            // It may have come back since: whenever anything of its tenant goes, all its lanes are offered.
+            if !core::mem::replace(&mut self.tenants[number].parked[lane as usize], true) {
+                self.parked.push(number * 4 + lane as u32);
+            }
         }
         None
     }

@@ -1,5 +1,6 @@
 //! What tenants get on a small device.
 
+mod conserving;
 mod machine;
 
 use alloc::boxed::Box;
@@ -529,6 +530,28 @@ fn credit_follows_the_share() {
     let credit = [1, 2].map(|tenant| fair.credit(TenantId(tenant)).expect("as above"));
     assert!(credit[0].ios >= 2 * credit[1].ios, "{credit:?}");
     assert!(credit[1].ios >= 1 && credit[1].bytes >= 4096, "{credit:?}");
+}
+
+/// After a stall, I/O may be charged far more than the time in which it is done.
+#[test]
+fn costs_that_are_much_too_high_are_corrected() {
+    let (mut learner, mut costs, mut bases) = (Learner::new(), Costs::new(), windows::Bases::new());
+    let [large, small] = [131_072, 4096].map(|bytes| costs::Class::new(Kind::Read, bytes));
+    let second = 1_000_000_000 * PER_NS;
+    for class in [large, small] {
+        costs.set(class, 10 * second);
+        (0..256).for_each(|_| bases.record(class, 100_000));
+    }
+    for (class, ios) in [(large, 1000), (small, 20)] {
+        (0..ios).for_each(|_| learner.record(class, 10 * second, 10_000_000, true));
+    }
+    let scene = Scene {
+        full: [true; 2],
+        ..Scene::default()
+    };
+    learner.tick(learn::TICK_NS, scene, &mut costs, &mut bases);
+    let cost = costs.at(large) / PER_NS;
+    assert!(cost < 10_000_000_000, "{cost} ns");
 }
 
 #[test]
