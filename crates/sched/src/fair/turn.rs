@@ -116,15 +116,17 @@ impl Fair {
         ready.min(self.claims[kind as usize].least())
     }
 
-    /// The waiting tag that is least, but never less than before. While a class is tried out, only its kind counts.
+    /// The waiting tag that is least, but never less than before. While a class is tried out only its kind counts: who is
+    /// in a hurry then has no others to be compared with, and would take all that they do not.
     #[inline]
     fn advance_virtual_time(&mut self) {
-        let urgent = self.ready[Lane::Urgent as usize].least();
-        let shared = match self.learner.phase() {
-            Phase::Open => self.least_tag(Kind::Read).min(self.least_tag(Kind::Write)),
+        let least = match self.learner.phase() {
+            Phase::Open => self
+                .least_tag(Kind::Read)
+                .min(self.least_tag(Kind::Write))
+                .min(self.ready[Lane::Urgent as usize].least()),
             Phase::Settling(class) | Phase::Alone(class) => self.least_tag(class.kind()),
         };
-        let least = urgent.min(shared);
         if least < u64::MAX {
             self.virtual_now = self.virtual_now.max(least);
         }
