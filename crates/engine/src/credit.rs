@@ -166,7 +166,9 @@ impl Purse {
         self.spent.set(self.spent.get() - cost);
         self.account.outstanding.fetch_sub(cost, Relaxed);
         if self.part.outstanding.fetch_sub(cost, Relaxed) == cost {
-            self.account.busy.fetch_sub(1, Relaxed);
+            // The part may have become busy under an account that has been forgotten since.
+            let fewer = |busy: u32| busy.checked_sub(1);
+            let _ = self.account.busy.fetch_update(Relaxed, Relaxed, fewer);
         }
     }
 
@@ -320,5 +322,25 @@ mod tests {
         book.enter(&ended(4096), || Some(credit(1, 4096)));
         assert_eq!(new.allowance(), Allowance::Units(8));
         assert_eq!(old.allowance(), Allowance::Unbounded);
+    }
+
+    /// Its last volume on the device has gone and another one has come, under the same association.
+    #[test]
+    fn an_account_that_is_opened_anew_counts_nobody_who_was_busy_before() {
+        let book = Book::default();
+        let part = Arc::default();
+        let old = purse(&book, &part);
+        old.spend(4096);
+        book.forget(TENANT);
+        let new = purse(&book, &part);
+        new.spend(4096);
+        old.give_back(4096);
+        new.give_back(4096);
+        book.enter(&ended(4096), || Some(credit(10, 10 * 4096)));
+        assert_eq!(new.allowance(), Allowance::Units(80));
+        let others = Arc::default();
+        let other = purse(&book, &others);
+        (0..10).for_each(|_| other.spend(4096));
+        assert_eq!(new.allowance(), Allowance::Units(40));
     }
 }
