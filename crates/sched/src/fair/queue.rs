@@ -161,7 +161,7 @@ impl Fair {
 
     /// Takes the cost of an I/O that goes to the device from its tenant, and counts it in flight.
     pub(super) fn charge(&mut self, now: Time, place: &mut Place, payer: Payer) {
-        let kind = place.kind;
+        let (kind, hurried) = (place.kind, self.is_quiet(now));
         place.cost = self.costs.of(kind, place.bytes);
         place.load = self.bases.load(place.class, place.cost);
         place.state = State::Dispatched;
@@ -175,6 +175,8 @@ impl Fair {
             }
             Payer::Share => tenant.tag = tenant.tag.saturating_add(stride),
             Payer::Urgency => self.urgent_budget = self.urgent_budget.saturating_sub(place.cost),
+            // What is taken while nobody is in a hurry is in nobody's way later, either.
+            Payer::Nobody if !hurried => {}
             Payer::Nobody => {
                 let earliest = now.as_ns().saturating_sub(BACKGROUND_BURST_NS);
                 let span = (place.cost / PER_NS).saturating_mul(BACKGROUND_PART);

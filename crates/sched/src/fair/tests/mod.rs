@@ -518,6 +518,28 @@ fn any_share(chance: &mut Rng) -> Share {
     }
 }
 
+/// What background I/O took while nobody was in a hurry is no debt.
+#[test]
+fn background_io_has_its_part_however_long_it_had_the_device_to_itself() {
+    let mut fair = Fair::new();
+    let background = Worker {
+        class: Class::Background,
+        ..reader(1)
+    };
+    let urgent = Worker {
+        class: Class::Latency,
+        depth: 1,
+        pause: ms(5),
+        start: ms(1000),
+        ..reader(2)
+    };
+    let mut device = Device::new(8, 80_000, 80_000);
+    let done = run(&mut fair, &mut device, &[background, urgent], ms(3000), 15);
+    let rates = rates(&done, 2, ms(1100), ms(3000));
+    // Alone it does 100,000 a second.
+    assert!((5_000.0..8_000.0).contains(&rates[0]), "{rates:?}");
+}
+
 #[test]
 fn credit_follows_the_share() {
     let mut fair = Fair::new();
