@@ -173,9 +173,6 @@ impl Learner {
             let served = self.served.iter();
             self.lately
                 .remember(span, served.map(|served| (served.ios, served.latency)));
-            if scene.hurried {
-                self.lately.guess(costs, bases);
-            }
             let before = self.phase;
             match self.phase {
                 Phase::Open => self.watch(now, span, costs, bases),
@@ -183,6 +180,10 @@ impl Learner {
                 Phase::Alone(class) => self.try_out(now, span, class, costs, bases),
             }
             ended = before != Phase::Open && self.phase == Phase::Open;
+            // Only now: what was served has been charged at what was believed until here.
+            if scene.hurried {
+                self.lately.guess(costs, bases);
+            }
         } else if self.phase != Phase::Open {
             // Nothing happened for a while: whoever was tried has gone.
             self.phase = Phase::Open;

@@ -540,6 +540,25 @@ fn background_io_has_its_part_however_long_it_had_the_device_to_itself() {
     assert!((5_000.0..8_000.0).contains(&rates[0]), "{rates:?}");
 }
 
+/// What was served before a guess was charged by the guess before.
+#[test]
+fn reads_are_measured_right_though_their_cost_was_guessed_at() {
+    for seed in 0..8 {
+        let mut fair = Fair::new();
+        let urgent = Worker {
+            class: Class::Latency,
+            depth: 1,
+            pause: ms(5),
+            ..reader(2)
+        };
+        let mut device = Device::new(8, 80_000, 80_000);
+        run(&mut fair, &mut device, &[reader(1), urgent], ms(200), seed);
+        let cost = fair.costs.of(Kind::Read, 4096) / PER_NS;
+        assert!(fair.costs.is_any_learnt(Kind::Read), "{seed}");
+        assert!((9_000..11_500).contains(&cost), "{cost} ns (seed {seed})");
+    }
+}
+
 #[test]
 fn credit_follows_the_share() {
     let mut fair = Fair::new();
