@@ -38,6 +38,10 @@ impl fmt::Display for PartitionError {
         match self {
             Self::Layout(error) => error.fmt(f),
             Self::Build(error) => error.fmt(f),
+            // Its data are there, for another program: nobody is to delete them for that.
+            Self::Recover(name, error @ RecoverError::Version(_)) => {
+                write!(f, "partition {name} cannot be taken up: {error}")
+            }
             Self::Recover(name, error) => {
                 write!(
                     f,
@@ -79,5 +83,22 @@ impl From<LayoutError> for PartitionError {
 impl From<BuildError> for PartitionError {
     fn from(error: BuildError) -> Self {
         Self::Build(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_of_another_version_is_not_to_be_deleted() {
+        let told = PartitionError::Recover("db".into(), RecoverError::Version(1)).to_string();
+        assert!(
+            told.contains("partition db") && told.contains("version 1"),
+            "{told}"
+        );
+        assert!(!told.contains("delete"), "its data are there: {told}");
+        let told = PartitionError::Recover("db".into(), RecoverError::Unreadable).to_string();
+        assert!(told.contains("delete it"), "{told}");
     }
 }

@@ -34,6 +34,8 @@ pub enum RecoverError {
     Unreadable,
     /// It was formatted with another geometry or other units.
     Mismatch,
+    /// Its checkpoint has another version than this program writes and reads.
+    Version(u32),
     /// Something in it was not written by this partition.
     Foreign {
         /// The sector.
@@ -430,7 +432,9 @@ impl Ftl {
             applied: page.take_u64()?,
             sequence: page.take_u64()?,
         };
-        if version != VERSION || shape != here || root.logical > self.layout.units() {
+        if version != VERSION {
+            self.state = State::Failed(RecoverError::Version(version));
+        } else if shape != here || root.logical > self.layout.units() {
             self.state = State::Failed(RecoverError::Mismatch);
         }
         Some(root)
@@ -589,6 +593,11 @@ impl fmt::Display for RecoverError {
             Self::Mismatch => f.write_str(
                 "the partition was made with other units or another geometry: use those in the same order",
             ),
+            Self::Version(version) => write!(
+                f,
+                "its checkpoint has version {version}, this program reads version {VERSION}: \
+                 use the program that wrote it"
+            ),
             Self::Foreign { address } => {
                 write!(f, "sector {address:#x} was not written by this partition")
             }
@@ -597,3 +606,54 @@ impl fmt::Display for RecoverError {
 }
 
 impl core::error::Error for RecoverError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Profile;
+    use crate::channel::{self, Device};
+    use crate::ftl::Options;
+    use crate::ftl::stamp::PageWriter;
+    use alloc::format;
+    use alloc::vec;
+
+    const KEY: u64 = 9;
+
+    /// An FTL that recovers, and has read a root of this version and width.
+    fn with_root(version: u32, width: Option<u32>) -> Ftl {
+        let profile = Profile::named("dct983").expect("it ships");
+        let device =
+            Device::new(&profile, 1 << 30, 1, channel::Options::default()).expect("it suits");
+        let geometry = device.geometry();
+        let units: Vec<_> = (0..geometry.groups).map(|group| (group, 0)).collect();
+        let mut ftl = Ftl::recover(geometry, &units, device.report(), KEY, Options::default())
+            .expect("there are chunks enough");
+        let mut bytes = vec![0; crate::UNIT_BYTES as usize];
+        let mut page = PageWriter::new(&mut bytes);
+        page.put_u32(version);
+        page.put_u32(width.unwrap_or(ftl.layout.width));
+        page.put_u32(ftl.layout.lines);
+        page.put_u32(ftl.layout.chunk_units);
+        page.put_u32(ftl.layout.logical);
+        page.seal(KEY, 1, 0);
+        let mut page = PageReader::open(&bytes, KEY, 1, 0).expect("it was sealed so");
+        assert!(ftl.take_root(&mut page, 1).is_some());
+        ftl
+    }
+
+    #[test]
+    fn a_checkpoint_of_another_version_is_refused_by_its_version() {
+        assert_eq!(with_root(VERSION, None).state(), State::Recovering);
+        for version in [VERSION - 1, VERSION + 1] {
+            // Of another version, the shape says nothing.
+            for width in [None, Some(1000)] {
+                let error = RecoverError::Version(version);
+                assert_eq!(with_root(version, width).state(), State::Failed(error));
+                let told = format!("{error}");
+                assert!(told.contains(&format!("version {version}")), "{told}");
+            }
+        }
+        let other = with_root(VERSION, Some(1000));
+        assert_eq!(other.state(), State::Failed(RecoverError::Mismatch));
+    }
+}
