@@ -2,6 +2,8 @@
 
 use std::path::Path;
 use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use flashyard_block::pool::{Pool, PoolError};
 use flashyard_block::{
@@ -19,6 +21,11 @@ use crate::control::KindName;
 use crate::spec::{DeviceKind, DeviceSpec, PoolSpec, StoreName};
 use crate::state::{Kind, PoolRecord};
 
+/// What is said of a file or device that another process has locked.
+const IN_USE: &str = "is in use by another process";
+/// How long one is waited for at start, and how often it is tried.
+const IN_USE_LONGEST: Duration = Duration::from_secs(3);
+const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 /// Connections to another target, for each device there.
 const REMOTE_QUEUES: u16 = 2;
 
@@ -29,8 +36,22 @@ impl Service {
         specs.sort_by_key(|spec| spec.kind == DeviceKind::Partition);
         for spec in specs {
             let what = format!("device {}", spec.name);
-            if let Err(fault) = self.open_device(&spec, Found::Must) {
+            if let Err(fault) = self.open_kept(&spec) {
                 self.faults.insert(what, fault);
+            }
+        }
+    }
+
+    /// Opens a device at start. One that is in use is waited for a little: the files of a target that was killed are its own
+    /// until the kernel has ended what it had asked for.
+    fn open_kept(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
+        let until = Instant::now() + IN_USE_LONGEST;
+        loop {
+            match self.open_device(spec, Found::Must) {
+                Err(fault) if fault.contains(IN_USE) && Instant::now() < until => {
+                    thread::sleep(IN_USE_PAUSE);
+                }
+                outcome => return outcome,
             }
         }
     }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -148,6 +150,35 @@ fn the_demonstration_ends_at_a_signal_while_it_measures() {
     let mut lines = BufReader::new(told).lines().map_while(Result::ok);
     assert!(lines.any(|line| line.contains("db alone")), "it measures");
     assert_eq!(terminate(&mut demo), 143);
+}
+
+/// The files of a target that was killed are its own for a moment longer.
+#[test]
+fn a_device_that_is_in_use_is_waited_for_at_start() {
+    let scratch = Scratch::new("inuse");
+    let image = scratch.file("ssd0.img", "");
+    let target = Target::start(&scratch, &[]);
+    let create = [
+        "device", "create", "ssd0", "--kind", "file", "--size", "8MiB", "--path",
+    ];
+    target.json(&[&create[..], &[path(&image)]].concat());
+    target.kill();
+    let other = fs::File::open(&image).expect("it is there");
+    other.lock().expect("nobody else has it");
+    let leaves = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(300));
+        drop(other);
+    });
+    let target = Target::start(&scratch, &[]);
+    leaves.join().expect("it sleeps");
+    assert_eq!(target.json(&["device", "show", "ssd0"])["state"], "online");
+    target.kill();
+    let other = fs::File::open(&image).expect("it is there");
+    other.lock().expect("nobody else has it");
+    let target = Target::start(&scratch, &[]);
+    let shown = target.json(&["device", "show", "ssd0"]);
+    let fault = shown["fault"].as_str().unwrap_or_default();
+    assert!(fault.contains("in use by another process"), "{shown}");
 }
 
 #[test]
