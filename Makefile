@@ -3,13 +3,12 @@
 CARGO ?= cargo
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/flashyard
 
-.PHONY: help demo build test quick zoned lint bench
+.PHONY: help demo build test quick lint bench
 
 help:
 	@echo "make demo    build, then show three tenants on one target over real NVMe/TCP on loopback"
 	@echo "make test    everything: tools, tidy, lints, unit and simulation tests, a real Linux host"
 	@echo "make quick   the same without the Linux host"
-	@echo "make zoned   partitions on an emulated ZNS drive in a virtual machine; one part fails (docs/zoned.md)"
 	@echo "make lint    tidy, format and lints only"
 	@echo "make bench   measure, and write the table of docs/performance.md"
 
@@ -24,9 +23,6 @@ test:
 
 quick:
 	tests/all.sh --quick
-
-zoned: build
-	tests/linux-host/zoned.sh
 
 lint:
 	$(CARGO) xtask tidy

@@ -60,6 +60,7 @@ linux_host() {
         return
     fi
     tests/linux-host/run.sh 2>&1 | tee "$log/linux-host"
+    tests/linux-host/zoned.sh 2>&1 | tee -a "$log/linux-host"
     read -r ok bad ignored < <(awk '/^ok / {ok++} /^FAILED / {bad++} /^skipped / {ignored++}
         END {print ok + 0, bad + 0, ignored + 0}' "$log/linux-host")
     if ((ok + bad + ignored == 0)); then

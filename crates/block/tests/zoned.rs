@@ -306,6 +306,48 @@ fn partitions_are_found_again_and_apart() {
     });
 }
 
+/// What lies between the units of a zone is never taken for data, wherever a read begins and ends, and whether the trailers
+/// of the units are known or come with their data.
+#[test]
+fn reads_across_units_bring_data_only() {
+    const BLOCKS: u64 = 64;
+    let (world, machine, _) = world(Config::calm(1), zones(0));
+    let content = |lba: u64| (lba + 1) as u8;
+    world.run(&machine, move |rt| async move {
+        let device = open(&rt).await.unwrap();
+        let wanted = Wanted::Count(1);
+        let partition = device.create("db", UUID, &wanted, 200).await.unwrap();
+        let mut data = filled(BLOCKS as usize * BLOCK, 0);
+        for (lba, block) in (0..).zip(data.chunks_exact_mut(BLOCK)) {
+            block.fill(content(lba));
+        }
+        let tag = flashyard_block::Tag::default();
+        partition.write(tag, 0, data, true).await.unwrap();
+    });
+    for first in 0..BLOCKS - 1 {
+        for count in [2, 4, 9, 17, 32] {
+            machine.crash();
+            machine.restart();
+            world.run(&machine, move |rt| async move {
+                let device = open(&rt).await.unwrap();
+                let partition = device.partition("db").expect("it is there");
+                let end = BLOCKS.min(first + count);
+                for again in [false, true] {
+                    let len = (end - first) as usize * BLOCK;
+                    let found = read(&*partition, first, len).await.unwrap();
+                    for (lba, block) in (first..end).zip(found.chunks_exact(BLOCK)) {
+                        assert_eq!(
+                            block,
+                            [content(lba); BLOCK],
+                            "{lba} of {first}..{end}, {again}"
+                        );
+                    }
+                }
+            });
+        }
+    }
+}
+
 #[test]
 fn few_active_zones_bound_the_partitions() {
     let (world, machine, _) = world(Config::calm(1), zones(8));

@@ -266,9 +266,13 @@ impl Zones {
             let read = finish_runs(runs, &reading.runs).await;
             self.learn(reading, &read);
             good |= judge(reading, &read, wanted, &mut metadata);
-            for ((first, _), buf) in read {
-                let address = self.address(reading, first);
-                pieces.push(Piece { address, buf });
+            for ((first, count), buf) in read {
+                let piece = Piece {
+                    address: self.address(reading, first),
+                    sectors: count.min(SECTORS - first),
+                    buf,
+                };
+                pieces.push(piece);
             }
         }
         let done = Done {

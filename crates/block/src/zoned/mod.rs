@@ -89,11 +89,22 @@ struct Chunk {
     used: u64,
 }
 
-/// Data of sectors that follow each other.
+/// Data of sectors of one unit that follow each other.
 struct Piece {
     /// Address of the first sector.
     address: u64,
+    /// How many of them there are. Behind them the buffer may hold the trailer: by its place on the medium it would be
+    /// taken for the first sector of the next unit.
+    sectors: usize,
     buf: Buf,
+}
+
+impl Piece {
+    fn sector(&self, address: u64) -> Option<&[u8]> {
+        let sector = usize::try_from(address.checked_sub(self.address)?).ok()?;
+        let bytes = || sector * SECTOR..(sector + 1) * SECTOR;
+        (sector < self.sectors).then(|| &self.buf[bytes()])
+    }
 }
 
 impl Zones {
@@ -214,12 +225,8 @@ impl Zones {
     /// Gives a sector of the read whose completion is being told; false when it is lost.
     pub fn read(&self, address: u64, target: &mut [u8]) -> bool {
         let state = self.state.borrow();
-        let found = state.telling.iter().find_map(|piece| {
-            let first = usize::try_from(address.checked_sub(piece.address)?).ok()?;
-            let first = first.checked_mul(SECTOR)?;
-            piece.buf.get(first..first + SECTOR)
-        });
-        let Some(sector) = found else {
+        let mut pieces = state.telling.iter();
+        let Some(sector) = pieces.find_map(|piece| piece.sector(address)) else {
             return false;
         };
         target.copy_from_slice(sector);
