@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use flashyard_engine::{Limits, Target, TargetConfig};
 use flashyard_runtime::uring;
+use flashyard_time::Duration;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_shutdown;
 use signal_hook::iterator::Signals;
@@ -27,6 +28,10 @@ use crate::spec::{Config, TargetSpec};
 use crate::state::State;
 use outcome::{Outcome, Phase};
 use players::PLAYERS;
+
+/// How long the target stays awake after it did something: as long as an I/O of a slow phase may take. Virtual machines
+/// can be late by milliseconds when they wake, which would be told as the drive's latency.
+const POLL: Duration = Duration::from_ms(5);
 
 /// The emulated drive.
 const DEVICE: &str = "ssd0";
@@ -192,7 +197,11 @@ fn start(args: &DemoArgs) -> Result<Service, String> {
         limits: Limits::default(),
         cores: spec.cores,
     });
-    let cores = Cores::start(&target, vec![uring::Config::default()])
+    let core = uring::Config {
+        poll: POLL,
+        ..uring::Config::default()
+    };
+    let cores = Cores::start(&target, vec![core])
         .map_err(|error| format!("cannot start a core: {error}"))?;
     let mut service = Service::start(state, cores, target)?;
     let mut config = Config::parse(CONFIG)?;
