@@ -17,7 +17,7 @@ pub struct Tag {
     pub class: Class,
 }
 
-/// What a device is. `blocks` may grow while it is in use; the rest stays.
+/// What a device is. While it is in use `blocks` may grow, and writes may come to be refused; the rest stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Bytes per block: 512 or 4096.
@@ -43,6 +43,25 @@ pub struct Limits {
     pub atomic_write: u32,
     /// Deallocate granularity (NVMe NPDG).
     pub deallocate_granularity: u32,
+}
+
+/// How the medium of a device is, as far as that is known (SMART / Health Information).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Percent of the spare medium that is left (Available Spare).
+    pub spare: u8,
+    /// So much of the medium has failed that it takes no writes any more.
+    pub worn_out: bool,
+}
+
+impl Default for Health {
+    /// Of a medium of which nothing else is known.
+    fn default() -> Self {
+        Self {
+            spare: 100,
+            worn_out: false,
+        }
+    }
 }
 
 /// Why an I/O failed, in the terms an NVMe host understands.
@@ -96,6 +115,11 @@ pub trait Device {
 
     /// Tells that the content of blocks is not needed any more; they read as zeroes afterwards.
     fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()>;
+
+    /// How its medium is.
+    fn health(&self) -> Health {
+        Health::default()
+    }
 
     /// Bytes that it has moved on its own account since it was opened, such as for garbage collection; nothing if it
     /// does not tell.

@@ -17,7 +17,7 @@ mod sparse;
 mod system_error;
 mod zoned;
 
-pub use device::{Device, Info, IoError, Limits, SharedDevice, Tag};
+pub use device::{Device, Health, Info, IoError, Limits, SharedDevice, Tag};
 pub use file::{FileDevice, FileOptions};
 pub use flash::{FlashDevice, FlashOptions, FlashStats};
 // The words of a tag are those of the schedulers, so that an I/O needs no translation on its way into a switch.

@@ -149,6 +149,8 @@ async fn use_up(rt: &Rt, seed: u64, model: &mut Model) -> Option<OpenChannel> {
         let partition = partition(&device);
         if !model.step(&partition).await {
             assert!(device.list()[0].read_only && partition.info().read_only);
+            let health = partition.health();
+            assert_eq!((health.spare, health.worn_out), (0, true));
             model
                 .look(&partition, false, &format!("seed {seed}, at the end"))
                 .await;
@@ -239,6 +241,8 @@ fn a_neighbour_of_flash_that_fails_goes_on() {
             ("calm", false)
         );
         assert!(infos[1].read_only && infos[1].spare < infos[0].spare);
+        let health = calm.health();
+        assert!((50..=100).contains(&health.spare) && !health.worn_out);
         write(&*calm, 0, BLOCK, 9).await.unwrap();
         flush(&*calm).await.unwrap();
         assert_eq!(read(&*calm, 0, BLOCK).await.unwrap(), [9; BLOCK]);

@@ -17,6 +17,7 @@ use flashyard_runtime::{CommandPool, Rt, Task, TcpListener, TcpStream};
 use flashyard_sched::Policy;
 use flashyard_time::{Duration, Time};
 
+use crate::handle::Told;
 use crate::handover::{self, Handover, Homework};
 use crate::message::{ConnectionId, Message};
 use crate::switch::{Port, Switch};
@@ -25,6 +26,8 @@ use crate::{DeviceHandle, Target};
 
 /// How often deadlines are looked at; what is late by so much is still in time.
 const SWEEP: Duration = Duration::from_ms(500);
+/// Devices that are looked at each time: many take little of the core's time, and a while to be looked at.
+const LOOKED_AT: usize = 32;
 /// Hand-overs from other cores under way before one costs an allocation.
 const HANDOVERS: usize = 1024;
 /// For so long after a latency-sensitive command the others work in small pieces.
@@ -37,7 +40,9 @@ pub struct Core {
     rt: Rt,
     target: Arc<Target>,
     index: usize,
-    devices: RefCell<BTreeMap<u32, Rc<Port>>>,
+    devices: RefCell<BTreeMap<u32, (DeviceHandle, Rc<Port>)>>,
+    /// The device that is to be looked at next.
+    looked_at: Cell<u32>,
     connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
     next_serial: Cell<u64>,
     /// Until when the next latency-sensitive command is expected.
@@ -88,6 +93,7 @@ impl Core {
             target,
             index,
             devices: RefCell::default(),
+            looked_at: Cell::new(0),
             connections: RefCell::default(),
             next_serial: Cell::new(0),
             hurry_until: Cell::new(Time::ZERO),
@@ -113,8 +119,8 @@ impl Core {
     pub fn add_device(&self, device: SharedDevice, switch: &Rc<Switch>) -> DeviceHandle {
         let accounts = switch.accounts().clone();
         let id = self.target.next_device();
-        let handle = DeviceHandle::new(self.index, id, device.info(), accounts);
-        let port = Port::new(switch, device);
+        let handle = DeviceHandle::new(self.index, id, Told::by(&*device), accounts);
+        let port = (handle.clone(), Port::new(switch, device));
         self.devices.borrow_mut().insert(handle.id(), port);
         handle
     }
@@ -123,7 +129,7 @@ impl Core {
     /// gives up waiting may wait again later.
     pub async fn remove_device(&self, handle: &DeviceHandle) {
         let port = self.devices.borrow().get(&handle.id()).cloned();
-        let Some(port) = port else { return };
+        let Some((_, port)) = port else { return };
         port.close();
         self.target.touch_tenants();
         port.drained().await;
@@ -210,8 +216,8 @@ impl Core {
         let devices = self.devices.borrow();
         devices
             .get(&device)
-            .filter(|port| !port.is_closed())
-            .cloned()
+            .filter(|(_, port)| !port.is_closed())
+            .map(|(_, port)| port.clone())
     }
 
     /// Memory at the grace of the hosts of `tenant`.
@@ -368,14 +374,30 @@ impl Core {
 
     fn on_device_resized(&self, device: &DeviceHandle) {
         if let Some(port) = self.port(device.id()) {
-            self.target.set_device_info(device, port.device().info());
+            let told = Told::by(&**port.device());
+            self.target.set_device_told(device, told);
         }
     }
 
-    /// Looks at all deadlines now and then, so that no I/O has to set a timer.
+    /// Looks at some devices, each time at others: whether they have grown, or worn out.
+    fn look_at_devices(&self) {
+        let devices = self.devices.borrow();
+        let next = self.looked_at.get();
+        let some = devices.range(next..).chain(devices.range(..next));
+        for (id, (handle, port)) in some.take(LOOKED_AT) {
+            let told = Told::by(&**port.device());
+            if told != handle.told() {
+                self.target.set_device_told(handle, told);
+            }
+            self.looked_at.set(id.wrapping_add(1));
+        }
+    }
+
+    /// Looks at all deadlines and some devices now and then, so that no I/O has to set a timer.
     async fn sweep(self: Rc<Self>) {
         loop {
             self.rt.sleep(SWEEP).await;
+            self.look_at_devices();
             let now = self.rt.now();
             let connections: Vec<_> = self.connections.borrow().values().cloned().collect();
             for connection in connections {

@@ -1,8 +1,8 @@
 //! A device as it is known outside of its home core.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flashyard_block::{Info, TenantId};
+use flashyard_block::{Device, Health, Info, TenantId};
 
 use crate::credit::{Account, Accounts};
 
@@ -16,18 +16,35 @@ pub struct DeviceHandle {
 struct Shared {
     core: usize,
     id: u32,
-    info: Mutex<Info>,
+    told: Mutex<Told>,
     /// Of the switch before it.
     accounts: Arc<Accounts>,
 }
 
+/// What a device told when its home core last looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) info: Info,
+    pub(crate) health: Health,
+}
+
+impl Told {
+    /// What a device tells now.
+    pub(crate) fn by(device: &dyn Device) -> Self {
+        Self {
+            info: device.info(),
+            health: device.health(),
+        }
+    }
+}
+
 impl DeviceHandle {
-    pub(crate) fn new(core: usize, id: u32, info: Info, accounts: Arc<Accounts>) -> Self {
+    pub(crate) fn new(core: usize, id: u32, told: Told, accounts: Arc<Accounts>) -> Self {
         Self {
             shared: Arc::new(Shared {
                 core,
                 id,
-                info: Mutex::new(info),
+                told: Mutex::new(told),
                 accounts,
             }),
         }
@@ -45,11 +62,16 @@ impl DeviceHandle {
 
     /// What the device was when its home core last looked.
     pub fn info(&self) -> Info {
-        *self
-            .shared
-            .info
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.told().info
+    }
+
+    /// How its medium was when its home core last looked.
+    pub fn health(&self) -> Health {
+        self.told().health
+    }
+
+    pub(crate) fn told(&self) -> Told {
+        *self.lock()
     }
 
     /// What `tenant` may have outstanding at the switch before it.
@@ -57,12 +79,14 @@ impl DeviceHandle {
         self.shared.accounts.of(tenant)
     }
 
-    pub(crate) fn set_info(&self, info: Info) {
-        *self
-            .shared
-            .info
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = info;
+    /// Takes what the device tells; what it told before.
+    pub(crate) fn replace(&self, told: Told) -> Told {
+        std::mem::replace(&mut *self.lock(), told)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        let told = self.shared.told.lock();
+        told.unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,14 +10,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use flashyard_block::{Info, TenantId};
+use flashyard_block::TenantId;
 use flashyard_nvme::Nqn;
 use flashyard_runtime::channel::Sender;
 use flashyard_time::Time;
 
 use crate::association::Entry;
-use crate::controller::{HostList, Subsystem};
+use crate::controller::{HostList, Media, Subsystem};
 use crate::discovery::Discovery;
+use crate::handle::Told;
 use crate::host_event::HostEvents;
 use crate::message::{ConnectionId, Message};
 use crate::{
@@ -239,8 +240,8 @@ impl Target {
     }
 
     /// The home core has looked at a device again.
-    pub(crate) fn set_device_info(&self, device: &DeviceHandle, info: Info) {
-        self.lock().set_device_info(self, device, info);
+    pub(crate) fn set_device_told(&self, device: &DeviceHandle, told: Told) {
+        self.lock().set_device_told(self, device, told);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -275,6 +276,15 @@ impl State {
             counters += entry.counters();
         }
         counters
+    }
+
+    /// How the media of a tenant's namespaces are.
+    fn media_of(tenant: &Tenant) -> Media {
+        let mut media = Media::default();
+        for device in tenant.devices.values() {
+            media.add(device.health());
+        }
+        media
     }
 
     fn tenant_snapshot(&self, tenant: &Tenant) -> TenantSnapshot {

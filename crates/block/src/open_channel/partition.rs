@@ -10,7 +10,11 @@ use flashyard_runtime::{Buf, Data, Rt};
 use super::span::Span;
 use crate::gate::{self, Gate};
 use crate::range::{locate, locate_blocks};
-use crate::{Device, Info, IoError, IoFuture, Limits, Tag};
+use crate::{Device, Health, Info, IoError, IoFuture, Limits, Tag};
+
+/// At a spare of this part of the capacity a translation layer takes no more writes ([`flashyard_flash::ftl::Space`] counts
+/// that in).
+const LEAST_SPARE: u64 = 64;
 
 /// See the module. Shared by all who use the partition.
 pub struct Partition {
@@ -143,6 +147,14 @@ impl Device for Partition {
 
     fn deallocate(&self, _tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
         self.forget(lba, blocks)
+    }
+
+    fn health(&self) -> Health {
+        let spans = self.inner.spans.borrow();
+        Health {
+            spare: spans.iter().map(|span| spare(span)).min().unwrap_or(0),
+            worn_out: spans.iter().any(|span| span.state() == State::ReadOnly),
+        }
     }
 
     fn moved(&self) -> Option<u64> {
@@ -320,4 +332,16 @@ impl Piece {
 
 fn blocks(buf: &Buf) -> u64 {
     buf.len() as u64 / UNIT_BYTES
+}
+
+/// Percent that is left of the flash that may fail before no more is written, of what there would be if none had.
+fn spare(span: &Span) -> u8 {
+    let space = match span.state() {
+        State::ReadOnly => return 0,
+        _ => span.stats().1,
+    };
+    let left = space.spare.saturating_sub(space.capacity / LEAST_SPARE);
+    let failed = span.sectors().saturating_sub(space.good);
+    let percent = (left * 100).checked_div(left + failed);
+    percent.map_or(100, |percent| percent as u8)
 }

@@ -164,6 +164,11 @@ impl Span {
         (work.ftl.stats(), work.ftl.space())
     }
 
+    /// Sectors of its flash, whether they are good or not.
+    pub fn sectors(&self) -> u64 {
+        self.units.sectors()
+    }
+
     /// Whether all sectors are known to be zero: nobody has written since it was formatted.
     pub fn is_blank(&self) -> bool {
         self.formatted && self.stats().0.host_units == 0

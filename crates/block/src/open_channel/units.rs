@@ -96,6 +96,16 @@ impl OwnUnits {
         submitted.ok_or(Denied::Device)?.map_err(|_| Denied::Device)
     }
 
+    /// Sectors of its units, without the copies of the layout.
+    pub fn sectors(&self) -> u64 {
+        let geometry = self.drive.geometry();
+        let own = |&&(group, pu): &&Unit| self.own[number(geometry, group, pu)];
+        let units = self.own.iter().filter(|own| **own).count() as u64;
+        let layouts = layout_units(geometry).iter().filter(own).count() as u64;
+        let chunks = units * u64::from(geometry.chunks) - layouts;
+        chunks * u64::from(geometry.clba)
+    }
+
     /// How much later than due it was told of its completions, in nanoseconds of the machine's clock.
     pub fn lateness(&self) -> Histogram {
         self.drive.lateness(Some(self.id))

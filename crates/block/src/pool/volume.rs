@@ -9,7 +9,7 @@ use flashyard_runtime::{Buf, Data, Rt};
 use super::metadata::{DATA_START, EXTENT_BYTES, Record};
 use crate::gate::{Gate, Span};
 use crate::range::locate;
-use crate::{Device, Info, IoError, IoFuture, Limits, SharedDevice, Tag};
+use crate::{Device, Health, Info, IoError, IoFuture, Limits, SharedDevice, Tag};
 
 /// See the module. Shared by all who use the volume, so that a compare-and-write is exclusive among them.
 pub(super) struct Volume {
@@ -121,6 +121,10 @@ impl Device for Volume {
                 .pass(span, false, move || inner.write(tag, lba, buf, fua)),
             Err(error) => IoFuture::ready(Err(error)),
         }
+    }
+
+    fn health(&self) -> Health {
+        self.inner.device.health()
     }
 
     fn moved(&self) -> Option<u64> {

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
+use flashyard_block::Health;
 use flashyard_nvme::Status;
+use flashyard_nvme::log::CriticalWarning;
 use flashyard_time::Duration;
 
 /// Entries that the error log keeps (ELPE, there zero-based).
@@ -75,11 +77,89 @@ pub struct Counters {
     pub unsafe_shutdowns: u64,
     /// Reads, writes and integrity checks that the medium failed.
     pub media_errors: u64,
+    /// How the media of the namespaces are.
+    pub media: Media,
+}
+
+/// How the media are that the namespaces of a subsystem lie on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Media {
+    /// How many of them there are, counted for each namespace.
+    count: usize,
+    /// Of these, such that take no writes any more because too much of them has failed.
+    worn_out: usize,
+    /// Percent of its spare that the one has which has the least.
+    spare: u8,
+}
+
+impl Default for Media {
+    /// Of no namespace.
+    fn default() -> Self {
+        Self {
+            count: 0,
+            worn_out: 0,
+            spare: 100,
+        }
+    }
+}
+
+impl Media {
+    /// Adds that of a namespace.
+    pub fn add(&mut self, health: Health) {
+        self.count += 1;
+        self.worn_out += usize::from(health.worn_out);
+        self.spare = self.spare.min(health.spare);
+    }
+
+    /// Available Spare, percent.
+    pub fn spare(&self) -> u8 {
+        self.spare
+    }
+
+    /// Critical Warning, with spare being critical below `threshold`. Namespaces that are write protected because somebody
+    /// wants them so are none.
+    pub fn critical_warning(&self, threshold: u8) -> u8 {
+        let mut warning = 0;
+        if self.spare < threshold {
+            warning |= CriticalWarning::SPARE;
+        }
+        if self.worn_out > 0 {
+            warning |= CriticalWarning::RELIABILITY;
+        }
+        if self.worn_out > 0 && self.worn_out == self.count {
+            warning |= CriticalWarning::READ_ONLY;
+        }
+        warning
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_media_warn_of() {
+        let good = Health::default();
+        let health = |spare, worn_out| Health { spare, worn_out };
+        let (spare, reliability) = (CriticalWarning::SPARE, CriticalWarning::RELIABILITY);
+        let all = spare | reliability | CriticalWarning::READ_ONLY;
+        let cases: [(&[Health], u8, u8); 6] = [
+            (&[], 100, 0),
+            (&[good, health(10, false)], 10, 0),
+            (&[health(9, false), good], 9, spare),
+            (&[good, health(0, true)], 0, spare | reliability),
+            (&[health(0, true)], 0, all),
+            (&[health(0, true); 2], 0, all),
+        ];
+        for (namespaces, left, warning) in cases {
+            let mut media = Media::default();
+            for health in namespaces {
+                media.add(*health);
+            }
+            assert_eq!(media.spare(), left, "{namespaces:?}");
+            assert_eq!(media.critical_warning(10), warning, "{namespaces:?}");
+        }
+    }
 
     #[test]
     fn the_error_log_keeps_the_newest() {

@@ -15,6 +15,8 @@ use super::{Controller, ControllerKind, EventKind, Payload, features};
 /// Composite temperature in kelvin: 40 degrees Celsius. No device here has a sensor; hosts that watch temperatures
 /// take 0 K for a broken one.
 const TEMPERATURE: u16 = 313;
+/// Available Spare Threshold, percent: with less, hosts are warned.
+const SPARE_THRESHOLD: u8 = 10;
 
 const INVALID: Status = Status::INVALID_FIELD.with_dnr();
 
@@ -130,9 +132,10 @@ impl Controller {
 
     fn smart_log(&self, counters: &Counters) -> [u8; SmartLog::LEN] {
         let smart = SmartLog {
+            critical_warning: counters.media.critical_warning(SPARE_THRESHOLD),
             composite_temperature: TEMPERATURE,
-            available_spare: 100,
-            available_spare_threshold: 10,
+            available_spare: counters.media.spare(),
+            available_spare_threshold: SPARE_THRESHOLD,
             data_units_read: SmartLog::data_units(counters.bytes_read.into()),
             data_units_written: SmartLog::data_units(counters.bytes_written.into()),
             host_read_commands: counters.read_commands.into(),

@@ -41,7 +41,7 @@ pub use admin::{AdminOutcome, Answer, DiscoveryView, SubsystemView};
 pub use connect::{AcceptedQueue, ConnectError, ConnectRequest};
 pub use events::EventKind;
 pub use fused::FusedPairs;
-pub use health::{CommandError, Counters};
+pub use health::{CommandError, Counters, Media};
 pub use intent::Intent;
 pub use io::{IoLimits, IoOp, IoRequest};
 pub use keep_alive::Expired;

@@ -62,6 +62,8 @@ pub struct NamespaceInfo {
     pub nguid: [u8; 16],
     /// Writes are refused.
     pub read_only: bool,
+    /// They are because the configuration says so, whatever the device takes.
+    pub write_protected: bool,
     /// Completed writes may be lost by a power cut until a Flush.
     pub volatile_cache: bool,
     /// Deallocate frees space.
@@ -85,6 +87,7 @@ impl NamespaceInfo {
             uuid,
             nguid: uuid,
             read_only: device.read_only,
+            write_protected: false,
             volatile_cache: device.volatile_cache,
             deallocate: device.deallocate,
             optimal_write: device.limits.optimal_write,

@@ -21,6 +21,7 @@ pub(super) fn namespace(nsid: u32) -> NamespaceInfo {
         uuid: *b"an UUID of tests",
         nguid: *b"a NGUID of tests",
         read_only: false,
+        write_protected: false,
         volatile_cache: true,
         deallocate: true,
         optimal_write: 8,

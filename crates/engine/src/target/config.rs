@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flashyard_block::Info;
 use flashyard_nvme::Nqn;
 
 use super::{State, Target, Tenant, TenantShared};
 use crate::controller::{HostList, NamespaceInfo, Subsystem};
 use crate::discovery::Change;
+use crate::handle::Told;
 use crate::message::Message;
 use crate::{ConfigError, Counters, DeviceHandle, NamespaceSpec, TenantSpec};
 
@@ -75,6 +75,7 @@ impl Target {
             return Err(ConfigError::NamespaceExists);
         }
         let mut info = NamespaceInfo::on_device(spec.nsid, spec.uuid, &spec.device.info());
+        info.write_protected = spec.read_only;
         info.read_only |= spec.read_only;
         tenant.devices.insert(spec.nsid, spec.device);
         tenant.change(|subsystem| {
@@ -192,8 +193,11 @@ impl State {
         }
     }
 
-    pub(super) fn set_device_info(&mut self, target: &Target, device: &DeviceHandle, info: Info) {
-        device.set_info(info);
+    pub(super) fn set_device_told(&mut self, target: &Target, device: &DeviceHandle, told: Told) {
+        let info = told.info;
+        if device.replace(told).info == info {
+            return;
+        }
         let mut changed = Vec::new();
         for tenant in self.tenants.values_mut() {
             let of_device = tenant
@@ -206,6 +210,7 @@ impl State {
                     if let Some(namespace) = subsystem.namespaces.get_mut(&nsid) {
                         namespace.blocks = info.blocks;
                         namespace.used = info.blocks;
+                        namespace.read_only = namespace.write_protected || info.read_only;
                     }
                 });
                 changed.push((tenant.shared.clone(), nsid));

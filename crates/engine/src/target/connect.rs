@@ -11,7 +11,8 @@ use super::{State, Target, Tenant, TenantShared};
 use crate::association::{Association, Entry};
 use crate::controller::{
     AcceptedQueue, ConnectError, ConnectRequest, Controller, ControllerId, ControllerKind,
-    ControllerLimits, Counters as HealthCounters, DiscoveryView, NamespaceInfo, SubsystemView,
+    ControllerLimits, Counters as HealthCounters, DiscoveryView, Media, NamespaceInfo,
+    SubsystemView,
 };
 use crate::counters::QueueCounters;
 use crate::message::{ConnectionId, Message};
@@ -220,7 +221,8 @@ impl Target {
         let counters = tenant
             .map(|tenant| state.counters_of(tenant))
             .unwrap_or_default();
-        let counters = self.health(&counters, now);
+        let media = tenant.map(State::media_of).unwrap_or_default();
+        let counters = self.health(&counters, media, now);
         let discovery = association.tenant.is_none().then_some(DiscoveryView {
             log: &state.discovery,
             local,
@@ -308,7 +310,7 @@ impl Target {
         }
     }
 
-    fn health(&self, counters: &Counters, now: Time) -> HealthCounters {
+    fn health(&self, counters: &Counters, media: Media, now: Time) -> HealthCounters {
         let started = self.started.get().copied().unwrap_or(now);
         HealthCounters {
             bytes_read: counters.bytes_read,
@@ -319,6 +321,7 @@ impl Target {
             power_cycles: 1,
             unsafe_shutdowns: counters.unsafe_shutdowns,
             media_errors: counters.media_errors,
+            media,
             ..HealthCounters::default()
         }
     }

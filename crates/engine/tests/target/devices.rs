@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use flashyard_block::{Device, Info, IoError, IoFuture, SharedDevice, Tag};
+use flashyard_block::{Device, Health, Info, IoError, IoFuture, SharedDevice, Tag};
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Buf, Data};
 
@@ -22,6 +22,8 @@ pub(crate) struct Gate {
     pub(crate) issued: RefCell<Vec<(&'static str, u64)>>,
     /// Answer this to everything.
     pub(crate) failing: Cell<Option<IoError>>,
+    /// How the medium is.
+    pub(crate) health: Cell<Health>,
 }
 
 impl Gate {
@@ -71,7 +73,14 @@ impl Held {
 
 impl Device for Held {
     fn info(&self) -> Info {
-        self.inner.info()
+        Info {
+            read_only: self.health().worn_out,
+            ..self.inner.info()
+        }
+    }
+
+    fn health(&self) -> Health {
+        self.gate.health.get()
     }
 
     fn read(&self, tag: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {

@@ -2,14 +2,18 @@
 
 use std::rc::Rc;
 
-use flashyard_block::MemoryDevice;
+use flashyard_block::{Health, MemoryDevice};
+use flashyard_engine::NamespaceSpec;
 use flashyard_nvme::feature::AsyncEventConfiguration;
+use flashyard_nvme::identify::IdentifyNamespace;
+use flashyard_nvme::log::SmartLog;
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_sched::{Fifo, Window};
 use flashyard_time::{Duration, Time};
 
 use crate::client::Client;
+use crate::devices::Held;
 use crate::world::{BLOCK, Site};
 
 const CHANGED_LIST: u8 = 4;
@@ -126,5 +130,96 @@ fn a_device_that_grew_while_it_was_detached() {
         let (mut admin, mut io) = bench.connect("a", 1).await;
         assert_eq!(blocks(&mut admin, 2).await, 512);
         io.read(2, 511, 1, BLOCK).await.expect("the last block");
+    });
+}
+
+async fn smart(admin: &mut Client) -> SmartLog {
+    let page = log(admin, 2, 512).await;
+    SmartLog::decode(&page.try_into().expect("as long as asked for"))
+}
+
+async fn is_protected(admin: &mut Client, nsid: u32) -> bool {
+    let entry = SubmissionQueueEntry::identify(0, nsid, 0, 0, Sgl::Transport { length: 4096 });
+    let page = admin.fetch(entry).await.expect("a page");
+    let namespace = IdentifyNamespace::decode(&page.try_into().expect("a page"));
+    namespace.nsattr & IdentifyNamespace::NSATTR_WRITE_PROTECTED != 0
+}
+
+/// A medium that wears out while hosts are connected is told by SMART, by the namespace's attributes and by an event, to
+/// those who see it; and one that has little spare left by SMART only.
+#[test]
+fn a_medium_that_wears_out_is_told() {
+    let site = Site::new(Config::calm(1), 2);
+    site.run(|bench| async move {
+        let (mut admin, mut io) = bench.connect("a", 1).await;
+        let (mut stranger, _) = bench.admin("b", 2).await;
+        bench.attach_memory("b", 1);
+        let mut gates = Vec::new();
+        for nsid in [1, 2] {
+            let (device, gate) = Held::around(crate::world::memory(1 << 20));
+            bench.attach("a", nsid, nsid as usize - 1, device);
+            gates.push(gate);
+        }
+        admin.want_events(AsyncEventConfiguration::NAMESPACE).await;
+        let low = Health {
+            spare: 9,
+            worn_out: false,
+        };
+        gates[0].health.set(low);
+        bench.host_rt.sleep(Duration::from_secs(1)).await;
+        let told = smart(&mut admin).await;
+        assert_eq!((told.critical_warning, told.available_spare), (0b0001, 9));
+        log(&mut admin, CHANGED_LIST, 4096).await;
+
+        let worn_out = Health {
+            spare: 0,
+            worn_out: true,
+        };
+        for (nsid, warning) in [(1, 0b0101), (2, 0b1101)] {
+            assert!(!is_protected(&mut admin, nsid).await);
+            let data = [7; BLOCK as usize];
+            let written = io.write_in_capsule(nsid, 0, &data, BLOCK).await;
+            assert!(written.is_success(), "{written:?}");
+            admin
+                .submit(SubmissionQueueEntry::async_event_request(), &[])
+                .await;
+            gates[nsid as usize - 1].health.set(worn_out);
+            assert_eq!(admin.response().await.dw0(), 0x0004_0002);
+            let changed = log(&mut admin, CHANGED_LIST, 4096).await;
+            assert_eq!(changed[..8], [nsid as u8, 0, 0, 0, 0, 0, 0, 0]);
+            assert!(is_protected(&mut admin, nsid).await);
+            let told = smart(&mut admin).await;
+            assert_eq!((told.critical_warning, told.available_spare), (warning, 0));
+            let written = io.write_in_capsule(nsid, 0, &data, BLOCK).await;
+            assert!(written.is(Status::NAMESPACE_WRITE_PROTECTED) && written.dnr());
+            io.read(nsid, 0, 1, BLOCK).await.expect("it is there");
+        }
+        let told = smart(&mut stranger).await;
+        assert_eq!((told.critical_warning, told.available_spare), (0, 100));
+    });
+}
+
+/// What the configuration protects is no failure of the medium, and stays protected when the device grows.
+#[test]
+fn a_namespace_that_is_protected_on_purpose_is_no_warning() {
+    let site = Site::new(Config::calm(1), 1);
+    site.run(|bench| async move {
+        let memory = Rc::new(MemoryDevice::new(BLOCK, 1 << 20).expect("good"));
+        let policy = Box::new(Fifo::new(Window::UNLIMITED));
+        let core = &bench.cores[0];
+        let device = core.add_device(memory.clone(), &core.add_switch(policy));
+        let spec = NamespaceSpec {
+            nsid: 1,
+            uuid: [1; 16],
+            device: device.clone(),
+            read_only: true,
+        };
+        bench.target.attach("a", spec).expect("a free number");
+        let (mut admin, _io) = bench.connect("a", 1).await;
+        memory.grow(2 << 20).expect("it grows");
+        bench.host_rt.sleep(Duration::from_secs(1)).await;
+        assert_eq!(blocks(&mut admin, 1).await, 512);
+        assert!(is_protected(&mut admin, 1).await);
+        assert_eq!(smart(&mut admin).await.critical_warning, 0);
     });
 }

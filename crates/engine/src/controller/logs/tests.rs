@@ -1,11 +1,13 @@
 //! What Get Log Page returns, read as a host reads it.
 
+use flashyard_block::Health;
 use flashyard_nvme::Sgl;
 use flashyard_nvme::feature::AsyncEventConfiguration;
 use flashyard_nvme::log::{DiscoveryHeader, decode_changed_namespaces};
 use flashyard_time::Duration;
 
 use super::*;
+use crate::controller::Media;
 use crate::controller::tests::Fixture;
 
 fn get(id: u8, nsid: u32, offset: u64, bytes: u32, retain: bool) -> SubmissionQueueEntry {
@@ -83,6 +85,7 @@ fn counters_become_smart() {
         power_cycles: 5,
         unsafe_shutdowns: 6,
         media_errors: 7,
+        media: Media::default(),
     };
     let smart = SmartLog::decode(&log(&mut fixture, 2));
     assert_eq!((smart.data_units_read, smart.data_units_written), (2, 1));
@@ -107,6 +110,24 @@ fn counters_become_smart() {
         INVALID,
         "not per namespace"
     );
+}
+
+#[test]
+fn a_medium_that_is_worn_out_is_told() {
+    let mut fixture = Fixture::io();
+    let worn_out = Health {
+        spare: 0,
+        worn_out: true,
+    };
+    fixture.counters.media.add(Health::default());
+    fixture.counters.media.add(worn_out);
+    let smart = SmartLog::decode(&log(&mut fixture, 2));
+    assert_eq!((smart.critical_warning, smart.available_spare), (0b0101, 0));
+    fixture.counters.media = Media::default();
+    fixture.counters.media.add(worn_out);
+    let smart = SmartLog::decode(&log(&mut fixture, 2));
+    assert_eq!(smart.critical_warning, 0b1101);
+    assert!(smart.available_spare < smart.available_spare_threshold);
 }
 
 #[test]
