@@ -56,6 +56,8 @@ pub(crate) struct Want {
     pub(crate) op: Op,
     pub(crate) lba: u64,
     pub(crate) bytes: u64,
+    /// It had its turn before, and its host kept it waiting.
+    pub(crate) again: bool,
 }
 
 impl Switch {
@@ -189,6 +191,9 @@ impl Port {
     pub(crate) fn try_admit(self: &Rc<Self>, want: Want) -> Option<Permit> {
         let switch = &*self.switch;
         let now = switch.rt.turn_time();
+        if want.again {
+            return None;
+        }
         let io = want.io(switch.places.borrow_mut().take());
         if switch.policy.borrow_mut().pass(now, &io) {
             self.present.set(self.present.get() + 1);
@@ -239,7 +244,11 @@ impl Port {
         };
         self.present.set(self.present.get() + 1);
         switch.queued.set(switch.queued.get() + 1);
-        switch.policy.borrow_mut().arrive(switch.rt.turn_time(), io);
+        let now = switch.rt.turn_time();
+        match want.again {
+            false => switch.policy.borrow_mut().arrive(now, io),
+            true => switch.policy.borrow_mut().arrive_again(now, io),
+        }
         switch.pump();
         Queued {
             port: self.clone(),
@@ -513,6 +522,7 @@ mod tests {
             op: Op::Read,
             lba,
             bytes: 4096,
+            again: false,
         }
     }
 

@@ -30,6 +30,7 @@ impl Way {
             op: Op::Read,
             lba,
             bytes: buf.len() as u64,
+            again: false,
         };
         let permit = self.port.admit(want).await;
         let result = permit.device().read(tag, lba, buf).await;

@@ -5,7 +5,7 @@
 //! any of it is left, and what it overdraws is taken from the next. Tenants below their limits take turns. Weights and
 //! guarantees are not part of the design.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 
 use flashyard_time::{Duration, Time};
 
@@ -19,6 +19,8 @@ use crate::{Gauge, Io, IoId, Next, Op, Outcome, Policy, Rates, Share, TenantId};
 pub struct Caps {
     tenants: Roster<Tenant>,
     queues: Queues,
+    /// Of what is queued, what was taken out of its quotas before.
+    paid: BTreeSet<IoId>,
     /// Lists that may have something to go, in the order of their turns.
     turns: VecDeque<u32>,
     /// Lists that are held until the next slice.
@@ -120,6 +122,11 @@ impl Policy for Caps {
         }
     }
 
+    fn arrive_again(&mut self, now: Time, io: Io) {
+        self.paid.insert(io.id);
+        self.arrive(now, io);
+    }
+
     fn next(&mut self, now: Time) -> Next {
         self.turn_slice(now);
         while let Some(list) = self.turns.pop_front() {
@@ -129,7 +136,7 @@ impl Policy for Caps {
                 self.release(number);
                 continue;
             };
-            if self.tenants[number].pays(&io, self.slice) {
+            if self.paid.remove(&io.id) || self.tenants[number].pays(&io, self.slice) {
                 self.queues.remove(io.id);
                 self.turns.push_back(list);
                 return Next::Dispatch(io.id);
@@ -148,6 +155,7 @@ impl Policy for Caps {
     fn cancel(&mut self, _: Time, id: IoId) {
         // A list that is empty is found when its turn comes.
         self.queues.remove(id);
+        self.paid.remove(&id);
     }
 
     fn set_share(&mut self, now: Time, tenant: TenantId, share: &Share) {

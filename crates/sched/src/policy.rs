@@ -101,7 +101,7 @@ pub struct Gauge {
 
 /// Decides which queued I/O the device sees next.
 ///
-/// Each I/O is told once by [`Policy::arrive`] (or goes at once by [`Policy::pass`]), then named once by
+/// Each I/O is told once by [`Policy::arrive`] or [`Policy::arrive_again`] (or goes at once by [`Policy::pass`]), then named once by
 /// [`Next::Dispatch`] and ended once by [`Policy::complete`]; or it is ended by [`Policy::cancel`] while queued.
 /// After every arrival, completion and cancellation, and at the time of a [`Next::WaitUntil`], the switch calls
 /// [`Policy::next`] until it no longer says `Dispatch`. Time never runs backwards between calls. A policy that
@@ -109,6 +109,12 @@ pub struct Gauge {
 pub trait Policy {
     /// Queues an I/O.
     fn arrive(&mut self, now: Time, io: Io);
+
+    /// Queues an I/O that was dispatched once and ended without having been done, because its host kept it waiting: it has
+    /// paid for that turn, and need not pay for the next one. A policy that does not tell it apart takes its due twice.
+    fn arrive_again(&mut self, now: Time, io: Io) {
+        self.arrive(now, io);
+    }
 
     /// The short way when the device is not busy: takes `io` as arrived and dispatched, if nothing is queued
     /// and it may go now; otherwise changes nothing and says `false`, and the switch lets it arrive.

@@ -157,7 +157,10 @@ impl World {
         let id = self.free.swap_remove(at);
         let io = self.draw(id);
         self.arrived += 1;
-        if self.policy.pass(self.now, &io) {
+        if self.chance.below(8) == 0 {
+            self.policy.arrive_again(self.now, io);
+            self.queued.push(io);
+        } else if self.policy.pass(self.now, &io) {
             self.start(io);
         } else {
             self.policy.arrive(self.now, io);

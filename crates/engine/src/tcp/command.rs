@@ -300,7 +300,13 @@ async fn write_invited(
     let buf = whole(arrived)?;
     let mut admission = match admission {
         Some(admission) => admission,
-        None => turn(queue, cid, &command.namespace, want).await?,
+        None => {
+            let again = Want {
+                again: true,
+                ..want
+            };
+            turn(queue, cid, &command.namespace, again).await?
+        }
     };
     admission.issue();
     let write = admission.write(queue.waiting(), cid, want, buf, fua);
@@ -565,6 +571,7 @@ impl Command {
             op,
             lba,
             bytes,
+            again: false,
         }
     }
 }

@@ -129,6 +129,7 @@ async fn perform(
         op: Op::CompareAndWrite,
         lba: checked.range.slba,
         bytes: u64::from(checked.write.bytes()),
+        again: false,
     };
     let admission = admit(queue, cids[0], namespace, want).await?;
     let operation = Operation::CompareAndWrite {

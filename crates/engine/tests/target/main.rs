@@ -14,6 +14,7 @@ mod endings;
 mod events;
 mod fused;
 mod fuzz;
+mod late;
 mod load;
 mod serving;
 mod storm;

@@ -212,12 +212,12 @@ impl Fair {
 impl Policy for Fair {
     fn arrive(&mut self, now: Time, io: Io) {
         let place = self.place(&io);
-        self.wake(place.tenant, place.lane);
-        self.keep(io.id, place);
-        self.enqueue(now, io.id.0);
-        if place.lane == Lane::Urgent {
-            self.keep_quiet(now);
-        }
+        self.take_in(now, io.id, place);
+    }
+
+    fn arrive_again(&mut self, now: Time, io: Io) {
+        let place = self.place(&io);
+        self.take_in(now, io.id, Place { paid: true, ..place });
     }
 
     fn pass(&mut self, now: Time, io: &Io) -> bool {

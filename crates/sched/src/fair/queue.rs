@@ -43,6 +43,17 @@ impl Fair {
         }
     }
 
+    /// Lets an I/O wait for its turn.
+    #[inline]
+    pub(super) fn take_in(&mut self, now: Time, id: IoId, place: Place) {
+        self.wake(place.tenant, place.lane);
+        self.keep(id, place);
+        self.enqueue(now, id.0);
+        if place.lane == Lane::Urgent {
+            self.keep_quiet(now);
+        }
+    }
+
     pub(super) fn keep(&mut self, id: IoId, place: Place) {
         let IoId(index) = id;
         assert!(index != NONE, "ids are small numbers");
@@ -159,12 +170,30 @@ impl Fair {
         }
     }
 
-    /// Takes the cost of an I/O that goes to the device from its tenant, and counts it in flight.
+    /// Takes the cost of an I/O that goes to the device from its tenant, unless it was paid before, and counts it in
+    /// flight.
     pub(super) fn charge(&mut self, now: Time, place: &mut Place, payer: Payer) {
-        let (kind, hurried) = (place.kind, self.is_quiet(now));
+        let kind = place.kind;
         place.cost = self.costs.of(kind, place.bytes);
         place.load = self.bases.load(place.class, place.cost);
         place.state = State::Dispatched;
+        if !place.paid {
+            self.pay(now, place, payer);
+        }
+        let tenant = &mut self.tenants[place.tenant];
+        tenant.usual_load += u64::from(place.load);
+        tenant.usual_load -= tenant.usual_load >> 4;
+        tenant.usual_bytes += place.bytes.min(1 << 40);
+        tenant.usual_bytes -= tenant.usual_bytes >> 4;
+        tenant.in_flight += 1;
+        tenant.load[kind as usize] += u64::from(place.load);
+        self.load[kind as usize] += u64::from(place.load);
+        self.in_flight[kind as usize] += 1;
+    }
+
+    #[inline]
+    fn pay(&mut self, now: Time, place: &Place, payer: Payer) {
+        let (kind, hurried) = (place.kind, self.is_quiet(now));
         let tenant = &mut self.tenants[place.tenant];
         let stride = tenant.stride(place.cost);
         match payer {
@@ -189,14 +218,6 @@ impl Fair {
         if let Some(guarantee) = &mut tenant.guarantee {
             guarantee.charge(now, kind, place.bytes);
         }
-        tenant.usual_load += u64::from(place.load);
-        tenant.usual_load -= tenant.usual_load >> 4;
-        tenant.usual_bytes += place.bytes.min(1 << 40);
-        tenant.usual_bytes -= tenant.usual_bytes >> 4;
-        tenant.in_flight += 1;
-        tenant.load[kind as usize] += u64::from(place.load);
-        self.load[kind as usize] += u64::from(place.load);
-        self.in_flight[kind as usize] += 1;
     }
 
     /// Sends the head of a lane to the device.

@@ -79,6 +79,8 @@ pub(super) struct Place {
     /// What it was charged, and counts in flight.
     pub(super) cost: u64,
     pub(super) load: u32,
+    /// It was charged when it had its turn before.
+    pub(super) paid: bool,
 }
 
 /// Where an I/O is.
@@ -100,6 +102,7 @@ pub(super) const ABSENT: Place = Place {
     bytes: 0,
     cost: 0,
     load: 0,
+    paid: false,
 };
 
 impl Tenant {
