@@ -159,13 +159,20 @@ impl Service {
             let pool = name.to_owned();
             let destroyed = self.cores.call(core, move |core| async move {
                 let open = core.pools.borrow().get(&pool).cloned();
-                if let Some(open) = open {
-                    open.destroy().await?;
+                match open {
+                    Some(open) => open.destroy().await,
+                    None => Ok(()),
                 }
-                core.pools.borrow_mut().remove(&pool);
-                Ok::<(), PoolError>(())
             });
-            destroyed.map_err(|error| error.to_string())?;
+            if let Err(error) = destroyed
+                && !self.is_spent_pool(name)
+            {
+                return Err(error.to_string());
+            }
+            let pool = name.to_owned();
+            self.cores.call(core, move |core| async move {
+                core.pools.borrow_mut().remove(&pool);
+            });
         }
         self.state
             .remove(Kind::Pool, name)

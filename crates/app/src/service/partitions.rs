@@ -153,7 +153,8 @@ impl Service {
             }
             Some(spec) if spec.kind == DeviceKind::Partition && self.is_spent(device) => {
                 Err(format!(
-                    "partition `{device}` takes no more writes: too much of its flash has failed; delete it"
+                    "partition `{device}` takes no more writes: too much of its flash has failed; use another one, and \
+                     delete this one"
                 ))
             }
             _ => Ok(()),
@@ -239,7 +240,8 @@ impl Service {
             (true, None) => {
                 view["state"] = json!("read-only");
                 view["fault"] = json!(
-                    "too much of its flash has failed, so it takes no more writes: copy what is in it to another partition"
+                    "too much of its flash has failed, so it takes no more writes: copy what is in it to another partition, \
+                     then delete its volumes, its pool and the partition"
                 );
             }
             (false, None) => {}

@@ -82,6 +82,7 @@ impl Service {
             ));
         }
         let core = self.pool_home(&pool)?;
+        self.check_blocks(&self.inventory.pools[&pool].spec.devices[0])?;
         let volume = name.to_owned();
         let grown = self.cores.call(core, move |state| async move {
             let pool = state
@@ -108,8 +109,9 @@ impl Service {
 
     pub(super) fn delete_volume(&mut self, name: &str) -> Result<Value, Fault> {
         let record = self.volume(name)?.clone();
-        if let Some(pool) = &record.spec.pool {
-            self.pool_home(pool)?;
+        match &record.spec.pool {
+            Some(pool) if !self.is_spent_pool(pool) => self.pool_home(pool).map(drop)?,
+            _ => {}
         }
         self.state
             .set_volume_phase(name, Phase::Deleting)
@@ -129,7 +131,10 @@ impl Service {
 
     fn check_place(&self, spec: &VolumeSpec) -> Result<(), Fault> {
         match (&spec.pool, &spec.device) {
-            (Some(pool), _) => self.pool_home(pool).map(drop),
+            (Some(pool), _) => {
+                self.pool_home(pool)?;
+                self.check_blocks(&self.inventory.pools[pool].spec.devices[0])
+            }
             (None, Some(device)) => match self.device_user(device) {
                 Some(user) => Err(format!("device `{device}` is used by {user}")),
                 None => self.home_of(device).and_then(|_| self.check_blocks(device)),
@@ -251,22 +256,11 @@ impl Service {
             self.served.remove(&name);
             self.forget_share(&self.device_of(record), &record.spec.tenant);
         }
-        if let Some(pool) = record.spec.pool.clone() {
-            let core = self.pool_home(&pool)?;
-            let (volume, uuid) = (name.clone(), record.uuid.into_bytes());
-            let deleted = self.cores.call(core, move |state| async move {
-                let pool = state
-                    .pools
-                    .borrow()
-                    .get(&pool)
-                    .cloned()
-                    .ok_or(PoolError::NotAPool)?;
-                match find(&pool, &volume, uuid) {
-                    Some(_) => pool.delete(&volume).await,
-                    None => Ok(()),
-                }
-            });
-            deleted.map_err(|error| error.to_string())?;
+        if let Some(pool) = &record.spec.pool
+            && let Err(fault) = self.delete_in_pool(pool, record)
+            && !self.is_spent_pool(pool)
+        {
+            return Err(fault);
         }
         if let Some(device) = &record.spec.device
             && record.phase != Phase::Creating
@@ -280,6 +274,33 @@ impl Service {
         self.inventory.volumes.remove(&name);
         self.faults.remove(&format!("volume {name}"));
         Ok(())
+    }
+
+    /// Takes a volume out of its pool. Where the medium can be written no more that fails, and is no reason to keep the
+    /// volume: nobody gets its space before the flash is erased under another partition.
+    fn delete_in_pool(&self, pool: &str, record: &VolumeRecord) -> Result<(), Fault> {
+        let core = self.pool_home(pool)?;
+        let (pool, volume) = (pool.to_owned(), record.spec.name.clone());
+        let uuid = record.uuid.into_bytes();
+        let deleted = self.cores.call(core, move |state| async move {
+            let pool = state
+                .pools
+                .borrow()
+                .get(&pool)
+                .cloned()
+                .ok_or(PoolError::NotAPool)?;
+            match find(&pool, &volume, uuid) {
+                Some(_) => pool.delete(&volume).await,
+                None => Ok(()),
+            }
+        });
+        deleted.map_err(|error| error.to_string())
+    }
+
+    /// Whether a pool is on a partition that [is spent](Self::is_spent).
+    pub(super) fn is_spent_pool(&self, pool: &str) -> bool {
+        let record = self.inventory.pools.get(pool);
+        record.is_some_and(|record| self.is_spent(&record.spec.devices[0]))
     }
 
     /// Gives a volume to its tenant's hosts.

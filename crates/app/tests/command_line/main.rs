@@ -5,6 +5,7 @@ mod partitions;
 mod promises;
 mod refusals;
 mod rig;
+mod worn_out;
 mod zoned;
 
 use std::fs;
