@@ -115,7 +115,7 @@ fn piece(file: &File, number: u64) -> [u8; PIECE as usize] {
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
-    let bit = |sum: u32| sum >> 1 ^ (sum & 1) * 0x82f6_3b78;
+    let bit = |sum: u32| (sum >> 1) ^ ((sum & 1) * 0x82f6_3b78);
     let byte = |sum: u32, byte: &u8| (0..8).fold(sum ^ u32::from(*byte), |sum, _| bit(sum));
     !bytes.iter().fold(u32::MAX, byte)
 }
