@@ -80,6 +80,8 @@ pub struct Fair {
     quiet: Quiet,
     /// Whether reads or writes are to go until then.
     slices: Slices,
+    /// Nothing may go, and no time will change that: not before an event that may.
+    stuck: bool,
 }
 
 impl Default for Fair {
@@ -115,6 +117,7 @@ impl Fair {
             background_due: 0,
             quiet: Quiet::new(),
             slices: Slices::new(),
+            stuck: false,
         }
     }
 
@@ -138,6 +141,7 @@ impl Fair {
                 self.offer(now, number, lane);
             }
         }
+        self.stuck = false;
         self.adjust_windows();
         self.keep_guarantees(now);
         if ended || self.virtual_now > MOST_VIRTUAL {
@@ -179,6 +183,7 @@ impl Fair {
             tenant.queued == 0
                 && tenant
                     .guarantee
+                    .as_ref()
                     .is_some_and(|rates| rates.is_behind(late, ios, bytes))
         });
         let promised = self
@@ -217,22 +222,30 @@ impl Policy for Fair {
 
     fn arrive_again(&mut self, now: Time, io: Io) {
         let place = self.place(&io);
-        self.take_in(now, io.id, Place { paid: true, ..place });
+        self.take_in(
+            now,
+            io.id,
+            Place {
+                paid: true,
+                ..place
+            },
+        );
     }
 
     fn pass(&mut self, now: Time, io: &Io) -> bool {
         if self.queued > 0 || now.as_ns() >= self.learner.tick_ends() {
             return false;
         }
-        let mut place = self.place(io);
+        let place = self.place(io);
         if !self.may_pass(now, &place) {
             return false;
         }
-        self.wake(place.tenant, place.lane);
-        self.virtual_now = self.virtual_now.max(self.tenants[place.tenant].tag);
-        self.charge(now, &mut place, Payer::Share);
+        let number = place.tenant;
+        self.wake(number, place.lane);
+        self.virtual_now = self.virtual_now.max(self.tenants[number].tag);
         self.keep(io.id, place);
-        self.claim(place.tenant);
+        self.charge(now, io.id.0, Payer::Share);
+        self.claim(number);
         true
     }
 
@@ -240,41 +253,46 @@ impl Policy for Fair {
         if now.as_ns() >= self.learner.tick_ends() {
             self.tick(now);
         }
-        if self.queued == 0 {
+        if self.queued == 0 || self.stuck {
             return Next::WaitForEvent;
         }
         self.open_gates(now);
         match self.choose(now) {
             Some(choice) => self.dispatch(now, choice),
-            None => self.wake_up(now),
+            None => {
+                self.stuck = self.is_plain(now) && self.gated.is_empty();
+                self.wake_up(now)
+            }
         }
     }
 
     fn complete(&mut self, _: Time, io: &Io, outcome: Outcome) {
-        let place = self.places[io.id.0 as usize];
+        let place = &mut self.places[io.id.0 as usize];
         assert!(
             place.state == State::Dispatched,
             "only a dispatched I/O completes"
         );
-        self.places[io.id.0 as usize].state = State::Absent;
-        let kind = place.kind as usize;
-        self.load[kind] -= u64::from(place.load);
+        place.state = State::Absent;
+        self.stuck = false;
+        let (number, kind) = (place.tenant, place.kind as usize);
+        let load = u64::from(place.load);
+        self.load[kind] -= load;
         self.in_flight[kind] -= 1;
-        let tenant = &mut self.tenants[place.tenant];
+        let tenant = &mut self.tenants[number];
         tenant.in_flight -= 1;
-        tenant.load[kind] -= u64::from(place.load);
+        tenant.load[kind] -= load;
         if outcome.ok && place.bytes > 0 {
             let latency = outcome.latency.as_ns();
             let lane = [Lane::Read, Lane::Write][kind];
             let pressed = !self.ready[lane as usize].is_empty();
             self.bases.record(place.class, latency);
             if place.lane == Lane::Urgent {
-                self.quiet.heed(self.tenants[place.tenant].target, latency);
+                self.quiet.heed(tenant.target, latency);
             }
             self.learner
                 .record(place.class, place.cost, latency, pressed);
         }
-        self.settle(place.tenant);
+        self.settle(number);
     }
 
     fn cancel(&mut self, now: Time, id: IoId) {

@@ -24,6 +24,7 @@ const MOST_CREDIT: u64 = 65_535;
 
 impl Fair {
     /// The place of an I/O that has come.
+    #[inline]
     pub(super) fn place(&mut self, io: &Io) -> Place {
         let (kind, bytes) = weigh(io);
         let lane = match (io.class, kind) {
@@ -54,6 +55,7 @@ impl Fair {
         }
     }
 
+    #[inline]
     pub(super) fn keep(&mut self, id: IoId, place: Place) {
         let IoId(index) = id;
         assert!(index != NONE, "ids are small numbers");
@@ -68,6 +70,7 @@ impl Fair {
     }
 
     /// A tenant that asks for something after a pause starts with the others: what it did not use is not kept.
+    #[inline]
     pub(super) fn wake(&mut self, number: u32, lane: Lane) {
         let virtual_now = self.virtual_now;
         let tenant = &mut self.tenants[number];
@@ -126,17 +129,33 @@ impl Fair {
     }
 
     /// Something of a tenant has ended.
+    #[inline]
     pub(super) fn settle(&mut self, number: u32) {
         self.claim(number);
         let tenant = &self.tenants[number];
         if !tenant.is_active() {
             self.active_weight -= tenant.weight;
-            self.tenants.release(number);
+            if tenant.forgotten {
+                self.tenants.release(number);
+            }
         }
     }
 
     /// Puts the head of a lane where it waits for its turn, its limit, or nothing.
+    #[inline]
     pub(super) fn offer(&mut self, now: Time, number: u32, lane: Lane) {
+        self.stuck = false;
+        let tenant = &self.tenants[number];
+        if tenant.head(lane) == NONE || tenant.limit.is_some() || tenant.guarantee.is_some() {
+            self.offer_by_rates(now, number, lane);
+        } else {
+            self.ready[lane as usize].set(number, tenant.tag_of(lane));
+        }
+    }
+
+    /// The same where there are rates to be looked at, or were, before the lane was empty.
+    #[inline(never)]
+    fn offer_by_rates(&mut self, now: Time, number: u32, lane: Lane) {
         let tenant = &self.tenants[number];
         let item = number * 4 + lane as u32;
         let head = tenant.head(lane);
@@ -160,11 +179,7 @@ impl Fair {
             }
             self.gated.remove(item);
         }
-        let tag = match lane {
-            Lane::Background => tenant.background_tag,
-            _ => tenant.tag,
-        };
-        ready.set(number, tag);
+        ready.set(number, tenant.tag_of(lane));
         if let Some(guarantee) = &tenant.guarantee {
             self.reserved.set(item, guarantee.opens(kind).as_ns());
         }
@@ -172,30 +187,36 @@ impl Fair {
 
     /// Takes the cost of an I/O that goes to the device from its tenant, unless it was paid before, and counts it in
     /// flight.
-    pub(super) fn charge(&mut self, now: Time, place: &mut Place, payer: Payer) {
-        let kind = place.kind;
-        place.cost = self.costs.of(kind, place.bytes);
-        place.load = self.bases.load(place.class, place.cost);
+    #[inline]
+    pub(super) fn charge(&mut self, now: Time, index: u32, payer: Payer) {
+        let place = &mut self.places[index as usize];
+        let cost = self.costs.of(place.kind, place.bytes);
+        let load = self.bases.load(place.class, cost);
+        place.cost = cost;
+        place.load = load;
         place.state = State::Dispatched;
         if !place.paid {
-            self.pay(now, place, payer);
+            self.pay(now, index, payer);
         }
+        let place = &self.places[index as usize];
+        let (kind, load) = (place.kind as usize, u64::from(load));
         let tenant = &mut self.tenants[place.tenant];
-        tenant.usual_load += u64::from(place.load);
+        tenant.usual_load += load;
         tenant.usual_load -= tenant.usual_load >> 4;
         tenant.usual_bytes += place.bytes.min(1 << 40);
         tenant.usual_bytes -= tenant.usual_bytes >> 4;
         tenant.in_flight += 1;
-        tenant.load[kind as usize] += u64::from(place.load);
-        self.load[kind as usize] += u64::from(place.load);
-        self.in_flight[kind as usize] += 1;
+        tenant.load[kind] += load;
+        self.load[kind] += load;
+        self.in_flight[kind] += 1;
     }
 
     #[inline]
-    fn pay(&mut self, now: Time, place: &Place, payer: Payer) {
-        let (kind, hurried) = (place.kind, self.is_quiet(now));
+    fn pay(&mut self, now: Time, index: u32, payer: Payer) {
+        let place = &self.places[index as usize];
+        let (kind, cost) = (place.kind, place.cost);
         let tenant = &mut self.tenants[place.tenant];
-        let stride = tenant.stride(place.cost);
+        let stride = tenant.stride(cost);
         match payer {
             Payer::Share if place.lane == Lane::Background => {
                 tenant.background_tag = tenant
@@ -203,12 +224,12 @@ impl Fair {
                     .saturating_add(stride.saturating_mul(BACKGROUND_FACTOR));
             }
             Payer::Share => tenant.tag = tenant.tag.saturating_add(stride),
-            Payer::Urgency => self.urgent_budget = self.urgent_budget.saturating_sub(place.cost),
+            Payer::Urgency => self.urgent_budget = self.urgent_budget.saturating_sub(cost),
             // What is taken while nobody is in a hurry is in nobody's way later, either.
-            Payer::Nobody if !hurried => {}
+            Payer::Nobody if now.as_ns() >= self.quiet_until => {}
             Payer::Nobody => {
                 let earliest = now.as_ns().saturating_sub(BACKGROUND_BURST_NS);
-                let span = (place.cost / PER_NS).saturating_mul(BACKGROUND_PART);
+                let span = (cost / PER_NS).saturating_mul(BACKGROUND_PART);
                 self.background_due = self.background_due.max(earliest).saturating_add(span);
             }
         }
@@ -224,9 +245,7 @@ impl Fair {
     pub(super) fn dispatch(&mut self, now: Time, (number, lane, payer): Choice) -> Next {
         let index = self.tenants[number].head(lane);
         self.unlink(index);
-        let mut place = self.places[index as usize];
-        self.charge(now, &mut place, payer);
-        self.places[index as usize] = place;
+        self.charge(now, index, payer);
         for other in LANES {
             if other == lane || self.tenants[number].head(other) != NONE {
                 self.offer(now, number, other);
@@ -239,13 +258,20 @@ impl Fair {
     /// Says whether a tenant with nothing queued counts as waiting.
     #[inline]
     pub(super) fn claim(&mut self, number: u32) {
-        let tenant = &mut self.tenants[number];
+        let tenant = &self.tenants[number];
         let least = CLAIM * ONE * tenant.weight;
-        let claims = [0, 1]
-            .map(|kind| tenant.queued == 0 && tenant.load[kind] * self.active_weight >= least);
-        if claims == [false; 2] && tenant.claims == [false; 2] {
-            return;
+        let claims = if tenant.queued == 0 {
+            tenant.load.map(|load| load * self.active_weight >= least)
+        } else {
+            [false; 2]
+        };
+        if claims != [false; 2] || tenant.claims != [false; 2] {
+            self.put_claims(number, claims);
         }
+    }
+
+    fn put_claims(&mut self, number: u32, claims: [bool; 2]) {
+        let tenant = &mut self.tenants[number];
         tenant.claims = claims;
         for (heap, claims) in self.claims.iter_mut().zip(claims) {
             if claims {
@@ -256,6 +282,7 @@ impl Fair {
         }
     }
 
+    #[inline]
     pub(super) fn open_gates(&mut self, now: Time) {
         while let Some((item, opens)) = self.gated.first()
             && opens <= now.as_ns()

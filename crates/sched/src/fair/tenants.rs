@@ -1,5 +1,6 @@
 //! Tenants: what they are owed, what they have had, and what of theirs is queued.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use flashyard_time::Duration;
@@ -26,6 +27,9 @@ pub(super) enum Lane {
 
 pub(super) const LANES: [Lane; 4] = [Lane::Urgent, Lane::Read, Lane::Write, Lane::Background];
 
+/// Ids below this are found at once: tenants are numbered from one on.
+const NEAR: u32 = 4096;
+
 /// Virtual time is service in costs, divided by the weight, times this.
 pub(super) const WEIGHT_UNIT: u64 = 16;
 
@@ -34,8 +38,8 @@ pub(super) const WEIGHT_UNIT: u64 = 16;
 pub(super) struct Tenant {
     pub(super) id: TenantId,
     pub(super) weight: u64,
-    pub(super) guarantee: Option<Paces>,
-    pub(super) limit: Option<Paces>,
+    pub(super) guarantee: Option<Box<Paces>>,
+    pub(super) limit: Option<Box<Paces>>,
     /// What its latency-sensitive I/O should stay under, in nanoseconds; 0 if it does not say.
     pub(super) target: u64,
     /// The virtual time at which its next I/O starts.
@@ -136,8 +140,8 @@ impl Tenant {
     /// A weight of nothing counts as one.
     pub(super) fn owe(&mut self, share: &Share) {
         self.weight = u64::from(share.weight.max(1));
-        self.guarantee = Paces::guarantees(&share.guarantee);
-        self.limit = Paces::limits(&share.limit);
+        self.guarantee = Paces::guarantees(&share.guarantee).map(Box::new);
+        self.limit = Paces::limits(&share.limit).map(Box::new);
         self.target = share.latency_target.map_or(0, Duration::as_ns);
     }
 
@@ -152,11 +156,22 @@ impl Tenant {
         }
     }
 
+    /// The virtual time at which the next I/O of a lane starts.
+    #[inline]
+    pub(super) fn tag_of(&self, lane: Lane) -> u64 {
+        match lane {
+            Lane::Background => self.background_tag,
+            _ => self.tag,
+        }
+    }
+
     /// Something of it is queued or in flight.
+    #[inline]
     pub(super) fn is_active(&self) -> bool {
         self.queued > 0 || self.in_flight > 0
     }
 
+    #[inline]
     pub(super) fn head(&self, lane: Lane) -> u32 {
         self.lanes[lane as usize].head
     }
@@ -167,6 +182,8 @@ impl Tenant {
 pub(super) struct Tenants {
     /// Number of each id, ordered by id.
     known: Vec<(TenantId, u32)>,
+    /// The same for ids below [`NEAR`], at the place of each: what every I/O asks for is found without a search.
+    near: Vec<u32>,
     table: Vec<Tenant>,
     free: Vec<u32>,
 }
@@ -175,6 +192,14 @@ impl Tenants {
     /// The number of `id`, which is made known.
     #[inline]
     pub(super) fn number(&mut self, id: TenantId) -> u32 {
+        match self.near.get(id.0 as usize) {
+            Some(&number) if number != NONE => number,
+            _ => self.search(id),
+        }
+    }
+
+    #[inline(never)]
+    fn search(&mut self, id: TenantId) -> u32 {
         match self.known.binary_search_by_key(&id, |known| known.0) {
             Ok(at) => self.known[at].1,
             Err(at) => self.admit(id, at),
@@ -201,6 +226,11 @@ impl Tenants {
             self.table.len() as u32 - 1
         };
         self.known.insert(at, (id, number));
+        if id.0 < NEAR {
+            let length = self.near.len().max(id.0 as usize + 1);
+            self.near.resize(length, NONE);
+            self.near[id.0 as usize] = number;
+        }
         number
     }
 
@@ -212,6 +242,9 @@ impl Tenants {
             if let Ok(at) = self.known.binary_search_by_key(&id, |known| known.0) {
                 self.known.remove(at);
                 self.free.push(number);
+                if let Some(near) = self.near.get_mut(id.0 as usize) {
+                    *near = NONE;
+                }
             }
         }
     }
@@ -239,5 +272,36 @@ impl core::ops::IndexMut<u32> for Tenants {
     #[inline]
     fn index_mut(&mut self, number: u32) -> &mut Tenant {
         &mut self.table[number as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_ids_and_large_ones_are_found_until_they_are_let_go() {
+        let mut tenants = Tenants::default();
+        let ids = [0, 1, NEAR - 1, NEAR, u32::MAX].map(TenantId);
+        let numbers = ids.map(|id| tenants.number(id));
+        assert_eq!(numbers, [0, 1, 2, 3, 4]);
+        assert!(tenants.near.len() <= NEAR as usize);
+        for (id, number) in ids.into_iter().zip(numbers) {
+            assert_eq!(tenants.number(id), number);
+            assert_eq!(tenants[number].id, id);
+            tenants.release(number);
+            assert!(tenants.is_known(id), "something was said of it");
+        }
+        for id in ids.into_iter().rev() {
+            let number = tenants.number(id);
+            tenants[number].forgotten = true;
+            tenants.release(number);
+            assert!(!tenants.is_known(id));
+        }
+        // What was its number is another's now.
+        assert_eq!(tenants.number(TenantId(7)), 0);
+        assert_eq!(tenants.number(TenantId(0)), 1);
+        assert_eq!(tenants[1].id, TenantId(0));
+        assert_eq!(tenants.iter().count(), 2);
     }
 }

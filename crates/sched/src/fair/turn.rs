@@ -41,6 +41,9 @@ impl Fair {
     pub(super) fn choose(&mut self, now: Time) -> Option<Choice> {
         self.advance_virtual_time();
         self.slice(now);
+        if self.is_plain(now) {
+            return self.next_shared(now);
+        }
         self.next_urgent(now)
             .or_else(|| self.next_reserved(now))
             .or_else(|| self.next_background(now, false))
@@ -48,7 +51,19 @@ impl Fair {
             .or_else(|| self.next_background(now, true))
     }
 
+    /// There is nothing but I/O for throughput, owed nothing but its share; so what may go is a matter of the windows and of
+    /// who waits, and not of the time.
+    #[inline]
+    pub(super) fn is_plain(&self, now: Time) -> bool {
+        !self.is_quiet(now)
+            && self.learner.phase() == Phase::Open
+            && self.ready[Lane::Urgent as usize].is_empty()
+            && self.ready[Lane::Background as usize].is_empty()
+            && self.reserved.is_empty()
+    }
+
     /// Latency-sensitive I/O is about, or was a moment ago.
+    #[inline]
     pub(super) fn is_quiet(&self, now: Time) -> bool {
         now.as_ns() < self.quiet_until
     }

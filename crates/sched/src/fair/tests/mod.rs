@@ -2,6 +2,7 @@
 
 mod conserving;
 mod machine;
+mod stuck;
 
 use alloc::boxed::Box;
 use alloc::vec;
