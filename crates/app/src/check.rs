@@ -1,5 +1,5 @@
-//! `flashyard check`: verifies a pool, or a file that holds an open-channel device with its partitions, where it lies,
-//! without changing it and without a running target.
+//! `flashyard check`: verifies a pool, a file that holds an open-channel device with its partitions, or a zoned device with
+//! its own, where it lies, without changing it and without a running target.
 
 use std::fmt;
 use std::fs::File;
@@ -9,6 +9,7 @@ use std::path::Path;
 
 use flashyard_block::{FileDevice, FileOptions, open_channel, pool};
 use flashyard_runtime::{Rt, uring};
+use flashyard_time::Duration;
 use serde_json::{Value, json};
 
 use crate::cli::CheckArgs;
@@ -17,6 +18,11 @@ use crate::out::say_line;
 
 /// Bytes that tell what a file holds.
 const START: usize = 4096;
+/// What is said of what another process has locked. The kernel keeps the lock of a target that was killed until it has ended
+/// what that had asked for, so it is waited for; so long, and tried so often.
+const IN_USE: &str = "another program uses it";
+const IN_USE_LONGEST: Duration = Duration::from_secs(3);
+const IN_USE_PAUSE: Duration = Duration::from_ms(20);
 
 /// What was found, of what there was.
 enum Report {
@@ -28,7 +34,7 @@ enum Report {
 pub fn run(args: &CheckArgs) -> Result<(), String> {
     let (path, block_size) = (args.file.clone(), args.block_size);
     let report = uring::run(uring::Config::default(), |rt| async move {
-        look(&rt, &path, block_size).await
+        look_patiently(&rt, &path, block_size).await
     });
     let report = report.map_err(|error| error.to_string())??;
     if args.json {
@@ -47,10 +53,30 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     }
 }
 
+async fn look_patiently(rt: &Rt, path: &Path, block_size: u32) -> Result<Report, String> {
+    let until = rt.now() + IN_USE_LONGEST;
+    loop {
+        match look(rt, path, block_size).await {
+            Err(fault) if fault.contains(IN_USE) && rt.now() < until => {
+                rt.sleep(IN_USE_PAUSE).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
 async fn look(rt: &Rt, path: &Path, block_size: u32) -> Result<Report, String> {
     let kind = std::fs::metadata(path)
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?
         .file_type();
+    if kind.is_block_device()
+        && open_channel::is_zoned(rt, path).map_err(|error| error.to_string())?
+    {
+        let report = open_channel::check_zoned(rt, path).await;
+        return report
+            .map(Report::OpenChannel)
+            .map_err(|error| error.to_string());
+    }
     let image = open_channel::is_image(&start(path)?);
     let block_size = if image { START as u32 } else { block_size };
     let device = if kind.is_block_device() {

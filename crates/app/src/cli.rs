@@ -248,7 +248,7 @@ pub struct ApplyArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  flashyard check /srv/flashyard/ssd0.img --block-size 4096")]
 pub struct CheckArgs {
-    /// File or block device that holds a pool, or an open-channel device with its partitions
+    /// File or block device that holds a pool, or an open-channel or zoned device with its partitions
     pub file: PathBuf,
     /// Bytes per block of the device
     #[arg(long, default_value_t = 4096)]

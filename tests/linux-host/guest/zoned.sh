@@ -69,6 +69,20 @@ refused() {
     [[ $told == *"$reason"* ]] || fail "refused for another reason: $told"
 }
 
+# The drive must be sound, looked at where it lies.
+sound() {
+    local told
+    told=$(flashyard check "$(drive host-managed)" 2>&1) || fail "not sound: $told"
+    [[ $told == *"partition one: 2 units"* ]] || fail "what is there is not told: $told"
+}
+
+# It must not be looked at for a reason.
+unchecked() {
+    local told
+    ! told=$(flashyard check "$(drive host-managed)" 2>&1) || fail "it can be checked: $told"
+    [[ $told == *"$1"* ]] || fail "not checked for another reason: $told"
+}
+
 online() {
     [[ $(cli "$1" show "$2" --json | jq -r .state) == online ]] || fail "$1 $2: $(cli "$1" show "$2" --json)"
 }
@@ -90,7 +104,9 @@ refuse_others() {
     # What somebody else has written.
     dd if=/dev/urandom of="$zoned" bs=64k count=2 oflag=direct status=none
     refused "blkzone reset" device create bad --kind zoned --path "$zoned"
+    unchecked "holds something else"
     blkzone reset "$zoned"
+    unchecked "nothing was ever on it"
 }
 
 serve_zones() {
@@ -102,6 +118,7 @@ serve_zones() {
     cli pool create fast --device one
     cli volume create data --pool fast --size ${data_mib}MiB --tenant alpha
     cli volume create whole --device two --tenant beta
+    unchecked "another program uses it"
     connect alpha
     connect beta
     data
@@ -134,7 +151,7 @@ kill_under_io() {
     local fio=$!
     sleep 4
     end_target KILL
-    sleep 1
+    sound
     start_target
     sleep 5
     end_target KILL
@@ -149,6 +166,7 @@ stop_and_start() {
     # Not flushed: a stop in good order does that.
     dd if=/tmp/ours of="$(data)" bs=256k oflag=direct status=none
     end_target TERM
+    sound
     start_target
     online device zns
     wait_for 30 is_live alpha

@@ -1,11 +1,12 @@
-//! Verification of a file that holds an open-channel device, read-only: header, chunks, layout, and whether each partition
-//! can be taken up.
+//! Verification of a file that holds an open-channel device, or of a zoned device, read-only: header, chunks, layout, and
+//! whether each partition can be taken up.
 
 use std::fmt;
+use std::path::Path;
 use std::rc::Rc;
 
 use flashyard_flash::UNIT_BYTES;
-use flashyard_flash::channel::{ChunkInfo, ChunkState, Metadata};
+use flashyard_flash::channel::{ChunkInfo, ChunkState, Geometry};
 use flashyard_flash::ftl::{self, Action, Ftl, IoOp, Part, State, Tag};
 use flashyard_runtime::Rt;
 use flashyard_time::Time;
@@ -16,9 +17,10 @@ use super::copies::{SECTORS, newest, why};
 use super::file_store::FileStore;
 use super::image::{Header, Image, PIECE, decode_header};
 use super::layout::{Layout, Record, Span};
-use super::reopen::{self, Care, Found, Told};
+use super::reopen::{self, Care, Told};
+use super::still::Still;
 use super::units::copies;
-use crate::FileDevice;
+use crate::{FileDevice, OpenError, zoned};
 
 /// Problems that are told one by one.
 const MOST_TOLD: usize = 20;
@@ -108,6 +110,49 @@ pub fn is_image(piece: &[u8]) -> bool {
     )
 }
 
+/// Whether `path` is a zoned block device, which [`check_zoned`] is for.
+pub fn is_zoned(rt: &Rt, path: &Path) -> Result<bool, OpenError> {
+    zoned::is_zoned(rt, path)
+}
+
+/// Looks at everything on a zoned device, as [`check`] does: it is only read, and nobody else may use it.
+pub async fn check_zoned(rt: &Rt, path: &Path) -> Result<Report, PartitionError> {
+    let store = |error: OpenError| PartitionError::Store(error.to_string());
+    let device = zoned::Undivided::open(rt, path).await.map_err(store)?;
+    let units = units_of(&device).await;
+    let sight = Rc::new(device.divide(units).await.map_err(store)?);
+    if !sight.is_used() {
+        return Err(PartitionError::Store(format!(
+            "{} is empty, or its first use was cut off: nothing was ever on it",
+            path.display()
+        )));
+    }
+    let damaged = sight.verify().await;
+    let still = Still::Zones(sight);
+    let chunks = still.report();
+    let damaged = damaged.into_iter().map(|(chunk, unit)| {
+        let what = format!("the data of write unit {unit} are not what was written");
+        (chunks[chunk].address, what)
+    });
+    let problems = chunk_problems(still.geometry(), damaged.collect());
+    Ok(assess(&still, problems).await)
+}
+
+/// The number of units that the zones of a device were dealt out to: as one of the copies of the layout has it.
+async fn units_of(device: &zoned::Undivided) -> Option<u32> {
+    let first = device.start_of(0, 1, SECTORS).await;
+    if let Decoded::Valid(layout) = decode(&first) {
+        return Some(layout.pus);
+    }
+    for units in device.divisions() {
+        let second = device.start_of(units - 1, units, SECTORS).await;
+        if matches!(decode(&second), Decoded::Valid(layout) if layout.pus == units) {
+            return Some(units);
+        }
+    }
+    None
+}
+
 /// Looks at everything in `file`, of which nothing is changed: all checksums, the owners of units, and whether each
 /// partition can be taken up. Fails only when nothing can be looked at.
 pub async fn check(rt: &Rt, file: FileDevice) -> Result<Report, PartitionError> {
@@ -119,32 +164,36 @@ pub async fn check(rt: &Rt, file: FileDevice) -> Result<Report, PartitionError> 
     let store = Rc::new(store);
     let found = reopen::look_at_all(rt, &store, Care::All).await?;
     let mut problems = header_problems(&told);
-    problems.extend(chunk_problems(store.image(), &found));
-    let flash = Flash { store, found };
-    let decoded = [flash.copy(0).await?, flash.copy(1).await?];
+    let damaged = found.iter().filter_map(|one| {
+        let address = reopen::address_of(store.image(), one.chunk);
+        Some((address, one.damage.clone()?))
+    });
+    problems.extend(chunk_problems(store.image().geometry(), damaged.collect()));
+    Ok(assess(&Still::File(store, found), problems).await)
+}
+
+/// Looks at what flash holds, beside which there are `problems`.
+async fn assess(still: &Still, mut problems: Vec<String>) -> Report {
+    let decoded = [copy(still, 0).await, copy(still, 1).await];
     let copies = decoded.clone().map(|copy| describe(&copy));
     problems.extend(copy_problems(&copies));
     let mut partitions = Vec::new();
     let [first, second] = decoded;
-    match newest(first, second, true) {
+    match newest(first, second, is_used(still)) {
         Ok(Some(newest)) => {
             for record in &newest.layout.partitions {
-                partitions.push(
-                    flash
-                        .partition(&newest.layout, record, &mut problems)
-                        .await?,
-                );
+                partitions.push(partition(still, &newest.layout, record, &mut problems).await);
             }
         }
         Ok(None) => {}
         Err(error) => problems.push(error.to_string()),
     }
-    Ok(Report {
+    Report {
         copies,
-        chunks: flash.count(),
+        chunks: count(still),
         partitions,
         problems,
-    })
+    }
 }
 
 fn empty() -> PartitionError {
@@ -168,22 +217,17 @@ fn header_problems(told: &Told) -> Vec<String> {
     damaged.map(problem).collect()
 }
 
-fn chunk_problems(image: &Image, found: &[Found]) -> Vec<String> {
-    let damaged: Vec<&Found> = found.iter().filter(|one| one.damage.is_some()).collect();
-    let shown = |one: &&Found| {
-        let place = image.geometry().place(reopen::address_of(image, one.chunk));
+/// What is told of chunks that are `damaged`: their addresses, and what is wrong with them.
+fn chunk_problems(geometry: &Geometry, damaged: Vec<(u64, String)>) -> Vec<String> {
+    let more = damaged.len().saturating_sub(MOST_TOLD);
+    let shown = damaged.into_iter().take(MOST_TOLD).map(|(at, damage)| {
+        let place = geometry.place(at);
         let place =
             place.map(|place| format!("{}.{}, chunk {}", place.group, place.pu, place.chunk));
-        let damage = one.damage.as_deref();
-        format!(
-            "unit {}: {}",
-            place.unwrap_or_default(),
-            damage.unwrap_or_default()
-        )
-    };
-    let mut problems: Vec<String> = damaged.iter().take(MOST_TOLD).map(shown).collect();
-    if damaged.len() > MOST_TOLD {
-        let more = damaged.len() - MOST_TOLD;
+        format!("unit {}: {damage}", place.unwrap_or_default())
+    });
+    let mut problems: Vec<String> = shown.collect();
+    if more > 0 {
         problems.push(format!("and {more} chunks more are damaged"));
     }
     problems
@@ -224,168 +268,135 @@ fn copy_problems(copies: &[CopyReport; 2]) -> Vec<String> {
     problems
 }
 
-/// What a file holds.
-struct Flash {
-    store: Rc<FileStore>,
-    /// Every chunk, in the order of addresses.
-    found: Vec<Found>,
+/// Chunks that are free, written, and out of use.
+fn count(still: &Still) -> [usize; 3] {
+    let chunks = still.report();
+    let count = |state| chunks.iter().filter(|one| one.state == state).count();
+    let (free, offline) = (count(ChunkState::Free), count(ChunkState::Offline));
+    [free, chunks.len() - free - offline, offline]
 }
 
-impl Flash {
-    fn count(&self) -> [usize; 3] {
-        let count = |state| self.found.iter().filter(|one| one.state == state).count();
-        let (free, offline) = (count(ChunkState::Free), count(ChunkState::Offline));
-        [free, self.found.len() - free - offline, offline]
-    }
+/// Whether anything but a layout was written; then there has to be one.
+fn is_used(still: &Still) -> bool {
+    let layouts = copies(still.geometry());
+    let used = |chunk: &ChunkInfo| chunk.write_pointer > 0 && !layouts.contains(&chunk.address);
+    matches!(still, Still::File(..)) || still.report().iter().any(used)
+}
 
-    /// A copy of the layout.
-    async fn copy(&self, copy: usize) -> Result<Decoded, PartitionError> {
-        let first = copies(self.store.image().geometry())[copy];
-        let mut bytes = vec![0; SECTORS * PIECE];
-        for (address, sector) in (first..).zip(bytes.chunks_exact_mut(PIECE)) {
-            let read = self.read(address, sector).await;
-            if !read && address == first {
-                return Ok(match self.chunk(first).map(|chunk| chunk.state) {
-                    Some(ChunkState::Free) => Decoded::Absent,
-                    _ => Decoded::Damaged("it cannot be read".into()),
-                });
-            }
+/// A copy of the layout.
+async fn copy(still: &Still, copy: usize) -> Decoded {
+    let first = copies(still.geometry())[copy];
+    let mut bytes = vec![0; SECTORS * PIECE];
+    for (address, sector) in (first..).zip(bytes.chunks_exact_mut(PIECE)) {
+        let read = still.read(address, Some(sector)).await;
+        if read.is_none() && address == first {
+            let chunks = still.report();
+            let chunk = chunks.iter().find(|chunk| chunk.address == first);
+            return match chunk.map(|chunk| chunk.state) {
+                Some(ChunkState::Free) => Decoded::Absent,
+                _ => Decoded::Damaged("it cannot be read".into()),
+            };
         }
-        Ok(decode(&bytes))
     }
+    decode(&bytes)
+}
 
-    /// Takes a partition up, as far as that needs no writing.
-    async fn partition(
-        &self,
-        layout: &Layout,
-        record: &Record,
-        problems: &mut Vec<String>,
-    ) -> Result<PartitionReport, PartitionError> {
-        let mut report = PartitionReport {
-            name: record.name.clone(),
-            units: record.units().count(),
-            bytes: 0,
-            read: 0,
-            lost: 0,
-            recoverable: true,
-        };
-        let geometry = self.store.image().geometry();
-        if (layout.groups, layout.pus) != (geometry.groups, geometry.pus) {
-            problems.push("the layout was made for another geometry".into());
-        }
-        for span in &record.spans {
-            match self.take_up(span, record.over_provisioning).await {
-                Ok(ftl) => {
-                    let stats = ftl.recovery().unwrap_or_default();
-                    report.bytes += ftl.capacity() * UNIT_BYTES;
-                    report.read += stats.read_sectors;
-                    report.lost += stats.lost_units * UNIT_BYTES;
-                    if let Err(what) = ftl.check() {
-                        problems.push(format!("partition {}: {what}", record.name));
-                    }
-                }
-                Err(what) => {
-                    report.recoverable = false;
-                    problems.push(format!(
-                        "partition {} cannot be taken up: {what}",
-                        record.name
-                    ));
+/// Takes a partition up, as far as that needs no writing.
+async fn partition(
+    still: &Still,
+    layout: &Layout,
+    record: &Record,
+    problems: &mut Vec<String>,
+) -> PartitionReport {
+    let mut report = PartitionReport {
+        name: record.name.clone(),
+        units: record.units().count(),
+        bytes: 0,
+        read: 0,
+        lost: 0,
+        recoverable: true,
+    };
+    let geometry = still.geometry();
+    if (layout.groups, layout.pus) != (geometry.groups, geometry.pus) {
+        problems.push("the layout was made for another geometry".into());
+    }
+    for span in &record.spans {
+        match take_up(still, span, record.over_provisioning).await {
+            Ok(ftl) => {
+                let stats = ftl.recovery().unwrap_or_default();
+                report.bytes += ftl.capacity() * UNIT_BYTES;
+                report.read += stats.read_sectors;
+                report.lost += stats.lost_units * UNIT_BYTES;
+                if let Err(what) = ftl.check() {
+                    problems.push(format!("partition {}: {what}", record.name));
                 }
             }
-        }
-        if report.lost > 0 {
-            problems.push(format!(
-                "partition {}: {} bytes are lost",
-                record.name, report.lost
-            ));
-        }
-        Ok(report)
-    }
-
-    /// The translation layer of a span, recovered; or why it cannot be.
-    async fn take_up(&self, span: &Span, over_provisioning: u32) -> Result<Ftl, String> {
-        let geometry = self.store.image().geometry();
-        let layout_chunks = copies(geometry);
-        let chunks = (0..self.found.len()).map(|chunk| self.info(chunk));
-        let chunks = chunks.map(|mut info| {
-            if layout_chunks.contains(&info.address) {
-                info.state = ChunkState::Offline;
-            }
-            info
-        });
-        let options = ftl::Options {
-            over_provisioning,
-            ..ftl::Options::default()
-        };
-        let ftl = Ftl::recover(geometry, &span.units, chunks, span.key, options);
-        let mut ftl = ftl.map_err(|error| error.to_string())?;
-        while ftl.state() == State::Recovering {
-            match ftl.poll(Time::ZERO) {
-                Some(Action::Submit(tag)) => self.serve(&mut ftl, tag).await,
-                Some(_) => {}
-                None => return Err("its recovery does not come to an end".into()),
+            Err(what) => {
+                report.recoverable = false;
+                problems.push(format!(
+                    "partition {} cannot be taken up: {what}",
+                    record.name
+                ));
             }
         }
-        match ftl.state() {
-            State::Failed(error) => Err(error.to_string()),
-            _ => Ok(ftl),
+    }
+    if report.lost > 0 {
+        problems.push(format!(
+            "partition {}: {} bytes are lost",
+            record.name, report.lost
+        ));
+    }
+    report
+}
+
+/// The translation layer of a span, recovered; or why it cannot be.
+async fn take_up(still: &Still, span: &Span, over_provisioning: u32) -> Result<Ftl, String> {
+    let geometry = still.geometry();
+    let layout_chunks = copies(geometry);
+    let chunks = still.report().into_iter().map(|mut info| {
+        if layout_chunks.contains(&info.address) {
+            info.state = ChunkState::Offline;
+        }
+        info
+    });
+    let options = ftl::Options {
+        over_provisioning,
+        writes_per_chunk: still.writes_per_chunk(),
+        ..ftl::Options::default()
+    };
+    let ftl = Ftl::recover(geometry, &span.units, chunks, span.key, options);
+    let mut ftl = ftl.map_err(|error| error.to_string())?;
+    while ftl.state() == State::Recovering {
+        match ftl.poll(Time::ZERO) {
+            Some(Action::Submit(tag)) => serve(still, &mut ftl, tag).await,
+            Some(_) => {}
+            None => return Err("its recovery does not come to an end".into()),
         }
     }
-
-    /// Reads what a translation layer asks for.
-    async fn serve(&self, ftl: &mut Ftl, tag: Tag) {
-        let io = ftl.io(tag).clone();
-        if io.op() != IoOp::Read {
-            return ftl.on_completion(Time::ZERO, tag, u64::MAX, &[]);
-        }
-        let mut failed = 0_u64;
-        let mut metadata = Vec::with_capacity(io.addresses().len());
-        let mut page = vec![0; PIECE];
-        for (place, (&address, part)) in io.addresses().iter().zip(io.parts()).enumerate() {
-            let known = self.metadata(address);
-            metadata.push(known.unwrap_or_default());
-            let wanted = *part == Part::Page;
-            if known.is_none() || (wanted && !self.read(address, &mut page).await) {
-                failed |= 1 << place;
-            } else if wanted {
-                ftl.on_page(tag, place, &page);
-            }
-        }
-        ftl.on_completion(Time::ZERO, tag, failed, &metadata);
+    match ftl.state() {
+        State::Failed(error) => Err(error.to_string()),
+        _ => Ok(ftl),
     }
+}
 
-    fn info(&self, chunk: usize) -> ChunkInfo {
-        let found = &self.found[chunk];
-        ChunkInfo {
-            address: reopen::address_of(self.store.image(), found.chunk),
-            state: found.state,
-            write_pointer: found.metadata.len() as u32,
-            wear_index: 0,
-            resets: found.kept.head.resets,
-            sequential: true,
+/// Reads what a translation layer asks for.
+async fn serve(still: &Still, ftl: &mut Ftl, tag: Tag) {
+    let io = ftl.io(tag).clone();
+    if io.op() != IoOp::Read {
+        return ftl.on_completion(Time::ZERO, tag, u64::MAX, &[]);
+    }
+    let mut failed = 0_u64;
+    let mut metadata = Vec::with_capacity(io.addresses().len());
+    let mut page = vec![0; PIECE];
+    for (place, (&address, part)) in io.addresses().iter().zip(io.parts()).enumerate() {
+        let wanted = *part == Part::Page;
+        let read = still.read(address, wanted.then_some(&mut page[..])).await;
+        metadata.push(read.unwrap_or_default());
+        if read.is_none() {
+            failed |= 1 << place;
+        } else if wanted {
+            ftl.on_page(tag, place, &page);
         }
     }
-
-    fn chunk(&self, address: u64) -> Option<&Found> {
-        let (chunk, _) = self.store.image().chunk_of(address)?;
-        self.found.get(chunk as usize)
-    }
-
-    fn metadata(&self, address: u64) -> Option<Metadata> {
-        let (_, sector) = self.store.image().chunk_of(address)?;
-        self.chunk(address)?.metadata.get(sector as usize).copied()
-    }
-
-    /// Reads a sector that was written.
-    async fn read(&self, address: u64, target: &mut [u8]) -> bool {
-        let image = self.store.image();
-        match (self.metadata(address), image.chunk_of(address)) {
-            (Some(_), Some((chunk, sector))) => self
-                .store
-                .read(image.sector(chunk, sector), target)
-                .await
-                .is_ok(),
-            _ => false,
-        }
-    }
+    ftl.on_completion(Time::ZERO, tag, failed, &metadata);
 }

@@ -11,7 +11,8 @@
 //!
 //! Map: `layout` decides who gets which units, pure; `codec` and `copies` are its bytes and its places; `drive` is the device in real time, `model`
 //! who waits for what in it, `units` the only way to it; `span` runs a translation layer, `partition` is what users see. Of a
-//! device in a file, `image` is the bytes, `file_store` reads and writes them, `jobs` says when, `reopen` what is found.
+//! device in a file, `image` is the bytes, `file_store` reads and writes them, `jobs` says when, `reopen` what is found. `check` tells
+//! what is wrong with flash that stands `still`.
 
 mod backing;
 mod check;
@@ -28,6 +29,7 @@ mod model;
 mod partition;
 mod reopen;
 mod span;
+mod still;
 mod units;
 mod zoned;
 
@@ -42,7 +44,7 @@ use flashyard_runtime::Rt;
 use flashyard_runtime::sync::Semaphore;
 use flashyard_time::Histogram;
 
-pub use check::{CopyReport, PartitionReport, Report, check, is_image};
+pub use check::{CopyReport, PartitionReport, Report, check, check_zoned, is_image, is_zoned};
 pub use error::PartitionError;
 pub use layout::{LayoutError, Unit, Wanted};
 pub use medium::Medium;

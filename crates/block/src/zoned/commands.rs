@@ -292,11 +292,7 @@ impl Zones {
                 continue;
             };
             let (chunk, sectors) = (self.index(&place), SECTORS as u32);
-            let readable = matches!(
-                state.chunks[chunk].state,
-                ChunkState::Open | ChunkState::Closed
-            );
-            if readable && place.sector < state.chunks[chunk].written {
+            if state.chunks[chunk].has(place.sector) {
                 let sector = (bit, (place.sector % sectors) as usize);
                 let unit = units.entry((chunk, place.sector / sectors)).or_default();
                 unit.push(sector);

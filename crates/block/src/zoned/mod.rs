@@ -12,9 +12,11 @@
 //!
 //! What zones share inside of a device nobody tells: tenants have flash and garbage collection of their own, not channels.
 //!
-//! Map: `unit` is the bytes, `survey` what is found when a device is opened, `commands` what becomes of vectors.
+//! Map: `unit` is the bytes, `survey` what is found when a device is opened, `commands` what becomes of vectors; `look` is for
+//! those who only want to know what is there.
 
 mod commands;
+mod look;
 mod survey;
 mod unit;
 
@@ -31,6 +33,7 @@ use flashyard_time::Time;
 use crate::open_channel::{Owner, OwnerId};
 use crate::{IoError, OpenError};
 use commands::Staged;
+pub(crate) use look::{Sight, Undivided, is_zoned};
 use unit::{SECTOR, Trailer};
 
 /// Trailers that are remembered, some 320 bytes each.
@@ -87,6 +90,38 @@ struct Chunk {
     room_left: bool,
     /// The number of the last write.
     used: u64,
+}
+
+impl Chunk {
+    /// What it is as number `index` of the device.
+    fn info(&self, geometry: &Geometry, index: usize) -> ChunkInfo {
+        let place = Place {
+            group: 0,
+            pu: index as u32 / geometry.chunks,
+            chunk: index as u32 % geometry.chunks,
+            sector: 0,
+        };
+        let address = geometry.address(place);
+        ChunkInfo {
+            address: address.expect("every chunk has an address"),
+            state: self.state,
+            write_pointer: self.written,
+            wear_index: 0,
+            resets: 0,
+            sequential: true,
+        }
+    }
+
+    /// Whether a sector can be read.
+    fn has(&self, sector: u32) -> bool {
+        let readable = matches!(self.state, ChunkState::Open | ChunkState::Closed);
+        readable && sector < self.written
+    }
+}
+
+/// Where a chunk is in the list of all.
+fn index(geometry: &Geometry, place: &Place) -> usize {
+    place.pu as usize * geometry.chunks as usize + place.chunk as usize
 }
 
 /// Data of sectors of one unit that follow each other.
@@ -246,29 +281,13 @@ impl Zones {
     }
 
     fn info(&self, chunk: usize) -> ChunkInfo {
-        let Chunk { state, written, .. } = self.state.borrow().chunks[chunk];
-        let place = Place {
-            group: 0,
-            pu: chunk as u32 / self.geometry.chunks,
-            chunk: chunk as u32 % self.geometry.chunks,
-            sector: 0,
-        };
-        ChunkInfo {
-            address: self
-                .geometry
-                .address(place)
-                .expect("every chunk has an address"),
-            state,
-            write_pointer: written,
-            wear_index: 0,
-            resets: 0,
-            sequential: true,
-        }
+        let zone = self.state.borrow().chunks[chunk];
+        zone.info(&self.geometry, chunk)
     }
 
     /// Where a chunk is in the list.
     fn index(&self, place: &Place) -> usize {
-        place.pu as usize * self.geometry.chunks as usize + place.chunk as usize
+        index(&self.geometry, place)
     }
 
     fn ring(&self, owner: OwnerId, at: Time) {

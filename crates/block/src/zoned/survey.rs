@@ -15,7 +15,7 @@ use super::{ACTIVE_OF_LAYOUT, ACTIVE_PER_UNIT, Chunk};
 use crate::OpenError;
 
 /// Zones of a unit at least.
-const LEAST_CHUNKS: u32 = 8;
+pub(super) const LEAST_CHUNKS: u32 = 8;
 /// Zones of a unit that leave enough room for data, where the device has so many.
 const GOOD_CHUNKS: u32 = 32;
 /// Units that a device is divided into when nobody says how many.
@@ -31,10 +31,17 @@ pub(super) struct Found {
     pub chunks: Vec<Chunk>,
 }
 
-/// Opens the device at `path`.
-pub(super) async fn open(rt: &Rt, path: &Path, units: Option<u32>) -> Result<Found, OpenError> {
+/// A device and its zones that are written in order, before they are dealt out.
+pub(super) struct Undivided {
+    pub file: File,
+    pub facts: Zoned,
+    pub zones: Vec<Zone>,
+}
+
+/// Opens the device at `path`, for nobody else to use, to be read and, if it is to be used, written.
+pub(super) async fn find(rt: &Rt, path: &Path, write: bool) -> Result<Undivided, OpenError> {
     let options = OpenOptions {
-        write: true,
+        write,
         create: false,
         direct: true,
         exclusive: true,
@@ -44,23 +51,46 @@ pub(super) async fn open(rt: &Rt, path: &Path, units: Option<u32>) -> Result<Fou
     let zones = report(&file, &facts)
         .await
         .map_err(system(path, "ask for the zones of"))?;
-    let zones: Vec<Zone> = zones
+    let zones = zones
         .into_iter()
         .filter(|zone| zone.kind == ZoneKind::Sequential)
         .collect();
-    let geometry = divide(path, &facts, &zones, units)?;
+    Ok(Undivided { file, facts, zones })
+}
+
+/// Deals the zones of a device out to `units`, and looks what is in them. A device that holds anything else is refused.
+pub(super) async fn divided(
+    path: &Path,
+    device: &Undivided,
+    units: Option<u32>,
+) -> Result<(Geometry, Vec<Chunk>), OpenError> {
+    let Undivided { file, facts, zones } = device;
+    let geometry = divide(path, facts, zones, units)?;
     let wanted = geometry.pus as usize * geometry.chunks as usize;
     let mut chunks = Vec::with_capacity(wanted);
     for zone in &zones[..wanted] {
-        let chunk = examine(&file, &geometry, zone).await;
+        let chunk = examine(file, &geometry, zone).await;
         chunks.push(chunk.map_err(system(path, "read"))?);
     }
-    let ours = chunks.iter().any(|chunk| chunk.written > 0);
-    if !ours {
+    if !has_ours(&chunks) {
         refuse_foreign(path, &zones[..wanted])?;
     }
-    for zone in &zones[..wanted] {
-        if ours && zone.state == ZoneState::Active {
+    Ok((geometry, chunks))
+}
+
+/// Whether a device has anything of ours.
+pub(super) fn has_ours(chunks: &[Chunk]) -> bool {
+    chunks.iter().any(|chunk| chunk.written > 0)
+}
+
+/// Opens the device at `path`.
+pub(super) async fn open(rt: &Rt, path: &Path, units: Option<u32>) -> Result<Found, OpenError> {
+    let device = find(rt, path, true).await?;
+    let (geometry, chunks) = divided(path, &device, units).await?;
+    let Undivided { file, facts, zones } = device;
+    if has_ours(&chunks) {
+        let active = |zone: &&Zone| zone.state == ZoneState::Active;
+        for zone in zones.iter().take(chunks.len()).filter(active) {
             // Should that fail, it is not written all the same: what it costs is one zone that counts as active.
             let _finished = file.finish_zone(zone.start, facts.zone_bytes).await;
         }
@@ -240,7 +270,7 @@ fn refuse_foreign(path: &Path, zones: &[Zone]) -> Result<(), OpenError> {
     }
 }
 
-fn system<'a>(
+pub(super) fn system<'a>(
     path: &'a Path,
     action: &'static str,
 ) -> impl FnOnce(std::io::Error) -> OpenError + use<'a> {
