@@ -26,4 +26,5 @@ pub use flashfq::FlashFq;
 pub use gimbal::Gimbal;
 pub use policy::{Class, Credit, Gauge, Io, IoId, Next, Op, Outcome, Policy, TenantId};
 pub use reflex::Reflex;
+pub use roster::Roster;
 pub use share::{Rates, Share};

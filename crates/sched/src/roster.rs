@@ -1,13 +1,13 @@
-//! The tenants a policy knows, by small numbers of their own.
+//! The tenants that a policy, or whoever keeps books of them, knows: by small numbers of their own.
 
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
 use crate::TenantId;
 
-/// What a policy keeps of each tenant. Numbers of tenants that were let go are used again.
+/// What is kept of each tenant that is known. Numbers of tenants that were let go are used again.
 #[derive(Debug)]
-pub(crate) struct Roster<T> {
+pub struct Roster<T> {
     /// The number of each id, ordered by id.
     known: Vec<(TenantId, u32)>,
     seats: Vec<Seat<T>>,
@@ -32,7 +32,7 @@ impl<T> Default for Roster<T> {
 
 impl<T> Roster<T> {
     /// The number of `id`; one that was not known begins with what `new` gives.
-    pub(crate) fn number(&mut self, id: TenantId, new: impl FnOnce() -> T) -> u32 {
+    pub fn number(&mut self, id: TenantId, new: impl FnOnce() -> T) -> u32 {
         let at = match self.place(id) {
             Ok(at) => return self.known[at].1,
             Err(at) => at,
@@ -50,12 +50,13 @@ impl<T> Roster<T> {
     }
 
     /// The number of `id`, if it is known.
-    pub(crate) fn find(&self, id: TenantId) -> Option<u32> {
+    #[inline]
+    pub fn find(&self, id: TenantId) -> Option<u32> {
         self.place(id).ok().map(|at| self.known[at].1)
     }
 
     /// Lets the tenant of this number go, if it has not gone already.
-    pub(crate) fn release(&mut self, number: u32) {
+    pub fn release(&mut self, number: u32) {
         let at = self.place(self.seats[number as usize].id);
         if let Some(at) = at.ok().filter(|&at| self.known[at].1 == number) {
             self.known.remove(at);
@@ -64,7 +65,7 @@ impl<T> Roster<T> {
     }
 
     /// Every tenant with its number, ordered by id.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (TenantId, u32, &T)> {
+    pub fn iter(&self) -> impl Iterator<Item = (TenantId, u32, &T)> {
         let seat = |&(id, number): &(TenantId, u32)| (id, number, &self[number]);
         self.known.iter().map(seat)
     }

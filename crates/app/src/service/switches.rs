@@ -209,6 +209,7 @@ impl Service {
         let (kind, tenant) = match cause {
             Cause::OwnQueue => ("own_queue", None),
             Cause::Turn(tenant) => ("turn", Some(tenant)),
+            Cause::Others => ("others", None),
             Cause::Held => ("held", None),
             Cause::Network => ("network", None),
             Cause::Intake => ("intake", None),
@@ -236,6 +237,7 @@ fn describe(cause: Cause, tenant: &str) -> String {
     match cause {
         Cause::OwnQueue => "waited for its turn behind its own I/O".into(),
         Cause::Turn(_) => format!("waited for its turn while tenant {tenant} was served"),
+        Cause::Others => "waited while other tenants were served, each of them with little".into(),
         Cause::Held => "held back while nobody was served (its own limit, or a slow device)".into(),
         Cause::Network => "network receive: waited for the rest of a command, or for its data".into(),
         Cause::Intake => "waited to be taken in: for memory, for room (its host takes answers slowly), or because others are in a hurry".into(),

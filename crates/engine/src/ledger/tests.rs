@@ -1,7 +1,9 @@
 //! The books against I/Os whose stamps are made up.
 
-use flashyard_sched::{Class, IoId};
+use flashyard_sched::{Class, IoId, Op};
 
+use super::account::WINDOW;
+use super::work::BIN;
 use super::*;
 
 const READER: TenantId = TenantId(7);
@@ -278,4 +280,79 @@ fn the_few_that_are_looked_at_stand_for_all() {
         "{} of {device}",
         why.stages.device
     );
+}
+
+/// A switch keeps nothing of those who have gone, nor of those who have had nothing for long.
+#[test]
+fn there_are_accounts_for_those_who_have_io_and_no_more() {
+    let mut ledger = Ledger::default();
+    let comes = |ledger: &mut Ledger, id: u32, ms: u64| {
+        let at = ms * 1_000;
+        let read = io(TenantId(id), Op::Read, 4096);
+        done(ledger, &read, [at, at, at, at + 100], || None);
+        ledger
+            .tenants
+            .find(TenantId(id))
+            .expect("it has an account")
+    };
+    for id in 1..10_000 {
+        assert_eq!(comes(&mut ledger, id, u64::from(id)), 0, "the same place");
+        ledger.forget(TenantId(id));
+    }
+    // One comes every 100 ms and is never heard of again.
+    for n in 0..2_000 {
+        let place = comes(&mut ledger, 10_000 + n, u64::from(n) * 100);
+        assert!(place <= 201, "{place} in 20 s");
+    }
+    assert!(ledger.why(TenantId(10_000), Time::ZERO).is_none());
+    // Who goes on stays.
+    let place = comes(&mut ledger, 12_000, 200_000);
+    for n in 0..600 {
+        assert_eq!(comes(&mut ledger, 12_000, 200_000 + n * 100), place);
+        comes(&mut ledger, 13_000 + n as u32, 200_000 + n * 100);
+    }
+    let why = ledger.why(TenantId(12_000), Time::from_ns(260_000_000_000));
+    assert!(why.expect("known").ios >= 100);
+}
+
+/// What it costs to book I/Os depends on the time that passes, not on the square of the number of tenants; all of them are
+/// stood for nevertheless, and who has little of a wait is not told by name.
+#[test]
+fn a_crowd_is_looked_at_as_often_as_there_is_time_for() {
+    const CROWD: u32 = 100;
+    let mut ledger = Ledger::default();
+    let mut looks = 0;
+    // 500,000 a second for a second, of which the first tenant does half.
+    for n in 0..500_000_u64 {
+        let id = if n % 2 == 0 { 0 } else { n as u32 / 2 % CROWD };
+        let at = 100_000 + n * 2;
+        let read = io(TenantId(id), Op::Read, 4096);
+        let moved = || {
+            looks += 1;
+            None
+        };
+        let stamps = [at - 40_000, at - 20_000, at - 20_000, at];
+        done(&mut ledger, &read, stamps, moved);
+    }
+    let most = (Duration::from_secs(1) + BURST).as_ns() / (VISIT.as_ns() * u64::from(CROWD));
+    assert!(
+        (most * 9 / 10..=most * 11 / 10).contains(&looks),
+        "{looks} looks, not {most}"
+    );
+    let now = Time::ZERO + Duration::from_ms(1_100);
+    let all: Vec<_> = (0..CROWD)
+        .filter_map(|id| ledger.why(TenantId(id), now))
+        .collect();
+    let ios: u64 = all.iter().map(|why| why.ios).sum();
+    assert!(ios.abs_diff(500_000) < 25_000, "{ios} are stood for");
+    assert!(all[0].ios.abs_diff(252_500) < 12_500, "{}", all[0].ios);
+    for why in &all[1..] {
+        assert!(
+            share(why, Cause::Turn(TenantId(0))) > 0.2,
+            "{:?}",
+            why.causes
+        );
+        assert!(share(why, Cause::Others) > 0.4, "{:?}", why.causes);
+        assert!(why.causes.len() < 8, "{:?}", why.causes);
+    }
 }

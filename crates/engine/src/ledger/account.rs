@@ -1,0 +1,189 @@
+//! What is known of a tenant: how long its I/O takes, the least that it takes, and what made it slower.
+
+use std::array;
+
+use flashyard_sched::{Io, Op, TenantId};
+use flashyard_time::{Duration, Histogram, Time};
+
+use super::causes::Causes;
+use super::work::{Done, History};
+use super::{Cause, Stages, Why};
+
+/// What is told covers the last one to two of these.
+pub(super) const WINDOW: Duration = Duration::from_secs(10);
+/// Bytes up to which an I/O is of each size kind but the last.
+const SIZES: [u64; 3] = [4 << 10, 16 << 10, 64 << 10];
+const KINDS: usize = 2 * (SIZES.len() + 1);
+
+pub(super) struct Account {
+    tenant: TenantId,
+    history: History,
+    network: [Least; KINDS],
+    device: [Least; KINDS],
+    send: [Least; KINDS],
+    windows: [Books; 2],
+    since: Time,
+}
+
+/// The least of two windows.
+#[derive(Clone, Copy)]
+struct Least {
+    now: u64,
+    before: u64,
+}
+
+struct Books {
+    latency: Histogram,
+    stages: Stages,
+    causes: Causes,
+}
+
+/// A fraction.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    is: u64,
+    of: u64,
+}
+
+impl Account {
+    pub(super) fn new(tenant: TenantId, now: Time) -> Self {
+        Self {
+            tenant,
+            history: History::default(),
+            network: [Least::NONE; KINDS],
+            device: [Least::NONE; KINDS],
+            send: [Least::NONE; KINDS],
+            windows: array::from_fn(|_| Books::new()),
+            since: now,
+        }
+    }
+
+    /// Whose it is.
+    pub(super) fn tenant(&self) -> TenantId {
+        self.tenant
+    }
+
+    /// Whether nothing is to be told any more.
+    pub(super) fn is_empty(&self, now: Time) -> bool {
+        now.since(self.since) >= WINDOW.scale(2, 1)
+    }
+
+    /// Books an I/O that stands for so many; gives what of each stage is more than the least of lately. Nobody needs to wait
+    /// for a turn, or to be taken in.
+    pub(super) fn book(&mut self, io: &Io, stages: &Stages, times: u64) -> Stages {
+        let books = &mut self.windows[0];
+        books.stages.add(stages, times);
+        books.latency.record_n(stages.all(), times);
+        let kind = kind(io);
+        Stages {
+            network: self.network[kind].excess(stages.network),
+            device: self.device[kind].excess(stages.device),
+            send: self.send[kind].excess(stages.send),
+            ..*stages
+        }
+    }
+
+    pub(super) fn charge(&mut self, cause: Cause, ns: u64) {
+        self.windows[0].causes.charge(cause, ns);
+    }
+
+    /// The part of the tenant's own work that goes on beside any one of its I/Os. Who has one I/O under way at a time
+    /// is never in its own way: by Little's law the mean number under way is the sum of their times over the time.
+    pub(super) fn beside_itself(&self, now: Time) -> Part {
+        let stages = &self.windows[0].stages;
+        let under_way = stages.turn + stages.device;
+        let passed = now.since(self.since).as_ns();
+        Part {
+            of: under_way.max(1),
+            is: under_way.saturating_sub(passed),
+        }
+    }
+
+    /// Notes that it was `done` at the end of every bin before `to` of which nothing is known yet.
+    pub(super) fn fill(&mut self, to: u64, done: Done) {
+        self.history.fill(to, done);
+    }
+
+    /// What the device did for the tenant between two instants, if it is `done` now.
+    pub(super) fn within(&self, span: (Time, Time), done: Done) -> Done {
+        self.history.within(span, done)
+    }
+
+    /// Begins a new window when it is time.
+    pub(super) fn roll(&mut self, now: Time) {
+        if now.since(self.since) < WINDOW {
+            return;
+        }
+        if self.is_empty(now) {
+            self.windows[0].clear();
+        }
+        self.windows.swap(0, 1);
+        self.windows[0].clear();
+        let leasts = [&mut self.network, &mut self.device, &mut self.send];
+        leasts.into_iter().flatten().for_each(Least::roll);
+        self.since = now;
+    }
+
+    /// All that is known.
+    pub(super) fn why(&self) -> Why {
+        let [recent, older] = &self.windows;
+        let mut latency = recent.latency.clone();
+        latency.merge(&older.latency);
+        let mut stages = recent.stages;
+        stages.add(&older.stages, 1);
+        let mut causes = recent.causes.clone();
+        causes.add(&older.causes);
+        Why {
+            tenant: self.tenant,
+            ios: latency.count(),
+            latency,
+            stages,
+            causes: causes.by_size(),
+        }
+    }
+}
+
+impl Part {
+    pub(super) fn of(self, whole: u64) -> u64 {
+        (u128::from(whole) * u128::from(self.is) / u128::from(self.of)) as u64
+    }
+}
+
+impl Least {
+    const NONE: Self = Self {
+        now: u64::MAX,
+        before: u64::MAX,
+    };
+
+    /// Heeds `ns`, and gives what of it is more than the least.
+    fn excess(&mut self, ns: u64) -> u64 {
+        self.now = self.now.min(ns);
+        ns - self.now.min(self.before)
+    }
+
+    fn roll(&mut self) {
+        self.before = self.now;
+        self.now = u64::MAX;
+    }
+}
+
+impl Books {
+    fn new() -> Self {
+        Self {
+            latency: Histogram::new(),
+            stages: Stages::default(),
+            causes: Causes::default(),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.latency.clear();
+        self.causes.clear();
+        self.stages = Stages::default();
+    }
+}
+
+fn kind(io: &Io) -> usize {
+    let size = SIZES.iter().filter(|most| io.bytes > **most).count();
+    2 * size + usize::from(io.op != Op::Read)
+}
