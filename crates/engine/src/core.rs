@@ -73,6 +73,15 @@ struct TenantShares {
     capsules: Rc<Ration>,
 }
 
+impl TenantShares {
+    /// Whether anybody else has them: a connection of the tenant, or what is left of one.
+    fn are_used(&self) -> bool {
+        [&self.peers, &self.capsules]
+            .into_iter()
+            .any(|ration| Rc::strong_count(ration) > 1)
+    }
+}
+
 impl Core {
     /// Starts core number `index` of `target` on this runtime.
     ///
@@ -232,6 +241,7 @@ impl Core {
 
     fn tenant_shares(&self, tenant: TenantId) -> TenantShares {
         let mut tenants = self.shares.tenants.borrow_mut();
+        tenants.retain(|id, shares| *id == tenant || shares.are_used());
         let shares = tenants.entry(tenant).or_insert_with(|| TenantShares {
             peers: Ration::new(&self.shares.peers),
             capsules: Ration::new(&self.shares.capsules),
@@ -404,5 +414,39 @@ impl Core {
                 connection.sweep(now);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flashyard_runtime::sim::{Config, World};
+
+    use super::*;
+    use crate::{Limits, TargetConfig};
+
+    /// Who has gone leaves nothing behind, and who is here has one ration, however often it comes.
+    #[test]
+    fn tenants_without_connections_are_forgotten() {
+        let world = World::new(Config::calm(1));
+        let target = Target::new(TargetConfig {
+            nqn_prefix: "nqn.2026-11.test".into(),
+            target_uuid: [1; 16],
+            limits: Limits::default(),
+            cores: 1,
+        });
+        let core = Core::start(world.machine(1).rt(0), target, 0);
+        let [peers, capsules] = [
+            core.peer_ration(TenantId(1)),
+            core.capsule_ration(TenantId(2)),
+        ];
+        for id in 3..1000 {
+            drop((
+                core.peer_ration(TenantId(id)),
+                core.capsule_ration(TenantId(id)),
+            ));
+            assert!(core.shares.tenants.borrow().len() <= 3);
+        }
+        assert!(Rc::ptr_eq(&peers, &core.peer_ration(TenantId(1))));
+        assert!(Rc::ptr_eq(&capsules, &core.capsule_ration(TenantId(2))));
     }
 }
