@@ -158,11 +158,14 @@ async fn units_of(device: &zoned::Undivided) -> Option<u32> {
 pub async fn check(rt: &Rt, file: FileDevice) -> Result<Report, PartitionError> {
     let told = reopen::read_header(&file).await?.ok_or_else(empty)?;
     let geometry = told.shape.geometry().ok_or_else(impossible)?;
-    let image = Image::new(told.uuid, geometry);
+    let image = Image::of_version(told.uuid, geometry, told.version);
     reopen::has_room(&file, &image)?;
     let store = FileStore::new(rt, file, image).map_err(|_| PartitionError::Memory)?;
     let store = Rc::new(store);
     let found = reopen::look_at_all(rt, &store, Care::All).await?;
+    for one in &found {
+        store.set_sums(one.chunk, one.sums.clone());
+    }
     let mut problems = header_problems(&told);
     let damaged = found.iter().filter_map(|one| {
         let address = reopen::address_of(store.image(), one.chunk);

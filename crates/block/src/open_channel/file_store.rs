@@ -29,6 +29,8 @@ pub(super) struct FileStore {
     file: FileDevice,
     image: Image,
     chunks: RefCell<Vec<Kept>>,
+    /// Of each chunk, the checksums of its sectors, as far as it is written.
+    sums: RefCell<Vec<Vec<u32>>>,
     /// Held by the head that is being written.
     heads: Semaphore,
     large: Stock,
@@ -79,6 +81,7 @@ impl FileStore {
             rt: rt.clone(),
             file,
             chunks: RefCell::new(vec![unused; image.chunks() as usize]),
+            sums: RefCell::new(vec![Vec::new(); image.chunks() as usize]),
             heads: Semaphore::new(1),
             large: Stock::new(LARGE, most * PIECE)?,
             small: Stock::new(SMALL, FEW * PIECE)?,
@@ -102,6 +105,18 @@ impl FileStore {
 
     pub fn set_kept(&self, chunk: u32, kept: Kept) {
         self.chunks.borrow_mut()[chunk as usize] = kept;
+    }
+
+    /// Takes what the sectors of a chunk are known to be by.
+    pub fn set_sums(&self, chunk: u32, sums: Vec<u32>) {
+        self.sums.borrow_mut()[chunk as usize] = sums;
+    }
+
+    /// Whether these are the data that a sector was written with, as far as the file can tell.
+    pub fn is_sound(&self, chunk: u32, sector: u32, data: &[u8]) -> bool {
+        let sums = self.sums.borrow();
+        let sum = sums[chunk as usize].get(sector as usize);
+        !self.image.has_sums() || sum == Some(&checksum(&[data]))
     }
 
     /// Room for write units from `first` on, all of one chunk.
@@ -136,10 +151,17 @@ impl FileStore {
             kept.head.epoch = kept.head.epoch.wrapping_add(1);
             kept.durable = 0;
         }
+        let sums = &mut self.sums.borrow_mut()[chunk as usize];
+        sums.truncate(sector as usize);
         let slots = staged.bytes.chunks_exact_mut((size + 1) * PIECE);
         let metadata = staged.metadata.chunks_exact(size);
         for ((unit, slot), metadata) in (unit..).zip(slots.take(units)).zip(metadata) {
             let (piece, data) = slot.split_at_mut(PIECE);
+            let of_sectors: Vec<u32> = data
+                .chunks_exact(PIECE)
+                .map(|one| checksum(&[one]))
+                .collect();
+            sums.extend_from_slice(&of_sectors);
             let record = Record {
                 chunk,
                 unit,
@@ -147,6 +169,7 @@ impl FileStore {
                 durable: kept.durable,
                 data: checksum(&[data]),
                 metadata: metadata.to_vec(),
+                sums: of_sectors,
             };
             self.image.encode_record(&record, piece);
         }
@@ -198,6 +221,7 @@ impl FileStore {
 
     /// A chunk was erased, `resets` times by now; durable after a flush.
     pub async fn erase(&self, chunk: u32, resets: u32) -> Result<(), IoError> {
+        self.set_sums(chunk, Vec::new());
         {
             let mut chunks = self.chunks.borrow_mut();
             let kept = &mut chunks[chunk as usize];

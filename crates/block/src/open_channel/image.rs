@@ -19,7 +19,8 @@
 //! (4), state (4): 0 as the records say, 1 closed, 2 out of use; sectors that can be read of a closed one (4).
 //!
 //! Record: magic `FLWU`, CRC32C of what follows (4), first half of the UUID (8), chunk (4), unit in it (4), epoch (4), units
-//! of the chunk that were durable when it was written (4), CRC32C of the sectors (4), metadata (16 for each sector).
+//! of the chunk that were durable when it was written (4), CRC32C of the sectors (4), metadata (16 for each sector), CRC32C of
+//! each sector (4 each). Files of version 1 lack the last, so what is read of them is not held against checksums.
 
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::channel::{Geometry, Metadata, Shape};
@@ -28,8 +29,10 @@ use flashyard_flash::channel::{Geometry, Metadata, Shape};
 pub(super) const PIECE: usize = UNIT_BYTES as usize;
 /// Copies of the header.
 pub(super) const HEADERS: u64 = 2;
-/// The version written, and the only one read.
-const VERSION: u32 = 1;
+/// The version of new files.
+const VERSION: u32 = 2;
+/// The first version whose records have a checksum of each sector.
+const WITH_SUMS: u32 = 2;
 const HEADER_MAGIC: [u8; 8] = *b"FLSHIMAG";
 const HEADER_SUM: std::ops::Range<usize> = 12..16;
 const HEAD_MAGIC: [u8; 4] = *b"FLCH";
@@ -37,12 +40,14 @@ const HEAD_BYTES: usize = 36;
 const RECORD_MAGIC: [u8; 4] = *b"FLWU";
 const RECORD_BYTES: usize = 36;
 const METADATA_BYTES: usize = 16;
+const SUM_BYTES: usize = 4;
 
 /// Where everything is in a file.
 #[derive(Clone, Debug)]
 pub(super) struct Image {
     pub uuid: [u8; 16],
     geometry: Geometry,
+    version: u32,
 }
 
 /// What a copy of the header turned out to be.
@@ -56,8 +61,8 @@ pub(super) enum Header {
     Damaged,
     /// Whole, but of a later version.
     Newer(u32),
-    /// The UUID of the file, and the shape of the device.
-    Valid([u8; 16], Shape),
+    /// The UUID of the file, the shape of the device, and the version of the file.
+    Valid([u8; 16], Shape, u32),
 }
 
 /// What has become of a chunk.
@@ -90,11 +95,36 @@ pub(super) struct Record {
     /// Of all sectors.
     pub data: u32,
     pub metadata: Vec<Metadata>,
+    /// Of each sector; none in files without them.
+    pub sums: Vec<u32>,
 }
 
 impl Image {
+    /// A new file.
     pub fn new(uuid: [u8; 16], geometry: Geometry) -> Self {
-        Self { uuid, geometry }
+        Self::of_version(uuid, geometry, VERSION)
+    }
+
+    /// A file that says which version it has.
+    pub fn of_version(uuid: [u8; 16], geometry: Geometry, version: u32) -> Self {
+        Self {
+            uuid,
+            geometry,
+            version,
+        }
+    }
+
+    /// Whether there is a checksum of each sector.
+    pub fn has_sums(&self) -> bool {
+        self.version >= WITH_SUMS
+    }
+
+    /// Where metadata and checksums of sectors end in a record.
+    fn record_ends(&self) -> (usize, usize) {
+        let sectors = self.geometry.ws_min as usize;
+        let metadata = RECORD_BYTES + METADATA_BYTES * sectors;
+        let sums = if self.has_sums() { sectors } else { 0 };
+        (metadata, metadata + SUM_BYTES * sums)
     }
 
     pub fn geometry(&self) -> &Geometry {
@@ -153,7 +183,7 @@ impl Image {
         piece.fill(0);
         let shape = Shape::of(&self.geometry);
         piece[..8].copy_from_slice(&HEADER_MAGIC);
-        put(piece, 8, VERSION);
+        put(piece, 8, self.version);
         piece[16..32].copy_from_slice(&self.uuid);
         let words = [
             shape.groups,
@@ -216,11 +246,15 @@ impl Image {
         for (place, word) in words.into_iter().enumerate() {
             put(piece, 20 + 4 * place, word);
         }
-        let end = RECORD_BYTES + METADATA_BYTES * self.geometry.ws_min as usize;
-        let places = piece[RECORD_BYTES..end].chunks_exact_mut(METADATA_BYTES);
+        let (sums, end) = self.record_ends();
+        let places = piece[RECORD_BYTES..sums].chunks_exact_mut(METADATA_BYTES);
         for (place, [low, high]) in places.zip(&record.metadata) {
             place[..8].copy_from_slice(&low.to_le_bytes());
             place[8..].copy_from_slice(&high.to_le_bytes());
+        }
+        let places = piece[sums..end].chunks_exact_mut(SUM_BYTES);
+        for (place, sum) in places.zip(&record.sums) {
+            place.copy_from_slice(&sum.to_le_bytes());
         }
         let sum = checksum(&[&piece[8..end]]);
         put(piece, 4, sum);
@@ -228,13 +262,13 @@ impl Image {
 
     /// The record of a write unit of `chunk`, if that is what a piece holds.
     pub fn decode_record(&self, chunk: u32, unit: u32, piece: &[u8]) -> Option<Record> {
-        let end = RECORD_BYTES + METADATA_BYTES * self.geometry.ws_min as usize;
+        let (sums, end) = self.record_ends();
         let sum = checksum(&[piece.get(8..end)?]);
         let own = self.begins(RECORD_MAGIC, chunk, piece) && word(piece, 20) == unit;
         if !own || word(piece, 4) != sum {
             return None;
         }
-        let metadata = piece[RECORD_BYTES..end].chunks_exact(METADATA_BYTES);
+        let metadata = piece[RECORD_BYTES..sums].chunks_exact(METADATA_BYTES);
         let metadata = metadata.map(|both| [double_word(both, 0), double_word(both, 8)]);
         Some(Record {
             chunk,
@@ -243,6 +277,10 @@ impl Image {
             durable: word(piece, 28),
             data: word(piece, 32),
             metadata: metadata.collect(),
+            sums: (sums..end)
+                .step_by(SUM_BYTES)
+                .map(|at| word(piece, at))
+                .collect(),
         })
     }
 
@@ -270,9 +308,9 @@ pub(super) fn decode_header(piece: &[u8]) -> Header {
     if sum != checksum(&[&piece[..HEADER_SUM.start], &[0; 4], rest]) {
         return Header::Damaged;
     }
-    match word(piece, 8) {
-        VERSION => {}
-        version => return Header::Newer(version),
+    let version = word(piece, 8);
+    if !(1..=VERSION).contains(&version) {
+        return Header::Newer(version);
     }
     let mut uuid = [0; 16];
     uuid.copy_from_slice(&piece[16..32]);
@@ -286,7 +324,7 @@ pub(super) fn decode_header(piece: &[u8]) -> Header {
         mw_cunits: word(piece, 56),
         open_chunks_per_pu: word(piece, 60),
     };
-    Header::Valid(uuid, shape)
+    Header::Valid(uuid, shape, version)
 }
 
 /// CRC32C of parts that follow each other.
@@ -340,17 +378,23 @@ mod tests {
         let mut piece = vec![0xAA; PIECE];
         image.encode_header(&mut piece);
         let shape = Shape::of(image.geometry());
-        assert_eq!(decode_header(&piece), Header::Valid([7; 16], shape));
+        assert_eq!(decode_header(&piece), Header::Valid([7; 16], shape, 2));
         every_change(&piece, PIECE, |piece| {
             assert!(!matches!(decode_header(piece), Header::Valid(..)));
         });
         assert_eq!(decode_header(&[0; PIECE]), Header::Blank);
         assert_eq!(decode_header(&[1; PIECE]), Header::Foreign);
-        put(&mut piece, 8, 2);
-        put(&mut piece, 12, 0);
-        let sum = checksum(&[&piece]);
-        put(&mut piece, 12, sum);
-        assert_eq!(decode_header(&piece), Header::Newer(2));
+        for (version, expected) in [
+            (1, Header::Valid([7; 16], shape, 1)),
+            (3, Header::Newer(3)),
+            (0, Header::Newer(0)),
+        ] {
+            put(&mut piece, 8, version);
+            put(&mut piece, 12, 0);
+            let sum = checksum(&[&piece]);
+            put(&mut piece, 12, sum);
+            assert_eq!(decode_header(&piece), expected);
+        }
     }
 
     #[test]
@@ -377,16 +421,29 @@ mod tests {
             durable: 2,
             data: 77,
             metadata: (0..16).map(|sector| [sector, 100 + sector]).collect(),
+            sums: (0..16).map(|sector| 200 + sector).collect(),
         };
         image.encode_record(&record, &mut piece);
-        assert_eq!(image.decode_record(5, 3, &piece), Some(record));
+        assert_eq!(image.decode_record(5, 3, &piece), Some(record.clone()));
         assert_eq!(image.decode_record(5, 2, &piece), None);
         assert_eq!(image.decode_record(4, 3, &piece), None);
-        every_change(&piece, RECORD_BYTES + 16 * 16, |piece| {
+        every_change(&piece, RECORD_BYTES + 16 * 20, |piece| {
             assert_eq!(image.decode_record(5, 3, piece), None);
         });
         let other = Image::new([8; 16], image.geometry().clone());
         assert_eq!(other.decode_record(5, 3, &piece), None, "of another file");
+        let first = Image::of_version([7; 16], image.geometry().clone(), 1);
+        assert_eq!(
+            first.decode_record(5, 3, &piece),
+            None,
+            "of another version"
+        );
+        first.encode_record(&record, &mut piece);
+        let without = Record {
+            sums: Vec::new(),
+            ..record
+        };
+        assert_eq!(first.decode_record(5, 3, &piece), Some(without));
         assert_eq!(image.decode_head(5, &[]), None);
         assert_eq!(image.decode_record(5, 3, &[0; PIECE]), None);
     }

@@ -194,25 +194,32 @@ async fn end(store: &FileStore, info: &ChunkInfo) -> Result<(), IoError> {
     }
 }
 
-/// Reads the sectors with a bit in `places`; which of them could not be read.
+/// A sector that is read: its place among the addresses, its chunk, and its number there.
+type Sought = (usize, u32, u32);
+
+/// Reads the sectors with a bit in `places`; which of them could not be read, or are not what was written.
 async fn load(store: &FileStore, addresses: &[u64], places: u64) -> (u64, Pages) {
     let wanted = (0..addresses.len()).filter(|place| places >> place & 1 == 1);
-    let pieces: Vec<(usize, u64)> = wanted
+    let sought: Vec<Sought> = wanted
         .filter_map(|place| {
             let (chunk, sector) = store.image().chunk_of(addresses[place])?;
-            Some((place, store.image().sector(chunk, sector)))
+            Some((place, chunk, sector))
         })
         .collect();
-    let mut bytes = vec![0; pieces.len() * PIECE];
+    let piece = |&(_, chunk, sector): &Sought| store.image().sector(chunk, sector);
+    let mut bytes = vec![0; sought.len() * PIECE];
     let mut reads = Vec::new();
     let mut rest = &mut bytes[..];
-    for run in pieces.chunk_by(|one, next| one.1 + 1 == next.1) {
+    for run in sought.chunk_by(|one, next| piece(one) + 1 == piece(next)) {
         let (target, behind) = rest.split_at_mut(run.len() * PIECE);
         rest = behind;
         reads.push(Box::pin(async move {
-            let read = store.read(run[0].1, target).await;
-            let bits = run.iter().fold(0_u64, |bits, (place, _)| bits | 1 << place);
-            read.map_or(bits, |()| 0)
+            let read = store.read(piece(&run[0]), target).await.is_ok();
+            let sectors = run.iter().zip(target.chunks_exact(PIECE));
+            let bad = sectors.filter(|((_, chunk, sector), data)| {
+                !read || !store.is_sound(*chunk, *sector, data)
+            });
+            bad.fold(0_u64, |bits, ((place, ..), _)| bits | 1 << place)
         }));
     }
     let failed = together(reads).await;

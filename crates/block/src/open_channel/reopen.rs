@@ -23,6 +23,8 @@ pub(super) struct Found {
     pub state: ChunkState,
     /// Of all sectors that can be read.
     pub metadata: Vec<Metadata>,
+    /// Checksums of these, if the file has them.
+    pub sums: Vec<u32>,
     /// What is not as it was written, though nothing that was cut off explains it.
     pub damage: Option<String>,
 }
@@ -51,7 +53,11 @@ pub(super) async fn open(
         Some(told) if told.shape != shape => return Err(other_shape(&told.shape, &shape)),
         Some(told) => (told.uuid, Some(told.whole)),
     };
-    let image = Image::new(uuid, device.geometry().clone());
+    let geometry = device.geometry().clone();
+    let image = match header {
+        None => Image::new(uuid, geometry),
+        Some(told) => Image::of_version(uuid, geometry, told.version),
+    };
     has_room(&file, &image)?;
     let store = FileStore::new(rt, file, image).map_err(|_| PartitionError::Memory)?;
     let Some(whole) = whole else {
@@ -77,6 +83,7 @@ fn lost() -> PartitionError {
 pub(super) struct Told {
     pub uuid: [u8; 16],
     pub shape: Shape,
+    pub version: u32,
     /// Which copies are whole.
     pub whole: [bool; HEADERS as usize],
 }
@@ -88,9 +95,14 @@ pub(super) async fn read_header(file: &FileDevice) -> Result<Option<Told>, Parti
     let copies = [decode_header(first), decode_header(&rest[..PIECE])];
     for copy in &copies {
         match copy {
-            &Header::Valid(uuid, shape) => {
+            &Header::Valid(uuid, shape, version) => {
                 let whole = copies.clone().map(|other| other == *copy);
-                return Ok(Some(Told { uuid, shape, whole }));
+                return Ok(Some(Told {
+                    uuid,
+                    shape,
+                    version,
+                    whole,
+                }));
             }
             Header::Newer(version) => return Err(PartitionError::Newer(*version)),
             _ => {}
@@ -275,6 +287,7 @@ fn torn_head(store: &FileStore, chunk: u32) -> Found {
         kept: Kept { head, durable: 0 },
         state: ChunkState::Closed,
         metadata: Vec::new(),
+        sums: Vec::new(),
         damage: Some(
             "the head of the chunk is not what was written; or an erase was cut off".into(),
         ),
@@ -308,12 +321,14 @@ fn describe(
         sectors = 0;
     }
     let metadata = records.iter().flat_map(|record| &record.metadata).copied();
+    let sums = records.iter().flat_map(|record| &record.sums).copied();
     let durable = records.len() as u32;
     Found {
         chunk,
         kept: Kept { head, durable },
         state,
         metadata: metadata.take(sectors as usize).collect(),
+        sums: sums.take(sectors as usize).collect(),
         damage,
     }
 }
@@ -325,6 +340,7 @@ pub(super) fn restore(
     found: Found,
 ) -> Result<(), PartitionError> {
     store.set_kept(found.chunk, found.kept);
+    store.set_sums(found.chunk, found.sums);
     let kept = KeptChunk {
         address: address_of(store.image(), found.chunk),
         state: found.state,

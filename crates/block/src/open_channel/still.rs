@@ -61,7 +61,7 @@ impl Still {
                 let metadata = metadata.get(sector as usize).copied()?;
                 if let Some(page) = page {
                     let read = store.read(image.sector(chunk, sector), page).await;
-                    read.ok()?;
+                    read.ok().filter(|()| store.is_sound(chunk, sector, page))?;
                 }
                 Some(metadata)
             }

@@ -1,0 +1,167 @@
+//! Open-channel devices in files whose content rots: what is not what was written is a read error.
+
+mod support;
+
+use std::path::Path;
+
+use flashyard_block::open_channel::{Medium, OpenChannel, Report, Wanted, check};
+use flashyard_block::{FileDevice, FileOptions, IoError};
+use flashyard_flash::Profile;
+use flashyard_flash::channel;
+use flashyard_runtime::Rt;
+use flashyard_runtime::sim::{Config, Disk, World};
+use support::{flush, read, write};
+
+const BLOCK: usize = 4096;
+const PATH: &str = "/flash";
+
+/// Opens a device of two channels with one unit each, made if it is not there.
+async fn open(rt: &Rt) -> OpenChannel {
+    let mut profile = Profile::named("cnex").expect("it ships");
+    profile.channels = 2;
+    profile.dies_per_channel = 1;
+    let device = channel::Device::new(&profile, 32 << 20, 1, channel::Options::default());
+    let device = device.expect("the capacity fits");
+    let options = FileOptions {
+        block_size: BLOCK as u32,
+        size: Some(Medium::file_bytes(&device)),
+        read_only: false,
+    };
+    let file = FileDevice::open(rt, Path::new(PATH), options).await;
+    let file = file.expect("nobody uses it");
+    let medium = Medium::in_file(rt, device, file, Some([7; 16])).await;
+    let opened = OpenChannel::open(rt, medium.expect("it is sound"), [9; 16], 1).await;
+    opened.expect("it is sound")
+}
+
+async fn look(rt: &Rt) -> Report {
+    let options = FileOptions {
+        block_size: BLOCK as u32,
+        size: None,
+        read_only: true,
+    };
+    let file = FileDevice::open(rt, Path::new(PATH), options).await;
+    let report = check(rt, file.expect("nobody uses it")).await;
+    report.expect("it can be read")
+}
+
+/// Where in the file sectors are that hold only this byte.
+fn sectors_of(disk: &Disk, value: u8) -> Vec<u64> {
+    let holds = |at: &u64| {
+        disk.read(*at..at + BLOCK as u64)
+            .iter()
+            .all(|byte| *byte == value)
+    };
+    (0..disk.size()).step_by(BLOCK).filter(holds).collect()
+}
+
+/// A sector that is not what was written is a read error, in the life in which it was written and later, and nothing else
+/// is.
+#[test]
+fn what_is_rotten_is_not_read() {
+    let world = World::new(Config::calm(1));
+    let machine = world.machine(1);
+    let at = machine.clone();
+    world.run(&machine, |rt| async move {
+        let device = open(&rt).await;
+        let wanted = Wanted::Channels(vec![0]);
+        let partition = device.create("db", [1; 16], &wanted, 200).await.unwrap();
+        for lba in 0..256 {
+            write(&*partition, lba, BLOCK, lba as u8).await.unwrap();
+        }
+        flush(&*partition).await.unwrap();
+        let disk = at.disk(PATH).expect("it was made");
+        let rotten = sectors_of(&disk, 77);
+        assert!(!rotten.is_empty());
+        for at in rotten {
+            disk.flip(at + 1234, 8);
+        }
+        assert_eq!(read(&*partition, 77, BLOCK).await, Err(IoError::Read));
+        assert_eq!(read(&*partition, 70, 16 * BLOCK).await, Err(IoError::Read));
+        device.stop().await.unwrap();
+        device.close().await;
+        drop(partition);
+
+        let device = open(&rt).await;
+        let partition = device.partition("db").expect("it is there");
+        for lba in 0..256 {
+            let found = read(&*partition, lba, BLOCK).await;
+            match lba {
+                77 => assert_eq!(found, Err(IoError::Read)),
+                _ => assert_eq!(found, Ok(vec![lba as u8; BLOCK]), "{lba}"),
+            }
+        }
+        write(&*partition, 77, BLOCK, 1).await.unwrap();
+        flush(&*partition).await.unwrap();
+        assert_eq!(read(&*partition, 77, BLOCK).await, Ok(vec![1; BLOCK]));
+    });
+}
+
+/// Makes a file one of version 1: without checksums of sectors.
+fn make_first_version(disk: &Disk) {
+    let change = |at: u64, old: &[u8], new: &[u8]| {
+        for (at, (old, new)) in (at..).zip(old.iter().zip(new)) {
+            if old != new {
+                disk.flip(at, old ^ new);
+            }
+        }
+    };
+    let sum = |bytes: &[u8]| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32;
+    for at in (0..disk.size()).step_by(BLOCK) {
+        let old = disk.read(at..at + BLOCK as u64);
+        let mut new = old.clone();
+        if old.starts_with(b"FLSHIMAG") {
+            new[8] = 1;
+            new[12..16].fill(0);
+            let sum = sum(&new);
+            new[12..16].copy_from_slice(&sum.to_le_bytes());
+        } else if old.starts_with(b"FLWU") {
+            let end = 36 + 16 * 16;
+            new[end..].fill(0);
+            let sum = sum(&new[8..end]);
+            new[4..8].copy_from_slice(&sum.to_le_bytes());
+        }
+        change(at, &old, &new);
+    }
+}
+
+/// A file of a former version is used as it was: what is in it is read, written, and taken up again.
+#[test]
+fn a_file_without_checksums_of_sectors_stays_usable() {
+    let world = World::new(Config::calm(1));
+    let machine = world.machine(1);
+    let at = machine.clone();
+    world.run(&machine, |rt| async move {
+        let device = open(&rt).await;
+        let wanted = Wanted::Channels(vec![0]);
+        let partition = device.create("db", [1; 16], &wanted, 200).await.unwrap();
+        for lba in 0..256 {
+            write(&*partition, lba, BLOCK, 3).await.unwrap();
+        }
+        device.stop().await.unwrap();
+        device.close().await;
+        let disk = at.disk(PATH).expect("it was made");
+        make_first_version(&disk);
+        assert!(look(&rt).await.is_sound());
+        for life in 0..2 {
+            let device = open(&rt).await;
+            let partition = device.partition("db").expect("it is there");
+            assert_eq!(
+                read(&*partition, 100, BLOCK).await,
+                Ok(vec![3 + life; BLOCK])
+            );
+            assert_eq!(read(&*partition, 200, BLOCK).await, Ok(vec![3; BLOCK]));
+            for lba in 0..128 {
+                write(&*partition, lba, BLOCK, 4 + life).await.unwrap();
+            }
+            device.stop().await.unwrap();
+            device.close().await;
+            assert_eq!(disk.read(8..12), [1, 0, 0, 0]);
+            let report = look(&rt).await;
+            assert!(
+                report.is_sound() && report.partitions[0].recoverable,
+                "{report}"
+            );
+        }
+    });
+}
