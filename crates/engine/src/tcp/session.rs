@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use flashyard_block::IoError;
 use flashyard_nvme::command::Fuse;
 use flashyard_nvme::tcp::{CapsuleCmd, Event, Framer, H2CData, Header, Violation};
 use flashyard_nvme::{Status, SubmissionQueueEntry};
@@ -21,6 +22,7 @@ use super::ration::Claim;
 use crate::controller::fused::{Arrival, FusedPairs, MISSING_FUSED};
 use crate::controller::{IoLimits, Payload, io};
 use crate::ledger::Past;
+use crate::status;
 
 /// Write data of at least this length are received straight to where they belong.
 const DIRECT: u32 = 8 << 10;
@@ -79,6 +81,15 @@ enum Owner {
     Command(Command),
     /// Half of a fused pair: checked when both are there.
     Half(SubmissionQueueEntry),
+}
+
+impl Owner {
+    fn cid(&self) -> u16 {
+        match self {
+            Self::Command(command) => command.cid,
+            Self::Half(entry) => entry.cid(),
+        }
+    }
 }
 
 /// What the session waits for.
@@ -151,10 +162,40 @@ impl<P: Fn(Work)> Session<P> {
                 Ok(())
             }
             Pause::Buffer(len) => {
-                let claim = Claim::wait(self.queue.capsule_share(), Budget::charge(len)).await;
-                let buf = take_from_pool(self.queue.core().rt(), len).await;
-                self.give_buffer(CapsuleData { buf, claim });
+                self.wait_for_memory(len).await;
                 Ok(())
+            }
+        }
+    }
+
+    /// Waits for memory for the data of a capsule, unless its command is taken back meanwhile.
+    async fn wait_for_memory(&mut self, len: usize) {
+        let queue = self.queue.clone();
+        let Sink::Capsule(capsule) = &mut self.sink else {
+            return;
+        };
+        let memory = async {
+            let claim = Claim::wait(queue.capsule_share(), Budget::charge(len)).await;
+            let buf = take_from_pool(queue.core().rt(), len).await;
+            CapsuleData { buf, claim }
+        };
+        let cid = capsule.owner.cid();
+        match queue.waiting().unless_withdrawn(cid, memory).await {
+            Ok(data) => capsule.data = Some(data),
+            Err(taken_back) => self.give_up(taken_back.error()),
+        }
+    }
+
+    /// Answers a command whose data there is no memory for; they are received and forgotten.
+    #[cold]
+    fn give_up(&mut self, error: IoError) {
+        if let Sink::Capsule(capsule) = std::mem::replace(&mut self.sink, Sink::Discard) {
+            match capsule.owner {
+                Owner::Command(command) => self.queue.fail(&command, error.into()),
+                Owner::Half(entry) => {
+                    self.queue.refuse(&entry, status::of(error));
+                    self.refuse_lone();
+                }
             }
         }
     }
@@ -410,12 +451,6 @@ impl<P: Fn(Work)> Session<P> {
             data,
         });
         Ok(())
-    }
-
-    fn give_buffer(&mut self, buffer: CapsuleData) {
-        if let Sink::Capsule(capsule) = &mut self.sink {
-            capsule.data = Some(buffer);
-        }
     }
 
     fn on_transfer(&mut self, pdu: &H2CData) -> Result<(), Violation> {

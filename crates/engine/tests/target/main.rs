@@ -4,6 +4,7 @@
 mod abort;
 mod association;
 mod bounds;
+mod capsules;
 mod client;
 mod cores;
 mod credits;
