@@ -391,7 +391,9 @@ impl Zones {
     fn tell_done(&self, owner: OwnerId, done: &Done, pieces: Vec<Piece>) {
         let mut state = self.state.borrow_mut();
         state.telling = pieces;
-        let told = state.owners[owner].owner.upgrade();
+        let registered = &mut state.owners[owner];
+        registered.under_way -= 1;
+        let told = registered.owner.upgrade();
         drop(state);
         if let Some(told) = told {
             told.completed(self.rt.turn_time(), done);

@@ -72,6 +72,15 @@ struct State {
 struct Registered {
     owner: Weak<dyn Owner>,
     alarm: Option<Time>,
+    /// Commands that were submitted, and of whose end nobody was told.
+    under_way: usize,
+}
+
+impl Registered {
+    /// It is gone, and nothing can come that is meant for it: but for an alarm, which counts only for who has set it.
+    fn is_vacant(&self) -> bool {
+        self.under_way == 0 && self.owner.strong_count() == 0
+    }
 }
 
 /// A zone as a chunk.
@@ -180,9 +189,22 @@ impl Zones {
 
     /// Adds somebody who will submit commands.
     pub fn register(&self, owner: Weak<dyn Owner>) -> OwnerId {
-        let mut state = self.state.borrow_mut();
-        state.owners.push(Registered { owner, alarm: None });
-        state.owners.len() - 1
+        let owners = &mut self.state.borrow_mut().owners;
+        let registered = Registered {
+            owner,
+            alarm: None,
+            under_way: 0,
+        };
+        match owners.iter().position(Registered::is_vacant) {
+            Some(id) => {
+                owners[id] = registered;
+                id
+            }
+            None => {
+                owners.push(registered);
+                owners.len() - 1
+            }
+        }
     }
 
     /// Begins a command. Which addresses were accepted: a bit each. Data of a write are [stored](Self::store) before the
@@ -196,6 +218,7 @@ impl Zones {
         wanted: u64,
     ) -> u64 {
         let this = self.this.upgrade().expect("whoever calls has it");
+        self.state.borrow_mut().owners[owner].under_way += 1;
         let addresses = addresses.to_vec();
         let all = u64::MAX >> (u64::BITS as usize - addresses.len().clamp(1, 64));
         let task = match op {
@@ -342,3 +365,6 @@ impl Trailers {
         self.order.retain(|(of, _)| *of != chunk);
     }
 }
+
+#[cfg(test)]
+mod tests;

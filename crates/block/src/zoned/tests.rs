@@ -1,0 +1,106 @@
+//! Who is told of what becomes of commands, when those who gave them come and go.
+
+use std::cell::RefCell;
+
+use flashyard_runtime::ZoneModel;
+use flashyard_runtime::sim::{Config, World, ZoneConfig};
+use flashyard_time::Duration;
+
+use super::*;
+use crate::open_channel::Done;
+
+/// Notes what it is told.
+#[derive(Default)]
+struct Somebody {
+    done: RefCell<Vec<u32>>,
+    alarms: RefCell<Vec<Time>>,
+}
+
+impl Owner for Somebody {
+    fn completed(&self, _at: Time, done: &Done) {
+        self.done.borrow_mut().push(done.tag);
+    }
+
+    fn alarm(&self, at: Time) {
+        self.alarms.borrow_mut().push(at);
+    }
+}
+
+fn register(zones: &Zones) -> (Rc<Somebody>, OwnerId) {
+    let somebody = Rc::new(Somebody::default());
+    let owner: Rc<dyn Owner> = somebody.clone();
+    (somebody, zones.register(Rc::downgrade(&owner)))
+}
+
+fn with_zones<F: Future<Output = ()> + 'static>(test: impl FnOnce(Rc<Zones>) -> F + 'static) {
+    let world = World::new(Config::calm(1));
+    let machine = world.machine(1);
+    let zones = ZoneConfig {
+        zone_bytes: 2 << 20,
+        capacity: 2 << 20,
+        zones: 32,
+        active_most: 0,
+        model: ZoneModel::HostManaged,
+    };
+    machine.add_zoned_disk("/dev/zoned0", zones);
+    world.run(&machine, |rt| async move {
+        let opened = Zones::open(&rt, Path::new("/dev/zoned0"), Some(2)).await;
+        test(opened.expect("it is a good device")).await;
+    });
+}
+
+#[test]
+fn a_place_is_not_taken_while_something_can_come_for_who_had_it() {
+    with_zones(|zones| async move {
+        let unit: Vec<u64> = (0..unit::SECTORS as u64).collect();
+        for op in [Op::Write { metadata: &[] }, Op::Read, Op::Reset] {
+            let (gone, first) = register(&zones);
+            zones.submit(first, 7, op, &unit, 0);
+            drop(gone);
+            let (somebody, second) = register(&zones);
+            assert_ne!(second, first, "{op:?}");
+            zones.submit(second, 8, Op::Read, &unit, 0);
+            zones.rt().sleep(Duration::from_secs(1)).await;
+            assert_eq!(*somebody.done.borrow(), [8], "{op:?}");
+            let (_third, third) = register(&zones);
+            assert_eq!(third, first, "{op:?}: nothing is under way any more");
+        }
+    });
+}
+
+#[test]
+fn an_alarm_of_who_is_gone_is_nobodys() {
+    with_zones(|zones| async move {
+        let rt = zones.rt().clone();
+        let (early, late) = (Duration::from_ms(10), Duration::from_ms(20));
+        let (gone, first) = register(&zones);
+        zones.set_alarm(first, Some(rt.turn_time() + early));
+        drop(gone);
+        let (somebody, second) = register(&zones);
+        assert_eq!(second, first);
+        let at = rt.turn_time() + late;
+        zones.set_alarm(second, Some(at));
+        rt.sleep(Duration::from_secs(1)).await;
+        let told = somebody.alarms.borrow();
+        assert!(told.len() == 1 && told[0] >= at, "{told:?}");
+    });
+}
+
+#[test]
+fn whoever_comes_and_goes_leaves_nothing() {
+    with_zones(|zones| async move {
+        let (_stays, first) = register(&zones);
+        for _ in 0..100 {
+            let (somebody, id) = register(&zones);
+            assert_ne!(id, first);
+            zones.submit(id, 1, Op::Read, &[0], 1);
+            // Not a write at the pointer of its chunk, so it is refused; that is told as well.
+            zones.submit(id, 2, Op::Write { metadata: &[] }, &[3], 1);
+            zones.submit(id, 3, Op::Copy { to: &[0] }, &[0], 1);
+            zones.rt().sleep(Duration::from_ms(10)).await;
+            somebody.done.borrow_mut().sort_unstable();
+            assert_eq!(*somebody.done.borrow(), [1, 2, 3]);
+        }
+        assert_eq!(zones.state.borrow().owners.len(), 2);
+    });
+}
