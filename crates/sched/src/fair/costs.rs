@@ -54,13 +54,57 @@ impl Class {
     }
 }
 
+/// What the latest I/O of a kind costs and counts in flight: the next one is of the same size more often than not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Price {
+    pub(super) bytes: u64,
+    pub(super) class: Class,
+    pub(super) cost: u64,
+    /// At least 1; nothing is known while it is 0.
+    pub(super) load: u32,
+}
+
+impl Price {
+    pub(super) const UNKNOWN: Self = Self {
+        bytes: 0,
+        class: Class(0),
+        cost: 0,
+        load: 0,
+    };
+
+    /// It is known, and that of an I/O of this size.
+    #[inline]
+    pub(super) fn is_of(&self, bytes: u64) -> bool {
+        self.bytes == bytes && self.load > 0
+    }
+
+    #[inline]
+    pub(super) fn class_of(&self, kind: Kind, bytes: u64) -> Class {
+        if self.is_of(bytes) {
+            self.class
+        } else {
+            Class::new(kind, bytes)
+        }
+    }
+}
+
 /// Kind of an I/O and the bytes that make its cost. What transfers nothing is charged as the least write.
+#[inline]
 pub(super) fn weigh(io: &Io) -> (Kind, u64) {
     match io.op {
         Op::Read => (Kind::Read, io.bytes),
         Op::Write => (Kind::Write, io.bytes),
-        Op::CompareAndWrite => (Kind::Write, io.bytes.saturating_mul(2)),
-        Op::Flush | Op::WriteZeroes | Op::Deallocate => (Kind::Write, 0),
+        _ => (Kind::Write, weigh_rare(io)),
+    }
+}
+
+/// Out of the way, so that the two that come all the time are told apart by comparing.
+#[cold]
+fn weigh_rare(io: &Io) -> u64 {
+    match io.op {
+        Op::Read | Op::Write => io.bytes,
+        Op::CompareAndWrite => io.bytes.saturating_mul(2),
+        Op::Flush | Op::WriteZeroes | Op::Deallocate => 0,
     }
 }
 

@@ -44,6 +44,13 @@ impl Heap {
         self.order.is_empty()
     }
 
+    /// The key of `item`, if it is in.
+    #[cfg(test)]
+    pub(super) fn key_of(&self, item: u32) -> Option<u64> {
+        let place = self.places.get(item as usize)?;
+        self.order.get(*place as usize).map(|&entry| key(entry))
+    }
+
     /// Puts `item` in, or gives it another key.
     #[inline]
     pub(super) fn set(&mut self, item: u32, key: u64) {
@@ -53,6 +60,7 @@ impl Heap {
         }
     }
 
+    #[inline(never)]
     fn add(&mut self, item: u32, key: u64) {
         let index = item as usize;
         if index >= self.places.len() {
@@ -66,7 +74,9 @@ impl Heap {
     fn change(&mut self, place: usize, entry: Entry) {
         let before = core::mem::replace(&mut self.order[place], entry);
         if entry > before {
-            self.sink(place);
+            if 2 * place + 1 < self.order.len() {
+                self.sink(place);
+            }
         } else if entry < before {
             self.rise(place);
         }
@@ -81,6 +91,7 @@ impl Heap {
         }
     }
 
+    #[inline(never)]
     fn take_out(&mut self, item: u32, place: usize) {
         self.places[item as usize] = NOWHERE;
         let last = self.order.pop().expect("an item with a place is in");

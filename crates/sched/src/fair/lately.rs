@@ -78,7 +78,7 @@ mod tests {
     /// Bases of reads that take `ns` on a device that is not busy.
     fn bases(class: Class, ns: u64) -> Bases {
         let mut bases = Bases::new();
-        (0..256).for_each(|_| bases.record(class, ns));
+        (0..256).for_each(|_| _ = bases.record(class, ns));
         bases
     }
 

@@ -24,13 +24,12 @@ use alloc::vec::Vec;
 use flashyard_time::Time;
 
 use crate::{Credit, Gauge, Io, IoId, Next, Outcome, Policy, Share, TenantId};
-use costs::{Class, Costs, Kind, PER_NS};
+use costs::{Class, Costs, Kind, PER_NS, Price};
 use heap::Heap;
 use learn::{Learner, Phase, Scene};
 use quiet::Quiet;
 use slices::Slices;
 use tenants::{LANES, Lane, Place, State, Tenants};
-use turn::Payer;
 use windows::{Bases, ONE};
 
 /// How many times what keeps it busy the device may hold of reads, and of writes.
@@ -55,6 +54,8 @@ pub struct Fair {
     parked: Vec<u32>,
     costs: Costs,
     bases: Bases,
+    /// What follows from these for the latest I/O, by kind.
+    prices: [Price; 2],
     learner: Learner,
     /// Most load that may be in flight, by kind.
     windows: [u64; 2],
@@ -102,6 +103,7 @@ impl Fair {
             parked: Vec::new(),
             costs: Costs::new(),
             bases: Bases::new(),
+            prices: [Price::UNKNOWN; 2],
             learner: Learner::new(),
             windows: [0; 2],
             squeeze: GAIN * ONE,
@@ -121,6 +123,7 @@ impl Fair {
         }
     }
 
+    #[inline(never)]
     fn tick(&mut self, now: Time) {
         let before = self.learner.phase();
         let quiet = self.is_quiet(now);
@@ -134,6 +137,7 @@ impl Fair {
         let ended = self
             .learner
             .tick(now.as_ns(), scene, &mut self.costs, &mut self.bases);
+        self.prices = [Price::UNKNOWN; 2];
         if self.learner.phase() != before || ended {
             while let Some(item) = self.parked.pop() {
                 let (number, lane) = (item / 4, LANES[item as usize % 4]);
@@ -236,16 +240,30 @@ impl Policy for Fair {
         if self.queued > 0 || now.as_ns() >= self.learner.tick_ends() {
             return false;
         }
-        let place = self.place(io);
-        if !self.may_pass(now, &place) {
+        let mut place = self.place(io);
+        let (number, kind) = (place.tenant, place.kind);
+        if !self.may_pass(now, &place) || self.tenants[number].limit.is_some() {
             return false;
         }
-        let number = place.tenant;
-        self.wake(number, place.lane);
-        self.virtual_now = self.virtual_now.max(self.tenants[number].tag);
+        let (cost, load) = self.price(place.class, kind, place.bytes);
+        (place.state, place.cost, place.load) = (State::Dispatched, cost, load);
         self.keep(io.id, place);
-        self.charge(now, io.id.0, Payer::Share);
-        self.claim(number);
+        let tenant = &mut self.tenants[number];
+        if tenant.in_flight == 0 {
+            self.active_weight += tenant.weight;
+        }
+        // Nothing waits: it starts where the others are, or they are where it starts.
+        self.virtual_now = self.virtual_now.max(tenant.tag);
+        tenant.tag = self.virtual_now.saturating_add(tenant.stride(cost));
+        if let Some(guarantee) = &mut tenant.guarantee {
+            guarantee.charge(now, kind, place.bytes);
+        }
+        tenant.send(kind, place.bytes, u64::from(load));
+        self.load[kind as usize] += u64::from(load);
+        self.in_flight[kind as usize] += 1;
+        if tenant.is_claiming(self.active_weight) {
+            self.put_claims(number);
+        }
         true
     }
 
@@ -256,14 +274,7 @@ impl Policy for Fair {
         if self.queued == 0 || self.stuck {
             return Next::WaitForEvent;
         }
-        self.open_gates(now);
-        match self.choose(now) {
-            Some(choice) => self.dispatch(now, choice),
-            None => {
-                self.stuck = self.is_plain(now) && self.gated.is_empty();
-                self.wake_up(now)
-            }
-        }
+        self.look(now)
     }
 
     fn complete(&mut self, _: Time, io: &Io, outcome: Outcome) {
@@ -285,7 +296,9 @@ impl Policy for Fair {
             let latency = outcome.latency.as_ns();
             let lane = [Lane::Read, Lane::Write][kind];
             let pressed = !self.ready[lane as usize].is_empty();
-            self.bases.record(place.class, latency);
+            if self.bases.record(place.class, latency) {
+                self.prices = [Price::UNKNOWN; 2];
+            }
             if place.lane == Lane::Urgent {
                 self.quiet.heed(tenant.target, latency);
             }

@@ -2,7 +2,7 @@
 
 use flashyard_time::Time;
 
-use super::costs::{Class, Kind, PER_NS, weigh};
+use super::costs::{Class, Kind, PER_NS, Price, weigh};
 use super::tenants::{ABSENT, LANES, Lane, NONE, Place, State};
 use super::turn::{Choice, Payer};
 use super::windows::ONE;
@@ -15,10 +15,6 @@ const BACKGROUND_FACTOR: u64 = 64;
 const BACKGROUND_PART: u64 = 16;
 /// What of that it may take at once, in time of which it has that part.
 const BACKGROUND_BURST_NS: u64 = 1_000_000;
-/// A tenant with nothing queued counts as waiting when what it has in flight would give it its share at so many times
-/// the base latency. One with less gets less than its share by its own choice, and nobody waits for it.
-const CLAIM: u64 = 5;
-
 /// More I/Os than any queue holds.
 const MOST_CREDIT: u64 = 65_535;
 
@@ -27,27 +23,55 @@ impl Fair {
     #[inline]
     pub(super) fn place(&mut self, io: &Io) -> Place {
         let (kind, bytes) = weigh(io);
-        let lane = match (io.class, kind) {
-            (Urgency::Latency, _) => Lane::Urgent,
-            (Urgency::Background, _) => Lane::Background,
-            (Urgency::Throughput, Kind::Read) => Lane::Read,
-            (Urgency::Throughput, Kind::Write) => Lane::Write,
+        let lane = match io.class {
+            Urgency::Throughput => kind.lane(),
+            Urgency::Latency => Lane::Urgent,
+            Urgency::Background => Lane::Background,
         };
         Place {
             state: State::Queued,
             lane,
             kind,
-            class: Class::new(kind, bytes),
+            class: self.prices[kind as usize].class_of(kind, bytes),
             tenant: self.tenants.number(io.tenant),
             bytes,
             ..ABSENT
         }
     }
 
+    /// What an I/O costs and counts in flight.
+    #[inline]
+    pub(super) fn price(&mut self, class: Class, kind: Kind, bytes: u64) -> (u64, u32) {
+        let known = &self.prices[kind as usize];
+        if known.is_of(bytes) {
+            debug_assert_eq!(*known, self.price_anew(class, kind, bytes));
+            return (known.cost, known.load);
+        }
+        self.learn_price(class, kind, bytes)
+    }
+
+    #[inline(never)]
+    fn learn_price(&mut self, class: Class, kind: Kind, bytes: u64) -> (u64, u32) {
+        let price = self.price_anew(class, kind, bytes);
+        self.prices[kind as usize] = price;
+        (price.cost, price.load)
+    }
+
+    fn price_anew(&self, class: Class, kind: Kind, bytes: u64) -> Price {
+        let cost = self.costs.of(kind, bytes);
+        Price {
+            bytes,
+            class,
+            cost,
+            load: self.bases.load(class, cost),
+        }
+    }
+
     /// Lets an I/O wait for its turn.
     #[inline]
     pub(super) fn take_in(&mut self, now: Time, id: IoId, place: Place) {
-        self.wake(place.tenant, place.lane);
+        let tenant = &mut self.tenants[place.tenant];
+        self.active_weight += tenant.wake(place.lane, self.virtual_now);
         self.keep(id, place);
         self.enqueue(now, id.0);
         if place.lane == Lane::Urgent {
@@ -67,21 +91,6 @@ impl Fair {
             "an id arrives once"
         );
         self.places[index as usize] = place;
-    }
-
-    /// A tenant that asks for something after a pause starts with the others: what it did not use is not kept.
-    #[inline]
-    pub(super) fn wake(&mut self, number: u32, lane: Lane) {
-        let virtual_now = self.virtual_now;
-        let tenant = &mut self.tenants[number];
-        if !tenant.is_active() {
-            self.active_weight += tenant.weight;
-        }
-        if lane == Lane::Background {
-            tenant.background_tag = tenant.background_tag.max(virtual_now);
-        } else if tenant.queued == 0 {
-            tenant.tag = tenant.tag.max(virtual_now);
-        }
     }
 
     pub(super) fn enqueue(&mut self, now: Time, index: u32) {
@@ -189,9 +198,9 @@ impl Fair {
     /// flight.
     #[inline]
     pub(super) fn charge(&mut self, now: Time, index: u32, payer: Payer) {
+        let place = &self.places[index as usize];
+        let (cost, load) = self.price(place.class, place.kind, place.bytes);
         let place = &mut self.places[index as usize];
-        let cost = self.costs.of(place.kind, place.bytes);
-        let load = self.bases.load(place.class, cost);
         place.cost = cost;
         place.load = load;
         place.state = State::Dispatched;
@@ -200,13 +209,7 @@ impl Fair {
         }
         let place = &self.places[index as usize];
         let (kind, load) = (place.kind as usize, u64::from(load));
-        let tenant = &mut self.tenants[place.tenant];
-        tenant.usual_load += load;
-        tenant.usual_load -= tenant.usual_load >> 4;
-        tenant.usual_bytes += place.bytes.min(1 << 40);
-        tenant.usual_bytes -= tenant.usual_bytes >> 4;
-        tenant.in_flight += 1;
-        tenant.load[kind] += load;
+        self.tenants[place.tenant].send(place.kind, place.bytes, load);
         self.load[kind] += load;
         self.in_flight[kind] += 1;
     }
@@ -242,38 +245,45 @@ impl Fair {
     }
 
     /// Sends the head of a lane to the device.
+    #[inline]
     pub(super) fn dispatch(&mut self, now: Time, (number, lane, payer): Choice) -> Next {
         let index = self.tenants[number].head(lane);
         self.unlink(index);
         self.charge(now, index, payer);
-        for other in LANES {
-            if other == lane || self.tenants[number].head(other) != NONE {
-                self.offer(now, number, other);
-            }
+        self.offer(now, number, lane);
+        let tenant = &self.tenants[number];
+        if LANES
+            .into_iter()
+            .any(|other| other != lane && tenant.head(other) != NONE)
+        {
+            self.offer_others(now, number, lane);
         }
         self.claim(number);
         Next::Dispatch(IoId(index))
     }
 
-    /// Says whether a tenant with nothing queued counts as waiting.
-    #[inline]
-    pub(super) fn claim(&mut self, number: u32) {
-        let tenant = &self.tenants[number];
-        let least = CLAIM * ONE * tenant.weight;
-        let claims = if tenant.queued == 0 {
-            tenant.load.map(|load| load * self.active_weight >= least)
-        } else {
-            [false; 2]
-        };
-        if claims != [false; 2] || tenant.claims != [false; 2] {
-            self.put_claims(number, claims);
+    #[inline(never)]
+    fn offer_others(&mut self, now: Time, number: u32, lane: Lane) {
+        for other in LANES {
+            if other != lane && self.tenants[number].head(other) != NONE {
+                self.offer(now, number, other);
+            }
         }
     }
 
-    fn put_claims(&mut self, number: u32, claims: [bool; 2]) {
+    /// Says whether a tenant with nothing queued counts as waiting.
+    #[inline]
+    pub(super) fn claim(&mut self, number: u32) {
+        if self.tenants[number].is_claiming(self.active_weight) {
+            self.put_claims(number);
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn put_claims(&mut self, number: u32) {
         let tenant = &mut self.tenants[number];
-        tenant.claims = claims;
-        for (heap, claims) in self.claims.iter_mut().zip(claims) {
+        tenant.claims = tenant.waits(self.active_weight);
+        for (heap, claims) in self.claims.iter_mut().zip(tenant.claims) {
             if claims {
                 heap.set(number, tenant.tag);
             } else {

@@ -93,6 +93,7 @@ impl Paces {
 
     /// An I/O was let pass. A limit is rounded up; a guarantee is given a little more than was said, because what counts is
     /// what comes back in time.
+    #[inline(never)]
     pub(super) fn charge(&mut self, now: Time, kind: Kind, bytes: u64) {
         let earliest = now.as_ns().saturating_sub(self.burst);
         for rate in self.rates.iter_mut().flatten() {

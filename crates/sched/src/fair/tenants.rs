@@ -7,6 +7,7 @@ use flashyard_time::Duration;
 
 use super::costs::{Class, Kind};
 use super::rates::Paces;
+use super::windows::ONE;
 use crate::{Share, TenantId};
 
 /// The end of a list.
@@ -25,10 +26,25 @@ pub(super) enum Lane {
     Background,
 }
 
+impl Kind {
+    /// Where I/O for throughput waits.
+    #[inline]
+    pub(super) fn lane(self) -> Lane {
+        match self {
+            Self::Read => Lane::Read,
+            Self::Write => Lane::Write,
+        }
+    }
+}
+
 pub(super) const LANES: [Lane; 4] = [Lane::Urgent, Lane::Read, Lane::Write, Lane::Background];
 
 /// Ids below this are found at once: tenants are numbered from one on.
 const NEAR: u32 = 4096;
+
+/// A tenant with nothing queued counts as waiting when what it has in flight would give it its share at so many times
+/// the base latency. One with less gets less than its share by its own choice, and nobody waits for it.
+const CLAIM: u64 = 5;
 
 /// Virtual time is service in costs, divided by the weight, times this.
 pub(super) const WEIGHT_UNIT: u64 = 16;
@@ -154,6 +170,45 @@ impl Tenant {
         } else {
             (scaled / self.weight).max(1)
         }
+    }
+
+    /// An I/O of it has come. After a pause it starts with the others: what it did not use is not kept. Gives what that
+    /// adds to the weight of those who are here.
+    #[inline]
+    pub(super) fn wake(&mut self, lane: Lane, virtual_now: u64) -> u64 {
+        let more = if self.is_active() { 0 } else { self.weight };
+        if lane == Lane::Background {
+            self.background_tag = self.background_tag.max(virtual_now);
+        } else if self.queued == 0 {
+            self.tag = self.tag.max(virtual_now);
+        }
+        more
+    }
+
+    /// An I/O of it goes to the device.
+    #[inline]
+    pub(super) fn send(&mut self, kind: Kind, bytes: u64, load: u64) {
+        self.usual_load += load;
+        self.usual_load -= self.usual_load >> 4;
+        self.usual_bytes += bytes.min(1 << 40);
+        self.usual_bytes -= self.usual_bytes >> 4;
+        self.in_flight += 1;
+        self.load[kind as usize] += load;
+    }
+
+    /// Whether it counts as waiting with nothing queued, by kind, beside others of so much weight in all.
+    pub(super) fn waits(&self, active_weight: u64) -> [bool; 2] {
+        let least = CLAIM * ONE * self.weight;
+        self.load
+            .map(|load| self.queued == 0 && load * active_weight >= least)
+    }
+
+    /// Whether it does with any kind, or did when it was looked at last. Of most tenants neither is so.
+    #[inline]
+    pub(super) fn is_claiming(&self, active_weight: u64) -> bool {
+        let most = self.load[0].max(self.load[1]);
+        let waits = self.queued == 0 && most * active_weight >= CLAIM * ONE * self.weight;
+        waits || self.claims != [false; 2]
     }
 
     /// The virtual time at which the next I/O of a lane starts.

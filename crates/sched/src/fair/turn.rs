@@ -37,8 +37,24 @@ pub(super) enum Payer {
 pub(super) type Choice = (u32, Lane, Payer);
 
 impl Fair {
+    /// What is to be done, when something waits. Kept apart from [`crate::Policy::next`], which is asked more often than
+    /// there is anything to be found.
+    #[inline(never)]
+    pub(super) fn look(&mut self, now: Time) -> Next {
+        self.open_gates(now);
+        if let Some(choice) = self.choose(now) {
+            return self.dispatch(now, choice);
+        }
+        if self.is_plain(now) && self.gated.is_empty() {
+            self.stuck = true;
+            return Next::WaitForEvent;
+        }
+        self.wake_up(now)
+    }
+
     /// What goes next, if anything may.
-    pub(super) fn choose(&mut self, now: Time) -> Option<Choice> {
+    #[inline]
+    fn choose(&mut self, now: Time) -> Option<Choice> {
         self.advance_virtual_time();
         self.slice(now);
         if self.is_plain(now) {
@@ -72,16 +88,15 @@ impl Fair {
         self.quiet_until = now.as_ns() + QUIET_NS;
     }
 
-    /// With nothing queued, an I/O for throughput may go if there is room and nobody's claim or limit is in its way.
+    /// With nothing queued, an I/O for throughput may go if there is room and nobody's claim is in its way.
     #[inline]
     pub(super) fn may_pass(&self, now: Time, place: &Place) -> bool {
-        let other = match place.lane {
-            Lane::Read => Kind::Write,
-            Lane::Write => Kind::Read,
-            Lane::Urgent | Lane::Background => return false,
+        let other = match place.kind {
+            Kind::Read => Kind::Write,
+            Kind::Write => Kind::Read,
         };
-        self.learner.phase() == Phase::Open
-            && self.tenants[place.tenant].limit.is_none()
+        matches!(place.lane, Lane::Read | Lane::Write)
+            && self.learner.phase() == Phase::Open
             && self.claims[other as usize].is_empty()
             && self.has_room(now, place.kind)
     }
@@ -182,22 +197,23 @@ impl Fair {
 
     /// The head that comes next in virtual time, if the device has room for it; else the first of the other kind; and
     /// neither if it is too far ahead of those who wait for the other.
+    #[inline]
     fn next_shared(&mut self, now: Time) -> Option<Choice> {
         if let Phase::Alone(class) | Phase::Settling(class) = self.learner.phase() {
             return self.next_of_class(now, class);
         }
         let read = self.ready[Lane::Read as usize].least();
         let write = self.ready[Lane::Write as usize].least();
-        let order = if write < read {
-            [Kind::Write, Kind::Read]
+        let (first, second) = if write < read {
+            (Kind::Write, Kind::Read)
         } else {
-            [Kind::Read, Kind::Write]
+            (Kind::Read, Kind::Write)
         };
-        order
-            .into_iter()
-            .find_map(|kind| self.next_of_kind(now, kind))
+        self.next_of_kind(now, first)
+            .or_else(|| self.next_of_kind(now, second))
     }
 
+    #[inline(never)]
     fn next_of_kind(&self, now: Time, kind: Kind) -> Option<Choice> {
         let (lane, other) = match kind {
             Kind::Read => (Lane::Read, Kind::Write),
@@ -220,6 +236,7 @@ impl Fair {
     }
 
     /// The next I/O of the class that is tried out; all others are put aside.
+    #[inline(never)]
     fn next_of_class(&mut self, now: Time, class: Class) -> Option<Choice> {
         let lane = match class.kind() {
             Kind::Read => Lane::Read,
@@ -263,7 +280,8 @@ impl Fair {
     }
 
     /// When to look again though nothing happened.
-    pub(super) fn wake_up(&self, now: Time) -> Next {
+    #[inline(never)]
+    fn wake_up(&self, now: Time) -> Next {
         let tick = match self.learner.phase() {
             Phase::Open => u64::MAX,
             Phase::Settling(_) | Phase::Alone(_) => self.learner.tick_ends(),

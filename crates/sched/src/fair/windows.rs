@@ -55,15 +55,17 @@ impl Bases {
         bases
     }
 
-    /// An I/O took `ns` in the device.
+    /// An I/O took `ns` in the device. Says whether what I/Os count in flight may be another from now on.
     #[inline]
-    pub(super) fn record(&mut self, class: Class, ns: u64) {
+    pub(super) fn record(&mut self, class: Class, ns: u64) -> bool {
         let base = &mut self.classes[usize::from(class.0)];
         base.samples[place(ns)] += 1;
         base.count += 1;
-        if base.count >= 4 * ENOUGH {
+        let enough = base.count >= 4 * ENOUGH;
+        if enough {
             self.look(class);
         }
+        enough
     }
 
     /// Base latency in nanoseconds; of a size that was not seen, that of the nearest one that was.

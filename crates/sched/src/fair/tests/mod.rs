@@ -582,7 +582,7 @@ fn costs_that_are_much_too_high_are_corrected() {
     let second = 1_000_000_000 * PER_NS;
     for class in [large, small] {
         costs.set(class, 10 * second);
-        (0..256).for_each(|_| bases.record(class, 100_000));
+        (0..256).for_each(|_| _ = bases.record(class, 100_000));
     }
     for (class, ios) in [(large, 1000), (small, 20)] {
         (0..ios).for_each(|_| learner.record(class, 10 * second, 10_000_000, true));

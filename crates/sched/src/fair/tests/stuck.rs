@@ -1,9 +1,11 @@
-//! What `fair` remembers, that nothing may go, is what it would find if it looked again.
+//! What `fair` remembers, that nothing may go, is what it would find if it looked again; and who waits stands in order.
 
 use alloc::collections::VecDeque;
 
 use flashyard_time::{Duration, Time};
 
+use super::super::learn::Phase;
+use super::super::tenants::{Lane, NONE};
 use super::machine::{Device, Worker, reader, run, writer};
 use super::{Fair, ms};
 use crate::{Class, Credit, Io, IoId, Next, Op, Outcome, Policy, Rates, Share, TenantId};
@@ -26,6 +28,22 @@ impl Twins {
     }
 }
 
+/// Whoever waits stands where its tag says, whichever of its lanes went last.
+fn check_order(fair: &Fair) {
+    if fair.learner.phase() != Phase::Open {
+        return;
+    }
+    for number in fair.tenants.numbers() {
+        let tenant = &fair.tenants[number];
+        for lane in [Lane::Urgent, Lane::Read, Lane::Write] {
+            let gated = fair.gated.key_of(number * 4 + lane as u32).is_some();
+            let waits = tenant.head(lane) != NONE && !gated;
+            let key = fair.ready[lane as usize].key_of(number);
+            assert_eq!(key, waits.then_some(tenant.tag), "{lane:?} of {number}");
+        }
+    }
+}
+
 impl Policy for Twins {
     fn arrive(&mut self, now: Time, io: Io) {
         self.quick.arrive(now, io);
@@ -43,6 +61,7 @@ impl Policy for Twins {
         self.thorough.stuck = false;
         let next = self.quick.next(now);
         assert_eq!(next, self.thorough.next(now), "at {now:?}");
+        check_order(&self.quick);
         next
     }
 
@@ -105,7 +124,7 @@ fn who_remembers_that_nothing_may_go_decides_as_who_looks() {
         bytes: 65_536,
         ..worker
     };
-    let crowd = [deep(reader(1)), deep(writer(2)), late(reader(1)), writer(3)];
+    let crowd = [deep(reader(1)), deep(writer(2)), late(reader(1)), writer(1)];
     let guests = [
         rare(Class::Latency, 4),
         rare(Class::Background, 5),
