@@ -258,6 +258,54 @@ fn after_a_clean_stop_little_is_read_and_wear_is_known() {
     });
 }
 
+/// Records are read one by one only of chunks that were being written, and once: the heads have those of the others.
+#[test]
+fn a_file_is_opened_by_its_heads() {
+    let each = Duration::from_ms(10);
+    let open_slowly = |world: &World, machine: &Machine, stops: bool| {
+        let at = machine.clone();
+        live(world, machine, 1, |rt| async move {
+            let disk = at.disk(PATH).expect("it was made");
+            disk.slow(each);
+            let began = rt.now();
+            let device = open(&rt).await;
+            let took = rt.now().since(began);
+            disk.slow(Duration::ZERO);
+            let partition = device.partition("db").expect("it is there");
+            for lba in (0..2048).step_by(7) {
+                assert_eq!(read(&*partition, lba, BLOCK).await.unwrap(), [9; BLOCK]);
+            }
+            if stops {
+                write(&*partition, 5, BLOCK, 9).await.unwrap();
+                device.stop().await.unwrap();
+                device.close().await;
+            }
+            took
+        })
+    };
+    for cut in 0..3 {
+        let world = World::new(Config::calm(cut));
+        let machine = world.machine(1);
+        live(&world, &machine, cut, |rt| async move {
+            let device = open(&rt).await;
+            let wanted = Wanted::Channels(vec![0]);
+            let partition = device.create("db", [1; 16], &wanted, 200).await.unwrap();
+            for lba in (0..2048).step_by(32) {
+                write(&*partition, lba, 32 * BLOCK, 9).await.unwrap();
+            }
+            flush(&*partition).await.unwrap();
+        });
+        let after_cut = open_slowly(&world, &machine, false);
+        let again = open_slowly(&world, &machine, true);
+        let after_stop = open_slowly(&world, &machine, false);
+        let took = [after_cut, again, after_stop];
+        // The records of one chunk follow each other, and so do its data.
+        assert!(after_cut < each.scale(40, 1), "{took:?}");
+        assert!(again < each.scale(20, 1), "{took:?}");
+        assert!(after_stop < each.scale(12, 1), "{took:?}");
+    }
+}
+
 /// Chunks that were bad from the factory, or went out of use, stay so.
 #[test]
 fn what_is_out_of_use_stays_so() {
@@ -397,12 +445,17 @@ fn what_the_disk_cannot_read_is_told() {
     });
 }
 
-/// Pieces of a chunk in the file: its head, and eight units of 64 KiB, each with its record.
-const CHUNK: u64 = 1 + 8 * 17;
+/// Pieces of a chunk in the file: eight units of 64 KiB, each with its record.
+const CHUNK: u64 = 8 * 17;
 
-/// Where the first sector of a chunk of 32 of a channel is in the file.
+/// Where the head of a chunk of 32 of a channel is in the file.
+fn head_of(channel: u64, chunk: u64) -> u64 {
+    (2 + channel * 32 + chunk) * BLOCK as u64
+}
+
+/// Where its first sector is.
 fn data_of(channel: u64, chunk: u64) -> u64 {
-    (2 + (channel * 32 + chunk) * CHUNK + 2) * BLOCK as u64
+    (2 + 64 + (channel * 32 + chunk) * CHUNK + 1) * BLOCK as u64
 }
 
 async fn look(rt: &Rt) -> Result<Report, PartitionError> {
@@ -508,8 +561,9 @@ fn a_device_that_was_used_is_never_made_anew() {
         written(&rt).await;
         let disk = at.disk(PATH).expect("it was made");
         // The second copy is as if it were erased, and nothing were written.
-        let chunk = data_of(1, 0) - 2 * BLOCK as u64;
-        disk.write(chunk, &vec![0; (CHUNK as usize) * BLOCK]);
+        disk.write(head_of(1, 0), &[0; BLOCK]);
+        let record = data_of(1, 0) - BLOCK as u64;
+        disk.write(record, &vec![0; (CHUNK as usize) * BLOCK]);
         disk.flip(data_of(0, 0) + 70, 4);
         let refused = open_with(&rt, factory(channel::Options::default())).await;
         let error = refused.err().expect("there is no layout");
@@ -528,7 +582,8 @@ fn damaged_data_and_headers_are_told() {
         // Chunks 1 and later of channel 0 hold the partition; what is full is durable for sure.
         let full =
             (1..32).find(|chunk| disk.read(data_of(0, *chunk)..data_of(0, *chunk) + 1) == [3]);
-        let place = data_of(0, full.expect("something was written"));
+        let full = full.expect("something was written");
+        let place = data_of(0, full);
         disk.flip(place + 100, 1);
         let report = look(&rt).await.unwrap();
         let told = report
@@ -546,7 +601,7 @@ fn damaged_data_and_headers_are_told() {
         open(&rt).await.close().await;
         assert!(look(&rt).await.unwrap().is_sound());
         // The head of a chunk of the partition: nothing of it is read any more, and that is told.
-        disk.flip(place - 2 * BLOCK as u64 + 20, 1);
+        disk.flip(head_of(0, full) + 20, 1);
         let report = look(&rt).await.unwrap();
         assert!(
             report.problems[0].contains("the head of the chunk"),
@@ -573,7 +628,7 @@ fn a_partition_that_is_lost_does_not_take_others_with_it() {
         drop((other, device));
         let disk = at.disk(PATH).expect("it was made");
         for chunk in 1..32 {
-            disk.write(data_of(0, chunk) - 2 * BLOCK as u64, &[0xEE; 64]);
+            disk.write(head_of(0, chunk), &[0xEE; 64]);
         }
         assert!(!look(&rt).await.unwrap().partitions[0].recoverable);
 

@@ -97,32 +97,43 @@ fn what_is_rotten_is_not_read() {
     });
 }
 
-/// Makes a file one of version 1: without checksums of sectors.
+/// Chunks of the device, and pieces of the units of each.
+const CHUNKS: usize = 64;
+const DATA: usize = 8 * 17;
+
+/// Makes a file one of version 1: without checksums of sectors, and with each head before the units of its chunk.
 fn make_first_version(disk: &Disk) {
-    let change = |at: u64, old: &[u8], new: &[u8]| {
-        for (at, (old, new)) in (at..).zip(old.iter().zip(new)) {
-            if old != new {
-                disk.flip(at, old ^ new);
-            }
-        }
-    };
+    let bytes = disk.read(0..disk.size());
+    let mut pieces: Vec<Vec<u8>> = bytes.chunks(BLOCK).map(<[u8]>::to_vec).collect();
     let sum = |bytes: &[u8]| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32;
-    for at in (0..disk.size()).step_by(BLOCK) {
-        let old = disk.read(at..at + BLOCK as u64);
-        let mut new = old.clone();
-        if old.starts_with(b"FLSHIMAG") {
-            new[8] = 1;
-            new[12..16].fill(0);
-            let sum = sum(&new);
-            new[12..16].copy_from_slice(&sum.to_le_bytes());
-        } else if old.starts_with(b"FLWU") {
-            let end = 36 + 16 * 16;
-            new[end..].fill(0);
-            let sum = sum(&new[8..end]);
-            new[4..8].copy_from_slice(&sum.to_le_bytes());
+    for piece in &mut pieces {
+        let (checked, end) = match &piece[..4] {
+            b"FLWU" => (8, 36 + 16 * 16),
+            b"FLCH" => (8, 36),
+            _ if piece.starts_with(b"FLSHIMAG") => (0, BLOCK),
+            _ => continue,
+        };
+        piece[end..].fill(0);
+        let place = if checked == 0 {
+            piece[8] = 1;
+            piece[12..16].fill(0);
+            12
+        } else {
+            4
+        };
+        if piece.starts_with(b"FLCH") && piece[28] == 3 {
+            piece[28] = 1;
         }
-        change(at, &old, &new);
+        let sum = sum(&piece[checked..end]);
+        piece[place..place + 4].copy_from_slice(&sum.to_le_bytes());
     }
+    let data = pieces.split_off(2 + CHUNKS);
+    let mut moved = pieces[..2].to_vec();
+    for (head, data) in pieces[2..].iter().zip(data.chunks(DATA)) {
+        moved.push(head.clone());
+        moved.extend_from_slice(data);
+    }
+    disk.write(0, &moved.concat());
 }
 
 /// A file of a former version is used as it was: what is in it is read, written, and taken up again.

@@ -468,24 +468,18 @@ fn a_partition_that_is_lost_is_told_and_can_be_deleted() {
     let (target, image) = in_file(&scratch);
     target.json(&create("calm", &["--channels", "4"]));
     assert_eq!(target.terminate(), 0);
-    // Heads of chunks begin with their magic; those of the first four channels are the partition's, but for the layout's.
+    // Heads of chunks lie before the first record; those of the first four channels are the partition's, but for the layout's.
     let bytes = std::fs::read(&image).expect("it is there");
-    let heads: Vec<usize> = (0..bytes.len())
-        .step_by(4096)
-        .filter(|at| bytes[*at..].starts_with(b"FLCH"))
-        .collect();
-    let layout = (0..bytes.len())
-        .step_by(4096)
-        .find(|at| bytes[*at..].starts_with(b"FLSHUNIT"));
-    let layout = layout.expect("it is in the first chunk");
+    let starts = |at: &usize, magic| bytes[*at..].starts_with(magic);
+    let mut pieces = (0..bytes.len()).step_by(4096);
+    let record = pieces.find(|at| starts(at, b"FLWU"));
+    let record = record.expect("the layout is in the first chunk");
     let mut file = OpenOptions::new()
         .write(true)
         .open(&image)
         .expect("it is there");
-    for at in heads
-        .into_iter()
-        .filter(|at| *at > layout && *at < bytes.len() / 16 * 4)
-    {
+    let heads = (3 * 4096..record / 16 * 4).step_by(4096);
+    for at in heads.filter(|at| starts(at, b"FLCH")) {
         file.seek(SeekFrom::Start(at as u64 + 24))
             .expect("it is that long");
         file.write_all(&[!bytes[at + 24]]).expect("it is writable");

@@ -52,8 +52,10 @@ fn volume(name: &str) -> [&str; 9] {
 struct Image {
     file: File,
     uuid: [u8; 16],
-    /// Pieces of a chunk.
-    chunk: u64,
+    /// Pieces of the head of a chunk, and of its units.
+    pieces: (u64, u64),
+    /// Chunks of the device.
+    chunks: u32,
     /// Chunks of a channel.
     channel: u32,
 }
@@ -64,10 +66,16 @@ impl Image {
         let file = file.expect("it is there");
         let header = piece(&file, 0);
         let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four"));
-        let (pus, chunks, clba, ws_min) = (word(36), word(40), word(44), word(48));
+        let (groups, pus, chunks) = (word(32), word(36), word(40));
+        let (clba, ws_min) = (word(44), word(48));
+        let (units, record) = (u64::from(clba / ws_min), 16 + 20 * u64::from(ws_min));
         Self {
             uuid: header[16..32].try_into().expect("sixteen"),
-            chunk: 1 + u64::from(clba / ws_min) * u64::from(1 + ws_min),
+            pieces: (
+                (40 + units * record).div_ceil(PIECE),
+                units * u64::from(1 + ws_min),
+            ),
+            chunks: groups * pus * chunks,
             channel: pus * chunks,
             file,
         }
@@ -75,14 +83,22 @@ impl Image {
 
     /// The piece where the head of a chunk is.
     fn head(&self, chunk: u32) -> u64 {
-        2 + u64::from(chunk) * self.chunk
+        2 + u64::from(chunk) * self.pieces.0
+    }
+
+    /// The piece where the first record of a chunk is.
+    fn record(&self, chunk: u32) -> u64 {
+        self.head(self.chunks) + u64::from(chunk) * self.pieces.1
     }
 
     /// Has every chunk of the first four channels fail in which nothing is written, but for the layout's.
     fn wear_out(&self) {
         for chunk in 1..4 * self.channel {
             let head = self.head(chunk);
-            if piece(&self.file, head + 1).iter().all(|byte| *byte == 0) {
+            if piece(&self.file, self.record(chunk))
+                .iter()
+                .all(|byte| *byte == 0)
+            {
                 let mut piece = [0; 36];
                 piece[..4].copy_from_slice(b"FLCH");
                 piece[8..16].copy_from_slice(&self.uuid[..8]);

@@ -15,7 +15,7 @@ use super::PartitionError;
 use super::codec::{Decoded, decode};
 use super::copies::{SECTORS, newest, why};
 use super::file_store::FileStore;
-use super::image::{Header, Image, PIECE, decode_header};
+use super::image::{Header, PIECE, decode_header};
 use super::layout::{Layout, Record, Span};
 use super::reopen::{self, Care, Told};
 use super::still::Still;
@@ -158,7 +158,7 @@ async fn units_of(device: &zoned::Undivided) -> Option<u32> {
 pub async fn check(rt: &Rt, file: FileDevice) -> Result<Report, PartitionError> {
     let told = reopen::read_header(&file).await?.ok_or_else(empty)?;
     let geometry = told.shape.geometry().ok_or_else(impossible)?;
-    let image = Image::of_version(told.uuid, geometry, told.version);
+    let image = told.image(geometry);
     reopen::has_room(&file, &image)?;
     let store = FileStore::new(rt, file, image).map_err(|_| PartitionError::Memory)?;
     let store = Rc::new(store);

@@ -5,6 +5,7 @@
 //! opened again: nobody can know what the file holds.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 
 use flashyard_flash::channel::{MOST_ADDRESSES, Metadata};
 use flashyard_runtime::sync::Semaphore;
@@ -18,6 +19,8 @@ use crate::{Device, FileDevice, IoError, Tag};
 /// what hosts have taken.
 const LARGE: usize = 16;
 const SMALL: usize = 64;
+/// Heads that can be written at once; two of the same chunk never are.
+const HEADS_AT_ONCE: usize = 16;
 /// Pieces of a small transfer.
 const FEW: usize = 4;
 /// How long to wait for memory that others have.
@@ -26,13 +29,14 @@ const PATIENCE: Duration = Duration::from_ms(1);
 /// See the module.
 pub(super) struct FileStore {
     rt: Rt,
-    file: FileDevice,
+    pub(super) file: FileDevice,
     image: Image,
     chunks: RefCell<Vec<Kept>>,
     /// Of each chunk, the checksums of its sectors, as far as it is written.
     sums: RefCell<Vec<Vec<u32>>>,
-    /// Held by the head that is being written.
-    heads: Semaphore,
+    growing: RefCell<BTreeMap<u32, Growing>>,
+    /// Held by the heads that are being written.
+    heads: Vec<Semaphore>,
     large: Stock,
     small: Stock,
     broken: Cell<Option<IoError>>,
@@ -44,6 +48,15 @@ pub(super) struct Kept {
     pub head: Head,
     /// Write units that are durable.
     pub durable: u32,
+}
+
+/// A chunk whose head does not have its records yet.
+#[derive(Debug, Default)]
+struct Growing {
+    /// What the records say, for the head.
+    bodies: Vec<u8>,
+    /// Runs of units that are durable, though units before them are not yet: the first, and the one behind the last.
+    early: BTreeMap<u32, u32>,
 }
 
 /// Write units of one chunk that follow each other, as they are in the file: room for each record, and the sectors.
@@ -82,7 +95,8 @@ impl FileStore {
             file,
             chunks: RefCell::new(vec![unused; image.chunks() as usize]),
             sums: RefCell::new(vec![Vec::new(); image.chunks() as usize]),
-            heads: Semaphore::new(1),
+            growing: RefCell::default(),
+            heads: (0..HEADS_AT_ONCE).map(|_| Semaphore::new(1)).collect(),
             large: Stock::new(LARGE, most * PIECE)?,
             small: Stock::new(SMALL, FEW * PIECE)?,
             broken: Cell::new(None),
@@ -119,6 +133,24 @@ impl FileStore {
         !self.image.has_sums() || sum == Some(&checksum(&[data]))
     }
 
+    /// Gives a chunk that is in its last state the records that its head is to have; [`FileStore::settle`] writes it.
+    pub fn set_bodies(&self, chunk: u32, bodies: Vec<u8>) {
+        let early = BTreeMap::new();
+        let growing = Growing { bodies, early };
+        self.growing.borrow_mut().insert(chunk, growing);
+    }
+
+    /// Chunks whose heads do not have their records yet.
+    pub fn unsettled(&self) -> Vec<u32> {
+        self.growing.borrow().keys().copied().collect()
+    }
+
+    /// Heads that can be read at once.
+    pub fn heads_together(&self) -> u32 {
+        let pieces = self.large.bytes / PIECE;
+        (pieces as u32 / self.image.head_pieces() as u32).max(1)
+    }
+
     /// Room for write units from `first` on, all of one chunk.
     pub fn stage(&self, first: u64, metadata: &[Metadata]) -> Staged {
         let units = metadata.len() / self.image.geometry().ws_min as usize;
@@ -150,9 +182,13 @@ impl FileStore {
         if unit == 0 {
             kept.head.epoch = kept.head.epoch.wrapping_add(1);
             kept.durable = 0;
+            self.set_bodies(chunk, Vec::new());
         }
         let sums = &mut self.sums.borrow_mut()[chunk as usize];
         sums.truncate(sector as usize);
+        let mut growing = self.growing.borrow_mut();
+        let bodies = growing.get_mut(&chunk).map(|one| &mut one.bodies);
+        let mut bodies = bodies.filter(|_| self.image.settles());
         let slots = staged.bytes.chunks_exact_mut((size + 1) * PIECE);
         let metadata = staged.metadata.chunks_exact(size);
         for ((unit, slot), metadata) in (unit..).zip(slots.take(units)).zip(metadata) {
@@ -172,6 +208,9 @@ impl FileStore {
                 sums: of_sectors,
             };
             self.image.encode_record(&record, piece);
+            if let Some(bodies) = &mut bodies {
+                bodies.extend_from_slice(self.image.body(piece));
+            }
         }
         staged.bytes.truncate(units * (size + 1) * PIECE);
         Some(Sealed {
@@ -185,7 +224,7 @@ impl FileStore {
     /// Writes units; durable after a [`FileStore::flush`], of which [`FileStore::flushed`] is to be told.
     pub async fn write(&self, sealed: &Sealed) -> Result<(), IoError> {
         if sealed.unit == 0 {
-            self.write_head(sealed.chunk).await?;
+            self.write_head(sealed.chunk, &[]).await?;
         }
         let at = self.image.record(sealed.chunk, sealed.unit);
         let (outcome, buf) = {
@@ -200,11 +239,39 @@ impl FileStore {
 
     /// Units were flushed after they were written.
     pub fn flushed(&self, sealed: &Sealed) {
-        let mut chunks = self.chunks.borrow_mut();
-        let kept = &mut chunks[sealed.chunk as usize];
-        if kept.durable == sealed.unit {
-            kept.durable += sealed.units;
+        let mut growing = self.growing.borrow_mut();
+        let Some(Growing { early, .. }) = growing.get_mut(&sealed.chunk) else {
+            return;
+        };
+        early.insert(sealed.unit, sealed.unit + sealed.units);
+        let durable = &mut self.chunks.borrow_mut()[sealed.chunk as usize].durable;
+        while let Some(behind) = early.remove(durable) {
+            *durable = behind;
         }
+    }
+
+    /// Gives the chunk of these units its records into its head, if it is full and durable now.
+    pub async fn settle_full(&self, sealed: &Sealed) -> Result<(), IoError> {
+        match self.kept(sealed.chunk).durable == self.image.units() {
+            true => self.settle(sealed.chunk).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Gives a chunk to which nothing is added its records into its head, as far as they are durable.
+    pub async fn settle(&self, chunk: u32) -> Result<(), IoError> {
+        let growing = self.growing.borrow_mut().remove(&chunk);
+        let Some(Growing { mut bodies, .. }) = growing.filter(|_| self.image.settles()) else {
+            return Ok(());
+        };
+        let durable = {
+            let kept = &mut self.chunks.borrow_mut()[chunk as usize];
+            let sectors = kept.durable * self.image.geometry().ws_min;
+            kept.head.fate = Fate::Settled(sectors);
+            kept.durable
+        };
+        bodies.truncate(durable as usize * self.image.body_bytes());
+        self.write_head(chunk, &bodies).await
     }
 
     /// Makes durable what was written before.
@@ -216,7 +283,8 @@ impl FileStore {
     /// A chunk has come to an end before it was full; durable after a flush.
     pub async fn end(&self, chunk: u32, fate: Fate) -> Result<(), IoError> {
         self.chunks.borrow_mut()[chunk as usize].head.fate = fate;
-        self.write_head(chunk).await
+        self.growing.borrow_mut().remove(&chunk);
+        self.write_head(chunk, &[]).await
     }
 
     /// A chunk was erased, `resets` times by now; durable after a flush.
@@ -232,13 +300,13 @@ impl FileStore {
                 fate: Fate::InUse,
             };
         }
-        self.write_head(chunk).await
+        self.write_head(chunk, &[]).await
     }
 
     /// Gives the space of a chunk back whose erase is durable.
     pub async fn forget(&self, chunk: u32) -> Result<(), IoError> {
-        let first = self.image.head(chunk) + 1;
-        let pieces = self.image.chunk_pieces() - 1;
+        let first = self.image.record(chunk, 0);
+        let pieces = self.image.data_pieces();
         loop {
             let freed = self.file.deallocate(Tag::default(), first, pieces).await;
             match freed {
@@ -274,21 +342,42 @@ impl FileStore {
         piece: u64,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), IoError> {
-        let mut buf = self.small.take().await;
-        buf.set_len(PIECE);
-        fill(&mut buf);
-        let (outcome, buf) = self.file.put(piece, buf).await;
-        self.small.give(buf);
-        self.judge(outcome)
+        let mut bytes = [0; PIECE];
+        fill(&mut bytes);
+        self.write_pieces(piece, &bytes).await
     }
 
-    /// Writes the head of a chunk, as it is when its turn has come: the last one written is the newest.
-    async fn write_head(&self, chunk: u32) -> Result<(), IoError> {
-        self.heads.acquire(1).await;
+    async fn write_pieces(&self, first: u64, bytes: &[u8]) -> Result<(), IoError> {
+        let stock = match bytes.len() > FEW * PIECE {
+            true => &self.large,
+            false => &self.small,
+        };
+        let each = stock.bytes / PIECE;
+        for (piece, part) in (first..).step_by(each).zip(bytes.chunks(stock.bytes)) {
+            let mut buf = stock.take().await;
+            buf.set_len(part.len());
+            buf.copy_from_slice(part);
+            let (outcome, buf) = self.file.put(piece, buf).await;
+            stock.give(buf);
+            self.judge(outcome)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the head of a chunk, as it is when its turn has come, with the records in it or none: the last one written is
+    /// the newest.
+    async fn write_head(&self, chunk: u32, bodies: &[u8]) -> Result<(), IoError> {
+        let turn = &self.heads[chunk as usize % HEADS_AT_ONCE];
+        turn.acquire(1).await;
         let head = self.kept(chunk).head;
-        let fill = |piece: &mut [u8]| self.image.encode_head(chunk, &head, piece);
-        let outcome = self.write_piece(self.image.head(chunk), fill).await;
-        self.heads.release(1);
+        let pieces = match bodies.is_empty() {
+            true => 1,
+            false => self.image.head_pieces() as usize,
+        };
+        let mut bytes = vec![0; pieces * PIECE];
+        self.image.encode_head(chunk, &head, bodies, &mut bytes);
+        let outcome = self.write_pieces(self.image.head(chunk), &bytes).await;
+        turn.release(1);
         outcome
     }
 

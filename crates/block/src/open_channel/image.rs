@@ -3,20 +3,25 @@
 //! | pieces | hold |
 //! | --- | --- |
 //! | 2 | the header, twice |
-//! | of each chunk 1 | its head: how often it was erased, and what it has come to |
-//! | of each of its write units 1 | the record of the unit: metadata of its sectors, checksums |
+//! | of each chunk as many as it takes | its head: how often it was erased, what it has come to, and its records once more |
+//! | of each write unit of each chunk 1 | the record of the unit: metadata of its sectors, checksums |
 //! | behind each record | the sectors |
 //!
-//! Chunks follow each other as their addresses do. A record counts only if it has the epoch of the head of its chunk; the
-//! epoch changes when the chunk is erased and when its first unit is written, so nothing of a former life comes back.
-//! Records of a chunk count up to the first one that does not.
+//! Chunks follow each other as their addresses do: first all heads, then all units. A record counts only if it has the epoch
+//! of the head of its chunk; the epoch changes when the chunk is erased and when its first unit is written, so nothing of a
+//! former life comes back. Records of a chunk count up to the first one that does not.
+//!
+//! When all units of a chunk are durable, or nothing is added to it any more, its head gets what the records say. So a file
+//! is opened by reading the heads, in one piece, and the records of the few chunks that were being written. In files of version
+//! 1 a head is one piece before the units of its chunk, and never has the records.
 //!
 //! Header: magic `FLSHIMAG`, version (4), CRC32C of the piece with these four bytes zero (4), UUID (16), and of the device
 //! channels, units of each, chunks of each, sectors of a chunk, of the least write and of the best write, sectors behind
 //! one that can be read, most open chunks (4 each).
 //!
 //! Head: magic `FLCH`, CRC32C of what follows (4), first half of the UUID (8), number of the chunk (4), epoch (4), erases
-//! (4), state (4): 0 as the records say, 1 closed, 2 out of use; sectors that can be read of a closed one (4).
+//! (4), state (4): 0 as the records say, 1 closed, 2 out of use, 3 closed and durable; sectors that can be read of a closed one
+//! (4); in state 3 CRC32C of the following (4), and of each record what is in it behind the number of the chunk.
 //!
 //! Record: magic `FLWU`, CRC32C of what follows (4), first half of the UUID (8), chunk (4), unit in it (4), epoch (4), units
 //! of the chunk that were durable when it was written (4), CRC32C of the sectors (4), metadata (16 for each sector), CRC32C of
@@ -31,14 +36,18 @@ pub(super) const PIECE: usize = UNIT_BYTES as usize;
 pub(super) const HEADERS: u64 = 2;
 /// The version of new files.
 const VERSION: u32 = 2;
-/// The first version whose records have a checksum of each sector.
-const WITH_SUMS: u32 = 2;
+/// The first version, whose records have no checksums of sectors, and whose heads have no records.
+const FIRST: u32 = 1;
 const HEADER_MAGIC: [u8; 8] = *b"FLSHIMAG";
 const HEADER_SUM: std::ops::Range<usize> = 12..16;
 const HEAD_MAGIC: [u8; 4] = *b"FLCH";
 const HEAD_BYTES: usize = 36;
+/// Where the records stand in a head.
+const TABLE: usize = HEAD_BYTES + 4;
 const RECORD_MAGIC: [u8; 4] = *b"FLWU";
 const RECORD_BYTES: usize = 36;
+/// Where the part of a record begins that stands in the head, too.
+const BODY: usize = 20;
 const METADATA_BYTES: usize = 16;
 const SUM_BYTES: usize = 4;
 
@@ -72,6 +81,8 @@ pub(super) enum Fate {
     InUse,
     /// Closed early; so many sectors can be read.
     Closed(u32),
+    /// Closed, and so many sectors are durable; their records stand in the head.
+    Settled(u32),
     /// Out of use.
     Offline,
 }
@@ -116,7 +127,12 @@ impl Image {
 
     /// Whether there is a checksum of each sector.
     pub fn has_sums(&self) -> bool {
-        self.version >= WITH_SUMS
+        self.version > FIRST
+    }
+
+    /// Whether heads can have the records, and lie together.
+    pub fn settles(&self) -> bool {
+        self.version > FIRST
     }
 
     /// Where metadata and checksums of sectors end in a record.
@@ -133,7 +149,7 @@ impl Image {
 
     /// Pieces of the file.
     pub fn pieces(&self) -> u64 {
-        HEADERS + u64::from(self.chunks()) * self.chunk_pieces()
+        HEADERS + u64::from(self.chunks()) * (self.head_pieces() + self.data_pieces())
     }
 
     pub fn chunks(&self) -> u32 {
@@ -150,9 +166,22 @@ impl Image {
         1 + u64::from(self.geometry.ws_min)
     }
 
-    /// Pieces of a chunk.
-    pub fn chunk_pieces(&self) -> u64 {
-        1 + u64::from(self.units()) * self.unit_pieces()
+    /// Pieces of the units of a chunk.
+    pub fn data_pieces(&self) -> u64 {
+        u64::from(self.units()) * self.unit_pieces()
+    }
+
+    /// Pieces of the head of a chunk.
+    pub fn head_pieces(&self) -> u64 {
+        match self.settles() {
+            true => (TABLE + self.units() as usize * self.body_bytes()).div_ceil(PIECE) as u64,
+            false => 1,
+        }
+    }
+
+    /// Bytes of a record that stand in the head, too.
+    pub fn body_bytes(&self) -> usize {
+        self.record_ends().1 - BODY
     }
 
     /// The number of the chunk that holds an address of the device, in the order of addresses, and the sector in it.
@@ -162,14 +191,22 @@ impl Image {
         Some((unit * self.geometry.chunks + place.chunk, place.sector))
     }
 
-    /// The piece that the head of a chunk is in.
+    /// The first piece of the head of a chunk.
     pub fn head(&self, chunk: u32) -> u64 {
-        HEADERS + u64::from(chunk) * self.chunk_pieces()
+        let before = match self.settles() {
+            true => self.head_pieces(),
+            false => 1 + self.data_pieces(),
+        };
+        HEADERS + u64::from(chunk) * before
     }
 
     /// The piece that the record of a write unit is in; its sectors follow.
     pub fn record(&self, chunk: u32, unit: u32) -> u64 {
-        self.head(chunk) + 1 + u64::from(unit) * self.unit_pieces()
+        let first = match self.settles() {
+            true => self.head(self.chunks()) + u64::from(chunk) * self.data_pieces(),
+            false => self.head(chunk) + 1,
+        };
+        first + u64::from(unit) * self.unit_pieces()
     }
 
     /// The piece that a sector is in.
@@ -202,14 +239,17 @@ impl Image {
         put(piece, HEADER_SUM.start, sum);
     }
 
-    /// The head of `chunk`.
-    pub fn encode_head(&self, chunk: u32, head: &Head, piece: &mut [u8]) {
+    /// The head of `chunk`, of one piece, or of all if it is to have the `bodies` of records.
+    pub fn encode_head(&self, chunk: u32, head: &Head, bodies: &[u8], piece: &mut [u8]) {
         piece.fill(0);
         let (state, pointer) = match head.fate {
             Fate::InUse => (0, 0),
             Fate::Closed(pointer) => (1, pointer),
             Fate::Offline => (2, 0),
+            Fate::Settled(pointer) => (3, pointer),
         };
+        piece[TABLE..TABLE + bodies.len()].copy_from_slice(bodies);
+        put(piece, HEAD_BYTES, checksum(&[bodies]));
         self.begin(HEAD_MAGIC, chunk, piece);
         for (place, word) in [head.epoch, head.resets, state, pointer]
             .into_iter()
@@ -229,6 +269,7 @@ impl Image {
             0 => Fate::InUse,
             1 => Fate::Closed(word(piece, 32)),
             2 => Fate::Offline,
+            3 => Fate::Settled(word(piece, 32)),
             _ => return None,
         };
         sound.then(|| Head {
@@ -238,13 +279,48 @@ impl Image {
         })
     }
 
+    /// The records of `units` write units of `chunk`, if the pieces of its head have them.
+    pub fn decode_table(
+        &self,
+        chunk: u32,
+        epoch: u32,
+        units: u32,
+        pieces: &[u8],
+    ) -> Option<Vec<Record>> {
+        let bodies = pieces.get(TABLE..TABLE + units as usize * self.body_bytes())?;
+        if word(pieces, HEAD_BYTES) != checksum(&[bodies]) {
+            return None;
+        }
+        let records = bodies.chunks_exact(self.body_bytes());
+        let records: Vec<Record> = records.map(|body| self.decode_body(chunk, body)).collect();
+        let mut numbered = (0..).zip(&records);
+        let own = numbered.all(|(unit, record)| record.unit == unit && record.epoch == epoch);
+        own.then_some(records)
+    }
+
+    /// What stands in the head of records.
+    pub fn bodies(&self, records: &[Record]) -> Vec<u8> {
+        let mut piece = [0; PIECE];
+        let mut bodies = Vec::with_capacity(records.len() * self.body_bytes());
+        for record in records {
+            self.encode_record(record, &mut piece);
+            bodies.extend_from_slice(self.body(&piece));
+        }
+        bodies
+    }
+
+    /// What stands in the head of a record that was encoded.
+    pub fn body<'a>(&self, piece: &'a [u8]) -> &'a [u8] {
+        &piece[BODY..self.record_ends().1]
+    }
+
     /// The record of a write unit.
     pub fn encode_record(&self, record: &Record, piece: &mut [u8]) {
         piece.fill(0);
         self.begin(RECORD_MAGIC, record.chunk, piece);
         let words = [record.unit, record.epoch, record.durable, record.data];
         for (place, word) in words.into_iter().enumerate() {
-            put(piece, 20 + 4 * place, word);
+            put(piece, BODY + 4 * place, word);
         }
         let (sums, end) = self.record_ends();
         let places = piece[RECORD_BYTES..sums].chunks_exact_mut(METADATA_BYTES);
@@ -262,26 +338,30 @@ impl Image {
 
     /// The record of a write unit of `chunk`, if that is what a piece holds.
     pub fn decode_record(&self, chunk: u32, unit: u32, piece: &[u8]) -> Option<Record> {
-        let (sums, end) = self.record_ends();
-        let sum = checksum(&[piece.get(8..end)?]);
-        let own = self.begins(RECORD_MAGIC, chunk, piece) && word(piece, 20) == unit;
+        let sum = checksum(&[piece.get(8..self.record_ends().1)?]);
+        let own = self.begins(RECORD_MAGIC, chunk, piece) && word(piece, BODY) == unit;
         if !own || word(piece, 4) != sum {
             return None;
         }
-        let metadata = piece[RECORD_BYTES..sums].chunks_exact(METADATA_BYTES);
+        Some(self.decode_body(chunk, self.body(piece)))
+    }
+
+    /// What the part of a record says that begins with the number of the unit.
+    fn decode_body(&self, chunk: u32, body: &[u8]) -> Record {
+        let (metadata, sums) =
+            body[RECORD_BYTES - BODY..].split_at(self.record_ends().0 - RECORD_BYTES);
+        let metadata = metadata.chunks_exact(METADATA_BYTES);
         let metadata = metadata.map(|both| [double_word(both, 0), double_word(both, 8)]);
-        Some(Record {
+        let sums = sums.chunks_exact(SUM_BYTES).map(|sum| word(sum, 0));
+        Record {
             chunk,
-            unit,
-            epoch: word(piece, 24),
-            durable: word(piece, 28),
-            data: word(piece, 32),
+            unit: word(body, 0),
+            epoch: word(body, 4),
+            durable: word(body, 8),
+            data: word(body, 12),
             metadata: metadata.collect(),
-            sums: (sums..end)
-                .step_by(SUM_BYTES)
-                .map(|at| word(piece, at))
-                .collect(),
-        })
+            sums: sums.collect(),
+        }
     }
 
     fn begin(&self, magic: [u8; 4], chunk: u32, piece: &mut [u8]) {
@@ -309,7 +389,7 @@ pub(super) fn decode_header(piece: &[u8]) -> Header {
         return Header::Damaged;
     }
     let version = word(piece, 8);
-    if !(1..=VERSION).contains(&version) {
+    if !(FIRST..=VERSION).contains(&version) {
         return Header::Newer(version);
     }
     let mut uuid = [0; 16];
@@ -351,130 +431,4 @@ fn double_word(piece: &[u8], at: usize) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use flashyard_flash::Profile;
-    use flashyard_flash::channel::{Device, Options};
-
-    use super::*;
-
-    fn image() -> Image {
-        let profile = Profile::named("cnex").expect("it ships");
-        let device = Device::new(&profile, 1 << 30, 1, Options::default()).expect("it fits");
-        Image::new([7; 16], device.geometry().clone())
-    }
-
-    /// Changes every bit of `bytes` of a piece in turn.
-    fn every_change(piece: &[u8], bytes: usize, mut test: impl FnMut(&[u8])) {
-        for at in 0..bytes {
-            let mut changed = piece.to_vec();
-            changed[at] ^= 1 << (at % 8);
-            test(&changed);
-        }
-    }
-
-    #[test]
-    fn a_header_is_whole_or_nothing() {
-        let image = image();
-        let mut piece = vec![0xAA; PIECE];
-        image.encode_header(&mut piece);
-        let shape = Shape::of(image.geometry());
-        assert_eq!(decode_header(&piece), Header::Valid([7; 16], shape, 2));
-        every_change(&piece, PIECE, |piece| {
-            assert!(!matches!(decode_header(piece), Header::Valid(..)));
-        });
-        assert_eq!(decode_header(&[0; PIECE]), Header::Blank);
-        assert_eq!(decode_header(&[1; PIECE]), Header::Foreign);
-        for (version, expected) in [
-            (1, Header::Valid([7; 16], shape, 1)),
-            (3, Header::Newer(3)),
-            (0, Header::Newer(0)),
-        ] {
-            put(&mut piece, 8, version);
-            put(&mut piece, 12, 0);
-            let sum = checksum(&[&piece]);
-            put(&mut piece, 12, sum);
-            assert_eq!(decode_header(&piece), expected);
-        }
-    }
-
-    #[test]
-    fn heads_and_records_belong_to_their_place() {
-        let image = image();
-        let mut piece = vec![0xAA; PIECE];
-        for fate in [Fate::InUse, Fate::Closed(48), Fate::Offline] {
-            let head = Head {
-                epoch: 9,
-                resets: 4,
-                fate,
-            };
-            image.encode_head(5, &head, &mut piece);
-            assert_eq!(image.decode_head(5, &piece), Some(head));
-            assert_eq!(image.decode_head(6, &piece), None);
-        }
-        every_change(&piece, HEAD_BYTES, |piece| {
-            assert_eq!(image.decode_head(5, piece), None);
-        });
-        let record = Record {
-            chunk: 5,
-            unit: 3,
-            epoch: 9,
-            durable: 2,
-            data: 77,
-            metadata: (0..16).map(|sector| [sector, 100 + sector]).collect(),
-            sums: (0..16).map(|sector| 200 + sector).collect(),
-        };
-        image.encode_record(&record, &mut piece);
-        assert_eq!(image.decode_record(5, 3, &piece), Some(record.clone()));
-        assert_eq!(image.decode_record(5, 2, &piece), None);
-        assert_eq!(image.decode_record(4, 3, &piece), None);
-        every_change(&piece, RECORD_BYTES + 16 * 20, |piece| {
-            assert_eq!(image.decode_record(5, 3, piece), None);
-        });
-        let other = Image::new([8; 16], image.geometry().clone());
-        assert_eq!(other.decode_record(5, 3, &piece), None, "of another file");
-        let first = Image::of_version([7; 16], image.geometry().clone(), 1);
-        assert_eq!(
-            first.decode_record(5, 3, &piece),
-            None,
-            "of another version"
-        );
-        first.encode_record(&record, &mut piece);
-        let without = Record {
-            sums: Vec::new(),
-            ..record
-        };
-        assert_eq!(first.decode_record(5, 3, &piece), Some(without));
-        assert_eq!(image.decode_head(5, &[]), None);
-        assert_eq!(image.decode_record(5, 3, &[0; PIECE]), None);
-    }
-
-    #[test]
-    fn no_two_things_have_the_same_place() {
-        let image = image();
-        let (chunks, units) = (image.chunks(), image.units());
-        assert_eq!(image.record(0, 0), image.head(0) + 1);
-        assert_eq!(image.sector(0, 15), image.record(0, 1) - 1);
-        assert_eq!(
-            image.head(1),
-            image.sector(0, image.geometry().clba - 1) + 1
-        );
-        let last = image.sector(chunks - 1, image.geometry().clba - 1);
-        assert_eq!(last + 1, image.pieces());
-        assert_eq!(
-            image.record(3, units - 1) + image.unit_pieces(),
-            image.head(4)
-        );
-        let address = image.geometry().address(flashyard_flash::channel::Place {
-            group: 1,
-            pu: 2,
-            chunk: 3,
-            sector: 20,
-        });
-        let expected = (8 + 2) * image.geometry().chunks + 3;
-        assert_eq!(
-            image.chunk_of(address.expect("it is there")),
-            Some((expected, 20))
-        );
-        assert_eq!(image.chunk_of(u64::MAX), None);
-    }
-}
+mod tests;

@@ -164,6 +164,9 @@ impl Job {
                 for run in &runs {
                     store.flushed(run);
                 }
+                for run in &runs {
+                    store.settle_full(run).await?;
+                }
             }
             Self::Reset(chunks) => {
                 for info in &chunks {

@@ -65,6 +65,14 @@ impl Medium {
         image.pieces() * UNIT_BYTES
     }
 
+    /// Writes down what the next to open a file would have to find out. Without it nothing is lost but time.
+    pub(super) async fn settle(&self, rt: &Rt) {
+        if let Store::File(store) = &self.store {
+            // A file that has failed is found as it is.
+            let _ = reopen::settle(rt, store).await;
+        }
+    }
+
     /// Whether it is kept when the program ends.
     pub(super) fn is_kept(&self) -> bool {
         matches!(self.store, Store::File(_))

@@ -255,8 +255,11 @@ impl OpenChannel {
 
     /// Ends the device: what is under way is never completed. Finishes when a file that it is in is not used any more.
     pub async fn close(&self) {
-        drop(self.drive.cut());
+        let medium = self.drive.cut();
         self.drive.idle().await;
+        if let Some(medium) = medium {
+            medium.settle(self.drive.rt()).await;
+        }
     }
 
     /// Takes the power away, and gives what is left of the flash. Nothing under way is ever completed.

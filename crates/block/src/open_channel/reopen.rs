@@ -1,8 +1,9 @@
 //! Opening a file that holds the flash of an open-channel device: making it, and finding out what every chunk has come to.
 
+use std::ops::Range;
 use std::rc::Rc;
 
-use flashyard_flash::channel::{ChunkState, Device, KeptChunk, Metadata, Place, Shape};
+use flashyard_flash::channel::{ChunkState, Device, Geometry, KeptChunk, Metadata, Place, Shape};
 use flashyard_runtime::Rt;
 
 use super::error::PartitionError;
@@ -25,6 +26,8 @@ pub(super) struct Found {
     pub metadata: Vec<Metadata>,
     /// Checksums of these, if the file has them.
     pub sums: Vec<u32>,
+    /// What its head could have of its records and does not.
+    pub bodies: Option<Vec<u8>>,
     /// What is not as it was written, though nothing that was cut off explains it.
     pub damage: Option<String>,
 }
@@ -48,15 +51,11 @@ pub(super) async fn open(
 ) -> Result<FileStore, PartitionError> {
     let header = read_header(&file).await?;
     let shape = Shape::of(device.geometry());
-    let (uuid, whole) = match header {
-        None => (uuid.ok_or_else(lost)?, None),
-        Some(told) if told.shape != shape => return Err(other_shape(&told.shape, &shape)),
-        Some(told) => (told.uuid, Some(told.whole)),
-    };
     let geometry = device.geometry().clone();
-    let image = match header {
-        None => Image::new(uuid, geometry),
-        Some(told) => Image::of_version(uuid, geometry, told.version),
+    let (image, whole) = match header {
+        None => (Image::new(uuid.ok_or_else(lost)?, geometry), None),
+        Some(told) if told.shape != shape => return Err(other_shape(&told.shape, &shape)),
+        Some(told) => (told.image(geometry), Some(told.whole)),
     };
     has_room(&file, &image)?;
     let store = FileStore::new(rt, file, image).map_err(|_| PartitionError::Memory)?;
@@ -66,10 +65,40 @@ pub(super) async fn open(
     };
     mend_header(&store, whole).await.map_err(file_failed)?;
     let store = Rc::new(store);
-    for found in look_at_all(rt, &store, Care::Usual).await? {
+    for mut found in look_at_all(rt, &store, Care::Usual).await? {
+        if let Some(bodies) = found.bodies.take() {
+            store.set_bodies(found.chunk, bodies);
+        }
         restore(&store, device, found)?;
     }
-    Ok(Rc::into_inner(store).expect("those who looked have ended"))
+    settle(rt, &store).await.map_err(file_failed)?;
+    Ok(Rc::into_inner(store).expect("those who worked have ended"))
+}
+
+/// Gives chunks to which nothing is added any more their records into their heads, so that the next to open the file has
+/// little to read.
+pub(super) async fn settle(rt: &Rt, store: &Rc<FileStore>) -> Result<(), IoError> {
+    let chunks = store.unsettled();
+    if chunks.is_empty() {
+        return Ok(());
+    }
+    // What was found may be in no more than a volatile cache.
+    store.flush().await?;
+    let writers = chunks.chunks(chunks.len().div_ceil(AT_ONCE as usize));
+    let writers = writers.map(|chunks| {
+        let (store, chunks) = (Rc::clone(store), chunks.to_vec());
+        rt.spawn(async move {
+            for chunk in chunks {
+                store.settle(chunk).await?;
+            }
+            Ok(())
+        })
+    });
+    let mut outcome = Ok(());
+    for writer in writers.collect::<Vec<_>>() {
+        outcome = outcome.and(writer.await);
+    }
+    outcome
 }
 
 fn lost() -> PartitionError {
@@ -86,6 +115,13 @@ pub(super) struct Told {
     pub version: u32,
     /// Which copies are whole.
     pub whole: [bool; HEADERS as usize],
+}
+
+impl Told {
+    /// Where everything is in the file of a device of such a geometry.
+    pub fn image(&self, geometry: Geometry) -> Image {
+        Image::of_version(self.uuid, geometry, self.version)
+    }
 }
 
 /// The header; nothing when the file is empty, or was being made when it was cut off.
@@ -198,12 +234,18 @@ pub(super) async fn look_at_all(
     care: Care,
 ) -> Result<Vec<Found>, PartitionError> {
     let chunks = store.image().chunks();
-    let lookers = (0..AT_ONCE.min(chunks)).map(|first| {
+    let together = if store.image().settles() {
+        store.heads_together()
+    } else {
+        1
+    };
+    let lookers = (0..AT_ONCE.min(chunks.div_ceil(together))).map(|first| {
         let store = Rc::clone(store);
         rt.spawn(async move {
             let mut found = Vec::new();
-            for chunk in (first..chunks).step_by(AT_ONCE as usize) {
-                found.push(look(&store, chunk, care).await?);
+            for first in (first * together..chunks).step_by((AT_ONCE * together) as usize) {
+                let heads = first..chunks.min(first + together);
+                found.extend(look_at_some(&store, heads, care).await?);
             }
             Ok::<_, IoError>(found)
         })
@@ -217,44 +259,89 @@ pub(super) async fn look_at_all(
     Ok(all)
 }
 
-/// Finds out what a chunk has come to.
-async fn look(store: &FileStore, chunk: u32, care: Care) -> Result<Found, IoError> {
+/// Looks at chunks whose heads lie together.
+async fn look_at_some(
+    store: &FileStore,
+    chunks: Range<u32>,
+    care: Care,
+) -> Result<Vec<Found>, IoError> {
+    let each = store.image().head_pieces() as usize * PIECE;
+    let mut heads = vec![0; chunks.len() * each];
+    store
+        .read(store.image().head(chunks.start), &mut heads)
+        .await?;
+    let mut found = Vec::with_capacity(chunks.len());
+    for (chunk, head) in chunks.zip(heads.chunks_exact(each)) {
+        found.push(look(store, chunk, head, care).await?);
+    }
+    Ok(found)
+}
+
+/// Finds out what a chunk has come to whose head is in these pieces.
+async fn look(store: &FileStore, chunk: u32, pieces: &[u8], care: Care) -> Result<Found, IoError> {
     let image = store.image();
-    let mut start = vec![0; 2 * PIECE];
-    store.read(image.head(chunk), &mut start).await?;
-    let (piece, record) = start.split_at_mut(PIECE);
-    let blank = piece.iter().all(|&byte| byte == 0);
     let unused = Head {
         epoch: 0,
         resets: 0,
         fate: Fate::InUse,
     };
-    let Some(head) = image.decode_head(chunk, piece).or(blank.then_some(unused)) else {
-        return Ok(torn_head(store, chunk));
+    let Some(head) = image.decode_head(chunk, pieces) else {
+        return Ok(match pieces[..PIECE].iter().all(|&byte| byte == 0) {
+            // The head is written before the first unit.
+            true => describe(image, chunk, unused, &[], None),
+            false => torn_head(store, chunk),
+        });
     };
-    let mut records = Vec::new();
-    for unit in 0..image.units() {
-        if unit > 0 {
-            store.read(image.record(chunk, unit), record).await?;
+    let settled = match head.fate {
+        Fate::Settled(sectors) => Some((sectors / image.geometry().ws_min).min(image.units())),
+        _ => None,
+    };
+    let table = settled.filter(|_| care == Care::Usual);
+    let table = table.and_then(|units| image.decode_table(chunk, head.epoch, units, pieces));
+    let mut damage = None;
+    let records = match table {
+        Some(records) => records,
+        None => {
+            let most = settled.unwrap_or(image.units());
+            let mut records = read_records(store, chunk, head.epoch, most).await?;
+            damage = drop_torn(store, chunk, &mut records, settled, care).await?;
+            records
         }
-        match image.decode_record(chunk, unit, record) {
-            Some(record) if record.epoch == head.epoch => records.push(record),
-            _ => break,
-        }
-    }
-    let damage = drop_torn(store, chunk, &mut records, care).await?;
+    };
     Ok(describe(image, chunk, head, &records, damage))
 }
 
+/// The records of a chunk up to the first that does not count, `most` of them.
+async fn read_records(
+    store: &FileStore,
+    chunk: u32,
+    epoch: u32,
+    most: u32,
+) -> Result<Vec<Record>, IoError> {
+    let image = store.image();
+    let mut records = Vec::new();
+    let mut piece = vec![0; PIECE];
+    for unit in 0..most {
+        store.read(image.record(chunk, unit), &mut piece).await?;
+        match image.decode_record(chunk, unit, &piece) {
+            Some(record) if record.epoch == epoch => records.push(record),
+            _ => break,
+        }
+    }
+    Ok(records)
+}
+
 /// Leaves out units from the first one on whose sectors are not what was written. Only what was not durable when the last
-/// one was written can have been cut off.
+/// one was written can have been cut off, and nothing of what is `settled`.
 async fn drop_torn(
     store: &FileStore,
     chunk: u32,
     records: &mut Vec<Record>,
+    settled: Option<u32>,
     care: Care,
 ) -> Result<Option<String>, IoError> {
     let durable = records.last().map_or(0, |last| last.durable);
+    let durable = settled.unwrap_or(durable);
     let from = if care == Care::All { 0 } else { durable };
     let mut sectors = vec![0; store.image().geometry().ws_min as usize * PIECE];
     for unit in from..records.len() as u32 {
@@ -288,6 +375,7 @@ fn torn_head(store: &FileStore, chunk: u32) -> Found {
         state: ChunkState::Closed,
         metadata: Vec::new(),
         sums: Vec::new(),
+        bodies: None,
         damage: Some(
             "the head of the chunk is not what was written; or an erase was cut off".into(),
         ),
@@ -305,7 +393,7 @@ fn describe(
     let mut sectors = records.len() as u32 * size;
     let state = match head.fate {
         Fate::Offline => ChunkState::Offline,
-        Fate::Closed(end) => {
+        Fate::Closed(end) | Fate::Settled(end) => {
             if end > sectors {
                 let what = format!("{sectors} sectors are left of {end}");
                 damage = damage.or(Some(what));
@@ -320,15 +408,21 @@ fn describe(
     if state == ChunkState::Offline {
         sectors = 0;
     }
-    let metadata = records.iter().flat_map(|record| &record.metadata).copied();
-    let sums = records.iter().flat_map(|record| &record.sums).copied();
+    let records = &records[..(sectors / size) as usize];
+    let settles = image.settles()
+        && state == ChunkState::Closed
+        && damage.is_none()
+        && !matches!(head.fate, Fate::Settled(_));
+    let metadata = records.iter().flat_map(|record| &record.metadata);
+    let sums = records.iter().flat_map(|record| &record.sums);
     let durable = records.len() as u32;
     Found {
         chunk,
         kept: Kept { head, durable },
         state,
-        metadata: metadata.take(sectors as usize).collect(),
-        sums: sums.take(sectors as usize).collect(),
+        metadata: metadata.copied().collect(),
+        sums: sums.copied().collect(),
+        bodies: settles.then(|| image.bodies(records)),
         damage,
     }
 }
@@ -375,3 +469,6 @@ fn file_failed(error: IoError) -> PartitionError {
         "the file that holds the flash failed ({error:?}): check the disk it is on"
     ))
 }
+
+#[cfg(test)]
+mod tests;
