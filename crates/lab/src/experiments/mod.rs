@@ -20,6 +20,7 @@ mod isolation_vs_conventional;
 mod latency_curve;
 mod noisy_neighbour;
 mod oracle;
+mod priority_classes;
 mod priority_mixed;
 mod priority_window;
 mod reflex_curves;
@@ -34,7 +35,7 @@ use crate::experiment::{Context, Experiment, Refused};
 use crate::report::{Column, Report};
 
 /// All experiments, in the order in which they are listed.
-static ALL: [&dyn Experiment; 23] = [
+static ALL: [&dyn Experiment; 24] = [
     &validate::Validate,
     &latency_curve::LatencyCurve,
     &interference::Interference,
@@ -50,6 +51,7 @@ static ALL: [&dyn Experiment; 23] = [
     &generalization::Generalization,
     &oracle::Oracle,
     &noisy_neighbour::NoisyNeighbour,
+    &priority_classes::PriorityClasses,
     &priority_mixed::PriorityMixed,
     &priority_window::PriorityWindow,
     &sybil::Sybil,

@@ -39,6 +39,8 @@ const NEW_PART: u64 = 32;
 const ROUND: usize = 2;
 /// Rounds are at least so far apart.
 const REST_NS: u64 = 300_000_000;
+/// Ticks of competition after which everything has been tried that can be: some rounds.
+const LONG_CONTENDED: u32 = 100;
 /// A rate that is what the cost says, in millionths.
 const EXACT: u64 = 1_000_000;
 /// Ticks in a row that must tell the same.
@@ -138,6 +140,13 @@ impl Learner {
     #[inline]
     pub(super) fn phase(&self) -> Phase {
         self.phase
+    }
+
+    /// Classes have competed for so long that what has not been measured by now will not be soon: those who do it do not ask
+    /// for enough.
+    #[inline]
+    pub(super) fn has_tried(&self) -> bool {
+        self.contended >= LONG_CONTENDED
     }
 
     /// When the tick ends.
@@ -241,7 +250,7 @@ impl Learner {
             }
             return;
         }
-        self.contended += 1;
+        self.contended = self.contended.saturating_add(1);
         if now < self.rested || self.contended < STEADY {
             return;
         }

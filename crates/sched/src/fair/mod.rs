@@ -66,6 +66,9 @@ pub struct Fair {
     /// Load and number of I/Os in flight, by kind.
     load: [u64; 2],
     in_flight: [u32; 2],
+    /// Of these, I/Os for throughput by kind, and in the background.
+    bulk_in_flight: [u32; 2],
+    background_in_flight: u32,
     queued: u32,
     /// Sum of the weights of those who have something queued or in flight.
     active_weight: u64,
@@ -110,6 +113,8 @@ impl Fair {
             claims: Default::default(),
             load: [0; 2],
             in_flight: [0; 2],
+            bulk_in_flight: [0; 2],
+            background_in_flight: 0,
             queued: 0,
             active_weight: 0,
             urgent_budget: 0,
@@ -146,6 +151,7 @@ impl Fair {
             }
         }
         self.stuck = false;
+        self.slices.stretch(self.bases.slowness());
         self.adjust_windows();
         self.keep_guarantees(now);
         if ended || self.virtual_now > MOST_VIRTUAL {
@@ -289,6 +295,11 @@ impl Policy for Fair {
         let load = u64::from(place.load);
         self.load[kind] -= load;
         self.in_flight[kind] -= 1;
+        match place.lane {
+            Lane::Urgent => {}
+            Lane::Read | Lane::Write => self.bulk_in_flight[kind] -= 1,
+            Lane::Background => self.background_in_flight -= 1,
+        }
         let tenant = &mut self.tenants[number];
         tenant.in_flight -= 1;
         tenant.load[kind] -= load;

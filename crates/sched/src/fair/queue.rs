@@ -212,6 +212,11 @@ impl Fair {
         self.tenants[place.tenant].send(place.kind, place.bytes, load);
         self.load[kind] += load;
         self.in_flight[kind] += 1;
+        match place.lane {
+            Lane::Urgent => {}
+            Lane::Read | Lane::Write => self.bulk_in_flight[kind] += 1,
+            Lane::Background => self.background_in_flight += 1,
+        }
     }
 
     #[inline]
@@ -228,11 +233,16 @@ impl Fair {
             }
             Payer::Share => tenant.tag = tenant.tag.saturating_add(stride),
             Payer::Urgency => self.urgent_budget = self.urgent_budget.saturating_sub(cost),
-            // What is taken while nobody is in a hurry is in nobody's way later, either.
-            Payer::Nobody if now.as_ns() >= self.quiet_until => {}
+            // What is taken while nobody is in a hurry is in nobody's way later, either; slices are an account of their own.
+            Payer::Nobody if now.as_ns() >= self.quiet_until || self.slices.is_on() => {}
             Payer::Nobody => {
                 let earliest = now.as_ns().saturating_sub(BACKGROUND_BURST_NS);
-                let span = (cost / PER_NS).saturating_mul(BACKGROUND_PART);
+                // What was never measured is supposed to be slow where all answers are.
+                let slowness = match self.costs.is_learnt(place.class) {
+                    true => 1,
+                    false => self.bases.slowness(),
+                };
+                let span = (cost / PER_NS).saturating_mul(BACKGROUND_PART * slowness);
                 self.background_due = self.background_due.max(earliest).saturating_add(span);
             }
         }

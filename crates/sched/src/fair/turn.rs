@@ -7,6 +7,7 @@ use super::Fair;
 use super::costs::{Class, Kind, PER_NS};
 use super::heap::Heap;
 use super::learn::Phase;
+use super::slices::Scene;
 use super::tenants::{LANES, Lane, Place, WEIGHT_UNIT};
 use crate::Next;
 
@@ -98,27 +99,38 @@ impl Fair {
         matches!(place.lane, Lane::Read | Lane::Write)
             && self.learner.phase() == Phase::Open
             && self.claims[other as usize].is_empty()
-            && self.has_room(now, place.kind)
+            && self.may_go(now, place.kind)
     }
 
-    /// Reads and writes go by turns while latency-sensitive I/O is about; first it has to be known what they cost.
+    /// Reads, writes and what is done in the background go by turns while latency-sensitive I/O is about. Reads and writes
+    /// do when it is known what they cost.
     #[inline]
     fn slice(&mut self, now: Time) {
-        let kinds = [Kind::Read, Kind::Write];
-        let wanted = self.is_quiet(now)
-            && self.learner.phase() == Phase::Open
-            && kinds.iter().all(|&kind| self.costs.is_any_learnt(kind));
-        if wanted {
-            let least = [self.least_tag(Kind::Read), self.least_tag(Kind::Write)];
-            self.slices.turn(now.as_ns(), least);
-        } else {
-            self.slices.stop();
+        if !self.is_quiet(now) || self.learner.phase() != Phase::Open {
+            return self.slices.stop();
         }
+        let background = self.ready[Lane::Background as usize].first();
+        let head = background.map(|(number, _)| self.tenants[number].head(Lane::Background));
+        let scene = Scene {
+            least: [self.least_tag(Kind::Read), self.least_tag(Kind::Write)],
+            known: self.learner.has_tried()
+                || self.costs.is_any_learnt(Kind::Read) && self.costs.is_any_learnt(Kind::Write),
+            in_flight: self.bulk_in_flight,
+            background: head.map(|head| self.places[head as usize].kind),
+            background_in_flight: self.background_in_flight,
+        };
+        self.slices.turn(now.as_ns(), &scene);
+    }
+
+    /// Whether it is the turn of I/O of a kind for throughput, and the device has room for it.
+    #[inline]
+    pub(super) fn may_go(&self, now: Time, kind: Kind) -> bool {
+        self.has_room(now, kind) && (!self.is_quiet(now) || self.slices.admit(now.as_ns(), kind))
     }
 
     /// Whether the device has room for an I/O of a kind.
     #[inline]
-    pub(super) fn has_room(&self, now: Time, kind: Kind) -> bool {
+    fn has_room(&self, now: Time, kind: Kind) -> bool {
         let place = kind as usize;
         let (floor, window) = match self.learner.phase() {
             Phase::Settling(_) => (FLOOR, 0),
@@ -126,9 +138,6 @@ impl Fair {
             Phase::Open => {
                 let window = self.windows[place].min(self.squeeze);
                 if self.is_quiet(now) {
-                    if !self.slices.admit(now.as_ns(), kind) {
-                        return false;
-                    }
                     (1, window.min(self.quiet.window()))
                 } else {
                     (FLOOR, window)
@@ -220,7 +229,7 @@ impl Fair {
             Kind::Write => (Lane::Write, Kind::Read),
         };
         let (number, tag) = self.ready[lane as usize].first()?;
-        if !self.has_room(now, kind) {
+        if !self.may_go(now, kind) {
             return None;
         }
         let rival = self.least_tag(other);
@@ -259,22 +268,27 @@ impl Fair {
 
     /// Background I/O is held back though nobody waits: who asks for one thing at a time, and soon, never does.
     fn is_background_held(&self, now: Time) -> bool {
-        self.is_quiet(now) && self.background_due > now.as_ns()
+        self.is_quiet(now) && !self.slices.is_on() && self.background_due > now.as_ns()
     }
 
-    /// Background I/O whose small share is due, or, when nobody else waits, any.
+    /// Background I/O whose slice it is or whose small share is due, or, when nobody else waits, any.
     fn next_background(&self, now: Time, idle: bool) -> Option<Choice> {
         if self.learner.phase() != Phase::Open {
             return None;
         }
         let (number, tag) = self.ready[Lane::Background as usize].first()?;
         let head = self.tenants[number].head(Lane::Background);
-        let due = if idle {
-            self.ready[..3].iter().all(Heap::is_empty) && !self.is_background_held(now)
-        } else {
-            tag < self.virtual_now
+        let sliced = self.slices.is_on();
+        let due = match idle {
+            _ if sliced => self.slices.admit_background(now.as_ns()),
+            true => self.ready[..3].iter().all(Heap::is_empty) && !self.is_background_held(now),
+            false => tag < self.virtual_now,
         };
-        let payer = if idle { Payer::Nobody } else { Payer::Share };
+        let payer = if idle || sliced {
+            Payer::Nobody
+        } else {
+            Payer::Share
+        };
         let room = due && self.has_room(now, self.places[head as usize].kind);
         room.then_some((number, Lane::Background, payer))
     }

@@ -21,6 +21,11 @@ const QUICK_PERCENT: u32 = 3;
 /// Base latency while nothing is known.
 const UNKNOWN_NS: u64 = 50_000;
 
+/// A drive that answers reads of 4 KiB within so much, and so much more for each further 4 KiB, is not a slow one.
+const SWIFT_NS: (u64, u64) = (100_000, 8_000);
+/// No drive is taken to be more times slower than that.
+const SLOWEST: u64 = 16;
+
 /// Base latencies of all classes.
 #[derive(Debug)]
 pub(super) struct Bases {
@@ -79,6 +84,19 @@ impl Bases {
             below.or_else(|| sizes.get(own + distance).and_then(Base::known))
         };
         (0..SIZES).find_map(near).unwrap_or(UNKNOWN_NS)
+    }
+
+    /// How many times slower than drives of flash usually are this one is, by its answers to reads; at least 1.
+    pub(super) fn slowness(&self) -> u64 {
+        let reads = self.classes[..SIZES].iter().enumerate();
+        let times = |(size, base): (usize, &Base)| {
+            let swift = SWIFT_NS.0 + (SWIFT_NS.1 << size);
+            base.known().map(|least| least / swift)
+        };
+        reads
+            .filter_map(times)
+            .min()
+            .map_or(1, |least| least.clamp(1, SLOWEST))
     }
 
     /// Whether anything is known of a kind.
@@ -154,4 +172,36 @@ fn middle(place: usize) -> u64 {
     let octave = place / 4 + 8;
     let quarter = place as u64 % 4;
     ((9 + 2 * quarter) << octave) >> 3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is known after reads of so many bytes took so many microseconds.
+    fn seen(reads: &[(u64, u64)]) -> Bases {
+        let mut bases = Bases::new();
+        for &(bytes, us) in reads {
+            let class = Class::new(Kind::Read, bytes);
+            (0..256).for_each(|_| bases.record(class, us * 1000));
+        }
+        bases
+    }
+
+    #[test]
+    fn a_drive_is_slow_when_even_its_best_answers_are() {
+        assert_eq!(Bases::new().slowness(), 1, "nothing is known");
+        for (reads, slowness) in [
+            (&[(4096, 80)][..], 1),
+            (&[(4096, 200)], 1),
+            (&[(4096, 900)], 8),
+            (&[(131_072, 340)], 1),
+            (&[(131_072, 3_000)], 8),
+            (&[(4096, 80), (131_072, 3_000)], 1),
+            (&[(4096, 9_000)], SLOWEST),
+        ] {
+            let found = seen(reads).slowness();
+            assert!(found.abs_diff(slowness) <= 1, "{reads:?}: {found}");
+        }
+    }
 }

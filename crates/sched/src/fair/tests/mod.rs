@@ -326,6 +326,95 @@ fn background_io_keeps_to_its_part_while_somebody_is_in_a_hurry() {
     assert!(alone[0] > 45_000.0, "{alone:?}");
 }
 
+/// Beside others, too, and however fast the device is; of which nobody knows what background writes cost it.
+#[test]
+fn background_io_beside_others_has_its_part_of_the_time() {
+    for slow in [1, 4] {
+        let background = Worker {
+            class: Class::Background,
+            ..writer(1)
+        };
+        let hurried = Worker {
+            class: Class::Latency,
+            depth: 1,
+            ..reader(2)
+        };
+        let bulk = Worker {
+            depth: 8,
+            ..reader(3)
+        };
+        let device = || Device::new(8, 80_000 * slow, 320_000 * slow);
+        // It takes some seconds to see enough of what the slow device does with few writes.
+        let rate = |workers: &[Worker]| {
+            let done = run(&mut Fair::new(), &mut device(), workers, ms(12_000), 9);
+            rates(&done, workers.len(), ms(8_000), ms(12_000))[0]
+        };
+        let part = rate(&[background, hurried, bulk]) / rate(&[background]);
+        assert!((0.02..0.1).contains(&part), "{slow} times slower: {part}");
+    }
+}
+
+/// Those who do not ask for enough to be measured are kept apart from others all the same, if later.
+#[test]
+fn kinds_go_by_turns_though_one_was_never_measured() {
+    let hurried = Worker {
+        class: Class::Latency,
+        depth: 1,
+        pause: Duration::from_us(100),
+        ..reader(1)
+    };
+    let few = Worker {
+        depth: 6,
+        ..reader(2)
+    };
+    let many = Worker {
+        depth: 64,
+        ..writer(3)
+    };
+    let mut fair = Fair::new();
+    let device = &mut Device::new(16, 80_000, 320_000);
+    let mut done = run(&mut fair, device, &[hurried, few, many], ms(2000), 4);
+    assert!(!fair.costs.is_any_learnt(Kind::Read));
+    done.retain(|io| io.worker > 0 && io.sent > Time::ZERO + ms(1000));
+    done.sort_by_key(|io| io.sent);
+    let changed = |two: &&[Done]| two[0].worker != two[1].worker;
+    let changes = done.windows(2).filter(changed).count();
+    assert!(changes > 20 && changes < 200, "{changes}");
+}
+
+/// One who writes now and then does not take half of the time from those who read.
+#[test]
+fn a_slice_is_not_longer_than_somebody_wants_it() {
+    let hurried = Worker {
+        class: Class::Latency,
+        depth: 1,
+        ..reader(1)
+    };
+    let bulk = Worker {
+        depth: 64,
+        ..reader(2)
+    };
+    let seldom = Worker {
+        depth: 1,
+        pause: ms(3),
+        ..writer(3)
+    };
+    let flood = Worker {
+        depth: 64,
+        pause: Duration::ZERO,
+        ..seldom
+    };
+    // All costs are learnt while there are many writes, then there are few.
+    let reads = |writers: &[Worker]| {
+        let workers = [&[hurried, bulk], writers].concat();
+        let device = &mut Device::new(8, 80_000, 320_000);
+        let done = run(&mut Fair::new(), device, &workers, ms(4000), 3);
+        rates(&done, workers.len(), ms(2000), ms(4000))[1]
+    };
+    let (many, few) = (reads(&[flood]), reads(&[seldom]));
+    assert!(few > 1.5 * many, "{few} {many}");
+}
+
 #[test]
 fn reads_and_writes_go_by_turns_while_somebody_is_in_a_hurry() {
     let bulk = [reader(1), reader(2), writer(3), writer(4)].map(|worker| Worker {
