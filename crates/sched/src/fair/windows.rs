@@ -183,7 +183,7 @@ mod tests {
         let mut bases = Bases::new();
         for &(bytes, us) in reads {
             let class = Class::new(Kind::Read, bytes);
-            (0..256).for_each(|_| bases.record(class, us * 1000));
+            (0..256).for_each(|_| _ = bases.record(class, us * 1000));
         }
         bases
     }
