@@ -66,9 +66,8 @@ pub struct Fair {
     /// Load and number of I/Os in flight, by kind.
     load: [u64; 2],
     in_flight: [u32; 2],
-    /// Of these, I/Os for throughput by kind, and in the background.
-    bulk_in_flight: [u32; 2],
-    background_in_flight: u32,
+    /// The same by the lane that they came from.
+    of_lane: [u32; 4],
     queued: u32,
     /// Sum of the weights of those who have something queued or in flight.
     active_weight: u64,
@@ -113,8 +112,7 @@ impl Fair {
             claims: Default::default(),
             load: [0; 2],
             in_flight: [0; 2],
-            bulk_in_flight: [0; 2],
-            background_in_flight: 0,
+            of_lane: [0; 4],
             queued: 0,
             active_weight: 0,
             urgent_budget: 0,
@@ -265,11 +263,8 @@ impl Policy for Fair {
             guarantee.charge(now, kind, place.bytes);
         }
         tenant.send(kind, place.bytes, u64::from(load));
-        self.load[kind as usize] += u64::from(load);
-        self.in_flight[kind as usize] += 1;
-        if tenant.is_claiming(self.active_weight) {
-            self.put_claims(number);
-        }
+        self.count_in(kind, place.lane, u64::from(load));
+        self.claim(number);
         true
     }
 
@@ -295,11 +290,7 @@ impl Policy for Fair {
         let load = u64::from(place.load);
         self.load[kind] -= load;
         self.in_flight[kind] -= 1;
-        match place.lane {
-            Lane::Urgent => {}
-            Lane::Read | Lane::Write => self.bulk_in_flight[kind] -= 1,
-            Lane::Background => self.background_in_flight -= 1,
-        }
+        self.of_lane[place.lane as usize] -= 1;
         let tenant = &mut self.tenants[number];
         tenant.in_flight -= 1;
         tenant.load[kind] -= load;

@@ -208,15 +208,17 @@ impl Fair {
             self.pay(now, index, payer);
         }
         let place = &self.places[index as usize];
-        let (kind, load) = (place.kind as usize, u64::from(load));
-        self.tenants[place.tenant].send(place.kind, place.bytes, load);
-        self.load[kind] += load;
-        self.in_flight[kind] += 1;
-        match place.lane {
-            Lane::Urgent => {}
-            Lane::Read | Lane::Write => self.bulk_in_flight[kind] += 1,
-            Lane::Background => self.background_in_flight += 1,
-        }
+        let (kind, lane, load) = (place.kind, place.lane, u64::from(load));
+        self.tenants[place.tenant].send(kind, place.bytes, load);
+        self.count_in(kind, lane, load);
+    }
+
+    /// One more is in flight.
+    #[inline]
+    pub(super) fn count_in(&mut self, kind: Kind, lane: Lane, load: u64) {
+        self.load[kind as usize] += load;
+        self.in_flight[kind as usize] += 1;
+        self.of_lane[lane as usize] += 1;
     }
 
     #[inline]

@@ -115,9 +115,9 @@ impl Fair {
             least: [self.least_tag(Kind::Read), self.least_tag(Kind::Write)],
             known: self.learner.has_tried()
                 || self.costs.is_any_learnt(Kind::Read) && self.costs.is_any_learnt(Kind::Write),
-            in_flight: self.bulk_in_flight,
+            in_flight: [Lane::Read, Lane::Write].map(|lane| self.of_lane[lane as usize]),
             background: head.map(|head| self.places[head as usize].kind),
-            background_in_flight: self.background_in_flight,
+            background_in_flight: self.of_lane[Lane::Background as usize],
         };
         self.slices.turn(now.as_ns(), &scene);
     }
