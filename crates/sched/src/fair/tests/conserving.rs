@@ -280,6 +280,7 @@ impl World {
             }
         }
         assert_eq!(self.fair.load, [0; 2]);
+        assert_eq!(self.fair.of_lane, [0; 4]);
         assert_eq!(self.fair.active_weight, 0);
         assert!(self.fair.claims.iter().all(Heap::is_empty));
         assert!(self.fair.ready.iter().all(Heap::is_empty));
