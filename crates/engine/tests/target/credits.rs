@@ -1,85 +1,27 @@
 //! What completions tell that a host may have outstanding, byte by byte.
 
-use std::cell::Cell;
-use std::rc::Rc;
-
-use flashyard_block::{Device, Info, IoError, IoFuture, SharedDevice, Tag};
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::fabrics::Connect;
 use flashyard_nvme::feature::FeatureId;
 use flashyard_nvme::{Allowance, CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
+use flashyard_runtime::Rt;
 use flashyard_runtime::sim::Config;
-use flashyard_runtime::{Buf, Data, Rt};
 use flashyard_sched::{Fair, Fifo, Policy, Window};
 use flashyard_time::{Duration, Time};
 
 use crate::client::{Client, Identity, Incoming};
-use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, memory, subnqn};
+use crate::drive::drive;
+use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, subnqn};
 
 /// What an I/O takes; one after the other.
 const SERVICE: Duration = Duration::from_us(50);
-
-/// A device with a speed.
-struct Slow {
-    rt: Rt,
-    free: Cell<Time>,
-    inner: SharedDevice,
-}
-
-impl Slow {
-    fn timed<T: Unpin + 'static>(
-        &self,
-        act: impl FnOnce(SharedDevice) -> IoFuture<T> + 'static,
-    ) -> IoFuture<T> {
-        self.free.set(self.free.get().max(self.rt.now()) + SERVICE);
-        let (done, inner) = (self.rt.sleep_until(self.free.get()), self.inner.clone());
-        IoFuture::boxed(async move {
-            done.await;
-            act(inner).await
-        })
-    }
-}
-
-impl Device for Slow {
-    fn info(&self) -> Info {
-        self.inner.info()
-    }
-
-    fn read(&self, tag: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
-        self.timed(move |inner| inner.read(tag, lba, buf))
-    }
-
-    fn write(&self, tag: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
-        self.timed(move |inner| inner.write(tag, lba, buf, fua))
-    }
-
-    fn flush(&self, tag: Tag) -> IoFuture<()> {
-        self.timed(move |inner| inner.flush(tag))
-    }
-
-    fn write_zeroes(&self, _: Tag, _: u64, _: u64, _: bool) -> IoFuture<()> {
-        IoFuture::ready(Err(IoError::Unsupported))
-    }
-
-    fn deallocate(&self, _: Tag, _: u64, _: u64) -> IoFuture<()> {
-        IoFuture::ready(Err(IoError::Unsupported))
-    }
-
-    fn compare_and_write(&self, _: Tag, _: u64, _: Buf, _: Buf, _: bool) -> IoFuture<()> {
-        IoFuture::ready(Err(IoError::Unsupported))
-    }
-}
 
 /// Gives the tenants a device with a speed, at home on the last core, behind `policy`.
 fn attach_slow(site: &Site, policy: Box<dyn Policy>) {
     let last = site.bench.cores.len() - 1;
     let home = &site.bench.cores[last];
-    let slow = Slow {
-        rt: site.server.rt(last),
-        free: Cell::new(Time::ZERO),
-        inner: memory(1 << 20),
-    };
-    let device = home.add_device(Rc::new(slow), &home.add_switch(policy));
+    let (slow, _) = drive(&site.server.rt(last), 1, SERVICE);
+    let device = home.add_device(slow, &home.add_switch(policy));
     for tenant in ["a", "b"] {
         site.bench.attach_handle(tenant, 1, &device);
     }

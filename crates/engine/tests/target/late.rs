@@ -9,7 +9,7 @@ use flashyard_sched::{Caps, Fair, Policy, Rates, Share};
 use flashyard_time::Duration;
 
 use crate::client::{Client, Incoming};
-use crate::drive::Drive;
+use crate::drive::drive;
 use crate::world::{BLOCK, Bench, Site, pattern};
 
 const BLOCKS: u32 = 2;
@@ -19,7 +19,7 @@ const LIMIT: u64 = 200;
 
 /// Gives `a` a drive at home on core `home`, and its limit there.
 fn attach_limited(bench: &Bench, home: usize, policy: Box<dyn Policy>) {
-    let (drive, _) = Drive::of(&bench.rts[home], 4, Duration::from_us(100));
+    let (drive, _) = drive(&bench.rts[home], 4, Duration::from_us(100));
     let core = &bench.cores[home];
     let switch = core.add_switch(policy);
     let device = core.add_device(drive, &switch);

@@ -20,7 +20,7 @@ use flashyard_sched::{
 use flashyard_time::{Duration, Time};
 
 use crate::client::{Incoming, within};
-use crate::drive::{Dial, Drive};
+use crate::drive::{Dial, drive};
 use crate::load::{Load, Progress, work};
 use crate::world::{BLOCK, Bench, Site, tenant};
 
@@ -81,7 +81,7 @@ struct Shop {
 
 impl Shop {
     fn open(bench: &Bench, home: usize, policy: Box<dyn Policy>, tenants: &[&str]) -> Self {
-        let (drive, dial) = Drive::of(&bench.rts[home], 4, USUAL);
+        let (drive, dial) = drive(&bench.rts[home], 4, USUAL);
         let core = &bench.cores[home];
         let switch = core.add_switch(policy);
         let devices = tenants.iter().map(|name| {
@@ -190,7 +190,7 @@ fn a_tenant_is_taken_away_under_load() {
                     assert!(more > 3, "{name} {seed}: {more} in 60 ms");
                 }
                 let later = shop.dial.given.borrow()[given..].to_vec();
-                assert!(later.iter().all(|given| given.tenant != TenantId(1)));
+                assert!(later.iter().all(|given| given.tag.tenant != TenantId(1)));
                 assert!(shop.switch.why(TenantId(1)).is_none(), "{name} {seed}");
                 stop_all(others).await;
                 let shop = Shop {

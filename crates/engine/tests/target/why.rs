@@ -12,7 +12,7 @@ use flashyard_sched::{Fifo, Window};
 use flashyard_time::Duration;
 
 use crate::client::{Client, Incoming};
-use crate::drive::{Dial, Drive};
+use crate::drive::{Dial, drive};
 use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, pattern};
 
 const MS: u64 = 1_000_000;
@@ -31,7 +31,7 @@ struct Case {
 impl Case {
     /// With answers told so many at a time, if that is asked for.
     async fn new(bench: Bench, home: usize, window: Option<u8>) -> Self {
-        let (drive, dial) = Drive::of(&bench.rts[home], 4, DRIVE);
+        let (drive, dial) = drive(&bench.rts[home], 4, DRIVE);
         let core = &bench.cores[home];
         let switch = core.add_switch(Box::new(Fifo::new(Window::UNLIMITED)));
         let device = core.add_device(drive, &switch);

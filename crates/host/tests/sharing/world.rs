@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use flashyard_block::{Device, Info, IoFuture, MemoryDevice, SharedDevice, Tag};
+use flashyard_block::{Coming, MemoryDevice, Paced, SharedDevice};
 use flashyard_engine::{
     Class, Core, DeviceHandle, Limits, NamespaceSpec, Switch, Target, TargetConfig, TenantId,
     TenantSpec,
@@ -15,7 +15,7 @@ use flashyard_host::{Association, HostError, Options, Payload, Queue, ReadInto};
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::{Nqn, Sgl, SubmissionQueueEntry};
 use flashyard_runtime::sim::{Config, Machine, World};
-use flashyard_runtime::{Buf, Data, Rt};
+use flashyard_runtime::{Data, Rt};
 use flashyard_sched::Policy;
 use flashyard_time::{Duration, Histogram, Rng, Time};
 
@@ -59,7 +59,7 @@ impl Site {
         started[0].listen(addr).expect("the port is free");
         let home = &started[cores - 1];
         let switch = home.add_switch(policy);
-        let device = home.add_device(Rc::new(Drive::new(server.rt(cores - 1), speed)), &switch);
+        let device = home.add_device(drive(server.rt(cores - 1), speed), &switch);
         let site = Self {
             world,
             hosts,
@@ -117,84 +117,19 @@ pub(crate) struct Speed {
 }
 
 /// A drive of a speed, in memory.
-struct Drive {
-    rt: Rt,
-    speed: Speed,
-    /// When each part has done what it was given.
-    free: RefCell<Vec<Time>>,
-    inner: SharedDevice,
-}
-
-impl Drive {
-    fn new(rt: Rt, speed: Speed) -> Self {
-        let bytes = BLOCKS * BLOCK as u64;
-        Self {
-            rt,
-            speed,
-            free: RefCell::new(vec![Time::ZERO; speed.parts]),
-            inner: Rc::new(MemoryDevice::new(BLOCK as u32, bytes).expect("a good size")),
-        }
-    }
-
-    fn timed<T: Unpin + 'static>(
-        &self,
-        lba: u64,
-        bytes: usize,
-        act: impl FnOnce(SharedDevice) -> IoFuture<T> + 'static,
-    ) -> IoFuture<T> {
-        let part = Rng::new(lba).below(self.speed.parts as u64) as usize;
-        let mut free = self.free.borrow_mut();
-        let pages = bytes.div_ceil(BLOCK) as u64;
-        free[part] = free[part].max(self.rt.now()) + self.speed.fixed + self.speed.each * pages;
-        let done = self.rt.sleep_until(free[part]);
-        let inner = self.inner.clone();
-        IoFuture::boxed(async move {
-            done.await;
-            act(inner).await
-        })
-    }
-}
-
-impl Device for Drive {
-    fn info(&self) -> Info {
-        self.inner.info()
-    }
-
-    fn read(&self, tag: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
-        self.timed(lba, buf.len(), move |inner| inner.read(tag, lba, buf))
-    }
-
-    fn write(&self, tag: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
-        self.timed(lba, buf.len(), move |inner| inner.write(tag, lba, buf, fua))
-    }
-
-    fn flush(&self, tag: Tag) -> IoFuture<()> {
-        self.timed(0, 0, move |inner| inner.flush(tag))
-    }
-
-    fn write_zeroes(&self, tag: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
-        self.timed(lba, 0, move |inner| {
-            inner.write_zeroes(tag, lba, blocks, deallocate)
-        })
-    }
-
-    fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
-        self.timed(lba, 0, move |inner| inner.deallocate(tag, lba, blocks))
-    }
-
-    fn compare_and_write(
-        &self,
-        tag: Tag,
-        lba: u64,
-        compare: Buf,
-        write: Buf,
-        fua: bool,
-    ) -> IoFuture<()> {
-        let bytes = compare.len() + write.len();
-        self.timed(lba, bytes, move |inner| {
-            inner.compare_and_write(tag, lba, compare, write, fua)
-        })
-    }
+fn drive(rt: Rt, speed: Speed) -> SharedDevice {
+    let bytes = BLOCKS * BLOCK as u64;
+    let memory = MemoryDevice::new(BLOCK as u32, bytes).expect("a good size");
+    // When each part has done what it was given.
+    let free = RefCell::new(vec![Time::ZERO; speed.parts]);
+    let pace = move |coming: Coming| {
+        let part = Rng::new(coming.lba).below(speed.parts as u64) as usize;
+        let free = &mut free.borrow_mut()[part];
+        let pages = coming.bytes.div_ceil(BLOCK) as u64;
+        *free = (*free).max(rt.now()) + speed.fixed + speed.each * pages;
+        rt.sleep_until(*free)
+    };
+    Rc::new(Paced::new(Rc::new(memory), pace))
 }
 
 /// What a load does.

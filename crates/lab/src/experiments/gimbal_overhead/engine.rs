@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use flashyard_block::{Class, Device, Info, IoFuture, NullDevice, Tag, TenantId};
+use flashyard_block::{Class, NullDevice, Paced, Tag, TenantId};
 use flashyard_engine::{Core, Limits, Target, TargetConfig, Way};
 use flashyard_runtime::sim::{Config, World};
-use flashyard_runtime::{Buf, Data, Rt};
+use flashyard_runtime::{Buf, Rt};
 use flashyard_sched::Policy;
 use flashyard_time::Duration;
 
@@ -17,12 +17,6 @@ const BLOCK: u32 = 4096;
 const BYTES: u64 = 1 << 30;
 /// Virtual time of an I/O, as if the drive did 400,000 a second.
 const SERVICE: Duration = Duration::from_ns(2_500);
-
-/// A null device whose I/Os end in the next turn, so that as many are under way as there are tasks.
-struct Deferred {
-    inner: NullDevice,
-    rt: Rt,
-}
 
 /// I/Os per second of thread time.
 pub(super) fn run(policy: Box<dyn Policy>, load: Load, ios: u32) -> f64 {
@@ -44,10 +38,14 @@ async fn measure(rt: Rt, policy: Box<dyn Policy>, load: Load, ios: u32) -> f64 {
     });
     let core = Core::start(rt.clone(), target, 0);
     let switch = core.add_switch(policy);
-    let device = Rc::new(Deferred {
-        inner: NullDevice::new(BLOCK, BYTES).expect("a good size"),
-        rt: rt.clone(),
-    });
+    // Its I/Os end in the next turn, so that as many are under way as there are tasks.
+    let null = NullDevice::new(BLOCK, BYTES).expect("a good size");
+    let clock = rt.clone();
+    let turns = move |_| {
+        let rt = clock.clone();
+        async move { rt.turn_end().await }
+    };
+    let device = Rc::new(Paced::new(Rc::new(null), turns));
     let way = Way::new(&switch, device);
     let left = Rc::new(Cell::new(i64::from(ios)));
     let begun = thread_ns();
@@ -73,46 +71,5 @@ async fn read(way: Way, tag: Tag, left: Rc<Cell<i64>>) {
         let lba = left.get().unsigned_abs() % (BYTES / u64::from(BLOCK));
         let read = way.read(tag, lba, buf).await;
         read.expect("a null device reads everything");
-    }
-}
-
-impl Device for Deferred {
-    fn info(&self) -> Info {
-        self.inner.info()
-    }
-
-    fn read(&self, tag: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
-        let (rt, done) = (self.rt.clone(), self.inner.read(tag, lba, buf));
-        IoFuture::boxed(async move {
-            rt.turn_end().await;
-            done.await
-        })
-    }
-
-    fn write(&self, tag: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
-        self.inner.write(tag, lba, buf, fua)
-    }
-
-    fn flush(&self, tag: Tag) -> IoFuture<()> {
-        self.inner.flush(tag)
-    }
-
-    fn write_zeroes(&self, tag: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
-        self.inner.write_zeroes(tag, lba, blocks, deallocate)
-    }
-
-    fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
-        self.inner.deallocate(tag, lba, blocks)
-    }
-
-    fn compare_and_write(
-        &self,
-        tag: Tag,
-        lba: u64,
-        compare: Buf,
-        write: Buf,
-        fua: bool,
-    ) -> IoFuture<()> {
-        self.inner.compare_and_write(tag, lba, compare, write, fua)
     }
 }

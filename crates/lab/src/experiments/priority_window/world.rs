@@ -17,7 +17,7 @@ use flashyard_runtime::{Data, Rt};
 use flashyard_sched::{Fifo, Op, Window};
 use flashyard_time::{Duration, Rng, Time};
 
-use super::device::Distant;
+use super::device::distant;
 use crate::bench::fold;
 use crate::measure::{Sample, Tally};
 
@@ -236,7 +236,7 @@ fn serve(server: &Machine, weather: Weather, seed: u64) -> (Rc<Core>, SocketAddr
     });
     let rt = server.rt(0);
     let core = Core::start(rt.clone(), target.clone(), 0);
-    let device = Rc::new(Distant::new(BLOCK, BYTES, rt, weather, WORK, seed));
+    let device = distant(BLOCK, BYTES, rt, weather, WORK, seed);
     let switch = core.add_switch(Box::new(Fifo::new(Window::UNLIMITED)));
     for (number, Tenant(name, class, _)) in (1..).zip(&TENANTS) {
         let tenant = TenantSpec {
