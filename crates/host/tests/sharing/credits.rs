@@ -13,20 +13,7 @@ use flashyard_sched::gimbal::{Flaws, Tuning};
 use flashyard_sched::{Fair, Fifo, Gimbal, Policy, Window};
 use flashyard_time::{Duration, Rng};
 
-use crate::world::{Site, Speed, Work, load, one, options};
-
-/// 40,000 reads a second.
-const DRIVE: Speed = Speed {
-    parts: 4,
-    fixed: Duration::from_us(80),
-    each: Duration::from_us(20),
-};
-const BULK: Work = Work {
-    depth: 256,
-    blocks: 1,
-    write: false,
-    urgent: false,
-};
+use crate::world::{BULK, DRIVE, Site, Work, one, options, rates};
 
 /// Two equal bulk tenants, of which `a` heeds credits or does not.
 struct Shared {
@@ -55,13 +42,9 @@ fn shared(credits: bool, work: Work, seed: u64) -> Shared {
         let a = Association::connect(&rt, addr, bulk("a", 1, credits)).await;
         let b = Association::connect(&rt, addr, bulk("b", 2, false)).await;
         let (a, b) = (a.expect("connects"), b.expect("connects"));
-        let from = rt.now() + Duration::from_ms(200);
-        let span = (from, from + Duration::from_ms(250));
-        let other = rt.clone();
-        let b = rt.spawn(async move { load(&other, &b, work, span, 2).await.done.get() });
-        let done = load(&rt, &a, work, span, 1).await.done.get();
+        let rates = rates(&rt, [(&a, work), (&b, work)]).await;
         let waits = a.credit(1).map_or(0, |credit| credit.waits);
-        ([done * 4, b.await * 4], waits)
+        (rates, waits)
     });
     let why = site.switch.why(TenantId(1)).expect("it had I/O");
     Shared {
@@ -120,12 +103,7 @@ fn hosts_of_one_tenant(depth: usize) -> ([u64; 2], u64) {
         };
         let (first, second) = (connect(1).await, connect(2).await);
         let (first, second) = (first.expect("connects"), second.expect("connects"));
-        let from = rt.now() + Duration::from_ms(200);
-        let span = (from, from + Duration::from_ms(250));
-        let (other, work) = (rt.clone(), Work { depth, ..BULK });
-        let second = rt.spawn(async move { load(&other, &second, work, span, 2).await });
-        let first = load(&rt, &first, BULK, span, 1).await;
-        [first.done.get() * 4, second.await.done.get() * 4]
+        rates(&rt, [(&first, BULK), (&second, Work { depth, ..BULK })]).await
     });
     let why = site.switch.why(TenantId(1)).expect("it had I/O");
     (rates, why.stages.turn / why.ios)

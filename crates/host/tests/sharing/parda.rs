@@ -7,20 +7,8 @@ use flashyard_runtime::sim::Config;
 use flashyard_sched::{Fifo, Window};
 use flashyard_time::{Duration, Rng};
 
-use crate::world::{Site, Speed, Work, load, one, options};
+use crate::world::{BULK, DRIVE, Site, one, options, rates};
 
-/// 40,000 reads a second.
-const DRIVE: Speed = Speed {
-    parts: 4,
-    fixed: Duration::from_us(80),
-    each: Duration::from_us(20),
-};
-const BULK: Work = Work {
-    depth: 256,
-    blocks: 1,
-    write: false,
-    urgent: false,
-};
 const THRESHOLD: Duration = Duration::from_us(800);
 
 fn site(config: Config) -> Site {
@@ -43,13 +31,8 @@ fn two_hosts(parda: Option<Duration>) -> ([u64; 2], u64) {
         };
         let (a, b) = (connect("a", 1).await, connect("b", 2).await);
         let (a, b) = (a.expect("connects"), b.expect("connects"));
-        let from = rt.now() + Duration::from_ms(300);
-        let span = (from, from + Duration::from_ms(250));
-        let other = rt.clone();
-        let b = rt.spawn(async move { load(&other, &b, BULK, span, 2).await.done.get() });
-        let done = load(&rt, &a, BULK, span, 1).await.done.get();
         assert_eq!(a.credit(1).is_some(), parda.is_some());
-        [done * 4, b.await * 4]
+        rates(&rt, [(&a, BULK), (&b, BULK)]).await
     });
     let why = site.switch.why(TenantId(1)).expect("it had I/O");
     (rates, why.stages.device / why.ios)

@@ -116,6 +116,13 @@ pub(crate) struct Speed {
     pub(crate) each: Duration,
 }
 
+/// 40,000 reads a second.
+pub(crate) const DRIVE: Speed = Speed {
+    parts: 4,
+    fixed: Duration::from_us(80),
+    each: Duration::from_us(20),
+};
+
 /// A drive of a speed, in memory.
 fn drive(rt: Rt, speed: Speed) -> SharedDevice {
     let bytes = BLOCKS * BLOCK as u64;
@@ -144,6 +151,14 @@ pub(crate) struct Work {
     pub(crate) urgent: bool,
 }
 
+/// More reads than any drive here has a use for.
+pub(crate) const BULK: Work = Work {
+    depth: 256,
+    blocks: 1,
+    write: false,
+    urgent: false,
+};
+
 /// What came of a load.
 #[derive(Default)]
 pub(crate) struct Tally {
@@ -151,14 +166,14 @@ pub(crate) struct Tally {
     pub(crate) latency: RefCell<Histogram>,
 }
 
-/// Loads namespace 1 from `from` until `until`; what ends in that time counts.
-pub(crate) async fn load(
+/// Loads namespace 1 from now until `until`; what ends after `from` counts.
+pub(crate) fn load(
     rt: &Rt,
     association: &Association,
     work: Work,
     (from, until): (Time, Time),
     seed: u64,
-) -> Rc<Tally> {
+) -> impl Future<Output = Rc<Tally>> + use<> {
     let tally = Rc::new(Tally::default());
     let tasks: Vec<_> = (0..work.depth)
         .map(|number| {
@@ -178,10 +193,25 @@ pub(crate) async fn load(
             })
         })
         .collect();
-    for task in tasks {
-        task.await;
+    async move {
+        for task in tasks {
+            task.await;
+        }
+        tally
     }
-    tally
+}
+
+/// I/Os per second of two hosts side by side, when they have been at work for a while.
+pub(crate) async fn rates(rt: &Rt, hosts: [(&Association, Work); 2]) -> [u64; 2] {
+    const PARTS: u64 = 4;
+    let from = rt.now() + Duration::from_ms(300);
+    let span = (from, from + Duration::from_secs(1) / PARTS);
+    let mut seed = 0;
+    let [first, second] = hosts.map(|(association, work)| {
+        seed += 1;
+        load(rt, association, work, span, seed)
+    });
+    [first.await, second.await].map(|tally| tally.done.get() * PARTS)
 }
 
 /// One command somewhere.
