@@ -252,6 +252,7 @@ impl Policy for Fair {
         let (cost, load) = self.price(place.class, kind, place.bytes);
         (place.state, place.cost, place.load) = (State::Dispatched, cost, load);
         self.keep(io.id, place);
+        self.count_in(kind, place.lane, u64::from(load));
         let tenant = &mut self.tenants[number];
         if tenant.in_flight == 0 {
             self.active_weight += tenant.weight;
@@ -263,8 +264,9 @@ impl Policy for Fair {
             guarantee.charge(now, kind, place.bytes);
         }
         tenant.send(kind, place.bytes, u64::from(load));
-        self.count_in(kind, place.lane, u64::from(load));
-        self.claim(number);
+        if tenant.is_claiming(self.active_weight) {
+            self.put_claims(number);
+        }
         true
     }
 

@@ -84,13 +84,18 @@ impl Fair {
         let IoId(index) = id;
         assert!(index != NONE, "ids are small numbers");
         if index as usize >= self.places.len() {
-            self.places.resize(index as usize + 1, ABSENT);
+            self.grow(index);
         }
         assert!(
             self.places[index as usize].state == State::Absent,
             "an id arrives once"
         );
         self.places[index as usize] = place;
+    }
+
+    #[cold]
+    fn grow(&mut self, index: u32) {
+        self.places.resize(index as usize + 1, ABSENT);
     }
 
     pub(super) fn enqueue(&mut self, now: Time, index: u32) {
@@ -112,6 +117,24 @@ impl Fair {
         }
     }
 
+    /// Takes the head of a lane out of it.
+    #[inline]
+    fn pop(&mut self, number: u32, lane: Lane) -> u32 {
+        let tenant = &mut self.tenants[number];
+        let queue = &mut tenant.lanes[lane as usize];
+        let index = queue.head;
+        queue.head = self.places[index as usize].behind;
+        if let Some(next) = self.places.get_mut(queue.head as usize) {
+            next.before = NONE;
+        } else {
+            queue.tail = NONE;
+        }
+        tenant.queued -= 1;
+        self.queued -= 1;
+        index
+    }
+
+    /// Takes an I/O out of its lane, wherever it is.
     pub(super) fn unlink(&mut self, index: u32) {
         let Place {
             tenant,
@@ -197,20 +220,36 @@ impl Fair {
     /// Takes the cost of an I/O that goes to the device from its tenant, unless it was paid before, and counts it in
     /// flight.
     #[inline]
-    pub(super) fn charge(&mut self, now: Time, index: u32, payer: Payer) {
-        let place = &self.places[index as usize];
-        let (cost, load) = self.price(place.class, place.kind, place.bytes);
+    fn charge(&mut self, now: Time, index: u32, payer: Payer) {
+        let Place {
+            class,
+            kind,
+            lane,
+            bytes,
+            ..
+        } = self.places[index as usize];
+        let (cost, load) = self.price(class, kind, bytes);
+        self.count_in(kind, lane, u64::from(load));
         let place = &mut self.places[index as usize];
         place.cost = cost;
         place.load = load;
         place.state = State::Dispatched;
-        if !place.paid {
-            self.pay(now, index, payer);
+        let tenant = &mut self.tenants[place.tenant];
+        tenant.send(kind, bytes, u64::from(load));
+        if place.paid {
+            return;
         }
-        let place = &self.places[index as usize];
-        let (kind, lane, load) = (place.kind, place.lane, u64::from(load));
-        self.tenants[place.tenant].send(kind, place.bytes, load);
-        self.count_in(kind, lane, load);
+        if let Some(limit) = &mut tenant.limit {
+            limit.charge(now, kind, bytes);
+        }
+        if let Some(guarantee) = &mut tenant.guarantee {
+            guarantee.charge(now, kind, bytes);
+        }
+        if let (Payer::Share, Lane::Read | Lane::Write) = (payer, lane) {
+            tenant.tag = tenant.tag.saturating_add(tenant.stride(cost));
+        } else {
+            self.pay_otherwise(now, index, payer);
+        }
     }
 
     /// One more is in flight.
@@ -221,10 +260,11 @@ impl Fair {
         self.of_lane[lane as usize] += 1;
     }
 
-    #[inline]
-    fn pay(&mut self, now: Time, index: u32, payer: Payer) {
+    /// Takes the cost of what is not for throughput, or not out of a share.
+    #[inline(never)]
+    fn pay_otherwise(&mut self, now: Time, index: u32, payer: Payer) {
         let place = &self.places[index as usize];
-        let (kind, cost) = (place.kind, place.cost);
+        let cost = place.cost;
         let tenant = &mut self.tenants[place.tenant];
         let stride = tenant.stride(cost);
         match payer {
@@ -248,19 +288,12 @@ impl Fair {
                 self.background_due = self.background_due.max(earliest).saturating_add(span);
             }
         }
-        if let Some(limit) = &mut tenant.limit {
-            limit.charge(now, kind, place.bytes);
-        }
-        if let Some(guarantee) = &mut tenant.guarantee {
-            guarantee.charge(now, kind, place.bytes);
-        }
     }
 
     /// Sends the head of a lane to the device.
     #[inline]
     pub(super) fn dispatch(&mut self, now: Time, (number, lane, payer): Choice) -> Next {
-        let index = self.tenants[number].head(lane);
-        self.unlink(index);
+        let index = self.pop(number, lane);
         self.charge(now, index, payer);
         self.offer(now, number, lane);
         let tenant = &self.tenants[number];

@@ -43,24 +43,38 @@ impl Fair {
     #[inline(never)]
     pub(super) fn look(&mut self, now: Time) -> Next {
         self.open_gates(now);
-        if let Some(choice) = self.choose(now) {
-            return self.dispatch(now, choice);
-        }
-        if self.is_plain(now) && self.gated.is_empty() {
+        self.advance_virtual_time();
+        self.slice(now);
+        let plain = self.is_plain(now);
+        let choice = if plain {
+            self.next_shared(now)
+        } else {
+            self.choose(now)
+        };
+        let Some(choice) = choice else {
+            self.stuck = plain && self.gated.is_empty();
+            return self.wake_up(now);
+        };
+        let next = self.dispatch(now, choice);
+        if plain && self.queued > 0 && self.gated.is_empty() && !self.has_next(now) {
+            // What another look would find, and do.
+            self.advance_virtual_time();
             self.stuck = true;
-            return Next::WaitForEvent;
         }
-        self.wake_up(now)
+        next
+    }
+
+    /// Whether anything that is plain finds room.
+    #[inline]
+    fn has_next(&self, now: Time) -> bool {
+        [Kind::Read, Kind::Write]
+            .into_iter()
+            .any(|kind| !self.ready[kind.lane() as usize].is_empty() && self.may_go(now, kind))
     }
 
     /// What goes next, if anything may.
-    #[inline]
+    #[inline(never)]
     fn choose(&mut self, now: Time) -> Option<Choice> {
-        self.advance_virtual_time();
-        self.slice(now);
-        if self.is_plain(now) {
-            return self.next_shared(now);
-        }
         self.next_urgent(now)
             .or_else(|| self.next_reserved(now))
             .or_else(|| self.next_background(now, false))
@@ -218,12 +232,16 @@ impl Fair {
         } else {
             (Kind::Read, Kind::Write)
         };
-        self.next_of_kind(now, first)
-            .or_else(|| self.next_of_kind(now, second))
+        if let Some(number) = self.next_of_kind(now, first) {
+            return Some((number, first.lane(), Payer::Share));
+        }
+        let number = self.next_of_kind(now, second)?;
+        Some((number, second.lane(), Payer::Share))
     }
 
+    /// Whose I/O of a kind comes next, if it may go.
     #[inline(never)]
-    fn next_of_kind(&self, now: Time, kind: Kind) -> Option<Choice> {
+    fn next_of_kind(&self, now: Time, kind: Kind) -> Option<u32> {
         let (lane, other) = match kind {
             Kind::Read => (Lane::Read, Kind::Write),
             Kind::Write => (Lane::Write, Kind::Read),
@@ -241,7 +259,7 @@ impl Fair {
                 return None;
             }
         }
-        Some((number, lane, Payer::Share))
+        Some(number)
     }
 
     /// The next I/O of the class that is tried out; all others are put aside.
