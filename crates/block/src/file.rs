@@ -140,13 +140,17 @@ impl FileDevice {
         let place = inner
             .writable()
             .and_then(|()| locate(&inner.info(), lba, buf.len()));
-        match place {
-            Ok(offset) => whole(
-                inner.file.write_at(buf, offset, false).await,
-                IoError::Write,
-            ),
-            Err(error) => (Err(error), buf),
-        }
+        let offset = match place {
+            Ok(offset) => offset,
+            Err(error) => return (Err(error), buf),
+        };
+        let (outcome, buf) = inner.file.write_at(buf, offset, false).await;
+        let outcome = match outcome {
+            Ok(bytes) if bytes < buf.len() => inner.finish(offset, &buf, bytes).await,
+            Ok(_) => Ok(()),
+            Err(error) => Err(io_error(&error, IoError::Write)),
+        };
+        (outcome, buf)
     }
 
     /// Fills `buf` from block `lba` on, and gives it back whatever happens.
@@ -350,6 +354,18 @@ impl Inner {
             write.await?;
             self.flush().await
         })
+    }
+
+    /// Writes what a short write has left of `buf`, which shows why it was short.
+    async fn finish(&self, offset: u64, buf: &[u8], written: usize) -> Result<(), IoError> {
+        let whole = written - written % self.block_size as usize;
+        let mut rest = Buf::take(buf.len() - whole).ok_or(IoError::Busy)?;
+        rest.copy_from_slice(&buf[whole..]);
+        match self.file.write_at(rest, offset + whole as u64, false).await {
+            (Ok(bytes), rest) if bytes == rest.len() => Ok(()),
+            (Ok(_), _) => Err(IoError::NoSpace),
+            (Err(error), _) => Err(io_error(&error, IoError::Write)),
+        }
     }
 
     fn flush(self: Rc<Self>) -> IoFuture<()> {

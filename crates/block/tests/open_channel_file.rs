@@ -423,6 +423,95 @@ fn a_file_that_fails_ends_the_device_and_loses_nothing() {
     }
 }
 
+/// Writes value after value until there is no space left; the blocks whose write was acknowledged.
+async fn fill(device: &dyn Device, value: u8) -> Vec<u64> {
+    let mut written = Vec::new();
+    for lba in (0..2048).step_by(16) {
+        match write(device, lba, 16 * BLOCK, value).await {
+            Ok(()) => written.push(lba),
+            Err(error) => assert_eq!(error, IoError::NoSpace),
+        }
+    }
+    assert_eq!(flush(device).await, Err(IoError::NoSpace));
+    written
+}
+
+/// Without space for its file a device refuses what has to be written, and nothing else; with it, it goes on.
+#[test]
+fn a_file_without_space_takes_no_writes_until_there_is_some() {
+    for seed in 0..3 {
+        let world = World::new(Config::calm(seed));
+        let machine = world.machine(1);
+        let at = machine.clone();
+        live(&world, &machine, seed, |rt| async move {
+            let device = open(&rt).await;
+            let wanted = Wanted::Channels(vec![0]);
+            let partition = device.create("db", [1; 16], &wanted, 200).await.unwrap();
+            write(&*partition, 5, BLOCK, 1).await.unwrap();
+            write(&*partition, 2100, BLOCK, 1).await.unwrap();
+            flush(&*partition).await.unwrap();
+            let disk = at.disk(PATH).expect("it was made");
+            disk.set_space(Some(disk.allocated() + (300 << 10)));
+            let written = fill(&*partition, 2).await;
+            assert!(written.len() < 128 && device.is_full());
+            assert_eq!(device.failure(), None);
+            assert_eq!(read(&*partition, 2100, BLOCK).await.unwrap(), [1; BLOCK]);
+            let refused = device.grow("db", &Wanted::Count(1)).await;
+            assert_eq!(refused, Err(PartitionError::Full));
+
+            disk.set_space(None);
+            rt.sleep(Duration::from_secs(1)).await;
+            assert!(!device.is_full());
+            write(&*partition, 2101, BLOCK, 3).await.unwrap();
+            flush(&*partition).await.unwrap();
+            for &lba in &written {
+                assert_eq!(read(&*partition, lba, BLOCK).await.unwrap(), [2; BLOCK]);
+            }
+            disk.set_space(Some(disk.allocated()));
+            fill(&*partition, 4).await;
+            assert_eq!(device.stop().await, Err(IoError::NoSpace));
+            device.close().await;
+        });
+        world.run(&machine, |rt| async move {
+            let device = open(&rt).await;
+            let partition = device.partition("db").expect("it is there");
+            assert_eq!(read(&*partition, 2100, BLOCK).await.unwrap(), [1; BLOCK]);
+            assert_eq!(read(&*partition, 2101, BLOCK).await.unwrap(), [3; BLOCK]);
+            let first = read(&*partition, 5, BLOCK).await.unwrap()[0];
+            assert!([2, 4].contains(&first), "seed {seed}: {first}");
+        });
+    }
+}
+
+/// A change of partitions that finds no space fails, and nothing of it is left.
+#[test]
+fn a_partition_for_which_there_is_no_space_is_not_made() {
+    let world = World::new(Config::calm(1));
+    let machine = world.machine(1);
+    let at = machine.clone();
+    live(&world, &machine, 0, |rt| async move {
+        let device = open(&rt).await;
+        let wanted = Wanted::Channels(vec![0]);
+        let partition = device.create("db", [1; 16], &wanted, 200).await.unwrap();
+        write(&*partition, 5, BLOCK, 1).await.unwrap();
+        flush(&*partition).await.unwrap();
+        let disk = at.disk(PATH).expect("it was made");
+        disk.set_space(Some(disk.allocated()));
+        let wanted = Wanted::Channels(vec![1]);
+        let refused = device.create("more", [2; 16], &wanted, 200).await.err();
+        assert_eq!(refused, Some(PartitionError::Off));
+        assert_eq!(device.failure(), Some(IoError::NoSpace));
+        device.close().await;
+        disk.set_space(None);
+    });
+    world.run(&machine, |rt| async move {
+        let device = open(&rt).await;
+        assert_eq!(device.list().len(), 1);
+        let partition = device.partition("db").expect("it is there");
+        assert_eq!(read(&*partition, 5, BLOCK).await.unwrap(), [1; BLOCK]);
+    });
+}
+
 /// A sector that the disk cannot read is one that the flash has lost; others are as they were.
 #[test]
 fn what_the_disk_cannot_read_is_told() {

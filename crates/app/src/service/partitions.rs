@@ -229,12 +229,13 @@ impl Service {
         view.insert("policy".into(), json!(spec.policy.name()));
         view.insert("used_by".into(), json!(self.device_user(&spec.name)));
         let mut view = self.with_state(view, &format!("device {}", spec.name));
+        let parent = spec.partition.as_ref().map(|cut| cut.device.as_str());
         match (
             info.is_some_and(|info| info.read_only),
-            self.failure_of(spec),
+            parent.and_then(|parent| self.trouble_of(parent)),
         ) {
-            (_, Some(why)) => {
-                view["state"] = json!("unavailable");
+            (_, Some((state, why))) => {
+                view["state"] = json!(state);
                 view["fault"] = json!(why);
             }
             (true, None) => {
@@ -275,21 +276,30 @@ impl Service {
         partitions.map(row).collect()
     }
 
-    /// Why the device that a partition was cut from has failed.
-    fn failure_of(&self, spec: &DeviceSpec) -> Option<String> {
-        let core = *self.homes.get(&spec.name)?;
-        let device = spec.partition.as_ref()?.device.clone();
-        let name = device.clone();
-        let failure = self.cores.call(core, move |state| async move {
+    /// The state of an open-channel device that has failed, or cannot be written, and why.
+    pub(super) fn trouble_of(&self, device: &str) -> Option<(&'static str, String)> {
+        let core = *self.homes.get(device)?;
+        let name = device.to_owned();
+        let (failure, full) = self.cores.call(core, move |state| async move {
             let found = state.open_channels.borrow().get(&name).cloned();
-            found.and_then(|device| device.failure())
+            found.map_or((None, false), |one| (one.failure(), one.is_full()))
         });
-        failure.map(|error| {
-            format!(
-                "the file that device `{device}` is in has failed ({error:?}): mend its disk, or free space on it, and start \
-                 the target again"
-            )
-        })
+        match failure {
+            Some(error) => Some((
+                "unavailable",
+                format!(
+                    "the file that device `{device}` is in has failed ({error:?}): mend its disk, or free space on it, and \
+                     start the target again"
+                ),
+            )),
+            None => full.then(|| {
+                let why = format!(
+                    "no space is left for the file that device `{device}` is in: it is read, and written again when there is \
+                     space"
+                );
+                ("full", why)
+            }),
+        }
     }
 
     /// Deletes a partition that is on a device and not in our store: its creation was cut off, or another target made it.

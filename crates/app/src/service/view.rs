@@ -147,7 +147,12 @@ impl Service {
             view.insert("store".into(), json!(spec.store.unwrap_or_default().name()));
         }
         view.insert("used_by".into(), json!(self.device_user(&spec.name)));
-        self.with_state(view, &format!("device {}", spec.name))
+        let mut view = self.with_state(view, &format!("device {}", spec.name));
+        if let Some((state, why)) = self.trouble_of(&spec.name) {
+            view["state"] = json!(state);
+            view["fault"] = json!(why);
+        }
+        view
     }
 
     fn view_pool(&self, record: &PoolRecord) -> Value {

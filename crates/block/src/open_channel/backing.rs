@@ -180,6 +180,21 @@ impl Backing {
         }
     }
 
+    /// Whether what a model is in has no space left for what is to be written.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Model(drive) => drive.is_full(),
+            Self::Zones(_) => false,
+        }
+    }
+
+    /// Whether to wait for space from now on, or to fail without it.
+    pub fn wait_for_space(&self, wait: bool) {
+        if let Self::Model(drive) = self {
+            drive.wait_for_space(wait);
+        }
+    }
+
     /// Why it has failed, if it has.
     pub fn failure(&self) -> Option<IoError> {
         match self {

@@ -31,6 +31,10 @@ pub(crate) trait Owner {
 
     /// The device has failed: no command is ever completed any more.
     fn lost(&self) {}
+
+    /// What the device is in has no space left: until there is some, nothing is written, and what is being written is not
+    /// complete.
+    fn full(&self) {}
 }
 
 /// A command that is complete.
@@ -75,7 +79,8 @@ impl Drive {
             dilation: u64::from(dilation.max(1)),
         };
         let geometry = medium.device.geometry().clone();
-        Rc::new_cyclic(|drive| Self {
+        let file = medium.file().cloned();
+        let this = Rc::new_cyclic(|drive| Self {
             rt: rt.clone(),
             geometry,
             clock,
@@ -92,7 +97,12 @@ impl Drive {
                 drive: Weak::clone(drive),
                 sleep: None,
             }),
-        })
+        });
+        if let Some(file) = file {
+            let drive = Rc::downgrade(&this);
+            file.on_full(move || drive.upgrade().iter().for_each(|drive| drive.tell_full()));
+        }
+        this
     }
 
     pub fn rt(&self) -> &Rt {
@@ -165,6 +175,28 @@ impl Drive {
         self.model.borrow().medium().is_some_and(Medium::is_kept)
     }
 
+    /// Whether what it is in has no space left for what is to be written.
+    pub fn is_full(&self) -> bool {
+        self.model
+            .borrow()
+            .file()
+            .is_some_and(|file| file.is_full())
+    }
+
+    /// Whether to wait for space from now on, or to fail without it.
+    pub fn wait_for_space(&self, wait: bool) {
+        if let Some(file) = self.model.borrow().file() {
+            file.wait_for_space(wait);
+        }
+    }
+
+    fn tell_full(&self) {
+        let owners = self.model.borrow().owners();
+        for owner in owners {
+            owner.full();
+        }
+    }
+
     /// Why the device has failed.
     pub fn failure(&self) -> Option<IoError> {
         self.failure.get()
@@ -208,6 +240,7 @@ impl Drive {
     /// Takes the power away: what the flash keeps. Nothing under way is ever completed. Of a device in a file, the file keeps
     /// what counts; what is given here may be more.
     pub fn cut(&self) -> Option<Medium> {
+        self.wait_for_space(false);
         let mut medium = self.model.borrow_mut().take()?;
         let now = self
             .clock

@@ -31,6 +31,8 @@ pub enum PartitionError {
     Store(String),
     /// The device has no power.
     Off,
+    /// What keeps the flash has no space left.
+    Full,
 }
 
 impl fmt::Display for PartitionError {
@@ -68,6 +70,9 @@ impl fmt::Display for PartitionError {
             ),
             Self::Memory => f.write_str("memory has run out: free some and try again"),
             Self::Off => f.write_str("the device has no power"),
+            Self::Full => f.write_str(
+                "no space is left for the file that holds the flash: free some where it is, and try again",
+            ),
         }
     }
 }

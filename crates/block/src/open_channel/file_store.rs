@@ -2,7 +2,8 @@
 //! opened again after the program, or the power of the machine, has gone at any instant.
 //!
 //! Flushes are shared by all that has been written meanwhile. When the file fails, the device is out of order until it is
-//! opened again: nobody can know what the file holds.
+//! opened again: nobody can know what the file holds. Where its file system has no space left, what is to be written waits
+//! for some, and nothing is lost: nobody was told of it yet.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ const HEADS_AT_ONCE: usize = 16;
 const FEW: usize = 4;
 /// How long to wait for memory that others have.
 const PATIENCE: Duration = Duration::from_ms(1);
+/// How often it is tried whether there is space again.
+const SPACE_PAUSE: Duration = Duration::from_ms(100);
 
 /// See the module.
 pub(super) struct FileStore {
@@ -40,6 +43,10 @@ pub(super) struct FileStore {
     large: Stock,
     small: Stock,
     broken: Cell<Option<IoError>>,
+    /// Writes that wait for space, whether any may, and who is told of the first.
+    without_space: Cell<u32>,
+    waits_for_space: Cell<bool>,
+    on_full: RefCell<Option<Box<dyn Fn()>>>,
 }
 
 /// What is known of a chunk.
@@ -100,12 +107,30 @@ impl FileStore {
             large: Stock::new(LARGE, most * PIECE)?,
             small: Stock::new(SMALL, FEW * PIECE)?,
             broken: Cell::new(None),
+            without_space: Cell::new(0),
+            waits_for_space: Cell::new(false),
+            on_full: RefCell::default(),
             image,
         })
     }
 
     pub fn image(&self) -> &Image {
         &self.image
+    }
+
+    /// Whether something waits for space.
+    pub fn is_full(&self) -> bool {
+        self.without_space.get() > 0
+    }
+
+    /// Whether to wait for space from now on, or to fail without it.
+    pub fn wait_for_space(&self, wait: bool) {
+        self.waits_for_space.set(wait);
+    }
+
+    /// Has somebody told when something begins to wait for space.
+    pub fn on_full(&self, tell: impl Fn() + 'static) {
+        self.on_full.replace(Some(Box::new(tell)));
     }
 
     /// A number that nobody else has.
@@ -227,14 +252,7 @@ impl FileStore {
             self.write_head(sealed.chunk, &[]).await?;
         }
         let at = self.image.record(sealed.chunk, sealed.unit);
-        let (outcome, buf) = {
-            let mut buf = self.large.take().await;
-            buf.set_len(sealed.bytes.len());
-            buf.copy_from_slice(&sealed.bytes);
-            self.file.put(at, buf).await
-        };
-        self.large.give(buf);
-        self.judge(outcome)
+        self.write_pieces(at, &sealed.bytes).await
     }
 
     /// Units were flushed after they were written.
@@ -348,6 +366,35 @@ impl FileStore {
     }
 
     async fn write_pieces(&self, first: u64, bytes: &[u8]) -> Result<(), IoError> {
+        let mut waited = false;
+        let outcome = loop {
+            match self.try_write(first, bytes).await {
+                Err(IoError::NoSpace) if self.waits_for_space.get() => {
+                    if !waited {
+                        self.begin_wait();
+                    }
+                    waited = true;
+                    self.rt.sleep(SPACE_PAUSE).await;
+                }
+                outcome => break outcome,
+            }
+        };
+        let waiting = self.without_space.get() - u32::from(waited);
+        self.without_space.set(waiting);
+        self.judge(outcome)
+    }
+
+    fn begin_wait(&self) {
+        let before = self.without_space.get();
+        self.without_space.set(before + 1);
+        if before == 0
+            && let Some(tell) = &*self.on_full.borrow()
+        {
+            tell();
+        }
+    }
+
+    async fn try_write(&self, first: u64, bytes: &[u8]) -> Result<(), IoError> {
         let stock = match bytes.len() > FEW * PIECE {
             true => &self.large,
             false => &self.small,
@@ -359,7 +406,7 @@ impl FileStore {
             buf.copy_from_slice(part);
             let (outcome, buf) = self.file.put(piece, buf).await;
             stock.give(buf);
-            self.judge(outcome)?;
+            outcome?;
         }
         Ok(())
     }

@@ -73,6 +73,14 @@ impl Medium {
         }
     }
 
+    /// The file that it is in.
+    pub(super) fn file(&self) -> Option<&Rc<FileStore>> {
+        match &self.store {
+            Store::File(file) => Some(file),
+            Store::Memory(_) => None,
+        }
+    }
+
     /// Whether it is kept when the program ends.
     pub(super) fn is_kept(&self) -> bool {
         matches!(self.store, Store::File(_))

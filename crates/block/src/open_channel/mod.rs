@@ -152,6 +152,7 @@ impl OpenChannel {
             }),
         };
         this.take_up().await?;
+        this.drive.wait_for_space(true);
         Ok(this)
     }
 
@@ -164,27 +165,27 @@ impl OpenChannel {
         wanted: &Wanted,
         over_provisioning: u32,
     ) -> Result<Rc<Partition>, PartitionError> {
-        self.changing.acquire(1).await;
+        self.begin_change().await?;
         let created = self
             .create_alone(name, uuid, wanted, over_provisioning)
             .await;
-        self.changing.release(1);
+        self.end_change();
         created
     }
 
     /// Gives a partition more units, while it is used; they hold its last blocks.
     pub async fn grow(&self, name: &str, wanted: &Wanted) -> Result<(), PartitionError> {
-        self.changing.acquire(1).await;
+        self.begin_change().await?;
         let grown = self.grow_alone(name, wanted).await;
-        self.changing.release(1);
+        self.end_change();
         grown
     }
 
     /// Deletes a partition, used or not: its later I/O gets [`crate::IoError::NotReady`], what was issued is waited for.
     pub async fn delete(&self, name: &str) -> Result<(), PartitionError> {
-        self.changing.acquire(1).await;
+        self.begin_change().await?;
         let deleted = self.delete_alone(name).await;
-        self.changing.release(1);
+        self.end_change();
         deleted
     }
 
@@ -238,6 +239,11 @@ impl OpenChannel {
         self.drive.failure()
     }
 
+    /// Whether what the device is in has no space left: nothing can be written until there is some, and then it goes on.
+    pub fn is_full(&self) -> bool {
+        self.drive.is_full()
+    }
+
     /// Makes everything in all partitions durable, with a checkpoint of each: so they are taken up again with little to
     /// read. The first error, if there is one; the others are stopped all the same.
     pub async fn stop(&self) -> Result<(), IoError> {
@@ -265,6 +271,23 @@ impl OpenChannel {
     /// Takes the power away, and gives what is left of the flash. Nothing under way is ever completed.
     pub fn power_cut(&self) -> Option<Medium> {
         self.drive.cut()
+    }
+
+    /// Waits for the change before. Without space a change fails, and the device with it: what was half done would be in the
+    /// way of the next.
+    async fn begin_change(&self) -> Result<(), PartitionError> {
+        self.changing.acquire(1).await;
+        if self.drive.is_full() {
+            self.changing.release(1);
+            return Err(PartitionError::Full);
+        }
+        self.drive.wait_for_space(false);
+        Ok(())
+    }
+
+    fn end_change(&self) {
+        self.drive.wait_for_space(true);
+        self.changing.release(1);
     }
 
     async fn create_alone(

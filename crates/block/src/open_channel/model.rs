@@ -81,10 +81,7 @@ impl Model {
 
     /// The file that the device is in.
     pub fn file(&self) -> Option<Rc<FileStore>> {
-        match &self.medium.as_ref()?.store {
-            Store::File(file) => Some(Rc::clone(file)),
-            Store::Memory(_) => None,
-        }
+        self.medium.as_ref()?.file().cloned()
     }
 
     /// Takes the power away.
@@ -96,6 +93,11 @@ impl Model {
     /// Ends everything; those who have to be told.
     pub fn stop(&mut self) -> Vec<Rc<dyn Owner>> {
         self.take();
+        self.owners()
+    }
+
+    /// All who may submit commands.
+    pub fn owners(&self) -> Vec<Rc<dyn Owner>> {
         let owners = self.owners.iter();
         owners.filter_map(|one| one.owner.upgrade()).collect()
     }

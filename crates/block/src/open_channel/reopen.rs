@@ -71,7 +71,11 @@ pub(super) async fn open(
         }
         restore(&store, device, found)?;
     }
-    settle(rt, &store).await.map_err(file_failed)?;
+    match settle(rt, &store).await {
+        // What is there can be read, and the next to open it has more to read.
+        Ok(()) | Err(IoError::NoSpace) => {}
+        Err(error) => return Err(file_failed(error)),
+    }
     Ok(Rc::into_inner(store).expect("those who worked have ended"))
 }
 

@@ -54,6 +54,7 @@ struct Work {
 
 struct Command {
     stage: Stage,
+    op: Op,
     buf: Option<Buf>,
     /// Some of what was read was not zeros.
     data: bool,
@@ -67,6 +68,8 @@ enum Stage {
     Done(Outcome),
     /// The device has failed.
     Lost,
+    /// It waits for space for so long that whoever waits is told.
+    Full,
 }
 
 /// How a span is begun.
@@ -186,6 +189,9 @@ impl Span {
         if self.retired.get() || !self.units.drive().is_on() {
             return Err(IoError::NotReady);
         }
+        if op != Op::Read && self.units.drive().is_full() {
+            return Err(IoError::NoSpace);
+        }
         let mut work = self.work.borrow_mut();
         let place = work.unused.last().copied();
         let id = place.unwrap_or(work.commands.len() as u32);
@@ -207,6 +213,7 @@ impl Span {
             })?;
         let command = Command {
             stage: Stage::Waiting(None),
+            op,
             buf,
             data: false,
         };
@@ -263,6 +270,11 @@ impl Owner for Span {
         let woken = self.work.borrow_mut().lose();
         woken.into_iter().for_each(Waker::wake);
         self.changed.notify_all();
+    }
+
+    fn full(&self) {
+        let woken = self.work.borrow_mut().refuse_writes();
+        woken.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -392,6 +404,7 @@ impl Work {
         match std::mem::replace(&mut command.stage, Stage::Done(outcome)) {
             Stage::Waiting(waker) => self.woken.extend(waker),
             Stage::Abandoned => self.release(id),
+            Stage::Full => {}
             Stage::Unused | Stage::Done(_) | Stage::Lost => {
                 unreachable!("a command is done once")
             }
@@ -408,8 +421,21 @@ impl Work {
                     woken.extend(waker.take());
                     *stage = Stage::Lost;
                 }
+                Stage::Full => *stage = Stage::Lost,
                 Stage::Abandoned => self.release(id),
                 Stage::Unused | Stage::Done(_) | Stage::Lost => {}
+            }
+        }
+        woken
+    }
+
+    /// Who waits for a write or a flush is told that there is no space; the command goes on when there is.
+    fn refuse_writes(&mut self) -> Vec<Waker> {
+        let mut woken = Vec::new();
+        for command in self.commands.iter_mut().filter(|one| one.op != Op::Read) {
+            if let Stage::Waiting(waker) = &mut command.stage {
+                woken.extend(waker.take());
+                command.stage = Stage::Full;
             }
         }
         woken
@@ -418,6 +444,7 @@ impl Work {
     fn release(&mut self, id: u32) {
         self.commands[id as usize] = Command {
             stage: Stage::Unused,
+            op: Op::Read,
             buf: None,
             data: false,
         };
@@ -477,6 +504,7 @@ impl Future for Pending {
                 Poll::Pending
             }
             Stage::Lost => Poll::Ready(Err(IoError::NotReady)),
+            Stage::Full => Poll::Ready(Err(IoError::NoSpace)),
             Stage::Unused | Stage::Abandoned => unreachable!("it is waited for"),
         }
     }
@@ -488,6 +516,7 @@ impl Drop for Pending {
         let stage = &mut work.commands[self.id as usize].stage;
         let waker = match std::mem::replace(stage, Stage::Abandoned) {
             Stage::Waiting(waker) => waker,
+            Stage::Full => None,
             _ => {
                 work.release(self.id);
                 None
