@@ -92,6 +92,7 @@ pub fn partition(args: PartitionArgs) -> Result<(), String> {
         count: units.count,
         op,
         given: Vec::new(),
+        unfinished: false,
     };
     let request = match args.command {
         PartitionCommand::List => Request::List(KindName::Partition),

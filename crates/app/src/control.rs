@@ -249,7 +249,10 @@ pub fn ask(state: &Path, request: &Request) -> Result<Value, String> {
         |error| format!("the target went away in the middle: {error}; ask again with `list`");
     stream.write_all(text.as_bytes()).map_err(lost)?;
     let mut line = String::new();
-    BufReader::new(&stream).read_line(&mut line).map_err(lost)?;
+    let read = BufReader::new(&stream).read_line(&mut line).map_err(lost)?;
+    if read == 0 {
+        return Err(lost(io::ErrorKind::UnexpectedEof.into()));
+    }
     match serde_json::from_str(&line) {
         Ok(Answer::Ok(value)) => Ok(value),
         Ok(Answer::Error(message)) => Err(message),
@@ -262,6 +265,23 @@ pub fn ask(state: &Path, request: &Request) -> Result<Value, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_target_that_dies_before_it_answers_is_told() {
+        let name = format!("flashyard-control-dies-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir_all(&directory).expect("the temporary directory is writable");
+        let socket = UnixListener::bind(directory.join(SOCKET)).expect("nobody has it");
+        let dies = thread::spawn(move || {
+            let (stream, _) = socket.accept().expect("somebody asks");
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line)
+        });
+        let fault = ask(&directory, &Request::Status).expect_err("nobody answers");
+        assert!(fault.contains("went away in the middle"), "{fault}");
+        assert!(dies.join().expect("it ended").is_ok());
+        fs::remove_dir_all(&directory).expect("it is ours");
+    }
 
     #[test]
     fn a_request_is_answered_and_rubbish_is_told() {

@@ -36,7 +36,12 @@ impl Service {
         specs.sort_by_key(|spec| spec.kind == DeviceKind::Partition);
         for spec in specs {
             let what = format!("device {}", spec.name);
-            if let Err(fault) = self.open_kept(&spec) {
+            let unfinished = spec.partition.as_ref().is_some_and(|cut| cut.unfinished);
+            let outcome = match unfinished {
+                true => self.clear_away(&spec),
+                false => self.open_kept(&spec),
+            };
+            if let Err(fault) = outcome {
                 self.faults.insert(what, fault);
             }
         }

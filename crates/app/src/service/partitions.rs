@@ -27,14 +27,20 @@ impl Service {
     /// Cuts a partition from its device.
     pub(super) fn create_partition(&mut self, mut spec: DeviceSpec) -> Result<Value, Fault> {
         let name = spec.name.clone();
-        self.open_partition(&spec)?;
+        self.home_of(&cut_of(&spec)?.device)?;
+        self.note(&mut spec, true)?;
+        if let Err(fault) = self.open_partition(&spec) {
+            self.forget(&name)?;
+            return Err(fault);
+        }
         let given = self.partition(&name).map(|info| show_units(&info.units));
         if let Some(partition) = &mut spec.partition {
             partition.given = given.into_iter().collect();
         }
-        if let Err(error) = self.state.put_device(&spec) {
+        if let Err(fault) = self.note(&mut spec, false) {
             self.remove_partition(&spec)?;
-            return Err(error.to_string());
+            self.forget(&name)?;
+            return Err(fault);
         }
         self.inventory.devices.insert(name.clone(), spec);
         self.view_one(KindName::Partition, &name)
@@ -127,19 +133,54 @@ impl Service {
         if !self.inventory.devices.contains_key(name) && self.delete_unknown(name)? {
             return Ok(Value::Null);
         }
-        let spec = self.partition_spec(name)?.clone();
+        let mut spec = self.partition_spec(name)?.clone();
         if let Some(user) = self.device_user(name) {
             return Err(format!(
                 "partition `{name}` is used by {user}: delete that first"
             ));
         }
-        self.remove_partition(&spec)?;
+        self.note(&mut spec, true)?;
+        if let Err(fault) = self.remove_partition(&spec) {
+            // It is there, and may be used again.
+            self.note(&mut spec, false)?;
+            return Err(fault);
+        }
+        self.forget(name)?;
+        Ok(Value::Null)
+    }
+
+    /// Writes down whether a partition is being created or deleted.
+    fn note(&mut self, spec: &mut DeviceSpec, unfinished: bool) -> Result<(), Fault> {
+        if let Some(cut) = &mut spec.partition {
+            cut.unfinished = unfinished;
+        }
+        let noted = self.state.put_device(spec);
+        noted.map_err(|error| error.to_string())
+    }
+
+    /// Forgets a partition that is on no device.
+    fn forget(&mut self, name: &str) -> Result<(), Fault> {
         self.state
             .remove(Kind::Device, name)
             .map_err(|error| error.to_string())?;
         self.inventory.devices.remove(name);
         self.faults.remove(&format!("device {name}"));
-        Ok(Value::Null)
+        Ok(())
+    }
+
+    /// Removes what is left of a partition whose creation or deletion was cut off.
+    pub(super) fn clear_away(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
+        let (name, device) = (spec.name.clone(), cut_of(spec)?.device.clone());
+        let core = self.home_of(&device)?;
+        self.cores.call(core, move |state| async move {
+            let device = open_channel(&state, &device)?;
+            if device.partition(&name).is_none() && device.fault(&name).is_none() {
+                return Ok(());
+            }
+            let deleted = device.delete(&name).await;
+            deleted.map_err(|error| error.to_string())
+        })?;
+        self.forget(&spec.name)
     }
 
     /// Whether pools and volumes can stand on a device.

@@ -32,6 +32,9 @@ pub struct PartitionSpec {
     /// What it has been given, each time that it was created or grew. Kept by the target, not for files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub given: Vec<String>,
+    /// It is being created or deleted: when that is cut off, nothing of it is to be left. Kept by the target, not for files.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfinished: bool,
 }
 
 fn default_op() -> String {

@@ -462,6 +462,38 @@ fn partitions_in_a_file_survive_a_stop_and_a_kill() {
     assert_eq!(target.terminate(), 0);
 }
 
+/// A target that was killed while it created or deleted a partition leaves nothing of it.
+#[test]
+fn what_a_kill_left_half_done_is_cleared_away() {
+    let scratch = Scratch::new("halfcut");
+    let (target, image) = in_file(&scratch);
+    target.json(&create("calm", &["--channels", "4"]));
+    target.json(&create("gone", &["--channels", "5"]));
+    target.json(&["volume", "delete", "whole", "--yes"]);
+    target.kill();
+    let state = rusqlite::Connection::open(scratch.state().join("state.db"));
+    let state = state.expect("nobody uses it");
+    let noted = state.execute(
+        "UPDATE device SET spec = json_set(spec, '$.partition.unfinished', json('true')) WHERE name IN ('db', 'gone')",
+        [],
+    );
+    assert_eq!(noted.expect("they are there"), 2);
+    drop(state);
+    let target = Target::start(&scratch, &[]);
+    assert_eq!(names(&target.json(&["partition", "list"])), ["calm"]);
+    target.json(&create("db", &["--channels", "0-3"]));
+    target.json(&create("again", &["--channels", "5"]));
+    target.kill();
+    let target = Target::start(&scratch, &[]);
+    let listed = target.json(&["partition", "list"]);
+    assert_eq!(names(&listed), ["again", "calm", "db"]);
+    for one in listed.as_array().expect("a list") {
+        assert_eq!(one["state"], "online", "{one}");
+    }
+    assert_eq!(target.terminate(), 0);
+    assert!(check(&image).status.success());
+}
+
 #[test]
 fn a_partition_that_is_lost_is_told_and_can_be_deleted() {
     let scratch = Scratch::new("lostcut");
