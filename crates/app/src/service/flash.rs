@@ -152,6 +152,10 @@ pub(super) fn profile(name: &str) -> Result<Profile, Fault> {
 }
 
 fn read_profile(path: &Path) -> std::io::Result<String> {
+    // Opening anything else for reading may wait for ever, and all who ask the target with it.
+    if !path.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is no regular file"));
+    }
     let mut text = String::new();
     let file = File::open(path)?;
     file.take(PROFILE_LEN_MAX + 1).read_to_string(&mut text)?;

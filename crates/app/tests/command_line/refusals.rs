@@ -1,6 +1,34 @@
 //! Shares that make no sense are refused where they are said, by command and by file, and nothing changes.
 
-use crate::rig::{Scratch, Target, expect_failure, names, path, serve};
+use std::process::Command;
+
+use crate::rig::{PROGRAM, Scratch, Target, expect_failure, names, path, serve};
+
+/// Nobody ever writes to the pipe: reading it would wait for ever.
+#[test]
+fn what_is_no_file_is_not_waited_for() {
+    let scratch = Scratch::new("pipe");
+    let pipe = scratch.0.join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("it is everywhere").success());
+    let check = Command::new(PROGRAM).arg("check").arg(&pipe).output();
+    let why = "neither a regular file nor a block device";
+    expect_failure(&check.expect("the program starts"), 1, why);
+    let target = Target::start(&scratch, &[]);
+    let drive = [
+        "device",
+        "create",
+        "nand0",
+        "--kind",
+        "flash",
+        "--size",
+        "1GiB",
+        "--profile",
+        path(&pipe),
+    ];
+    target.refused(&drive, "is no regular file");
+    assert_eq!(names(&target.json(&["device", "list"])), Vec::<&str>::new());
+}
 
 #[test]
 fn shares_that_make_no_sense_change_nothing() {
