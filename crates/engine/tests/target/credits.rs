@@ -1,17 +1,21 @@
 //! What completions tell that a host may have outstanding, byte by byte.
 
+use flashyard_block::IoError;
+use flashyard_engine::TenantId;
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::fabrics::Connect;
-use flashyard_nvme::feature::FeatureId;
+use flashyard_nvme::feature::{CompletionCoalescing, FeatureId};
+use flashyard_nvme::tcp::Digests;
 use flashyard_nvme::{Allowance, CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::Config;
-use flashyard_sched::{Fair, Fifo, Policy, Window};
+use flashyard_sched::{Credit, Fair, Fifo, Io, IoId, Next, Outcome, Policy, Window};
 use flashyard_time::{Duration, Time};
 
 use crate::client::{Client, Identity, Incoming};
+use crate::devices::Held;
 use crate::drive::drive;
-use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, subnqn};
+use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, memory, subnqn};
 
 /// What an I/O takes; one after the other.
 const SERVICE: Duration = Duration::from_us(50);
@@ -210,4 +214,137 @@ fn without_completions_of_reads_only_news_are_told() {
         }
         assert!(told >= 1 && silent > 250, "{told} of {}", told + silent);
     });
+}
+
+/// First come, first served, and always the same credit.
+struct Steady {
+    inner: Fifo,
+    ios: u32,
+}
+
+impl Steady {
+    fn of(ios: u32) -> Box<dyn Policy> {
+        let inner = Fifo::new(Window::UNLIMITED);
+        Box::new(Self { inner, ios })
+    }
+}
+
+impl Policy for Steady {
+    fn arrive(&mut self, now: Time, io: Io) {
+        self.inner.arrive(now, io);
+    }
+
+    fn next(&mut self, now: Time) -> Next {
+        self.inner.next(now)
+    }
+
+    fn complete(&mut self, now: Time, io: &Io, outcome: Outcome) {
+        self.inner.complete(now, io, outcome);
+    }
+
+    fn cancel(&mut self, now: Time, id: IoId) {
+        self.inner.cancel(now, id);
+    }
+
+    fn credit(&self, _: TenantId) -> Option<Credit> {
+        Some(Credit {
+            ios: self.ios,
+            bytes: u64::from(self.ios) * u64::from(BLOCK),
+        })
+    }
+}
+
+/// What so many commands of a block come to.
+fn commands(ios: u64) -> Allowance {
+    Allowance::Units(ios * Allowance::cost(u64::from(BLOCK)))
+}
+
+/// Commands that fail, at the device or on their way, give back what they took: nobody else of the tenant is told less.
+#[test]
+fn what_fails_gives_its_credit_back() {
+    let site = Site::new(Config::calm(5), 1);
+    site.run(|bench| async move {
+        let (device, gate) = Held::around(memory(1 << 20));
+        let core = &bench.cores[0];
+        let device = core.add_device(device, &core.add_switch(Steady::of(64)));
+        bench.attach_handle("a", 1, &device);
+        let digests = Digests {
+            header: false,
+            data: true,
+        };
+        let (mut admin, cntlid) = bench.admin("a", 1).await;
+        ask_for_credits(&mut admin).await;
+        let mut failing = bench.io_with("a", 1, digests, (cntlid, 1, 128)).await;
+        let (_other, mut io) = connect(&bench, "a", 2, true).await;
+        let data = vec![1; BLOCK as usize];
+        gate.failing.set(Some(IoError::Write));
+        for n in 0..100 {
+            let command = write(n).with_cid(n as u16);
+            let mut bytes = failing.capsule(command, &data);
+            if n % 2 == 0 {
+                // Damaged on its way.
+                bytes[100] ^= 1;
+            }
+            failing.send_bytes(&bytes).await;
+            assert!(!failing.response().await.status().is_success());
+        }
+        gate.failing.set(None);
+        for _ in 0..2 {
+            io.submit(read(), &[]).await;
+            assert_eq!(completion(&mut io).await.allowance(), commands(64));
+        }
+    });
+}
+
+/// A completion that tells of several successes tells what may be outstanding at the namespace of the first.
+#[test]
+fn a_completion_for_many_tells_of_one_namespace() {
+    let site = Site::new(Config::calm(6), 1);
+    site.run(|bench| async move {
+        let core = &bench.cores[0];
+        for nsid in [1, 2] {
+            let policy = Steady::of(ios_of(nsid) as u32);
+            let device = core.add_device(memory(1 << 20), &core.add_switch(policy));
+            bench.attach_handle("a", nsid, &device);
+        }
+        let (mut admin, cntlid) = bench.admin("a", 1).await;
+        ask_for_credits(&mut admin).await;
+        let coalescing = CompletionCoalescing {
+            window: 5,
+            packed: true,
+        };
+        let feature = FeatureId::COMPLETION_COALESCING.0;
+        let set = SubmissionQueueEntry::set_features(feature, 0, coalescing.bits());
+        assert!(admin.command(set, &[]).await.status().is_success());
+        let mut io = bench.io_with("a", 1, NO_DIGESTS, (cntlid, 1, 128)).await;
+        let data = vec![1; BLOCK as usize];
+        let mut mixed = 0;
+        for nsids in [[1, 1, 1, 1, 1], [1, 2, 1, 2, 2], [2, 1, 1, 1, 1]] {
+            let mut bytes = Vec::new();
+            for (n, nsid) in (0..).zip(nsids) {
+                let length = BLOCK;
+                let sgl = Sgl::InCapsule { offset: 0, length };
+                let write = SubmissionQueueEntry::write(nsid, LbaRange { slba: n, blocks: 1 }, sgl);
+                bytes.extend(io.capsule(write.with_cid(n as u16), &data));
+            }
+            io.send_bytes(&bytes).await;
+            let mut left = nsids.len();
+            while left > 0 {
+                let answer = completion(&mut io).await;
+                let nsid = nsids[usize::from(answer.cid())];
+                assert_eq!(answer.allowance(), commands(ios_of(nsid)), "{nsids:?}");
+                let bare = answer.with_allowance(Allowance::Silent);
+                let more: Vec<_> = bare.retired().expect("at most four").collect();
+                let other = |cid: &u16| nsids[usize::from(*cid)] != nsid;
+                mixed += usize::from(more.iter().any(other));
+                left -= 1 + more.len();
+            }
+        }
+        assert!(mixed >= 2, "they tell of one namespace anyway");
+    });
+}
+
+/// What may be outstanding at each of two namespaces.
+fn ios_of(nsid: u32) -> u64 {
+    [64, 16][nsid as usize - 1]
 }
