@@ -700,6 +700,40 @@ fn damaged_data_and_headers_are_told() {
     });
 }
 
+/// A record that rotted is no end of a chunk: those behind it say that it was there.
+#[test]
+fn a_damaged_record_of_a_chunk_that_was_being_written_is_told() {
+    let world = World::new(Config::calm(1));
+    let machine = world.machine(1);
+    live(&world, &machine, 2, |rt| async move {
+        let device = open(&rt).await;
+        let wanted = Wanted::Channels(vec![0]);
+        let partition = device.create("db", [1; 16], &wanted, 200).await.unwrap();
+        for lba in (0..20 * 16).step_by(16) {
+            write(&*partition, lba, 16 * BLOCK, 3).await.unwrap();
+            flush(&*partition).await.unwrap();
+        }
+    });
+    let at = machine.clone();
+    world.run(&machine, |rt| async move {
+        let disk = at.disk(PATH).expect("it was made");
+        let record = |chunk, unit: u64| data_of(0, chunk) - BLOCK as u64 + unit * 17 * BLOCK as u64;
+        let is_open = |chunk: &u64| {
+            let head = head_of(0, *chunk);
+            let last = record(*chunk, 3);
+            disk.read(head + 28..head + 29) == [0] && disk.read(last..last + 4) == *b"FLWU"
+        };
+        let chunk = (1..32).find(is_open).expect("one was being written");
+        assert!(look(&rt).await.unwrap().is_sound());
+        disk.flip(record(chunk, 1) + 40, 1);
+        let report = look(&rt).await.unwrap();
+        assert!(
+            report.problems[0].contains("the record of write unit 1 is not what was written"),
+            "{report}"
+        );
+    });
+}
+
 /// A partition that cannot be taken up is told, can be deleted, and is not in its neighbours' way.
 #[test]
 fn a_partition_that_is_lost_does_not_take_others_with_it() {

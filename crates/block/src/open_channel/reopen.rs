@@ -308,7 +308,13 @@ async fn look(store: &FileStore, chunk: u32, pieces: &[u8], care: Care) -> Resul
         None => {
             let most = settled.unwrap_or(image.units());
             let mut records = read_records(store, chunk, head.epoch, most).await?;
+            let end = records.len() as u32;
             damage = drop_torn(store, chunk, &mut records, settled, care).await?;
+            if care == Care::All && is_missed(store, chunk, head.epoch, end..most).await? {
+                damage = Some(format!(
+                    "the record of write unit {end} is not what was written"
+                ));
+            }
             records
         }
     };
@@ -333,6 +339,25 @@ async fn read_records(
         }
     }
     Ok(records)
+}
+
+/// Whether records behind one that does not count say that it was durable when they were written.
+async fn is_missed(
+    store: &FileStore,
+    chunk: u32,
+    epoch: u32,
+    units: Range<u32>,
+) -> Result<bool, IoError> {
+    let image = store.image();
+    let mut piece = vec![0; PIECE];
+    for unit in units.clone().skip(1) {
+        store.read(image.record(chunk, unit), &mut piece).await?;
+        let record = image.decode_record(chunk, unit, &piece);
+        if record.is_some_and(|one| one.epoch == epoch && one.durable > units.start) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Leaves out units from the first one on whose sectors are not what was written. Only what was not durable when the last
