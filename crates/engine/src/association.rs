@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::controller::{Controller, HostId};
 use crate::counters::QueueCounters;
-use crate::credit::Part;
+use crate::credit::{Part, Parts};
 use crate::message::ConnectionId;
 use crate::target::TenantShared;
 use crate::{Counters, HostEventController};
@@ -25,7 +25,7 @@ pub(crate) struct Association {
     /// Set by I/O queues when the host has been heard of; taken by the keep-alive timer.
     traffic: AtomicBool,
     /// What it has outstanding at which device, if its host is told what it may have.
-    parts: Mutex<BTreeMap<u32, Arc<Part>>>,
+    parts: Parts,
 }
 
 impl Association {
@@ -38,7 +38,7 @@ impl Association {
             tenant,
             controller,
             traffic: AtomicBool::new(false),
-            parts: Mutex::default(),
+            parts: Parts::default(),
         })
     }
 
@@ -71,10 +71,7 @@ impl Association {
 
     /// What it has outstanding at the device of this number.
     pub(crate) fn part(&self, device: u32) -> Arc<Part> {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        // Devices that no queue knows any more.
-        parts.retain(|number, part| *number == device || Arc::strong_count(part) > 1);
-        parts.entry(device).or_default().clone()
+        self.parts.of(device)
     }
 
     /// Whether it is with this tenant's subsystem.

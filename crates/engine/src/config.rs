@@ -63,7 +63,8 @@ pub struct Limits {
     pub in_capsule_bytes: u32,
     /// Bytes that one command may move.
     pub transfer_bytes: u32,
-    /// Bytes of write data invited, or of read data not sent yet, on one connection. At least `transfer_bytes`.
+    /// Bytes of write data invited, or of read data not sent yet, on one connection. At least twice `transfer_bytes`: a fused
+    /// pair is invited as a whole.
     pub connection_bytes: usize,
     /// The same of one tenant on one core, at most: a small part of `core_bytes`, since a tenant whose hosts owe data or
     /// take none may hold all of it for as long as `data_deadline` or `stall_deadline`. Nor may it hold more than a quarter

@@ -45,6 +45,12 @@ pub(crate) struct Part {
     outstanding: AtomicU64,
 }
 
+/// What one association has outstanding, by the number of the device.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    list: Mutex<BTreeMap<u32, Arc<Part>>>,
+}
+
 /// What one queue has outstanding at one device; given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Purse {
@@ -131,6 +137,16 @@ impl Account {
             outstanding: AtomicU64::new(0),
             busy: AtomicU32::new(0),
         }
+    }
+}
+
+impl Parts {
+    /// The part of a device.
+    pub(crate) fn of(&self, device: u32) -> Arc<Part> {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        // Devices that no queue knows any more.
+        list.retain(|number, part| *number == device || Arc::strong_count(part) > 1);
+        list.entry(device).or_default().clone()
     }
 }
 
@@ -322,6 +338,17 @@ mod tests {
         book.enter(&ended(4096), || Some(credit(1, 4096)));
         assert_eq!(new.allowance(), Allowance::Units(8));
         assert_eq!(old.allowance(), Allowance::Unbounded);
+    }
+
+    #[test]
+    fn an_association_keeps_nothing_of_devices_that_it_knows_no_more() {
+        let parts = Parts::default();
+        let known = parts.of(7);
+        for device in 8..1000 {
+            drop(parts.of(device));
+            assert!(parts.list.lock().expect("nobody has it").len() <= 2);
+        }
+        assert!(Arc::ptr_eq(&known, &parts.of(7)));
     }
 
     /// Its last volume on the device has gone and another one has come, under the same association.

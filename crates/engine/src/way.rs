@@ -44,6 +44,7 @@ impl Way {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::sync::Arc;
 
     use flashyard_block::{NullDevice, TenantId};
     use flashyard_runtime::sim::{Config, World};
@@ -86,8 +87,15 @@ mod tests {
             }
             assert_eq!(results, [Ok(4096), Ok(4096), Err(IoError::OutOfRange)]);
             assert_eq!(order.borrow().len(), 3);
-            assert!(switch.why(TenantId(3)).is_some(), "it had I/O here");
+            let why = switch.why(TenantId(3)).expect("it had I/O here");
+            assert_eq!(why.ios, 3);
             assert!(switch.why(TenantId(4)).is_none());
+            let account = switch.accounts().of(TenantId(3));
+            assert!(Arc::ptr_eq(&account, &switch.accounts().of(TenantId(3))));
+            switch.forget(TenantId(3));
+            assert!(switch.why(TenantId(3)).is_none());
+            let opened = switch.accounts().of(TenantId(3));
+            assert!(!Arc::ptr_eq(&account, &opened), "nothing is kept of it");
         });
     }
 }

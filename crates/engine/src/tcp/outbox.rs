@@ -377,3 +377,37 @@ impl Drop for Outbox {
         self.close();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flashyard_runtime::Buf;
+
+    use super::super::ration::{Pool, Ration};
+    use super::*;
+
+    /// Memory of answers that are never sent goes back to those who share it, wherever the answers were: in a parcel that
+    /// is full, in the one that is being filled, or pushed after the end.
+    #[test]
+    fn what_is_not_sent_is_given_back() {
+        const BYTES: usize = 64 << 10;
+        const ALL: usize = 8 << 20;
+        let pool = Pool::new(ALL, 1 << 20);
+        let budget = Budget::new(1 << 20, Ration::new(&pool));
+        let outbox = Outbox::new(1 << 20);
+        outbox.set_budget(budget.clone());
+        let push = || {
+            let held = budget.try_hold(BYTES).expect("there is room");
+            let data = Data::Buf(Buf::take(BYTES).expect("memory"));
+            outbox.push_data(Pushed::Urgent, &[0; 24], data, &[], Some(held));
+        };
+        (0..10).for_each(|_| push());
+        assert_eq!(outbox.state.borrow().full.len(), 1);
+        assert!(outbox.state.borrow().filling.held > 0);
+        assert_eq!(pool.free(), ALL - 10 * BYTES);
+        outbox.seal();
+        push();
+        assert_eq!(pool.free(), ALL - 10 * BYTES);
+        outbox.close();
+        assert_eq!(pool.free(), ALL);
+    }
+}

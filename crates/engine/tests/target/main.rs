@@ -15,6 +15,7 @@ mod endings;
 mod events;
 mod fused;
 mod fuzz;
+mod hurry;
 mod late;
 mod load;
 mod serving;
