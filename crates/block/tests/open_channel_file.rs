@@ -408,7 +408,7 @@ fn a_file_that_fails_ends_the_device_and_loses_nothing() {
             assert_eq!(device.failure(), Some(IoError::Write));
             let wanted = Wanted::Channels(vec![1]);
             let refused = device.create("more", [2; 16], &wanted, 200).await.err();
-            assert_eq!(refused, Some(PartitionError::Off));
+            assert_eq!(refused, Some(PartitionError::Failed(IoError::Write)));
             assert_eq!(read(&*partition, 5, BLOCK).await, Err(IoError::NotReady));
             device.close().await;
             disk.mend();

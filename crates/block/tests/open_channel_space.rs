@@ -126,7 +126,7 @@ fn a_partition_for_which_there_is_no_space_is_not_made() {
         disk.set_space(Some(disk.allocated()));
         let wanted = Wanted::Channels(vec![1]);
         let refused = device.create("more", [2; 16], &wanted, 200).await.err();
-        assert_eq!(refused, Some(PartitionError::Off));
+        assert_eq!(refused, Some(PartitionError::Failed(IoError::NoSpace)));
         assert_eq!(device.failure(), Some(IoError::NoSpace));
         device.close().await;
         disk.set_space(None);

@@ -5,6 +5,7 @@ use std::fmt;
 use flashyard_flash::ftl::{BuildError, RecoverError};
 
 use super::layout::LayoutError;
+use crate::IoError;
 
 /// Why a change of partitions, or opening a device, failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub enum PartitionError {
     Off,
     /// What keeps the flash has no space left.
     Full,
+    /// What keeps the flash has failed.
+    Failed(IoError),
 }
 
 impl fmt::Display for PartitionError {
@@ -70,6 +73,11 @@ impl fmt::Display for PartitionError {
             ),
             Self::Memory => f.write_str("memory has run out: free some and try again"),
             Self::Off => f.write_str("the device has no power"),
+            Self::Failed(why) => write!(
+                f,
+                "the file that holds the flash has failed ({why:?}): mend its disk, or free space on it, and start the target \
+                 again"
+            ),
             Self::Full => f.write_str(
                 "no space is left for the file that holds the flash: free some where it is, and try again",
             ),

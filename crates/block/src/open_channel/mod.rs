@@ -169,24 +169,21 @@ impl OpenChannel {
         let created = self
             .create_alone(name, uuid, wanted, over_provisioning)
             .await;
-        self.end_change();
-        created
+        self.end_change(created)
     }
 
     /// Gives a partition more units, while it is used; they hold its last blocks.
     pub async fn grow(&self, name: &str, wanted: &Wanted) -> Result<(), PartitionError> {
         self.begin_change().await?;
         let grown = self.grow_alone(name, wanted).await;
-        self.end_change();
-        grown
+        self.end_change(grown)
     }
 
     /// Deletes a partition, used or not: its later I/O gets [`crate::IoError::NotReady`], what was issued is waited for.
     pub async fn delete(&self, name: &str) -> Result<(), PartitionError> {
         self.begin_change().await?;
         let deleted = self.delete_alone(name).await;
-        self.end_change();
-        deleted
+        self.end_change(deleted)
     }
 
     /// The partition called `name`. All who ask get the same one.
@@ -285,9 +282,13 @@ impl OpenChannel {
         Ok(())
     }
 
-    fn end_change(&self) {
+    fn end_change<T>(&self, outcome: Result<T, PartitionError>) -> Result<T, PartitionError> {
         self.drive.wait_for_space(true);
         self.changing.release(1);
+        outcome.map_err(|error| match (error, self.failure()) {
+            (PartitionError::Off, Some(why)) => PartitionError::Failed(why),
+            (error, _) => error,
+        })
     }
 
     async fn create_alone(
