@@ -122,8 +122,9 @@ async fn perform(
     // the turn is asked for: a host that owes them keeps nobody from the device.
     let compare = Source::of(queue, cids[0], checked.compare, compare_capsule).await;
     let write = Source::of(queue, cids[1], checked.write, write_capsule).await;
-    let ((compare, _compare_claim), (write, _write_claim)) =
-        (compare.data().await?, write.data().await?);
+    // Of a half that fails the other one's data still come.
+    let (compare, write) = (compare.data().await, write.data().await);
+    let ((compare, _compare_claim), (write, _write_claim)) = (compare?, write?);
     let want = Want {
         tag: namespace.tag,
         op: Op::CompareAndWrite,

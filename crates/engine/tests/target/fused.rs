@@ -1,6 +1,7 @@
 //! Fused Compare and Write.
 
 use flashyard_nvme::command::{Fuse, LbaRange};
+use flashyard_nvme::tcp::{Digests, H2CData};
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_sched::{Fifo, Window};
@@ -175,6 +176,50 @@ fn a_pair_that_waits_for_its_data_has_no_turn() {
             for _ in 0..2 {
                 assert!(slow.response().await.status().is_success());
             }
+        });
+    }
+}
+
+/// A pair of which the first half's data arrive damaged fails when all of its data are there, and its connection goes on.
+#[test]
+fn damaged_data_of_a_half_are_not_fatal() {
+    let digests = Digests {
+        header: false,
+        data: true,
+    };
+    for damaged in [0, 1] {
+        let site = Site::new(Config::calm(4), 1);
+        site.run(move |bench| async move {
+            bench.attach_memory("a", 1);
+            let (_admin, mut io) = bench.connect_with("a", 1, digests, 32).await;
+            let mut cids = Vec::new();
+            for half in halves(Sgl::Transport { length: BLOCK }, RANGE) {
+                cids.push(io.submit(half, &[]).await);
+            }
+            for half in 0..2 {
+                let Incoming::R2t(r2t) = io.next().await else {
+                    panic!("both halves are invited")
+                };
+                assert_eq!(r2t.cccid, cids[half]);
+                let pdu = H2CData {
+                    cccid: r2t.cccid,
+                    ttag: r2t.ttag,
+                    datao: 0,
+                    datal: BLOCK,
+                    last: true,
+                };
+                let mut bytes = io.h2c_data(pdu, &[0; 4096]);
+                if half == damaged {
+                    bytes[100] ^= 1;
+                }
+                io.send_bytes(&bytes).await;
+                bench.host_rt.sleep(Duration::from_ms(5)).await;
+            }
+            for cid in cids {
+                let answer = io.response().await;
+                assert!(answer.cid() == cid && !answer.status().is_success());
+            }
+            assert_eq!(io.read(1, 5, 1, BLOCK).await, Ok(vec![0; 4096]));
         });
     }
 }
