@@ -31,7 +31,6 @@ pub(crate) struct Credits {
     threshold: Option<Duration>,
     /// By namespace; few.
     gates: RefCell<Vec<(u32, Rc<Gate>)>>,
-    ended: Cell<bool>,
     waits: Cell<u64>,
     waited: Cell<Duration>,
 }
@@ -101,7 +100,6 @@ impl Credits {
             rt: rt.clone(),
             threshold,
             gates: RefCell::default(),
-            ended: Cell::new(false),
             waits: Cell::new(0),
             waited: Cell::new(Duration::ZERO),
         })
@@ -135,25 +133,15 @@ impl Credits {
         gate
     }
 
-    /// Waits for a part of the credit of `gate`, behind all who wait already; `None` if the association ends meanwhile.
+    /// Waits for a part of the credit of `gate`, behind all who wait already. When the association ends, all that is under
+    /// way is given back, so this ends, too.
     pub(crate) async fn wait(&self, gate: &Rc<Gate>, qid: u16, cost: u64) -> Option<Charge> {
-        if self.ended.get() {
-            return None;
-        }
         let begun = self.rt.turn_time();
         let charge = gate.queue(qid, cost).await;
         self.waits.set(self.waits.get() + 1);
         let waited = self.rt.turn_time().since(begun);
         self.waited.set(self.waited.get() + waited);
         charge
-    }
-
-    /// Nobody waits any more.
-    pub(crate) fn end(&self) {
-        self.ended.set(true);
-        for (_, gate) in self.gates.borrow().iter() {
-            drop(gate.waiting.take());
-        }
     }
 
     pub(crate) fn report(&self, nsid: u32) -> CreditReport {

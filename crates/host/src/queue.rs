@@ -486,9 +486,6 @@ impl Shared {
             return;
         }
         self.failure.set(Some(error));
-        if let Some(credits) = self.credits.get() {
-            credits.end();
-        }
         let freed = self.slots.borrow_mut().fail_all(error);
         self.permits.release(freed);
         self.outbox.close();

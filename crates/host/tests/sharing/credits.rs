@@ -201,13 +201,14 @@ fn waiting_for_credit_ends_with_the_association() {
     site.run(move |rt: Rt| async move {
         let options = Options {
             credits: true,
+            queues: 3,
             ..options("a", 1)
         };
         let association = Association::connect(&rt, addr, options).await;
         let association = association.expect("connects");
         let ends: Vec<_> = (0..400)
             .map(|number| {
-                let queue = association.queue(0);
+                let queue = association.queue(number as usize);
                 let mut rng = Rng::new(number);
                 rt.spawn(async move {
                     loop {
