@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use flashyard_block::{Device, Tag};
+use flashyard_block::{Device, IoError, Tag};
 use flashyard_engine::{Class, Limits, TenantId};
 use flashyard_host::{Association, HostError, Options, Persistence, RemoteDevice};
 use flashyard_nvme::Status;
@@ -26,6 +26,11 @@ const SLOW: Speed = Speed {
 const OWN: usize = 4 << 20;
 /// The same for data in capsules.
 const OWN_CAPSULES: usize = 1 << 20;
+
+const TAG: Tag = Tag {
+    tenant: TenantId(0),
+    class: Class::Throughput,
+};
 
 fn limits() -> Limits {
     Limits {
@@ -187,10 +192,6 @@ fn who_waits_costs_nothing() {
 /// that finishes everything without an error, and what was written is there.
 #[test]
 fn what_is_interrupted_comes_again_and_is_done() {
-    const TAG: Tag = Tag {
-        tenant: TenantId(0),
-        class: Class::Throughput,
-    };
     for seed in 0..3 {
         let limits = Limits {
             wait_deadline: Duration::from_ms(1_000 + 500 * seed),
@@ -243,6 +244,51 @@ fn what_is_interrupted_comes_again_and_is_done() {
     }
 }
 
+/// Nor does a host try for ever: when the time is over that an I/O may take, it fails.
+#[test]
+fn what_is_interrupted_does_not_come_again_for_ever() {
+    const PATIENCE: Duration = Duration::from_secs(3);
+    let deadline = Duration::from_secs(1);
+    let limits = Limits {
+        wait_deadline: deadline,
+        ..limits()
+    };
+    let site = site(7, limits);
+    let addr = site.addr;
+    site.run(move |rt: Rt| async move {
+        let persistence = Persistence {
+            io_timeout: PATIENCE,
+            ..Persistence::default()
+        };
+        let options = Options {
+            depth: 128,
+            ..options("a", 1)
+        };
+        let device = RemoteDevice::open(&rt, addr, options, 1, persistence).await;
+        let device = Rc::new(device.expect("connects"));
+        let begun = rt.now();
+        let writes: Vec<_> = (0..128)
+            .map(|_| {
+                let (rt, device) = (rt.clone(), Rc::clone(&device));
+                rt.clone().spawn(async move {
+                    let buf = Buf::take(256 * BLOCK).expect("memory");
+                    let written = device.write(TAG, 0, buf, false).await;
+                    (written, rt.now())
+                })
+            })
+            .collect();
+        let mut failed = 0;
+        for write in writes {
+            let (written, ended) = write.await;
+            // Of those that have their turn at last the drive does a few at 41 ms each.
+            let most = PATIENCE + deadline * 2;
+            assert!(ended.since(begun) < most, "{}", ended.since(begun));
+            failed += u32::from(written == Err(IoError::Busy));
+        }
+        assert!((20..128).contains(&failed), "{failed}");
+    });
+}
+
 /// The status by itself: Command Interrupted, not for ever, with the first delay for a host that has said that it waits.
 #[test]
 fn the_answer_at_overload_is_to_come_again() {
@@ -286,5 +332,18 @@ fn the_answer_at_overload_is_to_come_again() {
             }
         }
         assert!((20..128).contains(&interrupted), "{interrupted}");
+        // Who is told nothing, or no time, does not try again at once for all that.
+        let queue = association.queue(0);
+        let bare = Status::COMMAND_INTERRUPTED;
+        let moment = Some(Duration::from_ms(10));
+        for (status, delay) in [
+            (bare, moment),
+            (bare.with_crd(2), moment),
+            (bare.with_dnr(), None),
+            (Status::NAMESPACE_NOT_READY, None),
+            (Status::SUCCESS, None),
+        ] {
+            assert_eq!(queue.retry_delay(status), delay, "{status}");
+        }
     });
 }
