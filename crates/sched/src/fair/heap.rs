@@ -66,8 +66,13 @@ impl Heap {
         if index >= self.places.len() {
             self.places.resize(index + 1, NOWHERE);
         }
+        let place = self.order.len();
         self.order.push(entry(key, item));
-        self.rise(self.order.len() - 1);
+        // Alone it is where it belongs.
+        self.places[index] = 0;
+        if place > 0 {
+            self.rise(place);
+        }
     }
 
     #[inline]
