@@ -77,9 +77,9 @@ async fn look(rt: &Rt, path: &Path, block_size: u32) -> Result<Report, String> {
             .map(Report::OpenChannel)
             .map_err(|error| error.to_string());
     }
-    // Opening anything else for reading may wait for ever.
-    let stores = kind.is_file() || kind.is_block_device();
-    let image = stores && open_channel::is_image(&start(path)?);
+    // Opening a pipe for reading may wait for ever, and is refused below.
+    let opens = kind.is_file() || kind.is_block_device() || kind.is_dir();
+    let image = opens && open_channel::is_image(&start(path)?);
     let block_size = if image { START as u32 } else { block_size };
     let device = if kind.is_block_device() {
         FileDevice::open_block(rt, path, block_size, true)
