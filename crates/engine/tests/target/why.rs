@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use flashyard_engine::{Stages, Switch, TenantId, Why};
+use flashyard_engine::{Class, Stages, Switch, TenantId, Why};
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::feature::{CompletionCoalescing, FeatureId};
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
@@ -13,7 +13,7 @@ use flashyard_time::Duration;
 
 use crate::client::{Client, Incoming};
 use crate::drive::{Dial, drive};
-use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, pattern};
+use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, pattern, tenant};
 
 const MS: u64 = 1_000_000;
 /// What the drive takes for an I/O.
@@ -204,5 +204,35 @@ fn answers_that_are_held_are_on_their_way_out() {
         assert_eq!(why.ios, 5);
         // The one that came last, and those before it but for the last, for which all are waiting.
         assert!((50_000..400_000).contains(&why.stages.send), "{why:?}");
+    });
+}
+
+/// The answer of a latency-sensitive command is not held, whatever else is under way and however many were asked for.
+#[test]
+fn an_answer_that_somebody_waits_for_is_not_held() {
+    each_home(Some(64), |mut case| async move {
+        let mut hurried = tenant(1, "a", &["*"]);
+        hurried.class = Class::Latency;
+        case.bench.target.set_tenant(hurried).expect("it changes");
+        let read = |slba| {
+            let sgl = Sgl::Transport { length: BLOCK };
+            SubmissionQueueEntry::read(1, LbaRange { slba, blocks: 1 }, sgl)
+        };
+        for slba in 0..2 {
+            let latency = [Duration::from_ms(3), Duration::from_us(10)][slba as usize];
+            case.dial.set_latency(latency);
+            case.io.submit(read(slba), &[]).await;
+            case.sleep(1).await;
+        }
+        for slba in [1, 0] {
+            let Incoming::Data { header, .. } = case.io.next().await else {
+                panic!("data")
+            };
+            assert!(case.io.response().await.status().is_success());
+            assert_eq!(header.cccid % 2, slba, "the quick one comes first");
+        }
+        let why = case.why().await;
+        assert_eq!(why.ios, 2);
+        assert!(why.stages.send < 45_000, "{why:?}");
     });
 }
