@@ -196,11 +196,11 @@ fn damaged_data_of_a_half_are_not_fatal() {
             for half in halves(Sgl::Transport { length: BLOCK }, RANGE) {
                 cids.push(io.submit(half, &[]).await);
             }
-            for half in 0..2 {
+            for (half, cid) in cids.iter().enumerate() {
                 let Incoming::R2t(r2t) = io.next().await else {
                     panic!("both halves are invited")
                 };
-                assert_eq!(r2t.cccid, cids[half]);
+                assert_eq!(r2t.cccid, *cid);
                 let pdu = H2CData {
                     cccid: r2t.cccid,
                     ttag: r2t.ttag,
