@@ -27,7 +27,10 @@ impl Service {
     /// Cuts a partition from its device.
     pub(super) fn create_partition(&mut self, mut spec: DeviceSpec) -> Result<Value, Fault> {
         let name = spec.name.clone();
-        self.home_of(&cut_of(&spec)?.device)?;
+        if self.is_on_device(&spec)? {
+            // Not ours, and refused. Nor is it noted: what is noted and cut off is removed at the next start.
+            return self.open_partition(&spec).map(|()| Value::Null);
+        }
         self.note(&mut spec, true)?;
         if let Err(fault) = self.open_partition(&spec) {
             self.forget(&name)?;
@@ -170,17 +173,25 @@ impl Service {
 
     /// Removes what is left of a partition whose creation or deletion was cut off.
     pub(super) fn clear_away(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
+        if self.is_on_device(spec)? {
+            let (name, device) = (spec.name.clone(), cut_of(spec)?.device.clone());
+            let core = self.home_of(&device)?;
+            self.cores.call(core, move |state| async move {
+                let deleted = open_channel(&state, &device)?.delete(&name).await;
+                deleted.map_err(|error| error.to_string())
+            })?;
+        }
+        self.forget(&spec.name)
+    }
+
+    /// Whether its device has a partition of this name, sound or not.
+    fn is_on_device(&self, spec: &DeviceSpec) -> Result<bool, Fault> {
         let (name, device) = (spec.name.clone(), cut_of(spec)?.device.clone());
         let core = self.home_of(&device)?;
         self.cores.call(core, move |state| async move {
             let device = open_channel(&state, &device)?;
-            if device.partition(&name).is_none() && device.fault(&name).is_none() {
-                return Ok(());
-            }
-            let deleted = device.delete(&name).await;
-            deleted.map_err(|error| error.to_string())
-        })?;
-        self.forget(&spec.name)
+            Ok(device.partition(&name).is_some() || device.fault(&name).is_some())
+        })
     }
 
     /// Whether pools and volumes can stand on a device.
