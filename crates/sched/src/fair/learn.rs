@@ -10,8 +10,10 @@ use super::costs::{CLASSES, Class, Costs, Kind, PER_NS, SIZES};
 use super::lately::Lately;
 use super::windows::Bases;
 
-/// Length of a tick.
+/// Length of a tick on a usual drive.
 pub(super) const TICK_NS: u64 = 5_000_000;
+/// On slow ones it is as many times longer, but not more: while something is tried out, others wait.
+const LONGEST_STRETCH: u64 = 4;
 /// What was measured is believed for so long.
 const FRESH_NS: u64 = 60_000_000_000;
 /// A class whose tenants did not ask for as much as the device can do is not tried again for so long.
@@ -43,6 +45,8 @@ const REST_NS: u64 = 300_000_000;
 const LONG_CONTENDED: u32 = 100;
 /// A rate that is what the cost says, in millionths.
 const EXACT: u64 = 1_000_000;
+/// I/Os of a tick that tell something of a class of which few may be in the device.
+const SEVERAL: u64 = 4;
 /// Ticks in a row that must tell the same.
 const STEADY: u32 = 4;
 
@@ -80,6 +84,8 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Learner {
     began: u64,
+    /// Length of a tick.
+    tick: u64,
     served: [Served; CLASSES],
     lately: Lately,
     scene: Scene,
@@ -116,6 +122,7 @@ impl Learner {
     pub(super) fn new() -> Self {
         Self {
             began: 0,
+            tick: TICK_NS,
             served: [Served::default(); CLASSES],
             lately: Lately::new(),
             scene: Scene::default(),
@@ -149,10 +156,15 @@ impl Learner {
         self.contended >= LONG_CONTENDED
     }
 
+    /// Has ticks last as many times longer as the device is slower than usual ones.
+    pub(super) fn stretch(&mut self, slowness: u64) {
+        self.tick = TICK_NS * slowness.min(LONGEST_STRETCH);
+    }
+
     /// When the tick ends.
     #[inline]
     pub(super) fn tick_ends(&self) -> u64 {
-        self.began + TICK_NS
+        self.began + self.tick
     }
 
     /// An I/O has ended; `pressed` when more of its kind waits for the device.
@@ -178,7 +190,7 @@ impl Learner {
         let span = now - self.began;
         let mut ended = false;
         self.scene = scene;
-        if span <= 3 * TICK_NS {
+        if span <= 3 * self.tick {
             let served = self.served.iter();
             self.lately
                 .remember(span, served.map(|served| (served.ios, served.latency)));
@@ -212,7 +224,7 @@ impl Learner {
     /// The drive may still be busy with what was written.
     fn wrote_lately(&self) -> bool {
         self.wrote > 0
-            && self.began - self.wrote.min(self.began) < u64::from(SETTLE_LONGEST) * TICK_NS
+            && self.began - self.wrote.min(self.began) < u64::from(SETTLE_LONGEST) * self.tick
     }
 
     fn total(&self) -> u64 {
@@ -290,12 +302,19 @@ impl Learner {
             .all(|other| self.served[usize::from(other.0)].ios == 0 || costs.is_learnt(other));
         let rested = kind == Kind::Write || !self.wrote_lately();
         let most = self.scene.full[kind as usize] && self.is_pressed(kind);
-        let new = !costs.is_learnt(class) && (!self.scene.hurried || self.lately.is_deep(class));
+        let several = self.served[usize::from(class.0)].ios >= SEVERAL;
+        let deep = self.lately.is_deep(class) && several;
+        let new = !costs.is_learnt(class) && (!self.scene.hurried || deep);
         alone && rested && bases.is_known(kind) && (most || new)
     }
 
     fn take_in(&mut self, now: u64, span: u64, class: Class, costs: &mut Costs, bases: &Bases) {
-        let charged = self.served[usize::from(class.0)].charged;
+        let served = self.served[usize::from(class.0)];
+        // Where answers take longer than ticks, what was served has been charged by guesses long since dropped.
+        let charged = match self.scene.hurried && !costs.is_learnt(class) {
+            true => served.ios * costs.at(class),
+            false => served.charged,
+        };
         let faster = charged > span * PER_NS;
         if self.is_busy(class, bases) {
             let part = if faster || !costs.is_learnt(class) {

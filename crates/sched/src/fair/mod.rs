@@ -149,7 +149,9 @@ impl Fair {
             }
         }
         self.stuck = false;
-        self.slices.stretch(self.bases.slowness());
+        let slowness = self.bases.slowness();
+        self.slices.stretch(slowness);
+        self.learner.stretch(slowness);
         self.adjust_windows();
         self.keep_guarantees(now);
         if ended || self.virtual_now > MOST_VIRTUAL {
@@ -280,7 +282,7 @@ impl Policy for Fair {
         self.look(now)
     }
 
-    fn complete(&mut self, _: Time, io: &Io, outcome: Outcome) {
+    fn complete(&mut self, now: Time, io: &Io, outcome: Outcome) {
         let place = &mut self.places[io.id.0 as usize];
         assert!(
             place.state == State::Dispatched,
@@ -305,6 +307,9 @@ impl Policy for Fair {
             }
             if place.lane == Lane::Urgent {
                 self.quiet.heed(tenant.target, latency);
+                // Its host sends the next one soon, by the measure of how long things take here.
+                let soon = now.as_ns().saturating_add(latency / 2);
+                self.quiet_until = self.quiet_until.max(soon);
             }
             self.learner
                 .record(place.class, place.cost, latency, pressed);

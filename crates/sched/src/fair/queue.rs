@@ -263,6 +263,7 @@ impl Fair {
     /// Takes the cost of what is not for throughput, or not out of a share.
     #[inline(never)]
     fn pay_otherwise(&mut self, now: Time, index: u32, payer: Payer) {
+        let hurried = self.is_quiet(now);
         let place = &self.places[index as usize];
         let cost = place.cost;
         let tenant = &mut self.tenants[place.tenant];
@@ -276,7 +277,7 @@ impl Fair {
             Payer::Share => tenant.tag = tenant.tag.saturating_add(stride),
             Payer::Urgency => self.urgent_budget = self.urgent_budget.saturating_sub(cost),
             // What is taken while nobody is in a hurry is in nobody's way later, either; slices are an account of their own.
-            Payer::Nobody if now.as_ns() >= self.quiet_until || self.slices.is_on() => {}
+            Payer::Nobody if !hurried || self.slices.is_on() => {}
             Payer::Nobody => {
                 let earliest = now.as_ns().saturating_sub(BACKGROUND_BURST_NS);
                 // What was never measured is supposed to be slow where all answers are.

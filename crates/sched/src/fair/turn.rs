@@ -96,7 +96,7 @@ impl Fair {
     /// Latency-sensitive I/O is about, or was a moment ago.
     #[inline]
     pub(super) fn is_quiet(&self, now: Time) -> bool {
-        now.as_ns() < self.quiet_until
+        now.as_ns() < self.quiet_until || self.of_lane[Lane::Urgent as usize] > 0
     }
 
     pub(super) fn keep_quiet(&mut self, now: Time) {
@@ -320,7 +320,10 @@ impl Fair {
         };
         let waits = !self.ready[Lane::Background as usize].is_empty();
         let background = if waits && self.is_background_held(now) {
-            self.background_due.min(self.quiet_until)
+            match self.quiet_until > now.as_ns() {
+                true => self.background_due.min(self.quiet_until),
+                false => self.background_due,
+            }
         } else {
             u64::MAX
         };

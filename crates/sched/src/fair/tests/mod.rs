@@ -274,6 +274,29 @@ fn urgent_io_goes_first_and_takes_no_more_than_is_kept_for_it() {
     assert!(3.0 * rates[1] > rates[0], "{rates:?}");
 }
 
+/// However slow the device is: also where one I/O takes longer than others pause for, and ticks last.
+#[test]
+fn urgent_io_goes_first_on_slow_devices_too() {
+    let urgent = Worker {
+        class: Class::Latency,
+        depth: 1,
+        ..reader(1)
+    };
+    let bulk = Worker {
+        depth: 64,
+        ..reader(2)
+    };
+    for slow in [1, 10, 100] {
+        let device = &mut Device::new(8, 160_000 * slow, 160_000 * slow);
+        let done = run(&mut Fair::new(), device, &[urgent, bulk], ms(12_000), 7);
+        let rates = rates(&done, 2, ms(6_000), ms(12_000));
+        // Of 6,250 a second alone and, once with all 64 under way, 690; and of 50,000 in all.
+        let scaled = [rates[0] * slow as f64, rates[1] * slow as f64];
+        assert!(scaled[0] > 5_500.0, "{slow} times slower: {scaled:?}");
+        assert!(scaled[1] > 15_000.0, "{slow} times slower: {scaled:?}");
+    }
+}
+
 #[test]
 fn background_io_fills_what_is_left_and_is_never_quite_starved() {
     let background = Worker {
