@@ -25,7 +25,7 @@ host_id=5d0b7a10-0000-4000-8000-00000000000
 deadline=570
 
 plan_1=(discover connect_alpha identify list logs_and_features fio_4k fio_512 fio_large ext4 discard trim commands grow
-    hot_add_and_remove reset restart_under_io digests refuse reconnect_often leave kernel_log)
+    hot_add_and_remove priority reset restart_under_io digests refuse reconnect_often leave kernel_log)
 plan_2=(two_connect two_io two_ext4 two_kernel_log)
 plan_outside=(target_survived target_stopped)
 if [[ -n ${ONLY:-} ]]; then

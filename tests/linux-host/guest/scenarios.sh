@@ -218,6 +218,49 @@ hot_add_and_remove() {
     fio_verify "$(device alpha 128)" --size=2M --bs=16k
 }
 
+# Whoever reads little, one at a time, goes first, though the host knows nothing of that: on a drive so slow that an
+# emulated machine can keep it busy, beside another tenant's large reads. What is slow first in, first out is at most
+# half as slow behind the fair switch.
+priority() {
+    local quick bulk beside_fifo beside_fair
+    ensure_connected alpha
+    host cli device create drive --kind flash --profile dct983 --condition clean --size 1GiB --dilation 100 --policy fifo
+    host cli pool create flash --device drive
+    host cli tenant create gamma --host "$HOST_NQN"
+    host cli volume create quick --pool flash --size 160MiB --tenant alpha
+    host cli volume create bulk --pool flash --size 640MiB --tenant gamma
+    connect gamma
+    quick=$(device alpha 160)
+    bulk=$(device gamma 640)
+    fio --name=bulk --filename="$bulk" --direct=1 --ioengine=libaio --iodepth=32 --rw=randread --bs=128k \
+        --time_based --runtime=120 --minimal >/tmp/bulk 2>&1 &
+    local load=$!
+    sleep 3
+    beside_fifo=$(mean_us "$quick")
+    host cli device set drive --policy fair
+    # Some trials, until it is known what reads cost.
+    sleep 6
+    beside_fair=$(mean_us "$quick")
+    kill -INT $load
+    wait $load || true
+    echo "mean of a read: $beside_fifo us first in, first out, $beside_fair us behind the fair switch"
+    ((2 * beside_fair < beside_fifo)) || fail "$beside_fifo us first in, first out, $beside_fair us behind the fair switch"
+    disconnect gamma
+    for volume in quick bulk; do
+        host cli volume delete "$volume" --yes
+    done
+    host cli pool delete flash
+    host cli device delete drive
+    host cli tenant delete gamma
+    wait_for 20 has_no_device alpha 160
+}
+
+# What a read of 4 KiB takes in the mean, one at a time for some seconds, in microseconds.
+mean_us() {
+    fio --name=quick --filename="$1" --direct=1 --ioengine=libaio --iodepth=1 --rw=randread --bs=4k \
+        --time_based --runtime=5 --output-format=json | jq '.jobs[0].read.clat_ns.mean / 1000 | floor'
+}
+
 reset() {
     ensure_connected alpha
     nvme reset "/dev/$(controllers alpha)"
