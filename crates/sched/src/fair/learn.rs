@@ -45,8 +45,6 @@ const REST_NS: u64 = 300_000_000;
 const LONG_CONTENDED: u32 = 100;
 /// A rate that is what the cost says, in millionths.
 const EXACT: u64 = 1_000_000;
-/// I/Os of a tick that tell something of a class of which few may be in the device.
-const SEVERAL: u64 = 4;
 /// Ticks in a row that must tell the same.
 const STEADY: u32 = 4;
 
@@ -302,9 +300,7 @@ impl Learner {
             .all(|other| self.served[usize::from(other.0)].ios == 0 || costs.is_learnt(other));
         let rested = kind == Kind::Write || !self.wrote_lately();
         let most = self.scene.full[kind as usize] && self.is_pressed(kind);
-        let several = self.served[usize::from(class.0)].ios >= SEVERAL;
-        let deep = self.lately.is_deep(class) && several;
-        let new = !costs.is_learnt(class) && (!self.scene.hurried || deep);
+        let new = !costs.is_learnt(class) && (!self.scene.hurried || self.lately.is_deep(class));
         alone && rested && bases.is_known(kind) && (most || new)
     }
 
