@@ -90,6 +90,16 @@ pub(crate) fn check(metadata: &Value) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
+/// Short names of the crates in `crates/`, in the order of the metadata.
+pub(crate) fn crates(metadata: &Value) -> Result<Vec<String>, String> {
+    let names = list(metadata, "packages")?
+        .iter()
+        .map(|package| Ok(short(text(package, "name")?).to_owned()));
+    let mut crates: Vec<String> = names.collect::<Result<_, String>>()?;
+    crates.retain(|name| name != "xtask");
+    Ok(crates)
+}
+
 /// What is wrong with the dependencies of one package; `ours` are the names of all packages here.
 fn check_package(package: &Value, ours: &[&str]) -> Result<Vec<String>, String> {
     let name = short(text(package, "name")?);

@@ -2,6 +2,7 @@
 
 mod bench;
 mod edges;
+mod imports;
 mod mask;
 mod source;
 mod tidy;

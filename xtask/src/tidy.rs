@@ -5,10 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{fs, io};
 
-use crate::{edges, source};
+use crate::{edges, imports, source};
 
-/// Folders that hold nothing of ours, at any depth.
-const SKIPPED: [&str; 4] = [".git", "target", "node_modules", "corpus"];
+/// Folders that hold nothing of ours, relative to the root: what is built, and what fuzzing finds.
+const SKIPPED: [&str; 5] = [
+    ".git",
+    "target",
+    "fuzz/target",
+    "fuzz/artifacts",
+    "fuzz/coverage",
+];
 /// What is read as text. Scripts without an extension are told by their name.
 const TEXT_EXTENSIONS: [&str; 12] = [
     "rs", "toml", "md", "sh", "py", "yml", "yaml", "json", "html", "css", "js", "txt",
@@ -54,9 +60,12 @@ pub(crate) fn run(root: &Path) -> ExitCode {
 
 /// How many files were read, and what is wrong with them.
 fn check(root: &Path) -> Result<(usize, Vec<Finding>), String> {
-    let mut findings = edges::check(&metadata(root)?)?;
+    let metadata = metadata(root)?;
+    let mut findings = edges::check(&metadata)?;
+    findings.extend(imports::check(root, &edges::crates(&metadata)?)?);
     let mut files = Vec::new();
-    walk(root, &mut files).map_err(|error| format!("cannot list {}: {error}", root.display()))?;
+    walk(root, root, &mut files)
+        .map_err(|error| format!("cannot list {}: {error}", root.display()))?;
     files.sort();
     for path in &files {
         let name = path
@@ -94,16 +103,18 @@ fn metadata(root: &Path) -> Result<serde_json::Value, String> {
         .map_err(|error| format!("cargo metadata is not JSON: {error}"))
 }
 
-/// Adds every text file below `folder` to `files`.
-fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+/// Adds every text file below `folder`, which lies in `root`, to `files`.
+fn walk(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let kind = entry.file_type()?;
-        if kind.is_dir() && !SKIPPED.contains(&name.as_str()) {
-            walk(&entry.path(), files)?;
+        let path = entry.path();
+        let skipped = SKIPPED.iter().any(|skipped| path == root.join(skipped));
+        if kind.is_dir() && !skipped {
+            walk(root, &path, files)?;
         } else if kind.is_file() && is_text(&name) {
-            files.push(entry.path());
+            files.push(path);
         }
     }
     Ok(())
@@ -138,15 +149,33 @@ mod tests {
     }
 
     #[test]
-    fn the_walk_skips_what_is_built() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let mut files = Vec::new();
-        walk(root, &mut files).expect("our own sources can be listed");
-        assert!(files.contains(&root.join("src/tidy.rs")));
+    fn the_walk_skips_nothing_that_git_tracks() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .expect("xtask lies in the workspace");
+        let listed = Command::new("git")
+            .args(["ls-files", "-z"])
+            .current_dir(root)
+            .output()
+            .expect("git is there");
+        assert!(listed.status.success(), "the tests run in a checkout");
+        let mut walked = Vec::new();
+        walk(root, root, &mut walked).expect("our own sources can be listed");
+        let tracked = String::from_utf8(listed.stdout).expect("names are UTF-8");
+        for name in tracked.split_terminator('\0') {
+            let path = root.join(name);
+            let text = path
+                .file_name()
+                .is_some_and(|name| is_text(&name.to_string_lossy()));
+            assert!(
+                !text || !path.exists() || walked.contains(&path),
+                "{name} is not checked"
+            );
+        }
         assert!(
-            files
+            !walked
                 .iter()
-                .all(|path| !path.iter().any(|part| part == "target"))
+                .any(|path| path.starts_with(root.join("target")))
         );
     }
 }
