@@ -1,7 +1,12 @@
 //! From the bytes of a connection to checked headers and pieces of data.
 
+use super::digest::Crc32c;
+use super::header::Header;
+use super::negotiate::Negotiated;
+use super::protocol::{Role, header_len};
+use super::rules::Limits;
 use super::rules::{COMMON, Layout, Rules};
-use super::{Crc32c, Header, Limits, Negotiated, Role, Violation, header_len};
+use super::violation::Violation;
 
 /// What arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

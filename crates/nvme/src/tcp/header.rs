@@ -5,7 +5,9 @@
 
 use zerocopy::{IntoBytes, transmute};
 
-use super::{Crc32c, Digests, FatalErrorStatus, Role, flag, header_len, pdu_type};
+use super::digest::Crc32c;
+use super::protocol::{Digests, Role, flag, header_len, pdu_type};
+use super::violation::FatalErrorStatus;
 use crate::bytes::Field;
 use crate::command::{CompletionQueueEntry, SubmissionQueueEntry};
 

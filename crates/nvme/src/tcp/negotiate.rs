@@ -1,6 +1,8 @@
 //! The exchange of ICReq and ICResp: what a connection agrees on.
 
-use super::{Digests, ICReq, ICResp, Outgoing, Role, Violation, offset};
+use super::header::{ICReq, ICResp, Outgoing};
+use super::protocol::{Digests, Role, offset};
+use super::violation::Violation;
 
 /// The greatest CPDA or HPDA: data at multiples of 128 bytes.
 const MAX_PDA: u8 = 31;

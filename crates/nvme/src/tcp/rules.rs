@@ -1,9 +1,12 @@
 //! What a header has to keep to: type, flags, lengths, offset and digest.
 
-use super::{
-    C2HData, CapsuleCmd, CapsuleResp, Crc32c, Digests, H2CData, Header, ICReq, ICResp, Negotiated,
-    R2T, Role, TermReq, Violation, ViolationKind, flag, header_len, offset, pdu_type,
+use super::digest::Crc32c;
+use super::header::{
+    C2HData, CapsuleCmd, CapsuleResp, H2CData, Header, ICReq, ICResp, R2T, TermReq,
 };
+use super::negotiate::Negotiated;
+use super::protocol::{Digests, Role, flag, header_len, offset, pdu_type};
+use super::violation::{Violation, ViolationKind};
 use crate::bytes::Field;
 
 /// Bytes of the common header: TYPE, FLAGS, HLEN, PDO, PLEN.

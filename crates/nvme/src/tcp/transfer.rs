@@ -1,6 +1,7 @@
 //! What the data PDUs of one command have to keep to.
 
-use super::{C2HData, H2CData, R2T, Violation};
+use super::header::{C2HData, H2CData, R2T};
+use super::violation::Violation;
 
 /// The controller's side of one R2T: the data it asked for and what is still to come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use super::{TermReq, offset};
+use super::header::TermReq;
+use super::protocol::offset;
 
 /// Fatal Error Status (FES) of a TermReq.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
