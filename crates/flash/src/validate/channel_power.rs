@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use flashyard_time::{Duration, Rng, Time};
 
-use super::{Bench, Row, shipped};
+use super::bench::{Bench, shipped};
+use super::row::Row;
 use crate::Profile;
 use crate::channel::{ChunkState, Command, Completion, Device, MOST_ADDRESSES, Op, Options};
 

@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 
 use flashyard_time::Histogram;
 
-use super::{Bench, FRAGMENTED, Row};
+use super::bench::{Bench, FRAGMENTED};
+use super::row::Row;
 use crate::workload::{Source, open_loop};
 
 /// Tokens per second of the drive at its best: its reads.

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use flashyard_time::Duration;
 
-use super::{Bench, FRAGMENTED, Row, shipped};
+use super::bench::{Bench, FRAGMENTED, shipped};
+use super::row::Row;
 use crate::Profile;
 use crate::profile::Victim;
 use crate::ssd::Condition;

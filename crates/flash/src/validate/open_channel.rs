@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use flashyard_time::{Duration, Histogram, Rng, Time};
 
-use super::{Bench, Row, shipped};
+use super::bench::{Bench, shipped};
+use super::row::Row;
 use crate::UNIT_BYTES;
 use crate::channel::{Command, Device, MOST_ADDRESSES, Op, Options, Place};
 

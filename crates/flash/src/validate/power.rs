@@ -9,7 +9,9 @@ use alloc::vec::Vec;
 
 use flashyard_time::{Duration, Rng, Time};
 
-use super::{Bench, FRAGMENTED, Row, channel_power, shipped};
+use super::bench::{Bench, FRAGMENTED, shipped};
+use super::channel_power;
+use super::row::Row;
 use crate::Profile;
 use crate::ssd::{Command, Content, Device, Op, PowerCut};
 

@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 
 use flashyard_time::{Duration, Histogram};
 
+use super::bench::{Bench, FRAGMENTED, shipped};
 use super::oracle::{Stages, product_form};
-use super::{Bench, FRAGMENTED, Row, shipped};
+use super::row::Row;
 use crate::Profile;
 use crate::ssd::Condition;
 use crate::workload::{Source, Worker, open_loop};

@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 
 use flashyard_time::{Duration, Rng, Time};
 
+use super::bench::{Bench, CpuClock, FRAGMENTED};
+use super::row::Row;
 use super::writes::Load;
-use super::{Bench, CpuClock, FRAGMENTED, Row};
 use crate::ssd::{Command, Completion, Condition, Device, Op};
 use crate::workload::{Worker, closed_loop};
 use crate::{Profile, UNIT_BYTES};

@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 
 use flashyard_time::Duration;
 
-use super::{Bench, FRAGMENTED, Row, shipped};
+use super::bench::{Bench, FRAGMENTED, shipped};
+use super::row::Row;
 use crate::Profile;
 use crate::workload::{Tally, Worker, closed_loop};
 

@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 
 use flashyard_time::{Duration, Rng};
 
+use super::bench::{Bench, FRAGMENTED};
 use super::oracle::{Stages, amplification, amplification_of_classes};
-use super::{Bench, FRAGMENTED, Row};
+use super::row::Row;
 use crate::profile::Victim;
 use crate::ssd::{Command, Condition, Device, Op, Stats};
 use crate::workload::Worker;
