@@ -104,7 +104,12 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// No experiment has this name.
-    UnknownExperiment(String),
+    UnknownExperiment {
+        /// What was given.
+        name: String,
+        /// The experiments that there are.
+        known: Vec<&'static str>,
+    },
     /// The experiment has no such setting.
     UnknownSetting {
         /// What was given.
@@ -256,11 +261,7 @@ impl fmt::Display for Domain {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownExperiment(name) => {
-                let known: Vec<_> = crate::experiments()
-                    .iter()
-                    .map(|known| known.name())
-                    .collect();
+            Self::UnknownExperiment { name, known } => {
                 write!(
                     f,
                     "there is no experiment `{name}`; there are {}",

@@ -153,7 +153,7 @@ fn what_cannot_be_asked_for_is_refused_with_what_can() {
     }
     assert!(matches!(
         find("nothing"),
-        Err(Refused::UnknownExperiment(_))
+        Err(Refused::UnknownExperiment { .. })
     ));
     let missing = set("profile", "missing.toml");
     let context = Context::new(experiment, &missing, &Silent).expect("it might be a file");

@@ -5,11 +5,12 @@ use flashyard_flash::ssd::Condition;
 use flashyard_time::{Duration, Time};
 
 use super::columns::{POLICY, PROFILE as PROFILE_COLUMN, column};
+use super::drive;
+use super::outcome::fold_digests;
 use super::sharing::{
     Alone, Cast, Entrant, GIB, Group, Kind, POLICIES, PROFILE, Scale, calibrate, entrants,
     measure_alone, set_up,
 };
-use super::{drive, fold_digests};
 use crate::bench::{Results, Setup};
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::measure::f_util;

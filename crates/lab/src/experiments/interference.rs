@@ -8,8 +8,9 @@ use super::columns::{
     BANDWIDTH, CONDITION, F_UTIL, IOPS, KIND, MAX, MEAN, P50, P99, P999, POLICY, PROFILE, READS,
     WORKER, column,
 };
+use super::drive;
 use super::figures::{self, Figures};
-use super::{drive, fold_digests};
+use super::outcome::fold_digests;
 use crate::bench::{Results, Setup};
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::load::{Pace, Pattern, Worker};

@@ -7,8 +7,9 @@ use flashyard_time::Duration;
 use super::columns::{
     CONDITION, IOPS, KIND, LOST, MAX, MEAN, OFFERED, P50, P99, P999, PROFILE, column,
 };
+use super::drive;
 use super::figures::{self, Figures};
-use super::{drive, fold_digests};
+use super::outcome::fold_digests;
 use crate::bench::{Results, Setup};
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::load::{Pace, Pattern, Worker};

@@ -20,6 +20,7 @@ mod isolation_vs_conventional;
 mod latency_curve;
 mod noisy_neighbour;
 mod oracle;
+mod outcome;
 mod priority_classes;
 mod priority_mixed;
 mod priority_window;
@@ -30,9 +31,7 @@ mod trace_replay;
 mod units;
 mod validate;
 
-use crate::bench::{self, Results};
-use crate::experiment::{Context, Experiment, Refused};
-use crate::report::{Column, Report};
+use crate::experiment::{Experiment, Refused};
 
 /// All experiments, in the order in which they are listed.
 static ALL: [&dyn Experiment; 24] = [
@@ -70,29 +69,8 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
 /// The experiment of this name.
 pub fn find(name: &str) -> Result<&'static dyn Experiment, Refused> {
     let found = ALL.iter().find(|experiment| experiment.name() == name);
-    found
-        .copied()
-        .ok_or_else(|| Refused::UnknownExperiment(name.to_owned()))
-}
-
-impl Report {
-    /// A report of `experiment` without rows.
-    fn of(experiment: &dyn Experiment, context: &Context, digest: u64, columns: &[Column]) -> Self {
-        Self {
-            experiment: experiment.name(),
-            seed: context.seed,
-            digest,
-            settings: context.settings(),
-            columns: columns.to_vec(),
-            rows: Vec::new(),
-            charts: Vec::new(),
-            notes: Vec::new(),
-        }
-    }
-}
-
-/// One digest of all runs, in their order.
-fn fold_digests(results: &[Results]) -> u64 {
-    let digests = results.iter().map(|results| results.digest);
-    digests.fold(0, bench::fold)
+    found.copied().ok_or_else(|| Refused::UnknownExperiment {
+        name: name.to_owned(),
+        known: ALL.iter().map(|experiment| experiment.name()).collect(),
+    })
 }

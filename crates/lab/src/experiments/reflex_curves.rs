@@ -5,8 +5,9 @@ use flashyard_flash::ssd::Condition;
 use flashyard_time::Duration;
 
 use super::columns::{PROFILE, READS, column};
+use super::drive;
 use super::figures::{self, Figures};
-use super::{drive, fold_digests};
+use super::outcome::fold_digests;
 use crate::bench::{Results, Setup};
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::load::{Pace, Pattern, Worker};

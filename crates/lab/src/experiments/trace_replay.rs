@@ -13,8 +13,9 @@ use flashyard_time::{Duration, Rng};
 use super::columns::{
     CONDITION, KIND, LOST, MAX, MEAN, P50, P99, P999, POLICY, PROFILE, WORKER, column,
 };
+use super::drive;
 use super::figures::Figures;
-use super::{drive, fold_digests};
+use super::outcome::fold_digests;
 use crate::bench::{Results, Setup};
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::load::{Record, ReplayPace, Trace, Worker, blktrace};

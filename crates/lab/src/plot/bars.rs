@@ -3,10 +3,10 @@
 use crate::markup::{Markup, escape};
 use crate::report::{Chart, MarkAt, Series};
 
+use super::labels::{nothing, tick_labels, tooltip};
 use super::scale::{Fit, Span};
 use super::style::{BODY, MARGIN, SMALL, WIDTH, colour};
 use super::svg::{Anchor, fitted, width};
-use super::{nothing, tick_labels, tooltip};
 
 /// The room that the names of groups may take.
 const NAMES_AT_MOST: f64 = 240.0;

@@ -4,11 +4,11 @@ use crate::markup::Markup;
 use crate::report::{Chart, MarkAt, Scale};
 
 use super::keys;
+use super::labels::tick_labels;
 use super::marks::{self, Upright};
 use super::scale::{Fit, Span, drawable};
 use super::style::{MARGIN, SMALL, WIDTH};
 use super::svg::{Anchor, width};
-use super::tick_labels;
 
 /// The height of the drawing itself, unless the names of the series need more.
 const HEIGHT: f64 = 300.0;

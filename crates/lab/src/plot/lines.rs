@@ -6,8 +6,9 @@ use crate::markup::{Markup, escape};
 use crate::report::Chart;
 
 use super::frame::Frame;
+use super::labels::{nothing, tooltip};
 use super::style::{colour, dashes, marker};
-use super::{keys, marks, nothing, tooltip};
+use super::{keys, marks};
 
 /// With more points in a series there are dashes instead of markers.
 const MOST_MARKED: usize = 60;

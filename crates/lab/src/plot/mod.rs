@@ -5,6 +5,7 @@
 mod bars;
 mod frame;
 mod keys;
+mod labels;
 mod lines;
 mod marks;
 mod scale;
@@ -12,7 +13,7 @@ mod style;
 mod svg;
 
 use crate::markup::{Markup, escape};
-use crate::report::{Axis, Chart, ChartKind};
+use crate::report::{Chart, ChartKind};
 use style::{BODY, BOLD, LEADING, MARGIN, SHEET, TITLE, WIDTH};
 use svg::{Anchor, wrapped};
 
@@ -48,45 +49,6 @@ fn head(canvas: &mut Markup, chart: &Chart) -> f64 {
         canvas.text("claim", (MARGIN, y), Anchor::Start, &line);
     }
     y + MARGIN
-}
-
-/// Says that there is nothing to draw, and returns where that ends.
-fn nothing(canvas: &mut Markup, top: f64) -> f64 {
-    canvas.text(
-        "claim",
-        (WIDTH / 2.0, top + 40.0),
-        Anchor::Middle,
-        "nothing to draw: no value was measured",
-    );
-    top + 80.0
-}
-
-/// The ticks as text, with as many digits as it takes to tell them apart.
-fn tick_labels(axis: &Axis, ticks: &[f64]) -> Vec<String> {
-    (3..=8)
-        .map(|digits| {
-            ticks
-                .iter()
-                .map(|&tick| axis.unit.quantity(tick, digits))
-                .collect::<Vec<_>>()
-        })
-        .find(|labels| labels.windows(2).all(|pair| pair[0] != pair[1]))
-        .unwrap_or_else(|| {
-            ticks
-                .iter()
-                .map(|&tick| axis.unit.quantity(tick, 9))
-                .collect()
-        })
-}
-
-/// What a pointer held over a value shows.
-fn tooltip(chart: &Chart, series: &str, x: &str, y: f64) -> String {
-    let value = chart.y.unit.quantity(y, 4);
-    let name = match series {
-        "" => String::new(),
-        name => format!("{name}: "),
-    };
-    format!("{name}{value} at {x}")
 }
 
 #[cfg(test)]

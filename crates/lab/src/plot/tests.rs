@@ -1,6 +1,7 @@
 //! Charts of ordinary and of impossible values, read back as markup.
 
 use super::*;
+use crate::report::Axis;
 use crate::report::{Mark, MarkAt, Scale, Series, Unit};
 
 /// The name of a series, and its points.

@@ -10,7 +10,8 @@ mod table;
 use flashyard_flash::Profile;
 use flashyard_time::{Duration, Time};
 
-use super::{drive, fold_digests};
+use super::drive;
+use super::outcome::fold_digests;
 use crate::bench::{Results, Setup};
 use crate::experiment::{Context, Domain, Refused, Setting};
 use crate::parallel;
