@@ -31,7 +31,12 @@ fn paths(module: &Module) -> BTreeSet<Names> {
     for item in &module.items {
         collector.visit_item(item);
     }
-    collector.0.extend(module.brings.values().cloned());
+    // A module that is only brought into scope is imported by the paths that begin with it: `m::self` finds an item
+    // called `m`, and no module.
+    let brought = module.brings.values();
+    collector
+        .0
+        .extend(brought.map(|path| path.iter().cloned().chain(["self".into()]).collect()));
     collector.0
 }
 
@@ -46,6 +51,9 @@ impl<'ast> Visit<'ast> for Collector {
         self.0.insert(names.collect());
         visit::visit_path(self, path);
     }
+
+    // Who may see an item is no import.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 }
 
 impl Tree {
@@ -72,13 +80,14 @@ impl Tree {
     fn below(&self, within: &Names, path: &[String], steps: usize) -> Option<&str> {
         let module = self.modules.get(within)?;
         let (first, rest) = path.split_first()?;
-        if module.defines.contains(first) {
-            return Some(&module.file);
-        }
         let mut inner = within.clone();
         inner.push(first.clone());
-        if self.modules.contains_key(&inner) {
+        // A function may be called what a module is called: only the module has something below it.
+        if !rest.is_empty() && self.modules.contains_key(&inner) {
             return self.below(&inner, rest, steps);
+        }
+        if module.defines.contains(first) {
+            return Some(&module.file);
         }
         if let Some(behind) = module.brings.get(first) {
             let whole: Names = behind.iter().chain(rest).cloned().collect();
@@ -114,13 +123,31 @@ mod tests {
             ),
             ("c", "use super::b; use std::fmt; fn f() { fmt::format(); }"),
             ("d", "use super::a::*; fn f() -> Thing { make() }"),
-            ("e", "fn f() { crate::e::f(); self::f(); super::a::make() }"),
+            (
+                "e",
+                "pub(in crate::a) fn g() {} fn f() { crate::e::f(); self::f(); super::a::make() }",
+            ),
         ];
         refers(&sources, ".rs", &["a.rs"]);
         refers(&sources, "b.rs", &["a.rs"]);
         refers(&sources, "c.rs", &[]);
         refers(&sources, "d.rs", &["a.rs"]);
         refers(&sources, "e.rs", &["a.rs"]);
+    }
+
+    #[test]
+    fn a_function_and_a_module_of_one_name_are_told_apart() {
+        let sources = [
+            ("", "pub use a::a;"),
+            ("a", "pub fn a() {} pub struct Thing;"),
+            ("a::a", "pub struct Inner;"),
+            ("b", "use crate::a; fn f(_: a::Thing) {}"),
+            ("c", "use crate::a::a; fn f(_: a::Inner) {}"),
+            ("d", "fn f() { crate::a::a() }"),
+        ];
+        refers(&sources, "b.rs", &["a.rs"]);
+        refers(&sources, "c.rs", &["a::a.rs"]);
+        refers(&sources, "d.rs", &["a.rs"]);
     }
 
     #[test]
