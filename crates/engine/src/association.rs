@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::alive::Counted;
 use crate::controller::{Controller, HostId};
 use crate::counters::QueueCounters;
 use crate::credit::{Part, Parts};
@@ -26,10 +27,15 @@ pub(crate) struct Association {
     traffic: AtomicBool,
     /// What it has outstanding at which device, if its host is told what it may have.
     parts: Parts,
+    _counted: Counted,
 }
 
 impl Association {
-    pub(crate) fn new(controller: Controller, tenant: Option<Arc<TenantShared>>) -> Arc<Self> {
+    pub(crate) fn new(
+        controller: Controller,
+        tenant: Option<Arc<TenantShared>>,
+        counted: Counted,
+    ) -> Arc<Self> {
         let (cntlid, host) = (controller.id().0, *controller.host());
         let controller = Mutex::new(controller);
         Arc::new(Self {
@@ -39,6 +45,7 @@ impl Association {
             controller,
             traffic: AtomicBool::new(false),
             parts: Parts::default(),
+            _counted: counted,
         })
     }
 

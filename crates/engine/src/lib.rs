@@ -18,6 +18,7 @@
 //! | `tcp` | connections, queues, commands |
 #![forbid(unsafe_code)]
 
+mod alive;
 mod association;
 mod config;
 pub mod controller;
@@ -39,6 +40,7 @@ mod tcp;
 mod way;
 
 pub use crate::core::Core;
+pub use alive::Alive;
 pub use config::{ConfigError, Limits, NamespaceSpec, TargetConfig, TenantSpec};
 pub use handle::DeviceHandle;
 pub use host_event::{HostEvent, HostEventController, HostEventKind};

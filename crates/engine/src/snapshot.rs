@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use flashyard_block::{Class, TenantId};
 
-use crate::HostEvent;
+use crate::{Alive, HostEvent};
 
 /// Everything, at one moment.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +21,8 @@ pub struct Snapshot {
     pub listeners: Vec<SocketAddr>,
     /// Generation counter of the discovery log.
     pub discovery_generation: u64,
+    /// What is in memory of connections, their queues and controllers.
+    pub alive: Alive,
     /// What cost hosts a connection: the last 64, oldest first.
     pub recent_events: Vec<HostEvent>,
 }

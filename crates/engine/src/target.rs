@@ -15,6 +15,7 @@ use flashyard_nvme::Nqn;
 use flashyard_runtime::channel::Sender;
 use flashyard_time::Time;
 
+use crate::alive::Census;
 use crate::association::Entry;
 use crate::controller::{HostList, Media, Subsystem};
 use crate::discovery::Discovery;
@@ -34,6 +35,7 @@ pub struct Target {
     cores: Box<[CoreLink]>,
     state: Mutex<State>,
     next_device: AtomicU32,
+    census: Census,
     discovery_subsystem: Subsystem,
     /// When the first core started.
     started: OnceLock<Time>,
@@ -111,6 +113,7 @@ impl Target {
             cores,
             state: Mutex::new(state),
             next_device: AtomicU32::new(1),
+            census: Census::default(),
             discovery_subsystem,
             started: OnceLock::new(),
         })
@@ -139,8 +142,14 @@ impl Target {
             unconnected: state.unconnected.values().sum(),
             listeners: state.listeners.clone(),
             discovery_generation: state.discovery.generation(),
+            alive: self.census.count(),
             recent_events: state.host_events.recent(),
         }
+    }
+
+    /// Counts what lives.
+    pub(crate) fn census(&self) -> &Census {
+        &self.census
     }
 
     /// Core `index` has started.

@@ -297,7 +297,7 @@ impl Target {
             self.controller_limits(),
             now,
         );
-        let association = Association::new(controller, tenant);
+        let association = Association::new(controller, tenant, self.census.controller());
         state
             .associations
             .insert(id.0, Entry::new(association.clone(), connection));

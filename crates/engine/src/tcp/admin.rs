@@ -15,6 +15,7 @@ use super::input::{Input, Pdu};
 use super::queue::{Duplicate, QueuePair};
 use super::reply;
 use crate::HostEventKind;
+use crate::alive::Counted;
 use crate::association::Association;
 use crate::controller::{AdminOutcome, Answer, Effect, Payload};
 use crate::message::Message;
@@ -33,6 +34,7 @@ pub(crate) struct AdminQueue {
     has_said_goodbye: Cell<bool>,
     /// The association has ended; the connection may be there for a farewell.
     has_ended: Cell<bool>,
+    _counted: Counted,
 }
 
 /// Serves an Admin queue until its connection ends.
@@ -57,6 +59,7 @@ impl AdminQueue {
         association: Arc<Association>,
         pair: QueuePair,
     ) -> Rc<Self> {
+        let counted = connection.core().target().census().queue();
         Rc::new(Self {
             connection,
             association,
@@ -66,6 +69,7 @@ impl AdminQueue {
             aborts: RefCell::default(),
             has_said_goodbye: Cell::new(false),
             has_ended: Cell::new(false),
+            _counted: counted,
         })
     }
 

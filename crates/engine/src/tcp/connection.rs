@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use flashyard_nvme::tcp::{Framer, Limits as FramerLimits, MAX_TERM_REQ, Role, Violation};
 use flashyard_runtime::TcpStream;
@@ -15,7 +15,7 @@ use super::input::Input;
 use super::io::{self, IoQueue};
 use super::outbox::Outbox;
 use super::waiting::TellWithdrawn;
-use crate::association::Association;
+use crate::alive::Counted;
 use crate::controller::limits::ADMIN_IN_CAPSULE_BYTES;
 use crate::core::Core;
 use crate::message::ConnectionId;
@@ -39,7 +39,8 @@ impl From<Violation> for End {
     }
 }
 
-/// A connection as its tasks and its core share it.
+/// A connection as its tasks and its core share it. A queue owns its connection and the receiving task owns the queue, so
+/// all of it goes when the tasks have ended; the connection itself knows its queue only as long as that is there.
 pub(crate) struct Connection {
     core: Rc<Core>,
     id: ConnectionId,
@@ -51,14 +52,15 @@ pub(crate) struct Connection {
     /// By when it must have come further (see [`Connection::set_deadline`]).
     deadline: Cell<Option<Time>>,
     sending: Progress,
+    _counted: Counted,
 }
 
 /// What a connection is.
 enum Queue {
     /// Not connected yet.
     None,
-    Admin(Rc<AdminQueue>),
-    Io(Rc<IoQueue>),
+    Admin(Weak<AdminQueue>),
+    Io(Weak<IoQueue>),
 }
 
 /// Something that must go on: whoever does it counts steps, the sweep sees whether they do.
@@ -96,6 +98,7 @@ impl Connection {
         let limits = &core.target().config().limits;
         let outbox = Outbox::new(limits.admin_output_bytes);
         let deadline = core.rt().now() + limits.initialize_deadline;
+        let counted = core.target().census().connection();
         Rc::new(Self {
             core,
             id,
@@ -105,6 +108,7 @@ impl Connection {
             queue: RefCell::new(Queue::None),
             deadline: Cell::new(Some(deadline)),
             sending: Progress::default(),
+            _counted: counted,
         })
     }
 
@@ -141,7 +145,7 @@ impl Connection {
         }
         self.stream.shutdown();
         self.outbox.close();
-        if let Queue::Io(queue) = &*self.queue.borrow() {
+        if let Some(queue) = self.io() {
             queue.on_close();
         }
     }
@@ -158,9 +162,9 @@ impl Connection {
 
     /// Takes command `cid` back, if it has not been issued; tells now or later whether that was so.
     pub(crate) fn withdraw(&self, cid: u16, tell: TellWithdrawn) {
-        match &*self.queue.borrow() {
-            Queue::Io(queue) => queue.withdraw(cid, tell),
-            _ => tell(false),
+        match self.io() {
+            Some(queue) => queue.withdraw(cid, tell),
+            None => tell(false),
         }
     }
 
@@ -184,13 +188,10 @@ impl Connection {
             .sending
             .stuck_since(now)
             .is_some_and(|since| now.since(since) >= limits.stall_deadline);
-        let owing = match &*self.queue.borrow() {
-            Queue::Io(queue) => {
-                queue.expire(now);
-                queue.data_overdue(now)
-            }
-            _ => false,
-        };
+        let owing = self.io().is_some_and(|queue| {
+            queue.expire(now);
+            queue.data_overdue(now)
+        });
         if late || stalled || owing {
             self.close();
         }
@@ -199,28 +200,34 @@ impl Connection {
 
     /// Tells whoever runs the target what costs the host this connection.
     pub(crate) fn report(&self, kind: HostEventKind) {
-        let queue = self.queue.borrow();
-        let association = match &*queue {
+        let controller = match &*self.queue.borrow() {
             Queue::None => None,
-            Queue::Admin(queue) => Some(queue.association()),
-            Queue::Io(queue) => Some(queue.association()),
+            Queue::Admin(queue) => queue.upgrade().map(|queue| queue.association().for_event()),
+            Queue::Io(queue) => queue.upgrade().map(|queue| queue.association().for_event()),
         };
         self.core.target().report(HostEvent {
             number: 0,
             at: self.core.rt().now(),
             peer: self.stream.peer_addr(),
-            controller: association.map(Association::for_event),
+            controller,
             kind,
         });
     }
 
     fn with_admin(&self, act: impl FnOnce(&AdminQueue)) {
         let admin = match &*self.queue.borrow() {
-            Queue::Admin(admin) => Some(admin.clone()),
+            Queue::Admin(admin) => admin.upgrade(),
             _ => None,
         };
         if let Some(admin) = admin {
             act(&admin);
+        }
+    }
+
+    fn io(&self) -> Option<Rc<IoQueue>> {
+        match &*self.queue.borrow() {
+            Queue::Io(queue) => queue.upgrade(),
+            _ => None,
         }
     }
 
@@ -232,7 +239,7 @@ impl Connection {
         self.set_deadline(None);
         if self.is_closed() {
             // It was closed while Connect was waiting: the queue has to hear of it.
-            if let Queue::Io(queue) = &*self.queue.borrow() {
+            if let Some(queue) = self.io() {
                 queue.on_close();
             }
         }
@@ -269,12 +276,14 @@ pub(crate) async fn serve(connection: Rc<Connection>) {
     let mut input = Input::new(connection.clone(), framer);
     match connect::begin(&connection, &mut input).await {
         Ok(Joined::Admin(queue)) => {
-            connection.become_queue(Queue::Admin(queue.clone()));
+            connection.become_queue(Queue::Admin(Rc::downgrade(&queue)));
             let end = admin::serve(&queue, &mut input).await;
+            // Before the farewell, which takes as long as the peer likes.
+            queue.end_association();
             finish(&connection, &mut input, end).await;
         }
         Ok(Joined::Io(queue)) => {
-            connection.become_queue(Queue::Io(queue.clone()));
+            connection.become_queue(Queue::Io(Rc::downgrade(&queue)));
             io::serve(&queue, &mut input).await;
             queue.leave();
         }
@@ -285,12 +294,6 @@ pub(crate) async fn serve(connection: Rc<Connection>) {
 
 /// Says why, if the peer is to blame; then waits until it has gone, but not for long.
 pub(crate) async fn finish(connection: &Connection, input: &mut Input, end: End) {
-    match &*connection.queue.borrow() {
-        Queue::None => {}
-        // Before the farewell, which takes as long as the peer likes.
-        Queue::Admin(queue) => queue.end_association(),
-        Queue::Io(queue) => queue.begin_end(),
-    }
     if let End::Violation(violation) = end {
         connection.report(HostEventKind::Violation(violation));
         let mut pdu = [0; MAX_TERM_REQ];

@@ -24,6 +24,7 @@ use super::reply;
 use super::session::Session;
 use super::transfer::Transfers;
 use super::waiting::{TellWithdrawn, Waiting};
+use crate::alive::Counted;
 use crate::association::Association;
 use crate::controller::{CommandError, Intent, IoOp};
 use crate::core::Core;
@@ -55,6 +56,7 @@ pub(crate) struct IoQueue {
     counters: Arc<QueueCounters>,
     /// Wakes who waits for the last command, once the connection is closed.
     finished: Notify,
+    _counted: Counted,
 }
 
 /// What Connect has found out about a new I/O queue.
@@ -79,6 +81,7 @@ pub(crate) async fn serve(queue: &Rc<IoQueue>, input: &mut Input) {
     drop(session);
     queue.waiting.close();
     queue.transfers.close();
+    queue.begin_end();
     finish(&queue.connection, input, end).await;
     while pool.waiting() > 0 {
         queue.finished.notified().await;
@@ -122,6 +125,7 @@ impl IoQueue {
             transfers: Transfers::default(),
             counters: new.counters,
             finished: Notify::new(),
+            _counted: core.target().census().queue(),
             connection,
         })
     }

@@ -95,7 +95,7 @@ fn a_host_that_waits_for_memory_can_leave_and_come_back() {
     for seed in 0..3 {
         site(seed).run(|bench| async move {
             let rt = bench.host_rt.clone();
-            let (_gate, _stuck) = stuck(&bench).await;
+            let (gate, _stuck) = stuck(&bench).await;
             let (admin, mut io) = bench.connect("a", 2).await;
             io.submit(write(1, 7), &pattern(9, BLOCK as usize)).await;
             rt.sleep(Duration::from_ms(10)).await;
@@ -107,6 +107,7 @@ fn a_host_that_waits_for_memory_can_leave_and_come_back() {
             );
             let (_admin, mut io) = again.await.expect("nothing of it is left");
             assert!(io.read(1, 7, 1, BLOCK).await.is_ok());
+            gate.open();
         });
     }
 }

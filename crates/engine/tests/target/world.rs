@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use flashyard_block::{MemoryDevice, SharedDevice};
 use flashyard_engine::{
-    Class, Core, DeviceHandle, Limits, NamespaceSpec, Target, TargetConfig, TenantId, TenantSpec,
+    Alive, Class, Core, DeviceHandle, Limits, NamespaceSpec, Target, TargetConfig, TenantId,
+    TenantSpec,
 };
 use flashyard_nvme::tcp::Digests;
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::{Config, Machine, World};
 use flashyard_sched::{Fifo, Window};
+use flashyard_time::Duration;
 
 use crate::client::{Client, Identity};
 
@@ -21,6 +23,8 @@ pub(crate) const NO_DIGESTS: Digests = Digests {
     data: false,
 };
 pub(crate) const BLOCK: u32 = 4096;
+/// For what the devices still do when a core is shut down.
+const LAST_TURNS: Duration = Duration::from_secs(60);
 
 /// A target that listens, with the tenants `a` and `b`, open to everybody.
 pub(crate) struct Site {
@@ -96,6 +100,26 @@ impl Site {
     {
         let bench = self.bench.clone();
         self.world.run(&self.hosts, move |_| main(bench))
+    }
+}
+
+impl Drop for Site {
+    /// However its connections have ended: when all have, nothing of them is left.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let alive = self.run(|bench| async move {
+            let ends = bench.cores.iter().zip(&bench.rts).map(|(core, rt)| {
+                let core = core.clone();
+                rt.spawn(async move { core.shutdown().await })
+            });
+            let ends: Vec<_> = ends.collect();
+            bench.host_rt.sleep(LAST_TURNS).await;
+            drop(ends);
+            bench.target.snapshot().alive
+        });
+        assert_eq!(alive, Alive::default());
     }
 }
 
