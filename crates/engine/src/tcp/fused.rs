@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use flashyard_block::IoError;
+use flashyard_block::{IoError, Tag};
 use flashyard_nvme::{Status, SubmissionQueueEntry};
 use flashyard_runtime::Buf;
 use flashyard_sched::Op;
@@ -91,16 +91,21 @@ async fn compare_and_write(queue: &Rc<IoQueue>, pair: Pair) -> Result<u64, Refus
             second: status,
         });
     };
+    let granted = namespace.tag.class;
+    let tag = Tag {
+        class: queue.classify(granted, &second.entry, checked.write.bytes()),
+        ..namespace.tag
+    };
     let cids = [first.entry.cid(), second.entry.cid()];
     let capsules = [first.capsule, second.capsule];
-    let done = perform(queue, &namespace, &checked, cids, capsules).await;
+    let done = perform(queue, (&namespace, tag), &checked, cids, capsules).await;
     done.map(|()| u64::from(checked.write.bytes()))
         .map_err(refusal)
 }
 
 async fn perform(
     queue: &Rc<IoQueue>,
-    namespace: &Rc<Namespace>,
+    (namespace, tag): (&Rc<Namespace>, Tag),
     checked: &CompareAndWrite,
     cids: [u16; 2],
     capsules: [Option<CapsuleData>; 2],
@@ -126,7 +131,7 @@ async fn perform(
     let (compare, write) = (compare.data().await, write.data().await);
     let ((compare, _compare_claim), (write, _write_claim)) = (compare?, write?);
     let want = Want {
-        tag: namespace.tag,
+        tag,
         op: Op::CompareAndWrite,
         lba: checked.range.slba,
         bytes: u64::from(checked.write.bytes()),
