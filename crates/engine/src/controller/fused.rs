@@ -94,6 +94,8 @@ pub struct CompareAndWrite {
     pub compare: Payload,
     /// Data to write.
     pub write: Payload,
+    /// Force Unit Access of the compare: what is compared has to be on the medium.
+    pub compare_fua: bool,
     /// Force Unit Access of the write.
     pub fua: bool,
 }
@@ -152,7 +154,14 @@ pub fn check_pair(
         first: FAILED_FUSED,
         second: status,
     })?;
-    let (IoOp::Compare { range }, IoOp::Write { range: same, fua }) = (compare.op, write.op) else {
+    let (
+        IoOp::Compare {
+            range,
+            fua: compare_fua,
+        },
+        IoOp::Write { range: same, fua },
+    ) = (compare.op, write.op)
+    else {
         return Err(both(MISSING_FUSED));
     };
     if range != same {
@@ -165,6 +174,7 @@ pub fn check_pair(
         range,
         compare: compare.payload,
         write: write.payload,
+        compare_fua,
         fua,
     })
 }
@@ -255,6 +265,7 @@ mod tests {
                     offset: 0,
                     bytes: 512
                 },
+                compare_fua: false,
                 fua: true,
             })
         );

@@ -49,6 +49,8 @@ pub enum IoOp {
     Compare {
         /// Blocks.
         range: LbaRange,
+        /// Force Unit Access: what is compared has to be on the medium.
+        fua: bool,
     },
     /// Write Zeroes.
     WriteZeroes {
@@ -152,7 +154,10 @@ fn compare(
 ) -> Result<IoRequest, Status> {
     let (range, bytes) = transfer(sqe, namespace, limits)?;
     Ok(IoRequest {
-        op: IoOp::Compare { range },
+        op: IoOp::Compare {
+            range,
+            fua: sqe.fua(),
+        },
         payload: Payload::from_host(sqe, bytes, bytes, limits.capsule_bytes)?,
     })
 }

@@ -344,7 +344,7 @@ async fn rare(queue: &Rc<IoQueue>, mut command: Command) {
     command.past = Past::default();
     let done = match command.op {
         IoOp::Read { range, .. } => read_from_medium(queue, &command, range).await,
-        IoOp::Compare { range } => compare(queue, &mut command, range).await,
+        IoOp::Compare { range, fua } => compare(queue, &mut command, range, fua).await,
         IoOp::WriteZeroes {
             range,
             fua,
@@ -353,7 +353,11 @@ async fn rare(queue: &Rc<IoQueue>, mut command: Command) {
         IoOp::DatasetManagement { ranges, deallocate } => {
             manage_dataset(queue, &mut command, ranges, deallocate).await
         }
-        IoOp::Flush | IoOp::Write { .. } => flush(queue, &command).await,
+        IoOp::Flush | IoOp::Write { .. } => {
+            flush(queue, command.cid, &command.namespace, command.class)
+                .await
+                .map(|()| None)
+        }
     };
     match done {
         Ok(Some((data, held))) => queue.answer_read(&command, data, held),
@@ -369,9 +373,7 @@ type Done = Result<Option<(Data, Held)>, Failure>;
 async fn read_from_medium(queue: &Rc<IoQueue>, command: &Command, range: LbaRange) -> Done {
     let bytes = command.payload.bytes() as usize;
     let held = hold(queue, command.cid, bytes).await?;
-    if command.namespace.info.volatile_cache {
-        flush(queue, command).await?;
-    }
+    empty_cache(queue, command.cid, &command.namespace, command.class).await?;
     let want = command.want(Op::Read, range.slba, bytes as u64);
     let admission = admit(queue, command.cid, &command.namespace, want).await?;
     let buf = buffer(queue, bytes).await;
@@ -379,8 +381,11 @@ async fn read_from_medium(queue: &Rc<IoQueue>, command: &Command, range: LbaRang
     Ok(Some((command.heed(queue, read.await)?, held)))
 }
 
-async fn compare(queue: &Rc<IoQueue>, command: &mut Command, range: LbaRange) -> Done {
+async fn compare(queue: &Rc<IoQueue>, command: &mut Command, range: LbaRange, fua: bool) -> Done {
     let (theirs, _held) = data(queue, command).await?;
+    if fua {
+        empty_cache(queue, command.cid, &command.namespace, command.class).await?;
+    }
     let want = command.want(Op::Read, range.slba, theirs.len() as u64);
     let admission = admit(queue, command.cid, &command.namespace, want).await?;
     let buf = buffer(queue, theirs.len()).await;
@@ -417,8 +422,8 @@ async fn write_zeroes(
     };
     let done = admission.perform(queue.waiting(), command.cid, want, operation);
     command.heed(queue, done.await)?;
-    if fua && command.namespace.info.volatile_cache {
-        flush(queue, command).await?;
+    if fua {
+        empty_cache(queue, command.cid, &command.namespace, command.class).await?;
     }
     Ok(None)
 }
@@ -453,12 +458,39 @@ async fn manage_dataset(
     Ok(None)
 }
 
-async fn flush(queue: &Rc<IoQueue>, command: &Command) -> Done {
-    let want = command.want(Op::Flush, 0, 0);
-    let admission = admit(queue, command.cid, &command.namespace, want).await?;
-    let done = admission.perform(queue.waiting(), command.cid, want, Operation::Flush);
-    command.heed(queue, done.await)?;
-    Ok(None)
+async fn flush(
+    queue: &Rc<IoQueue>,
+    cid: u16,
+    namespace: &Rc<Namespace>,
+    class: Class,
+) -> Result<(), Failure> {
+    let want = Want {
+        tag: Tag {
+            class,
+            ..namespace.tag
+        },
+        op: Op::Flush,
+        lba: 0,
+        bytes: 0,
+        again: false,
+    };
+    let admission = admit(queue, cid, namespace, want).await?;
+    let done = admission.perform(queue.waiting(), cid, want, Operation::Flush);
+    queue.heed(namespace, Past::default(), done.await)?;
+    Ok(())
+}
+
+/// Forced unit access of what has no flag for it at the device: what lies in a volatile cache goes to the medium.
+pub(crate) async fn empty_cache(
+    queue: &Rc<IoQueue>,
+    cid: u16,
+    namespace: &Rc<Namespace>,
+    class: Class,
+) -> Result<(), Failure> {
+    if namespace.info.volatile_cache {
+        flush(queue, cid, namespace, class).await?;
+    }
+    Ok(())
 }
 
 /// The command's data, from its capsule or by invitation.

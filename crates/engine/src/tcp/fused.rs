@@ -130,6 +130,9 @@ async fn perform(
     // Of a half that fails the other one's data still come.
     let (compare, write) = (compare.data().await, write.data().await);
     let ((compare, _compare_claim), (write, _write_claim)) = (compare?, write?);
+    if checked.compare_fua {
+        command::empty_cache(queue, cids[0], namespace, tag.class).await?;
+    }
     let want = Want {
         tag,
         op: Op::CompareAndWrite,

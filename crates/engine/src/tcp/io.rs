@@ -383,7 +383,7 @@ impl IoQueue {
         let lba = match command.op {
             IoOp::Read { range, .. }
             | IoOp::Write { range, .. }
-            | IoOp::Compare { range }
+            | IoOp::Compare { range, .. }
             | IoOp::WriteZeroes { range, .. } => range.slba,
             IoOp::DatasetManagement { .. } | IoOp::Flush => 0,
         };

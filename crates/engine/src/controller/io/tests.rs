@@ -65,7 +65,20 @@ fn what_is_accepted() {
         ),
         (
             Entry::compare(1, range, moved(4096)),
-            accepted(IoOp::Compare { range }, Payload::Invited { bytes: 4096 }),
+            accepted(
+                IoOp::Compare { range, fua: false },
+                Payload::Invited { bytes: 4096 },
+            ),
+        ),
+        (
+            Entry::compare(1, range, capsule(0, 4096)).with_fua(),
+            accepted(
+                IoOp::Compare { range, fua: true },
+                Payload::InCapsule {
+                    offset: 0,
+                    bytes: 4096,
+                },
+            ),
         ),
         (
             Entry::write_zeroes(1, blocks(0, 1024), true),
@@ -294,7 +307,7 @@ fn random_commands_stay_within_the_namespace_and_the_limits() {
 
 fn assert_sound(sqe: &Entry, request: IoRequest, namespace: &NamespaceInfo) {
     let range = match request.op {
-        IoOp::Read { range, .. } | IoOp::Write { range, .. } | IoOp::Compare { range } => {
+        IoOp::Read { range, .. } | IoOp::Write { range, .. } | IoOp::Compare { range, .. } => {
             assert_eq!(request.payload.bytes(), range.blocks * 512, "{sqe:?}");
             range
         }
