@@ -15,7 +15,7 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::ServeArgs;
 use crate::commands;
-use crate::control::{Answer, Control, Request};
+use crate::control::Control;
 use crate::cores::Cores;
 use crate::service::{self, Service, SharedService};
 use crate::spec::{Config, TargetSpec};
@@ -36,10 +36,7 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
     spec.check()?;
     let directory = args.state.clone().unwrap_or_else(commands::default_state);
     let mut service = start(&spec, args, &directory)?;
-    if let Answer::Error(fault) = service.handle(Request::Apply {
-        config,
-        plan: false,
-    }) {
+    if let Err(fault) = service.apply_at_start(config) {
         service.stop();
         return Err(fault);
     }
@@ -52,6 +49,9 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
     };
     for (what, why) in service.faults() {
         eprintln!("flashyard: {what} is not available: {why}");
+    }
+    for (tenant, why) in service.doubtful_guarantees() {
+        eprintln!("flashyard: the guarantee of tenant {tenant} is not known to hold: {why}");
     }
     let service: SharedService = Arc::new(Mutex::new(Some(service)));
     let control = start_control(&directory, &service)?;

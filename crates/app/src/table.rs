@@ -103,7 +103,15 @@ pub fn print_list(kind: KindName, rows: &[Value]) {
             "state",
         ],
         KindName::Pool => &["name", "devices", "size", "free", "state"],
-        KindName::Tenant => &["name", "class", "weight", "hosts", "volumes", "subnqn"],
+        KindName::Tenant => &[
+            "name",
+            "class",
+            "weight",
+            "guarantee_state",
+            "hosts",
+            "volumes",
+            "subnqn",
+        ],
         KindName::Volume => &["name", "tenant", "nsid", "size", "pool", "device", "state"],
     };
     let mut table = Table::new(columns);
@@ -117,7 +125,8 @@ pub fn print_list(kind: KindName, rows: &[Value]) {
     }
     say!("{}", table.render());
     for row in rows {
-        if let Some(fault) = row["fault"].as_str() {
+        let trouble = row["fault"].as_str().or(row["guarantee_hint"].as_str());
+        if let Some(fault) = trouble {
             say_line!("{}: {fault}", row["name"].as_str().unwrap_or_default());
         }
     }

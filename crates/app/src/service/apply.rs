@@ -40,9 +40,28 @@ impl Step {
 impl Service {
     /// Carries the plan out, or only shows it.
     pub(super) fn apply(&mut self, mut config: Config, plan_only: bool) -> Result<Value, Fault> {
+        if let Some(why) = self.check_file(&mut config)?.into_iter().next() {
+            return Err(why);
+        }
+        self.bring_about(config, plan_only)
+    }
+
+    /// Carries the plan of the file that the target is started with out. What it promises too much of is served
+    /// nevertheless; [`Service::doubtful_guarantees`] tells.
+    pub fn apply_at_start(&mut self, mut config: Config) -> Result<(), Fault> {
+        self.check_file(&mut config)?;
+        self.bring_about(config, false).map(drop)
+    }
+
+    /// Checks a file against itself and what is there; gives what it would oversell.
+    fn check_file(&mut self, config: &mut Config) -> Result<Vec<Fault>, Fault> {
         config.check()?;
-        self.check_references(&config)?;
-        promises::check_end(self, &mut config)?;
+        self.check_references(config)?;
+        promises::oversold(self, config)
+    }
+
+    /// The promises have been checked as they will be in the end, and no step on the way promises more.
+    fn bring_about(&mut self, config: Config, plan_only: bool) -> Result<Value, Fault> {
         let plan = self.plan(config)?;
         let steps: Vec<String> = plan.iter().map(Step::describe).collect();
         if !plan_only {
@@ -176,7 +195,7 @@ impl Service {
             Step::Policy(name, policy) => self.set_device(&name, policy),
             Step::Pool(spec) => self.create_pool(spec, false),
             Step::Tenant(spec) | Step::SetTenant(spec) => self.put_tenant(spec),
-            Step::Volume(spec) => self.create_volume(spec),
+            Step::Volume(spec) => self.add_volume(spec),
             Step::Grow(name, size) => self.set_volume(&name, size),
         }
     }

@@ -1,5 +1,4 @@
-//! What a device can give, and whether what is promised of it adds up. A guarantee is a part of the device's time:
-//! the reads promised of the reads that it can do, and the writes of the writes. More than all of it is not sold.
+//! What a device can give, which guarantees are held against (`promises.rs`).
 //!
 //! An emulated drive is measured by a copy of its model in virtual time, worn out, for a guarantee has to hold then too.
 //! Any other device is measured by doing I/O: reads at any time, writes only when nobody uses it and its content may be
@@ -11,12 +10,11 @@ use flashyard_block::{IoError, SharedDevice, Tag};
 use flashyard_flash::ssd::{self, Condition};
 use flashyard_flash::workload::{self, Source, Worker};
 use flashyard_runtime::{Buf, Data, Rt};
-use flashyard_sched::Rates;
 use flashyard_time::{Duration, Histogram, Rng};
 use serde_json::{Value, json};
 
 use super::{Fault, Service, flash};
-use crate::spec::{Bandwidth, DeviceKind, DeviceSpec, LoadPoint, RatesSpec, TenantSpec};
+use crate::spec::{Bandwidth, DeviceKind, DeviceSpec, LoadPoint, RatesSpec};
 
 /// I/Os in flight while the most is measured.
 const DEPTH: u32 = 256;
@@ -30,9 +28,6 @@ const REAL: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_ms(200);
 /// Steps of the curve, in tenths of the most.
 const STEPS: u64 = 10;
-
-/// All of a device, and what adding up its parts may err.
-const ALL: f64 = 1.0 + 1e-9;
 
 impl Service {
     /// Measures a device, notes what it can give, and tells it with the curve behind it.
@@ -65,45 +60,6 @@ impl Service {
                 "p99_us": point.p99_ns as f64 / 1e3,
             })).collect::<Vec<_>>(),
         }))
-    }
-
-    /// Refuses what would promise more of a device than it can give: `tenant` as it is to be, on the devices that it
-    /// has volumes on and on `device`, if it is to get one there. Who is promised no more than before is not refused.
-    pub(super) fn check_promises(
-        &mut self,
-        tenant: &TenantSpec,
-        device: Option<&str>,
-    ) -> Result<(), Fault> {
-        let Some(wanted) = tenant.guarantee else {
-            return Ok(());
-        };
-        let present = self.inventory.tenants.get(&tenant.name);
-        let before = present.and_then(|record| record.spec.guarantee);
-        if device.is_none() && before.is_some_and(|before| wanted.lesser(before) == wanted) {
-            return Ok(());
-        }
-        let mut devices = self.devices_of(&tenant.name);
-        devices.extend(device.map(str::to_owned));
-        devices.dedup();
-        for device in devices {
-            self.check_promises_of(&device, tenant)?;
-        }
-        Ok(())
-    }
-
-    fn check_promises_of(&mut self, device: &str, tenant: &TenantSpec) -> Result<(), Fault> {
-        let capability = self.capability_of(device)?;
-        let others = self.inventory.tenants.values();
-        let others = others.filter(|other| {
-            other.spec.name != tenant.name
-                && self
-                    .devices_of(&other.spec.name)
-                    .iter()
-                    .any(|name| name == device)
-        });
-        let all = others.map(|record| &record.spec).chain([tenant]);
-        add_up(device, capability, all)
-            .map_err(|(Untenable::Unknown(why) | Untenable::Oversold(why))| why)
     }
 
     /// What a device can give; an emulated one is measured now if it was not before.
@@ -165,75 +121,6 @@ impl Service {
             format!("device `{name}` failed while it was measured ({error:?}): see to it first")
         })
     }
-}
-
-/// Why promises of a device do not hold, for people.
-pub(super) enum Untenable {
-    /// Nobody knows what the device can give.
-    Unknown(Fault),
-    /// It is less than what is promised.
-    Oversold(Fault),
-}
-
-/// Adds up what is promised of a device that can give so much.
-pub(super) fn add_up<'a>(
-    device: &str,
-    capability: RatesSpec,
-    tenants: impl Iterator<Item = &'a TenantSpec>,
-) -> Result<(), Untenable> {
-    let mut parts = Vec::new();
-    for spec in tenants {
-        let Some(guarantee) = spec.guarantee else {
-            continue;
-        };
-        let part = part_of(guarantee.rates(), capability.rates()).map_err(|what| {
-            Untenable::Unknown(format!(
-                "nobody knows how many {what} device `{device}` can give, so none can be guaranteed: measure it with \
-                 `flashyard device calibrate {device}`, or say so as its `capability`"
-            ))
-        })?;
-        parts.push((spec.name.as_str(), part));
-    }
-    let sold: f64 = parts.iter().map(|(_, part)| part).sum();
-    if sold <= ALL {
-        return Ok(());
-    }
-    let list: Vec<_> = parts
-        .iter()
-        .map(|(name, part)| format!("{name} {:.0} %", part * 100.0))
-        .collect();
-    Err(Untenable::Oversold(format!(
-        "this would sell {:.0} % of {device} ({}): lower a guarantee; `flashyard device calibrate {device}` shows what it can give",
-        sold * 100.0,
-        list.join(", ")
-    )))
-}
-
-/// The part of a device's time that a guarantee takes; or what is not known of the device.
-fn part_of(owed: Rates, most: Rates) -> Result<f64, &'static str> {
-    let part = |owed: Option<u64>, most: Option<u64>, what| match (owed, most) {
-        (None, _) => Ok(0.0),
-        (Some(owed), Some(most)) if most > 0 => Ok(owed as f64 / most as f64),
-        (Some(_), _) => Err(what),
-    };
-    // What may be either is the dearer of the two.
-    let dearer = |reads: Option<u64>, writes: Option<u64>| Some(reads?.min(writes?));
-    let either = part(owed.ios, dearer(most.read_ios, most.write_ios), "I/Os")?.max(part(
-        owed.bytes,
-        dearer(most.read_bytes, most.write_bytes),
-        "bytes a second",
-    )?);
-    let reads = part(owed.read_ios, most.read_ios, "reads")?.max(part(
-        owed.read_bytes,
-        most.read_bytes,
-        "bytes a second",
-    )?);
-    let writes = part(owed.write_ios, most.write_ios, "writes")?.max(part(
-        owed.write_bytes,
-        most.write_bytes,
-        "bytes a second",
-    )?);
-    Ok(either.max(reads + writes))
 }
 
 /// Measures a copy of an emulated drive's model.
@@ -389,36 +276,4 @@ async fn load(
         done += worker.await?;
     }
     Ok(done * 1_000 / REAL.as_ms())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rates(text: &str) -> Rates {
-        text.parse::<RatesSpec>().expect("rates").rates()
-    }
-
-    #[test]
-    fn a_guarantee_is_a_part_of_the_device() {
-        let most =
-            rates("read_iops=400000,write_iops=40000,read_bandwidth=3GB/s,write_bandwidth=200MB/s");
-        for (owed, part) in [
-            ("read_iops=40000", 0.1),
-            ("write_iops=20000", 0.5),
-            ("read_iops=40000,write_iops=20000", 0.6),
-            ("iops=20000", 0.5),
-            ("bandwidth=100MB/s", 0.5),
-            ("read_iops=40000,read_bandwidth=1500MB/s", 0.5),
-            ("read_iops=400000,write_iops=40000", 2.0),
-        ] {
-            let found = part_of(rates(owed), most).expect("all is known");
-            assert!((found - part).abs() < 1e-9, "{owed}: {found}");
-        }
-        assert_eq!(
-            part_of(rates("write_iops=1"), rates("read_iops=1")),
-            Err("writes")
-        );
-        assert_eq!(part_of(Rates::NONE, Rates::NONE), Ok(0.0));
-    }
 }

@@ -146,6 +146,7 @@ impl Service {
                 spec.name
             ));
         }
+        self.check_promises(&spec, None)?;
         self.put_tenant(spec)
     }
 
@@ -159,11 +160,11 @@ impl Service {
         spec.latency_target = change.latency_target.or(spec.latency_target);
         let spec = spec.without_empty();
         spec.check()?;
+        self.check_promises(&spec, None)?;
         self.put_tenant(spec)
     }
 
     fn put_tenant(&mut self, spec: TenantSpec) -> Result<Value, Fault> {
-        self.check_promises(&spec, None)?;
         let record = self
             .state
             .put_tenant(&spec)

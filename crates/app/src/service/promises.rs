@@ -1,26 +1,129 @@
-//! What a configuration promises, as a whole: whether the devices can keep it in the end, and in which order it comes
-//! about so that they can keep it at each step.
+//! What is promised, as a whole: whether the devices can keep it, and in which order a configuration comes about so that
+//! they can keep it at each step. A guarantee is a part of a device's time: the reads promised of the reads that it can
+//! do, and the writes of the writes. More than all of it is not sold. Where nobody has measured the device, the
+//! guarantee is accepted and shown as unverified. A start never fails for a promise: hosts wait for their volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::calibrate::{Untenable, add_up, emulated};
+use flashyard_sched::Rates;
+use serde_json::{Map, Value, json};
+
+use super::calibrate::emulated;
 use super::{Fault, Service};
 use crate::spec::{Config, DeviceKind, RatesSpec, TenantSpec, VolumeSpec};
 
-/// Refuses a configuration that in the end promises more of a device than it can give. Emulated drives are measured if
-/// they were not before; of other devices that nobody has measured nothing is said here, for they have to be there to be
-/// measured.
-pub(super) fn check_end(service: &mut Service, config: &mut Config) -> Result<(), Fault> {
+/// All of a device, and what adding up its parts may err.
+const ALL: f64 = 1.0 + 1e-9;
+
+/// How what is promised of a device stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It can give all of it.
+    Verified,
+    /// Nobody knows all that the device can give; what is known is enough. What to do about it.
+    Unverified(Fault),
+    /// It can give less than what is promised. By how much.
+    Oversold(Fault),
+}
+
+impl Service {
+    /// Refuses what would promise more of a device than it can give: `tenant` as it is to be, on the devices that it
+    /// has volumes on and on `device`, if it is to get one there. Who is promised no more than before is not refused.
+    pub(super) fn check_promises(
+        &mut self,
+        tenant: &TenantSpec,
+        device: Option<&str>,
+    ) -> Result<(), Fault> {
+        let Some(wanted) = tenant.guarantee else {
+            return Ok(());
+        };
+        let present = self.inventory.tenants.get(&tenant.name);
+        let before = present.and_then(|record| record.spec.guarantee);
+        if device.is_none() && before.is_some_and(|before| wanted.lesser(before) == wanted) {
+            return Ok(());
+        }
+        let mut devices = self.devices_of(&tenant.name);
+        devices.extend(device.map(str::to_owned));
+        devices.dedup();
+        for device in devices {
+            let capability = self.capability_of(&device)?;
+            let others = self.tenants_on(&device);
+            let others = others.filter(|other| other.name != tenant.name);
+            if let Standing::Oversold(why) = add_up(&device, capability, others.chain([tenant])) {
+                return Err(why);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tenants whose guarantee is not known to hold, and why.
+    pub fn doubtful_guarantees(&self) -> Vec<(String, Fault)> {
+        let tenants = self.inventory.tenants.values();
+        let doubts = tenants.filter_map(|record| match self.standing_of(&record.spec)? {
+            Standing::Verified => None,
+            Standing::Unverified(why) | Standing::Oversold(why) => {
+                Some((record.spec.name.clone(), why))
+            }
+        });
+        doubts.collect()
+    }
+
+    /// What a tenant's view says of its guarantee: how it stands, and what to do if that is not well.
+    pub(super) fn view_guarantee(&self, tenant: &TenantSpec) -> Map<String, Value> {
+        let (state, hint) = match self.standing_of(tenant) {
+            None => (None, None),
+            Some(Standing::Verified) => (Some("verified"), None),
+            Some(Standing::Unverified(why)) => (Some("unverified"), Some(why)),
+            Some(Standing::Oversold(why)) => (Some("oversold"), Some(why)),
+        };
+        let mut view = Map::new();
+        view.insert("guarantee_state".into(), json!(state));
+        if let Some(hint) = hint {
+            view.insert("guarantee_hint".into(), json!(hint));
+        }
+        view
+    }
+
+    /// How a tenant's guarantee stands on the worst of its devices; `None` while it has no guarantee or no volume.
+    fn standing_of(&self, tenant: &TenantSpec) -> Option<Standing> {
+        tenant.guarantee?;
+        let devices = self.devices_of(&tenant.name);
+        let all = devices.iter().map(|device| {
+            let spec = self.inventory.devices.get(device);
+            let capability = spec.and_then(|spec| spec.capability).unwrap_or_default();
+            add_up(device, capability, self.tenants_on(device))
+        });
+        all.max_by_key(|standing| match standing {
+            Standing::Verified => 0,
+            Standing::Unverified(_) => 1,
+            Standing::Oversold(_) => 2,
+        })
+    }
+
+    /// The tenants that have volumes on a device.
+    fn tenants_on(&self, device: &str) -> impl Iterator<Item = &TenantSpec> {
+        let tenants = self.inventory.tenants.values().map(|record| &record.spec);
+        tenants.filter(move |tenant| {
+            let devices = self.devices_of(&tenant.name);
+            devices.iter().any(|name| name == device)
+        })
+    }
+}
+
+/// Each device of which a configuration promises more, in the end, than it can give, and how much. Emulated drives are
+/// measured if they were not before; any other device has to be there to be measured.
+pub(super) fn oversold(service: &mut Service, config: &mut Config) -> Result<Vec<Fault>, Fault> {
+    let mut found = Vec::new();
     for (device, tenants) in users(service, config) {
         if !tenants.iter().any(|tenant| tenant.guarantee.is_some()) {
             continue;
         }
         let capability = capability(service, config, &device)?;
-        if let Err(Untenable::Oversold(why)) = add_up(&device, capability, tenants.iter()) {
-            return Err(why);
+        if let Standing::Oversold(why) = add_up(&device, capability, tenants.iter()) {
+            found.push(why);
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 /// Each device and the tenants that will have volumes on it, as they will be.
@@ -73,6 +176,72 @@ fn capability(service: &mut Service, config: &mut Config, name: &str) -> Result<
             Ok(capability)
         }
         None => Ok(RatesSpec::default()),
+    }
+}
+
+/// Adds up what is promised of a device that can give so much.
+fn add_up<'a>(
+    device: &str,
+    capability: RatesSpec,
+    tenants: impl Iterator<Item = &'a TenantSpec>,
+) -> Standing {
+    let guaranteed = tenants.filter_map(|spec| Some((spec.name.as_str(), spec.guarantee?)));
+    let parts: Vec<_> = guaranteed
+        .map(|(name, guarantee)| (name, part_of(guarantee.rates(), capability.rates())))
+        .collect();
+    let sold: f64 = parts.iter().map(|(_, part)| part.known).sum();
+    if sold > ALL {
+        let list: Vec<_> = parts
+            .iter()
+            .map(|(name, part)| format!("{name} {:.0} %", part.known * 100.0))
+            .collect();
+        return Standing::Oversold(format!(
+            "this would sell {:.0} % of {device} ({}): lower a guarantee; `flashyard device calibrate {device}` shows what it can give",
+            sold * 100.0,
+            list.join(", ")
+        ));
+    }
+    match parts.iter().find_map(|(_, part)| part.unknown) {
+        None => Standing::Verified,
+        Some(what) => Standing::Unverified(format!(
+            "nobody knows how many {what} device `{device}` can give: measure it with `flashyard device calibrate \
+             {device}`, or say so as its `capability`"
+        )),
+    }
+}
+
+/// The part of a device's time that a guarantee takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Part {
+    /// As far as it is known what the device can give.
+    known: f64,
+    /// What the device gives of this nobody knows.
+    unknown: Option<&'static str>,
+}
+
+fn part_of(owed: Rates, most: Rates) -> Part {
+    const BYTES: &str = "bytes a second";
+    let mut unknown = None;
+    let mut part = |owed: Option<u64>, most: Option<u64>, what| match (owed, most) {
+        (None, _) => 0.0,
+        (Some(owed), Some(most)) if most > 0 => owed as f64 / most as f64,
+        (Some(_), _) => {
+            unknown = unknown.or(Some(what));
+            0.0
+        }
+    };
+    // What may be either is the dearer of the two.
+    let dearer = |reads: Option<u64>, writes: Option<u64>| Some(reads?.min(writes?));
+    let ios = part(owed.ios, dearer(most.read_ios, most.write_ios), "I/Os");
+    let bytes = part(owed.bytes, dearer(most.read_bytes, most.write_bytes), BYTES);
+    let reads = part(owed.read_ios, most.read_ios, "reads");
+    let read_bytes = part(owed.read_bytes, most.read_bytes, BYTES);
+    let writes = part(owed.write_ios, most.write_ios, "writes");
+    let write_bytes = part(owed.write_bytes, most.write_bytes, BYTES);
+    let each = reads.max(read_bytes) + writes.max(write_bytes);
+    Part {
+        known: ios.max(bytes).max(each),
+        unknown,
     }
 }
 
@@ -134,6 +303,55 @@ mod tests {
         for (present, wanted, first, then) in table {
             let found = stages(present, wanted.clone());
             assert_eq!((found.first.as_ref(), found.then.as_ref()), (first, then));
+        }
+    }
+
+    fn rates(text: &str) -> RatesSpec {
+        text.parse().expect("rates")
+    }
+
+    #[test]
+    fn a_guarantee_is_a_part_of_the_device() {
+        let most = "read_iops=400000,write_iops=40000,read_bandwidth=3GB/s,write_bandwidth=200MB/s";
+        for (owed, most, known, unknown) in [
+            ("read_iops=40000", most, 0.1, None),
+            ("write_iops=20000", most, 0.5, None),
+            ("read_iops=40000,write_iops=20000", most, 0.6, None),
+            ("iops=20000", most, 0.5, None),
+            ("bandwidth=100MB/s", most, 0.5, None),
+            ("read_iops=40000,read_bandwidth=1500MB/s", most, 0.5, None),
+            ("read_iops=400000,write_iops=40000", most, 2.0, None),
+            ("write_iops=1", "read_iops=1", 0.0, Some("writes")),
+            ("iops=1", "read_iops=1", 0.0, Some("I/Os")),
+            (
+                "read_iops=3,write_iops=9",
+                "read_iops=2",
+                1.5,
+                Some("writes"),
+            ),
+        ] {
+            let found = part_of(rates(owed).rates(), rates(most).rates());
+            assert!((found.known - known).abs() < 1e-9, "{owed}: {found:?}");
+            assert_eq!(found.unknown, unknown, "{owed}");
+        }
+        let nothing = part_of(Rates::NONE, Rates::NONE);
+        assert_eq!((nothing.known, nothing.unknown), (0.0, None));
+    }
+
+    #[test]
+    fn what_is_known_can_be_oversold_whatever_is_not_known() {
+        let reads = tenant("guarantee = { read_iops = 60 }");
+        let writes = tenant("guarantee = { write_iops = 1 }");
+        let capability = rates("read_iops=100");
+        let stands = |tenants: &[&TenantSpec]| add_up("d", capability, tenants.iter().copied());
+        assert_eq!(stands(&[]), Standing::Verified);
+        assert_eq!(stands(&[&reads]), Standing::Verified);
+        assert!(
+            matches!(stands(&[&reads, &writes]), Standing::Unverified(why)
+            if why.contains("how many writes") && why.contains("flashyard device calibrate d"))
+        );
+        for oversold in [&[&reads, &reads][..], &[&reads, &writes, &reads]] {
+            assert!(matches!(stands(oversold), Standing::Oversold(why) if why.contains("120 %")));
         }
     }
 }

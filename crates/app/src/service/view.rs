@@ -105,7 +105,11 @@ impl Service {
             "partitions": self.view_partitions(),
             "tenants": snapshot.tenants.iter().map(|tenant| {
                 let hosts = snapshot.controllers.iter().filter(|controller| controller.tenant.as_ref() == Some(&tenant.name));
-                view_counters(&tenant.name, tenant.namespaces.len(), hosts.count(), &tenant.counters)
+                let mut view = view_counters(&tenant.name, tenant.namespaces.len(), hosts.count(), &tenant.counters);
+                if let Some(record) = self.inventory.tenants.get(&tenant.name) {
+                    view["guarantee_state"] = self.view_guarantee(&record.spec)["guarantee_state"].clone();
+                }
+                view
             }).collect::<Vec<_>>(),
             "faults": faults,
             "events": snapshot.recent_events.iter().map(|event| {
@@ -184,6 +188,7 @@ impl Service {
             .collect();
         view.insert("subnqn".into(), json!(self.subnqn(name)));
         view.insert("volumes".into(), json!(volumes));
+        view.extend(self.view_guarantee(&record.spec));
         Value::Object(view)
     }
 

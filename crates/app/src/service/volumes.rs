@@ -40,18 +40,20 @@ impl Service {
     }
 
     pub(super) fn create_volume(&mut self, spec: VolumeSpec) -> Result<Value, Fault> {
-        spec.check()?;
-        let name = spec.name.clone();
-        if self.inventory.volumes.contains_key(&name) {
-            return Err(format!("there is a volume `{name}` already"));
-        }
+        self.check_new(&spec)?;
         let tenant = self.tenant(&spec.tenant)?.spec.clone();
-        self.check_place(&spec)?;
         let device = match &spec.pool {
             Some(pool) => self.inventory.pools[pool].spec.devices[0].clone(),
             None => spec.device.clone().unwrap_or_default(),
         };
         self.check_promises(&tenant, Some(&device))?;
+        self.add_volume(spec)
+    }
+
+    /// Creates a volume whose tenant may have what it is promised there.
+    pub(super) fn add_volume(&mut self, spec: VolumeSpec) -> Result<Value, Fault> {
+        self.check_new(&spec)?;
+        let name = spec.name.clone();
         let most = self.target.config().limits.namespaces_per_tenant;
         let record = self
             .state
@@ -127,6 +129,15 @@ impl Service {
         self.inventory.volumes.get(name).ok_or_else(|| {
             format!("there is no volume `{name}`: `flashyard volume list` shows all")
         })
+    }
+
+    fn check_new(&self, spec: &VolumeSpec) -> Result<(), Fault> {
+        spec.check()?;
+        if self.inventory.volumes.contains_key(&spec.name) {
+            return Err(format!("there is a volume `{}` already", spec.name));
+        }
+        self.tenant(&spec.tenant)?;
+        self.check_place(spec)
     }
 
     fn check_place(&self, spec: &VolumeSpec) -> Result<(), Fault> {

@@ -1,10 +1,11 @@
 //! What tenants are owed, and why they do not get it.
 
+use std::io::Read;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::rig::{PROGRAM, Scratch, Target, names, path, target_perf};
+use crate::rig::{PROGRAM, Scratch, Target, names, path, target_perf, terminate};
 
 /// What is promised of a drive is held against what it can give, and policies and shares change while it is used.
 #[test]
@@ -117,23 +118,13 @@ fn guarantees_policies_and_reasons() {
         "no device `ssd9`",
     );
 
-    // What cannot be known cannot be promised.
+    // A device in use is not written over to be measured.
     target.json(&[
         "device", "create", "ram0", "--kind", "memory", "--size", "64MiB",
     ]);
-    target.refused(
-        &[
-            "volume", "create", "c", "--device", "ram0", "--tenant", "db",
-        ],
-        "device calibrate ram0",
-    );
     let measured = target.json(&["device", "calibrate", "ram0", "--destroy"]);
-    assert!(
-        measured["capability"]["write_iops"]
-            .as_u64()
-            .expect("a number")
-            > 0
-    );
+    let writes = measured["capability"]["write_iops"].as_u64();
+    assert!(writes > Some(0), "{measured}");
     target.json(&[
         "volume", "create", "c", "--device", "ram0", "--tenant", "db",
     ]);
@@ -273,4 +264,106 @@ fn a_file_moves_a_guarantee() {
     assert_eq!(names(&target.json(&["tenant", "list"])), ["db", "lab"]);
     assert_eq!(names(&target.json(&["volume", "list"])), ["a", "b"]);
     assert_eq!(target.terminate(), 0);
+}
+
+/// The configurations of README, put together: nobody has measured its device, so the guarantee is accepted, and told to
+/// be unverified wherever tenants are shown, until somebody has.
+#[test]
+fn a_guarantee_on_a_device_that_nobody_has_measured_is_unverified() {
+    let scratch = Scratch::new("unverified");
+    let readme = include_str!("../../../../README.md");
+    let mut blocks = readme.split("```toml\n").skip(1);
+    let mut block = || {
+        let block = blocks.next().and_then(|rest| rest.split("```").next());
+        block.expect("README has it")
+    };
+    let (first_steps, sharing) = (block(), block());
+    let (before, tenant_and_volume) = first_steps.split_once("[[tenant]]").expect("a tenant");
+    let (_, volume) = tenant_and_volume
+        .split_once("[[volume]]")
+        .expect("a volume");
+    let text = format!("{before}{sharing}[[volume]]{volume}");
+    assert!(text.contains("\nguarantee = "), "{text}");
+    let config = scratch.file("flashyard.toml", &text);
+    let target = Target::start(&scratch, &["--config", path(&config)]);
+    assert_eq!(
+        target_perf(&target, &["--rw", "randrw", "--verify"])["errors"],
+        0
+    );
+
+    let state = |view: &Value| view["guarantee_state"].as_str().map(str::to_owned);
+    let hint = "flashyard device calibrate ssd0";
+    for view in [
+        &target.json(&["tenant", "list"])[0],
+        &target.json(&["tenant", "show", "db"]),
+    ] {
+        assert_eq!(state(view).as_deref(), Some("unverified"), "{view}");
+        assert!(view["guarantee_hint"].to_string().contains(hint), "{view}");
+    }
+    let status = target.json(&["status"]);
+    assert_eq!(
+        state(&status["tenants"][0]).as_deref(),
+        Some("unverified"),
+        "{status}"
+    );
+    for args in [&["tenant", "list"][..], &["tenant", "show", "db"]] {
+        let shown = target.run(args).stdout;
+        let shown = String::from_utf8_lossy(&shown);
+        assert!(
+            shown.contains("unverified") && shown.contains(hint),
+            "{shown}"
+        );
+    }
+    // So is one that is given later, and one in a file that is applied; a new volume of its tenant as well.
+    let given = target.json(&["tenant", "set", "db", "--guarantee", "read_iops=21000"]);
+    assert_eq!(state(&given).as_deref(), Some("unverified"), "{given}");
+    target.json(&["apply", path(&config)]);
+    target.json(&[
+        "volume", "create", "more", "--pool", "fast", "--size", "1GiB", "--tenant", "db",
+    ]);
+    // Told what the device can give, the target knows, also after a restart.
+    target.json(&["device", "calibrate", "ssd0"]);
+    let known = target.json(&["tenant", "show", "db"]);
+    assert_ne!(state(&known).as_deref(), Some("unverified"), "{known}");
+    assert_eq!(target.terminate(), 0);
+}
+
+/// What is known to be too much is refused while the target runs, and does not keep it from starting.
+#[test]
+fn a_start_does_not_fail_for_what_is_oversold() {
+    let scratch = Scratch::new("oversold");
+    let config = scratch.file(
+        "flashyard.toml",
+        "[[device]]\nname = \"ram0\"\nkind = \"memory\"\nsize = \"64MiB\"\n\
+         capability = { read_iops = 1000 }\n\
+         [[tenant]]\nname = \"db\"\nhosts = [\"*\"]\nguarantee = { read_iops = 1500 }\n\
+         [[volume]]\nname = \"a\"\ndevice = \"ram0\"\ntenant = \"db\"\n",
+    );
+    let oversold = "this would sell 150 % of ram0 (db 150 %)";
+    let mut target = Target::start(&scratch, &["--config", path(&config)]);
+    assert_eq!(target_perf(&target, &["--rw", "randread"])["errors"], 0);
+    let shown = target.json(&["tenant", "show", "db"]);
+    assert_eq!(shown["guarantee_state"], "oversold", "{shown}");
+    assert!(
+        shown["guarantee_hint"].to_string().contains(oversold),
+        "{shown}"
+    );
+    let more = ["tenant", "set", "db", "--guarantee", "read_iops=1600"];
+    target.refused(&more, "this would sell 160 % of ram0");
+    target.refused(&["apply", path(&config)], oversold);
+    let less = target.json(&["tenant", "set", "db", "--guarantee", "read_iops=900"]);
+    assert_eq!(less["guarantee_state"], "verified", "{less}");
+    let mut said = String::new();
+    let errors = target.child.stderr.take();
+    terminate(&mut target.child);
+    errors
+        .expect("it is piped")
+        .read_to_string(&mut said)
+        .expect("it is text");
+    assert!(
+        said.contains(&format!(
+            "guarantee of tenant db is not known to hold: {oversold}"
+        )),
+        "{said}"
+    );
 }
