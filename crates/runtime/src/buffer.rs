@@ -1,7 +1,6 @@
 //! Memory that I/O moves through. A [`Buf`] is page-aligned and owned: whoever holds it may use it, and an
-//! operation in flight holds it until the kernel is done. Buffers come from a pool of the thread that takes
-//! them and return to the pool of the thread that drops them; their memory is never unmapped, so a `Buf` may
-//! cross cores.
+//! operation in flight holds it until the kernel is done. Buffers come from the pool of the core that takes them and
+//! return there wherever they are dropped; their addresses are never unmapped, so a `Buf` may cross cores.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -18,6 +17,7 @@ pub const PAGE: usize = 4096;
 pub struct Buf {
     start: NonNull<u8>,
     len: u32,
+    home: u16,
     class: u8,
 }
 
@@ -27,14 +27,17 @@ unsafe impl Send for Buf {}
 unsafe impl Sync for Buf {}
 
 impl Buf {
-    /// Takes a buffer of `len` bytes (up to 2 MiB) from this thread's pool; `None` when the pool has
-    /// reached its bound, which is set by `uring::Config::buffer_bytes` or `sim::Config`, or `len` is too large.
+    /// Takes a buffer of `len` bytes (up to 2 MiB) from this core's pool. `None` when what is in use of the pool and
+    /// this buffer together, each counted as what it occupies (a power of two), are beyond its bound, which is set by
+    /// `uring::Config::buffer_bytes` or `sim::Config::buffer_bytes`; when `len` is too large; and when the system has no
+    /// memory. Never for another reason, however sizes were mixed and wherever buffers are dropped.
     #[inline]
     pub fn take(len: usize) -> Option<Self> {
-        let Piece { start, class } = memory::take(len)?;
+        let Piece { start, home, class } = memory::take(len)?;
         Some(Self {
             start,
             len: len as u32,
+            home,
             class,
         })
     }
@@ -77,6 +80,7 @@ impl Drop for Buf {
     fn drop(&mut self) {
         memory::give(Piece {
             start: self.start,
+            home: self.home,
             class: self.class,
         });
     }

@@ -1,31 +1,43 @@
-//! The memory behind buffers: pieces of 4 KiB to 2 MiB, cut from 2 MiB arenas that are faulted in when mapped and
-//! never unmapped. Every thread has a pool of its own; taking and giving back is a push and a pop. A thread that
-//! gives back more than it takes passes the surplus on through a central pool, memory and account together.
+//! The memory behind buffers: pieces of 4 KiB to 2 MiB, each a power of two. Every core has a pool of its own; taking
+//! and giving back is a pop and a push. A piece belongs to the pool that it was taken from for ever: dropped on
+//! another core it goes to a list that only its own pool empties, and counts as in use until then or until its pool
+//! needs it. No piece is ever split or joined, since no allocator that does not move what is in use can join all that
+//! is free. What is free and of the wrong size is exchanged instead: its pages go back to the system (the address
+//! stays, bare of memory), and as many are asked for where they are needed.
 //!
-//! Accounts: a thread's `balance` is what it took less what was given back on it. What is in use in the process is
-//! the sum of all balances less the central `CREDIT`.
+//! The invariant, for each pool by itself and whatever other cores do: **a take succeeds if, and only if, what is in
+//! use and the new piece together are within the bound** (or the system has no memory). For a pool has
+//! `mapped = in use + free <= bound`. When there is no free piece of the size and `mapped` has no room for one, free
+//! pieces lose their memory until it has: at the latest when none is left and `mapped = in use`. So the memory of all
+//! cores is at most the sum of their bounds, however sizes were mixed. (With transparent huge pages the system may add
+//! up to an arena for each size.) Addresses are at most as many for each size.
 
-use std::cell::RefCell;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicIsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// The smallest piece.
 const SMALLEST: usize = 4096;
 /// Number of sizes: each is twice the one before.
 const CLASSES: usize = 10;
-/// The largest piece, which is also what is mapped at a time, at addresses divisible by it.
+/// The largest piece, which is also what addresses are reserved by.
 pub(crate) const LARGEST: usize = SMALLEST << (CLASSES - 1);
-/// A thread that has given back so much more than it took passes this much on.
-const SPILL: isize = 4 << 20;
-/// Bound of a thread that never set one.
-const DEFAULT_BOUND: isize = 64 << 20;
-/// At most so many pieces are fetched from the central pool at a time.
-const FETCH: usize = 16;
+/// Bound of a pool that never got one.
+const DEFAULT_BOUND: usize = 64 << 20;
+/// Pools that can exist in a process at a time, those of simulated cores included.
+const POOLS: usize = 4096;
+/// The name of a pool that has no name yet.
+const NOBODY: u16 = u16::MAX;
 
 /// A piece of memory: nobody else has it. It is initialised, with unknown content.
 pub(crate) struct Piece {
     pub(crate) start: NonNull<u8>,
+    /// The pool it belongs to.
+    pub(crate) home: u16,
     pub(crate) class: u8,
 }
 
@@ -33,247 +45,284 @@ pub(crate) struct Piece {
 unsafe impl Send for Piece {}
 
 /// Bytes of a piece of this class.
-pub(crate) fn size_of_class(class: u8) -> usize {
+#[inline]
+pub(crate) const fn size_of_class(class: u8) -> usize {
     SMALLEST << class
 }
 
-/// Takes a piece of at least `len` bytes; `None` at the thread's bound or when `len` is more than [`LARGEST`].
+/// Takes a piece of at least `len` bytes; `None` at the pool's bound, when `len` is more than [`LARGEST`], or when the
+/// system has no memory.
+#[inline]
 pub(crate) fn take(len: usize) -> Option<Piece> {
     if len > LARGEST {
         return None;
     }
-    let class = (len.max(SMALLEST).next_power_of_two() / SMALLEST).trailing_zeros() as usize;
-    POOL.try_with(|pool| pool.borrow_mut().take(class))
-        .ok()
-        .flatten()
+    let class = (len.max(SMALLEST).next_power_of_two() / SMALLEST).trailing_zeros() as u8;
+    let piece = POOL.try_with(|pool| pool.borrow_mut().take(class)).ok()??;
+    BALANCE.set(BALANCE.get() + size_of_class(class).cast_signed());
+    Some(piece)
 }
 
 /// Gives a piece back.
+#[inline]
 pub(crate) fn give(piece: Piece) {
-    let (start, class) = (piece.start, piece.class as usize);
-    let given = POOL.try_with(|pool| pool.borrow_mut().give(start, class));
-    if given.is_err() {
-        // The thread is ending and its pool is gone already.
-        central().free[class].push(piece);
-        CREDIT.fetch_add(size(class), Ordering::Relaxed);
+    BALANCE.set(BALANCE.get() - size_of_class(piece.class).cast_signed());
+    // Without a pool the thread is ending.
+    let is_home = POOL.try_with(|pool| pool.borrow_mut().give(&piece));
+    if !is_home.unwrap_or(false) {
+        send_home(piece.start, piece.home, piece.class);
     }
 }
 
-/// Sets this thread's bound in bytes.
+/// Sets the bound of this core's pool in bytes.
 pub(crate) fn set_bound(bytes: usize) {
-    let bound = isize::try_from(bytes).unwrap_or(isize::MAX / 2);
-    POOL.with(|pool| pool.borrow_mut().bound = bound);
+    POOL.with(|pool| pool.borrow_mut().set_bound(bytes));
 }
 
-/// What this thread took less what was given back here, in bytes.
+/// What this thread took less what was given back on it, in bytes.
 pub(crate) fn balance() -> isize {
-    POOL.with(|pool| pool.borrow().balance)
+    BALANCE.get()
 }
 
 thread_local! {
-    static POOL: RefCell<Pool> = const { RefCell::new(Pool::new()) };
+    /// The pool of the core that runs on this thread now.
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool::new(DEFAULT_BOUND)) };
+    static BALANCE: Cell<isize> = const { Cell::new(0) };
 }
 
-static CENTRAL: Mutex<Central> = Mutex::new(Central {
-    free: [const { Vec::new() }; CLASSES],
+/// Pieces that were given back away from home, for each pool.
+static RETURNED: [Returned; POOLS] = [const { Returned(AtomicPtr::new(null_mut())) }; POOLS];
+
+/// Apart from each other, since each is written to by many cores.
+#[repr(align(64))]
+struct Returned(AtomicPtr<Node>);
+
+/// What stands in a piece that is on its way home.
+struct Node {
+    next: *mut Node,
+    class: u8,
+}
+
+/// Leaves a piece where its pool finds it.
+#[inline(never)]
+fn send_home(start: NonNull<u8>, home: u16, class: u8) {
+    let Returned(first) = &RETURNED[usize::from(home)];
+    let node: NonNull<Node> = start.cast();
+    let mut next = first.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: a piece is longer than a node and aligned to pages, and nobody else has it.
+        unsafe { node.write(Node { next, class }) };
+        let put =
+            first.compare_exchange_weak(next, node.as_ptr(), Ordering::Release, Ordering::Relaxed);
+        match put {
+            Ok(_) => return,
+            Err(other) => next = other,
+        }
+    }
+}
+
+/// Pools whose cores have ended, with their names and their memory, for those that begin.
+static RETIRED: Mutex<Retired> = Mutex::new(Retired {
+    pools: Vec::new(),
+    names: 0,
 });
-static CREDIT: AtomicIsize = AtomicIsize::new(0);
 
-/// Bytes of a piece, for the accounts.
-#[inline]
-const fn size(class: usize) -> isize {
-    SMALLEST.cast_signed() << class
+struct Retired {
+    pools: Vec<Pool>,
+    /// How many names were given.
+    names: usize,
 }
 
-/// Memory between threads.
-struct Central {
-    free: [Vec<Piece>; CLASSES],
-}
-
-fn central() -> MutexGuard<'static, Central> {
-    // Pushes and pops leave nothing half-done behind a panic.
-    CENTRAL.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The pool of a thread.
-struct Pool {
+/// The pool of a core.
+pub(crate) struct Pool {
+    /// [`NOBODY`] until the first take.
+    name: u16,
+    /// Pieces that nobody has.
     free: [Vec<NonNull<u8>>; CLASSES],
-    free_bytes: isize,
-    balance: isize,
-    bound: isize,
-    mapped: isize,
-    /// Bytes given back, and asked for in vain, since pieces were last joined: joining again before much has changed
-    /// is mostly in vain.
-    given_since_join: isize,
+    /// Addresses of pieces that have no memory.
+    bare: [Vec<NonNull<u8>>; CLASSES],
+    /// Bytes taken and not come home.
+    in_use: usize,
+    /// Bytes that have memory: those in use and those free.
+    mapped: usize,
+    bound: usize,
 }
+
+// SAFETY: the pieces that a pool owns are plain memory without ties to a thread.
+unsafe impl Send for Pool {}
 
 impl Pool {
-    const fn new() -> Self {
+    /// A pool with nothing in it.
+    pub(crate) const fn new(bound: usize) -> Self {
         Self {
+            name: NOBODY,
             free: [const { Vec::new() }; CLASSES],
-            free_bytes: 0,
-            balance: 0,
-            bound: DEFAULT_BOUND,
+            bare: [const { Vec::new() }; CLASSES],
+            in_use: 0,
             mapped: 0,
-            given_since_join: 0,
+            bound,
         }
     }
 
+    /// Makes this the pool that this thread takes from, until the guard is dropped.
+    pub(crate) fn enter(&mut self) -> Entered<'_> {
+        self.change_places();
+        Entered(self)
+    }
+
+    /// Changes places with the pool that this thread takes from.
+    fn change_places(&mut self) {
+        POOL.with(|pool| std::mem::swap(&mut *pool.borrow_mut(), self));
+    }
+
     #[inline]
-    fn take(&mut self, class: usize) -> Option<Piece> {
-        if self.balance + size(class) > self.bound && !self.fetch_credit(class) {
+    fn take(&mut self, class: u8) -> Option<Piece> {
+        let size = size_of_class(class);
+        if self.in_use + size > self.bound && !self.fits_after_all(size) {
             return None;
         }
-        let start = match self.free[class].pop() {
+        let start = match self.free[usize::from(class)].pop() {
             Some(start) => start,
             None => self.refill(class)?,
         };
-        self.free_bytes -= size(class);
-        self.balance += size(class);
+        self.in_use += size;
         Some(Piece {
             start,
-            class: class as u8,
+            home: self.name,
+            class,
         })
     }
 
+    /// False if it belongs to another pool.
     #[inline]
-    fn give(&mut self, start: NonNull<u8>, class: usize) {
-        self.add(start, class);
-        self.balance -= size(class);
-        self.given_since_join += size(class);
-        if self.balance < -SPILL {
-            self.spill();
+    fn give(&mut self, piece: &Piece) -> bool {
+        let is_home = piece.home == self.name;
+        if is_home {
+            self.free[usize::from(piece.class)].push(piece.start);
+            self.in_use -= size_of_class(piece.class);
+        }
+        is_home
+    }
+
+    /// Whether `size` is within the bound when all that was returned is counted.
+    #[cold]
+    fn fits_after_all(&mut self, size: usize) -> bool {
+        self.collect();
+        self.in_use + size <= self.bound
+    }
+
+    /// Takes in what was given back elsewhere.
+    fn collect(&mut self) {
+        let Some(Returned(first)) = RETURNED.get(usize::from(self.name)) else {
+            return;
+        };
+        let mut next = first.swap(null_mut(), Ordering::Acquire);
+        while let Some(node) = NonNull::new(next) {
+            // SAFETY: whoever put it on the list wrote a node there, and has given it away with that.
+            let Node { next: after, class } = unsafe { node.read() };
+            self.free[usize::from(class)].push(node.cast());
+            self.in_use -= size_of_class(class);
+            next = after;
         }
     }
 
-    #[inline]
-    fn add(&mut self, start: NonNull<u8>, class: usize) {
-        self.free[class].push(start);
-        self.free_bytes += size(class);
-    }
-
-    /// Takes over what other threads gave back of what this one took; whether `size` fits then.
+    /// A piece of `class`, of which none is free, and which is within the bound.
     #[cold]
-    fn fetch_credit(&mut self, class: usize) -> bool {
-        let fetched = CREDIT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |credit| {
-            (credit > 0).then(|| credit - credit.min(SPILL))
-        });
-        if let Ok(credit) = fetched {
-            self.balance -= credit.min(SPILL);
+    fn refill(&mut self, class: u8) -> Option<NonNull<u8>> {
+        if self.name == NOBODY {
+            self.adopt()?;
         }
-        self.balance + size(class) <= self.bound
-    }
-
-    /// A piece of `class` that is still counted as free.
-    #[cold]
-    fn refill(&mut self, class: usize) -> Option<NonNull<u8>> {
-        if let Some(start) = self.split(class) {
+        self.collect();
+        let (size, class) = (size_of_class(class), usize::from(class));
+        if let Some(start) = self.free[class].pop() {
             return Some(start);
         }
-        self.fetch(class);
-        if let Some(start) = self.free[class].pop().or_else(|| self.split(class)) {
-            return Some(start);
+        self.make_room(size);
+        if self.bare[class].is_empty() {
+            self.reserve(class)?;
         }
-        if self.mapped < self.bound {
-            if let Some(arena) = map_arena() {
-                self.mapped += size(CLASSES - 1);
-                self.add(arena, CLASSES - 1);
-            }
-        } else {
-            if self.given_since_join < size(class).max(self.free_bytes / 8) {
-                // A request that is made again and again is met in the end, even if nothing else goes on.
-                self.given_since_join += size(class);
-                return None;
-            }
-            self.join();
-        }
-        self.free[class].pop().or_else(|| self.split(class))
-    }
-
-    /// Halves the smallest larger piece until one of `class` comes out.
-    fn split(&mut self, class: usize) -> Option<NonNull<u8>> {
-        let from = (class + 1..CLASSES).find(|&larger| !self.free[larger].is_empty())?;
-        let start = self.free[from].pop()?;
-        for half in (class..from).rev() {
-            // SAFETY: the piece at `start` is of class `half + 1`, so its second half lies inside of it.
-            self.free[half].push(unsafe { start.add(SMALLEST << half) });
-        }
+        let start = self.bare[class].pop()?;
+        // SAFETY: nobody has this part of an arena. Populating is an optimisation (a first touch costs 1.5 us a
+        // page): older kernels may not know it.
+        unsafe { libc::madvise(start.as_ptr().cast(), size, libc::MADV_POPULATE_WRITE) };
+        self.mapped += size;
         Some(start)
     }
 
-    /// Fetches some pieces of `class`, or one larger, from the central pool.
-    fn fetch(&mut self, class: usize) {
-        let mut central = central();
-        let Some(from) = (class..CLASSES).find(|&from| !central.free[from].is_empty()) else {
-            return;
-        };
-        let wanted = if from == class { FETCH } else { 1 };
-        for _ in 0..wanted {
-            let Some(piece) = central.free[from].pop() else {
+    /// Takes memory from free pieces, from where the most of it is, until `size` more is within the bound.
+    fn make_room(&mut self, size: usize) {
+        while self.mapped + size > self.bound {
+            let most = (0..CLASSES).max_by_key(|&class| self.free[class].len() << class);
+            let Some((class, start)) =
+                most.and_then(|class| Some((class, self.free[class].pop()?)))
+            else {
                 return;
             };
-            self.add(piece.start, from);
-        }
-    }
-
-    /// Moves up to [`SPILL`] bytes of free memory to the central pool, with the account of it.
-    #[cold]
-    fn spill(&mut self) {
-        let mut central = central();
-        let mut moved = 0;
-        for class in (0..CLASSES).rev() {
-            while moved + size(class) <= SPILL {
-                let Some(start) = self.free[class].pop() else {
-                    break;
-                };
-                central.free[class].push(Piece {
-                    start,
-                    class: class as u8,
-                });
-                moved += size(class);
-            }
-        }
-        self.free_bytes -= moved;
-        self.balance += moved;
-        CREDIT.fetch_add(moved, Ordering::Relaxed);
-    }
-
-    /// Joins free halves to whole pieces, from small to large.
-    #[cold]
-    fn join(&mut self) {
-        self.given_since_join = 0;
-        for class in 0..CLASSES - 1 {
             let size = SMALLEST << class;
-            let mut starts = std::mem::take(&mut self.free[class]);
-            starts.sort_unstable();
-            let mut rest = starts.iter().copied().peekable();
-            while let Some(start) = rest.next() {
-                let first_half = start.addr().get() & size == 0;
-                let other = start.addr().get() + size;
-                match rest.next_if(|next| first_half && next.addr().get() == other) {
-                    Some(_) => self.free[class + 1].push(start),
-                    None => self.free[class].push(start),
-                }
-            }
+            // SAFETY: the piece is free, so nobody looks at what it holds. If the system refuses (memory that is
+            // locked) it keeps its pages, and nothing else is wrong.
+            unsafe { libc::madvise(start.as_ptr().cast(), size, libc::MADV_DONTNEED) };
+            self.bare[class].push(start);
+            self.mapped -= size;
         }
+    }
+
+    /// Reserves addresses for pieces of `class`.
+    fn reserve(&mut self, class: usize) -> Option<()> {
+        let arena = map_arena()?;
+        let starts = (0..LARGEST).step_by(SMALLEST << class).rev();
+        // SAFETY: all of them lie in the arena.
+        self.bare[class].extend(starts.map(|at| unsafe { arena.add(at) }));
+        Some(())
+    }
+
+    fn set_bound(&mut self, bytes: usize) {
+        self.bound = bytes.min(usize::MAX / 2);
+        self.make_room(0);
+    }
+
+    /// Takes over the name and the memory of a pool that has come to an end, or gets a name of its own. `None` if
+    /// there are none left.
+    fn adopt(&mut self) -> Option<()> {
+        let mut retired = RETIRED.lock().unwrap_or_else(PoisonError::into_inner);
+        retired.pools.iter_mut().for_each(Self::collect);
+        let place = retired.pools.iter().position(|pool| pool.in_use == 0);
+        if let Some(place) = place {
+            let bound = self.bound;
+            *self = retired.pools.swap_remove(place);
+            drop(retired);
+            self.set_bound(bound);
+            return Some(());
+        }
+        if retired.names == POOLS {
+            return None;
+        }
+        self.name = u16::try_from(retired.names).ok()?;
+        retired.names += 1;
+        Some(())
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let mut central = central();
-        for (class, starts) in self.free.iter_mut().enumerate() {
-            let pieces = starts.drain(..).map(|start| Piece {
-                start,
-                class: class as u8,
-            });
-            central.free[class].extend(pieces);
+        if self.name != NOBODY {
+            let left = std::mem::replace(self, Self::new(0));
+            let mut retired = RETIRED.lock().unwrap_or_else(PoisonError::into_inner);
+            retired.pools.push(left);
         }
-        CREDIT.fetch_sub(self.balance, Ordering::Relaxed);
     }
 }
 
-/// Maps an arena: zeroed, faulted in, aligned to its size, for ever. `None` when the system has no memory.
+/// A pool in the place of the thread's own one, which is kept in its place.
+pub(crate) struct Entered<'a>(&'a mut Pool);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.change_places();
+    }
+}
+
+/// Reserves addresses for ever, aligned to their number. `None` when the system has none.
 fn map_arena() -> Option<NonNull<u8>> {
     let (protection, flags) = (
         libc::PROT_READ | libc::PROT_WRITE,
@@ -293,90 +342,6 @@ fn map_arena() -> Option<NonNull<u8>> {
             libc::munmap(base, skip);
         }
         libc::munmap(start.byte_add(LARGEST), LARGEST - skip);
-        // Populating is an optimisation (a first touch costs 1.5 us a page): older kernels may not know it.
-        libc::madvise(start, LARGEST, libc::MADV_POPULATE_WRITE);
         NonNull::new(start.cast())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Runs `test` with a fresh pool of its own.
-    fn on_thread(bound: usize, test: impl FnOnce() + Send + 'static) {
-        let body = move || {
-            set_bound(bound);
-            test();
-        };
-        std::thread::spawn(body)
-            .join()
-            .expect("the test on the other thread passes");
-    }
-
-    #[test]
-    fn pieces_do_not_overlap_and_are_aligned() {
-        on_thread(8 << 20, || {
-            let lens = [
-                1,
-                4096,
-                4097,
-                16 << 10,
-                100_000,
-                1 << 20,
-                4096,
-                2 << 20,
-                5000,
-            ];
-            let pieces: Vec<Piece> = lens
-                .iter()
-                .map(|&len| take(len).expect("8 MiB hold these"))
-                .collect();
-            let mut ranges: Vec<_> = pieces
-                .iter()
-                .map(|piece| (piece.start.addr().get(), size_of_class(piece.class)))
-                .collect();
-            assert!(
-                ranges
-                    .iter()
-                    .zip(lens)
-                    .all(|((start, size), len)| { *size >= len && start % size == 0 })
-            );
-            ranges.sort_unstable();
-            assert!(
-                ranges
-                    .windows(2)
-                    .all(|pair| pair[0].0 + pair[0].1 <= pair[1].0)
-            );
-            pieces.into_iter().for_each(give);
-            assert_eq!(balance(), 0);
-        });
-    }
-
-    #[test]
-    fn the_bound_holds_and_small_pieces_join_again() {
-        on_thread(LARGEST, || {
-            let small: Vec<Piece> = std::iter::from_fn(|| take(4096)).collect();
-            assert_eq!(small.len(), LARGEST / 4096);
-            assert!(take(1).is_none());
-            small.into_iter().for_each(give);
-            let large = take(LARGEST).expect("the small ones were joined");
-            assert!(take(1).is_none());
-            give(large);
-            assert!(take(LARGEST + 1).is_none());
-        });
-    }
-
-    #[test]
-    fn what_other_threads_drop_comes_back() {
-        on_thread(16 << 20, || {
-            for _ in 0..20 {
-                let pieces: Vec<Piece> = std::iter::from_fn(|| take(64 << 10)).take(128).collect();
-                assert_eq!(pieces.len(), 128, "the account was passed on");
-                std::thread::spawn(|| pieces.into_iter().for_each(give))
-                    .join()
-                    .expect("dropping does not panic");
-            }
-        });
     }
 }

@@ -36,7 +36,7 @@ pub struct Config {
     pub processor: Option<usize>,
     /// How long to go on polling after the last completion before sleeping.
     pub poll: Duration,
-    /// Bound of the buffer pool of this thread, in bytes.
+    /// Bound of the buffer pool of this core, in bytes: of what is in use, and of the memory that the pool takes.
     pub buffer_bytes: usize,
     /// Receive ring: number of 16 KiB chunks (1 to 32768).
     pub chunks: u16,

@@ -32,7 +32,7 @@ pub struct Config {
     pub kick: (Duration, Duration),
     /// New disks and files.
     pub disk: DiskConfig,
-    /// Bound of buffer memory in bytes, for all machines together.
+    /// Bound of the buffer pool of each core, in bytes, and of the one that tests take from outside of all cores.
     pub buffer_bytes: usize,
     /// The world ends with a panic after so many turns and events: something runs in circles.
     pub max_steps: u64,

@@ -87,7 +87,7 @@ pub struct Machine {
 }
 
 impl World {
-    /// An empty world. It sets the bound of this thread's buffers.
+    /// An empty world. It sets the bound of the pool that this thread takes buffers from outside of all cores.
     pub fn new(config: Config) -> Self {
         crate::memory::set_bound(config.buffer_bytes);
         Self {

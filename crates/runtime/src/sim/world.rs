@@ -16,6 +16,7 @@ use super::stage::{Event, Stage};
 use super::trace::Mark;
 use crate::driver::{Driver, Wait};
 use crate::executor::Core;
+use crate::memory::Pool;
 use crate::wake::Registration;
 
 /// What the world, its machines and its drivers share. Nothing in here is borrowed while a core turns.
@@ -38,6 +39,8 @@ pub(super) struct Scene {
 struct Place {
     /// `None`: it has crashed.
     core: Option<Rc<Core>>,
+    /// Where it takes buffers from. Away while it turns.
+    pool: Option<Pool>,
     /// It is busy with its last turn, or has not noticed yet that there is something to do.
     not_before: Time,
     /// Had something to do when last looked at.
@@ -91,9 +94,11 @@ impl Shared {
             self.scene().machines[machine].push(number);
             let driver = Box::new(CoreDriver::new(self.clone(), number, machine));
             let not_before = self.scene().stage.now;
+            let bound = self.scene().stage.config.buffer_bytes;
             let core = Core::new(index, Registration::new(), Driver::Sim(driver));
             self.cores.borrow_mut().push(Place {
                 core: Some(core),
+                pool: Some(Pool::new(bound)),
                 not_before,
                 awake: false,
             });
@@ -148,6 +153,7 @@ impl Shared {
         while core.in_flight() > 0 {
             core.drain();
         }
+        self.cores.borrow_mut()[number].pool = None;
         self.scene().stage.forget_core(number);
     }
 
@@ -213,14 +219,19 @@ impl Shared {
             (number, draw(stage.config.turn, &mut stage.order_rng))
         };
         self.scene().stage.begin_turn(number);
-        let core = {
+        let (core, pool) = {
             let place = &mut self.cores.borrow_mut()[number];
             place.not_before = self.scene().stage.now + took;
-            place.core.clone()
+            (place.core.clone(), place.pool.take())
         };
-        if let Some(core) = core {
+        if let (Some(core), Some(mut pool)) = (core, pool) {
+            let entered = pool.enter();
             core.turn();
             core.flush(Wait::No);
+            drop(entered);
+            let place = &mut self.cores.borrow_mut()[number];
+            // It may have ended itself.
+            place.pool = place.core.is_some().then_some(pool);
         }
         let spent = self.scene().stage.spent(number);
         let place = &mut self.cores.borrow_mut()[number];
