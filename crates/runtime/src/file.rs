@@ -55,6 +55,11 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
+    pub(crate) fn new(core: Rc<Core>, id: FileId, info: FileInfo) -> Rc<Self> {
+        let info = Cell::new(info);
+        Rc::new(Self { core, id, info })
+    }
+
     /// The driver's name for it.
     pub(crate) fn id(&self) -> FileId {
         self.id
@@ -80,11 +85,7 @@ pub struct File {
 impl File {
     pub(crate) fn new(core: Rc<Core>, id: FileId, info: FileInfo) -> Self {
         Self {
-            open: Rc::new(OpenFile {
-                core,
-                id,
-                info: Cell::new(info),
-            }),
+            open: OpenFile::new(core, id, info),
         }
     }
 

@@ -131,3 +131,140 @@ fn judge_failure(operation: &mut Operation, code: i32) -> Verdict {
 fn ok(outcome: Outcome) -> Verdict {
     Verdict::Ended(Ok(outcome))
 }
+
+#[cfg(test)]
+mod tests {
+    use io_uring::IoUring;
+
+    use super::super::request::tests::{Ends, READ, Seen, WRITE, buf, with_ends};
+    use super::super::request::{Scratch, ScratchTable};
+    use super::*;
+    use crate::op::Ticket;
+
+    const START: u64 = 1 << 20;
+    const LEN: usize = 16_384;
+
+    /// How a transfer ended.
+    #[derive(Debug, PartialEq, Eq)]
+    enum End {
+        Bytes(usize),
+        Error(io::ErrorKind),
+    }
+
+    /// Answers the requests of a transfer with the kernel's `results`, one after the other. Each request has to be for
+    /// the bytes that are missing, at their place in buffer and file.
+    fn transfer(operation: &mut Operation, opcode: u8, fd: i32, results: &[i32]) -> End {
+        let ring = IoUring::new(8).expect("this machine has io_uring");
+        let chunks = ChunkRing::new(&ring.submitter(), 1).expect("there is memory");
+        let mut table = ScratchTable::default();
+        let first = Ticket {
+            index: 0,
+            generation: 0,
+        };
+        let scratch: &mut Scratch = table.begin(first);
+        let (Operation::Read { buf, .. } | Operation::Write { buf, .. }) = &*operation else {
+            unreachable!("it is a transfer")
+        };
+        let memory = buf.as_ptr() as u64;
+        let mut done = 0;
+        for (number, &result) in results.iter().enumerate() {
+            let entry = scratch.request(operation).expect("it is for the ring");
+            let seen = Seen::of(&entry);
+            let expected = Seen {
+                opcode,
+                fd,
+                offset: START + done,
+                addr: memory + done,
+                len: (LEN as u64 - done) as u32,
+                op_flags: seen.op_flags,
+                ..Seen::default()
+            };
+            assert_eq!(seen, expected, "request {number} of {results:?}");
+            done += u64::try_from(result).unwrap_or(0);
+            match judge(operation, scratch, &chunks, result, 0) {
+                Verdict::Again => assert!(number + 1 < results.len(), "{results:?}: no end"),
+                Verdict::Ended(end) => {
+                    assert_eq!(number + 1, results.len(), "{results:?}: too early");
+                    return match end {
+                        Ok(Outcome::Bytes(bytes)) => End::Bytes(bytes),
+                        Ok(other) => panic!("a transfer ends with {other:?}"),
+                        Err(error) => End::Error(error.kind()),
+                    };
+                }
+                Verdict::Starved => panic!("a transfer needs no chunk"),
+            }
+        }
+        unreachable!("the last result ends it, or the test has failed")
+    }
+
+    #[test]
+    fn a_short_write_goes_on_where_it_stopped() {
+        let table: [(&[i32], End); 8] = [
+            (&[16_384], End::Bytes(LEN)),
+            (&[4096, 12_288], End::Bytes(LEN)),
+            (&[512, 512, 15_360], End::Bytes(LEN)),
+            (&[1, 16_383], End::Bytes(LEN)),
+            (
+                &[4096, -libc::EINTR, 8192, -libc::EAGAIN, 4096],
+                End::Bytes(LEN),
+            ),
+            (&[8192, 0], End::Error(io::ErrorKind::WriteZero)),
+            (
+                &[8192, -libc::ENOSPC],
+                End::Error(io::ErrorKind::StorageFull),
+            ),
+            (
+                &[-libc::EROFS],
+                End::Error(io::ErrorKind::ReadOnlyFilesystem),
+            ),
+        ];
+        with_ends(move |Ends { file, file_fd, .. }| {
+            for durable in [false, true] {
+                for (results, expected) in &table {
+                    let mut write = Operation::Write {
+                        file: file.clone(),
+                        buf: buf(LEN),
+                        offset: START,
+                        durable,
+                        moved: 0,
+                    };
+                    let end = transfer(&mut write, WRITE, file_fd, results);
+                    assert_eq!(end, *expected, "{results:?}");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn a_short_read_goes_on_where_it_stopped_unless_the_file_ends_there() {
+        let table: [(&[i32], End); 8] = [
+            (&[16_384], End::Bytes(LEN)),
+            (&[4096, 12_288], End::Bytes(LEN)),
+            (&[512, 512, 15_360], End::Bytes(LEN)),
+            (
+                &[4096, -libc::EINTR, 8192, -libc::EAGAIN, 4096],
+                End::Bytes(LEN),
+            ),
+            // The end of the file: nothing more, or no whole alignment unit (512 here).
+            (&[0], End::Bytes(0)),
+            (&[8192, 0], End::Bytes(8192)),
+            (&[4096, 700], End::Bytes(4796)),
+            (
+                &[4096, -libc::EIO],
+                End::Error(io::Error::from_raw_os_error(libc::EIO).kind()),
+            ),
+        ];
+        with_ends(move |Ends { file, file_fd, .. }| {
+            for (results, expected) in &table {
+                let mut read = Operation::Read {
+                    file: file.clone(),
+                    buf: buf(LEN),
+                    offset: START,
+                    moved: 0,
+                };
+                let end = transfer(&mut read, READ, file_fd, results);
+                assert_eq!(end, *expected, "{results:?}");
+            }
+        });
+    }
+}
