@@ -6,7 +6,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -43,7 +43,8 @@ pub struct Core {
     devices: RefCell<BTreeMap<u32, (DeviceHandle, Rc<Port>)>>,
     /// The device that is to be looked at next.
     looked_at: Cell<u32>,
-    connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
+    /// Their tasks own them.
+    connections: RefCell<BTreeMap<u64, Weak<Connection>>>,
     next_serial: Cell<u64>,
     /// Until when the next latency-sensitive command is expected.
     hurry_until: Cell<Time>,
@@ -161,8 +162,7 @@ impl Core {
         self.ending.set(true);
         self.target.on_core_ending(self.index);
         self.listeners.borrow_mut().clear();
-        let connections: Vec<_> = self.connections.borrow().values().cloned().collect();
-        for connection in connections {
+        for connection in self.connections() {
             connection.close();
         }
         while !self.connections.borrow().is_empty() {
@@ -256,7 +256,9 @@ impl Core {
 
     async fn accept(self: Rc<Self>, listener: TcpListener) {
         loop {
-            match listener.accept().await {
+            let accepted = listener.accept().await;
+            self.target.on_accepted(accepted.as_ref().err());
+            match accepted {
                 Ok(stream) => self.place(stream),
                 Err(_) => self.rt.sleep(ACCEPT_RETRY).await,
             }
@@ -294,7 +296,7 @@ impl Core {
         let connection = Connection::new(self.clone(), id, stream);
         self.connections
             .borrow_mut()
-            .insert(serial, connection.clone());
+            .insert(serial, Rc::downgrade(&connection));
         self.rt.spawn(tcp::send(connection.clone())).detach();
         self.rt.spawn(tcp::serve(connection)).detach();
     }
@@ -343,7 +345,7 @@ impl Core {
                 asked_by,
                 ticket,
             } => {
-                let connection = self.connections.borrow().get(&serial).cloned();
+                let connection = self.connection(serial);
                 let target = self.target.clone();
                 let tell = Box::new(move |aborted| {
                     let answer = Message::Aborted {
@@ -376,10 +378,18 @@ impl Core {
     }
 
     fn with(&self, serial: u64, act: impl FnOnce(&Connection)) {
-        let connection = self.connections.borrow().get(&serial).cloned();
-        if let Some(connection) = connection {
+        if let Some(connection) = self.connection(serial) {
             act(&connection);
         }
+    }
+
+    fn connection(&self, serial: u64) -> Option<Rc<Connection>> {
+        self.connections.borrow().get(&serial)?.upgrade()
+    }
+
+    fn connections(&self) -> Vec<Rc<Connection>> {
+        let connections = self.connections.borrow();
+        connections.values().filter_map(Weak::upgrade).collect()
     }
 
     fn on_device_resized(&self, device: &DeviceHandle) {
@@ -409,8 +419,7 @@ impl Core {
             self.rt.sleep(SWEEP).await;
             self.look_at_devices();
             let now = self.rt.now();
-            let connections: Vec<_> = self.connections.borrow().values().cloned().collect();
-            for connection in connections {
+            for connection in self.connections() {
                 connection.sweep(now);
             }
         }

@@ -21,6 +21,9 @@ pub struct Snapshot {
     pub listeners: Vec<SocketAddr>,
     /// Generation counter of the discovery log.
     pub discovery_generation: u64,
+    /// What the system says to the target's wish for another connection, while it refuses: it has no descriptors or no
+    /// memory left. Those who come wait meanwhile; the target asks again and again.
+    pub accept_error: Option<String>,
     /// What is in memory of connections, their queues and controllers.
     pub alive: Alive,
     /// What cost hosts a connection: the last 64, oldest first.

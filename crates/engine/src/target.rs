@@ -6,6 +6,7 @@ mod config;
 mod connect;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -78,6 +79,7 @@ struct State {
     discovery: Discovery,
     unconnected: BTreeMap<IpAddr, usize>,
     host_events: HostEvents,
+    accept_error: Option<String>,
 }
 
 struct Tenant {
@@ -105,6 +107,7 @@ impl Target {
             discovery: Discovery::default(),
             unconnected: BTreeMap::new(),
             host_events: HostEvents::default(),
+            accept_error: None,
         };
         let discovery_subsystem =
             Subsystem::new(Nqn::DISCOVERY, &config.target_uuid, HostList::Any, 0);
@@ -142,6 +145,7 @@ impl Target {
             unconnected: state.unconnected.values().sum(),
             listeners: state.listeners.clone(),
             discovery_generation: state.discovery.generation(),
+            accept_error: state.accept_error.clone(),
             alive: self.census.count(),
             recent_events: state.host_events.recent(),
         }
@@ -217,6 +221,11 @@ impl Target {
             .connections
             .fetch_add(1, Ordering::Relaxed);
         Some(chosen)
+    }
+
+    /// A listener has asked for the next connection: the system gave one, or refused.
+    pub(crate) fn on_accepted(&self, error: Option<&io::Error>) {
+        self.lock().accept_error = error.map(io::Error::to_string);
     }
 
     /// The core with the fewest connections, and the least to do among those.

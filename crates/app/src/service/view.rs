@@ -90,6 +90,12 @@ impl Service {
         let faults: Vec<Value> = self
             .faults()
             .map(|(what, why)| json!({ "what": what, "why": why }))
+            .chain(snapshot.accept_error.iter().map(|error| {
+                let why = format!(
+                    "new connections have to wait: {error}; is its limit of open files too low?"
+                );
+                json!({ "what": "listener", "why": why })
+            }))
             .collect();
         json!({
             "target": {
