@@ -55,6 +55,8 @@ struct Inner {
     /// Cleared when the file system or device says that it cannot.
     punches: Cell<bool>,
     zeroes: Cell<bool>,
+    /// The file was made by this opening, and nothing was asked to be written since: it is one hole.
+    blank: Cell<bool>,
     gate: Rc<Gate>,
 }
 
@@ -82,7 +84,9 @@ impl FileDevice {
             Some(size) => fit(&file, path, size, options.read_only).await?,
             None => info.size,
         };
-        Self::new(rt, file, path, options.block_size, size, options.read_only)
+        let device = Self::new(rt, file, path, options.block_size, size, options.read_only)?;
+        device.inner.blank.set(info.size == 0);
+        Ok(device)
     }
 
     /// Opens a kernel block device (a disk, a partition, a loop device), whole and exclusively.
@@ -189,6 +193,7 @@ impl FileDevice {
             direct: info.direct,
             punches: Cell::new(true),
             zeroes: Cell::new(true),
+            blank: Cell::new(false),
             gate: Gate::new(rt),
         };
         Ok(Self {
@@ -259,6 +264,10 @@ impl Device for FileDevice {
         }
     }
 
+    fn is_blank(&self) -> bool {
+        self.inner.blank.get()
+    }
+
     fn flush(&self, _: Tag) -> IoFuture<()> {
         if self.inner.read_only {
             IoFuture::ready(Ok(()))
@@ -316,7 +325,9 @@ impl Inner {
         }
     }
 
+    /// Whether a write may begin, which ends that nothing was written.
     fn writable(&self) -> Result<(), IoError> {
+        self.blank.set(false);
         if self.read_only {
             Err(IoError::WriteProtected)
         } else {

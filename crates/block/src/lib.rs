@@ -1,6 +1,7 @@
 //! Block devices: the trait everything stacks on, the terminal devices (`null`, `memory`, `file`, `block`, `flash`), and
 //! pools that cut a device into volumes.
 
+mod clean;
 mod device;
 mod durability;
 mod file;
@@ -18,6 +19,7 @@ mod sparse;
 mod system_error;
 mod zoned;
 
+pub use clean::make_clean;
 pub use device::{Device, Health, Info, IoError, Limits, SharedDevice, Tag};
 pub use file::{FileDevice, FileOptions};
 pub use flash::{FlashDevice, FlashOptions, FlashStats};

@@ -49,6 +49,10 @@ impl Device for NullDevice {
         IoFuture::ready(locate(&self.info, lba, buf.len()).map(drop))
     }
 
+    fn is_blank(&self) -> bool {
+        true
+    }
+
     fn flush(&self, _: Tag) -> IoFuture<()> {
         IoFuture::ready(Ok(()))
     }

@@ -207,7 +207,10 @@ impl Device for FlashDevice {
     }
 
     fn is_blank(&self) -> bool {
-        matches!(self.place, Place::Memory(_)) && self.allocated() == 0
+        match &self.place {
+            Place::Memory(_) => self.allocated() == 0,
+            Place::File(file) => file.is_blank(),
+        }
     }
 
     fn moved(&self) -> Option<u64> {

@@ -33,10 +33,7 @@ use self::error::device_error;
 use self::metadata::{DATA_START, EXTENT_BYTES, Metadata, extents_of_device};
 use self::runs::Runs;
 use self::volume::Volume;
-use crate::{IoError, SharedDevice, Tag};
-
-/// Zeroing is asked for in pieces of this many extents, so that no single command takes for ever.
-const ZERO_EXTENTS: u64 = 1024;
+use crate::{IoError, SharedDevice, make_clean};
 
 /// An open pool; cheap to clone. Lives on the home core of its device.
 #[derive(Clone)]
@@ -140,7 +137,7 @@ impl Pool {
         self.change(async move |inner| {
             let mut metadata = inner.state.borrow().metadata.clone();
             let dirty = metadata.add(&name, uuid, bytes)?;
-            inner.make_clean(&dirty).await?;
+            inner.clean(&dirty).await?;
             let volume = Volume::new(&inner.rt, inner.device.clone(), metadata.volume(&name)?);
             inner.commit(metadata).await?;
             inner
@@ -159,7 +156,7 @@ impl Pool {
         self.change(async move |inner| {
             let mut metadata = inner.state.borrow().metadata.clone();
             let dirty = metadata.grow(&name, bytes)?;
-            inner.make_clean(&dirty).await?;
+            inner.clean(&dirty).await?;
             let record = metadata.volume(&name)?.clone();
             inner.commit(metadata).await?;
             if let Some(volume) = inner.state.borrow().volumes.get(&name) {
@@ -278,7 +275,7 @@ impl Pool {
 
 impl Inner {
     /// Zeroes what a volume is about to get, for good.
-    async fn make_clean(&self, dirty: &Runs) -> Result<(), PoolError> {
+    async fn clean(&self, dirty: &Runs) -> Result<(), PoolError> {
         if dirty.count() == 0 {
             return Ok(());
         }
@@ -297,22 +294,10 @@ impl Inner {
 
     async fn zero(&self, extents: &Runs) -> Result<(), IoError> {
         let blocks_per_extent = EXTENT_BYTES / u64::from(self.device.info().block_size);
-        let first = DATA_START / EXTENT_BYTES;
-        for run in extents.as_slice() {
-            let mut extent = run.start;
-            while extent < run.end() {
-                let count = ZERO_EXTENTS.min(run.end() - extent);
-                let (lba, blocks) = (
-                    (first + extent) * blocks_per_extent,
-                    count * blocks_per_extent,
-                );
-                self.device
-                    .write_zeroes(Tag::default(), lba, blocks, true)
-                    .await?;
-                extent += count;
-            }
-        }
-        self.device.flush(Tag::default()).await
+        let lba = |extent: u64| (DATA_START / EXTENT_BYTES + extent) * blocks_per_extent;
+        let ranges = extents.as_slice().iter();
+        let ranges = ranges.map(|run| lba(run.start)..lba(run.end()));
+        make_clean(&*self.device, ranges).await
     }
 
     /// Makes `metadata` the state of the pool.
