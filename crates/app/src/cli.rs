@@ -506,7 +506,8 @@ pub enum VolumeCommand {
     /// Create a volume and attach it to its tenant's subsystem
     #[command(
         after_help = "Examples:\n  flashyard volume create orders --pool fast --size 2GiB --tenant db\n  \
-        flashyard volume create whole --device ssd1 --tenant db"
+        flashyard volume create whole --device ssd1 --tenant db\n  \
+        flashyard volume create imported --device disk7 --tenant db --keep"
     )]
     Create {
         /// Name: letters, digits, `-`, `_`, `.`
@@ -528,6 +529,12 @@ pub enum VolumeCommand {
         /// Who it belongs to
         #[arg(long)]
         tenant: String,
+        /// Give the device away with the data on it, which the tenant can read then
+        #[arg(long, conflicts_with_all = ["pool", "erase"])]
+        keep: bool,
+        /// Zero the device first, whatever is on it
+        #[arg(long, conflicts_with = "pool")]
+        erase: bool,
     },
     /// Grow a volume; connected hosts see the new size at once
     #[command(after_help = "Example:\n  flashyard volume set orders --size 4GiB")]

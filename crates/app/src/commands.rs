@@ -11,7 +11,9 @@ use crate::cli::{
 };
 use crate::control::{self, KindName, Request, TenantChange};
 use crate::out::say_line;
-use crate::spec::{Config, DeviceSpec, PartitionSpec, PoolSpec, TenantSpec, VolumeSpec, is_file};
+use crate::spec::{
+    Config, ContentName, DeviceSpec, PartitionSpec, PoolSpec, TenantSpec, VolumeSpec, is_file,
+};
 use crate::table;
 
 /// Where the state is when nobody says.
@@ -77,6 +79,7 @@ pub fn device(args: DeviceArgs) -> Result<(), String> {
                 policy,
                 capability: None,
                 curve: Vec::new(),
+                disposable: false,
             })
         }
     };
@@ -157,12 +160,19 @@ pub fn volume(args: VolumeArgs) -> Result<(), String> {
             device,
             size,
             tenant,
+            keep,
+            erase,
         } => Request::CreateVolume(VolumeSpec {
             name,
             pool,
             device,
             size,
             tenant,
+            content: match (keep, erase) {
+                (true, _) => Some(ContentName::Keep),
+                (_, true) => Some(ContentName::Erase),
+                _ => None,
+            },
         }),
     };
     run(&args.reach, &request)

@@ -116,6 +116,10 @@ pub struct DeviceSpec {
     /// How long its reads take at several loads, the least load first; measured by `device calibrate`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<LoadPoint>,
+    /// What is on it comes from users of this target, or nothing is on it: it may be zeroed for its next user without a
+    /// question. Kept by the target, not for files.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disposable: bool,
 }
 
 /// How long reads of 4 KiB take when so many come per second.
@@ -251,11 +255,25 @@ pub struct VolumeSpec {
     /// The device it is, whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Size; needed with `pool`, refused with `device`.
+    /// Size; needed with `pool`, refused with `device`. Of a whole device the target keeps here what it has given away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
     /// Who it belongs to.
     pub tenant: String,
+    /// What becomes of data that a device has which is given away whole; needed if there may be some that this target
+    /// knows nothing of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<ContentName>,
+}
+
+/// What becomes of the data on a device that is given away whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ContentName {
+    /// The tenant gets them.
+    Keep,
+    /// They are zeroed.
+    Erase,
 }
 
 /// A size in bytes, written with its unit in files and shown as bytes in JSON.

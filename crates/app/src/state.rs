@@ -298,7 +298,7 @@ impl State {
             "INSERT INTO volume (name, spec, uuid, nsid, phase) VALUES (?1, ?2, ?3, ?4, 'creating')",
             params![spec.name, encode(spec), uuid.into_bytes(), nsid],
         )?;
-        transaction.commit()?;
+        commit(transaction)?;
         Ok(VolumeRecord {
             spec: spec.clone(),
             uuid,
@@ -338,8 +338,50 @@ impl State {
     fn change(&mut self, sql: &str, values: impl rusqlite::Params) -> Result<(), StateError> {
         let transaction = self.connection.transaction()?;
         transaction.execute(sql, values)?;
-        transaction.commit()?;
-        Ok(())
+        commit(transaction)
+    }
+}
+
+/// Ends a change: it is on the disk, or nothing of it is.
+fn commit(transaction: Transaction<'_>) -> Result<(), StateError> {
+    #[cfg(test)]
+    watch::step()?;
+    transaction.commit()?;
+    #[cfg(test)]
+    watch::done();
+    Ok(())
+}
+
+/// For tests: what is to happen around each change of the store that this thread makes.
+#[cfg(test)]
+pub mod watch {
+    use std::cell::RefCell;
+
+    use super::StateError;
+
+    /// Hears of each change twice, before (`false`) and after it is on the disk; before it, it may say that it fails.
+    pub type Watcher = Box<dyn FnMut(bool) -> bool>;
+
+    thread_local! {
+        static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
+    }
+
+    /// Has `watcher` hear of all changes from now on, or nobody.
+    pub fn set(watcher: Option<Watcher>) {
+        WATCHER.with_borrow_mut(|one| *one = watcher);
+    }
+
+    pub(super) fn step() -> Result<(), StateError> {
+        let fails = WATCHER.with_borrow_mut(|one| one.as_mut().is_some_and(|one| one(false)));
+        let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+        match fails {
+            true => Err(rusqlite::Error::SqliteFailure(full, None).into()),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn done() {
+        WATCHER.with_borrow_mut(|one| one.as_mut().map(|one| one(true)));
     }
 }
 
@@ -490,6 +532,7 @@ mod tests {
             device: None,
             size: Some(Size(1 << 20)),
             tenant: tenant.into(),
+            content: None,
         }
     }
 
@@ -522,6 +565,7 @@ mod tests {
             policy: PolicyName::Fifo,
             capability: None,
             curve: Vec::new(),
+            disposable: false,
         };
         let mut state = State::open(&directory).expect("a new store");
         let uuid = state.target_uuid();

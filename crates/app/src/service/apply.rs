@@ -100,6 +100,7 @@ impl Service {
                         policy: present.policy,
                         capability,
                         curve,
+                        disposable: present.disposable,
                         ..spec
                     };
                     if same != *present {

@@ -90,6 +90,7 @@ impl Service {
             return self.create_partition(spec);
         }
         self.open_device(&spec, Found::MayBeMade)?;
+        spec.disposable = self.is_blank(&name);
         if let Err(error) = self.state.put_device(&spec) {
             self.close_device(&name);
             return Err(error.to_string());
@@ -160,19 +161,22 @@ impl Service {
                 volume.spec.name
             ));
         }
-        if let Ok(core) = self.home_of(&record.spec.devices[0]) {
+        let device = record.spec.devices[0].clone();
+        if let Ok(core) = self.home_of(&device) {
             let pool = name.to_owned();
             let destroyed = self.cores.call(core, move |core| async move {
                 let open = core.pools.borrow().get(&pool).cloned();
                 match open {
-                    Some(open) => open.destroy().await,
-                    None => Ok(()),
+                    Some(open) => open.destroy().await.map(|()| true),
+                    None => Ok(false),
                 }
             });
-            if let Err(error) = destroyed
-                && !self.is_spent_pool(name)
-            {
-                return Err(error.to_string());
+            match destroyed {
+                Ok(true) => self.note_disposable(&device)?,
+                // It could not be opened: whose data there are is not known.
+                Ok(false) => {}
+                Err(_) if self.is_spent_pool(name) => {}
+                Err(error) => return Err(error.to_string()),
             }
             let pool = name.to_owned();
             self.cores.call(core, move |core| async move {

@@ -6,12 +6,16 @@ mod apply;
 mod calibrate;
 mod devices;
 mod flash;
+mod handover;
 mod partitions;
 mod policies;
 mod promises;
 mod switches;
 mod view;
 mod volumes;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -5,20 +5,19 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
+use flashyard_block::SharedDevice;
 use flashyard_block::pool::{Pool, PoolError};
-use flashyard_block::{IoError, SharedDevice, Tag};
 use flashyard_engine::{ConfigError, DeviceHandle, NamespaceSpec};
 use flashyard_runtime::Rt;
 use flashyard_time::Duration;
 use serde_json::Value;
 
+use super::handover::Cleared;
 use super::{Fault, Service};
 use crate::control::KindName;
 use crate::spec::{Size, VolumeSpec};
 use crate::state::{Kind, Phase, VolumeRecord};
 
-/// A whole device is erased in pieces of this many bytes.
-const ERASE_BYTES: u64 = 1 << 30;
 /// How long I/O under way of a volume that is deleted is waited for; other commands wait as well meanwhile.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -29,7 +28,8 @@ impl Service {
             let opened = match record.phase {
                 Phase::Ready => self
                     .remake_forgotten(&record)
-                    .and_then(|()| self.serve_volume(&record)),
+                    .and_then(|()| self.clear_more(&record))
+                    .and_then(|cleared| self.serve_volume(&record, cleared)),
                 Phase::Creating => self.finish_creating(&record).map(drop),
                 Phase::Deleting => self.finish_deleting(&record),
             };
@@ -148,7 +148,10 @@ impl Service {
             }
             (None, Some(device)) => match self.device_user(device) {
                 Some(user) => Err(format!("device `{device}` is used by {user}")),
-                None => self.home_of(device).and_then(|_| self.check_blocks(device)),
+                None => self
+                    .home_of(device)
+                    .and_then(|_| self.check_blocks(device))
+                    .and_then(|()| self.check_content(spec, device)),
             },
             (None, None) => Err(format!(
                 "volume `{}`: name either a pool or a device",
@@ -169,49 +172,15 @@ impl Service {
         }
     }
 
-    /// Brings a volume into its pool if it is not there yet, serves it, and marks it ready.
+    /// Brings a volume into its pool if it is not there yet, marks it ready, and serves it.
     fn finish_creating(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
-        self.make_volume(record)?;
-        self.state
-            .set_volume_phase(&record.spec.name, Phase::Ready)
-            .map_err(|error| error.to_string())?;
-        let record = VolumeRecord {
-            phase: Phase::Ready,
-            ..record.clone()
-        };
-        self.inventory
-            .volumes
-            .insert(record.spec.name.clone(), record.clone());
-        self.serve_volume(&record)
+        let (record, cleared) = self.clear_new(record)?;
+        self.serve_volume(&record, cleared)
     }
 
     /// The record says that it is being created, so a device that was to be given away whole keeps what it holds.
     fn undo_creating(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
         self.finish_deleting(record)
-    }
-
-    /// Zeroes a device that a volume has had whole, so that its next owner reads nothing of the last one.
-    fn erase_device(&self, device: &str) -> Result<(), Fault> {
-        let core = self.home_of(device)?;
-        let name = device.to_owned();
-        let erased = self.cores.call(core, move |state| async move {
-            let device = state.devices.borrow().get(&name).cloned();
-            let device = device.expect("its home is this core");
-            let info = device.info();
-            let piece = ERASE_BYTES / u64::from(info.block_size);
-            let mut lba = 0;
-            while lba < info.blocks {
-                let blocks = piece.min(info.blocks - lba);
-                device
-                    .write_zeroes(Tag::default(), lba, blocks, true)
-                    .await?;
-                lba += blocks;
-            }
-            device.flush(Tag::default()).await
-        });
-        erased.map_err(|error: IoError| {
-            format!("device `{device}` could not be erased ({error:?}): see to it, then delete the volume again")
-        })
     }
 
     /// A volume on memory is gone after a restart; the same name and identity is made again, empty. Anywhere else
@@ -225,7 +194,8 @@ impl Service {
         Ok(())
     }
 
-    fn make_volume(&self, record: &VolumeRecord) -> Result<(), Fault> {
+    /// Brings a volume into its pool, which gives it zeroes.
+    pub(super) fn make_volume(&self, record: &VolumeRecord) -> Result<(), Fault> {
         let (Some(pool), Some(size)) = (record.spec.pool.clone(), record.spec.size) else {
             return Ok(());
         };
@@ -277,7 +247,8 @@ impl Service {
             && record.phase != Phase::Creating
             && !self.is_spent(device)
         {
-            self.erase_device(device)?;
+            self.erase(device, 0)?;
+            self.note_disposable(device)?;
         }
         self.state
             .remove(Kind::Volume, &name)
@@ -315,7 +286,7 @@ impl Service {
     }
 
     /// Gives a volume to its tenant's hosts.
-    fn serve_volume(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
+    fn serve_volume(&mut self, record: &VolumeRecord, _: Cleared) -> Result<(), Fault> {
         let (pool, name) = (record.spec.pool.clone(), record.spec.name.clone());
         let uuid = record.uuid.into_bytes();
         let core = match &pool {

@@ -226,6 +226,9 @@ impl VolumeSpec {
         check_name("volume", &self.name)?;
         let name = &self.name;
         match (&self.pool, &self.device, self.size) {
+            (Some(_), ..) if self.content.is_some() => Err(format!(
+                "volume `{name}`: a volume of a pool begins with zeroes, leave `content` out"
+            )),
             (Some(_), None, Some(size)) if size.0 > 0 => Ok(()),
             (Some(_), None, _) => Err(format!(
                 "volume `{name}`: a volume of a pool needs a `size`, not 0"

@@ -102,6 +102,7 @@ impl DeviceSpec {
             policy,
             capability: None,
             curve: Vec::new(),
+            disposable: false,
         }
     }
 }

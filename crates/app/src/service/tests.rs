@@ -1,0 +1,449 @@
+//! The inventory cut off: each change of the store fails once, and at each of them, before and after, a copy is taken of
+//! everything on disk, as a kill leaves it. What starts from there has all of a request or nothing of it, and no tenant
+//! reads what another has written. Each volume is filled with a byte of its own, so that a byte tells who wrote it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use flashyard_block::Tag;
+use flashyard_engine::{Limits, Target, TargetConfig};
+use flashyard_runtime::{Buf, Data, uring};
+
+use super::*;
+use crate::cores::Cores;
+use crate::spec::{Config, Size};
+use crate::state::watch;
+
+const PIECE: usize = 1 << 20;
+
+/// A directory with a target's state and disks, which goes away with the test. What runs is always in `live`.
+struct Scene {
+    root: PathBuf,
+}
+
+impl Scene {
+    fn new(name: &str) -> Self {
+        let root =
+            std::env::temp_dir().join(format!("flashyard-cut-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        fs::create_dir_all(root.join("live")).expect("the temporary directory is writable");
+        Self { root }
+    }
+
+    fn live(&self) -> PathBuf {
+        self.root.join("live")
+    }
+
+    fn start(&self) -> Service {
+        let state = State::open(&self.live()).expect("the store is whole");
+        let target = Target::new(TargetConfig {
+            nqn_prefix: "nqn.2026-11.dev.flashyard".into(),
+            target_uuid: state.target_uuid().into_bytes(),
+            limits: Limits::default(),
+            cores: 1,
+        });
+        let config = uring::Config {
+            buffer_bytes: 16 << 20,
+            ..uring::Config::default()
+        };
+        let cores = Cores::start(&target, vec![config]).expect("this machine has io_uring");
+        Service::start(state, cores, target).expect("the store is whole")
+    }
+
+    /// A service that has what `config` says.
+    fn with(&self, config: &str) -> Service {
+        let config = config.replace("LIVE", self.live().to_str().expect("plain names"));
+        let config = Config::parse(&config).expect("it is right");
+        let mut service = self.start();
+        let applied = service.handle(Request::Apply {
+            config,
+            plan: false,
+        });
+        assert!(matches!(applied, Answer::Ok(_)), "{applied:?}");
+        service
+    }
+
+    /// Puts the image called `image` in the place of what ran.
+    fn become_image(&self, image: &Path) {
+        fs::remove_dir_all(self.live()).expect("nothing runs in it");
+        fs::rename(image, self.live()).expect("it is of the same file system");
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        watch::set(None);
+        let _ = fs::remove_dir_all(&self.root);
+    }
+}
+
+/// Copies files with their holes.
+fn copy(from: &Path, to: &Path) {
+    let copied = std::process::Command::new("cp")
+        .args(["-r", "--sparse=always"])
+        .args([from, to])
+        .status();
+    assert!(copied.expect("cp exists").success());
+    let _ = fs::remove_file(to.join("lock"));
+}
+
+/// One thing that an administrator or a tenant does.
+#[derive(Clone, Debug)]
+enum Act {
+    /// A request.
+    Ask(Request),
+    /// A tenant fills its volume with a byte and flushes it.
+    Fill(&'static str, u8),
+    /// A tenant finds nothing but zeroes in its new volume.
+    Fresh(&'static str),
+}
+
+/// The volumes there are, with their sizes and the bytes in them.
+type Volumes = BTreeMap<String, (u64, BTreeSet<u8>)>;
+
+impl Service {
+    /// Does something with the device of a volume on its core.
+    fn on_volume<T, F>(
+        &self,
+        name: &str,
+        work: impl FnOnce(flashyard_block::SharedDevice) -> F + Send + 'static,
+    ) -> T
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        let record = &self.inventory.volumes[name];
+        let (name, pool, device) = (
+            name.to_owned(),
+            record.spec.pool.clone(),
+            record.spec.device.clone(),
+        );
+        let core = self.served[&name].core();
+        self.cores.call(core, move |state| async move {
+            let device = match (pool, device) {
+                (Some(pool), _) => state.pools.borrow()[&pool].volume(&name),
+                (_, device) => state
+                    .devices
+                    .borrow()
+                    .get(&device.unwrap_or_default())
+                    .cloned(),
+            };
+            work(device.expect("it is served")).await
+        })
+    }
+
+    fn fill(&self, name: &str, byte: u8) {
+        self.on_volume(name, move |device| async move {
+            let info = device.info();
+            let piece = PIECE as u64 / u64::from(info.block_size);
+            for lba in (0..info.blocks).step_by(piece as usize) {
+                let len = piece.min(info.blocks - lba) * u64::from(info.block_size);
+                let mut buf = Buf::take(len as usize).expect("memory for one");
+                buf.fill(byte);
+                device
+                    .write(Tag::default(), lba, buf, false)
+                    .await
+                    .expect("it is sound");
+            }
+            device.flush(Tag::default()).await.expect("it is sound");
+        });
+    }
+
+    fn content(&self, name: &str) -> (u64, BTreeSet<u8>) {
+        self.on_volume(name, |device| async move {
+            let info = device.info();
+            let piece = PIECE as u64 / u64::from(info.block_size);
+            let mut bytes = BTreeSet::new();
+            for lba in (0..info.blocks).step_by(piece as usize) {
+                let len = piece.min(info.blocks - lba) * u64::from(info.block_size);
+                let buf = Buf::take(len as usize).expect("memory for one");
+                match device
+                    .read(Tag::default(), lba, buf)
+                    .await
+                    .expect("it is sound")
+                {
+                    Data::Zeroes(_) => drop(bytes.insert(0)),
+                    Data::Buf(buf) => bytes.extend(buf.iter().copied()),
+                }
+            }
+            (info.blocks * u64::from(info.block_size), bytes)
+        })
+    }
+
+    fn volumes(&self) -> Volumes {
+        let names = self.inventory.volumes.keys();
+        names
+            .map(|name| (name.clone(), self.content(name)))
+            .collect()
+    }
+
+    /// The volumes that the pools themselves have.
+    fn in_pools(&self) -> BTreeSet<String> {
+        let pools = self.inventory.pools.keys().cloned();
+        let listed = pools.flat_map(|pool| {
+            self.cores.call(0, move |state| async move {
+                let list = state.pools.borrow()[&pool].list();
+                list.into_iter()
+                    .map(|volume| volume.name)
+                    .collect::<Vec<_>>()
+            })
+        });
+        listed.collect()
+    }
+
+    fn act(&mut self, act: &Act) -> Result<(), Fault> {
+        match act {
+            Act::Ask(request) => match self.handle(request.clone()) {
+                Answer::Ok(_) => Ok(()),
+                Answer::Error(fault) => Err(fault),
+            },
+            Act::Fill(name, byte) => {
+                self.fill(name, *byte);
+                Ok(())
+            }
+            Act::Fresh(name) => {
+                assert_eq!(
+                    self.content(name).1,
+                    BTreeSet::from([0]),
+                    "{name} is not new"
+                );
+                Ok(())
+            }
+        }
+    }
+
+    /// What has to hold of a service that has just been started, whatever happened before: nothing is missing, nothing is
+    /// half done, and the store and the pools tell the same.
+    fn check_whole(&self, place: &str) {
+        assert!(self.faults.is_empty(), "{place}: {:?}", self.faults);
+        for record in self.inventory.volumes.values() {
+            assert_eq!(record.phase, crate::state::Phase::Ready, "{place}");
+        }
+        let pooled = self
+            .inventory
+            .volumes
+            .values()
+            .filter(|record| record.spec.pool.is_some());
+        let pooled: BTreeSet<String> = pooled.map(|record| record.spec.name.clone()).collect();
+        assert_eq!(self.in_pools(), pooled, "{place}");
+    }
+}
+
+fn create(text: &str) -> Act {
+    let config = Config::parse(&format!("[[volume]]\n{text}")).expect("it is right");
+    Act::Ask(Request::CreateVolume(config.volumes[0].clone()))
+}
+
+fn delete(kind: KindName, name: &str) -> Act {
+    Act::Ask(Request::Delete(kind, name.into()))
+}
+
+/// Names a volume that a script has written to, and its byte.
+fn bytes_of(script: &[Act]) -> BTreeMap<&'static str, u8> {
+    let fills = script.iter().filter_map(|act| match act {
+        Act::Fill(name, byte) => Some((*name, *byte)),
+        _ => None,
+    });
+    fills.collect()
+}
+
+/// Whether volumes are those of another list, as far as they are told apart by name, size and whether they are written.
+fn same(left: &Volumes, right: &Volumes) -> bool {
+    left == right
+}
+
+/// Runs `script` and takes an image at each change of the store; gives the images with the volumes that there may be, which
+/// are those before and after the act that was cut off.
+fn images(scene: &Scene, mut service: Service, script: &[Act]) -> Vec<(PathBuf, usize)> {
+    let taken = Rc::new(RefCell::new(Vec::new()));
+    let act_now = Rc::new(Cell::new(0));
+    let (log, at, live, root) = (
+        taken.clone(),
+        act_now.clone(),
+        scene.live(),
+        scene.root.clone(),
+    );
+    watch::set(Some(Box::new(move |_| {
+        let mut log = log.borrow_mut();
+        let image = root.join(format!("image-{}", log.len()));
+        copy(&live, &image);
+        log.push((image, at.get()));
+        false
+    })));
+    for (number, act) in script.iter().enumerate() {
+        act_now.set(number);
+        service
+            .act(act)
+            .unwrap_or_else(|fault| panic!("{act:?}: {fault}"));
+    }
+    watch::set(None);
+    service.stop();
+    taken.take()
+}
+
+/// The volumes after each act, beginning with those before the first.
+fn history(scene: &Scene, config: &str, script: &[Act]) -> Vec<Volumes> {
+    let mut service = scene.with(config);
+    let mut history = vec![service.volumes()];
+    for act in script {
+        service
+            .act(act)
+            .unwrap_or_else(|fault| panic!("{act:?}: {fault}"));
+        history.push(service.volumes());
+    }
+    service.stop();
+    fs::remove_dir_all(scene.live()).expect("nothing runs in it");
+    fs::create_dir_all(scene.live()).expect("it was there");
+    history
+}
+
+/// Takes away all that is in the way, gives `device` to somebody new, and looks at what he reads.
+fn give_to_a_stranger(service: &mut Service, device: &str, place: &str) {
+    let volumes: Vec<String> = service.inventory.volumes.keys().cloned().collect();
+    let pools: Vec<String> = service.inventory.pools.keys().cloned().collect();
+    let gone = volumes.iter().map(|name| delete(KindName::Volume, name));
+    let gone = gone.chain(pools.iter().map(|name| delete(KindName::Pool, name)));
+    let given = create(&format!(
+        "name = \"stranger\"\ndevice = \"{device}\"\ntenant = \"b\""
+    ));
+    for act in gone.chain([given, Act::Fresh("stranger")]) {
+        let done = service.act(&act);
+        done.unwrap_or_else(|fault| panic!("{place}: {act:?}: {fault}"));
+    }
+}
+
+/// Kills the target before and after each change of the store.
+fn cut_everywhere(scene: &Scene, config: &str, script: &[Act], stranger: Option<&str>) {
+    let history = history(scene, config, script);
+    let bytes = bytes_of(script);
+    let images = images(scene, scene.with(config), script);
+    assert!(
+        images.len() > script.len(),
+        "every request changes the store"
+    );
+    for (number, (image, act)) in images.into_iter().enumerate() {
+        let place = format!("image {number}, in act {act}, {:?}", script[act]);
+        scene.become_image(&image);
+        let mut service = scene.start();
+        service.check_whole(&place);
+        let found = service.volumes();
+        for (name, (_, content)) in &found {
+            let own = bytes.get(name.as_str()).copied().unwrap_or_default();
+            assert!(
+                content.iter().all(|byte| [0, own].contains(byte)),
+                "{place}: {name} holds {content:?}"
+            );
+        }
+        assert!(
+            same(&found, &history[act]) || same(&found, &history[act + 1]),
+            "{place}: neither all nor nothing: {found:?}"
+        );
+        if let Some(device) = stranger {
+            give_to_a_stranger(&mut service, device, &place);
+        }
+        service.stop();
+    }
+}
+
+/// Has each change of the store fail once. A request that is told to have failed is repeated, and does then what it should.
+fn fail_everywhere(scene: &Scene, config: &str, script: &[Act]) {
+    let history = history(scene, config, script);
+    let mut changes = usize::MAX;
+    let mut failing = 0;
+    while failing < changes {
+        let mut service = scene.with(config);
+        let seen = Rc::new(Cell::new(0));
+        let count = seen.clone();
+        watch::set(Some(Box::new(move |done| {
+            let number = count.get();
+            count.set(number + usize::from(!done));
+            !done && number == failing
+        })));
+        for (number, act) in script.iter().enumerate() {
+            if let Err(fault) = service.act(act) {
+                let place = format!("change {failing}, {act:?}");
+                assert!(fault.contains("state store"), "{place}: {fault}");
+                if !matches!(act, Act::Ask(Request::Delete(..))) {
+                    assert_eq!(service.volumes(), history[number], "{place} was refused");
+                }
+                service
+                    .act(act)
+                    .unwrap_or_else(|fault| panic!("{place}, again: {fault}"));
+            }
+            assert_eq!(
+                service.volumes(),
+                history[number + 1],
+                "change {failing}, after {act:?}"
+            );
+        }
+        watch::set(None);
+        service.stop();
+        let service = scene.start();
+        service.check_whole(&format!("change {failing} failed"));
+        assert_eq!(Some(&service.volumes()), history.last());
+        service.stop();
+        changes = seen.get();
+        failing += 1;
+        fs::remove_dir_all(scene.live()).expect("nothing runs in it");
+        fs::create_dir_all(scene.live()).expect("it was there");
+    }
+    assert!(changes > script.len() / 2, "the script changes the store");
+}
+
+const POOL: &str = r#"
+    [[device]]
+    name = "disk"
+    kind = "file"
+    path = "LIVE/disk"
+    size = "8MiB"
+
+    [[pool]]
+    name = "p"
+    devices = ["disk"]
+
+    [[tenant]]
+    name = "a"
+
+    [[tenant]]
+    name = "b"
+"#;
+
+/// Volumes of a pool come, grow and go, then the pool goes and its device is given away whole, twice.
+fn pool_script() -> Vec<Act> {
+    vec![
+        create("name = \"v\"\npool = \"p\"\nsize = \"3MiB\"\ntenant = \"a\""),
+        Act::Fill("v", 0xa1),
+        Act::Ask(Request::SetVolume {
+            name: "v".into(),
+            size: Size(5 << 20),
+        }),
+        Act::Fill("v", 0xa1),
+        delete(KindName::Volume, "v"),
+        create("name = \"w\"\npool = \"p\"\nsize = \"6MiB\"\ntenant = \"b\""),
+        Act::Fresh("w"),
+        Act::Fill("w", 0xb2),
+        delete(KindName::Volume, "w"),
+        delete(KindName::Pool, "p"),
+        create("name = \"x\"\ndevice = \"disk\"\ntenant = \"a\""),
+        Act::Fresh("x"),
+        Act::Fill("x", 0xa3),
+        delete(KindName::Volume, "x"),
+        create("name = \"y\"\ndevice = \"disk\"\ntenant = \"b\""),
+        Act::Fresh("y"),
+    ]
+}
+
+#[test]
+fn a_kill_at_any_change_leaves_all_or_nothing_and_shows_nobody_elses_data() {
+    let scene = Scene::new("kill");
+    cut_everywhere(&scene, POOL, &pool_script(), Some("disk"));
+}
+
+#[test]
+fn a_change_that_the_store_refuses_leaves_all_or_nothing() {
+    let scene = Scene::new("fail");
+    fail_everywhere(&scene, POOL, &pool_script());
+}
