@@ -118,6 +118,9 @@ pub struct ServeArgs {
         verbatim_doc_comment
     )]
     pub state: Option<PathBuf>,
+    /// If the state store is damaged, start from its copy; the damaged file is kept as state.db.damaged
+    #[arg(long)]
+    pub restore_state: bool,
     /// Listen here instead of where the file says; may be repeated
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<SocketAddr>,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ use crate::control::Control;
 use crate::cores::Cores;
 use crate::service::{self, Service, SharedService};
 use crate::spec::{Config, TargetSpec};
-use crate::state::State;
+use crate::state::{IfDamaged, State};
 
 /// Runs the target until SIGINT or SIGTERM.
 pub fn run(args: &ServeArgs) -> Result<(), String> {
@@ -61,7 +61,11 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
             started.elapsed().as_millis()
         );
     }
+    let (running, ended) = mpsc::channel();
+    let counting = Arc::clone(&service);
+    thread::spawn(move || service::keep_counting(service::KEEP_EVERY, &ended, &counting));
     signals.forever().next();
+    drop(running);
     eprintln!("flashyard: finishing what is in flight; a second signal ends it at once");
     thread::spawn(move || {
         signals.forever().next();
@@ -91,7 +95,16 @@ fn allow_many_files() {
 
 /// Starts the cores and opens the inventory.
 fn start(spec: &TargetSpec, args: &ServeArgs, directory: &Path) -> Result<Service, String> {
-    let state = State::open(directory).map_err(|error| error.to_string())?;
+    let if_damaged = match args.restore_state {
+        true => IfDamaged::Restore,
+        false => IfDamaged::Refuse,
+    };
+    let state = State::open(directory, if_damaged).map_err(|error| error.to_string())?;
+    if state.was_restored() {
+        eprintln!(
+            "flashyard: the state store was damaged: its copy has taken its place, the damaged file is state.db.damaged"
+        );
+    }
     let target = Target::new(TargetConfig {
         nqn_prefix: spec.nqn_prefix.clone(),
         target_uuid: state.target_uuid().into_bytes(),

@@ -1,19 +1,32 @@
 //! The state store: one SQLite database holding the inventory. Every change is one transaction and on disk
-//! before it is acknowledged (`synchronous = FULL`, write-ahead log), so `kill -9` and power cuts leave the old
-//! or the new state. One process owns it at a time.
+//! before it is acknowledged (`synchronous = FULL`), so `kill -9` and power cuts leave the old or the new state. One
+//! process owns it at a time.
+//!
+//! A checksum of all records goes with each change. A store that is not what was stored is refused, and its copy
+//! (`copy.rs`) can take its place. There is no write-ahead log: SQLite passes over its end from the first damaged frame
+//! on, and an older state would be served for the newest one.
+
+mod content;
+mod copy;
+mod counted;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{DirBuilder, File, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use uuid::Uuid;
 
 use crate::spec::{DeviceSpec, PoolSpec, Size, TenantSpec, VolumeSpec};
 
+pub use counted::{Counted, Life};
+
+/// The store's file in the state directory.
+const STORE: &str = "state.db";
+
 /// Layout of the tables; a newer program's store is refused, an older one is brought up to date.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 const SCHEMA: &str = "
     CREATE TABLE target (id INTEGER PRIMARY KEY CHECK (id = 0), uuid BLOB NOT NULL);
@@ -24,6 +37,16 @@ const SCHEMA: &str = "
     CREATE TABLE volume (name TEXT PRIMARY KEY, spec TEXT NOT NULL, uuid BLOB NOT NULL, nsid INTEGER NOT NULL,
         phase TEXT NOT NULL CHECK (phase IN ('creating', 'ready', 'deleting'))) STRICT;
 ";
+
+/// What version 2 has beside the tables of version 1.
+const SINCE_2: &str = "
+    ALTER TABLE target ADD COLUMN life TEXT NOT NULL DEFAULT '{}';
+    CREATE TABLE counted (tenant INTEGER PRIMARY KEY, counters TEXT NOT NULL) STRICT;
+    CREATE TABLE content (id INTEGER PRIMARY KEY CHECK (id = 0), digest BLOB NOT NULL) STRICT;
+";
+
+/// How SQLite keeps the store: a change is on disk when it is acknowledged, and all of it is in one file then.
+const PRAGMAS: [(&str, &str); 2] = [("journal_mode", "TRUNCATE"), ("synchronous", "FULL")];
 
 /// Why the store could not do what was asked.
 #[derive(Debug)]
@@ -36,8 +59,10 @@ pub enum StateError {
     Io(PathBuf, std::io::Error),
     /// SQLite refused; the disk may be full or the file damaged.
     Sqlite(rusqlite::Error),
-    /// A record does not read back.
+    /// It is not sound, or not what was stored.
     Damaged(String),
+    /// A damaged store that was to be opened: its file, what is wrong, and whether there is a copy.
+    Refused(PathBuf, String, bool),
     /// The tenant has as many volumes as it can have.
     NoNumber(String),
 }
@@ -65,7 +90,19 @@ impl std::fmt::Display for StateError {
             ),
             Self::Damaged(what) => write!(
                 f,
-                "the state store is damaged ({what}): restore it from a backup"
+                "the state store is damaged ({what}): stop the target; the next start tells what can be done"
+            ),
+            Self::Refused(file, what, true) => write!(
+                f,
+                "{} is damaged ({what}) and nothing was changed: add --restore-state to start from its copy, which has \
+                 every change that was acknowledged",
+                file.display()
+            ),
+            Self::Refused(file, what, false) => write!(
+                f,
+                "{} is damaged ({what}), there is no copy, and nothing was changed: restore it from a backup, or move it \
+                 away to begin with an empty inventory",
+                file.display()
             ),
             Self::NoNumber(tenant) => write!(
                 f,
@@ -144,60 +181,72 @@ pub struct Inventory {
 pub struct State {
     connection: Connection,
     target_uuid: Uuid,
-    _lock: Option<File>,
+    /// The state directory and its lock; none in memory.
+    home: Option<(PathBuf, File)>,
+    /// Something may have changed since the copy was made.
+    copy_is_old: bool,
+    was_restored: bool,
+}
+
+/// What becomes of a store that is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfDamaged {
+    /// It is refused.
+    Refuse,
+    /// Its copy takes its place, if that is sound.
+    Restore,
 }
 
 impl State {
     /// Opens or creates the store in `directory`.
-    pub fn open(directory: &Path) -> Result<Self, StateError> {
-        let io = |error| StateError::Io(directory.to_owned(), error);
-        // Who may write here may do anything with the volumes.
-        let mut private = DirBuilder::new();
-        private
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .map_err(io)?;
-        let lock = File::create(directory.join("lock")).map_err(io)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(StateError::Locked(directory.to_owned())),
-            Err(TryLockError::Error(error)) => return Err(io(error)),
+    pub fn open(directory: &Path, if_damaged: IfDamaged) -> Result<Self, StateError> {
+        let home = Some((directory.to_owned(), lock(directory)?));
+        match (open_store(directory), if_damaged) {
+            (Err(StateError::Refused(_, _, true)), IfDamaged::Restore) => {
+                copy::restore(directory)?;
+                let state = Self::prepare(open_store(directory)?, home)?;
+                Ok(Self {
+                    was_restored: true,
+                    ..state
+                })
+            }
+            (store, _) => Self::prepare(store?, home),
         }
-        Self::prepare(Connection::open(directory.join("state.db"))?, Some(lock))
     }
 
     /// A store that is forgotten with the process, for the demo and tests.
     pub fn in_memory() -> Result<Self, StateError> {
-        Self::prepare(Connection::open_in_memory()?, None)
+        let mut connection = Connection::open_in_memory()?;
+        bring_up_to_date(&mut connection, true)?;
+        Self::prepare(connection, None)
     }
 
-    fn prepare(mut connection: Connection, lock: Option<File>) -> Result<Self, StateError> {
-        connection.pragma_update(None, "journal_mode", "WAL")?;
-        connection.pragma_update(None, "synchronous", "FULL")?;
-        let transaction = connection.transaction()?;
-        let version: i64 =
-            transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        match version {
-            0 => {
-                transaction.execute_batch(SCHEMA)?;
-                transaction.execute(
-                    "INSERT INTO target (id, uuid) VALUES (0, ?1)",
-                    [Uuid::new_v4().into_bytes()],
-                )?;
-                transaction.pragma_update(None, "user_version", VERSION)?;
-            }
-            VERSION => {}
-            newer => return Err(StateError::TooNew(newer)),
-        }
+    fn prepare(connection: Connection, home: Option<(PathBuf, File)>) -> Result<Self, StateError> {
         let uuid: [u8; 16] =
-            transaction.query_row("SELECT uuid FROM target", [], |row| row.get(0))?;
-        transaction.commit()?;
+            connection.query_row("SELECT uuid FROM target", [], |row| row.get(0))?;
         Ok(Self {
             connection,
             target_uuid: Uuid::from_bytes(uuid),
-            _lock: lock,
+            home,
+            copy_is_old: true,
+            was_restored: false,
         })
+    }
+
+    /// Makes the copy anew, if anything was changed since it was made or the store was opened.
+    pub fn renew_copy(&mut self) -> Result<(), StateError> {
+        if let Some((directory, _)) = &self.home
+            && self.copy_is_old
+        {
+            copy::renew(&self.connection, directory)?;
+        }
+        self.copy_is_old = false;
+        Ok(())
+    }
+
+    /// Whether the store was damaged, and its copy has taken its place.
+    pub fn was_restored(&self) -> bool {
+        self.was_restored
     }
 
     /// Identity of this target; serial numbers are derived from it.
@@ -245,7 +294,7 @@ impl State {
 
     /// Adds or changes a device.
     pub fn put_device(&mut self, spec: &DeviceSpec) -> Result<(), StateError> {
-        self.change(
+        self.execute(
             "INSERT INTO device (name, spec) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET spec = ?2",
             params![spec.name, encode(spec)],
         )
@@ -253,7 +302,7 @@ impl State {
 
     /// Adds or changes a pool; a new one gets its identity here.
     pub fn put_pool(&mut self, spec: &PoolSpec) -> Result<PoolRecord, StateError> {
-        self.change(
+        self.execute(
             "INSERT INTO pool (name, spec, uuid) VALUES (?1, ?2, ?3) ON CONFLICT (name) DO UPDATE SET spec = ?2",
             params![spec.name, encode(spec), Uuid::new_v4().into_bytes()],
         )?;
@@ -270,7 +319,7 @@ impl State {
 
     /// Adds or changes a tenant; a new one gets its number here.
     pub fn put_tenant(&mut self, spec: &TenantSpec) -> Result<TenantRecord, StateError> {
-        self.change(
+        self.execute(
             "INSERT INTO tenant (name, spec) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET spec = ?2",
             params![spec.name, encode(spec)],
         )?;
@@ -288,28 +337,28 @@ impl State {
     /// Adds a volume in phase `creating` and gives it its UUID and a namespace number from 1 to `most`.
     pub fn add_volume(&mut self, spec: &VolumeSpec, most: u32) -> Result<VolumeRecord, StateError> {
         let uuid = Uuid::new_v4();
-        let transaction = self.connection.transaction()?;
-        let nsid = free_nsid(&transaction, &spec.tenant, most)?;
-        transaction.execute(
-            "UPDATE tenant SET nsid_next = ?2 WHERE name = ?1",
-            params![spec.tenant, i64::from(nsid) + 1],
-        )?;
-        transaction.execute(
-            "INSERT INTO volume (name, spec, uuid, nsid, phase) VALUES (?1, ?2, ?3, ?4, 'creating')",
-            params![spec.name, encode(spec), uuid.into_bytes(), nsid],
-        )?;
-        commit(transaction)?;
-        Ok(VolumeRecord {
-            spec: spec.clone(),
-            uuid,
-            nsid,
-            phase: Phase::Creating,
+        self.change(|transaction| {
+            let nsid = free_nsid(transaction, &spec.tenant, most)?;
+            transaction.execute(
+                "UPDATE tenant SET nsid_next = ?2 WHERE name = ?1",
+                params![spec.tenant, i64::from(nsid) + 1],
+            )?;
+            transaction.execute(
+                "INSERT INTO volume (name, spec, uuid, nsid, phase) VALUES (?1, ?2, ?3, ?4, 'creating')",
+                params![spec.name, encode(spec), uuid.into_bytes(), nsid],
+            )?;
+            Ok(VolumeRecord {
+                spec: spec.clone(),
+                uuid,
+                nsid,
+                phase: Phase::Creating,
+            })
         })
     }
 
     /// Moves a volume on to `phase`.
     pub fn set_volume_phase(&mut self, name: &str, phase: Phase) -> Result<(), StateError> {
-        self.change(
+        self.execute(
             "UPDATE volume SET phase = ?2 WHERE name = ?1",
             params![name, phase.name()],
         )
@@ -321,7 +370,7 @@ impl State {
             size: Some(size),
             ..record.spec.clone()
         };
-        self.change(
+        self.execute(
             "UPDATE volume SET spec = ?2 WHERE name = ?1",
             params![spec.name, encode(&spec)],
         )
@@ -329,16 +378,36 @@ impl State {
 
     /// Forgets a device, pool, tenant or volume.
     pub fn remove(&mut self, kind: Kind, name: &str) -> Result<(), StateError> {
-        self.change(
-            &format!("DELETE FROM {} WHERE name = ?1", kind.table()),
-            [name],
-        )
+        self.change(|transaction| {
+            if kind == Kind::Tenant {
+                let sql =
+                    "DELETE FROM counted WHERE tenant IN (SELECT id FROM tenant WHERE name = ?1)";
+                transaction.execute(sql, [name])?;
+            }
+            let sql = format!("DELETE FROM {} WHERE name = ?1", kind.table());
+            Ok(transaction.execute(&sql, [name]).map(drop)?)
+        })
     }
 
-    fn change(&mut self, sql: &str, values: impl rusqlite::Params) -> Result<(), StateError> {
-        let transaction = self.connection.transaction()?;
-        transaction.execute(sql, values)?;
-        commit(transaction)
+    /// One statement as a change.
+    fn execute(&mut self, sql: &str, values: impl rusqlite::Params) -> Result<(), StateError> {
+        self.change(|transaction| Ok(transaction.execute(sql, values).map(drop)?))
+    }
+
+    /// One change: made to what was stored and to nothing else, whole, and on disk when this returns.
+    fn change<T>(
+        &mut self,
+        act: impl FnOnce(&Transaction<'_>) -> Result<T, StateError>,
+    ) -> Result<T, StateError> {
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        content::verify_digest(&transaction)?;
+        let done = act(&transaction)?;
+        content::seal(&transaction)?;
+        commit(transaction)?;
+        self.copy_is_old = true;
+        Ok(done)
     }
 }
 
@@ -383,6 +452,78 @@ pub mod watch {
     pub(super) fn done() {
         WATCHER.with_borrow_mut(|one| one.as_mut().map(|one| one(true)));
     }
+}
+
+/// Who may write here may do anything with the volumes.
+fn lock(directory: &Path) -> Result<File, StateError> {
+    let io = |error| StateError::Io(directory.to_owned(), error);
+    let mut private = DirBuilder::new();
+    private
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(io)?;
+    let lock = File::create(directory.join("lock")).map_err(io)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(StateError::Locked(directory.to_owned())),
+        Err(TryLockError::Error(error)) => Err(io(error)),
+    }
+}
+
+/// Opens the store's file, and creates it where there was none before.
+fn open_store(directory: &Path) -> Result<Connection, StateError> {
+    let file = directory.join(STORE);
+    let copy = copy::path(directory);
+    let is_new = fs::metadata(&file).map_or(true, |found| found.len() == 0);
+    let opened = || {
+        if is_new && copy.is_some() {
+            return Err(StateError::Damaged("it is gone or empty".into()));
+        }
+        let mut connection = Connection::open(&file)?;
+        for (name, value) in PRAGMAS {
+            let set = connection.pragma_update(None, name, value);
+            set.map_err(content::unreadable)?;
+        }
+        bring_up_to_date(&mut connection, is_new)?;
+        Ok(connection)
+    };
+    opened().map_err(|error| match error {
+        StateError::Damaged(what) => StateError::Refused(file.clone(), what, copy.is_some()),
+        other => other,
+    })
+}
+
+/// Makes the tables of a new store; adds to those of an older one; checks what is there.
+fn bring_up_to_date(connection: &mut Connection, is_new: bool) -> Result<(), StateError> {
+    let version = connection.pragma_query_value(None, "user_version", |row| row.get(0));
+    match version.map_err(content::unreadable)? {
+        0 if is_new => {
+            let transaction = connection.transaction()?;
+            transaction.execute_batch(SCHEMA)?;
+            transaction.execute(
+                "INSERT INTO target (id, uuid) VALUES (0, ?1)",
+                [Uuid::new_v4().into_bytes()],
+            )?;
+            add_since_2(transaction)?;
+        }
+        0 => return Err(StateError::Damaged("it has no tables".into())),
+        1 => {
+            let transaction = connection.transaction().map_err(content::unreadable)?;
+            content::verify_structure(&transaction)?;
+            add_since_2(transaction).map_err(content::unreadable)?;
+        }
+        VERSION => content::verify(connection)?,
+        newer => return Err(StateError::TooNew(newer)),
+    }
+    Ok(())
+}
+
+fn add_since_2(transaction: Transaction<'_>) -> rusqlite::Result<()> {
+    transaction.execute_batch(SINCE_2)?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
+    content::seal(&transaction)?;
+    transaction.commit()
 }
 
 /// The kinds of record.
@@ -504,188 +645,4 @@ fn decode<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, StateError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-    use crate::spec::{ClassName, DeviceKind, PolicyName};
-
-    /// Volumes of a tenant.
-    const MOST: u32 = 4;
-
-    fn tenant(name: &str) -> TenantSpec {
-        TenantSpec {
-            name: name.into(),
-            hosts: vec!["*".into()],
-            class: ClassName::Latency,
-            weight: 2,
-            guarantee: None,
-            limit: None,
-            latency_target: None,
-        }
-    }
-
-    fn volume(name: &str, tenant: &str) -> VolumeSpec {
-        VolumeSpec {
-            name: name.into(),
-            pool: Some("fast".into()),
-            device: None,
-            size: Some(Size(1 << 20)),
-            tenant: tenant.into(),
-            content: None,
-        }
-    }
-
-    fn scratch(name: &str) -> PathBuf {
-        let directory =
-            std::env::temp_dir().join(format!("flashyard-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&directory);
-        directory
-    }
-
-    #[test]
-    fn what_was_stored_is_there_after_a_restart() {
-        let directory = scratch("state");
-        let device = DeviceSpec {
-            name: "ram0".into(),
-            kind: DeviceKind::Memory,
-            partition: None,
-            size: Some(Size(1 << 30)),
-            block_size: 512,
-            path: None,
-            address: None,
-            subnqn: None,
-            nsid: None,
-            profile: None,
-            condition: None,
-            store: None,
-            seed: None,
-            dilation: None,
-            units: None,
-            policy: PolicyName::Fifo,
-            capability: None,
-            curve: Vec::new(),
-            disposable: false,
-        };
-        let mut state = State::open(&directory).expect("a new store");
-        let uuid = state.target_uuid();
-        state.put_device(&device).expect("stored");
-        state
-            .put_pool(&PoolSpec {
-                name: "fast".into(),
-                devices: vec!["ram0".into()],
-            })
-            .expect("stored");
-        state.put_tenant(&tenant("db")).expect("stored");
-        let record = state
-            .add_volume(&volume("orders", "db"), MOST)
-            .expect("stored");
-        let before = state.inventory().expect("readable");
-        drop(state);
-
-        let mut state = State::open(&directory).expect("the same store");
-        assert_eq!(state.target_uuid(), uuid);
-        let after = state.inventory().expect("readable");
-        assert_eq!(after, before);
-        assert_eq!(after.devices["ram0"], device);
-        assert_eq!(after.volumes["orders"], record);
-        assert_eq!(after.volumes["orders"].phase, Phase::Creating);
-        fs::remove_dir_all(&directory).expect("it is ours");
-    }
-
-    #[test]
-    fn numbers_given_away_are_given_again_as_late_as_possible() {
-        let mut state = State::in_memory().expect("a store");
-        let first = state.put_tenant(&tenant("db")).expect("stored").id;
-        assert_eq!(
-            state
-                .add_volume(&volume("a", "db"), MOST)
-                .expect("stored")
-                .nsid,
-            1
-        );
-        assert_eq!(
-            state
-                .add_volume(&volume("b", "db"), MOST)
-                .expect("stored")
-                .nsid,
-            2
-        );
-        state.remove(Kind::Volume, "b").expect("removed");
-        assert_eq!(
-            state
-                .add_volume(&volume("c", "db"), MOST)
-                .expect("stored")
-                .nsid,
-            3
-        );
-        for (name, nsid) in [("d", 4), ("e", 2)] {
-            let record = state.add_volume(&volume(name, "db"), MOST).expect("stored");
-            assert_eq!(record.nsid, nsid, "{name}");
-        }
-        assert!(matches!(
-            state.add_volume(&volume("f", "db"), MOST),
-            Err(StateError::NoNumber(_))
-        ));
-        state.remove(Kind::Volume, "a").expect("removed");
-        assert_eq!(
-            state
-                .add_volume(&volume("f", "db"), MOST)
-                .expect("stored")
-                .nsid,
-            1
-        );
-        state.remove(Kind::Tenant, "db").expect("removed");
-        assert!(state.put_tenant(&tenant("db")).expect("stored").id > first);
-    }
-
-    #[test]
-    fn a_volume_taken_twice_changes_nothing() {
-        let mut state = State::in_memory().expect("a store");
-        state.put_tenant(&tenant("db")).expect("stored");
-        state.add_volume(&volume("a", "db"), MOST).expect("stored");
-        let before = state.inventory().expect("readable");
-        assert!(matches!(
-            state.add_volume(&volume("a", "db"), MOST),
-            Err(StateError::Sqlite(_))
-        ));
-        assert_eq!(state.inventory().expect("readable"), before);
-        assert_eq!(
-            state
-                .add_volume(&volume("b", "db"), MOST)
-                .expect("stored")
-                .nsid,
-            2,
-            "the refusal used up no number"
-        );
-    }
-
-    #[test]
-    fn a_second_owner_and_a_newer_store_are_refused() {
-        let directory = scratch("lock");
-        let state = State::open(&directory).expect("a new store");
-        assert!(matches!(
-            State::open(&directory),
-            Err(StateError::Locked(_))
-        ));
-        state
-            .connection
-            .pragma_update(None, "user_version", VERSION + 1)
-            .expect("written");
-        drop(state);
-        assert!(matches!(
-            State::open(&directory),
-            Err(StateError::TooNew(_))
-        ));
-        fs::write(
-            directory.join("state.db"),
-            b"this is no database, whatever its name says",
-        )
-        .expect("written");
-        assert!(matches!(
-            State::open(&directory),
-            Err(StateError::Sqlite(_))
-        ));
-        fs::remove_dir_all(&directory).expect("it is ours");
-    }
-}
+mod tests;

@@ -50,7 +50,9 @@ impl Service {
     /// nevertheless; [`Service::doubtful_guarantees`] tells.
     pub fn apply_at_start(&mut self, mut config: Config) -> Result<(), Fault> {
         self.check_file(&mut config)?;
-        self.bring_about(config, false).map(drop)
+        let outcome = self.bring_about(config, false);
+        self.renew_copy();
+        outcome.map(drop)
     }
 
     /// Checks a file against itself and what is there; gives what it would oversell.

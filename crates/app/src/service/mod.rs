@@ -4,6 +4,7 @@
 
 mod apply;
 mod calibrate;
+mod counted;
 mod devices;
 mod flash;
 mod handover;
@@ -32,6 +33,8 @@ use crate::cores::{CoreState, Cores};
 use crate::spec::{ClassName, TenantSpec};
 use crate::state::{Inventory, Kind, State, TenantRecord};
 
+use counted::Run;
+pub use counted::{KEEP_EVERY, keep_counting};
 pub use policies::PolicyPlan;
 
 /// How long a port that is in use is tried again, and how often.
@@ -54,6 +57,7 @@ pub struct Service {
     served: BTreeMap<String, DeviceHandle>,
     /// Why a device, pool or volume (`device ssd0`) is not available.
     faults: BTreeMap<String, Fault>,
+    run: Run,
 }
 
 impl Service {
@@ -61,6 +65,7 @@ impl Service {
     /// listing, and the rest is served.
     pub fn start(mut state: State, cores: Cores, target: Arc<Target>) -> Result<Self, Fault> {
         let inventory = state.inventory().map_err(|error| error.to_string())?;
+        let (run, unwritten) = Run::begin(&mut state).map_err(|error| error.to_string())?;
         let mut service = Self {
             state,
             inventory,
@@ -70,6 +75,7 @@ impl Service {
             homes: BTreeMap::new(),
             served: BTreeMap::new(),
             faults: BTreeMap::new(),
+            run,
         };
         service.open_devices();
         service.open_pools();
@@ -80,7 +86,11 @@ impl Service {
                     .insert(format!("tenant {}", tenant.spec.name), error.to_string());
             }
         }
+        service
+            .resume_counters(unwritten)
+            .map_err(|error| error.to_string())?;
         service.open_volumes();
+        service.renew_copy();
         Ok(service)
     }
 
@@ -107,7 +117,10 @@ impl Service {
     /// Answers one request. A request that fails has changed nothing, but for two: an `apply` keeps the steps
     /// before the one that failed, and a deletion that failed half way is finished by the next try or start.
     pub fn handle(&mut self, request: Request) -> Answer {
-        match self.dispatch(request) {
+        let outcome = self.dispatch(request);
+        // Before the answer: what was acknowledged is in the copy as well.
+        self.renew_copy();
+        match outcome {
             Ok(value) => Answer::Ok(value),
             Err(fault) => Answer::Error(fault),
         }
@@ -116,6 +129,11 @@ impl Service {
     /// Ends serving: finishes what is in flight and closes everything.
     pub fn stop(self) {
         self.cores.stop();
+        if let Err(error) = counted::end_run(self.state, &self.target, &self.run) {
+            eprintln!(
+                "flashyard: the counters of the last minute are lost, and this end counts as an unsafe shutdown: {error}"
+            );
+        }
     }
 
     fn dispatch(&mut self, request: Request) -> Result<Value, Fault> {

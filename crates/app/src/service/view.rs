@@ -86,7 +86,7 @@ impl Service {
 
     /// The target at a glance.
     pub(super) fn view_status(&self) -> Value {
-        let snapshot = self.target.snapshot();
+        let (snapshot, life) = (self.target.snapshot(), self.run.life());
         let faults: Vec<Value> = self
             .faults()
             .map(|(what, why)| json!({ "what": what, "why": why }))
@@ -105,6 +105,9 @@ impl Service {
                 "pools": self.inventory.pools.len(),
                 "volumes": self.inventory.volumes.len(),
                 "hosts": snapshot.controllers.len(),
+                "starts": life.starts,
+                "ended_unsafely": life.cut,
+                "ran_seconds": life.seconds,
             },
             "cores": view_cores(&snapshot),
             "drives": self.view_drives(),

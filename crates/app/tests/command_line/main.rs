@@ -128,6 +128,75 @@ fn what_was_acknowledged_survives_kill_9() {
     );
 }
 
+/// What hosts did, and how the target ended, are counted over restarts: a clean end keeps all of it.
+#[test]
+fn counters_go_on_after_a_restart() {
+    let scratch = Scratch::new("counters");
+    let target = Target::start(&scratch, &[]);
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    let device = ["device", "create", "ram0", "--kind", "memory"];
+    target.json(&[&device[..], &["--size", "16MiB"]].concat());
+    target.json(&[
+        "volume", "create", "v", "--device", "ram0", "--tenant", "db",
+    ]);
+    target_perf(&target, &["--rw", "randwrite"]);
+    let of = |target: &Target| {
+        let status = target.json(&["status"]);
+        let written = status["tenants"][0]["bytes_written"].as_u64();
+        let (of_target, number) = (&status["target"], |value: &Value| value.as_u64());
+        let ends = [&of_target["starts"], &of_target["ended_unsafely"]].map(number);
+        (written.expect("a number"), ends)
+    };
+    let (written, ends) = of(&target);
+    assert!(written > 0);
+    assert_eq!(ends, [Some(1), Some(0)]);
+    assert_eq!(target.terminate(), 0);
+
+    let target = Target::start(&scratch, &[]);
+    assert_eq!(of(&target), (written, [Some(2), Some(0)]));
+    target.kill();
+    let target = Target::start(&scratch, &[]);
+    assert_eq!(of(&target), (written, [Some(3), Some(1)]));
+    target.json(&["volume", "delete", "v", "--yes"]);
+    target.json(&["tenant", "delete", "db"]);
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    assert_eq!(
+        of(&target).0,
+        0,
+        "another tenant of the same name begins anew"
+    );
+}
+
+/// A damaged state store is refused, with what to do; its copy has every change that was acknowledged.
+#[test]
+fn a_damaged_state_store_is_refused_and_its_copy_serves() {
+    let scratch = Scratch::new("damaged");
+    let target = Target::start(&scratch, &[]);
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    target.json(&["tenant", "set", "db", "--weight", "5"]);
+    let before = target.json(&["tenant", "show", "db"]);
+    target.kill();
+    let store = scratch.state().join("state.db");
+    let mut bytes = fs::read(&store).expect("it is there");
+    let at = |bytes: &[u8]| {
+        bytes
+            .windows(10)
+            .rposition(|found| found == b"\"weight\":5")
+    };
+    let place = at(&bytes).expect("the record");
+    bytes[place + 9] = b'6';
+    fs::write(&store, &bytes).expect("it is ours");
+
+    let refused = serve(&scratch, &[]).output().expect("the program starts");
+    expect_failure(&refused, 1, "--restore-state");
+    assert_eq!(fs::read(&store).expect("it is there"), bytes, "untouched");
+    let target = Target::start(&scratch, &["--restore-state"]);
+    assert_eq!(target.json(&["tenant", "show", "db"]), before);
+    let kept = fs::read(scratch.state().join("state.db.damaged"));
+    assert_eq!(kept.expect("it is kept"), bytes);
+    assert_eq!(target.terminate(), 0);
+}
+
 #[test]
 fn a_volume_that_was_lost_is_told_and_not_made_again() {
     let scratch = Scratch::new("lost");

@@ -1,0 +1,289 @@
+//! What is stored is there again, and each number is given once.
+
+mod damage;
+
+use std::fs;
+
+use super::*;
+use crate::spec::{ClassName, DeviceKind, PolicyName};
+
+/// Volumes of a tenant.
+const MOST: u32 = 4;
+
+fn tenant(name: &str) -> TenantSpec {
+    TenantSpec {
+        name: name.into(),
+        hosts: vec!["*".into()],
+        class: ClassName::Latency,
+        weight: 2,
+        guarantee: None,
+        limit: None,
+        latency_target: None,
+    }
+}
+
+fn volume(name: &str, tenant: &str) -> VolumeSpec {
+    VolumeSpec {
+        name: name.into(),
+        pool: Some("fast".into()),
+        device: None,
+        size: Some(Size(1 << 20)),
+        tenant: tenant.into(),
+    }
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let directory = std::env::temp_dir().join(format!("flashyard-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&directory);
+    directory
+}
+
+#[test]
+fn what_was_stored_is_there_after_a_restart() {
+    let directory = scratch("state");
+    let device = DeviceSpec {
+        name: "ram0".into(),
+        kind: DeviceKind::Memory,
+        partition: None,
+        size: Some(Size(1 << 30)),
+        block_size: 512,
+        path: None,
+        address: None,
+        subnqn: None,
+        nsid: None,
+        profile: None,
+        condition: None,
+        store: None,
+        seed: None,
+        dilation: None,
+        units: None,
+        policy: PolicyName::Fifo,
+        capability: None,
+        curve: Vec::new(),
+    };
+    let mut state = State::open(&directory, IfDamaged::Refuse).expect("a new store");
+    let uuid = state.target_uuid();
+    state.put_device(&device).expect("stored");
+    state
+        .put_pool(&PoolSpec {
+            name: "fast".into(),
+            devices: vec!["ram0".into()],
+        })
+        .expect("stored");
+    state.put_tenant(&tenant("db")).expect("stored");
+    let record = state
+        .add_volume(&volume("orders", "db"), MOST)
+        .expect("stored");
+    let before = state.inventory().expect("readable");
+    drop(state);
+
+    let mut state = State::open(&directory, IfDamaged::Refuse).expect("the same store");
+    assert_eq!(state.target_uuid(), uuid);
+    let after = state.inventory().expect("readable");
+    assert_eq!(after, before);
+    assert_eq!(after.devices["ram0"], device);
+    assert_eq!(after.volumes["orders"], record);
+    assert_eq!(after.volumes["orders"].phase, Phase::Creating);
+    fs::remove_dir_all(&directory).expect("it is ours");
+}
+
+#[test]
+fn numbers_given_away_are_given_again_as_late_as_possible() {
+    let mut state = State::in_memory().expect("a store");
+    let first = state.put_tenant(&tenant("db")).expect("stored").id;
+    assert_eq!(
+        state
+            .add_volume(&volume("a", "db"), MOST)
+            .expect("stored")
+            .nsid,
+        1
+    );
+    assert_eq!(
+        state
+            .add_volume(&volume("b", "db"), MOST)
+            .expect("stored")
+            .nsid,
+        2
+    );
+    state.remove(Kind::Volume, "b").expect("removed");
+    assert_eq!(
+        state
+            .add_volume(&volume("c", "db"), MOST)
+            .expect("stored")
+            .nsid,
+        3
+    );
+    for (name, nsid) in [("d", 4), ("e", 2)] {
+        let record = state.add_volume(&volume(name, "db"), MOST).expect("stored");
+        assert_eq!(record.nsid, nsid, "{name}");
+    }
+    assert!(matches!(
+        state.add_volume(&volume("f", "db"), MOST),
+        Err(StateError::NoNumber(_))
+    ));
+    state.remove(Kind::Volume, "a").expect("removed");
+    assert_eq!(
+        state
+            .add_volume(&volume("f", "db"), MOST)
+            .expect("stored")
+            .nsid,
+        1
+    );
+    state.remove(Kind::Tenant, "db").expect("removed");
+    assert!(state.put_tenant(&tenant("db")).expect("stored").id > first);
+}
+
+#[test]
+fn a_volume_taken_twice_changes_nothing() {
+    let mut state = State::in_memory().expect("a store");
+    state.put_tenant(&tenant("db")).expect("stored");
+    state.add_volume(&volume("a", "db"), MOST).expect("stored");
+    let before = state.inventory().expect("readable");
+    assert!(matches!(
+        state.add_volume(&volume("a", "db"), MOST),
+        Err(StateError::Sqlite(_))
+    ));
+    assert_eq!(state.inventory().expect("readable"), before);
+    assert_eq!(
+        state
+            .add_volume(&volume("b", "db"), MOST)
+            .expect("stored")
+            .nsid,
+        2,
+        "the refusal used up no number"
+    );
+}
+
+#[test]
+fn a_second_owner_and_a_newer_store_are_refused() {
+    let directory = scratch("lock");
+    let state = State::open(&directory, IfDamaged::Refuse).expect("a new store");
+    assert!(matches!(
+        State::open(&directory, IfDamaged::Refuse),
+        Err(StateError::Locked(_))
+    ));
+    state
+        .connection
+        .pragma_update(None, "user_version", VERSION + 1)
+        .expect("written");
+    drop(state);
+    assert!(matches!(
+        State::open(&directory, IfDamaged::Refuse),
+        Err(StateError::TooNew(_))
+    ));
+    fs::write(
+        directory.join("state.db"),
+        b"this is no database, whatever its name says",
+    )
+    .expect("written");
+    assert!(matches!(
+        State::open(&directory, IfDamaged::Refuse),
+        Err(StateError::Refused(_, _, false))
+    ));
+    fs::remove_dir_all(&directory).expect("it is ours");
+}
+
+#[test]
+fn a_change_is_on_disk_when_it_is_acknowledged() {
+    let directory = scratch("pragmas");
+    let mut state = State::open(&directory, IfDamaged::Refuse).expect("a new store");
+    for reopened in [false, true] {
+        // As SQLite tells it of the connection that is really used. 2 is FULL.
+        for (name, value) in [("synchronous", "2"), ("journal_mode", "truncate")] {
+            let read = |row: &rusqlite::Row<'_>| match row.get_ref(0)? {
+                rusqlite::types::ValueRef::Integer(number) => Ok(number.to_string()),
+                other => Ok(other.as_str()?.to_owned()),
+            };
+            let set = state.connection.pragma_query_value(None, name, read);
+            assert_eq!(set.as_deref(), Ok(value), "{name}, reopened: {reopened}");
+        }
+        state.put_tenant(&tenant("db")).expect("stored");
+        let found = fs::read_dir(&directory).expect("it is ours");
+        let mut files: Vec<_> = found
+            .map(|entry| entry.expect("it is ours"))
+            .filter(|entry| entry.metadata().expect("it is there").len() > 0)
+            .map(|entry| entry.file_name())
+            .collect();
+        files.sort();
+        assert_eq!(files, ["state.db"], "all of it is in one file");
+        drop(state);
+        state = State::open(&directory, IfDamaged::Refuse).expect("the same store");
+    }
+    fs::remove_dir_all(&directory).expect("it is ours");
+}
+
+/// A store of version 1 has neither a checksum nor counters, and a write-ahead log.
+#[test]
+fn a_store_of_the_version_before_is_brought_up_to_date() {
+    let directory = scratch("version-1");
+    fs::create_dir_all(&directory).expect("the temporary directory is writable");
+    let old = Connection::open(directory.join(STORE)).expect("a new file");
+    old.pragma_update(None, "journal_mode", "WAL").expect("set");
+    old.execute_batch(SCHEMA).expect("the tables of version 1");
+    old.pragma_update(None, "user_version", 1).expect("set");
+    let uuid = Uuid::from_u128(7);
+    let sql = "INSERT INTO target (id, uuid) VALUES (0, ?1)";
+    old.execute(sql, [uuid.into_bytes()]).expect("stored");
+    let sql = "INSERT INTO tenant (id, name, spec, nsid_next) VALUES (9, 'db', ?1, 5)";
+    old.execute(sql, [encode(&tenant("db"))]).expect("stored");
+    drop(old);
+
+    let mut state = State::open(&directory, IfDamaged::Refuse).expect("an older store");
+    assert_eq!(state.target_uuid(), uuid);
+    let inventory = state.inventory().expect("readable");
+    assert_eq!(inventory.tenants["db"].id, 9);
+    assert_eq!(state.life().expect("readable"), Life::default());
+    assert_eq!(state.put_tenant(&tenant("lab")).expect("stored").id, 10);
+    drop(state);
+    assert!(!directory.join("state.db-wal").exists());
+    let mut state = State::open(&directory, IfDamaged::Refuse).expect("it is a new one now");
+    assert_eq!(state.inventory().expect("readable").tenants.len(), 2);
+    fs::remove_dir_all(&directory).expect("it is ours");
+}
+
+#[test]
+fn what_is_counted_goes_on_and_ends_with_its_tenant() {
+    let directory = scratch("counted");
+    let mut state = State::open(&directory, IfDamaged::Refuse).expect("a new store");
+    let first = state.begin_run().expect("stored");
+    assert_eq!((first.starts, first.cut, first.seconds), (1, 0, 0));
+    let id = state.put_tenant(&tenant("db")).expect("stored").id;
+    let counted = Counted {
+        reads: 3,
+        bytes_written: 1 << 40,
+        unsafe_shutdowns: 2,
+        ..Counted::default()
+    };
+    let life = Life {
+        seconds: 60,
+        ..first
+    };
+    let tenants = BTreeMap::from([(id, counted), (id + 1, counted)]);
+    state.put_counted(&life, &tenants).expect("stored");
+    drop(state);
+
+    // Cut: it was running.
+    let mut state = State::open(&directory, IfDamaged::Refuse).expect("the same store");
+    let second = state.begin_run().expect("stored");
+    assert_eq!((second.starts, second.cut, second.seconds), (2, 1, 60));
+    let found = state.counted().expect("readable");
+    assert_eq!(
+        found,
+        BTreeMap::from([(id, counted)]),
+        "nobody else is there"
+    );
+    let ended = Life {
+        running: false,
+        ..second
+    };
+    state.put_counted(&ended, &BTreeMap::new()).expect("stored");
+    assert_eq!(state.counted().expect("readable"), found);
+    state.remove(Kind::Tenant, "db").expect("removed");
+    assert!(state.counted().expect("readable").is_empty());
+    drop(state);
+
+    let mut state = State::open(&directory, IfDamaged::Refuse).expect("the same store");
+    let third = state.begin_run().expect("stored");
+    assert_eq!((third.starts, third.cut, third.running), (3, 1, true));
+    fs::remove_dir_all(&directory).expect("it is ours");
+}
