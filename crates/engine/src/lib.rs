@@ -45,7 +45,9 @@ pub use config::{ConfigError, Limits, NamespaceSpec, TargetConfig, TenantSpec};
 pub use handle::DeviceHandle;
 pub use host_event::{HostEvent, HostEventController, HostEventKind};
 pub use ledger::{Cause, Stages, Why};
-pub use snapshot::{ControllerSnapshot, Counters, NamespaceSnapshot, Snapshot, TenantSnapshot};
+pub use snapshot::{
+    ControllerSnapshot, Counters, Life, NamespaceSnapshot, Snapshot, TenantSnapshot,
+};
 pub use switch::Switch;
 pub use target::Target;
 pub use tcp::Coalescing;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use flashyard_block::{Class, TenantId};
+use flashyard_time::Duration;
 
 use crate::{Alive, HostEvent};
 
@@ -81,6 +82,28 @@ pub struct ControllerSnapshot {
     pub io_queues: usize,
     /// What this host has done over this controller.
     pub counters: Counters,
+}
+
+/// The life of a target, as it goes into the SMART logs. Every tenant sees that of the target, as with any machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// Starts, with that of this run.
+    pub power_cycles: u64,
+    /// Time that it ran before this run.
+    pub power_on: Duration,
+    /// Runs that did not end in order.
+    pub unsafe_shutdowns: u64,
+}
+
+impl Default for Life {
+    /// Of a target that has never run before.
+    fn default() -> Self {
+        Self {
+            power_cycles: 1,
+            power_on: Duration::ZERO,
+            unsafe_shutdowns: 0,
+        }
+    }
 }
 
 /// Sums of what was done.

@@ -24,7 +24,7 @@ use crate::handle::Told;
 use crate::host_event::HostEvents;
 use crate::message::{ConnectionId, Message};
 use crate::{
-    ControllerSnapshot, Counters, DeviceHandle, HostEvent, NamespaceSnapshot, Snapshot,
+    ControllerSnapshot, Counters, DeviceHandle, HostEvent, Life, NamespaceSnapshot, Snapshot,
     TargetConfig, TenantSnapshot, TenantSpec,
 };
 
@@ -80,6 +80,7 @@ struct State {
     unconnected: BTreeMap<IpAddr, usize>,
     host_events: HostEvents,
     accept_error: Option<String>,
+    life: Life,
 }
 
 struct Tenant {
@@ -87,7 +88,7 @@ struct Tenant {
     spec: TenantSpec,
     subsystem: Arc<Subsystem>,
     devices: BTreeMap<u32, DeviceHandle>,
-    /// Sums of controllers that have gone.
+    /// Sums of controllers that have gone, in this run and those before.
     past: Counters,
 }
 
@@ -108,6 +109,7 @@ impl Target {
             unconnected: BTreeMap::new(),
             host_events: HostEvents::default(),
             accept_error: None,
+            life: Life::default(),
         };
         let discovery_subsystem =
             Subsystem::new(Nqn::DISCOVERY, &config.target_uuid, HostList::Any, 0);

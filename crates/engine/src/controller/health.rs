@@ -56,7 +56,7 @@ impl ErrorLog {
     }
 }
 
-/// What the SMART log counts, as the transport has counted it for the subsystem.
+/// What the SMART log counts for the subsystem, over restarts of the target where its owner keeps the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Bytes that hosts have read (by Read and Compare).
@@ -69,11 +69,11 @@ pub struct Counters {
     pub write_commands: u64,
     /// Time with I/O commands at work.
     pub busy: Duration,
-    /// Time since the target started.
+    /// Time that the target has run.
     pub power_on: Duration,
     /// Starts of the target.
     pub power_cycles: u64,
-    /// Associations that ended without a shutdown notification.
+    /// Associations that ended without a shutdown notification, and runs of the target that did not end in order.
     pub unsafe_shutdowns: u64,
     /// Reads, writes and integrity checks that the medium failed.
     pub media_errors: u64,

@@ -12,7 +12,7 @@ use crate::controller::{HostList, NamespaceInfo, Subsystem};
 use crate::discovery::Change;
 use crate::handle::Told;
 use crate::message::Message;
-use crate::{ConfigError, Counters, DeviceHandle, NamespaceSpec, TenantSpec};
+use crate::{ConfigError, Counters, DeviceHandle, Life, NamespaceSpec, TenantSpec};
 
 impl Target {
     /// Adds a tenant, or changes one: hosts that are not allowed any more lose their associations.
@@ -40,6 +40,19 @@ impl Target {
         state.expel(self, &spec);
         let change = state.discovery.set_subsystem(nqn, hosts(&spec));
         state.on_discovery_change(self, &change);
+        Ok(())
+    }
+
+    /// Tells the target of its life before, for the SMART logs.
+    pub fn set_life(&self, life: Life) {
+        self.lock().life = life;
+    }
+
+    /// Adds to the counters of a tenant what its hosts did in runs before.
+    pub fn add_past(&self, tenant: &str, past: Counters) -> Result<(), ConfigError> {
+        let mut state = self.lock();
+        let tenant = state.tenants.get_mut(tenant);
+        tenant.ok_or(ConfigError::NoSuchTenant)?.past += past;
         Ok(())
     }
 

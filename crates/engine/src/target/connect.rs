@@ -16,7 +16,7 @@ use crate::controller::{
 };
 use crate::counters::QueueCounters;
 use crate::message::{ConnectionId, Message};
-use crate::{Counters, DeviceHandle};
+use crate::{Counters, DeviceHandle, Life};
 
 /// What an accepted Connect of an Admin queue gives.
 pub(crate) struct AdminSeat {
@@ -222,7 +222,7 @@ impl Target {
             .map(|tenant| state.counters_of(tenant))
             .unwrap_or_default();
         let media = tenant.map(State::media_of).unwrap_or_default();
-        let counters = self.health(&counters, media, now);
+        let counters = self.health(state.life, &counters, media, now);
         let discovery = association.tenant.is_none().then_some(DiscoveryView {
             log: &state.discovery,
             local,
@@ -310,16 +310,16 @@ impl Target {
         }
     }
 
-    fn health(&self, counters: &Counters, media: Media, now: Time) -> HealthCounters {
+    fn health(&self, life: Life, counters: &Counters, media: Media, now: Time) -> HealthCounters {
         let started = self.started.get().copied().unwrap_or(now);
         HealthCounters {
             bytes_read: counters.bytes_read,
             bytes_written: counters.bytes_written,
             read_commands: counters.reads,
             write_commands: counters.writes,
-            power_on: now.since(started.min(now)),
-            power_cycles: 1,
-            unsafe_shutdowns: counters.unsafe_shutdowns,
+            power_on: life.power_on + now.since(started.min(now)),
+            power_cycles: life.power_cycles,
+            unsafe_shutdowns: counters.unsafe_shutdowns + life.unsafe_shutdowns,
             media_errors: counters.media_errors,
             media,
             ..HealthCounters::default()

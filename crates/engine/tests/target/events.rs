@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use flashyard_block::{Health, MemoryDevice};
-use flashyard_engine::NamespaceSpec;
+use flashyard_engine::{Counters, Life, NamespaceSpec};
 use flashyard_nvme::feature::AsyncEventConfiguration;
 use flashyard_nvme::identify::IdentifyNamespace;
 use flashyard_nvme::log::SmartLog;
@@ -196,6 +196,40 @@ fn a_medium_that_wears_out_is_told() {
         }
         let told = smart(&mut stranger).await;
         assert_eq!((told.critical_warning, told.available_spare), (0, 100));
+    });
+}
+
+/// What was counted in runs before goes on: for the target, and for the tenant that it was counted for.
+#[test]
+fn smart_counts_over_restarts() {
+    let site = Site::new(Config::calm(1), 1);
+    site.run(|bench| async move {
+        let (mut fresh, _) = bench.admin("b", 2).await;
+        let told = smart(&mut fresh).await;
+        assert_eq!((told.power_cycles, told.unsafe_shutdowns), (1, 0));
+        bench.target.set_life(Life {
+            power_cycles: 7,
+            power_on: Duration::from_secs(5 * 3600 - 1),
+            unsafe_shutdowns: 3,
+        });
+        let past = Counters {
+            reads: 100,
+            bytes_read: 512_000,
+            unsafe_shutdowns: 2,
+            ..Counters::default()
+        };
+        bench.target.add_past("a", past).expect("it is there");
+        bench.attach_memory("a", 1);
+        let (mut admin, mut io) = bench.connect("a", 1).await;
+        io.read(1, 0, 1, BLOCK).await.expect("the first block");
+        bench.host_rt.sleep(Duration::from_secs(1)).await;
+        let told = smart(&mut admin).await;
+        assert_eq!((told.power_cycles, told.power_on_hours), (7, 5));
+        assert_eq!((told.unsafe_shutdowns, told.host_read_commands), (5, 101));
+        assert_eq!(told.data_units_read, 2);
+        let told = smart(&mut fresh).await;
+        assert_eq!((told.unsafe_shutdowns, told.host_read_commands), (3, 0));
+        assert!(bench.target.add_past("nobody", past).is_err());
     });
 }
 
