@@ -41,7 +41,7 @@ mod way;
 
 pub use crate::core::Core;
 pub use alive::Alive;
-pub use config::{ConfigError, Limits, NamespaceSpec, TargetConfig, TenantSpec};
+pub use config::{ConfigError, Limits, NamespaceSpec, SubsystemNames, TargetConfig, TenantSpec};
 pub use handle::DeviceHandle;
 pub use host_event::{HostEvent, HostEventController, HostEventKind};
 pub use ledger::{Cause, Stages, Why};
