@@ -261,6 +261,7 @@ fn engine_tenant(record: &TenantRecord) -> EngineTenant {
             ClassName::Throughput => Class::Throughput,
             ClassName::Background => Class::Background,
         },
+        names: flashyard_engine::SubsystemNames::default(),
     }
 }
 

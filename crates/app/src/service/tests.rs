@@ -15,7 +15,7 @@ use flashyard_runtime::{Buf, Data, uring};
 use super::*;
 use crate::cores::Cores;
 use crate::spec::{Config, Size};
-use crate::state::watch;
+use crate::state::{IfDamaged, watch};
 
 const PIECE: usize = 1 << 20;
 
@@ -38,7 +38,7 @@ impl Scene {
     }
 
     fn start(&self) -> Service {
-        let state = State::open(&self.live()).expect("the store is whole");
+        let state = State::open(&self.live(), IfDamaged::Refuse).expect("the store is whole");
         let target = Target::new(TargetConfig {
             nqn_prefix: "nqn.2026-11.dev.flashyard".into(),
             target_uuid: state.target_uuid().into_bytes(),

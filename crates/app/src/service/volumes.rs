@@ -317,6 +317,8 @@ impl Service {
         let spec = NamespaceSpec {
             nsid: record.nsid,
             uuid: record.uuid.into_bytes(),
+            nguid: record.uuid.into_bytes(),
+            eui64: None,
             device: handle.clone(),
             read_only: false,
         };

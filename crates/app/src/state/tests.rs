@@ -29,6 +29,7 @@ fn volume(name: &str, tenant: &str) -> VolumeSpec {
         device: None,
         size: Some(Size(1 << 20)),
         tenant: tenant.into(),
+        content: None,
     }
 }
 
@@ -57,6 +58,7 @@ fn what_was_stored_is_there_after_a_restart() {
         seed: None,
         dilation: None,
         units: None,
+        disposable: false,
         policy: PolicyName::Fifo,
         capability: None,
         curve: Vec::new(),

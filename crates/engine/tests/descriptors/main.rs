@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use client::{Client, Identity, Incoming};
 use flashyard_block::MemoryDevice;
 use flashyard_engine::{
-    Alive, Class, Core, DeviceHandle, Limits, NamespaceSpec, Snapshot, Target, TargetConfig,
-    TenantId, TenantSpec,
+    Alive, Class, Core, DeviceHandle, Limits, NamespaceSpec, Snapshot, SubsystemNames, Target,
+    TargetConfig, TenantId, TenantSpec,
 };
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::fabrics::{Connect, ConnectData};
@@ -128,17 +128,13 @@ impl Site {
             name: "a".to_owned(),
             hosts: vec!["*".to_owned()],
             class: Class::Throughput,
+            names: SubsystemNames::default(),
         };
         self.target.set_tenant(spec).expect("a good tenant");
         let device = MemoryDevice::new(BLOCK, 16 << 20).expect("a good size");
         let switch = self.core.add_switch(Box::new(Fifo::new(Window::UNLIMITED)));
         let device = self.core.add_device(Rc::new(device), &switch);
-        let spec = NamespaceSpec {
-            nsid: 1,
-            uuid: [1; 16],
-            device: device.clone(),
-            read_only: false,
-        };
+        let spec = NamespaceSpec::new(1, [1; 16], device.clone());
         self.target.attach("a", spec).expect("a free number");
         device
     }
