@@ -130,6 +130,15 @@ pub(crate) struct Core {
     registration: Registration,
 }
 
+/// What a turn was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// A task ran, or something came from outside.
+    pub(crate) worked: bool,
+    /// Something came from outside: what a peer sent, a device's end of an I/O, a wake from another thread.
+    pub(crate) from_outside: bool,
+}
+
 #[derive(Default)]
 struct Scratch {
     done: Vec<Completion>,
@@ -157,18 +166,22 @@ impl Core {
         })
     }
 
-    /// One turn. Whether anything came from outside: an operation's end, a wake from another thread.
-    pub(crate) fn turn(&self) -> bool {
+    /// One turn.
+    pub(crate) fn turn(&self) -> Turn {
         let now = self.driver.borrow_mut().now();
         self.turn_time.set(now);
         let woken = self.take_inbox();
-        let finished = self.reap();
+        let arrived = self.reap();
         self.fire_timers(now);
-        self.run_ready();
+        let mut ran = self.run_ready();
         if self.end_turn() {
-            self.run_ready();
+            ran |= self.run_ready();
         }
-        woken || finished
+        let from_outside = woken || arrived;
+        Turn {
+            worked: ran || from_outside,
+            from_outside,
+        }
     }
 
     /// Hands over what was submitted; may sleep, see [`Drive::flush`].
@@ -198,6 +211,11 @@ impl Core {
     /// How many operations are with the driver.
     pub(crate) fn in_flight(&self) -> usize {
         self.table.borrow().in_flight()
+    }
+
+    /// How many of them are with a file or block device.
+    pub(crate) fn with_devices(&self) -> usize {
+        self.table.borrow().with_devices()
     }
 
     /// The clock at the beginning of the turn.
@@ -317,16 +335,17 @@ impl Core {
         true
     }
 
+    /// Takes in what has ended; whether any of it was somebody else's doing.
     fn reap(&self) -> bool {
+        let before = self.table.borrow().arrivals();
         let mut done = std::mem::take(&mut self.scratch.borrow_mut().done);
         self.driver
             .borrow_mut()
             .reap(&mut self.table.borrow_mut(), &mut done);
-        let any = !done.is_empty();
         done.drain(..)
             .for_each(|completion| self.finish(completion));
         self.scratch.borrow_mut().done = done;
-        any
+        self.table.borrow().arrivals() > before
     }
 
     fn finish(&self, completion: Completion) {
@@ -354,14 +373,16 @@ impl Core {
         }
     }
 
-    fn run_ready(&self) {
+    /// Runs tasks until none is ready; whether one was.
+    fn run_ready(&self) -> bool {
         let simulated = matches!(&*self.driver.borrow(), Driver::Sim(_));
-        for _ in 0..POLLS_PER_TURN {
+        for polls in 0..POLLS_PER_TURN {
             let place = if simulated { self.pick() } else { 0 };
             if !self.queue.run(place) {
-                return;
+                return polls > 0;
             }
         }
+        true
     }
 
     /// Which ready task the simulated world wants to see next.

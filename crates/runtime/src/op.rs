@@ -75,6 +75,36 @@ pub(crate) enum Operation {
     },
 }
 
+/// Whose doing the end of an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndedBy {
+    /// The other end of a connection: what it sends comes when it likes.
+    Peer,
+    /// A file or block device.
+    Device,
+    /// This machine: a socket takes what is sent to it at once, as a rule.
+    Nobody,
+}
+
+impl Operation {
+    /// Whose doing its end is.
+    pub(crate) fn ended_by(&self) -> EndedBy {
+        match self {
+            Self::Accept { .. }
+            | Self::Connect { .. }
+            | Self::Recv { .. }
+            | Self::RecvInto { .. } => EndedBy::Peer,
+            Self::Send { .. } => EndedBy::Nobody,
+            Self::Read { .. }
+            | Self::Write { .. }
+            | Self::Sync { .. }
+            | Self::Punch { .. }
+            | Self::Zero { .. }
+            | Self::Zone { .. } => EndedBy::Device,
+        }
+    }
+}
+
 /// How an operation ended well.
 #[derive(Debug)]
 pub(crate) enum Outcome {
@@ -122,6 +152,9 @@ pub(crate) struct Table {
     blocks: Vec<Box<[Entry; BLOCK]>>,
     free: Vec<u32>,
     in_flight: usize,
+    with_devices: usize,
+    /// How many have ended by somebody else's doing.
+    arrivals: u64,
 }
 
 struct Entry {
@@ -159,6 +192,7 @@ impl Table {
         }
         let index = self.free.pop().expect("the table has just grown");
         self.in_flight += 1;
+        self.with_devices += usize::from(operation.ended_by() == EndedBy::Device);
         let entry = self.entry(index);
         entry.state = State::InFlight(None);
         let ticket = Ticket {
@@ -192,15 +226,22 @@ impl Table {
         self.in_flight
     }
 
+    /// How many of them are with a file or block device.
+    pub(crate) fn with_devices(&self) -> usize {
+        self.with_devices
+    }
+
+    /// How many operations have ended because somebody else did something; what was sent is gone at once and does
+    /// not count.
+    pub(crate) fn arrivals(&self) -> u64 {
+        self.arrivals
+    }
+
     /// Takes note of an end.
     pub(crate) fn finish(&mut self, completion: Completion) -> Ended {
-        self.in_flight -= 1;
         let Completion { ticket, result } = completion;
+        self.count_end(ticket);
         let entry = self.entry(ticket.index);
-        assert_eq!(
-            entry.generation, ticket.generation,
-            "an operation ends once"
-        );
         match std::mem::replace(&mut entry.state, State::Free) {
             State::InFlight(waker) => {
                 entry.state = State::Ended(result);
@@ -257,6 +298,14 @@ impl Table {
             generation: entry.generation,
         })
         .collect()
+    }
+
+    fn count_end(&mut self, ticket: Ticket) {
+        let operation = self.operation(ticket).expect("an operation ends once");
+        let ended_by = operation.ended_by();
+        self.in_flight -= 1;
+        self.with_devices -= usize::from(ended_by == EndedBy::Device);
+        self.arrivals += u64::from(ended_by != EndedBy::Nobody);
     }
 
     fn entry(&mut self, index: u32) -> &mut Entry {

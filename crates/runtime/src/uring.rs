@@ -1,10 +1,12 @@
 //! The real machine: one io_uring per core. `ring` is the driver; `request` and `verdict` translate operations to what
 //! the kernel takes and what it says back; `chunks` is the memory it receives into; `sockets`, `storage` and `zones` are
-//! what is asked of the system outside of the ring; `enter` is the one system call of a turn.
+//! what is asked of the system outside of the ring; `enter` is the one system call of a turn; `polling` decides between
+//! polling and sleep.
 
 mod chunks;
 mod eager;
 mod enter;
+mod polling;
 mod request;
 mod ring;
 mod sockets;
@@ -27,6 +29,8 @@ use crate::{Rt, Task, memory};
 
 pub(crate) use ring::Uring;
 
+use polling::{Awaited, Polling};
+
 /// Settings of one core.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -34,7 +38,7 @@ pub struct Config {
     pub core: usize,
     /// Pin the thread to this processor.
     pub processor: Option<usize>,
-    /// How long to go on polling after the last completion before sleeping.
+    /// How long to poll at most for what comes next before sleeping; only where it mostly comes so soon.
     pub poll: Duration,
     /// Bound of the buffer pool of this core, in bytes: of what is in use, and of the memory that the pool takes.
     pub buffer_bytes: usize,
@@ -84,28 +88,39 @@ where
 /// How long before a precise timer the core is up: longer than the kernel usually takes to wake a sleeper.
 const PRECISE_LEAD: Duration = Duration::from_us(60);
 
-/// Turns, polling while there is work and for `poll` after it, sleeping otherwise. A timer alone is no sign of more
-/// to come and does not start to poll, unless it is a precise one and near.
+/// Turns until the task has ended; without work the core polls or sleeps, as [`Polling`] decides. Before a precise
+/// timer it is awake in any case.
 fn turn_until_finished<T>(core: &Core, poll: Duration, task: &Task<T>) {
-    let mut polls_until = core.turn_time() + poll;
+    let mut polling = Polling::new(poll, core.turn_time());
     loop {
-        let from_outside = core.turn();
+        let turn = core.turn();
         if task.is_finished() {
             return;
         }
         let now = core.turn_time();
-        if from_outside {
-            polls_until = now + poll;
+        if turn.worked {
+            polling.worked(now, turn.from_outside);
         }
-        let precise = core.next_precise_timer();
-        let up_from = precise.map_or(Time::MAX, |deadline| deadline - PRECISE_LEAD);
         core.flush(if core.has_work() {
             Wait::No
-        } else if now < polls_until || now >= up_from {
-            Wait::Spin
         } else {
-            Wait::Until(core.next_timer().unwrap_or(Time::MAX).min(up_from))
+            let precise = core.next_precise_timer();
+            let up_from = precise.map_or(Time::MAX, |deadline| deadline - PRECISE_LEAD);
+            if polling.polls(now, awaited(core), up_from) {
+                Wait::Spin
+            } else {
+                Wait::Until(core.next_timer().unwrap_or(Time::MAX).min(up_from))
+            }
         });
+    }
+}
+
+/// What a core without work waits for. The end of an emulated I/O is a precise timer.
+fn awaited(core: &Core) -> Awaited {
+    if core.with_devices() > 0 || core.next_precise_timer().is_some() {
+        Awaited::Device
+    } else {
+        Awaited::Hosts
     }
 }
 
