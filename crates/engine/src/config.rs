@@ -35,8 +35,12 @@ pub struct Limits {
     pub fence_deadline: Duration,
     /// After a C2HTermReq: how long the peer has to close.
     pub terminate_deadline: Duration,
-    /// A peer that takes nothing of what is being sent for so long is dropped.
+    /// What is to be sent to a peer has to be taken in so long, all that waits at a time, or the peer is dropped. The
+    /// system drops it as well when it leaves what was sent unacknowledged for so long.
     pub stall_deadline: Duration,
+    /// A peer that has begun a PDU and does not finish it in so long is dropped; data that were invited have their own
+    /// deadline.
+    pub pdu_deadline: Duration,
     /// A peer that owes any of the data of an R2T for so long is dropped.
     pub data_deadline: Duration,
     /// A host that was invited and sends nothing for so long loses its turn at the device until it has: it may be slow,
@@ -73,11 +77,10 @@ pub struct Limits {
     /// The same of all tenants on one core. Together with `capsule_bytes` this should stay below the buffer pool of
     /// the core.
     pub core_bytes: usize,
-    /// Bytes of in-capsule data not written yet on one core. Once they are all there they need nothing more from the
-    /// host, so they have a share of their own.
+    /// Bytes of in-capsule data not written yet on one core. They count once they are all there, and need nothing more
+    /// from the host then, so they have a share of their own. Before, each connection has those of one capsule.
     pub capsule_bytes: usize,
-    /// The same of one tenant, at most, and no more than a quarter of what is left: its slow devices, and capsules that its
-    /// hosts do not finish, hold up nobody else.
+    /// The same of one tenant, at most, and no more than a quarter of what is left: its slow devices hold up nobody else.
     pub tenant_capsule_bytes: usize,
     /// Bytes of large receive buffers on one core.
     pub receive_bytes: usize,
@@ -104,6 +107,7 @@ impl Default for Limits {
             fence_deadline: Duration::from_secs(5),
             terminate_deadline: Duration::from_secs(10),
             stall_deadline: Duration::from_secs(30),
+            pdu_deadline: Duration::from_secs(10),
             data_deadline: Duration::from_secs(30),
             turn_deadline: Duration::from_ms(20),
             wait_deadline: Duration::from_secs(20),

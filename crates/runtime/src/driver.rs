@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use flashyard_time::Time;
+use flashyard_time::{Duration, Time};
 
 use crate::op::{Completion, Operation, Table, Ticket};
 use crate::uring::Uring;
@@ -76,6 +76,12 @@ pub(crate) trait Drive {
 
     /// Ends both directions of a connection now.
     fn shutdown(&mut self, socket: SocketId);
+
+    /// The same, and what the peer has not taken is forgotten.
+    fn abort(&mut self, socket: SocketId);
+
+    /// Has the system drop a peer that acknowledges or takes nothing for so long.
+    fn set_patience(&mut self, socket: SocketId, span: Duration);
 
     /// Closes a socket. No operation on it is in flight.
     fn close_socket(&mut self, socket: SocketId);
@@ -162,6 +168,14 @@ impl Drive for Driver {
 
     fn shutdown(&mut self, socket: SocketId) {
         dispatch!(self, driver => driver.shutdown(socket));
+    }
+
+    fn abort(&mut self, socket: SocketId) {
+        dispatch!(self, driver => driver.abort(socket));
+    }
+
+    fn set_patience(&mut self, socket: SocketId, span: Duration) {
+        dispatch!(self, driver => driver.set_patience(socket, span));
     }
 
     fn close_socket(&mut self, socket: SocketId) {

@@ -6,6 +6,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use flashyard_time::Duration;
+
 use crate::driver::{Connected, Drive, Loose, SocketId};
 use crate::executor::Core;
 use crate::op::{Flight, Operation, Outcome, Ticket};
@@ -166,6 +168,22 @@ impl TcpStream {
         self.socket
             .core
             .with_driver(|driver| driver.shutdown(self.socket.id));
+    }
+
+    /// Ends both directions now, and forgets what the peer has not taken: who does not read holds no memory of the
+    /// system then. The peer may see a reset.
+    pub fn abort(&self) {
+        self.socket
+            .core
+            .with_driver(|driver| driver.abort(self.socket.id));
+    }
+
+    /// Whoever leaves what was sent unacknowledged, or takes nothing while there is something for it, is dropped after
+    /// about `span` by the system. In the simulated world, where no memory is at stake, it is not.
+    pub fn set_patience(&self, span: Duration) {
+        self.socket
+            .core
+            .with_driver(|driver| driver.set_patience(self.socket.id, span));
     }
 
     /// The other end's address.

@@ -1,5 +1,6 @@
 //! TCP over loopback on the real driver.
 
+use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
@@ -368,4 +369,53 @@ fn thread_cpu() -> Time {
     // SAFETY: the call fills in `time`.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     Time::from_ns(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// A peer that reads nothing does not make the system keep megabytes for it, and none once it has been given up.
+#[test]
+fn a_peer_that_reads_nothing_pins_little() {
+    const PIECE: usize = 64 << 10;
+    run(|rt| async move {
+        let listener = rt.listen(ANY_PORT).expect("a port is free");
+        let addr = listener.local_addr();
+        let mut peer = std::net::TcpStream::connect(addr).expect("somebody listens");
+        let stream = Rc::new(listener.accept().await.expect("somebody connects"));
+        let accepted = Rc::new(Cell::new(0));
+        let sender = rt.spawn({
+            let (stream, accepted) = (stream.clone(), accepted.clone());
+            async move {
+                let mut gather = Gather::new();
+                gather.push_data(Data::Zeroes(PIECE), 0..PIECE);
+                loop {
+                    let (result, back) = stream.send(gather).await;
+                    if result.is_err() {
+                        return;
+                    }
+                    accepted.set(accepted.get() + PIECE);
+                    gather = back;
+                }
+            }
+        });
+        // Until it takes no more.
+        let mut before = 0;
+        while before == 0 || accepted.get() != before {
+            before = accepted.get();
+            rt.sleep(Duration::from_ms(200)).await;
+        }
+        stream.abort();
+        sender.await;
+        drop(stream);
+        rt.sleep(Duration::from_ms(10)).await;
+        let (mut arrived, mut buf) = (0, vec![0; PIECE]);
+        let end = loop {
+            match std::io::Read::read(&mut peer, &mut buf) {
+                Ok(0) => panic!("an end in good order"),
+                Ok(n) => arrived += n,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(end.kind(), std::io::ErrorKind::ConnectionReset);
+        let kept = accepted.get().saturating_sub(arrived);
+        assert!(kept <= 512 << 10, "{kept} of {} bytes", accepted.get());
+    });
 }

@@ -14,6 +14,7 @@ use super::hold::Pushed;
 use super::input::Input;
 use super::io::{self, IoQueue};
 use super::outbox::Outbox;
+use super::owed::Owed;
 use super::waiting::TellWithdrawn;
 use crate::alive::Counted;
 use crate::controller::limits::ADMIN_IN_CAPSULE_BYTES;
@@ -51,7 +52,12 @@ pub(crate) struct Connection {
     queue: RefCell<Queue>,
     /// By when it must have come further (see [`Connection::set_deadline`]).
     deadline: Cell<Option<Time>>,
-    sending: Progress,
+    /// Room for what is to be sent.
+    room: Owed,
+    /// The PDU that has begun.
+    pdu: Owed,
+    /// The number of the PDU of which the peer owes the rest, while nothing else is waited for.
+    awaited: Cell<Option<u64>>,
     _counted: Counted,
 }
 
@@ -63,41 +69,13 @@ enum Queue {
     Io(Weak<IoQueue>),
 }
 
-/// Something that must go on: whoever does it counts steps, the sweep sees whether they do.
-#[derive(Default)]
-pub(crate) struct Progress {
-    pending: Cell<bool>,
-    steps: Cell<u64>,
-    seen: Cell<u64>,
-    stuck_since: Cell<Option<Time>>,
-}
-
-impl Progress {
-    /// Something is awaited (or not any more); a step has been made.
-    #[inline]
-    pub(crate) fn step(&self, pending: bool) {
-        self.pending.set(pending);
-        self.steps.set(self.steps.get() + 1);
-    }
-
-    /// Since when nothing has moved although something is awaited, as far as has been looked.
-    pub(crate) fn stuck_since(&self, now: Time) -> Option<Time> {
-        let moved = self.seen.replace(self.steps.get()) != self.steps.get();
-        if moved || !self.pending.get() {
-            self.stuck_since.set(None);
-        } else if self.stuck_since.get().is_none() {
-            self.stuck_since.set(Some(now));
-        }
-        self.stuck_since.get()
-    }
-}
-
 impl Connection {
     /// A connection that has just been accepted.
     pub(crate) fn new(core: Rc<Core>, id: ConnectionId, stream: TcpStream) -> Rc<Self> {
         let limits = &core.target().config().limits;
         let outbox = Outbox::new(limits.admin_output_bytes);
         let deadline = core.rt().now() + limits.initialize_deadline;
+        stream.set_patience(limits.stall_deadline);
         let counted = core.target().census().connection();
         Rc::new(Self {
             core,
@@ -107,7 +85,9 @@ impl Connection {
             closed: Cell::new(false),
             queue: RefCell::new(Queue::None),
             deadline: Cell::new(Some(deadline)),
-            sending: Progress::default(),
+            room: Owed::default(),
+            pdu: Owed::default(),
+            awaited: Cell::new(None),
             _counted: counted,
         })
     }
@@ -143,7 +123,7 @@ impl Connection {
         if self.closed.replace(true) {
             return;
         }
-        self.stream.shutdown();
+        self.stream.abort();
         self.outbox.close();
         if let Some(queue) = self.io() {
             queue.on_close();
@@ -158,6 +138,12 @@ impl Connection {
     /// From now on it has to have come further by `deadline`, or it is closed.
     pub(crate) fn set_deadline(&self, deadline: Option<Time>) {
         self.deadline.set(deadline);
+    }
+
+    /// From now on the peer owes the rest of this PDU, by the number of its header; or nothing.
+    #[inline]
+    pub(crate) fn set_awaited(&self, pdu: Option<u64>) {
+        self.awaited.set(pdu);
     }
 
     /// Takes command `cid` back, if it has not been issued; tells now or later whether that was so.
@@ -184,15 +170,19 @@ impl Connection {
     pub(crate) fn sweep(&self, now: Time) {
         let limits = self.limits();
         let late = self.deadline.get().is_some_and(|deadline| now >= deadline);
-        let stalled = self
-            .sending
-            .stuck_since(now)
-            .is_some_and(|since| now.since(since) >= limits.stall_deadline);
+        let (sent, waiting) = (self.outbox.sent_bytes(), self.outbox.bytes());
+        let room = (waiting > 0).then_some(sent + waiting as u64);
+        let stalled = self.room.is_overdue(now, limits.stall_deadline, sent, room);
+        let pdu = self.awaited.get();
+        let next = pdu.map(|number| number + 1);
+        let slow = self
+            .pdu
+            .is_overdue(now, limits.pdu_deadline, pdu.unwrap_or(0), next);
         let owing = self.io().is_some_and(|queue| {
             queue.expire(now);
             queue.data_overdue(now)
         });
-        if late || stalled || owing {
+        if late || stalled || slow || owing {
             self.close();
         }
         self.with_admin(|admin| admin.sweep(now));
@@ -250,10 +240,8 @@ impl Connection {
 pub(crate) async fn send(connection: Rc<Connection>) {
     let rt = connection.core.rt().clone();
     while let Some(mut parcel) = connection.outbox.next(&rt).await {
-        connection.sending.step(true);
         let gather = std::mem::take(&mut parcel.gather);
         let (result, gather) = connection.stream.send(gather).await;
-        connection.sending.step(false);
         parcel.gather = gather;
         connection.outbox.sent(parcel);
         if result.is_err() {

@@ -86,19 +86,25 @@ impl Input {
         self.at
     }
 
-    /// What is left over, or what comes next. Once the connection is closed, nothing: what was received and not
+    /// What is left over, or what comes next. `invited`: the rest of the PDU is a part of what was invited, which has a
+    /// time of its own; otherwise the peer has to send the rest of what it has begun (see [`crate::Limits`]). Once the connection is closed, nothing: what was received and not
     /// looked at is not begun any more.
-    pub(crate) async fn receive(&mut self) -> Result<Received, End> {
+    pub(crate) async fn receive(&mut self, invited: bool) -> Result<Received, End> {
         if self.connection.is_closed() {
             return Err(End::Closed);
         }
         if let Some(left) = self.left.take() {
             return Ok(left);
         }
-        match self.large() {
+        let owed = !invited && !self.framer.at_pdu_boundary();
+        self.connection
+            .set_awaited(owed.then(|| self.framer.headers()));
+        let received = match self.large() {
             Some(large) => self.receive_large(large).await,
             None => self.receive_chunk().await,
-        }
+        };
+        self.connection.set_awaited(None);
+        received
     }
 
     /// Takes back what was received, with `rest` bytes at its end that were not looked at. Memory of the ring does
@@ -137,7 +143,7 @@ impl Input {
     pub(crate) async fn pdu(&mut self) -> Result<Pdu, End> {
         let mut begun = None;
         loop {
-            let received = self.receive().await?;
+            let received = self.receive(false).await?;
             let mut bytes = received.bytes();
             let pdu = whole_pdu(&mut self.framer, &mut bytes, &mut begun)?;
             let rest = bytes.len();

@@ -10,6 +10,7 @@
 //! | `connection` | what the tasks of a connection share; how it begins and ends; its deadlines |
 //! | `input` | received bytes, from the core's ring, from a large buffer, or left over |
 //! | `outbox` | PDUs to be sent |
+//! | `owed` | what a peer owes, and since when |
 //! | `connect` | the Connect command: becoming a queue |
 //! | `admin` | the Admin queue: a controller and its events |
 //! | `io`, `session` | the I/O queue: what its commands share; from bytes to commands |
@@ -31,6 +32,7 @@ mod input;
 mod io;
 mod namespaces;
 mod outbox;
+mod owed;
 mod queue;
 mod ration;
 mod reply;

@@ -40,6 +40,8 @@ pub(crate) struct Outbox {
     /// Wakes who waits for room.
     drained: Notify,
     bytes: Cell<usize>,
+    /// Bytes that have gone since the beginning.
+    sent_bytes: Cell<u64>,
     bytes_max: Cell<usize>,
     closed: Cell<bool>,
     sealed: Cell<bool>,
@@ -87,6 +89,7 @@ impl Outbox {
             sender_waits: Cell::new(false),
             drained: Notify::new(),
             bytes: Cell::new(0),
+            sent_bytes: Cell::new(0),
             bytes_max: Cell::new(bytes_max),
             closed: Cell::new(false),
             sealed: Cell::new(false),
@@ -198,6 +201,16 @@ impl Outbox {
         self.pushed(&mut state, what, header.len() + len + trailer.len());
     }
 
+    /// Bytes that wait, or are being sent.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.get()
+    }
+
+    /// Bytes that have been sent.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.get()
+    }
+
     /// Whether so much is waiting that no more work should be taken.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
@@ -271,6 +284,8 @@ impl Outbox {
         } = parcel;
         self.bytes
             .set(self.bytes.get().saturating_sub(gather.len()));
+        self.sent_bytes
+            .set(self.sent_bytes.get() + gather.len() as u64);
         gather.clear();
         samples.clear();
         self.give_back(held);

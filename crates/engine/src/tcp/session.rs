@@ -60,21 +60,30 @@ enum Sink {
     None,
     /// Nowhere: their command has been answered, or does not need them.
     Discard,
-    /// Into a buffer of the command that brought them.
+    /// To the command that brings them.
     Capsule(Capsule),
     /// To a command that invited them; `at` is where the next piece belongs.
     Transfer { ttag: u16, at: usize },
 }
 
-/// A command whose data are arriving in its capsule.
+/// A command whose data come in its capsule, and were not all there at once or find no memory. What there is of them is
+/// the connection's own, at most `Limits::in_capsule_bytes`: only when all have come is there memory to be taken that
+/// others may wait for, and then it does not depend on the host any more for how long.
 struct Capsule {
     owner: Owner,
-    /// Bytes of the capsule's data before those that are wanted.
-    skip: usize,
-    /// Bytes that are wanted.
-    want: usize,
-    have: usize,
+    /// Which bytes of the capsule's data are wanted.
+    range: Range<usize>,
+    /// The first of them all.
+    front: Vec<u8>,
+    ended: Option<Ended>,
     data: Option<CapsuleData>,
+}
+
+/// The end of a capsule's data.
+#[derive(Clone, Copy)]
+struct Ended {
+    digest_ok: bool,
+    at: Time,
 }
 
 enum Owner {
@@ -136,7 +145,8 @@ impl<P: Fn(Work)> Session<P> {
     }
 
     async fn step(&mut self, input: &mut Input) -> Result<(), End> {
-        let received = input.receive().await?;
+        let invited = matches!(self.sink, Sink::Transfer { .. });
+        let received = input.receive(invited).await?;
         self.queue.on_traffic();
         let at = input.at();
         if input.framer.at_pdu_boundary() || !matches!(self.sink, Sink::None) {
@@ -163,6 +173,7 @@ impl<P: Fn(Work)> Session<P> {
             }
             Pause::Buffer(len) => {
                 self.wait_for_memory(len).await;
+                self.finish_capsule();
                 Ok(())
             }
         }
@@ -186,10 +197,10 @@ impl<P: Fn(Work)> Session<P> {
         }
     }
 
-    /// Answers a command whose data there is no memory for; they are received and forgotten.
+    /// Answers a command whose data there is no memory for; they are forgotten.
     #[cold]
     fn give_up(&mut self, error: IoError) {
-        if let Sink::Capsule(capsule) = std::mem::replace(&mut self.sink, Sink::Discard) {
+        if let Sink::Capsule(capsule) = std::mem::replace(&mut self.sink, Sink::None) {
             match capsule.owner {
                 Owner::Command(command) => self.queue.fail(&command, error.into()),
                 Owner::Half(entry) => {
@@ -235,12 +246,11 @@ impl<P: Fn(Work)> Session<P> {
                 }
                 Sink::None if self.queue.outbox().is_full() => return Ok(Pause::Room),
                 Sink::Capsule(Capsule {
-                    data: None,
-                    skip,
-                    want,
+                    ended: Some(_),
+                    range,
                     ..
                 }) => {
-                    return Ok(Pause::Buffer(skip + want));
+                    return Ok(Pause::Buffer(range.end));
                 }
                 _ => {}
             }
@@ -323,12 +333,10 @@ impl<P: Fn(Work)> Session<P> {
         };
         command.count();
         match payload {
-            Payload::InCapsule { offset, bytes } if bytes > 0 => self.collect(
-                Owner::Command(command),
-                offset as usize,
-                bytes as usize,
-                source,
-            ),
+            Payload::InCapsule { offset, bytes } if bytes > 0 => {
+                let range = offset as usize..(offset + bytes) as usize;
+                self.collect(Owner::Command(command), range, source)
+            }
             _ => {
                 self.start(command);
                 self.discard(capsule);
@@ -363,7 +371,7 @@ impl<P: Fn(Work)> Session<P> {
                 self.refuse(capsule, Status::INVALID_FIELD.with_dnr());
             }
             Fuse::First | Fuse::Second if capsule.data_len > 0 => {
-                return self.collect(Owner::Half(*entry), 0, capsule.data_len as usize, source);
+                return self.collect(Owner::Half(*entry), 0..capsule.data_len as usize, source);
             }
             Fuse::First | Fuse::Second => self.on_half(*entry, None, true),
         }
@@ -418,39 +426,72 @@ impl<P: Fn(Work)> Session<P> {
         }
     }
 
-    /// Takes the data of a capsule: `want` bytes after `skip`. Mostly all of them are here already; what is not goes
-    /// to the sink.
+    /// Takes the data of a capsule, of which those of `range` are wanted. Mostly all of them are here already; otherwise
+    /// they go to the sink.
     #[inline]
     fn collect(
         &mut self,
         owner: Owner,
-        skip: usize,
-        want: usize,
+        range: Range<usize>,
         source: &mut Source<'_, '_>,
     ) -> Result<(), Violation> {
-        let claim = Claim::now(self.queue.capsule_share(), Budget::charge(skip + want));
-        let mut data =
-            claim.and_then(|claim| Buf::take(skip + want).map(|buf| CapsuleData { buf, claim }));
-        let mut have = 0;
-        if let Some(part) = &mut data
-            && let Some(Event::Data(piece)) = source.next()?
-        {
-            have = part.put(0, skip + want, piece);
+        let mut front: &[u8] = &[];
+        let mut ended = None;
+        if let Some(Event::Data(piece)) = source.next()? {
+            front = &piece[..piece.len().min(range.end)];
             if let Some(Event::DataEnd { digest_ok }) = source.next()? {
-                if let Some(data) = data {
-                    self.on_capsule(owner, data, skip..skip + want, digest_ok, source.at);
+                let at = source.at;
+                let end = Ended { digest_ok, at };
+                if let Some(data) = self.memory(range.end) {
+                    self.on_capsule(owner, data.filled(front), range, end);
+                    return Ok(());
                 }
-                return Ok(());
+                ended = Some(end);
             }
         }
+        self.keep_capsule(owner, range, front, ended);
+        Ok(())
+    }
+
+    #[cold]
+    fn keep_capsule(
+        &mut self,
+        owner: Owner,
+        range: Range<usize>,
+        piece: &[u8],
+        ended: Option<Ended>,
+    ) {
+        let mut front = Vec::with_capacity(range.end);
+        front.extend_from_slice(piece);
         self.sink = Sink::Capsule(Capsule {
             owner,
-            skip,
-            want,
-            have,
-            data,
+            range,
+            front,
+            ended,
+            data: None,
         });
-        Ok(())
+    }
+
+    /// Memory for the data of a capsule, if it is to be had now.
+    #[inline]
+    fn memory(&self, len: usize) -> Option<CapsuleData> {
+        let claim = Claim::now(self.queue.capsule_share(), Budget::charge(len))?;
+        let buf = Buf::take(len)?;
+        Some(CapsuleData { buf, claim })
+    }
+
+    /// Goes on with a capsule that has all its data and memory for them.
+    fn finish_capsule(&mut self) {
+        match std::mem::replace(&mut self.sink, Sink::None) {
+            Sink::Capsule(Capsule {
+                owner,
+                range,
+                front,
+                ended: Some(end),
+                data: Some(data),
+            }) => self.on_capsule(owner, data.filled(&front), range, end),
+            other => self.sink = other,
+        }
     }
 
     fn on_transfer(&mut self, pdu: &H2CData) -> Result<(), Violation> {
@@ -465,16 +506,9 @@ impl<P: Fn(Work)> Session<P> {
     #[inline]
     fn on_data(&mut self, piece: &[u8]) {
         match &mut self.sink {
-            Sink::Capsule(Capsule {
-                skip,
-                want,
-                have,
-                data,
-                ..
-            }) => {
-                if let Some(data) = data {
-                    *have = data.put(*have, *skip + *want, piece);
-                }
+            Sink::Capsule(Capsule { range, front, .. }) => {
+                let wanted = range.end - front.len();
+                front.extend_from_slice(&piece[..piece.len().min(wanted)]);
             }
             Sink::Transfer { ttag, at } => {
                 self.queue.transfers().put(*ttag, *at, piece);
@@ -486,43 +520,33 @@ impl<P: Fn(Work)> Session<P> {
 
     #[inline]
     fn on_data_end(&mut self, digest_ok: bool, at: Time) {
-        match std::mem::replace(&mut self.sink, Sink::None) {
-            Sink::Capsule(Capsule {
-                owner,
-                skip,
-                want,
-                data,
-                ..
-            }) => {
-                if let Some(data) = data {
-                    self.on_capsule(owner, data, skip..skip + want, digest_ok, at);
-                }
+        if let Sink::Capsule(Capsule { range, .. }) = &self.sink {
+            let len = range.end;
+            let memory = self.memory(len);
+            if let Sink::Capsule(Capsule { ended, data, .. }) = &mut self.sink {
+                *ended = Some(Ended { digest_ok, at });
+                *data = memory;
             }
-            Sink::Transfer { ttag, .. } => self.queue.transfers().end_pdu(ttag, digest_ok),
-            Sink::None | Sink::Discard => {}
+            return self.finish_capsule();
+        }
+        if let Sink::Transfer { ttag, .. } = std::mem::replace(&mut self.sink, Sink::None) {
+            self.queue.transfers().end_pdu(ttag, digest_ok);
         }
     }
 
-    /// All data of a capsule are in `data`, since `at`; its command wants those of `range`.
+    /// All data of a capsule are in `data`; its command wants those of `range`.
     #[inline]
-    fn on_capsule(
-        &mut self,
-        owner: Owner,
-        mut data: CapsuleData,
-        range: Range<usize>,
-        digest_ok: bool,
-        at: Time,
-    ) {
+    fn on_capsule(&mut self, owner: Owner, mut data: CapsuleData, range: Range<usize>, end: Ended) {
         match owner {
-            Owner::Half(entry) => self.on_half(entry, Some(data), digest_ok),
-            Owner::Command(command) if !digest_ok => {
+            Owner::Half(entry) => self.on_half(entry, Some(data), end.digest_ok),
+            Owner::Command(command) if !end.digest_ok => {
                 self.queue
                     .fail(&command, Status::TRANSIENT_TRANSPORT_ERROR.into());
             }
             Owner::Command(mut command) => {
                 data.cut(range);
                 command.capsule = Some(data);
-                command.past.network = at.since(command.past.began);
+                command.past.network = end.at.since(command.past.began);
                 self.start(command);
             }
         }
@@ -530,13 +554,11 @@ impl<P: Fn(Work)> Session<P> {
 }
 
 impl CapsuleData {
-    /// Takes the next piece of a capsule's data, of which `have` are there and the first `want` are of use; gives how
-    /// many are there then.
+    /// With these bytes, which are as many as there is room for.
     #[inline]
-    fn put(&mut self, have: usize, want: usize, piece: &[u8]) -> usize {
-        let n = piece.len().min(want - have);
-        self.buf[have..have + n].copy_from_slice(&piece[..n]);
-        have + n
+    fn filled(mut self, bytes: &[u8]) -> Self {
+        self.buf.copy_from_slice(bytes);
+        self
     }
 
     /// Leaves only the bytes of `range`.

@@ -21,6 +21,7 @@ mod late;
 mod load;
 mod recorder;
 mod serving;
+mod slow;
 mod storm;
 mod trouble;
 mod violations;

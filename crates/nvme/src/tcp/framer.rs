@@ -38,6 +38,8 @@ pub struct Framer {
     digest_follows: bool,
     /// Bytes of data that are still to come.
     remaining: u32,
+    /// Headers that have come.
+    headers: u64,
     /// Digest of the data so far.
     crc: Crc32c,
     /// A TermReq came.
@@ -75,6 +77,7 @@ impl Framer {
             padding: 0,
             digest_follows: false,
             remaining: 0,
+            headers: 0,
             crc: Crc32c::new(),
             terminated: false,
             violation: None,
@@ -108,6 +111,7 @@ impl Framer {
             && let Some(plain) = self.rules.plain(input)
         {
             *input = plain.rest;
+            self.headers += 1;
             if plain.data != 0 {
                 self.enter_data(plain.data);
             }
@@ -153,6 +157,11 @@ impl Framer {
             self.section,
             Section::Header | Section::Negotiation | Section::Discard
         )
+    }
+
+    /// How many headers have come: while it stays the same, and this is no boundary, it is the same PDU that is on its way.
+    pub fn headers(&self) -> u64 {
+        self.headers
     }
 
     /// What is not the most common PDU in its most common form.
@@ -291,6 +300,7 @@ impl Framer {
 
     /// Begins what follows a header.
     fn enter(&mut self, layout: &Layout) {
+        self.headers += 1;
         self.section = match layout.data {
             0 => Section::Header,
             _ if layout.padding == 0 => Section::Data,

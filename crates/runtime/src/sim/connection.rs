@@ -151,6 +151,15 @@ impl Connection {
 
     /// Ends both directions of this side now.
     pub(super) fn shutdown(&mut self, stage: &mut Stage, side: usize) {
+        self.shut(stage, side, End::Finished);
+    }
+
+    /// The same; the peer hears of it as of a reset.
+    pub(super) fn abort(&mut self, stage: &mut Stage, side: usize) {
+        self.shut(stage, side, End::Reset);
+    }
+
+    fn shut(&mut self, stage: &mut Stage, side: usize, end: End) {
         let this = &mut self.sides[side];
         if this.state != State::Open {
             return;
@@ -158,7 +167,7 @@ impl Connection {
         this.state = State::Shut;
         this.wake_receiver(stage);
         this.fail_sender(stage, libc::EPIPE);
-        self.finish(stage, side, End::Finished);
+        self.finish(stage, side, end);
     }
 
     /// The program has closed this side. Unread data turns the end into a reset, as TCP does.

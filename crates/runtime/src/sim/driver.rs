@@ -7,7 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use flashyard_time::Time;
+use flashyard_time::{Duration, Time};
 
 use super::disk::Action;
 use super::stage::{Ready, Waiter};
@@ -213,6 +213,13 @@ impl Drive for CoreDriver {
         let Scene { stage, network, .. } = &mut *self.shared.scene();
         network.shutdown(stage, socket);
     }
+
+    fn abort(&mut self, socket: SocketId) {
+        let Scene { stage, network, .. } = &mut *self.shared.scene();
+        network.abort(stage, socket);
+    }
+
+    fn set_patience(&mut self, _: SocketId, _: Duration) {}
 
     fn close_socket(&mut self, socket: SocketId) {
         let Scene { stage, network, .. } = &mut *self.shared.scene();

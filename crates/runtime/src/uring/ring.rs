@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
 
-use flashyard_time::Time;
+use flashyard_time::{Duration, Time};
 use io_uring::squeue::Entry;
 use io_uring::types::Fd;
 use io_uring::{IoUring, opcode};
@@ -346,6 +346,15 @@ impl Drive for Uring {
 
     fn shutdown(&mut self, socket: SocketId) {
         sockets::shutdown(socket);
+    }
+
+    fn abort(&mut self, socket: SocketId) {
+        sockets::forget_unsent(socket);
+        sockets::shutdown(socket);
+    }
+
+    fn set_patience(&mut self, socket: SocketId, span: Duration) {
+        sockets::set_patience(socket, span);
     }
 
     fn close_socket(&mut self, socket: SocketId) {

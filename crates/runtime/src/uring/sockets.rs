@@ -4,6 +4,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
+use flashyard_time::Duration;
+
 use crate::driver::{Connected, SocketId};
 
 /// Connections the kernel completes before they are accepted.
@@ -43,10 +45,15 @@ pub(super) fn for_connection_to(addr: SocketAddr) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// What the kernel takes beyond what it may send: a peer that reads nothing pins so much, and not the 4 MiB that a
+/// socket grows to. It bounds nothing of what is on its way to a peer that reads.
+const UNSENT: libc::c_int = 256 << 10;
+
 /// Prepares a connection that has been established; an error when it is gone again.
 pub(super) fn established(fd: OwnedFd) -> io::Result<Connected> {
     let stream = TcpStream::from(fd);
     stream.set_nodelay(true)?;
+    set(&stream, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &UNSENT)?;
     let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
     Ok(Connected {
         id: SocketId(stream.into_raw_fd() as u32),
@@ -59,6 +66,44 @@ pub(super) fn established(fd: OwnedFd) -> io::Result<Connected> {
 pub(super) fn shutdown(socket: SocketId) {
     // SAFETY: the call takes no pointers.
     unsafe { libc::shutdown(socket.fd(), libc::SHUT_RDWR) };
+}
+
+/// What has not been acknowledged when the socket is closed is forgotten then. Fails only as [`shutdown`] does.
+pub(super) fn forget_unsent(socket: SocketId) {
+    let at_once = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    let _ = set(&socket, libc::SOL_SOCKET, libc::SO_LINGER, &at_once);
+}
+
+/// How long the peer may acknowledge or take nothing. Fails only as [`shutdown`] does.
+pub(super) fn set_patience(socket: SocketId, span: Duration) {
+    let ms = libc::c_uint::try_from(span.as_ms()).unwrap_or(libc::c_uint::MAX);
+    let _ = set(&socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, &ms);
+}
+
+impl AsRawFd for SocketId {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd()
+    }
+}
+
+fn set<T: Copy>(
+    socket: &impl AsRawFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    let (from, len) = (
+        (&raw const *value).cast(),
+        size_of::<T>() as libc::socklen_t,
+    );
+    // SAFETY: `from` points to `len` bytes that live through the call, which only reads them.
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, from, len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Takes the descriptor back from its number.

@@ -191,6 +191,12 @@ impl Network {
         }
     }
 
+    pub(super) fn abort(&mut self, stage: &mut Stage, socket: SocketId) {
+        if let Some((connection, side)) = self.stream(socket) {
+            connection.abort(stage, side);
+        }
+    }
+
     /// Closes a socket; nothing happens if its machine has crashed since.
     pub(super) fn close(&mut self, stage: &mut Stage, socket: SocketId) {
         self.take_down(stage, socket, |connection, stage, side| {
