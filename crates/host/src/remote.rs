@@ -12,8 +12,8 @@
 //! old association's writes have returned (ours does, see the fence in the engine). Nothing a host can do replaces
 //! it.
 //!
-//! After a reconnect no I/O is issued before the namespace has shown the same identifiers and block size as before;
-//! otherwise it is another volume, and the connection is not used.
+//! After a reconnect no I/O is issued before the namespace has shown the same identifiers and block size as before, and
+//! not fewer blocks; otherwise it is another volume, and the connection is not used.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -72,7 +72,7 @@ pub struct Namespace {
     pub block_size: u32,
     /// Its identifiers, which must not change.
     pub descriptors: NamespaceDescriptors,
-    /// Everything else; NSZE may change.
+    /// Everything else; NGUID and EUI64 must not change, NSZE may grow.
     pub identify: IdentifyNamespace,
     /// The controller it was read from.
     pub controller: IdentifyController,
@@ -99,6 +99,17 @@ struct Inner {
     changed: Notify,
     next_queue: Cell<usize>,
     reconnects: Cell<u64>,
+}
+
+impl Namespace {
+    /// Whether `found` may be used in its place. Identifiers are compared in both places where a controller may tell
+    /// them. Who uses a block device does not expect it to become smaller.
+    fn is_still(&self, found: &Self) -> bool {
+        let identifiers = |of: &Self| (of.descriptors, of.identify.nguid, of.identify.eui64);
+        identifiers(self) == identifiers(found)
+            && self.block_size == found.block_size
+            && self.identify.nsze <= found.identify.nsze
+    }
 }
 
 impl Remote {
@@ -236,11 +247,11 @@ impl Inner {
         Ok(association)
     }
 
-    /// Reads the namespace again: its size may have changed, its identity must not.
+    /// Reads the namespace again: it may have grown, its identity must not have changed.
     async fn look_again(&self, association: &Association) -> Result<(), ConnectError> {
         let found = look_at(association, self.nsid).await?;
         let mut known = self.namespace.borrow_mut();
-        if found.descriptors != known.descriptors || found.block_size != known.block_size {
+        if !known.is_still(&found) {
             return Err(ConnectError::Unusable(
                 "its namespace is not the one it was",
             ));
@@ -337,7 +348,7 @@ async fn look_at(association: &Association, nsid: u32) -> Result<Namespace, Conn
 fn is_damage(error: HostError) -> bool {
     match error {
         HostError::DataDigest => true,
-        HostError::Status(status) => status.is(Status::TRANSIENT_TRANSPORT_ERROR),
+        HostError::Status(status) => status.is(Status::TRANSIENT_TRANSPORT_ERROR) && !status.dnr(),
         _ => false,
     }
 }

@@ -62,6 +62,9 @@ impl Connection {
                 match Cns(entry.cdw10() as u8) {
                     Cns::CONTROLLER => identify(controller).encode(&mut page),
                     Cns::NAMESPACE if entry.nsid() == 1 => namespace(controller).encode(&mut page),
+                    Cns::NAMESPACE_DESCRIPTORS => {
+                        controller.identity.borrow().descriptors.encode(&mut page)
+                    }
                     Cns::ACTIVE_NAMESPACES => {
                         encode_namespace_list((entry.nsid() < 1).then_some(1), &mut page)
                     }
@@ -112,6 +115,10 @@ impl Connection {
             .seen
             .borrow_mut()
             .push((entry.io_opcode(), entry.fuse()));
+        match controller.mischiefs_left.get().checked_sub(1) {
+            Some(left) => controller.mischiefs_left.set(left),
+            None => controller.mischief.set(Mischief::None),
+        }
         let read = entry.io_opcode() == IoOpcode::READ;
         let length = if entry.lba_range().is_some() && read {
             sgl_length(entry)
@@ -305,18 +312,24 @@ fn identify(controller: &Controller) -> IdentifyController {
         maxcmd: 128,
         oncs: IdentifyController::ONCS_DATASET_MANAGEMENT | IdentifyController::ONCS_WRITE_ZEROES,
         vwc: 1,
+        crdt1: controller.retry_delays.get()[0],
+        crdt2: controller.retry_delays.get()[1],
+        crdt3: controller.retry_delays.get()[2],
         ..IdentifyController::default()
     }
 }
 
 fn namespace(controller: &Controller) -> IdentifyNamespace {
     let blocks = controller.blocks.get();
+    let identity = controller.identity.borrow();
     let mut namespace = IdentifyNamespace {
+        nguid: identity.nguid,
+        eui64: identity.eui64,
         nsze: blocks,
         ncap: blocks,
         nuse: blocks,
         ..IdentifyNamespace::default()
     };
-    namespace.lbaf[0].lbads = 9;
+    namespace.lbaf[0].lbads = 9 + identity.larger_blocks;
     namespace
 }

@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use flashyard_host::Options;
 use flashyard_nvme::command::{Fuse, IoOpcode, LbaRange, Status};
+use flashyard_nvme::identify::NamespaceDescriptors;
 use flashyard_nvme::tcp::{
     C2HData, CapsuleResp, Digests, Event, Framer, Header, ICResp, Limits, MAX_HEADER, Negotiated,
     Offer, Outgoing, R2T, Role, answer_request,
@@ -21,10 +22,12 @@ use flashyard_nvme::{CompletionQueueEntry, Nqn, SubmissionQueueEntry};
 use self::commands::sgl_length;
 use flashyard_runtime::sim::{Config, World};
 use flashyard_runtime::{Buf, Gather, Rt, TcpStream};
-use flashyard_time::Duration;
+use flashyard_time::{Duration, Time};
 
 pub(crate) const BLOCK: usize = 512;
 pub(crate) const BLOCKS: usize = 4096;
+/// Longer than any test takes, in virtual time.
+const PATIENCE: Duration = Duration::from_secs(100);
 const CNTLID: u16 = 7;
 
 /// What the controller does wrong, or unusually, with I/O commands.
@@ -71,6 +74,17 @@ pub(crate) enum Mischief {
     Refuse(u16),
 }
 
+/// By what a host knows the namespace.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Identity {
+    pub(crate) descriptors: NamespaceDescriptors,
+    /// Those of Identify Namespace.
+    pub(crate) nguid: [u8; 16],
+    pub(crate) eui64: [u8; 8],
+    /// More than so many bytes are in a block: two to this and nine.
+    pub(crate) larger_blocks: u8,
+}
+
 /// The controller, shared by its connections.
 pub(crate) struct Controller {
     pub(crate) mischief: Cell<Mischief>,
@@ -79,6 +93,11 @@ pub(crate) struct Controller {
     pub(crate) connect_status: Cell<Option<(Status, u32)>>,
     pub(crate) storage: RefCell<Vec<u8>>,
     pub(crate) blocks: Cell<u64>,
+    pub(crate) identity: RefCell<Identity>,
+    /// Command Retry Delays 1 to 3, in units of 100 ms.
+    pub(crate) retry_delays: Cell<[u16; 3]>,
+    /// For so many more I/O commands it does something wrong.
+    pub(crate) mischiefs_left: Cell<u32>,
     /// Termination requests received: FES and FEI.
     pub(crate) terminations: RefCell<Vec<(u16, u32)>>,
     /// Opcodes of all I/O commands, in order of arrival.
@@ -86,6 +105,8 @@ pub(crate) struct Controller {
     pub(crate) aborts: Cell<u32>,
     pub(crate) keep_alives: Cell<u32>,
     pub(crate) connections: Cell<u32>,
+    /// When each of them was made.
+    pub(crate) connected_at: RefCell<Vec<Time>>,
     pub(crate) ioccsz: Cell<u32>,
     pub(crate) mqes: Cell<u16>,
     streams: RefCell<Vec<Rc<TcpStream>>>,
@@ -114,11 +135,15 @@ impl Controller {
                     .collect(),
             ),
             blocks: Cell::new(BLOCKS as u64),
+            identity: RefCell::default(),
+            retry_delays: Cell::default(),
+            mischiefs_left: Cell::new(u32::MAX),
             terminations: RefCell::default(),
             seen: RefCell::default(),
             aborts: Cell::new(0),
             keep_alives: Cell::new(0),
             connections: Cell::new(0),
+            connected_at: RefCell::default(),
             ioccsz: Cell::new((64 + 8192) / 16),
             mqes: Cell::new(127),
             streams: RefCell::default(),
@@ -131,6 +156,7 @@ impl Controller {
         rt.spawn(async move {
             while let Ok(stream) = listener.accept().await {
                 let controller = Rc::clone(&inner);
+                controller.connected_at.borrow_mut().push(accepting.now());
                 accepting
                     .spawn(async move { serve(controller, stream).await })
                     .detach();
@@ -379,7 +405,15 @@ pub(crate) fn world<F: Future<Output = ()> + 'static>(
         let (target, host) = (world.machine(1), world.machine(1));
         let addr = SocketAddr::new(target.ip(), 4420);
         let (controller, addr) = Controller::start(&target.rt(0), addr);
-        world.run(&host, |rt| main(rt, controller, addr));
+        world.run(&host, |rt| {
+            let clock = rt.clone();
+            let watchdog = async move {
+                clock.sleep(PATIENCE).await;
+                panic!("the test hangs");
+            };
+            rt.spawn(watchdog).detach();
+            main(rt, controller, addr)
+        });
     }
 }
 
