@@ -1,6 +1,8 @@
 //! What every policy owes the switch, whatever happens in whatever order: each I/O that arrives is dispatched once, or
 //! cancelled; nothing else is; and nothing waits forever.
 
+use std::collections::VecDeque;
+
 use flashyard_sched::flashfq::{Line, Model};
 use flashyard_sched::gimbal::{Flaws, Tuning};
 use flashyard_sched::reflex::{Calibration, Point};
@@ -312,4 +314,168 @@ fn the_same_events_give_the_same_decisions() {
     for candidate in &CANDIDATES {
         assert_eq!(course(candidate), course(candidate), "{}", candidate.name);
     }
+}
+
+/// I/Os that each of two tenants always has, while it has any.
+const DEPTH: u32 = 512;
+/// Reads that the device does at a time, and what each takes: as many a second as the models above say.
+const PARALLEL: usize = 16;
+const SERVICE: Duration = Duration::from_us(40);
+const WINDOW: Duration = Duration::from_ms(10);
+
+/// Two tenants at a device.
+struct Rivals {
+    policy: Box<dyn Policy>,
+    now: Time,
+    wake: Option<Time>,
+    /// Given to the device, the oldest of them under way.
+    given: VecDeque<(Io, Time)>,
+    /// When those under way end.
+    ends: VecDeque<Time>,
+    /// What their tenants do not ask for at present.
+    idle: Vec<u32>,
+}
+
+impl Rivals {
+    fn new(candidate: &Candidate) -> Self {
+        Self {
+            policy: (candidate.make)(),
+            now: Time::ZERO,
+            wake: None,
+            given: VecDeque::new(),
+            ends: VecDeque::new(),
+            idle: (0..2 * DEPTH).collect(),
+        }
+    }
+
+    /// Reads done by each in every window of `span`, in which they have so many at a time.
+    fn work(&mut self, span: Duration, depths: [u32; 2]) -> Vec<[u32; 2]> {
+        for id in std::mem::take(&mut self.idle) {
+            self.ask(id, depths);
+        }
+        let begin = self.now;
+        let windows = span.as_ns() / WINDOW.as_ns();
+        let mut done = vec![[0; 2]; windows as usize];
+        loop {
+            self.pump();
+            let due = self
+                .ends
+                .front()
+                .copied()
+                .into_iter()
+                .chain(self.wake)
+                .min();
+            let Some(due) = due.filter(|due| *due < begin + span) else {
+                self.now = begin + span;
+                return done;
+            };
+            self.now = self.now.max(due);
+            if self.ends.pop_front_if(|end| *end <= due).is_some() {
+                let window = self.now.since(begin).as_ns() / WINDOW.as_ns();
+                let id = self.complete();
+                done[window as usize][owner(id)] += 1;
+                self.ask(id, depths);
+            }
+        }
+    }
+
+    /// The oldest at the device has ended.
+    fn complete(&mut self) -> u32 {
+        let (io, begun) = self.given.pop_front().expect("something ends");
+        let latency = self.now.since(begun);
+        self.policy
+            .complete(self.now, &io, Outcome { latency, ok: true });
+        io.id.0
+    }
+
+    fn ask(&mut self, id: u32, depths: [u32; 2]) {
+        if id % DEPTH < depths[owner(id)] {
+            self.policy.arrive(self.now, read_of(id));
+        } else {
+            self.idle.push(id);
+        }
+    }
+
+    fn pump(&mut self) {
+        self.wake = loop {
+            match self.policy.next(self.now) {
+                Next::Dispatch(IoId(id)) => self.given.push_back((read_of(id), self.now)),
+                Next::WaitUntil(at) => break Some(at.max(self.now + Duration::from_ns(1))),
+                Next::WaitForEvent => break None,
+            }
+        };
+        while self.ends.len() < self.given.len().min(PARALLEL) {
+            self.ends.push_back(self.now + SERVICE);
+        }
+    }
+}
+
+fn read_of(id: u32) -> Io {
+    Io {
+        id: IoId(id),
+        tenant: RIVALS[owner(id)],
+        class: Class::Throughput,
+        op: Op::Read,
+        bytes: 4096,
+        lba: 0,
+    }
+}
+
+fn owner(id: u32) -> usize {
+    (id / DEPTH) as usize
+}
+
+const RIVALS: [TenantId; 2] = [TenantId(1), TenantId(2)];
+
+/// What a tenant asked for less than it might have had, it does not get later at the cost of another one: right after its
+/// pause it has no more than it would without. In what follows the first tenant was idle, or had one I/O at a time; it has
+/// the same share as the other one, a guarantee of a quarter of the device, or a limit to that.
+///
+/// `Fifo` knows no tenants and passes as it keeps nothing of anybody.
+#[test]
+fn a_pause_is_not_repaid() {
+    let quarter = Rates {
+        read_ios: Some(100_000),
+        ..Rates::NONE
+    };
+    let guaranteed = Share {
+        guarantee: quarter,
+        latency_target: Some(Duration::from_ms(1)),
+        ..Share::default()
+    };
+    let limited = Share {
+        limit: quarter,
+        ..Share::default()
+    };
+    for candidate in &CANDIDATES {
+        for pause in [0, 1] {
+            // With nothing but a share, in each hundredth of a second.
+            for [_, other] in after_a_pause(candidate, &Share::default(), pause) {
+                assert!(other > 1_600, "{}: {other} of 4,000", candidate.name);
+            }
+            // `Fair` makes up for 50 ms of a guarantee at once: 5,000 reads.
+            let done = after_a_pause(candidate, &guaranteed, pause);
+            let other: u32 = done[..5].iter().map(|[_, other]| other).sum();
+            assert!(other > 8_000, "{}: {other} of 20,000", candidate.name);
+            // And lets through 1 ms of a limit at once, 100 reads.
+            for [limited, _] in after_a_pause(candidate, &limited, pause) {
+                let keeps_limits = ["caps", "fair"].contains(&candidate.name);
+                assert!(
+                    !keeps_limits || limited <= 1_100,
+                    "{}: {limited}",
+                    candidate.name
+                );
+            }
+        }
+    }
+}
+
+/// What both tenants have done in each window after the first one, which has this `share`, had but `pause` I/Os at a time
+/// for a while.
+fn after_a_pause(candidate: &Candidate, share: &Share, pause: u32) -> Vec<[u32; 2]> {
+    let mut rivals = Rivals::new(candidate);
+    rivals.policy.set_share(Time::ZERO, RIVALS[0], share);
+    rivals.work(Duration::from_ms(50), [DEPTH; 2]);
+    rivals.work(Duration::from_ms(150), [pause, DEPTH]);
+    rivals.work(Duration::from_ms(100), [DEPTH; 2])
 }
