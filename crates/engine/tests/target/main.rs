@@ -13,6 +13,7 @@ mod discovery;
 mod drive;
 mod endings;
 mod events;
+mod fence;
 mod fused;
 mod fuzz;
 mod hurry;
