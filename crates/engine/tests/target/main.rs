@@ -16,6 +16,7 @@ mod events;
 mod fence;
 mod fused;
 mod fuzz;
+mod held;
 mod hurry;
 mod identity;
 mod late;
