@@ -7,7 +7,8 @@ use std::rc::Rc;
 use controller::{BLOCK, BLOCKS, Mischief, options, pattern, range, world};
 use flashyard_block::{Device, IoError, Tag};
 use flashyard_host::{ConnectError, HostError, Options, Persistence, Remote, RemoteDevice};
-use flashyard_nvme::command::{IoOpcode, Status};
+use flashyard_nvme::SubmissionQueueEntry;
+use flashyard_nvme::command::{IoOpcode, LbaRange, Status};
 use flashyard_runtime::{Buf, Data};
 use flashyard_time::Duration;
 
@@ -257,5 +258,59 @@ fn there_must_be_a_namespace_and_a_queue() {
             .read(1, range(0, 1), flashyard_host::ReadInto::Discard(BLOCK))
             .await
             .expect("reads");
+    });
+}
+
+/// What a command says: opcode, first block, blocks, forced unit access, and whether blocks may be deallocated.
+type Said = (IoOpcode, u64, u32, bool, bool);
+
+fn said(entry: &SubmissionQueueEntry) -> Said {
+    let opcode = entry.io_opcode();
+    let range = entry.lba_range().filter(|_| opcode != IoOpcode::FLUSH);
+    let LbaRange { slba, blocks } = range.unwrap_or(LbaRange { slba: 0, blocks: 0 });
+    let deac = opcode == IoOpcode::WRITE_ZEROES && entry.deac();
+    (opcode, slba, blocks, entry.fua(), deac)
+}
+
+#[test]
+fn all_that_the_device_is_told_is_in_its_commands() {
+    world(|rt, controller, addr| async move {
+        let device = RemoteDevice::open(&rt, addr, options(), 1, impatient())
+            .await
+            .expect("connects");
+        let at_once = device.remote().namespace().max_transfer / BLOCK;
+        let long = at_once + 3;
+        let take = |blocks| Buf::take(blocks * BLOCK).expect("memory");
+        let stored = |lba: usize| {
+            let mut buf = take(1);
+            buf.copy_from_slice(&controller.storage.borrow()[lba * BLOCK..][..BLOCK]);
+            buf
+        };
+        device.read(TAG, 7, take(2)).await.expect("read");
+        device.flush(TAG).await.expect("flushed");
+        let mut expected = vec![
+            (IoOpcode::READ, 7, 2, false, false),
+            (IoOpcode::FLUSH, 0, 0, false, false),
+        ];
+        for flag in [false, true] {
+            let short = device.write(TAG, 9, pattern(BLOCK, 1), flag).await;
+            let whole = device.write(TAG, 11, pattern(long * BLOCK, 2), flag).await;
+            let zeroed = device.write_zeroes(TAG, 5, 20, flag).await;
+            let (compare, write) = (stored(6), pattern(BLOCK, 3));
+            let both = device.compare_and_write(TAG, 6, compare, write, flag).await;
+            assert_eq!([short, whole, zeroed, both], [Ok(()); 4]);
+            expected.extend([
+                (IoOpcode::WRITE, 9, 1, flag, false),
+                (IoOpcode::WRITE, 11, at_once as u32, flag, false),
+                (IoOpcode::WRITE, 11 + at_once as u64, 3, flag, false),
+                (IoOpcode::WRITE_ZEROES, 5, 20, false, flag),
+                (IoOpcode::COMPARE, 6, 1, false, false),
+                (IoOpcode::WRITE, 6, 1, flag, false),
+            ]);
+        }
+        device.deallocate(TAG, 40, 2).await.expect("deallocated");
+        expected.push((IoOpcode::WRITE_ZEROES, 40, 2, false, true));
+        let found: Vec<_> = controller.entries.borrow().iter().map(said).collect();
+        assert_eq!(found, expected);
     });
 }

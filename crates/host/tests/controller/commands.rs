@@ -115,6 +115,7 @@ impl Connection {
             .seen
             .borrow_mut()
             .push((entry.io_opcode(), entry.fuse()));
+        controller.entries.borrow_mut().push(*entry);
         match controller.mischiefs_left.get().checked_sub(1) {
             Some(left) => controller.mischiefs_left.set(left),
             None => controller.mischief.set(Mischief::None),

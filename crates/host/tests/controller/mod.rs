@@ -102,6 +102,8 @@ pub(crate) struct Controller {
     pub(crate) terminations: RefCell<Vec<(u16, u32)>>,
     /// Opcodes of all I/O commands, in order of arrival.
     pub(crate) seen: RefCell<Vec<(IoOpcode, Fuse)>>,
+    /// The same with all that they say.
+    pub(crate) entries: RefCell<Vec<SubmissionQueueEntry>>,
     pub(crate) aborts: Cell<u32>,
     pub(crate) keep_alives: Cell<u32>,
     pub(crate) connections: Cell<u32>,
@@ -140,6 +142,7 @@ impl Controller {
             mischiefs_left: Cell::new(u32::MAX),
             terminations: RefCell::default(),
             seen: RefCell::default(),
+            entries: RefCell::default(),
             aborts: Cell::new(0),
             keep_alives: Cell::new(0),
             connections: Cell::new(0),
