@@ -432,3 +432,52 @@ fn explain(error: io::Error) -> io::Error {
         format!("cannot set up io_uring: {error}: {advice}"),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::request::tests::{Ends, buf, with_ends};
+    use super::*;
+    use crate::wake::Registration;
+
+    #[test]
+    fn every_operation_on_a_file_is_put_to_the_kernel() {
+        with_ends(|Ends { file, .. }| {
+            let (offset, len) = (4096, 8192);
+            let write = |durable| Operation::Write {
+                file: file.clone(),
+                buf: buf(8192),
+                offset,
+                durable,
+                moved: 0,
+            };
+            let read = Operation::Read {
+                file: file.clone(),
+                buf: buf(8192),
+                offset,
+                moved: 0,
+            };
+            let sync = Operation::Sync { file: file.clone() };
+            let punch = Operation::Punch {
+                file: file.clone(),
+                offset,
+                len,
+            };
+            let zero = Operation::Zero {
+                file: file.clone(),
+                offset,
+                len,
+            };
+            let registration = Registration::new();
+            let mut uring = Uring::new(&Config::default(), registration.remote())
+                .expect("this machine has io_uring");
+            let mut table = Table::default();
+            let all = [read, write(false), write(true), sync, punch, zero];
+            for (before, operation) in all.into_iter().enumerate() {
+                let (ticket, operation) = table.insert(operation);
+                uring.submit(ticket, operation);
+                assert_eq!(uring.ring.submission().len(), before + 1);
+                assert!(uring.early.is_empty(), "nobody else can do it");
+            }
+        });
+    }
+}
