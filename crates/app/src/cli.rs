@@ -133,7 +133,7 @@ pub struct ServeArgs {
     /// Microseconds to go on polling after the last completion before sleeping
     #[arg(long, value_name = "US", default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub poll_us: u64,
-    /// Bound of I/O buffer memory per core
+    /// Bound of I/O buffer memory of each core, at least 4MiB. With less than 256MiB commands wait earlier for memory
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub buffers: Size,
 }

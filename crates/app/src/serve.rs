@@ -34,6 +34,12 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
         .map_or_else(|| Ok(Config::default()), commands::read_config)?;
     let spec = effective_target(&config.target, args);
     spec.check()?;
+    if buffers(args) < Limits::LEAST_BUFFERS {
+        return Err(format!(
+            "--buffers is for each core and must be at least {} MiB, for two of the largest commands",
+            Limits::LEAST_BUFFERS >> 20
+        ));
+    }
     let directory = args.state.clone().unwrap_or_else(commands::default_state);
     let mut service = start(&spec, args, &directory)?;
     if let Err(fault) = service.apply_at_start(config) {
@@ -108,7 +114,7 @@ fn start(spec: &TargetSpec, args: &ServeArgs, directory: &Path) -> Result<Servic
     let target = Target::new(TargetConfig {
         nqn_prefix: spec.nqn_prefix.clone(),
         target_uuid: state.target_uuid().into_bytes(),
-        limits: Limits::default(),
+        limits: Limits::for_buffers(buffers(args)),
         cores: spec.cores,
     });
     let configs = (0..spec.cores)
@@ -124,9 +130,13 @@ fn core_config(core: usize, args: &ServeArgs) -> uring::Config {
         core,
         processor: args.processor.map(|first| first + core),
         poll: Duration::from_us(args.poll_us),
-        buffer_bytes: usize::try_from(args.buffers.0).unwrap_or(usize::MAX),
+        buffer_bytes: buffers(args),
         ..uring::Config::default()
     }
+}
+
+fn buffers(args: &ServeArgs) -> usize {
+    usize::try_from(args.buffers.0).unwrap_or(usize::MAX)
 }
 
 fn effective_target(file: &TargetSpec, args: &ServeArgs) -> TargetSpec {

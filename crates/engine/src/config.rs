@@ -74,8 +74,7 @@ pub struct Limits {
     /// take none may hold all of it for as long as `data_deadline` or `stall_deadline`. Nor may it hold more than a quarter
     /// of what is left, but for one command: so the more tenants hold much, the less each does, and some is always left.
     pub tenant_bytes: usize,
-    /// The same of all tenants on one core. Together with `capsule_bytes` this should stay below the buffer pool of
-    /// the core.
+    /// The same of all tenants on one core.
     pub core_bytes: usize,
     /// Bytes of in-capsule data not written yet on one core. They count once they are all there, and need nothing more
     /// from the host then, so they have a share of their own. Before, each connection has those of one capsule.
@@ -129,6 +128,33 @@ impl Default for Limits {
             admin_output_bytes: 256 << 10,
             hurried_commands: 16,
             namespaces_per_tenant: 1_024,
+        }
+    }
+}
+
+impl Limits {
+    /// The least that a core's pool of buffers can have: its part for hosts takes two of the largest commands then.
+    pub const LEAST_BUFFERS: usize = 4 << 20;
+
+    /// Bytes of buffers that a core promises to commands and to receive into. A command that has its part of them waits
+    /// for no buffer, so the pool of the core must have more: what devices take for themselves comes out of the rest,
+    /// and whoever finds nothing there is answered "interrupted, try again".
+    pub fn promised_bytes(&self) -> usize {
+        self.core_bytes + self.capsule_bytes + self.receive_bytes
+    }
+
+    /// The default bounds, made smaller where they would promise more than 11/16 of a pool of `bytes` (at least
+    /// [`Limits::LEAST_BUFFERS`]) on each core.
+    pub fn for_buffers(bytes: usize) -> Self {
+        let limits = Self::default();
+        let core_bytes = limits.core_bytes.min(bytes / 2);
+        Self {
+            core_bytes,
+            tenant_bytes: limits.tenant_bytes.min(core_bytes),
+            capsule_bytes: limits.capsule_bytes.min(bytes / 8),
+            tenant_capsule_bytes: limits.tenant_capsule_bytes.min(bytes / 32),
+            receive_bytes: limits.receive_bytes.min(bytes / 16),
+            ..limits
         }
     }
 }
@@ -238,3 +264,23 @@ impl std::fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_pool_promises_more_than_it_has() {
+        let default = Limits::default();
+        let all = Limits::for_buffers(256 << 20);
+        assert_eq!(all.promised_bytes(), default.promised_bytes());
+        assert_eq!(all.core_bytes, default.core_bytes);
+        for bytes in (0..12).map(|n| Limits::LEAST_BUFFERS << n) {
+            let limits = Limits::for_buffers(bytes);
+            assert!(limits.promised_bytes() <= bytes / 4 * 3, "{bytes}");
+            // Two buffers of the largest command, for a fused pair or a Compare.
+            assert!(limits.core_bytes >= 2 * limits.transfer_bytes as usize);
+            assert!(limits.tenant_capsule_bytes >= 4 * limits.in_capsule_bytes as usize);
+        }
+    }
+}

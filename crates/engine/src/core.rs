@@ -319,11 +319,21 @@ impl Core {
             match message {
                 Message::Request(request) => {
                     if let Err(late) = handovers.run(handover::serve(self.clone(), request)) {
-                        self.rt.spawn(late).detach();
+                        self.begin(late).await;
                     }
                 }
                 other => self.on_message(other),
             }
+        }
+    }
+
+    /// Begins a task at once, as a pool does: the next message may be that it is not wanted any more, which only
+    /// reaches what waits.
+    async fn begin(&self, task: impl Future<Output = ()> + 'static) {
+        let mut task = Box::pin(task);
+        let polled = std::future::poll_fn(|context| Poll::Ready(task.as_mut().poll(context)));
+        if polled.await.is_pending() {
+            self.rt.spawn(task).detach();
         }
     }
 

@@ -1,17 +1,15 @@
 //! How much memory a connection may hold at the grace of its peer: write data that was invited and read data that
 //! has not been taken yet. Two bounds, always taken in the same order: that of the connection, and what its tenant may
-//! have of the core ([`super::ration`]). Whoever finds one reached waits in order of arrival.
+//! have of the core ([`super::ration`]). Whoever finds one reached waits in order of arrival, before its turn at the
+//! device. There is no wait for a buffer after that: what is held here is within the bound of the core's pool
+//! ([`crate::Limits::promised_bytes`]), and a pool gives whatever is within its bound.
 
 use std::rc::Rc;
 
+use flashyard_runtime::PAGE;
 use flashyard_runtime::sync::Semaphore;
-use flashyard_runtime::{Buf, PAGE, Rt};
-use flashyard_time::Duration;
 
 use super::ration::{Claim, Ration};
-
-/// Between tries when the buffer pool itself is exhausted, which the bounds below it should prevent.
-const POOL_RETRY: Duration = Duration::from_ms(1);
 
 /// The bounds of one connection.
 pub(crate) struct Budget {
@@ -86,16 +84,6 @@ impl Drop for Held {
     #[inline]
     fn drop(&mut self) {
         self.budget.release(self.bytes);
-    }
-}
-
-/// Waits until this thread's pool has a buffer of `len` bytes.
-pub(crate) async fn take_from_pool(rt: &Rt, len: usize) -> Buf {
-    loop {
-        match Buf::take(len) {
-            Some(buf) => return buf,
-            None => rt.sleep(POOL_RETRY).await,
-        }
     }
 }
 

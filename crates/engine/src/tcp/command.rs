@@ -14,12 +14,13 @@ use flashyard_runtime::{Buf, Data, Rt};
 use flashyard_sched::Op;
 use flashyard_time::Duration;
 
-use super::budget::{Budget, Held, take_from_pool};
+use super::budget::{Budget, Held};
 use super::fused::{self, Pair};
 use super::io::IoQueue;
 use super::namespaces::Namespace;
 use super::ration::Claim;
 use super::transfer::Arrived;
+use super::waiting::TakenBack;
 use crate::controller::io::check_ranges;
 use crate::controller::{IoOp, Payload};
 use crate::credit::Purse;
@@ -238,7 +239,7 @@ async fn read(queue: &Rc<IoQueue>, command: &Command, range: LbaRange) {
     let done = async {
         let held = hold(queue, command.cid, bytes).await?;
         let admission = admit(queue, command.cid, &command.namespace, want).await?;
-        let buf = buffer(queue, bytes).await;
+        let buf = buffer(bytes)?;
         let read = admission.read(queue.waiting(), command.cid, want, buf);
         Ok((command.heed(queue, read.await)?, held))
     };
@@ -282,10 +283,10 @@ async fn write_invited(
     let held = hold(queue, cid, bytes).await?;
     let asked = rt.turn_time();
     let admission = turn(queue, cid, &command.namespace, want).await?;
-    let buf = buffer(queue, bytes).await;
-    let (r2t, arrival) = queue.transfers().invite(cid, buf);
+    let buf = buffer(bytes)?;
+    let (r2t, arrival) = queue.transfers().invite(cid, buf, Some(held));
     queue.push_r2t(r2t);
-    let mut arrival = pin!(arrival);
+    let mut arrival = pin!(queue.waiting().unless_unwanted(cid, arrival));
     let deadline = queue.core().target().config().limits.turn_deadline;
     let (arrived, admission) = match soon(rt, deadline, arrival.as_mut()).await {
         Some(arrived) => (arrived, Some(admission)),
@@ -297,7 +298,7 @@ async fn write_invited(
             (arrived, None)
         }
     };
-    let buf = whole(arrived)?;
+    let (buf, held) = whole(arrived)?;
     let mut admission = match admission {
         Some(admission) => admission,
         None => {
@@ -376,20 +377,29 @@ async fn read_from_medium(queue: &Rc<IoQueue>, command: &Command, range: LbaRang
     empty_cache(queue, command.cid, &command.namespace, command.class).await?;
     let want = command.want(Op::Read, range.slba, bytes as u64);
     let admission = admit(queue, command.cid, &command.namespace, want).await?;
-    let buf = buffer(queue, bytes).await;
+    let buf = buffer(bytes)?;
     let read = admission.read(queue.waiting(), command.cid, want, buf);
     Ok(Some((command.heed(queue, read.await)?, held)))
 }
 
 async fn compare(queue: &Rc<IoQueue>, command: &mut Command, range: LbaRange, fua: bool) -> Done {
-    let (theirs, _held) = data(queue, command).await?;
+    let (cid, bytes) = (command.cid, command.payload.bytes() as usize);
+    let capsule = command.capsule.take();
+    // What they are compared with needs as much again, and is had together with it: whoever waits for memory must not
+    // hold some of the same.
+    let buffers = if capsule.is_some() { 1 } else { 2 };
+    let held = hold(queue, cid, buffers * Budget::charge(bytes)).await?;
+    let (theirs, _memory) = match capsule {
+        Some(CapsuleData { buf, claim }) => (buf, Memory::Capsule(claim, Some(held))),
+        None => invite(queue, cid, bytes, held).await?,
+    };
     if fua {
-        empty_cache(queue, command.cid, &command.namespace, command.class).await?;
+        empty_cache(queue, cid, &command.namespace, command.class).await?;
     }
     let want = command.want(Op::Read, range.slba, theirs.len() as u64);
-    let admission = admit(queue, command.cid, &command.namespace, want).await?;
-    let buf = buffer(queue, theirs.len()).await;
-    let read = admission.read(queue.waiting(), command.cid, want, buf);
+    let admission = admit(queue, cid, &command.namespace, want).await?;
+    let buf = buffer(theirs.len())?;
+    let read = admission.read(queue.waiting(), cid, want, buf);
     let equal = match command.heed(queue, read.await)? {
         Data::Buf(ours) => *ours == *theirs,
         Data::Zeroes(_) => theirs.iter().all(|byte| *byte == 0),
@@ -496,18 +506,20 @@ pub(crate) async fn empty_cache(
 /// The command's data, from its capsule or by invitation.
 async fn data(queue: &Rc<IoQueue>, command: &mut Command) -> Result<(Buf, Memory), Failure> {
     if let Some(CapsuleData { buf, claim }) = command.capsule.take() {
-        return Ok((buf, Memory::Capsule(claim)));
+        return Ok((buf, Memory::Capsule(claim, None)));
     }
     let bytes = command.payload.bytes() as usize;
     let held = hold(queue, command.cid, bytes).await?;
-    let buf = invite(queue, command.cid, bytes).await?;
-    Ok((buf, Memory::Peer(held)))
+    invite(queue, command.cid, bytes, held).await
 }
 
 /// What data are counted against, until dropped.
 pub(crate) enum Memory {
-    Capsule(#[expect(dead_code, reason = "held to be dropped")] Claim),
-    Peer(#[expect(dead_code, reason = "held to be dropped")] Held),
+    Capsule(
+        #[expect(dead_code, reason = "held to be dropped")] Claim,
+        #[expect(dead_code, reason = "held to be dropped")] Option<Held>,
+    ),
+    Peer(#[expect(dead_code, reason = "held to be dropped")] Option<Held>),
 }
 
 /// Waits for a share of memory.
@@ -545,26 +557,31 @@ pub(crate) async fn admit(
         .map_err(|taken_back| taken_back.error().into())
 }
 
-/// A buffer for which a share is held.
+/// A buffer for which a share is held: the pool has it, unless the system has no memory or what devices take for
+/// themselves is beyond what is left to them. Nobody waits for it: it is the turn of this I/O, and nothing could end
+/// the wait.
 #[inline]
-pub(crate) async fn buffer(queue: &IoQueue, bytes: usize) -> Buf {
-    match Buf::take(bytes) {
-        Some(buf) => buf,
-        None => take_from_pool(queue.core().rt(), bytes).await,
-    }
+pub(crate) fn buffer(bytes: usize) -> Result<Buf, IoError> {
+    Buf::take(bytes).ok_or(IoError::Busy)
 }
 
 /// Asks the host for the data of a command and waits for them.
-pub(crate) async fn invite(queue: &Rc<IoQueue>, cid: u16, bytes: usize) -> Result<Buf, Failure> {
-    let buf = buffer(queue, bytes).await;
-    let (r2t, arrival) = queue.transfers().invite(cid, buf);
+async fn invite(
+    queue: &Rc<IoQueue>,
+    cid: u16,
+    bytes: usize,
+    held: Held,
+) -> Result<(Buf, Memory), Failure> {
+    let buf = buffer(bytes)?;
+    let (r2t, arrival) = queue.transfers().invite(cid, buf, Some(held));
     queue.push_r2t(r2t);
-    whole(arrival.await)
+    let (buf, held) = whole(queue.waiting().unless_unwanted(cid, arrival).await)?;
+    Ok((buf, Memory::Peer(held)))
 }
 
-fn whole(arrived: Arrived) -> Result<Buf, Failure> {
-    match arrived {
-        Arrived::Whole(buf) => Ok(buf),
+fn whole(arrived: Result<Arrived, TakenBack>) -> Result<(Buf, Option<Held>), Failure> {
+    match arrived.map_err(TakenBack::error)? {
+        Arrived::Whole(buf, held) => Ok((buf, held)),
         Arrived::Damaged => Err(Status::TRANSIENT_TRANSPORT_ERROR.into()),
         Arrived::Never => Err(Failure::Gone),
     }

@@ -125,8 +125,8 @@ async fn perform(
     let [compare_capsule, write_capsule] = capsules;
     // Both are invited before either is awaited: a host may answer the two R2Ts in any order. And both are here before
     // the turn is asked for: a host that owes them keeps nobody from the device.
-    let compare = Source::of(queue, cids[0], checked.compare, compare_capsule).await;
-    let write = Source::of(queue, cids[1], checked.write, write_capsule).await;
+    let compare = Source::of(queue, cids[0], checked.compare, compare_capsule)?;
+    let write = Source::of(queue, cids[1], checked.write, write_capsule)?;
     // Of a half that fails the other one's data still come.
     let (compare, write) = (compare.data().await, write.data().await);
     let ((compare, _compare_claim), (write, _write_claim)) = (compare?, write?);
@@ -162,25 +162,25 @@ enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    async fn of(
+    fn of(
         queue: &'a IoQueue,
         cid: u16,
         payload: Payload,
         capsule: Option<CapsuleData>,
-    ) -> Self {
-        match (payload, capsule) {
+    ) -> Result<Self, IoError> {
+        Ok(match (payload, capsule) {
             (Payload::InCapsule { offset, bytes }, Some(mut data)) => {
                 data.cut(offset as usize..(offset + bytes) as usize);
                 Self::Here(data)
             }
             (Payload::Invited { bytes }, _) => {
-                let buf = command::buffer(queue, bytes as usize).await;
-                let (r2t, arrival) = queue.transfers().invite(cid, buf);
+                let buf = command::buffer(bytes as usize)?;
+                let (r2t, arrival) = queue.transfers().invite(cid, buf, None);
                 queue.push_r2t(r2t);
                 Self::Coming(arrival)
             }
             _ => Self::Missing,
-        }
+        })
     }
 
     /// The data, with what those of a capsule are counted against.
@@ -189,7 +189,7 @@ impl<'a> Source<'a> {
             Self::Here(CapsuleData { buf, claim }) => Ok((buf, Some(claim))),
             Self::Missing => Err(Status::DATA_TRANSFER_ERROR.into()),
             Self::Coming(arrival) => match arrival.await {
-                Arrived::Whole(buf) => Ok((buf, None)),
+                Arrived::Whole(buf, _) => Ok((buf, None)),
                 Arrived::Damaged => Err(Status::TRANSIENT_TRANSPORT_ERROR.into()),
                 Arrived::Never => Err(Failure::Gone),
             },

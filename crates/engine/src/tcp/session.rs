@@ -11,7 +11,7 @@ use flashyard_nvme::{Status, SubmissionQueueEntry};
 use flashyard_runtime::Buf;
 use flashyard_time::Time;
 
-use super::budget::{Budget, take_from_pool};
+use super::budget::Budget;
 use super::command::{self, CapsuleData, Command, Work};
 use super::connection::End;
 use super::fused::{Half, Pair};
@@ -185,15 +185,15 @@ impl<P: Fn(Work)> Session<P> {
         let Sink::Capsule(capsule) = &mut self.sink else {
             return;
         };
-        let memory = async {
-            let claim = Claim::wait(queue.capsule_share(), Budget::charge(len)).await;
-            let buf = take_from_pool(queue.core().rt(), len).await;
-            CapsuleData { buf, claim }
-        };
+        let share = Claim::wait(queue.capsule_share(), Budget::charge(len));
         let cid = capsule.owner.cid();
-        match queue.waiting().unless_withdrawn(cid, memory).await {
+        let memory = match queue.waiting().unless_withdrawn(cid, share).await {
+            Ok(claim) => command::buffer(len).map(|buf| CapsuleData { buf, claim }),
+            Err(taken_back) => Err(taken_back.error()),
+        };
+        match memory {
             Ok(data) => capsule.data = Some(data),
-            Err(taken_back) => self.give_up(taken_back.error()),
+            Err(error) => self.give_up(error),
         }
     }
 

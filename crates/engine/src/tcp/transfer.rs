@@ -1,7 +1,9 @@
 //! Write data on their way: each R2T has a place, which its transfer tag names. Whole commands are invited, one R2T
-//! each, once there is a buffer for all of their data.
+//! each, once there is a buffer for all of their data. Of a command that is aborted meanwhile the data may still come:
+//! they are received and forgotten.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -9,6 +11,11 @@ use std::task::{Context, Poll, Waker};
 use flashyard_nvme::tcp::{H2CData, H2cTransfer, R2T, Violation};
 use flashyard_runtime::Buf;
 use flashyard_time::{Duration, Time};
+
+use super::budget::Held;
+
+/// So many transfers that nobody wants are remembered; the data of an older one break the rules.
+const UNWANTED: usize = 1024;
 
 /// The transfers of one connection.
 #[derive(Default)]
@@ -20,13 +27,16 @@ pub(crate) struct Transfers {
 struct Places {
     by_tag: Vec<Option<Place>>,
     free: Vec<u16>,
+    /// Those whose command has been aborted, the oldest first.
+    unwanted: VecDeque<u16>,
     closed: bool,
 }
 
 struct Place {
     rules: H2cTransfer,
-    /// Away while the kernel receives into it.
-    buf: Option<Buf>,
+    memory: Memory,
+    /// The command waits for them.
+    wanted: bool,
     digest_ok: bool,
     /// All data have come.
     done: bool,
@@ -35,10 +45,19 @@ struct Place {
     waker: Option<Waker>,
 }
 
+/// Where the data go.
+enum Memory {
+    /// A buffer, and what it is counted against.
+    Here(Buf, Option<Held>),
+    /// The kernel receives into it.
+    Lent(Option<Held>),
+    None,
+}
+
 /// How a transfer ended.
 pub(crate) enum Arrived {
-    /// The data.
-    Whole(Buf),
+    /// The data, and what their buffer is counted against.
+    Whole(Buf, Option<Held>),
     /// The data, but a digest was wrong.
     Damaged,
     /// The connection has ended.
@@ -47,8 +66,8 @@ pub(crate) enum Arrived {
 
 impl Transfers {
     /// Makes a place for the data of command `cid`, which fill `buf`; gives the R2T to be sent and the wait for
-    /// them.
-    pub(crate) fn invite(&self, cid: u16, buf: Buf) -> (R2T, Arrival<'_>) {
+    /// them. `held` is what the buffer is counted against, unless that is kept elsewhere.
+    pub(crate) fn invite(&self, cid: u16, buf: Buf, held: Option<Held>) -> (R2T, Arrival<'_>) {
         let mut places = self.places.borrow_mut();
         let ttag = places.free.pop().unwrap_or_else(|| {
             places.by_tag.push(None);
@@ -64,7 +83,8 @@ impl Transfers {
         let rules = H2cTransfer::new(&r2t);
         let place = Place {
             rules,
-            buf: Some(buf),
+            memory: Memory::Here(buf, held),
+            wanted: true,
             digest_ok: true,
             done: false,
             seen: None,
@@ -90,20 +110,32 @@ impl Transfers {
     /// A piece of data has come; it belongs at `at`.
     pub(crate) fn put(&self, ttag: u16, at: usize, piece: &[u8]) {
         let mut places = self.places.borrow_mut();
-        if let Some(buf) = places.get(ttag).and_then(|place| place.buf.as_mut()) {
+        if let Some(Memory::Here(buf, _)) = places.get(ttag).map(|place| &mut place.memory) {
             buf[at..at + piece.len()].copy_from_slice(piece);
         }
     }
 
     /// Lends the buffer out, to be received into.
     pub(crate) fn lend(&self, ttag: u16) -> Option<Buf> {
-        self.places.borrow_mut().get(ttag)?.buf.take()
+        let mut places = self.places.borrow_mut();
+        let memory = &mut places.get(ttag)?.memory;
+        match std::mem::replace(memory, Memory::None) {
+            Memory::Here(buf, held) => {
+                *memory = Memory::Lent(held);
+                Some(buf)
+            }
+            _ => None,
+        }
     }
 
-    /// Takes the buffer back. (Its command may have ended meanwhile, with the connection.)
+    /// Takes the buffer back. (Its command may have ended meanwhile, with the connection or by an Abort.)
     pub(crate) fn take_back(&self, ttag: u16, buf: Buf) {
-        if let Some(place) = self.places.borrow_mut().get(ttag) {
-            place.buf = Some(buf);
+        let mut places = self.places.borrow_mut();
+        if let Some(place) = places.get(ttag)
+            && let Memory::Lent(held) = std::mem::replace(&mut place.memory, Memory::None)
+            && place.wanted
+        {
+            place.memory = Memory::Here(buf, held);
         }
     }
 
@@ -114,22 +146,28 @@ impl Transfers {
             return;
         };
         place.digest_ok &= digest_ok;
-        if place.rules.is_complete() {
-            place.done = true;
-            if let Some(waker) = place.waker.take() {
-                waker.wake();
-            }
+        if !place.rules.is_complete() {
+            return;
+        }
+        place.done = true;
+        if let Some(waker) = place.waker.take() {
+            waker.wake();
+        }
+        if !place.wanted {
+            places.unwanted.retain(|tag| *tag != ttag);
+            places.end(ttag);
         }
     }
 
-    /// Whether the host owes any data for so long. A trickle does not help it: each transfer has its time.
+    /// Whether the host owes any data for so long. A trickle does not help it: each transfer has its time. Data of a
+    /// command that was aborted are not owed.
     pub(crate) fn is_overdue(&self, now: Time, span: Duration) -> bool {
         let mut places = self.places.borrow_mut();
         let mut owed = places
             .by_tag
             .iter_mut()
             .flatten()
-            .filter(|place| !place.done);
+            .filter(|place| place.wanted && !place.done);
         owed.any(|place| now.since(*place.seen.get_or_insert(now)) >= span)
     }
 
@@ -149,9 +187,34 @@ impl Places {
     fn get(&mut self, ttag: u16) -> Option<&mut Place> {
         self.by_tag.get_mut(usize::from(ttag))?.as_mut()
     }
+
+    /// Nobody waits for the data of `ttag` any more.
+    fn leave(&mut self, ttag: u16) {
+        let closed = self.closed;
+        let Some(place) = self.get(ttag) else { return };
+        if place.done || closed {
+            return self.end(ttag);
+        }
+        place.wanted = false;
+        place.waker = None;
+        if let Memory::Here(..) = place.memory {
+            place.memory = Memory::None;
+        }
+        self.unwanted.push_back(ttag);
+        if self.unwanted.len() > UNWANTED
+            && let Some(oldest) = self.unwanted.pop_front()
+        {
+            self.end(oldest);
+        }
+    }
+
+    fn end(&mut self, ttag: u16) {
+        self.by_tag[usize::from(ttag)] = None;
+        self.free.push(ttag);
+    }
 }
 
-/// The wait for the data of one command.
+/// The wait for the data of one command. Dropped before they are here, they are not wanted any more.
 pub(crate) struct Arrival<'a> {
     transfers: &'a Transfers,
     ttag: u16,
@@ -167,8 +230,11 @@ impl Future for Arrival<'_> {
             return Poll::Ready(Arrived::Never);
         };
         if place.done {
-            let whole = place.buf.take().filter(|_| place.digest_ok);
-            return Poll::Ready(whole.map_or(Arrived::Damaged, Arrived::Whole));
+            let memory = std::mem::replace(&mut place.memory, Memory::None);
+            return Poll::Ready(match memory {
+                Memory::Here(buf, held) if place.digest_ok => Arrived::Whole(buf, held),
+                _ => Arrived::Damaged,
+            });
         }
         if closed {
             return Poll::Ready(Arrived::Never);
@@ -180,10 +246,6 @@ impl Future for Arrival<'_> {
 
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
-        let mut places = self.transfers.places.borrow_mut();
-        let place = places.by_tag[usize::from(self.ttag)].take();
-        places.free.push(self.ttag);
-        drop(places);
-        drop(place);
+        self.transfers.places.borrow_mut().leave(self.ttag);
     }
 }

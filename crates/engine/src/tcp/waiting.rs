@@ -1,4 +1,5 @@
-//! The commands of a queue that have not been issued: they wait for their turn in a switch, or for a buffer. Until
+//! The commands of a queue that have not been issued: they wait for memory, for their turn in a switch, or for their
+//! data. Until
 //! they stop waiting they can be taken back, by an Abort, by the end of the association, or because they have waited for
 //! so long that their host would lose patience: better to tell it to come again, while nothing has been done. A wait that
 //! goes on at another core can only be asked to end; its end tells whether that was in time.
@@ -65,6 +66,8 @@ struct Place {
     late: bool,
     /// When it was first seen by [`Waiting::expire`].
     seen: Option<Time>,
+    /// Whether it may wait too long.
+    expires: bool,
     /// Whether its end tells what came of the withdrawal.
     elsewhere: bool,
     tell: Option<TellWithdrawn>,
@@ -78,8 +81,29 @@ impl Waiting {
         cid: u16,
         future: impl Future<Output = T>,
     ) -> Result<T, TakenBack> {
+        self.unless(Guard::new(self, cid), future).await
+    }
+
+    /// The same for what only the host keeps waiting, which has a deadline of its own: not taken back because of its
+    /// age.
+    pub(crate) async fn unless_unwanted<T>(
+        &self,
+        cid: u16,
+        future: impl Future<Output = T>,
+    ) -> Result<T, TakenBack> {
+        let guard = Guard {
+            expires: false,
+            ..Guard::new(self, cid)
+        };
+        self.unless(guard, future).await
+    }
+
+    async fn unless<T>(
+        &self,
+        mut guard: Guard<'_>,
+        future: impl Future<Output = T>,
+    ) -> Result<T, TakenBack> {
         let mut future = pin!(future);
-        let mut guard = Guard::new(self, cid, false);
         std::future::poll_fn(|context| {
             if guard.is_withdrawn() {
                 return Poll::Ready(Err(guard.reason()));
@@ -100,7 +124,8 @@ impl Waiting {
     where
         W: Elsewhere<Output = Result<T, Withdrawn>> + Unpin,
     {
-        let mut guard = Guard::new(self, cid, true);
+        let mut guard = Guard::new(self, cid);
+        guard.elsewhere = true;
         let mut asked = false;
         let outcome = std::future::poll_fn(|context| {
             if let Poll::Ready(outcome) = Pin::new(&mut wait).poll(context) {
@@ -143,6 +168,9 @@ impl Waiting {
     pub(crate) fn expire(&self, now: Time, span: Duration) {
         let mut state = self.state.borrow_mut();
         for place in state.places.iter_mut().flatten() {
+            if !place.expires {
+                continue;
+            }
             let late = now.since(*place.seen.get_or_insert(now)) >= span;
             if late && !place.withdrawn {
                 (place.withdrawn, place.late) = (true, true);
@@ -167,15 +195,17 @@ struct Guard<'a> {
     waiting: &'a Waiting,
     cid: u16,
     elsewhere: bool,
+    expires: bool,
     place: Option<usize>,
 }
 
 impl<'a> Guard<'a> {
-    fn new(waiting: &'a Waiting, cid: u16, elsewhere: bool) -> Self {
+    fn new(waiting: &'a Waiting, cid: u16) -> Self {
         Self {
             waiting,
             cid,
-            elsewhere,
+            elsewhere: false,
+            expires: true,
             place: None,
         }
     }
@@ -198,6 +228,7 @@ impl<'a> Guard<'a> {
             withdrawn: closed,
             late: false,
             seen: None,
+            expires: self.expires,
             elsewhere: self.elsewhere,
             tell: None,
             waker: waker.clone(),
