@@ -235,3 +235,40 @@ fn when_the_host_leaves() {
         bench.connect("a", 1).await;
     });
 }
+
+/// A host that leaves right after it has sent more than a core has places for from others: all of that is taken back.
+#[test]
+fn when_the_host_leaves_with_more_than_there_are_places_for() {
+    const EACH: u16 = 1000;
+    for seed in 0..10 {
+        let site = Site::new(Config::stormy(seed), 2);
+        site.run(move |bench| async move {
+            let (device, gate) = Held::around(memory(1 << 20));
+            attach(&bench, 0, device, Wait::Turn);
+            let (_admin, cntlid) = bench.admin("a", 1).await;
+            let mut queues = Vec::new();
+            for qid in 1..=3 {
+                queues.push(bench.io_with("a", 1, NO_DIGESTS, (cntlid, qid, 1024)).await);
+            }
+            gate.shut();
+            let mut leaving = queues.pop().expect("on core 1");
+            let mut staying = queues.swap_remove(0);
+            for io in [&mut staying, &mut leaving] {
+                let flush = SubmissionQueueEntry::flush(1);
+                let capsules = (0..EACH).flat_map(|cid| io.capsule(flush.with_cid(cid), &[]));
+                let bytes: Vec<u8> = capsules.collect();
+                io.send_bytes(&bytes).await;
+            }
+            drop(leaving);
+            bench.host_rt.sleep(Duration::from_secs(1)).await;
+            let connections = bench.target.snapshot().connections_per_core;
+            assert_eq!(connections, [2, 1], "seed {seed}");
+            gate.open();
+            for _ in 0..EACH {
+                assert!(staying.response().await.status().is_success());
+            }
+            let issued = gate.issued.borrow().len();
+            assert_eq!(issued, usize::from(EACH), "seed {seed}");
+        });
+    }
+}
