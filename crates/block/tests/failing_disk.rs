@@ -2,11 +2,12 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
 
 use flashyard_block::pool::Pool;
-use flashyard_block::{Device, FileDevice, IoError, Tag};
+use flashyard_block::{Device, FileDevice, FileOptions, IoError, Tag};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::{Access, Config, Machine, World};
 use flashyard_time::{Duration, Rng};
@@ -158,6 +159,113 @@ fn what_was_flushed_or_forced_survives_a_power_cut() {
                 }
             }
         });
+    }
+}
+
+/// How a writer of the next test makes sure that what it wrote is on the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Promise {
+    Flush,
+    ForcedUnitAccess,
+    ForcedCompareAndWrite,
+}
+
+/// Writers with a block each, at once: what one of them was promised is there after a power cut at any moment,
+/// whichever flush was running when it asked. Past the page cache and through it (where the file's blocks are smaller
+/// than the sectors of its disk).
+#[test]
+fn a_promise_covers_what_was_written_before_it_whatever_else_is_being_flushed() {
+    use Promise::{Flush, ForcedCompareAndWrite, ForcedUnitAccess};
+    for (promise, block_size) in [Flush, ForcedUnitAccess, ForcedCompareAndWrite]
+        .into_iter()
+        .flat_map(|promise| [(promise, 512), (promise, 4096)])
+    {
+        for seed in 0..40 {
+            let mut config = Config::calm(seed);
+            config.disk.sector = 4096;
+            let world = World::new(config);
+            let machine = world.machine(1);
+            let promised = world.run(&machine, async move |rt: Rt| {
+                let device = Rc::new(open_file(&rt, block_size).await);
+                assert_eq!(device.is_direct(), block_size == 4096);
+                let promised: Rc<[Cell<u8>]> = (0..6).map(|_| Cell::new(0)).collect();
+                for writer in 0..promised.len() {
+                    let task = keep_writing(
+                        rt.clone(),
+                        device.clone(),
+                        promise,
+                        writer,
+                        promised.clone(),
+                    );
+                    rt.spawn(task).detach();
+                }
+                rt.sleep(Duration::from_ns(Rng::new(seed).below(3_000_000)))
+                    .await;
+                promised.iter().map(Cell::get).collect::<Vec<u8>>()
+            });
+            machine.power_cut();
+            machine.restart();
+            world.run(&machine, async move |rt: Rt| {
+                let device = open_file(&rt, block_size).await;
+                for (writer, promised) in promised.into_iter().enumerate() {
+                    let bytes = read(&device, writer as u64, block_size as usize).await.unwrap();
+                    assert!(
+                        bytes[0] >= promised,
+                        "{promise:?} of {block_size} bytes, seed {seed}, writer {writer}: {promised} is lost, {} is there",
+                        bytes[0]
+                    );
+                }
+            });
+        }
+    }
+}
+
+async fn open_file(rt: &Rt, block_size: u32) -> FileDevice {
+    let options = FileOptions {
+        block_size,
+        size: Some(MIB),
+        read_only: false,
+    };
+    FileDevice::open(rt, Path::new("/file"), options)
+        .await
+        .unwrap()
+}
+
+/// Writes 1, 2, 3, ... to a block, and notes what was promised to be on the medium.
+async fn keep_writing(
+    rt: Rt,
+    device: Rc<FileDevice>,
+    promise: Promise,
+    writer: usize,
+    promised: Rc<[Cell<u8>]>,
+) {
+    let (tag, lba, len) = (
+        Tag::default(),
+        writer as u64,
+        device.info().block_size as usize,
+    );
+    for value in 1..=u8::MAX {
+        rt.sleep(Duration::from_ns(rt.random() % 100_000)).await;
+        match promise {
+            Promise::Flush => {
+                write(&*device, lba, len, value).await.unwrap();
+                flush(&*device).await.unwrap();
+            }
+            Promise::ForcedUnitAccess => {
+                device
+                    .write(tag, lba, filled(len, value), true)
+                    .await
+                    .unwrap();
+            }
+            Promise::ForcedCompareAndWrite => {
+                let (old, new) = (filled(len, value - 1), filled(len, value));
+                device
+                    .compare_and_write(tag, lba, old, new, true)
+                    .await
+                    .unwrap();
+            }
+        }
+        promised[writer].set(value);
     }
 }
 
