@@ -139,8 +139,7 @@ impl Service {
     fn note_given(&mut self, record: &mut VolumeRecord, device: &str) -> Result<(), Fault> {
         let given = self.size_of(device)?;
         if record.spec.size != Some(given) {
-            let noted = self.state.set_volume_size(record, given);
-            noted.map_err(|error| error.to_string())?;
+            self.note_size(record, given)?;
             record.spec.size = Some(given);
         }
         Ok(())

@@ -4,11 +4,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use flashyard_block::Tag;
+use flashyard_block::{SharedDevice, Tag};
 use flashyard_engine::{Limits, Target, TargetConfig};
 use flashyard_runtime::{Buf, Data, uring};
 
@@ -80,14 +81,28 @@ impl Drop for Scene {
     }
 }
 
-/// Copies files with their holes.
+/// Copies a directory's files; what is zero becomes a hole.
 fn copy(from: &Path, to: &Path) {
-    let copied = std::process::Command::new("cp")
-        .args(["-r", "--sparse=always"])
-        .args([from, to])
-        .status();
-    assert!(copied.expect("cp exists").success());
-    let _ = fs::remove_file(to.join("lock"));
+    fs::create_dir(to).expect("it is new");
+    let zeroes = vec![0; PIECE];
+    let mut bytes = vec![0; PIECE];
+    for entry in fs::read_dir(from).expect("it is there") {
+        let entry = entry.expect("it is there");
+        if !entry.file_type().expect("it is there").is_file() {
+            continue;
+        }
+        let source = File::open(entry.path()).expect("it is ours");
+        let size = source.metadata().expect("it is there").len();
+        let copy = File::create(to.join(entry.file_name())).expect("it is new");
+        copy.set_len(size).expect("there is space");
+        for at in (0..size).step_by(PIECE) {
+            let piece = &mut bytes[..PIECE.min((size - at) as usize)];
+            source.read_exact_at(piece, at).expect("nobody cuts it");
+            if piece != &zeroes[..piece.len()] {
+                copy.write_all_at(piece, at).expect("there is space");
+            }
+        }
+    }
 }
 
 /// One thing that an administrator or a tenant does.
@@ -99,9 +114,15 @@ enum Act {
     Fill(&'static str, u8),
     /// A tenant finds nothing but zeroes in its new volume.
     Fresh(&'static str),
+    /// A device that nobody uses holds what others have left, as one does that cannot free space, or where the target was
+    /// killed before it had.
+    Soil(&'static str),
 }
 
-/// The volumes there are, with their sizes and the bytes in them.
+/// What others have left; nobody may read it.
+const REMAINS: u8 = 0xee;
+
+/// The volumes there are, with their sizes and the bytes in them, and the partitions.
 type Volumes = BTreeMap<String, (u64, BTreeSet<u8>)>;
 
 impl Service {
@@ -109,7 +130,7 @@ impl Service {
     fn on_volume<T, F>(
         &self,
         name: &str,
-        work: impl FnOnce(flashyard_block::SharedDevice) -> F + Send + 'static,
+        work: impl FnOnce(SharedDevice) -> F + Send + 'static,
     ) -> T
     where
         T: Send + 'static,
@@ -136,20 +157,15 @@ impl Service {
     }
 
     fn fill(&self, name: &str, byte: u8) {
-        self.on_volume(name, move |device| async move {
-            let info = device.info();
-            let piece = PIECE as u64 / u64::from(info.block_size);
-            for lba in (0..info.blocks).step_by(piece as usize) {
-                let len = piece.min(info.blocks - lba) * u64::from(info.block_size);
-                let mut buf = Buf::take(len as usize).expect("memory for one");
-                buf.fill(byte);
-                device
-                    .write(Tag::default(), lba, buf, false)
-                    .await
-                    .expect("it is sound");
-            }
-            device.flush(Tag::default()).await.expect("it is sound");
-        });
+        self.on_volume(name, move |device| fill(device, byte));
+    }
+
+    fn soil(&self, device: &'static str) {
+        self.cores
+            .call(self.homes[device], move |state| async move {
+                let device = state.devices.borrow()[device].clone();
+                fill(device, REMAINS).await;
+            });
     }
 
     fn content(&self, name: &str) -> (u64, BTreeSet<u8>) {
@@ -166,7 +182,14 @@ impl Service {
                     .expect("it is sound")
                 {
                     Data::Zeroes(_) => drop(bytes.insert(0)),
-                    Data::Buf(buf) => bytes.extend(buf.iter().copied()),
+                    Data::Buf(buf) => {
+                        for block in buf.chunks_exact(512) {
+                            match *block == [block[0]; 512] {
+                                true => drop(bytes.insert(block[0])),
+                                false => bytes.extend(block),
+                            }
+                        }
+                    }
                 }
             }
             (info.blocks * u64::from(info.block_size), bytes)
@@ -175,9 +198,21 @@ impl Service {
 
     fn volumes(&self) -> Volumes {
         let names = self.inventory.volumes.keys();
-        names
-            .map(|name| (name.clone(), self.content(name)))
-            .collect()
+        let volumes = names.map(|name| (name.clone(), self.content(name)));
+        let specs = self.inventory.devices.values();
+        let cut = specs.filter(|spec| spec.partition.is_some());
+        let partitions = cut.map(|spec| (format!("partition {}", spec.name), (0, BTreeSet::new())));
+        volumes.chain(partitions).collect()
+    }
+
+    /// The partitions that the devices themselves have.
+    fn on_devices(&self) -> BTreeSet<String> {
+        let listed = self.cores.call(0, |state| async move {
+            let devices = state.open_channels.borrow();
+            let all = devices.values().flat_map(|device| device.list());
+            all.map(|partition| partition.name).collect::<Vec<_>>()
+        });
+        listed.into_iter().collect()
     }
 
     /// The volumes that the pools themselves have.
@@ -204,6 +239,10 @@ impl Service {
                 self.fill(name, *byte);
                 Ok(())
             }
+            Act::Soil(device) => {
+                self.soil(device);
+                Ok(())
+            }
             Act::Fresh(name) => {
                 assert_eq!(
                     self.content(name).1,
@@ -221,6 +260,8 @@ impl Service {
         assert!(self.faults.is_empty(), "{place}: {:?}", self.faults);
         for record in self.inventory.volumes.values() {
             assert_eq!(record.phase, crate::state::Phase::Ready, "{place}");
+            let real = self.content(&record.spec.name).0;
+            assert_eq!(record.spec.size, Some(Size(real)), "{place}");
         }
         let pooled = self
             .inventory
@@ -229,7 +270,28 @@ impl Service {
             .filter(|record| record.spec.pool.is_some());
         let pooled: BTreeSet<String> = pooled.map(|record| record.spec.name.clone()).collect();
         assert_eq!(self.in_pools(), pooled, "{place}");
+        let cut = self
+            .inventory
+            .devices
+            .values()
+            .filter(|spec| spec.partition.is_some());
+        let cut: BTreeSet<String> = cut.map(|spec| spec.name.clone()).collect();
+        assert_eq!(self.on_devices(), cut, "{place}");
     }
+}
+
+/// Writes a byte all over a device.
+async fn fill(device: SharedDevice, byte: u8) {
+    let info = device.info();
+    let piece = PIECE as u64 / u64::from(info.block_size);
+    for lba in (0..info.blocks).step_by(piece as usize) {
+        let len = piece.min(info.blocks - lba) * u64::from(info.block_size);
+        let mut buf = Buf::take(len as usize).expect("memory for one");
+        buf.fill(byte);
+        let written = device.write(Tag::default(), lba, buf, false).await;
+        written.expect("it is sound");
+    }
+    device.flush(Tag::default()).await.expect("it is sound");
 }
 
 fn create(text: &str) -> Act {
@@ -248,11 +310,6 @@ fn bytes_of(script: &[Act]) -> BTreeMap<&'static str, u8> {
         _ => None,
     });
     fills.collect()
-}
-
-/// Whether volumes are those of another list, as far as they are told apart by name, size and whether they are written.
-fn same(left: &Volumes, right: &Volumes) -> bool {
-    left == right
 }
 
 /// Runs `script` and takes an image at each change of the store; gives the images with the volumes that there may be, which
@@ -301,7 +358,7 @@ fn history(scene: &Scene, config: &str, script: &[Act]) -> Vec<Volumes> {
 }
 
 /// Takes away all that is in the way, gives `device` to somebody new, and looks at what he reads.
-fn give_to_a_stranger(service: &mut Service, device: &str, place: &str) {
+fn give_to_a_stranger(service: &mut Service, device: &'static str, place: &str) {
     let volumes: Vec<String> = service.inventory.volumes.keys().cloned().collect();
     let pools: Vec<String> = service.inventory.pools.keys().cloned().collect();
     let gone = volumes.iter().map(|name| delete(KindName::Volume, name));
@@ -309,14 +366,14 @@ fn give_to_a_stranger(service: &mut Service, device: &str, place: &str) {
     let given = create(&format!(
         "name = \"stranger\"\ndevice = \"{device}\"\ntenant = \"b\""
     ));
-    for act in gone.chain([given, Act::Fresh("stranger")]) {
+    for act in gone.chain([Act::Soil(device), given, Act::Fresh("stranger")]) {
         let done = service.act(&act);
         done.unwrap_or_else(|fault| panic!("{place}: {act:?}: {fault}"));
     }
 }
 
 /// Kills the target before and after each change of the store.
-fn cut_everywhere(scene: &Scene, config: &str, script: &[Act], stranger: Option<&str>) {
+fn cut_everywhere(scene: &Scene, config: &str, script: &[Act], stranger: Option<&'static str>) {
     let history = history(scene, config, script);
     let bytes = bytes_of(script);
     let images = images(scene, scene.with(config), script);
@@ -338,7 +395,7 @@ fn cut_everywhere(scene: &Scene, config: &str, script: &[Act], stranger: Option<
             );
         }
         assert!(
-            same(&found, &history[act]) || same(&found, &history[act + 1]),
+            history[act..act + 2].contains(&found),
             "{place}: neither all nor nothing: {found:?}"
         );
         if let Some(device) = stranger {
@@ -427,10 +484,12 @@ fn pool_script() -> Vec<Act> {
         Act::Fill("w", 0xb2),
         delete(KindName::Volume, "w"),
         delete(KindName::Pool, "p"),
+        Act::Soil("disk"),
         create("name = \"x\"\ndevice = \"disk\"\ntenant = \"a\""),
         Act::Fresh("x"),
         Act::Fill("x", 0xa3),
         delete(KindName::Volume, "x"),
+        Act::Soil("disk"),
         create("name = \"y\"\ndevice = \"disk\"\ntenant = \"b\""),
         Act::Fresh("y"),
     ]
@@ -446,4 +505,50 @@ fn a_kill_at_any_change_leaves_all_or_nothing_and_shows_nobody_elses_data() {
 fn a_change_that_the_store_refuses_leaves_all_or_nothing() {
     let scene = Scene::new("fail");
     fail_everywhere(&scene, POOL, &pool_script());
+}
+
+const PARTITION: &str = r#"
+    [[device]]
+    name = "oc"
+    kind = "open-channel"
+    store = "file"
+    path = "LIVE/oc"
+    size = "512MiB"
+
+    [[tenant]]
+    name = "a"
+"#;
+
+/// Partitions come and go, on the same units.
+fn partition_script() -> Vec<Act> {
+    let partition = |name: &str| {
+        let text = format!(
+            "[[device]]\nname = \"{name}\"\nkind = \"partition\"\n[device.partition]\ndevice = \"oc\"\nchannels = \"0-3\""
+        );
+        let config = Config::parse(&text).expect("it is right");
+        Act::Ask(Request::CreateDevice(config.devices[0].clone()))
+    };
+    vec![
+        partition("one"),
+        create("name = \"v\"\ndevice = \"one\"\ntenant = \"a\""),
+        Act::Fresh("v"),
+        Act::Fill("v", 0xa1),
+        delete(KindName::Volume, "v"),
+        delete(KindName::Partition, "one"),
+        partition("two"),
+        create("name = \"w\"\ndevice = \"two\"\ntenant = \"a\""),
+        Act::Fresh("w"),
+    ]
+}
+
+#[test]
+fn a_kill_at_any_change_of_partitions_leaves_all_or_nothing() {
+    let scene = Scene::new("kill-partition");
+    cut_everywhere(&scene, PARTITION, &partition_script(), None);
+}
+
+#[test]
+fn a_change_of_partitions_that_the_store_refuses_leaves_all_or_nothing() {
+    let scene = Scene::new("fail-partition");
+    fail_everywhere(&scene, PARTITION, &partition_script());
 }

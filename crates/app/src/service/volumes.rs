@@ -1,6 +1,7 @@
 //! Volumes: cutting them from pools, attaching them to their tenants' subsystems, growing and deleting them, and
 //! finishing at start what a crash has cut.
 
+use std::cmp::Ordering;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
@@ -28,6 +29,7 @@ impl Service {
             let opened = match record.phase {
                 Phase::Ready => self
                     .remake_forgotten(&record)
+                    .and_then(|()| self.finish_growing(&record))
                     .and_then(|()| self.clear_more(&record))
                     .and_then(|cleared| self.serve_volume(&record, cleared)),
                 Phase::Creating => self.finish_creating(&record).map(drop),
@@ -83,30 +85,74 @@ impl Service {
                 crate::units::size(now.0)
             ));
         }
-        let core = self.pool_home(&pool)?;
+        self.pool_home(&pool)?;
         self.check_blocks(&self.inventory.pools[&pool].spec.devices[0])?;
-        let volume = name.to_owned();
-        let grown = self.cores.call(core, move |state| async move {
-            let pool = state
-                .pools
-                .borrow()
-                .get(&pool)
-                .cloned()
-                .ok_or(PoolError::NotAPool)?;
-            pool.grow(&volume, size.0).await
-        });
-        grown.map_err(|error| error.to_string())?;
-        // The pool has it for good: hosts are told whatever becomes of our own note.
+        // Noted first: what is cut off is finished at the next start.
+        self.note_size(&record, size)?;
+        if let Err(fault) = self.grow_in_pool(&pool, name, size) {
+            self.note_size(&record, now)?;
+            return Err(fault);
+        }
         if let Some(handle) = self.served.get(name) {
             self.target.resized(handle);
         }
-        if let Some(record) = self.inventory.volumes.get_mut(name) {
+        self.view_one(KindName::Volume, name)
+    }
+
+    /// Writes down how large a volume is to be.
+    pub(super) fn note_size(&mut self, record: &VolumeRecord, size: Size) -> Result<(), Fault> {
+        self.state
+            .set_volume_size(record, size)
+            .map_err(|error| error.to_string())?;
+        if let Some(record) = self.inventory.volumes.get_mut(&record.spec.name) {
             record.spec.size = Some(size);
         }
-        self.state
-            .set_volume_size(&record, size)
-            .map_err(|error| error.to_string())?;
-        self.view_one(KindName::Volume, name)
+        Ok(())
+    }
+
+    /// Grows a volume in its pool, which gives it zeroes.
+    fn grow_in_pool(&self, pool: &str, name: &str, size: Size) -> Result<(), Fault> {
+        let core = self.pool_home(pool)?;
+        let (pool, volume) = (pool.to_owned(), name.to_owned());
+        let grown = self.cores.call(core, move |state| async move {
+            let pool = state.pools.borrow().get(&pool).cloned();
+            pool.ok_or(PoolError::NotAPool)?.grow(&volume, size.0).await
+        });
+        grown.map_err(|error| error.to_string())
+    }
+
+    /// Ends the growth of a volume that was cut off: its pool has it as large as was asked for, or it is as large as its
+    /// pool has it.
+    fn finish_growing(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
+        let (Some(pool), Some(wanted)) = (&record.spec.pool, record.spec.size) else {
+            return Ok(());
+        };
+        let Some(real) = self.size_in_pool(pool, record)? else {
+            return Ok(());
+        };
+        let blocks = |size: Size| size.0.div_ceil(u64::from(real.1));
+        match blocks(real.0).cmp(&blocks(wanted)) {
+            Ordering::Equal => Ok(()),
+            Ordering::Less if self.grow_in_pool(pool, &record.spec.name, wanted).is_ok() => Ok(()),
+            _ => self.note_size(record, real.0),
+        }
+    }
+
+    /// How large a pool has a volume, and its blocks; nothing if it has none of this identity.
+    fn size_in_pool(
+        &self,
+        pool: &str,
+        record: &VolumeRecord,
+    ) -> Result<Option<(Size, u32)>, Fault> {
+        let core = self.pool_home(pool)?;
+        let (pool, name) = (pool.to_owned(), record.spec.name.clone());
+        let uuid = record.uuid.into_bytes();
+        let info = self.cores.call(core, move |state| async move {
+            let pool = state.pools.borrow().get(&pool).cloned()?;
+            find(&pool, &name, uuid).map(|device| device.info())
+        });
+        let size = |blocks, block_size| Size(blocks * u64::from(block_size));
+        Ok(info.map(|info| (size(info.blocks, info.block_size), info.block_size)))
     }
 
     pub(super) fn delete_volume(&mut self, name: &str) -> Result<Value, Fault> {
