@@ -242,3 +242,37 @@ impl Drop for Hold {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flashyard_runtime::sim::{Config, World};
+    use flashyard_time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn exactly_what_touches_the_range_waits() {
+        let world = World::new(Config::calm(1));
+        let machine = world.machine(1);
+        world.run(&machine, async |rt: Rt| {
+            let barred = Span { start: 3, end: 6 };
+            for start in 0..9 {
+                for end in start + 1..10 {
+                    let gate = Gate::new(&rt);
+                    let hold = gate.exclude(barred, false).await.expect("it is open");
+                    let passed = Rc::new(Cell::new(false));
+                    let pass = passed.clone();
+                    let io = rt.spawn(gate.pass(Span { start, end }, false, move || {
+                        pass.set(true);
+                        IoFuture::ready(Ok(()))
+                    }));
+                    rt.sleep(Duration::from_ms(1)).await;
+                    let touches = (start..end).any(|at| (3..6).contains(&at));
+                    assert_eq!(passed.get(), !touches, "{start}..{end}");
+                    drop(hold);
+                    assert_eq!(io.await, Ok(()), "{start}..{end}");
+                }
+            }
+        });
+    }
+}

@@ -3,12 +3,14 @@
 mod support;
 
 use std::cell::Cell;
+use std::path::Path;
 use std::rc::Rc;
 
 use flashyard_block::pool::Pool;
-use flashyard_block::{Device, IoError, SharedDevice, Tag};
+use flashyard_block::{Device, FileDevice, IoError, SharedDevice, Tag};
 use flashyard_runtime::Rt;
-use flashyard_time::Rng;
+use flashyard_runtime::sim::{Config, World};
+use flashyard_time::{Duration, Rng};
 use support::{Disk, filled, read, run, write, yields};
 
 const MIB: u64 = 1 << 20;
@@ -127,4 +129,51 @@ fn what_does_not_touch_the_range_is_not_held_up_for_ever() {
         assert_eq!(same, Ok(()));
         assert_eq!(read(&*volume, 5, 512).await.unwrap(), [78; 512]);
     });
+}
+
+/// A write to one block of the range, at its beginning or end, is lost if it falls between compare and write.
+async fn writes_one_block_beside_the_exchange(rt: &Rt, device: &SharedDevice, seed: u64) {
+    const FIRST: u64 = 2046;
+    const BLOCKS: u64 = 3;
+    let block = device.info().block_size as usize;
+    let len = BLOCKS as usize * block;
+    let mut rng = Rng::new(seed);
+    write(&**device, FIRST, len, 0).await.unwrap();
+    let lba = FIRST + rng.below(BLOCKS);
+    let (late, writing) = (rng.below(200_000), device.clone());
+    let writer = rt.spawn({
+        let rt = rt.clone();
+        async move {
+            rt.sleep(Duration::from_ns(late)).await;
+            write(&*writing, lba, block, 100).await.unwrap();
+        }
+    });
+    rt.sleep(Duration::from_ns(rng.below(100_000))).await;
+    let exchange =
+        device.compare_and_write(Tag::default(), FIRST, filled(len, 0), filled(len, 1), false);
+    let outcome = exchange.await;
+    writer.await;
+    let found = read(&**device, lba, block).await.unwrap();
+    assert_eq!(
+        found,
+        vec![100; block],
+        "seed {seed}, block {lba}: {outcome:?}"
+    );
+}
+
+#[test]
+fn a_write_to_the_first_or_last_block_of_an_exchange_is_not_lost() {
+    for seed in 0..200 {
+        let world = World::new(Config::stormy(seed));
+        let machine = world.machine(1);
+        machine.add_disk("/dev/disk", 8 * MIB);
+        world.run(&machine, async move |rt: Rt| {
+            let file = FileDevice::open_block(&rt, Path::new("/dev/disk"), 512, false).unwrap();
+            let device: SharedDevice = Rc::new(file);
+            writes_one_block_beside_the_exchange(&rt, &device, seed).await;
+            let pool = Pool::create(&rt, device, [1; 16], true).await.unwrap();
+            let volume = pool.create_volume("a", [1; 16], 2 * MIB).await.unwrap();
+            writes_one_block_beside_the_exchange(&rt, &volume, seed).await;
+        });
+    }
 }

@@ -1,6 +1,8 @@
 //! A disk for tests: takes its time, remembers in which order things happened, and can fail.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
+pub mod cut;
+
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
