@@ -7,7 +7,7 @@ use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use flashyard_block::{FileDevice, FileOptions, open_channel, pool};
+use flashyard_block::{FileDevice, FileOptions, Verdict, open_channel, pool};
 use flashyard_runtime::{Rt, uring};
 use flashyard_time::Duration;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ enum Report {
     OpenChannel(open_channel::Report),
 }
 
-/// Prints what was found; what is unsound is a failure.
+/// Prints what was found. Only what is lost is a failure: what is put right by itself is told, and no reason for a backup.
 pub fn run(args: &CheckArgs) -> Result<(), String> {
     let (path, block_size) = (args.file.clone(), args.block_size);
     let report = uring::run(uring::Config::default(), |rt| async move {
@@ -42,13 +42,11 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     } else {
         say_line!("{report}");
     }
-    let file = args.file.display();
-    match report {
-        _ if report.is_sound() => Ok(()),
-        Report::Pool(_) => Err(format!("{file} is not sound: restore it from a backup")),
-        Report::OpenChannel(_) => Err(format!(
-            "{file} is not sound: start the target, which mends copies of which the other one is whole, and check again; what \
-             is still told then is to be restored from a backup"
+    match report.verdict() {
+        Verdict::Sound | Verdict::Repairable => Ok(()),
+        Verdict::Lost => Err(format!(
+            "{} is not sound: restore what is told to be lost from a backup",
+            args.file.display()
         )),
     }
 }
@@ -110,10 +108,10 @@ fn start(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 impl Report {
-    fn is_sound(&self) -> bool {
+    fn verdict(&self) -> Verdict {
         match self {
-            Self::Pool(report) => report.is_sound(),
-            Self::OpenChannel(report) => report.is_sound(),
+            Self::Pool(report) => report.verdict(),
+            Self::OpenChannel(report) => report.verdict(),
         }
     }
 
@@ -128,9 +126,11 @@ impl Report {
                     json!({ "name": volume.name, "bytes": volume.bytes, "allocated": volume.allocated })
                 });
                 json!({
-                    "sound": report.is_sound(),
+                    "sound": report.verdict() == Verdict::Sound,
+                    "verdict": report.verdict().name(),
                     "copies": copies.collect::<Vec<_>>(),
                     "volumes": volumes.collect::<Vec<_>>(),
+                    "repairs": report.repairs,
                     "problems": report.problems,
                 })
             }
@@ -150,10 +150,12 @@ impl Report {
                     })
                 });
                 json!({
-                    "sound": report.is_sound(),
+                    "sound": report.verdict() == Verdict::Sound,
+                    "verdict": report.verdict().name(),
                     "copies": copies.collect::<Vec<_>>(),
                     "chunks": { "free": free, "written": written, "offline": offline },
                     "partitions": partitions.collect::<Vec<_>>(),
+                    "repairs": report.repairs,
                     "problems": report.problems,
                 })
             }

@@ -249,7 +249,12 @@ pub struct ApplyArgs {
 
 /// `flashyard check`.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  flashyard check /srv/flashyard/ssd0.img --block-size 4096")]
+#[command(
+    after_help = "Status 0: all is sound, or is put right when it is used again (`repairable`), and nothing is lost.\n\
+        Status 1: something is lost or cannot be used; the lines `problem` say what.\n\
+        With --json, `verdict` is `sound`, `repairable` or `lost`.\n\n\
+        Example:\n  flashyard check /srv/flashyard/ssd0.img --block-size 4096"
+)]
 pub struct CheckArgs {
     /// File or block device that holds a pool, or an open-channel or zoned device with its partitions
     pub file: PathBuf,

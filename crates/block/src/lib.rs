@@ -17,6 +17,7 @@ pub mod pool;
 mod range;
 mod sparse;
 mod system_error;
+mod verdict;
 mod zoned;
 
 pub use clean::make_clean;
@@ -30,3 +31,4 @@ pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use open::{MAX_BYTES, OpenError};
 pub use paced::{Coming, Paced};
+pub use verdict::Verdict;

@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 
 use flashyard_block::open_channel::{Medium, OpenChannel, Report, Wanted, check};
-use flashyard_block::{FileDevice, FileOptions, IoError};
+use flashyard_block::{FileDevice, FileOptions, IoError, Verdict};
 use flashyard_flash::Profile;
 use flashyard_flash::channel;
 use flashyard_runtime::Rt;
@@ -153,7 +153,7 @@ fn a_file_without_checksums_of_sectors_stays_usable() {
         device.close().await;
         let disk = at.disk(PATH).expect("it was made");
         make_first_version(&disk);
-        assert!(look(&rt).await.is_sound());
+        assert_eq!(look(&rt).await.verdict(), Verdict::Sound);
         for life in 0..2 {
             let device = open(&rt).await;
             let partition = device.partition("db").expect("it is there");
@@ -170,7 +170,7 @@ fn a_file_without_checksums_of_sectors_stays_usable() {
             assert_eq!(disk.read(8..12), [1, 0, 0, 0]);
             let report = look(&rt).await;
             assert!(
-                report.is_sound() && report.partitions[0].recoverable,
+                report.verdict() == Verdict::Sound && report.partitions[0].recoverable,
                 "{report}"
             );
         }

@@ -5,7 +5,7 @@ mod support;
 use std::rc::Rc;
 
 use flashyard_block::pool::{Pool, PoolError, check};
-use flashyard_block::{Device, IoError, MemoryDevice, SharedDevice, Tag};
+use flashyard_block::{Device, IoError, MemoryDevice, SharedDevice, Tag, Verdict};
 use flashyard_runtime::Rt;
 use flashyard_time::Rng;
 use support::{Disk, filled, flush, read, run, write, yields};
@@ -85,7 +85,7 @@ fn volumes_are_made_grown_listed_deleted_and_found_again() {
         let c = again.create_volume("c", uuid(3), 14 * MIB).await.unwrap();
         assert!(all_zero(&*c).await);
         let report = check(&disk).await.unwrap();
-        assert!(report.is_sound(), "{report}");
+        assert_eq!(report.verdict(), Verdict::Sound, "{report}");
         assert_eq!(report.volumes, again.list());
     });
 }
@@ -181,7 +181,9 @@ fn one_damaged_copy_loses_nothing_and_two_are_reported() {
             disk.content()[copy * MIB as usize + 70] ^= 1;
             let report = check(&disk).await.unwrap();
             assert!(
-                !report.is_sound() && !report.copies[copy].whole && report.copies[1 - copy].whole
+                report.verdict() == Verdict::Repairable
+                    && !report.copies[copy].whole
+                    && report.copies[1 - copy].whole
             );
 
             let again = Pool::open(&rt, disk.shared()).await.unwrap();
@@ -190,8 +192,9 @@ fn one_damaged_copy_loses_nothing_and_two_are_reported() {
             disk.content()[2 * MIB as usize..4 * MIB as usize].fill(0xcc);
             let c = again.create_volume("c", uuid(3), 4 * MIB).await.unwrap();
             assert!(all_zero(&*c).await);
-            assert!(
-                check(&disk).await.unwrap().is_sound(),
+            assert_eq!(
+                check(&disk).await.unwrap().verdict(),
+                Verdict::Sound,
                 "the next change mends the copy"
             );
 
@@ -330,7 +333,7 @@ fn a_change_that_failed_half_way_stops_further_ones_until_the_pool_is_opened_aga
             let opened = Pool::open(&rt, disk.shared()).await.unwrap();
             assert!(opened.volume("keep").is_some());
             opened.delete("keep").await.unwrap();
-            assert!(check(&disk).await.unwrap().is_sound());
+            assert_eq!(check(&disk).await.unwrap().verdict(), Verdict::Sound);
         }
     });
 }

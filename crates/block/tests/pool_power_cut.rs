@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use flashyard_block::SharedDevice;
 use flashyard_block::pool::{Pool, VolumeInfo, check};
+use flashyard_block::{SharedDevice, Verdict};
 use flashyard_runtime::Rt;
 use flashyard_time::Rng;
 use support::cut::{SECTOR, after_cut, survive};
@@ -167,7 +167,9 @@ async fn examine(rt: &Rt, disk: &Disk, history: &History, happened: usize, seed:
             .any(|(_, state)| *state == list),
         "{place}: neither old nor new"
     );
-    assert_eq!(check(disk).await.unwrap().volumes, list);
+    let report = check(disk).await.unwrap();
+    assert_eq!(report.volumes, list);
+    assert_ne!(report.verdict(), Verdict::Lost, "{place}: {report}");
     for info in &list {
         let volume = pool.volume(&info.name).unwrap();
         examine_volume(&volume, info.uuid, history, happened, &place).await;
@@ -201,6 +203,34 @@ async fn examine_volume(
             );
         }
     }
+}
+
+/// Between the copies of a change there is nothing to restore: the next change puts it right.
+#[test]
+fn a_kill_between_the_copies_is_repairable() {
+    run(async |rt: Rt| {
+        let user = User::new(&rt, 1).await;
+        let start = user.disk.content().clone();
+        user.pool.create_volume("a", [1; 16], MIB).await.unwrap();
+        let mut events = user.disk.events();
+        // The second copy of the last change was not written.
+        let flush = events.pop();
+        let write = events.pop();
+        assert!(matches!(
+            (write, flush),
+            (Some(Event::Write { .. }), Some(Event::Flush))
+        ));
+        let mut left = start;
+        events.iter().for_each(|event| apply(&mut left, event));
+        let disk = Disk::new(BLOCK as u32, left, 1);
+        let report = check(&disk).await.unwrap();
+        assert_eq!(report.verdict(), Verdict::Repairable, "{report}");
+        let pool = Pool::open(&rt, disk.shared()).await.unwrap();
+        assert_eq!(pool.list(), user.pool.list());
+        pool.create_volume("b", [2; 16], MIB).await.unwrap();
+        let report = check(&disk).await.unwrap();
+        assert_eq!(report.verdict(), Verdict::Sound, "{report}");
+    });
 }
 
 /// Cuts the power after each event, three times each.

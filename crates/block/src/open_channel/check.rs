@@ -20,7 +20,7 @@ use super::layout::{Layout, Record, Span};
 use super::reopen::{self, Care, Told};
 use super::still::Still;
 use super::units::copies;
-use crate::{FileDevice, OpenError, zoned};
+use crate::{FileDevice, OpenError, Verdict, zoned};
 
 /// Problems that are told one by one.
 const MOST_TOLD: usize = 20;
@@ -34,7 +34,9 @@ pub struct Report {
     pub chunks: [usize; 3],
     /// The partitions of the newest whole copy.
     pub partitions: Vec<PartitionReport>,
-    /// What is wrong, one line each; empty when all is well.
+    /// What is put right when the device is used again, one line each.
+    pub repairs: Vec<String>,
+    /// What is lost, or cannot be used, one line each.
     pub problems: Vec<String>,
 }
 
@@ -67,9 +69,9 @@ pub struct PartitionReport {
 }
 
 impl Report {
-    /// Whether nothing is wrong.
-    pub fn is_sound(&self) -> bool {
-        self.problems.is_empty()
+    /// What this comes to.
+    pub fn verdict(&self) -> Verdict {
+        Verdict::of(&self.repairs, &self.problems)
     }
 }
 
@@ -90,14 +92,13 @@ impl fmt::Display for Report {
             };
             writeln!(f, "partition {}: {} units, {state}", one.name, one.units)?;
         }
+        for repair in &self.repairs {
+            writeln!(f, "to be put right: {repair}")?;
+        }
         for problem in &self.problems {
             writeln!(f, "problem: {problem}")?;
         }
-        f.write_str(if self.is_sound() {
-            "sound"
-        } else {
-            "not sound"
-        })
+        self.verdict().fmt(f)
     }
 }
 
@@ -135,7 +136,7 @@ pub async fn check_zoned(rt: &Rt, path: &Path) -> Result<Report, PartitionError>
         (chunks[chunk].address, what)
     });
     let problems = chunk_problems(still.geometry(), damaged.collect());
-    Ok(assess(&still, problems).await)
+    Ok(assess(&still, Vec::new(), problems).await)
 }
 
 /// The number of units that the zones of a device were dealt out to: as one of the copies of the layout has it.
@@ -166,24 +167,24 @@ pub async fn check(rt: &Rt, file: FileDevice) -> Result<Report, PartitionError> 
     for one in &found {
         store.set_sums(one.chunk, one.sums.clone());
     }
-    let mut problems = header_problems(&told);
+    let repairs = header_repairs(&told);
     let damaged = found.iter().filter_map(|one| {
         let address = reopen::address_of(store.image(), one.chunk);
         Some((address, one.damage.clone()?))
     });
-    problems.extend(chunk_problems(store.image().geometry(), damaged.collect()));
-    Ok(assess(&Still::File(store, found), problems).await)
+    let problems = chunk_problems(store.image().geometry(), damaged.collect());
+    Ok(assess(&Still::File(store, found), repairs, problems).await)
 }
 
-/// Looks at what flash holds, beside which there are `problems`.
-async fn assess(still: &Still, mut problems: Vec<String>) -> Report {
+/// Looks at what flash holds, beside which there are `repairs` and `problems`.
+async fn assess(still: &Still, mut repairs: Vec<String>, mut problems: Vec<String>) -> Report {
     let decoded = [copy(still, 0).await, copy(still, 1).await];
     let copies = decoded.clone().map(|copy| describe(&copy));
-    problems.extend(copy_problems(&copies));
     let mut partitions = Vec::new();
     let [first, second] = decoded;
     match newest(first, second, is_used(still)) {
         Ok(Some(newest)) => {
+            repairs.extend(copy_repairs(&copies));
             for record in &newest.layout.partitions {
                 partitions.push(partition(still, &newest.layout, record, &mut problems).await);
             }
@@ -195,6 +196,7 @@ async fn assess(still: &Still, mut problems: Vec<String>) -> Report {
         copies,
         chunks: count(still),
         partitions,
+        repairs,
         problems,
     }
 }
@@ -209,7 +211,7 @@ fn impossible() -> PartitionError {
     PartitionError::Store("its header tells of a device that cannot be".into())
 }
 
-fn header_problems(told: &Told) -> Vec<String> {
+fn header_repairs(told: &Told) -> Vec<String> {
     let damaged = ["first", "second"].into_iter().zip(told.whole);
     let damaged = damaged.filter(|(_, whole)| !whole);
     let problem = |(name, _)| {
@@ -248,27 +250,26 @@ fn describe(copy: &Decoded) -> CopyReport {
     }
 }
 
-fn copy_problems(copies: &[CopyReport; 2]) -> Vec<String> {
+/// What is wrong with copies of which one can be used. What was acknowledged is in both, so it is in that one.
+fn copy_repairs(copies: &[CopyReport; 2]) -> Vec<String> {
     let damaged = copies
         .iter()
         .zip(["first", "second"])
         .filter(|(copy, _)| !copy.whole);
-    let mut problems: Vec<String> = damaged
-        .map(|(copy, name)| {
-            format!(
-                "the {name} copy of the layout is not usable: {}; if the other one is, it is written anew when the device \
-                 is opened",
-                copy.state
-            )
-        })
-        .collect();
-    if problems.is_empty() && copies[0].generation != copies[1].generation {
-        problems.push(
+    let unusable = |(copy, name): (&CopyReport, &str)| {
+        format!(
+            "the {name} copy of the layout is not usable: {}; it is written anew from the other one when the device is opened",
+            copy.state
+        )
+    };
+    let mut repairs: Vec<String> = damaged.map(unusable).collect();
+    if repairs.is_empty() && copies[0].generation != copies[1].generation {
+        repairs.push(
             "one copy is older: a change was cut off; it is mended when the device is opened"
                 .into(),
         );
     }
-    problems
+    repairs
 }
 
 /// Chunks that are free, written, and out of use.

@@ -6,14 +6,16 @@ use super::codec::Decoded;
 use super::copies::{self, why};
 use super::metadata::{EXTENT_BYTES, Metadata, extents_of_device};
 use super::{PoolError, VolumeInfo};
-use crate::Device;
+use crate::{Device, Verdict};
 
 /// What [`check`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The two copies of the metadata.
     pub copies: [CopyReport; 2],
-    /// What is wrong, one line each; empty when all is well.
+    /// What is put right when the device is used again, one line each.
+    pub repairs: Vec<String>,
+    /// What is lost, or cannot be used, one line each.
     pub problems: Vec<String>,
     /// The volumes of the newest whole copy.
     pub volumes: Vec<VolumeInfo>,
@@ -31,9 +33,9 @@ pub struct CopyReport {
 }
 
 impl Report {
-    /// Whether nothing is wrong.
-    pub fn is_sound(&self) -> bool {
-        self.problems.is_empty()
+    /// What this comes to.
+    pub fn verdict(&self) -> Verdict {
+        Verdict::of(&self.repairs, &self.problems)
     }
 }
 
@@ -49,14 +51,13 @@ impl fmt::Display for Report {
                 volume.name, volume.bytes, volume.allocated
             )?;
         }
+        for repair in &self.repairs {
+            writeln!(f, "to be put right: {repair}")?;
+        }
         for problem in &self.problems {
             writeln!(f, "problem: {problem}")?;
         }
-        f.write_str(if self.is_sound() {
-            "sound"
-        } else {
-            "not sound"
-        })
+        self.verdict().fmt(f)
     }
 }
 
@@ -66,10 +67,11 @@ impl fmt::Display for Report {
 pub async fn check(device: &dyn Device) -> Result<Report, PoolError> {
     let found = copies::find(device).await?;
     let copies = [describe(&found.copies[0]), describe(&found.copies[1])];
-    let mut problems = copy_problems(&copies);
+    let (mut repairs, mut problems) = (Vec::new(), Vec::new());
     let mut volumes = Vec::new();
     match found.newest() {
         Ok(newest) => {
+            repairs = copy_repairs(&copies);
             problems.extend(device_problems(device, &newest.metadata));
             volumes = list(&newest.metadata);
         }
@@ -77,6 +79,7 @@ pub async fn check(device: &dyn Device) -> Result<Report, PoolError> {
     }
     Ok(Report {
         copies,
+        repairs,
         problems,
         volumes,
     })
@@ -94,18 +97,23 @@ fn describe(copy: &Decoded) -> CopyReport {
     }
 }
 
-fn copy_problems(copies: &[CopyReport; 2]) -> Vec<String> {
+/// What is wrong with copies of which one can be used. What was acknowledged is in both, so it is in that one.
+fn copy_repairs(copies: &[CopyReport; 2]) -> Vec<String> {
     let damaged = copies
         .iter()
         .zip(["first", "second"])
         .filter(|(copy, _)| !copy.whole);
-    let mut problems: Vec<String> = damaged
-        .map(|(copy, name)| format!("the {name} copy is not usable: {}", copy.state))
-        .collect();
-    if problems.is_empty() && copies[0].generation != copies[1].generation {
-        problems.push("one copy is older: a change was cut off; the next change mends it".into());
+    let unusable = |(copy, name): (&CopyReport, &str)| {
+        format!(
+            "the {name} copy is not usable: {}; the next change of the pool writes it anew from the other one",
+            copy.state
+        )
+    };
+    let mut repairs: Vec<String> = damaged.map(unusable).collect();
+    if repairs.is_empty() && copies[0].generation != copies[1].generation {
+        repairs.push("one copy is older: a change was cut off; the next change mends it".into());
     }
-    problems
+    repairs
 }
 
 fn device_problems(device: &dyn Device, metadata: &Metadata) -> Option<String> {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use flashyard_block::Verdict;
 use flashyard_block::open_channel::{
     OpenChannel, PartitionError, Report, Wanted, check_zoned, is_zoned,
 };
@@ -33,7 +34,7 @@ async fn zone_states(rt: &Rt) -> Vec<(ZoneState, u64)> {
 /// What a check says after a cut is what is found when the device is opened.
 pub(crate) fn check_agrees(world: &World, machine: &Machine, seed: u64) {
     let report = checked(world, machine).expect("it can be looked at");
-    assert!(report.is_sound(), "seed {seed}: {report}");
+    assert_eq!(report.verdict(), Verdict::Sound, "seed {seed}: {report}");
     let bytes = world.run(machine, |rt| async move {
         open(&rt).await.unwrap().list().remove(0).bytes
     });
@@ -79,7 +80,7 @@ fn a_check_finds_into_how_many_units_a_device_is_divided() {
         let last = 64 / number * (number - 1);
         assert_eq!(copies(&disk), [0, last], "{units:?}");
         let report = checked(&world, &machine).expect("it can be looked at");
-        assert!(report.is_sound(), "{units:?}: {report}");
+        assert_eq!(report.verdict(), Verdict::Sound, "{units:?}: {report}");
         let found = report
             .partitions
             .iter()
