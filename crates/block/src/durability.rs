@@ -40,6 +40,11 @@ impl Durability {
         }
     }
 
+    /// Has what was finished and not flushed count as lost.
+    pub(crate) fn give_up(&self) {
+        self.broken.set(true);
+    }
+
     /// Whether a flush may be issued right now; it is then the caller's to issue.
     pub(crate) fn try_lead(&self) -> bool {
         let free = !self.running.get();

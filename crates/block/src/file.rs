@@ -7,6 +7,12 @@
 //!
 //! When a flush has failed, nobody can know any more what the medium holds of the writes before it. The device
 //! then refuses writes and flushes with [`IoError::Write`] until it is opened again; reads go on.
+//!
+//! A file that somebody cuts short while it is used has lost what lay behind its new end. That is noticed by a read that
+//! reaches there, by the next flush, and by whoever asks for its [health](Device::health) from time to time. From then on
+//! writes and flushes are refused as after a failed flush, and reads behind that end give [`IoError::Read`], until it is
+//! opened again, for which it has to have its size back. A write behind the end makes the file longer again; so only one that
+//! ends where the device ends hides the cut, if it comes before the cut is noticed.
 
 use std::cell::Cell;
 use std::io;
@@ -19,7 +25,7 @@ use crate::gate::{Gate, Span};
 use crate::open::{OpenError, geometry};
 use crate::range::{locate, locate_blocks};
 use crate::system_error::io_error;
-use crate::{Device, Info, IoError, IoFuture, Limits, Tag};
+use crate::{Device, Health, Info, IoError, IoFuture, Limits, Tag};
 
 /// Unit of file system allocation that is worth respecting, in bytes.
 const PAGE: u32 = 4096;
@@ -49,6 +55,8 @@ struct Inner {
     path: PathBuf,
     block_size: u32,
     blocks: Cell<u64>,
+    /// Where the file was found to end though the device does not.
+    cut: Cell<Option<u64>>,
     read_only: bool,
     kind: FileKind,
     direct: bool,
@@ -160,8 +168,14 @@ impl FileDevice {
     /// Fills `buf` from block `lba` on, and gives it back whatever happens.
     pub(crate) async fn take(&self, lba: u64, buf: Buf) -> (Result<(), IoError>, Buf) {
         let inner = &self.inner;
-        match locate(&inner.info(), lba, buf.len()) {
-            Ok(offset) => whole(inner.file.read_at(buf, offset).await, IoError::Read),
+        match inner.locate_read(lba, buf.len()) {
+            Ok(offset) => {
+                let (outcome, buf) = whole(inner.file.read_at(buf, offset).await, IoError::Read);
+                if outcome.is_err() {
+                    inner.look_at_end();
+                }
+                (outcome, buf)
+            }
             Err(error) => (Err(error), buf),
         }
     }
@@ -188,6 +202,7 @@ impl FileDevice {
             path: path.into(),
             block_size,
             blocks: Cell::new(blocks),
+            cut: Cell::new(None),
             read_only,
             kind: info.kind,
             direct: info.direct,
@@ -230,7 +245,7 @@ impl Device for FileDevice {
 
     fn read(&self, _: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
         let inner = self.inner.clone();
-        match locate(&inner.info(), lba, buf.len()) {
+        match inner.locate_read(lba, buf.len()) {
             Ok(offset) => {
                 let span = Span {
                     start: offset,
@@ -262,6 +277,12 @@ impl Device for FileDevice {
             }
             Err(error) => IoFuture::ready(Err(error)),
         }
+    }
+
+    /// Looks whether the file is as long as it was, too.
+    fn health(&self) -> Health {
+        self.inner.look_at_end();
+        Health::default()
     }
 
     fn is_blank(&self) -> bool {
@@ -328,10 +349,22 @@ impl Inner {
     /// Whether a write may begin, which ends that nothing was written.
     fn writable(&self) -> Result<(), IoError> {
         self.blank.set(false);
+        self.look_if_doubtful();
         if self.read_only {
             Err(IoError::WriteProtected)
         } else {
             self.gate.durability.check()
+        }
+    }
+
+    /// Where a read is, if nothing of it is lost.
+    fn locate_read(&self, lba: u64, len: usize) -> Result<u64, IoError> {
+        self.look_if_doubtful();
+        let offset = locate(&self.info(), lba, len)?;
+        let end = offset + len as u64;
+        match self.cut.get() {
+            Some(cut) if end > cut => Err(IoError::Read),
+            _ => Ok(offset),
         }
     }
 
@@ -340,11 +373,31 @@ impl Inner {
             self.file.read_at(buf, offset),
             |outcome, buf| match outcome {
                 Ok(bytes) if bytes == buf.len() => Ok(Data::Buf(buf)),
-                // Somebody has cut the file short.
+                // Somebody has cut the file short: the gate hears of it.
                 Ok(_) => Err(IoError::Read),
                 Err(error) => Err(io_error(&error, IoError::Read)),
             },
         )
+    }
+
+    /// Looks whether the file is as long as the device.
+    fn look_at_end(&self) {
+        let device = self.blocks.get() * u64::from(self.block_size);
+        if self.kind == FileKind::File
+            && let Ok(size) = self.file.size()
+            && size < self.cut.get().unwrap_or(device)
+        {
+            self.cut.set(Some(size));
+            self.gate.durability.give_up();
+        }
+    }
+
+    /// Looks whether the file is as long as the device if a read has failed.
+    #[inline]
+    fn look_if_doubtful(&self) {
+        if self.gate.take_failed_read() {
+            self.look_at_end();
+        }
     }
 
     /// Through the page cache, forced unit access is a write and a shared flush: a synchronous write of its own
@@ -380,6 +433,7 @@ impl Inner {
     }
 
     fn flush(self: Rc<Self>) -> IoFuture<()> {
+        self.look_at_end();
         let inner = self.clone();
         self.gate
             .flush(move || IoFuture::control(inner.file.sync(), written))

@@ -40,6 +40,8 @@ pub(crate) struct Gate {
     under_way: [Cell<u64>; 2],
     epoch: Cell<u8>,
     changed: Notify,
+    /// A read could not be given whole since somebody asked.
+    read_failed: Cell<bool>,
     /// What this device's flushes promise.
     pub(crate) durability: Durability,
 }
@@ -56,6 +58,7 @@ impl Gate {
             under_way: [Cell::new(0), Cell::new(0)],
             epoch: Cell::new(0),
             changed: Notify::new(),
+            read_failed: Cell::new(false),
             durability: Durability::default(),
         })
     }
@@ -131,6 +134,12 @@ impl Gate {
             role: Role::Flush,
             durable: false,
         }
+    }
+
+    /// Whether a read has failed on the medium since this was asked last.
+    #[inline]
+    pub(crate) fn take_failed_read(&self) -> bool {
+        self.read_failed.replace(false)
     }
 
     /// Turns away whatever comes from now on with `error`.
@@ -225,6 +234,9 @@ impl Hold {
     /// Ends the stay with the I/O's result, and gives back what may be told: a promise of durability is not
     /// kept once any has been broken.
     pub(crate) fn settle<T>(self, result: Result<T, IoError>) -> Result<T, IoError> {
+        if matches!(result, Err(IoError::Read)) {
+            self.gate.read_failed.set(true);
+        }
         match self.role {
             Role::Flush => self.gate.durability.judge_flush(result),
             _ if self.durable => self.gate.durability.judge_write(result),

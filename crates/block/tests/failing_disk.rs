@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use flashyard_block::pool::Pool;
 use flashyard_block::{Device, FileDevice, FileOptions, IoError, Tag};
-use flashyard_runtime::Rt;
 use flashyard_runtime::sim::{Access, Config, Machine, World};
+use flashyard_runtime::{OpenOptions, Rt};
 use flashyard_time::{Duration, Rng};
 use support::{filled, flush, read, write};
 
@@ -340,4 +340,94 @@ fn one_seed_one_trace() {
     };
     assert_eq!(digest(5), digest(5));
     assert_ne!(digest(5), digest(6));
+}
+
+/// A file that somebody cuts short loses what was behind its end, for good: no write makes zeroes of it.
+#[test]
+fn a_file_that_is_cut_short_fails_where_it_was_and_keeps_failing() {
+    #[derive(Clone, Copy, Debug)]
+    enum Noticed {
+        ByRead,
+        ByFlush,
+        BySweep,
+    }
+    for noticed in [Noticed::ByRead, Noticed::ByFlush, Noticed::BySweep] {
+        let world = World::new(Config::calm(1));
+        let machine = world.machine(1);
+        world.run(&machine, async move |rt: Rt| {
+            let path = Path::new("/srv/disk");
+            let options = FileOptions {
+                block_size: 4096,
+                size: Some(MIB),
+                read_only: false,
+            };
+            let device = FileDevice::open(&rt, path, options).await.unwrap();
+            write(&device, 0, MIB as usize, 7).await.unwrap();
+            flush(&device).await.unwrap();
+            let other = OpenOptions {
+                write: true,
+                ..OpenOptions::default()
+            };
+            let other = rt.open(path, other).unwrap();
+            other.set_size(MIB / 2 + 512).unwrap();
+            match noticed {
+                Noticed::ByRead => {
+                    assert_eq!(read(&device, 128, 4096).await, Err(IoError::Read));
+                }
+                Noticed::ByFlush => assert_eq!(flush(&device).await, Err(IoError::Write)),
+                Noticed::BySweep => drop(device.health()),
+            }
+            // One that ends where the device ends would make all that was lost read as zeroes.
+            assert_eq!(
+                write(&device, 255, 4096, 8).await,
+                Err(IoError::Write),
+                "{noticed:?}"
+            );
+            let zeroed = device.write_zeroes(Tag::default(), 0, 256, false).await;
+            assert_eq!(zeroed, Err(IoError::Write));
+            assert_eq!(flush(&device).await, Err(IoError::Write));
+            other.set_size(MIB).unwrap();
+            for lba in [128, 129, 255] {
+                assert_eq!(read(&device, lba, 4096).await, Err(IoError::Read), "{lba}");
+                assert_eq!(write(&device, lba, 4096, 8).await, Err(IoError::Write));
+            }
+            assert_eq!(
+                read(&device, 127, 4096).await.unwrap(),
+                [7; 4096],
+                "reads go on"
+            );
+            assert_eq!(flush(&device).await, Err(IoError::Write));
+        });
+    }
+}
+
+/// A write that makes the file longer again does not hide that it was cut short.
+#[test]
+fn a_write_behind_the_end_hides_no_cut() {
+    let world = World::new(Config::calm(1));
+    let machine = world.machine(1);
+    world.run(&machine, async move |rt: Rt| {
+        let path = Path::new("/srv/disk");
+        let options = FileOptions {
+            block_size: 4096,
+            size: Some(MIB),
+            read_only: false,
+        };
+        let device = FileDevice::open(&rt, path, options).await.unwrap();
+        write(&device, 0, MIB as usize, 7).await.unwrap();
+        let other = OpenOptions {
+            write: true,
+            ..OpenOptions::default()
+        };
+        rt.open(path, other).unwrap().set_size(4096).unwrap();
+        // Nobody has noticed.
+        write(&device, 100, 4096, 8).await.unwrap();
+        assert_eq!(
+            flush(&device).await,
+            Err(IoError::Write),
+            "what was written is lost"
+        );
+        assert_eq!(write(&device, 0, 4096, 8).await, Err(IoError::Write));
+        assert_eq!(read(&device, 200, 4096).await, Err(IoError::Read));
+    });
 }

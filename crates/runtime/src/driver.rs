@@ -95,6 +95,9 @@ pub(crate) trait Drive {
     /// Opens a file or a block device.
     fn open(&mut self, path: &Path, options: OpenOptions) -> io::Result<(FileId, FileInfo)>;
 
+    /// The size of a regular file at this moment.
+    fn size(&mut self, file: FileId) -> io::Result<u64>;
+
     /// Sets the size of a regular file.
     fn set_size(&mut self, file: FileId, size: u64) -> io::Result<()>;
 
@@ -192,6 +195,10 @@ impl Drive for Driver {
 
     fn open(&mut self, path: &Path, options: OpenOptions) -> io::Result<(FileId, FileInfo)> {
         dispatch!(self, driver => driver.open(path, options))
+    }
+
+    fn size(&mut self, file: FileId) -> io::Result<u64> {
+        dispatch!(self, driver => driver.size(file))
     }
 
     fn set_size(&mut self, file: FileId, size: u64) -> io::Result<()> {

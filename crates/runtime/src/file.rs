@@ -186,6 +186,12 @@ impl File {
         self.start(true, Operation::Zone { file, action })
     }
 
+    /// The size of a regular file at this moment, in bytes; somebody else may have changed it (slow path, done at once).
+    pub fn size(&self) -> io::Result<u64> {
+        let id = self.open.id;
+        self.open.core.with_driver(|driver| driver.size(id))
+    }
+
     /// Grows or shrinks a regular file (slow path, done at once).
     pub fn set_size(&self, size: u64) -> io::Result<()> {
         let id = self.open.id;

@@ -212,6 +212,11 @@ impl Disks {
         self.files.remove(&file);
     }
 
+    pub(super) fn size(&self, file: FileId) -> io::Result<u64> {
+        let opened = self.files.get(&file).ok_or_else(bad_file)?;
+        Ok(self.states[opened.disk].medium.size())
+    }
+
     pub(super) fn set_size(&mut self, file: FileId, size: u64) -> io::Result<()> {
         let opened = self.files.get(&file).ok_or_else(bad_file)?;
         let disk = &mut self.states[opened.disk];

@@ -256,6 +256,10 @@ impl Drive for CoreDriver {
         disks.open(self.machine, path, options, &stage.config.disk)
     }
 
+    fn size(&mut self, file: FileId) -> io::Result<u64> {
+        self.shared.scene().disks.size(file)
+    }
+
     fn set_size(&mut self, file: FileId, size: u64) -> io::Result<()> {
         self.shared.scene().disks.set_size(file, size)
     }

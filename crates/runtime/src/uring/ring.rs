@@ -378,6 +378,10 @@ impl Drive for Uring {
         storage::open(path, options)
     }
 
+    fn size(&mut self, file: FileId) -> io::Result<u64> {
+        storage::size(file)
+    }
+
     fn set_size(&mut self, file: FileId, size: u64) -> io::Result<()> {
         storage::set_size(file, size)
     }

@@ -170,6 +170,18 @@ fn logical_block_size(file: &File) -> io::Result<u32> {
     u32::try_from(size).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
+/// The size of a regular file at this moment.
+pub(super) fn size(file: FileId) -> io::Result<u64> {
+    let mut facts = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: fstat writes one `stat`, to where `facts` is.
+    if unsafe { libc::fstat(file.fd(), facts.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it has succeeded, so all of it is written.
+    let facts = unsafe { facts.assume_init() };
+    u64::try_from(facts.st_size).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
 /// Sets the size of a regular file.
 pub(super) fn set_size(file: FileId, size: u64) -> io::Result<()> {
     let size = libc::off_t::try_from(size).map_err(|_| io::ErrorKind::InvalidInput)?;
