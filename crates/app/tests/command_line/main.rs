@@ -1,5 +1,6 @@
 //! The program as a user runs it: commands typed at a real target, on loopback, with a state directory of its own.
 
+mod content;
 mod drives;
 mod partitions;
 mod promises;
