@@ -32,6 +32,7 @@ pub(super) struct Rounds {
 #[derive(Debug)]
 struct Tenant {
     stand: Stand,
+    /// Of an active one.
     deficit: u64,
     slots: Slots,
     /// Parked or at the device.
@@ -194,7 +195,6 @@ impl Rounds {
         self.members[index] = (number, slot);
         if tenant.slots.closed() >= allowed(self.slots, self.occupied) {
             tenant.stand = Stand::Deferred;
-            tenant.deficit = 0;
             self.active.pop_front();
         }
         if self.queues.is_empty(list(number)) {
@@ -230,7 +230,6 @@ impl Rounds {
             self.active.pop_front();
         }
         tenant.stand = Stand::Idle;
-        tenant.deficit = 0;
         self.release(number);
     }
 
