@@ -1,13 +1,14 @@
 //! The control socket: one JSON request a line, one JSON answer a line, over a Unix socket in the state
 //! directory that only its owner can open. The same types serve both ends.
 
+mod seats;
+
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -19,11 +20,13 @@ use crate::spec::{
     TenantSpec, VolumeSpec,
 };
 
-/// Longest request line: a configuration file of thousands of entries fits.
-const REQUEST_BYTES_MAX: u64 = 16 << 20;
+use seats::{Seat, Seats};
 
-/// Connections served at once; more are closed.
-const CONNECTIONS_MAX: usize = 64;
+/// Longest request line, with its end: a configuration file of thousands of entries fits.
+const REQUEST_BYTES_MAX: usize = 16 << 20;
+
+/// How long an answer waits for a client that does not read.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// After a failed accept: until the next try.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -187,48 +190,92 @@ fn accept<S>(listener: &UnixListener, serve: &Arc<S>)
 where
     S: Fn(Request) -> Answer + Send + Sync + 'static,
 {
-    let open = Arc::new(AtomicUsize::new(0));
+    let seats = Seats::default();
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             // No file descriptors left: it would fail again at once.
             thread::sleep(ACCEPT_RETRY);
             continue;
         };
-        if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-            open.fetch_sub(1, Ordering::Relaxed);
+        let stream = Arc::new(stream);
+        let Some(mut seat) = seats.take(&stream) else {
+            let busy = "too many requests are at work: ask again in a moment";
+            // Who does not hear it sees the end.
+            let _ = answer(&stream, &Answer::Error(busy.into()));
             continue;
-        }
-        let (serve, counter) = (Arc::clone(serve), Arc::clone(&open));
-        let spawned = thread::Builder::new()
+        };
+        let serve = Arc::clone(serve);
+        // A thread that cannot be had gives up its connection; the next one may get one.
+        let _ = thread::Builder::new()
             .name("control".into())
             .spawn(move || {
                 // A client that goes away in the middle has nobody to be told.
-                let _ = converse(&stream, &*serve);
-                counter.fetch_sub(1, Ordering::Relaxed);
+                let _ = converse(&stream, &mut seat, &*serve);
             });
-        if spawned.is_err() {
-            open.fetch_sub(1, Ordering::Relaxed);
-        }
     }
 }
 
-fn converse(stream: &UnixStream, serve: &(impl Fn(Request) -> Answer + ?Sized)) -> io::Result<()> {
+/// What a client has sent.
+enum Line {
+    Whole(Vec<u8>),
+    TooLong,
+    /// It ended in the middle: what it meant nobody knows.
+    Cut,
+    End,
+}
+
+fn converse(
+    stream: &UnixStream,
+    seat: &mut Seat,
+    serve: &(impl Fn(Request) -> Answer + ?Sized),
+) -> io::Result<()> {
+    stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
     let mut reader = BufReader::new(stream);
-    let mut line = String::new();
     loop {
-        line.clear();
-        if (&mut reader).take(REQUEST_BYTES_MAX).read_line(&mut line)? == 0 {
+        let line = match read_line(&mut reader)? {
+            Line::Whole(line) => line,
+            Line::TooLong => return answer(stream, &Answer::Error(too_long())),
+            Line::Cut => {
+                let cut = "the request has no end of line: nothing was done";
+                return answer(stream, &Answer::Error(cut.into()));
+            }
+            Line::End => return Ok(()),
+        };
+        let Some(work) = seat.begin() else {
             return Ok(());
-        }
-        let answer = match serde_json::from_str(&line) {
+        };
+        let told = match serde_json::from_slice(&line) {
             Ok(request) => serve(request),
             Err(error) => Answer::Error(format!("the request is not understood: {error}")),
         };
-        let mut text = serde_json::to_string(&answer).expect("answers are plain data");
-        text.push('\n');
-        let mut writer = stream;
-        writer.write_all(text.as_bytes())?;
+        answer(stream, &told)?;
+        drop(work);
     }
+}
+
+fn read_line(reader: &mut impl BufRead) -> io::Result<Line> {
+    let mut line = Vec::new();
+    let most = REQUEST_BYTES_MAX as u64;
+    reader.by_ref().take(most).read_until(b'\n', &mut line)?;
+    Ok(match line.last() {
+        None => Line::End,
+        Some(b'\n') => Line::Whole(line),
+        Some(_) if line.len() == REQUEST_BYTES_MAX => Line::TooLong,
+        Some(_) => Line::Cut,
+    })
+}
+
+fn answer(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
+    let mut text = serde_json::to_string(answer).expect("answers are plain data");
+    text.push('\n');
+    stream.write_all(text.as_bytes())
+}
+
+fn too_long() -> String {
+    format!(
+        "a request has at most {} MiB, and nothing was done: apply the file in parts",
+        REQUEST_BYTES_MAX >> 20
+    )
 }
 
 /// Asks the target whose state directory is `state`.
@@ -245,6 +292,9 @@ pub fn ask(state: &Path, request: &Request) -> Result<Value, String> {
     })?;
     let mut text = serde_json::to_string(request).expect("requests are plain data");
     text.push('\n');
+    if text.len() > REQUEST_BYTES_MAX {
+        return Err(too_long());
+    }
     let lost =
         |error| format!("the target went away in the middle: {error}; ask again with `list`");
     stream.write_all(text.as_bytes()).map_err(lost)?;
@@ -263,54 +313,4 @@ pub fn ask(state: &Path, request: &Request) -> Result<Value, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_that_dies_before_it_answers_is_told() {
-        let name = format!("flashyard-control-dies-{}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        fs::create_dir_all(&directory).expect("the temporary directory is writable");
-        let socket = UnixListener::bind(directory.join(SOCKET)).expect("nobody has it");
-        let dies = thread::spawn(move || {
-            let (stream, _) = socket.accept().expect("somebody asks");
-            let mut line = String::new();
-            BufReader::new(&stream).read_line(&mut line)
-        });
-        let fault = ask(&directory, &Request::Status).expect_err("nobody answers");
-        assert!(fault.contains("went away in the middle"), "{fault}");
-        assert!(dies.join().expect("it ended").is_ok());
-        fs::remove_dir_all(&directory).expect("it is ours");
-    }
-
-    #[test]
-    fn a_request_is_answered_and_rubbish_is_told() {
-        let directory =
-            std::env::temp_dir().join(format!("flashyard-control-{}", std::process::id()));
-        fs::create_dir_all(&directory).expect("the temporary directory is writable");
-        let control = Control::start(&directory, |request| match request {
-            Request::Status => Answer::Ok(Value::from(7)),
-            other => Answer::Error(format!("{other:?}")),
-        })
-        .expect("it listens");
-        assert_eq!(ask(&directory, &Request::Status), Ok(Value::from(7)));
-        let refused =
-            ask(&directory, &Request::List(KindName::Pool)).expect_err("an error comes as one");
-        assert!(refused.contains("Pool"), "{refused}");
-
-        let mut stream = UnixStream::connect(directory.join(SOCKET)).expect("it listens");
-        stream
-            .write_all(b"{\"open\": \"sesame\"}\n")
-            .expect("it reads");
-        let mut line = String::new();
-        BufReader::new(&stream)
-            .read_line(&mut line)
-            .expect("it answers");
-        assert!(line.contains("not understood"), "{line}");
-
-        drop(control);
-        let gone = ask(&directory, &Request::Status).expect_err("nobody listens");
-        assert!(gone.contains("flashyard serve"), "{gone}");
-        fs::remove_dir_all(&directory).expect("it is ours");
-    }
-}
+mod tests;
