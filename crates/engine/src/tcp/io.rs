@@ -408,7 +408,7 @@ impl IoQueue {
             cid: entry.cid(),
             opcode: entry.opcode(),
             status,
-            lba: entry.lba_range().map_or(0, |range| range.slba),
+            lba: entry.starting_lba().unwrap_or(0),
             nsid: entry.nsid(),
         });
     }

@@ -216,6 +216,19 @@ impl SubmissionQueueEntry {
 
 /// Read, Write, Compare, Write Zeroes, Verify (NVM Command Set, section 3.3).
 impl SubmissionQueueEntry {
+    /// The first LBA that an I/O command names; `None` for those whose CDW10 and CDW11 are something else.
+    pub fn starting_lba(&self) -> Option<u64> {
+        match self.io_opcode() {
+            IoOpcode::READ
+            | IoOpcode::WRITE
+            | IoOpcode::WRITE_UNCORRECTABLE
+            | IoOpcode::COMPARE
+            | IoOpcode::WRITE_ZEROES
+            | IoOpcode::VERIFY => Some(u64::from(self.cdw11()) << 32 | u64::from(self.cdw10())),
+            _ => None,
+        }
+    }
+
     /// Starting LBA and count; `None` if the end would pass 2^64.
     #[inline]
     pub fn lba_range(&self) -> Option<LbaRange> {
