@@ -272,12 +272,8 @@ async fn core(
     let switch = core.add_switch(Box::new(Fifo::new(Window::UNLIMITED)));
     for name in ["a", "b"] {
         let nsid = rt.core() as u32 + 1;
-        let spec = NamespaceSpec {
-            nsid,
-            uuid: [nsid as u8; 16],
-            device: core.add_device(device(), &switch),
-            read_only: false,
-        };
+        let device = core.add_device(device(), &switch);
+        let spec = NamespaceSpec::new(nsid, [nsid as u8; 16], device);
         target.attach(name, spec).expect("a free number");
     }
     let any = core.listen("127.0.0.1:0".parse().expect("an address"));
