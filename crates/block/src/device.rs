@@ -37,7 +37,9 @@ pub struct Info {
 /// Transfer sizes in blocks; 0 means that nothing is to be said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Writes of this size and alignment are best (NVMe NPWG, NPWA).
+    /// Writes of this size and alignment, and multiples, need nothing read to be written (NVMe NPWG, NPWA).
+    pub write_granularity: u32,
+    /// Writes of this size use all of the device (NVMe NOWS).
     pub optimal_write: u32,
     /// Writes up to this size survive a power cut whole or not at all (NVMe AWUPF; at least 1).
     pub atomic_write: u32,

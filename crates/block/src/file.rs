@@ -339,6 +339,7 @@ impl Inner {
             read_only: self.read_only,
             deallocate: self.punches.get() && !self.read_only,
             limits: Limits {
+                write_granularity: PAGE / self.block_size,
                 optimal_write: PAGE / self.block_size,
                 atomic_write: 1,
                 deallocate_granularity: PAGE / self.block_size,

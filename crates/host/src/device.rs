@@ -309,7 +309,8 @@ fn info(namespace: &Namespace) -> Info {
         read_only: identify.nsattr & IdentifyNamespace::NSATTR_WRITE_PROTECTED != 0,
         deallocate: deallocates && has_write_zeroes(namespace),
         limits: Limits {
-            optimal_write: size(identify.npwg),
+            write_granularity: size(identify.npwg),
+            optimal_write: size(identify.nows),
             atomic_write: u32::from(atomic) + 1,
             deallocate_granularity: size(identify.npdg),
         },

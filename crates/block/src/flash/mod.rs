@@ -164,6 +164,7 @@ impl Device for FlashDevice {
             read_only: false,
             deallocate: true,
             limits: Limits {
+                write_granularity: unit,
                 optimal_write: unit,
                 atomic_write: 1,
                 deallocate_granularity: unit,

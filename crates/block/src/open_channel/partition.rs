@@ -106,6 +106,8 @@ impl Device for Partition {
             read_only: spans.iter().any(|span| span.state() == State::ReadOnly),
             deallocate: true,
             limits: Limits {
+                // The translation layer maps single blocks, and gathers them to stripes itself.
+                write_granularity: 1,
                 optimal_write: self.inner.optimal_write,
                 atomic_write: 1,
                 deallocate_granularity: 1,

@@ -15,7 +15,7 @@ use super::health::ERROR_LOG_ENTRIES;
 use super::keep_alive::KAS;
 use super::limits::WRITE_ZEROES_BYTES;
 use super::properties::VERSION;
-use super::{Controller, ControllerKind, NamespaceInfo, Payload};
+use super::{Controller, ControllerKind, NamespaceInfo, Payload, Subsystem};
 
 /// WCTEMP, kelvin. No temperature is measured; hosts expect a plausible threshold.
 pub(super) const WARNING_TEMPERATURE: u16 = 343;
@@ -73,7 +73,7 @@ impl Controller {
             // The structure of a namespace that is not attached is all zero.
             Cns::NAMESPACE => {
                 if let Some(namespace) = namespace(sqe, view)? {
-                    describe_namespace(namespace).encode(data);
+                    describe_namespace(namespace, self.limits.transfer_bytes).encode(data);
                 }
             }
             Cns::NAMESPACE_INDEPENDENT => {
@@ -152,7 +152,7 @@ impl Controller {
             ..IdentifyController::default()
         };
         match self.kind {
-            ControllerKind::Io => for_io(common, subsystem.max_namespaces),
+            ControllerKind::Io => for_io(common, subsystem),
             ControllerKind::Discovery => IdentifyController {
                 cntrltype: IdentifyController::TYPE_DISCOVERY,
                 oaes: AsyncEventConfiguration::DISCOVERY,
@@ -162,7 +162,9 @@ impl Controller {
     }
 }
 
-fn for_io(common: IdentifyController, max_namespaces: u32) -> IdentifyController {
+/// VID, SSVID and IEEE stay 0, as those of other targets in software do: they are numbers that PCI-SIG and IEEE give to
+/// vendors, this program has none, and another vendor's would make hosts apply the quirks of that one's drives.
+fn for_io(common: IdentifyController, subsystem: &Subsystem) -> IdentifyController {
     IdentifyController {
         cntrltype: IdentifyController::TYPE_IO,
         cmic: IdentifyController::CMIC_MULTIPLE_PORTS
@@ -174,8 +176,12 @@ fn for_io(common: IdentifyController, max_namespaces: u32) -> IdentifyController
         lpa: IdentifyController::LPA_EFFECTS | IdentifyController::LPA_EXTENDED,
         wctemp: WARNING_TEMPERATURE,
         cctemp: CRITICAL_TEMPERATURE,
-        nn: max_namespaces,
-        mnan: max_namespaces,
+        nn: subsystem.max_namespaces,
+        mnan: subsystem.max_namespaces,
+        // What the tenant has, and no more that it could get by itself. What is free in a pool would tell it what the
+        // others do.
+        tnvmcap: subsystem.namespaces.values().map(capacity).sum(),
+        unvmcap: 0,
         oncs: IdentifyController::ONCS_COMPARE
             | IdentifyController::ONCS_DATASET_MANAGEMENT
             | IdentifyController::ONCS_WRITE_ZEROES
@@ -191,10 +197,16 @@ fn for_io(common: IdentifyController, max_namespaces: u32) -> IdentifyController
     }
 }
 
-fn describe_namespace(namespace: &NamespaceInfo) -> IdentifyNamespace {
+/// Bytes (NVMCAP).
+fn capacity(namespace: &NamespaceInfo) -> u128 {
+    u128::from(namespace.blocks) * u128::from(namespace.block_size)
+}
+
+fn describe_namespace(namespace: &NamespaceInfo, transfer_bytes: u32) -> IdentifyNamespace {
     let mut lbaf = [LbaFormat::default(); 16];
     lbaf[0].lbads = namespace.block_size.ilog2() as u8;
-    let write = zero_based(namespace.optimal_write);
+    let write = zero_based(namespace.write_granularity);
+    let optimal = zero_based(optimal_write(namespace, transfer_bytes));
     let deallocate = zero_based(namespace.deallocate_granularity);
     let atomic = zero_based(namespace.atomic_write);
     IdentifyNamespace {
@@ -207,18 +219,35 @@ fn describe_namespace(namespace: &NamespaceInfo) -> IdentifyNamespace {
         nawun: atomic,
         nawupf: atomic,
         nacwu: atomic,
-        nvmcap: u128::from(namespace.blocks) * u128::from(namespace.block_size),
+        nvmcap: capacity(namespace),
         npwg: write,
         npwa: write,
         npdg: deallocate,
         npda: deallocate,
-        nows: write,
+        nows: optimal,
         nsattr: u8::from(namespace.read_only) * IdentifyNamespace::NSATTR_WRITE_PROTECTED,
         nguid: namespace.nguid,
+        // 0, "not there", unless an administrator gave one: its first bytes would be an OUI, and we have none.
         eui64: namespace.eui64.unwrap_or_default(),
         lbaf,
         ..IdentifyNamespace::default()
     }
+}
+
+/// NOWS: a size that one command can carry, and a multiple of the granularity. Linux makes `io_min` of NPWG and `io_opt`
+/// of NOWS, and file systems a stripe of both: one of more than a command is of no use to them, and that of a device
+/// with many units was larger than the stripes they take.
+fn optimal_write(namespace: &NamespaceInfo, transfer_bytes: u32) -> u32 {
+    let most = transfer_bytes / namespace.block_size;
+    let mut blocks = namespace.optimal_write;
+    while blocks > most && blocks.is_multiple_of(2) {
+        blocks /= 2;
+    }
+    let granularity = namespace.write_granularity;
+    if blocks == 0 || blocks > most || !blocks.is_multiple_of(granularity.max(1)) {
+        return granularity;
+    }
+    blocks
 }
 
 fn describe_independent(namespace: &NamespaceInfo) -> IdentifyNamespaceIndependent {
@@ -237,7 +266,7 @@ fn features_of(namespace: &NamespaceInfo) -> u8 {
     if namespace.atomic_write > 1 {
         features |= IdentifyNamespace::NSFEAT_ATOMICITY;
     }
-    if namespace.optimal_write != 0 || namespace.deallocate_granularity != 0 {
+    if namespace.write_granularity != 0 || namespace.deallocate_granularity != 0 {
         features |= IdentifyNamespace::NSFEAT_OPTIMAL_SIZES;
     }
     features

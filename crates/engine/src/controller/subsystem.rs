@@ -78,7 +78,9 @@ pub struct NamespaceInfo {
     pub volatile_cache: bool,
     /// Deallocate frees space.
     pub deallocate: bool,
-    /// Best size and alignment of writes, logical blocks; 0 if nothing is to be said.
+    /// Writes of this size and alignment need nothing read to be written, logical blocks; 0 if nothing is to be said.
+    pub write_granularity: u32,
+    /// Writes of this size use all of the device, logical blocks; 0 if nothing is to be said.
     pub optimal_write: u32,
     /// Writes up to so many logical blocks survive a power cut whole or not at all; at least 1.
     pub atomic_write: u32,
@@ -101,6 +103,7 @@ impl NamespaceInfo {
             write_protected: false,
             volatile_cache: device.volatile_cache,
             deallocate: device.deallocate,
+            write_granularity: device.limits.write_granularity,
             optimal_write: device.limits.optimal_write,
             atomic_write: device.limits.atomic_write.max(1),
             deallocate_granularity: device.limits.deallocate_granularity,

@@ -47,6 +47,43 @@ fn an_io_controller() {
     assert_eq!((it.awun, it.awupf, it.acwu), (0, 0, 0));
     assert_eq!((it.crdt1, it.fcatt, it.fguid), (1, 0, [0; 16]));
     assert!(it.wctemp < it.cctemp);
+    let owned = (it.vid, it.ssvid, it.ieee);
+    assert_eq!(owned, (0, 0, [0; 3]), "no number that others own");
+    // The two namespaces of 1,024 blocks of 512 B; of what others have, and what is free, nothing.
+    assert_eq!((it.tnvmcap, it.unvmcap), (2 * 1024 * 512, 0));
+}
+
+/// What Linux makes `io_min` and `io_opt` of: no stripe of more than a command carries.
+#[test]
+fn write_sizes_that_a_host_can_use() {
+    let mut fixture = Fixture::io();
+    assert_eq!(fixture.controller.limits().transfer_bytes, 1 << 20);
+    // Block size, granularity and optimum in blocks; NPWG and NOWS in bytes.
+    for (block_size, granularity, optimal, npwg, nows) in [
+        // A partition of many units, one of a few, and one of three.
+        (4096, 1, 1024, 4096, 1 << 20),
+        (4096, 1, 16, 4096, 64 << 10),
+        (4096, 1, 768, 4096, 768 << 10),
+        (4096, 1, 1536, 4096, 768 << 10),
+        (512, 8, 8, 4096, 4096),
+        // Nothing below the bound is a multiple of the granularity.
+        (4096, 1, 257, 4096, 4096),
+        (512, 8, 12, 4096, 4096),
+        (512, 8, 0, 4096, 4096),
+        (512, 0, 0, 512, 512),
+    ] {
+        let sizes = NamespaceInfo {
+            block_size,
+            write_granularity: granularity,
+            optimal_write: optimal,
+            ..example(1)
+        };
+        fixture.subsystem.namespaces.insert(1, sizes);
+        let it = IdentifyNamespace::decode(&page(&mut fixture, 0, 1));
+        let bytes = |zero_based: u16| (u32::from(zero_based) + 1) * block_size;
+        assert_eq!((bytes(it.npwg), bytes(it.npwa)), (npwg, npwg), "{sizes:?}");
+        assert_eq!(bytes(it.nows), nows, "{sizes:?}");
+    }
 }
 
 #[test]
@@ -90,6 +127,7 @@ fn a_plain_read_only_namespace_promises_nothing() {
         read_only: true,
         volatile_cache: false,
         deallocate: false,
+        write_granularity: 0,
         optimal_write: 0,
         atomic_write: 1,
         ..example(2)
