@@ -3,6 +3,7 @@
 //! for it has returned, or an old write could land on top of a new one.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +12,8 @@ use crate::controller::{Controller, HostId};
 use crate::counters::QueueCounters;
 use crate::credit::{Part, Parts};
 use crate::message::ConnectionId;
-use crate::target::TenantShared;
+use crate::part::party;
+use crate::target::{Caller, TenantShared};
 use crate::{Counters, HostEventController};
 
 /// A controller as its connections share it.
@@ -93,6 +95,8 @@ impl Association {
 pub(crate) struct Entry {
     pub(crate) association: Arc<Association>,
     pub(crate) admin: ConnectionId,
+    /// Who has it, as far as its address tells.
+    pub(crate) party: IpAddr,
     /// The Admin connection has gone: I/O connections are on their way out.
     pub(crate) ended: bool,
     queues: BTreeMap<u16, Queue>,
@@ -108,10 +112,11 @@ struct Queue {
 }
 
 impl Entry {
-    pub(crate) fn new(association: Arc<Association>, admin: ConnectionId) -> Self {
+    pub(crate) fn new(association: Arc<Association>, caller: Caller) -> Self {
         Self {
             association,
-            admin,
+            admin: caller.connection,
+            party: party(caller.peer),
             ended: false,
             queues: BTreeMap::new(),
             past: Counters::default(),

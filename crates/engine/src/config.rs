@@ -4,6 +4,7 @@ use flashyard_block::{Class, TenantId};
 use flashyard_time::Duration;
 
 use crate::DeviceHandle;
+use crate::part::Stock;
 
 /// Identity and bounds of a target.
 #[derive(Clone, Debug)]
@@ -19,13 +20,18 @@ pub struct TargetConfig {
 }
 
 /// Every bound of the target. At a bound the answer is an NVMe status, a refused connection or waiting in order.
+///
+/// Connections, controllers and memory are shared out: an address or a tenant may hold its own bound, but not more than a
+/// quarter of what is left of the whole (one alone comes to a fifth of it). So those who take all they may leave some to
+/// whoever comes next. An address is a whole /64 in IPv6.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// TCP connections, in all.
+    /// TCP connections, in all: those without an accepted Connect, those of discovery controllers, and what is left, the
+    /// queues of all tenants.
     pub connections: usize,
     /// Connections whose Connect has not been accepted yet, in all.
     pub unconnected: usize,
-    /// The same from one address.
+    /// The same from one address, at most.
     pub unconnected_per_address: usize,
     /// Time from accept to a complete ICReq.
     pub initialize_deadline: Duration,
@@ -53,11 +59,12 @@ pub struct Limits {
     pub wait_deadline: Duration,
     /// Controllers of all tenants, and of discovery.
     pub controllers: usize,
-    /// Discovery controllers, which anybody may have.
+    /// Discovery controllers, which anybody may have: shared out among addresses, since hosts can call themselves what they
+    /// like.
     pub discovery_controllers: usize,
-    /// Controllers of one tenant.
+    /// Controllers of one tenant, at most.
     pub controllers_per_tenant: usize,
-    /// Admin and I/O queues of one tenant's controllers.
+    /// Admin and I/O queues of one tenant's controllers, at most.
     pub queues_per_tenant: usize,
     /// I/O queues of one controller.
     pub io_queues: u16,
@@ -98,8 +105,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 16_384,
-            unconnected: 1_024,
+            connections: 32_768,
+            unconnected: 2_048,
             unconnected_per_address: 512,
             initialize_deadline: Duration::from_secs(10),
             connect_deadline: Duration::from_secs(15),
@@ -110,8 +117,8 @@ impl Default for Limits {
             data_deadline: Duration::from_secs(30),
             turn_deadline: Duration::from_ms(20),
             wait_deadline: Duration::from_secs(20),
-            controllers: 4_096,
-            discovery_controllers: 512,
+            controllers: 8_192,
+            discovery_controllers: 1_024,
             controllers_per_tenant: 1_024,
             queues_per_tenant: 8_192,
             io_queues: 128,
@@ -155,6 +162,39 @@ impl Limits {
             tenant_capsule_bytes: limits.tenant_capsule_bytes.min(bytes / 32),
             receive_bytes: limits.receive_bytes.min(bytes / 16),
             ..limits
+        }
+    }
+
+    /// Connections without an accepted Connect, for addresses.
+    pub(crate) fn for_addresses(&self) -> Stock {
+        Stock {
+            total: self.unconnected,
+            most: self.unconnected_per_address,
+        }
+    }
+
+    /// Discovery controllers, for addresses.
+    pub(crate) fn for_discovery(&self) -> Stock {
+        Stock {
+            total: self.discovery_controllers,
+            most: self.discovery_controllers,
+        }
+    }
+
+    /// Controllers, for tenants.
+    pub(crate) fn for_controllers(&self) -> Stock {
+        Stock {
+            total: self.controllers.saturating_sub(self.discovery_controllers),
+            most: self.controllers_per_tenant,
+        }
+    }
+
+    /// Queues, for tenants.
+    pub(crate) fn for_queues(&self) -> Stock {
+        let others = self.unconnected + self.discovery_controllers;
+        Stock {
+            total: self.connections.saturating_sub(others),
+            most: self.queues_per_tenant,
         }
     }
 }

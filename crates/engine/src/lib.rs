@@ -31,6 +31,7 @@ mod handover;
 mod host_event;
 mod ledger;
 mod message;
+mod part;
 mod sample;
 mod snapshot;
 mod status;

@@ -24,12 +24,13 @@ use crate::discovery::Discovery;
 use crate::handle::Told;
 use crate::host_event::HostEvents;
 use crate::message::{ConnectionId, Message};
+use crate::part::party;
 use crate::{
     ControllerSnapshot, Counters, DeviceHandle, HostEvent, Life, NamespaceSnapshot, Snapshot,
     TargetConfig, TenantSnapshot, TenantSpec,
 };
 
-pub(crate) use connect::ConnectFailure;
+pub(crate) use connect::{Caller, ConnectFailure};
 
 /// A target: shared by its cores, and by whoever configures it.
 pub struct Target {
@@ -96,6 +97,7 @@ struct State {
     next_cntlid: u16,
     listeners: Vec<SocketAddr>,
     discovery: Discovery,
+    /// By the party of the address.
     unconnected: BTreeMap<IpAddr, usize>,
     host_events: HostEvents,
     accept_error: Option<String>,
@@ -224,19 +226,17 @@ impl Target {
 
     /// Counts a new connection from `peer` and chooses its core; `None` when a bound is reached.
     pub(crate) fn admit_connection(&self, peer: IpAddr) -> Option<usize> {
-        let limits = &self.config.limits;
         let chosen = self.emptiest_core()?;
         let mut state = self.lock();
+        let party = party(peer);
+        let unconnected = state.unconnected.values().sum();
+        let of_party = state.unconnected.get(&party).copied().unwrap_or(0);
         let all: usize = self.cores.iter().map(CoreLink::count).sum();
-        let unconnected: usize = state.unconnected.values().sum();
-        if all >= limits.connections || unconnected >= limits.unconnected {
+        let limits = &self.config.limits;
+        if all >= limits.connections || !limits.for_addresses().allows(unconnected, of_party) {
             return None;
         }
-        let of_peer = state.unconnected.entry(peer).or_default();
-        if *of_peer >= limits.unconnected_per_address {
-            return None;
-        }
-        *of_peer += 1;
+        *state.unconnected.entry(party).or_default() += 1;
         drop(state);
         self.cores[chosen]
             .connections
@@ -296,10 +296,11 @@ impl CoreLink {
 
 impl State {
     fn forget_unconnected(&mut self, peer: IpAddr) {
-        if let Some(count) = self.unconnected.get_mut(&peer) {
+        let party = party(peer);
+        if let Some(count) = self.unconnected.get_mut(&party) {
             *count -= 1;
             if *count == 0 {
-                self.unconnected.remove(&peer);
+                self.unconnected.remove(&party);
             }
         }
     }

@@ -16,7 +16,15 @@ use crate::controller::{
 };
 use crate::counters::QueueCounters;
 use crate::message::{ConnectionId, Message};
-use crate::{Counters, DeviceHandle, Life};
+use crate::part::party;
+use crate::{Counters, DeviceHandle, Life, Limits};
+
+/// The connection that a Connect of an Admin queue has come by.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller {
+    pub(crate) connection: ConnectionId,
+    pub(crate) peer: IpAddr,
+}
 
 /// What an accepted Connect of an Admin queue gives.
 pub(crate) struct AdminSeat {
@@ -59,20 +67,17 @@ impl Target {
     pub(crate) fn connect_admin(
         &self,
         request: &ConnectRequest,
-        connection: ConnectionId,
+        caller: Caller,
         now: Time,
     ) -> Result<AdminSeat, ConnectFailure> {
         let mut state = self.lock();
         if request.subsystem().is_discovery() {
             let queue = request.check_admin(Some(&self.discovery_subsystem))?;
-            let discovering = state
-                .associations
-                .values()
-                .filter(|entry| entry.association.tenant.is_none());
-            if discovering.count() >= self.config.limits.discovery_controllers {
+            let (all, own) = state.discovering(caller.peer);
+            if !self.config.limits.for_discovery().allows(all, own) {
                 return Err(ConnectError::BUSY.into());
             }
-            return self.seat(&mut state, request, connection, None, queue, now);
+            return self.seat(&mut state, request, caller, None, queue, now);
         }
         let tenant = state.tenant_of(request);
         let queue = request.check_admin(tenant.map(|tenant| &*tenant.subsystem))?;
@@ -86,13 +91,12 @@ impl Target {
             {
                 return Err(ConnectFailure::Fenced);
             }
-            let (controllers, queues) = queues_of(&state.associations, tenant);
-            let limits = &self.config.limits;
-            if controllers >= limits.controllers_per_tenant || queues >= limits.queues_per_tenant {
+            let taken = Taken::count(&state.associations, tenant);
+            if !taken.leaves_a_controller(&self.config.limits) {
                 return Err(ConnectError::BUSY.into());
             }
         }
-        self.seat(&mut state, request, connection, tenant, queue, now)
+        self.seat(&mut state, request, caller, tenant, queue, now)
     }
 
     /// Makes an I/O queue of a controller.
@@ -111,7 +115,7 @@ impl Target {
             .values()
             .find(|tenant| tenant.subsystem.nqn == *request.subsystem());
         let shared = tenant.map(|tenant| &tenant.shared);
-        let queues = shared.map_or(0, |shared| queues_of(associations, shared).1);
+        let taken = shared.map(|shared| Taken::count(associations, shared));
         let entry = associations.get_mut(&request.data.cntlid).filter(|entry| {
             !entry.ended && shared.is_some_and(|shared| entry.association.is_of(shared))
         });
@@ -125,7 +129,7 @@ impl Target {
         let (Some(entry), Some(controller), Some(shared)) = (entry, &mut controller, shared) else {
             return Err(ConnectError::BUSY.into());
         };
-        if queues >= self.config.limits.queues_per_tenant {
+        if taken.is_none_or(|taken| !taken.leaves_a_queue(&self.config.limits)) {
             return Err(ConnectError::BUSY.into());
         }
         let counters = Arc::new(QueueCounters::default());
@@ -274,14 +278,11 @@ impl Target {
         &self,
         state: &mut State,
         request: &ConnectRequest,
-        connection: ConnectionId,
+        caller: Caller,
         tenant: Option<Arc<TenantShared>>,
         queue: AcceptedQueue,
         now: Time,
     ) -> Result<AdminSeat, ConnectFailure> {
-        if state.associations.len() >= self.config.limits.controllers {
-            return Err(ConnectError::BUSY.into());
-        }
         let id = state.new_cntlid().ok_or(ConnectError::BUSY)?;
         let kind = if tenant.is_some() {
             ControllerKind::Io
@@ -300,7 +301,7 @@ impl Target {
         let association = Association::new(controller, tenant, self.census.controller());
         state
             .associations
-            .insert(id.0, Entry::new(association.clone(), connection));
+            .insert(id.0, Entry::new(association.clone(), caller));
         Ok(AdminSeat { association, queue })
     }
 
@@ -327,14 +328,38 @@ impl Target {
     }
 }
 
-/// Controllers of a tenant, and all their queues.
-fn queues_of(associations: &BTreeMap<u16, Entry>, tenant: &Arc<TenantShared>) -> (usize, usize) {
-    associations
-        .values()
-        .filter(|entry| entry.association.is_of(tenant))
-        .fold((0, 0), |(controllers, queues), entry| {
-            (controllers + 1, queues + 1 + entry.io_queues())
-        })
+/// What there is of tenants' controllers and of their queues, Admin queues among them: of all tenants, and of one.
+#[derive(Default)]
+struct Taken {
+    controllers: usize,
+    queues: usize,
+    own_controllers: usize,
+    own_queues: usize,
+}
+
+impl Taken {
+    fn count(associations: &BTreeMap<u16, Entry>, tenant: &Arc<TenantShared>) -> Self {
+        let mut taken = Self::default();
+        let entries = associations.values();
+        for entry in entries.filter(|entry| entry.association.tenant.is_some()) {
+            let own = usize::from(entry.association.is_of(tenant));
+            let queues = 1 + entry.io_queues();
+            taken.controllers += 1;
+            taken.queues += queues;
+            taken.own_controllers += own;
+            taken.own_queues += own * queues;
+        }
+        taken
+    }
+
+    fn leaves_a_queue(&self, limits: &Limits) -> bool {
+        limits.for_queues().allows(self.queues, self.own_queues)
+    }
+
+    fn leaves_a_controller(&self, limits: &Limits) -> bool {
+        let controllers = limits.for_controllers();
+        controllers.allows(self.controllers, self.own_controllers) && self.leaves_a_queue(limits)
+    }
 }
 
 impl State {
@@ -342,6 +367,16 @@ impl State {
         self.tenants
             .values()
             .find(|tenant| tenant.subsystem.nqn == *request.subsystem())
+    }
+
+    /// Discovery controllers, in all and of the party of `peer`.
+    fn discovering(&self, peer: IpAddr) -> (usize, usize) {
+        let all = self.associations.values();
+        let parties =
+            all.filter_map(|entry| entry.association.tenant.is_none().then_some(entry.party));
+        parties.fold((0, 0), |(all, own), of| {
+            (all + 1, own + usize::from(of == party(peer)))
+        })
     }
 
     fn tenant(&self, association: &Association) -> Option<&Tenant> {

@@ -17,7 +17,7 @@ use super::io::{IoQueue, NewQueue};
 use super::queue::{NO_FLOW_CONTROL, QueuePair};
 use super::reply;
 use crate::controller::{AcceptedQueue, ConnectError, ConnectRequest, Payload};
-use crate::target::ConnectFailure;
+use crate::target::{Caller, ConnectFailure};
 
 /// What a connection has become.
 pub(crate) enum Joined {
@@ -120,10 +120,11 @@ async fn join(
     let (joined, cntlid, queue) = if request.is_admin() {
         let target = connection.core().target();
         let now = || connection.core().rt().now();
-        let seat = unfenced(connection, || {
-            target.connect_admin(request, connection.id(), now())
-        })
-        .await?;
+        let caller = Caller {
+            connection: connection.id(),
+            peer: connection.stream().peer_addr().ip(),
+        };
+        let seat = unfenced(connection, || target.connect_admin(request, caller, now())).await?;
         let cntlid = seat.association.cntlid;
         let admin = AdminQueue::new(connection.clone(), how, seat.association, pair(seat.queue));
         (Joined::Admin(admin), cntlid, seat.queue)

@@ -15,7 +15,7 @@ use crate::world::{BLOCK, NO_DIGESTS, Site, pattern, tenant};
 #[test]
 fn half_a_pdu_and_floods_of_connections() {
     let limits = Limits {
-        unconnected: 50,
+        unconnected: 200,
         unconnected_per_address: 40,
         ..Limits::default()
     };

@@ -168,8 +168,8 @@ fn half_capsules_hold_up_their_own_tenant_only() {
 #[test]
 fn discovery_and_each_tenant_have_their_bounds() {
     let limits = Limits {
-        controllers: 10,
-        discovery_controllers: 3,
+        controllers: 30,
+        discovery_controllers: 15,
         queues_per_tenant: 4,
         ..Limits::default()
     };

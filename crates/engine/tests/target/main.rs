@@ -22,6 +22,7 @@ mod identity;
 mod late;
 mod load;
 mod mixed;
+mod parts;
 mod recorder;
 mod serving;
 mod slow;
