@@ -19,7 +19,7 @@ use flashyard_time::Time;
 
 use crate::alive::Census;
 use crate::association::Entry;
-use crate::controller::{HostList, Media, Subsystem};
+use crate::controller::{HostList, Media, NamespaceFeatures, Subsystem};
 use crate::discovery::Discovery;
 use crate::handle::Told;
 use crate::host_event::HostEvents;
@@ -109,6 +109,7 @@ struct Tenant {
     spec: TenantSpec,
     subsystem: Arc<Subsystem>,
     devices: BTreeMap<u32, DeviceHandle>,
+    features: NamespaceFeatures,
     /// Sums of controllers that have gone, in this run and those before.
     past: Counters,
 }

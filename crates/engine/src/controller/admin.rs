@@ -8,7 +8,10 @@ use flashyard_time::Time;
 
 use super::limits::ADMIN_IN_CAPSULE_BYTES;
 use super::properties::Effect;
-use super::{CommandError, Controller, ControllerId, Counters, Payload, Subsystem, features};
+use super::{
+    CommandError, Controller, ControllerId, Counters, NamespaceFeatures, Payload, Subsystem,
+    features,
+};
 use crate::discovery::Discovery;
 
 /// What a controller may look at while it answers an Admin command.
@@ -20,6 +23,8 @@ pub struct SubsystemView<'a> {
     pub controllers: &'a [ControllerId],
     /// What was counted for the subsystem.
     pub counters: &'a Counters,
+    /// The features of its namespaces.
+    pub features: &'a NamespaceFeatures,
     /// The discovery log, for discovery controllers.
     pub discovery: Option<DiscoveryView<'a>>,
 }
@@ -180,9 +185,9 @@ impl Controller {
         match sqe.admin_opcode() {
             AdminOpcode::IDENTIFY => self.identify(sqe, view).map(without_dw0),
             AdminOpcode::GET_LOG_PAGE => self.get_log_page(sqe, view).map(without_dw0),
-            AdminOpcode::GET_FEATURES => self.get_features(now, sqe),
+            AdminOpcode::GET_FEATURES => self.get_features(now, sqe, view),
             AdminOpcode::SET_FEATURES => self
-                .set_features(now, sqe, data)
+                .set_features(now, sqe, view, data)
                 .map(AdminOutcome::Complete),
             AdminOpcode::ASYNC_EVENT_REQUEST => {
                 self.events.request(sqe.cid()).map(|()| AdminOutcome::Held)

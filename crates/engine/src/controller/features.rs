@@ -1,4 +1,8 @@
-//! Get Features and Set Features. Nothing is saved over a reset, for hosts set what they need at every connect.
+//! Get Features and Set Features. Nothing is saved over a reset, for hosts set what they need at every connect. What
+//! belongs to a namespace is the same for all controllers of its subsystem.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use flashyard_nvme::feature::{
     AsyncEventConfiguration, CompletionCoalescing, ErrorRecovery, FeatureId,
@@ -10,7 +14,7 @@ use flashyard_nvme::identify::NSID_ALL;
 use flashyard_nvme::{Status, SubmissionQueueEntry};
 use flashyard_time::Time;
 
-use super::admin::{AdminOutcome, Answer};
+use super::admin::{AdminOutcome, Answer, SubsystemView};
 use super::identify::WARNING_TEMPERATURE;
 use super::limits::{ADMIN_IN_CAPSULE_BYTES, ControllerLimits};
 use super::{Controller, ControllerKind, Payload};
@@ -24,6 +28,8 @@ pub(super) struct Traits {
     changeable: bool,
     /// Bytes of data its value has; 0 if the value is a dword.
     data: u32,
+    /// Each namespace has a value of its own; otherwise the controller has one.
+    pub(super) of_namespace: bool,
 }
 
 const fn dword(id: FeatureId) -> Traits {
@@ -32,6 +38,7 @@ const fn dword(id: FeatureId) -> Traits {
         on_discovery: false,
         changeable: true,
         data: 0,
+        of_namespace: false,
     }
 }
 
@@ -39,7 +46,10 @@ const FEATURES: [Traits; 14] = [
     dword(FeatureId::ARBITRATION),
     dword(FeatureId::POWER_MANAGEMENT),
     dword(FeatureId::TEMPERATURE_THRESHOLD),
-    dword(FeatureId::ERROR_RECOVERY),
+    Traits {
+        of_namespace: true,
+        ..dword(FeatureId::ERROR_RECOVERY)
+    },
     Traits {
         changeable: false,
         ..dword(FeatureId::VOLATILE_WRITE_CACHE)
@@ -95,8 +105,6 @@ pub(super) struct Features {
     arbitration: u32,
     over_temperature: u16,
     under_temperature: u16,
-    /// The devices below limit their error recovery themselves; kept for the host to read.
-    error_recovery: ErrorRecovery,
     /// AWUN is no greater than AWUPF, so there is nothing to disable; kept for the host to read.
     write_atomicity: u32,
     queues: Option<NumberOfQueues>,
@@ -105,6 +113,25 @@ pub(super) struct Features {
     behavior: HostBehavior,
     coalescing: CompletionCoalescing,
     credits: bool,
+}
+
+/// What the namespaces of a subsystem have as features, by namespace; those that are not there have the default.
+#[derive(Debug, Default)]
+pub struct NamespaceFeatures {
+    /// The devices below limit their error recovery themselves; kept for hosts to read.
+    error_recovery: RefCell<BTreeMap<u32, ErrorRecovery>>,
+}
+
+impl NamespaceFeatures {
+    /// A namespace has gone: another one of its number begins with the defaults.
+    pub fn forget(&mut self, nsid: u32) {
+        self.error_recovery.get_mut().remove(&nsid);
+    }
+
+    fn error_recovery(&self, nsid: u32) -> ErrorRecovery {
+        let values = self.error_recovery.borrow();
+        values.get(&nsid).copied().unwrap_or_default()
+    }
 }
 
 enum Value {
@@ -118,7 +145,6 @@ impl Features {
             arbitration: 0,
             over_temperature: WARNING_TEMPERATURE,
             under_temperature: 0,
-            error_recovery: ErrorRecovery::default(),
             write_atomicity: 0,
             queues: None,
             timestamp: Timestamp::default(),
@@ -195,19 +221,28 @@ impl Controller {
         &self,
         now: Time,
         sqe: &SubmissionQueueEntry,
+        view: &SubsystemView<'_>,
     ) -> Result<AdminOutcome, Status> {
         let feature = self.feature(sqe)?;
         let value = match Select::from_bits(sqe.feature_select()) {
-            Select::Current => self.current(feature.id, sqe, now, &self.features)?,
-            // What cannot be saved has its default as the saved value.
-            Select::Default | Select::Saved => self.default_value(feature.id, sqe, now)?,
             Select::Supported => Value::Dword(
                 SupportedCapabilities {
+                    saveable: false,
+                    namespace_specific: feature.of_namespace,
                     changeable: feature.changeable,
-                    ..SupportedCapabilities::default()
                 }
                 .dw0(),
             ),
+            select if feature.of_namespace => {
+                let nsid = attached(sqe.nsid(), view)?;
+                Value::Dword(match select {
+                    Select::Current => view.features.error_recovery(nsid).bits(),
+                    _ => ErrorRecovery::default().bits(),
+                })
+            }
+            Select::Current => self.current(feature.id, sqe, now, &self.features)?,
+            // What cannot be saved has its default as the saved value.
+            Select::Default | Select::Saved => self.default_value(feature.id, sqe, now)?,
             Select::Reserved => return Err(INVALID),
         };
         Ok(match value {
@@ -225,13 +260,14 @@ impl Controller {
         &mut self,
         now: Time,
         sqe: &SubmissionQueueEntry,
+        view: &SubsystemView<'_>,
         data: &[u8],
     ) -> Result<Answer, Status> {
         let feature = self.feature(sqe)?;
         if sqe.feature_save() {
             return Err(Status::FEATURE_NOT_SAVEABLE.with_dnr());
         }
-        if sqe.nsid() != 0 && sqe.nsid() != NSID_ALL && feature.id != FeatureId::ERROR_RECOVERY {
+        if sqe.nsid() != 0 && sqe.nsid() != NSID_ALL && !feature.of_namespace {
             return Err(Status::FEATURE_NOT_NAMESPACE_SPECIFIC.with_dnr());
         }
         let value = sqe.cdw11();
@@ -239,7 +275,7 @@ impl Controller {
             FeatureId::ARBITRATION => self.features.arbitration = value,
             FeatureId::POWER_MANAGEMENT if value & POWER_STATE_MASK == 0 => {}
             FeatureId::TEMPERATURE_THRESHOLD => self.features.set_temperature(value)?,
-            FeatureId::ERROR_RECOVERY => self.set_error_recovery(value)?,
+            FeatureId::ERROR_RECOVERY => set_error_recovery(sqe.nsid(), value, view)?,
             FeatureId::VOLATILE_WRITE_CACHE => allow_cache(value)?,
             FeatureId::NUMBER_OF_QUEUES => return self.set_queues(value),
             FeatureId::WRITE_ATOMICITY => {
@@ -279,7 +315,6 @@ impl Controller {
         Ok(Value::Dword(match id {
             FeatureId::ARBITRATION => features.arbitration,
             FeatureId::TEMPERATURE_THRESHOLD => features.temperature(sqe.cdw11())?,
-            FeatureId::ERROR_RECOVERY => features.error_recovery.bits(),
             FeatureId::VOLATILE_WRITE_CACHE => WRITE_CACHE_ENABLE,
             FeatureId::NUMBER_OF_QUEUES => {
                 let zero_based = features.granted_queues(&self.limits) - 1;
@@ -334,16 +369,6 @@ impl Controller {
         Ok(Answer::dw0(granted.bits()))
     }
 
-    /// NSFEAT says that errors for deallocated blocks are not supported.
-    fn set_error_recovery(&mut self, value: u32) -> Result<(), Status> {
-        let recovery = ErrorRecovery::from_bits(value);
-        if recovery.dulbe {
-            return Err(INVALID);
-        }
-        self.features.error_recovery = recovery;
-        Ok(())
-    }
-
     fn set_timestamp(&mut self, now: Time, data: &[u8]) -> Result<(), Status> {
         let data = data
             .first_chunk()
@@ -365,6 +390,34 @@ impl Controller {
         self.keep_alive.set(kato, now);
         Ok(())
     }
+}
+
+/// The namespace that a Get Features names: one that is attached. FFFFFFFFh names none, for each has its own value.
+fn attached(nsid: u32, view: &SubsystemView<'_>) -> Result<u32, Status> {
+    if !view.subsystem.is_valid_nsid(nsid) {
+        return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+    }
+    match view.subsystem.namespaces.contains_key(&nsid) {
+        true => Ok(nsid),
+        false => Err(INVALID),
+    }
+}
+
+/// FFFFFFFFh sets it for all namespaces that are attached. NSFEAT says that errors for deallocated blocks are not
+/// supported.
+fn set_error_recovery(nsid: u32, value: u32, view: &SubsystemView<'_>) -> Result<(), Status> {
+    let recovery = ErrorRecovery::from_bits(value);
+    let all = view.subsystem.namespaces.keys().copied();
+    let named: Vec<u32> = match nsid {
+        NSID_ALL => all.collect(),
+        one => vec![attached(one, view)?],
+    };
+    if recovery.dulbe {
+        return Err(INVALID);
+    }
+    let mut values = view.features.error_recovery.borrow_mut();
+    values.extend(named.into_iter().map(|nsid| (nsid, recovery)));
+    Ok(())
 }
 
 /// The cache belongs to devices that other tenants use too: a host cannot switch it off, it can use FUA.

@@ -169,7 +169,10 @@ impl Controller {
         for feature in features::all(self.kind) {
             effects.0[usize::from(feature.id.0)] = FeatureEffects {
                 fsupp: true,
-                fsp: FeatureEffects::SCOPE_CONTROLLER,
+                fsp: match feature.of_namespace {
+                    true => FeatureEffects::SCOPE_NAMESPACE,
+                    false => FeatureEffects::SCOPE_CONTROLLER,
+                },
                 ..FeatureEffects::default()
             };
         }

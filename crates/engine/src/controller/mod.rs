@@ -40,6 +40,7 @@ mod tests;
 pub use admin::{AdminOutcome, Answer, DiscoveryView, SubsystemView};
 pub use connect::{AcceptedQueue, ConnectError, ConnectRequest};
 pub use events::EventKind;
+pub use features::NamespaceFeatures;
 pub use fused::FusedPairs;
 pub use health::{CommandError, Counters, Media};
 pub use intent::Intent;

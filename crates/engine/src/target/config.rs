@@ -9,7 +9,7 @@ use flashyard_nvme::Nqn;
 
 use super::{State, Target, Tenant, TenantShared};
 use crate::controller::subsystem::printable;
-use crate::controller::{HostList, NamespaceInfo, Subsystem};
+use crate::controller::{HostList, NamespaceFeatures, NamespaceInfo, Subsystem};
 use crate::discovery::Change;
 use crate::handle::Told;
 use crate::message::Message;
@@ -140,6 +140,7 @@ impl Target {
         if tenant.devices.remove(&nsid).is_none() {
             return Err(ConfigError::NoSuchNamespace);
         }
+        tenant.features.forget(nsid);
         tenant.change(|subsystem| {
             subsystem.namespaces.remove(&nsid);
         });
@@ -216,6 +217,7 @@ impl Target {
             spec: spec.clone(),
             subsystem: Arc::new(subsystem),
             devices: std::collections::BTreeMap::new(),
+            features: NamespaceFeatures::default(),
             past: Counters::default(),
         })
     }

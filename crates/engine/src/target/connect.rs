@@ -11,8 +11,8 @@ use super::{State, Target, Tenant, TenantShared};
 use crate::association::{Association, Entry};
 use crate::controller::{
     AcceptedQueue, ConnectError, ConnectRequest, Controller, ControllerId, ControllerKind,
-    ControllerLimits, Counters as HealthCounters, DiscoveryView, Media, NamespaceInfo,
-    SubsystemView,
+    ControllerLimits, Counters as HealthCounters, DiscoveryView, Media, NamespaceFeatures,
+    NamespaceInfo, SubsystemView,
 };
 use crate::counters::QueueCounters;
 use crate::message::{ConnectionId, Message};
@@ -235,6 +235,7 @@ impl Target {
             subsystem,
             controllers: &controllers,
             counters: &counters,
+            features: tenant.map_or(&NamespaceFeatures::default(), |tenant| &tenant.features),
             discovery,
         })
     }

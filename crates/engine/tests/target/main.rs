@@ -2,6 +2,7 @@
 //! and can break every rule.
 
 mod abort;
+mod admin;
 mod association;
 mod bounds;
 mod capsules;

@@ -74,7 +74,6 @@ fn values_are_kept_and_defaults_stay() {
     let table = [
         (0x01, 0, 0x0302_0107, 0x0302_0107),
         (0x02, 0, 0x20, 0),
-        (0x05, 0, 10, 10),
         (0x06, 1, 1, 1),
         (0x0a, 0, 1, 1),
         (0x0b, 0, 0x100, 0x100),
@@ -91,7 +90,8 @@ fn values_are_kept_and_defaults_stay() {
 #[test]
 fn what_can_be_changed() {
     let mut fixture = Fixture::io();
-    for id in [0x01, 0x02, 0x04, 0x05, 0x07, 0x0a, 0x0b, 0x0e, 0x0f, 0x16] {
+    assert_eq!(get(&mut fixture, 0x05, 3), Ok(6), "for each namespace");
+    for id in [0x01, 0x02, 0x04, 0x07, 0x0a, 0x0b, 0x0e, 0x0f, 0x16] {
         assert_eq!(get(&mut fixture, id, 3), Ok(4), "{id:#x}");
     }
     for id in [0x06, 0x81] {
@@ -110,7 +110,6 @@ fn refusals() {
         (0x02, 1, Status::INVALID_FIELD),
         (0x04, 0x0001_0000, Status::INVALID_FIELD),
         (0x04, 0x0020_0000, Status::INVALID_FIELD),
-        (0x05, 0x0001_0000, Status::INVALID_FIELD),
         (0x06, 0, Status::FEATURE_NOT_CHANGEABLE),
         (0x07, 0xffff, Status::INVALID_FIELD),
         (0x07, 0xffff_0000, Status::INVALID_FIELD),
@@ -142,6 +141,57 @@ fn refusals() {
     assert_eq!(
         fixture.status(Entry::set_features(1, NSID_ALL, 0)),
         Status::SUCCESS
+    );
+}
+
+/// Error Recovery belongs to each namespace, whichever controller sets it.
+#[test]
+fn error_recovery_is_of_a_namespace() {
+    const NO_NAMESPACE: Status = Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr();
+    let dw0 = |value| AdminOutcome::Complete(Answer::dw0(value));
+    let refused = |status| AdminOutcome::Complete(Answer::of(status));
+    let read =
+        |fixture: &mut Fixture, nsid, select| fixture.admin(Entry::get_features(5, select, nsid));
+    let write =
+        |fixture: &mut Fixture, nsid, value| fixture.admin(Entry::set_features(5, nsid, value));
+    let mut fixture = Fixture::io();
+    assert_eq!(write(&mut fixture, 1, 10), dw0(0));
+    assert_eq!(
+        (read(&mut fixture, 1, 0), read(&mut fixture, 3, 0)),
+        (dw0(10), dw0(0))
+    );
+    for select in [1, 2] {
+        assert_eq!(read(&mut fixture, 1, select), dw0(0), "by default");
+    }
+    assert_eq!(write(&mut fixture, NSID_ALL, 7), dw0(0));
+    assert_eq!(
+        (read(&mut fixture, 1, 0), read(&mut fixture, 3, 0)),
+        (dw0(7), dw0(7))
+    );
+    // 2 may be a namespace and is none now; 0 and 9 never are. All of them have no one value.
+    for (nsid, status) in [(0, NO_NAMESPACE), (9, NO_NAMESPACE), (2, INVALID)] {
+        assert_eq!(write(&mut fixture, nsid, 1), refused(status), "{nsid}");
+        for select in [0, 1, 2] {
+            assert_eq!(read(&mut fixture, nsid, select), refused(status), "{nsid}");
+        }
+    }
+    assert_eq!(read(&mut fixture, NSID_ALL, 0), refused(NO_NAMESPACE));
+    for nsid in [1, NSID_ALL] {
+        assert_eq!(
+            write(&mut fixture, nsid, 1 << 16),
+            refused(INVALID),
+            "DULBE"
+        );
+    }
+    assert_eq!(
+        read(&mut fixture, 1, 0),
+        dw0(7),
+        "a refusal changes nothing"
+    );
+    fixture.features.forget(1);
+    assert_eq!(
+        (read(&mut fixture, 1, 0), read(&mut fixture, 3, 0)),
+        (dw0(0), dw0(7))
     );
 }
 

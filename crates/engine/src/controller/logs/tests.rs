@@ -197,6 +197,10 @@ fn effects_of_commands_and_features() {
             1, 2, 4, 5, 6, 7, 0x0a, 0x0b, 0x0e, 0x0f, 0x16, 0x81, 0xc0, 0xc1
         ]
     );
+    for id in supported {
+        let of_namespace = features[id].fsp == FeatureEffects::SCOPE_NAMESPACE;
+        assert_eq!(of_namespace, id == 5, "{id:#x}");
+    }
 }
 
 #[test]
