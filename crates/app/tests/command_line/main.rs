@@ -16,7 +16,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::rig::{PROGRAM, Scratch, Target, expect_failure, names, path, serve, target_perf};
+use crate::rig::{
+    PROGRAM, Scratch, Target, expect_failure, names, path, refuses_to_start, target_perf,
+};
 
 #[test]
 fn things_are_made_listed_changed_and_deleted() {
@@ -188,8 +190,7 @@ fn a_damaged_state_store_is_refused_and_its_copy_serves() {
     bytes[place + 9] = b'6';
     fs::write(&store, &bytes).expect("it is ours");
 
-    let refused = serve(&scratch, &[]).output().expect("the program starts");
-    expect_failure(&refused, 1, "--restore-state");
+    refuses_to_start(&scratch, &[], "--restore-state");
     assert_eq!(fs::read(&store).expect("it is there"), bytes, "untouched");
     let target = Target::start(&scratch, &["--restore-state"]);
     assert_eq!(target.json(&["tenant", "show", "db"]), before);
@@ -299,13 +300,7 @@ fn bad_usage_is_status_2_and_failure_status_1() {
 #[test]
 fn a_target_that_cannot_start_says_why() {
     let scratch = Scratch::new("start");
-    let fails = |more: &[&str], why: &str| {
-        expect_failure(
-            &serve(&scratch, more).output().expect("the program starts"),
-            1,
-            why,
-        );
-    };
+    let fails = |more: &[&str], why: &str| refuses_to_start(&scratch, more, why);
     let busy = TcpListener::bind("127.0.0.1:0").expect("loopback works");
     let address = busy.local_addr().expect("it has one").to_string();
     fails(&["--listen", &address], "another program uses the port");

@@ -136,6 +136,20 @@ pub(crate) fn serve(scratch: &Scratch, more: &[&str]) -> Command {
     command
 }
 
+/// A start that must fail with status 1 and one line that contains `why`. One that serves is ended, and fails the test.
+pub(crate) fn refuses_to_start(scratch: &Scratch, more: &[&str], why: &str) {
+    let mut child = serve(scratch, more).spawn().expect("the program starts");
+    let said = BufReader::new(child.stdout.take().expect("it is piped"))
+        .lines()
+        .next();
+    if said.is_some() {
+        child.kill().expect("it is ours");
+    }
+    let output = child.wait_with_output().expect("it ended");
+    assert!(said.is_none(), "it serves: {said:?}");
+    expect_failure(&output, 1, why);
+}
+
 pub(crate) fn expect_failure(output: &Output, status: i32, why: &str) {
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{error}");
