@@ -9,7 +9,7 @@ use std::sync::Arc;
 use flashyard_block::pool::Pool;
 use flashyard_block::{Device, FileDevice, SharedDevice, Tag};
 use flashyard_engine::{
-    Class, Core, Limits, NamespaceSpec, Target, TargetConfig, TenantId, TenantSpec,
+    Class, Core, Limits, NamespaceSpec, SubsystemNames, Target, TargetConfig, TenantId, TenantSpec,
 };
 use flashyard_host::{Options, Payload, Persistence, RemoteDevice};
 use flashyard_nvme::command::LbaRange;
@@ -165,6 +165,7 @@ async fn serve(here: &Rt, server: &Machine, home: usize) -> SocketAddr {
         name: "a".into(),
         hosts: vec!["*".into()],
         class: Class::Throughput,
+        names: SubsystemNames::default(),
     };
     target.set_tenant(spec).expect("a good tenant");
     let cores: Vec<_> = (0..2)
@@ -175,12 +176,8 @@ async fn serve(here: &Rt, server: &Machine, home: usize) -> SocketAddr {
     let rt = server.rt(home);
     let volume = there(here, &rt, new_volume(rt.clone())).await;
     let switch = cores[home].add_switch(Box::new(Fifo::new(Window::UNLIMITED)));
-    let spec = NamespaceSpec {
-        nsid: 1,
-        uuid: [1; 16],
-        device: cores[home].add_device(volume, &switch),
-        read_only: false,
-    };
+    let device = cores[home].add_device(volume, &switch);
+    let spec = NamespaceSpec::new(1, [1; 16], device);
     target.attach("a", spec).expect("a free number");
     addr
 }
