@@ -3,7 +3,8 @@
 #
 #   all.sh [--quick]      without the Linux host, which takes minutes
 #
-# A part that fails does not keep the next from running. Exit status 1 when anything failed.
+# A part that fails does not keep the next from running; a test that hangs is ended with its name (limit.sh). Exit status
+# 1 when anything failed.
 set -uo pipefail
 
 passed=0 failed=0 skipped=0

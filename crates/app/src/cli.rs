@@ -130,7 +130,7 @@ pub struct ServeArgs {
     /// Pin core 0 to this processor, core 1 to the next, and so on
     #[arg(long, value_name = "N")]
     pub processor: Option<usize>,
-    /// Microseconds to go on polling after the last completion before sleeping
+    /// Microseconds to poll at most for what comes next, where it mostly comes so soon; 0: sleep at once
     #[arg(long, value_name = "US", default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub poll_us: u64,
     /// Bound of I/O buffer memory of each core, at least 4MiB. With less than 256MiB commands wait earlier for memory
