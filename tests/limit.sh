@@ -4,11 +4,11 @@
 #   limit.sh PROGRAM [ARGUMENT...]
 #
 # .cargo/config.toml names it as the runner of every test of the workspace. A binary of tests of which no test has
-# ended for FLASHYARD_TEST_SECONDS (300, more than 60) hangs; it is killed after twice that time at the latest. What is
+# ended for FLASHYARD_TEST_SECONDS (600, more than 60) hangs; it is killed after twice that time at the latest. What is
 # no test (`cargo run`, `cargo bench`) just runs.
 set -u
 
-seconds=${FLASHYARD_TEST_SECONDS:-300}
+seconds=${FLASHYARD_TEST_SECONDS:-600}
 case $1 in
     */deps/*) ;;
     */rustdoctest*/*) exec timeout "$seconds" "$@" ;;
