@@ -41,10 +41,17 @@ pub(crate) struct Given {
     pub(crate) beside: usize,
 }
 
+/// How often the policy is asked for an I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    First,
+    Again,
+}
+
 /// What was told to the device and to the policy before it.
 pub(crate) struct Notes {
     given: RefCell<Vec<Given>>,
-    asked: RefCell<Vec<Io>>,
+    asked: RefCell<Vec<(Io, Asked)>>,
     /// Whose I/Os are at the device.
     under_way: RefCell<Vec<TenantId>>,
     /// What an I/O takes.
@@ -76,10 +83,12 @@ impl Notes {
     }
 
     /// What the policy was asked for `tenant` since the last call, without the names.
-    pub(crate) fn take_asked(&self, tenant: TenantId) -> Vec<Io> {
+    pub(crate) fn take_asked(&self, tenant: TenantId) -> Vec<(Io, Asked)> {
         let asked = self.asked.take().into_iter();
-        let of_tenant = asked.filter(|io| io.tenant == tenant);
-        of_tenant.map(|io| Io { id: IoId(0), ..io }).collect()
+        asked
+            .filter(|(io, _)| io.tenant == tenant)
+            .map(|(io, asked)| (Io { id: IoId(0), ..io }, asked))
+            .collect()
     }
 
     /// Whether an I/O of `tenant` is at the device.
@@ -203,14 +212,19 @@ impl Listener {
 
 impl Policy for Listener {
     fn arrive(&mut self, now: Time, io: Io) {
-        self.notes.asked.borrow_mut().push(io);
+        self.notes.asked.borrow_mut().push((io, Asked::First));
         self.inner.arrive(now, io);
+    }
+
+    fn arrive_again(&mut self, now: Time, io: Io) {
+        self.notes.asked.borrow_mut().push((io, Asked::Again));
+        self.inner.arrive_again(now, io);
     }
 
     fn pass(&mut self, now: Time, io: &Io) -> bool {
         let passes = self.inner.pass(now, io);
         if passes {
-            self.notes.asked.borrow_mut().push(*io);
+            self.notes.asked.borrow_mut().push((*io, Asked::First));
         }
         passes
     }

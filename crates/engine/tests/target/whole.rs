@@ -15,7 +15,7 @@ use flashyard_sched::{Io, IoId, Op};
 use flashyard_time::Duration;
 
 use crate::client::{Client, Incoming};
-use crate::recorder::{Did, Listener, Notes, Recorder};
+use crate::recorder::{Asked, Did, Listener, Notes, Recorder};
 use crate::world::{BLOCK, Bench, Site, memory, tenant};
 
 /// What the device takes for an I/O: longer than anything on the network.
@@ -372,13 +372,10 @@ async fn try_case(
         assert_eq!(given.tag, tag, "{:?}: {}", given.did, place());
         assert_eq!(given.beside, 0, "{:?}: {}", given.did, place());
     }
-    let mut ios: Vec<_> = case
-        .does
-        .iter()
-        .map(|did| asked(*did, route.class))
-        .collect();
+    let ios = case.does.iter().map(|did| asked(*did, route.class));
+    let mut ios: Vec<_> = ios.map(|io| (io, Asked::First)).collect();
     if matches!(case.by, By::LateR2t) {
-        ios.insert(0, ios[0]);
+        ios.push((ios[0].0, Asked::Again));
     }
     assert_eq!(notes.take_asked(TENANT), ios, "{}", place());
     if route.busy {
