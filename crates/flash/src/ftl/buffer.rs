@@ -164,3 +164,24 @@ impl Buffer {
         (position % u64::from(self.ring)) as u32
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_durable_behind_a_gap_waits_for_the_gap() {
+        let mut buffer = Buffer::new(4, 1);
+        let slots = [0, 1, 2].map(|unit| buffer.take(Holds::Data, unit, u64::from(unit)));
+        for later in [2, 1] {
+            buffer.slot_mut(slots[later]).stage = Stage::Durable;
+            assert_eq!(buffer.first_durable(), None);
+        }
+        buffer.slot_mut(slots[0]).stage = Stage::Durable;
+        for slot in slots {
+            assert_eq!(buffer.first_durable(), Some(slot));
+            buffer.release_first();
+        }
+        assert_eq!(buffer.first_durable(), None);
+    }
+}

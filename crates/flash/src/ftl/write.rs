@@ -544,3 +544,22 @@ impl Ftl {
         data.map(|&stream| self.writers[stream as usize].room).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sectors of a chunk count as written up to the first that is not, in whatever order writes are completed.
+    #[test]
+    fn a_write_that_is_complete_early_counts_when_the_one_in_front_of_it_is() {
+        let mut open = OpenChunks::default();
+        let chunk = open.begin(Stream::Host, 0);
+        let chunk = open.get_mut(chunk);
+        chunk.acknowledge(0, 16);
+        assert_eq!((chunk.acknowledged, chunk.under_way()), (16, 0));
+        chunk.acknowledge(32, 16);
+        assert_eq!((chunk.acknowledged, chunk.under_way()), (16, 1));
+        chunk.acknowledge(16, 16);
+        assert_eq!((chunk.acknowledged, chunk.under_way()), (48, 0));
+    }
+}

@@ -25,6 +25,11 @@ pub const LOST: Version = Version::MAX;
 /// The kind of a page of tombstones, the low bits of its metadata.
 const TOMBSTONES: u64 = 3;
 
+/// The kind of data as the host wrote them.
+const DATA: u64 = 1;
+/// Where the sequence stands in the second word of the metadata.
+const SEQUENCE_AT: u32 = 20;
+
 /// The key of every partition here.
 pub const KEY: u64 = 0x5EED;
 
@@ -57,6 +62,9 @@ pub struct Owner {
     /// Writes of the host that were in such a sector.
     pub rotted: HashSet<Version>,
     next_id: u64,
+    /// The highest sequence that was given to a write of the host and reached the device, and that of the lives before.
+    highest: u64,
+    highest_before: u64,
 }
 
 /// A small device of two channels with two dies each, and chunks of few programmes.
@@ -107,6 +115,8 @@ impl Owner {
             rotten_records: HashSet::new(),
             rotted: HashSet::new(),
             next_id: 1,
+            highest: 0,
+            highest_before: 0,
         };
         owner.settle();
         Ok(owner)
@@ -206,13 +216,26 @@ impl Owner {
             for (place, (&address, part)) in io.addresses().iter().zip(io.parts()).enumerate() {
                 if accepted >> place & 1 == 1 {
                     let content = self.contents(tag, place, *part);
-                    let [low, _] = io.metadata()[place];
+                    let [low, high] = io.metadata()[place];
+                    self.note_sequence(low & 0xF, high >> SEQUENCE_AT);
                     self.expose(address, &content, low & 0xF == TOMBSTONES);
                     self.content.insert(address, content);
                 }
             }
         }
         true
+    }
+
+    /// A sequence that was used is not used again, even if nothing of it was found: what has it may be read later.
+    fn note_sequence(&mut self, kind: u64, sequence: u64) {
+        if [DATA, TOMBSTONES].contains(&kind) {
+            assert!(
+                sequence > self.highest_before,
+                "sequence {sequence} is used again, {} was",
+                self.highest_before
+            );
+            self.highest = self.highest.max(sequence);
+        }
     }
 
     /// Whether both copies of tombstones may have gone bad.
@@ -349,6 +372,7 @@ impl Owner {
         let (device, units) = (&self.device, &self.units);
         let ftl = Ftl::recover(device.geometry(), units, device.report(), KEY, self.options);
         self.ftl = ftl.expect("it was built before");
+        self.highest_before = self.highest;
         self.slots.fill(0);
         self.given.clear();
         self.got.clear();
