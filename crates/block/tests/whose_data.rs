@@ -7,7 +7,7 @@
 mod support;
 
 use flashyard_block::pool::{Pool, PoolError};
-use flashyard_block::{Device, SharedDevice, make_clean};
+use flashyard_block::{Device, MemoryDevice, SharedDevice, make_clean};
 use flashyard_runtime::Rt;
 use flashyard_time::Rng;
 use support::cut::survive;
@@ -228,6 +228,26 @@ fn nobody_reads_what_another_has_written_whenever_the_power_goes() {
                 life.step().await;
             }
             cut_everywhere(&life, seed).await;
+        }
+    });
+}
+
+/// What is cleaned in several commands is cleaned to its ends, and nothing beside it.
+#[test]
+fn all_of_a_large_range_is_cleaned_and_no_more() {
+    run(async |_: Rt| {
+        let device = MemoryDevice::new(4096, 5 << 29).unwrap();
+        let (blocks, piece) = (device.info().blocks, (1 << 30) / 4096);
+        let inside = [1, piece, piece + 1, 2 * piece, 2 * piece + 1, blocks - 2];
+        for lba in inside.into_iter().chain([0, blocks - 1]) {
+            write(&device, lba, 4096, 7).await.unwrap();
+        }
+        make_clean(&device, [1..blocks - 1]).await.unwrap();
+        for lba in inside {
+            assert_eq!(read(&device, lba, 4096).await.unwrap(), [0; 4096], "{lba}");
+        }
+        for lba in [0, blocks - 1] {
+            assert_eq!(read(&device, lba, 4096).await.unwrap(), [7; 4096], "{lba}");
         }
     });
 }
