@@ -346,12 +346,12 @@ fn one_seed_one_trace() {
 #[test]
 fn a_file_that_is_cut_short_fails_where_it_was_and_keeps_failing() {
     #[derive(Clone, Copy, Debug)]
-    enum Noticed {
-        ByRead,
-        ByFlush,
-        BySweep,
+    enum By {
+        Read,
+        Flush,
+        Sweep,
     }
-    for noticed in [Noticed::ByRead, Noticed::ByFlush, Noticed::BySweep] {
+    for noticed in [By::Read, By::Flush, By::Sweep] {
         let world = World::new(Config::calm(1));
         let machine = world.machine(1);
         world.run(&machine, async move |rt: Rt| {
@@ -371,11 +371,11 @@ fn a_file_that_is_cut_short_fails_where_it_was_and_keeps_failing() {
             let other = rt.open(path, other).unwrap();
             other.set_size(MIB / 2 + 512).unwrap();
             match noticed {
-                Noticed::ByRead => {
+                By::Read => {
                     assert_eq!(read(&device, 128, 4096).await, Err(IoError::Read));
                 }
-                Noticed::ByFlush => assert_eq!(flush(&device).await, Err(IoError::Write)),
-                Noticed::BySweep => drop(device.health()),
+                By::Flush => assert_eq!(flush(&device).await, Err(IoError::Write)),
+                By::Sweep => drop(device.health()),
             }
             // One that ends where the device ends would make all that was lost read as zeroes.
             assert_eq!(

@@ -221,7 +221,9 @@ fn a_kill_between_the_copies_is_repairable() {
             (Some(Event::Write { .. }), Some(Event::Flush))
         ));
         let mut left = start;
-        events.iter().for_each(|event| apply(&mut left, event));
+        for event in &events {
+            apply(&mut left, event);
+        }
         let disk = Disk::new(BLOCK as u32, left, 1);
         let report = check(&disk).await.unwrap();
         assert_eq!(report.verdict(), Verdict::Repairable, "{report}");

@@ -94,7 +94,8 @@ impl Life {
 
     async fn step_in_pool(&mut self, pool: Pool) {
         let volumes = pool.list();
-        let some = volumes.get(self.rng.below(3) as usize).cloned();
+        let some = volumes.get(self.rng.below(volumes.len() as u64 + 1) as usize);
+        let some = some.cloned();
         match some {
             // There may be no space left for more.
             Some(volume) if self.rng.below(2) == 0 => {
@@ -107,7 +108,7 @@ impl Life {
                 return self.set(Note::Nobody);
             }
             None => {
-                let (owner, bytes) = (self.owner(), 1 + self.rng.below(2 * MIB));
+                let (owner, bytes) = (self.owner(), 1 + self.rng.below(MIB + MIB / 2));
                 drop(
                     pool.create_volume(&format!("v{owner}"), [owner; 16], bytes)
                         .await,
@@ -224,7 +225,7 @@ fn nobody_reads_what_another_has_written_whenever_the_power_goes() {
     run(async |rt: Rt| {
         for seed in 0..6 {
             let mut life = Life::new(&rt, seed);
-            for _ in 0..12 {
+            for _ in 0..16 {
                 life.step().await;
             }
             cut_everywhere(&life, seed).await;
