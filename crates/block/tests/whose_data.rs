@@ -6,6 +6,8 @@
 
 mod support;
 
+use std::iter::once;
+
 use flashyard_block::pool::{Pool, PoolError};
 use flashyard_block::{Device, MemoryDevice, SharedDevice, make_clean};
 use flashyard_runtime::Rt;
@@ -147,7 +149,7 @@ impl Life {
 }
 
 async fn clean(disk: &Disk) {
-    make_clean(disk, [0..disk.info().blocks]).await.unwrap();
+    make_clean(disk, once(0..disk.info().blocks)).await.unwrap();
 }
 
 /// A device holds zeroes, or what `owner` has written.
@@ -243,7 +245,7 @@ fn all_of_a_large_range_is_cleaned_and_no_more() {
         for lba in inside.into_iter().chain([0, blocks - 1]) {
             write(&device, lba, 4096, 7).await.unwrap();
         }
-        make_clean(&device, [1..blocks - 1]).await.unwrap();
+        make_clean(&device, once(1..blocks - 1)).await.unwrap();
         for lba in inside {
             assert_eq!(read(&device, lba, 4096).await.unwrap(), [0; 4096], "{lba}");
         }

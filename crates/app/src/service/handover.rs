@@ -7,6 +7,8 @@
 //! too: what a disk or file has grown by is zeroed before it is shown. Nothing that was known before counts, except that a
 //! device says itself that nothing was ever written to it.
 
+use std::iter::once;
+
 use flashyard_block::{IoError, SharedDevice, make_clean};
 
 use super::{Fault, Service};
@@ -91,7 +93,7 @@ impl Service {
             }
             let info = device.info();
             let first = from / u64::from(info.block_size);
-            make_clean(&*device, [first..info.blocks]).await
+            make_clean(&*device, once(first..info.blocks)).await
         })?;
         erased.map_err(|error| {
             format!("device `{device}` could not be erased ({error:?}): see to it, then try again")

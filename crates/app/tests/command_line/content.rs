@@ -171,7 +171,7 @@ fn a_kill_while_a_volume_is_deleted_leaves_nothing_to_read() {
 #[test]
 fn what_was_there_before_is_kept_or_erased_by_name() {
     let scratch = Scratch::new("import");
-    let target = with_file(&scratch, &[0x5a; 4 << 20]);
+    let target = with_file(&scratch, &vec![0x5a; 4 << 20]);
     let image = scratch.0.join("ssd0.img");
     let create = [
         "volume", "create", "whole", "--device", "ssd0", "--tenant", "db",
@@ -213,7 +213,7 @@ fn what_was_there_before_is_kept_or_erased_by_name() {
 #[test]
 fn a_device_that_has_another_size_shows_nothing_strange() {
     let scratch = Scratch::new("resized");
-    let target = with_file(&scratch, &[0x5a; 4 << 20]);
+    let target = with_file(&scratch, &vec![0x5a; 4 << 20]);
     let image = scratch.0.join("ssd0.img");
     whole(&target, &["--keep"]);
     target.kill();
