@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use flashyard_nvme::command::FabricsType;
 use flashyard_nvme::tcp::{CapsuleCmd, Header, Outgoing};
 use flashyard_nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
 use flashyard_time::Time;
@@ -130,17 +131,12 @@ impl AdminQueue {
         };
         let entry = &capsule.entry;
         if let Err(Duplicate) = self.pair.begin(entry.cid())? {
-            let sqhd = self.pair.end_duplicate();
-            let status = Status::COMMAND_ID_CONFLICT.with_dnr();
-            reply::complete(
-                self.connection.outbox(),
-                self.how,
-                reply::entry(entry.cid(), status, sqhd),
-            );
+            self.on_duplicate(entry).await;
         } else if !pdu.digest_ok {
             self.answer(entry.cid(), Answer::of(Status::TRANSIENT_TRANSPORT_ERROR));
         } else if entry.is_fabrics() {
-            self.on_fabrics(entry).await;
+            let answer = self.on_fabrics(entry).await;
+            self.answer(entry.cid(), answer);
         } else {
             self.on_admin(capsule, &pdu.data);
         }
@@ -148,7 +144,21 @@ impl AdminQueue {
         Ok(())
     }
 
-    async fn on_fabrics(&self, entry: &SubmissionQueueEntry) {
+    /// A command with an identifier that is in use. A host that detaches has forgotten the requests for events that it
+    /// will get no answer to, and uses their identifiers for its last property commands: those are answered.
+    async fn on_duplicate(&self, entry: &SubmissionQueueEntry) {
+        let only_events = self.requests.borrow().len() + 1 == usize::from(self.pair.outstanding());
+        let answer = if only_events && is_property(entry) {
+            self.on_fabrics(entry).await
+        } else {
+            Answer::of(Status::COMMAND_ID_CONFLICT.with_dnr())
+        };
+        let sqhd = self.pair.end_duplicate();
+        let entry = answer.completion(entry.cid()).with_queue(sqhd, 0);
+        reply::complete(self.connection.outbox(), self.how, entry);
+    }
+
+    async fn on_fabrics(&self, entry: &SubmissionQueueEntry) -> Answer {
         let now = self.connection.core().rt().now();
         let (answer, effect) = self.association.controller().fabrics(now, entry);
         match effect {
@@ -157,7 +167,7 @@ impl AdminQueue {
             Some(Effect::Enabled) => self.has_said_goodbye.set(false),
             None => {}
         }
-        self.answer(entry.cid(), answer);
+        answer
     }
 
     /// Forgets what is kept, drops the I/O queues, and waits until all they issued has returned, as long as a
@@ -258,4 +268,9 @@ impl AdminQueue {
     fn completion(&self, cid: u16, answer: Answer) -> CompletionQueueEntry {
         answer.completion(cid).with_queue(self.pair.end(cid), 0)
     }
+}
+
+fn is_property(entry: &SubmissionQueueEntry) -> bool {
+    let kinds = [FabricsType::PROPERTY_GET, FabricsType::PROPERTY_SET];
+    entry.is_fabrics() && kinds.contains(&entry.fabrics_type())
 }

@@ -255,3 +255,45 @@ fn a_namespace_that_is_protected_on_purpose_is_no_warning() {
         assert_eq!(smart(&mut admin).await.critical_warning, 0);
     });
 }
+
+/// A host that detaches has forgotten its request for events, and uses the identifier of that for what it still asks.
+#[test]
+fn property_commands_of_a_host_that_detaches() {
+    let site = Site::new(Config::calm(8), 1);
+    site.run(|bench| async move {
+        let (mut admin, _) = bench.admin("a", 1).await;
+        admin.want_events(AsyncEventConfiguration::NAMESPACE).await;
+        let events = SubmissionQueueEntry::async_event_request();
+        admin.submit_as(7, events, &[]).await;
+        let identify = SubmissionQueueEntry::identify(1, 0, 0, 0, Sgl::Transport { length: 4096 });
+        admin.submit_as(7, identify, &[]).await;
+        let answer = admin.response().await;
+        assert!(
+            answer.status().is(Status::COMMAND_ID_CONFLICT),
+            "{answer:?}"
+        );
+        // CC.SHN, then CSTS until the shutdown is complete.
+        let goodbye = SubmissionQueueEntry::property_set(0x14, false, 0x0046_4001);
+        admin.submit_as(7, goodbye, &[]).await;
+        let answer = admin.response().await;
+        assert_eq!((answer.cid(), answer.status()), (7, Status::SUCCESS));
+        let status = SubmissionQueueEntry::property_get(0x1c, false);
+        for _ in 0..40 {
+            admin.submit_as(7, status, &[]).await;
+            let answer = admin.response().await;
+            assert_eq!((answer.cid(), answer.status()), (7, Status::SUCCESS));
+            assert_eq!(answer.dw0() >> 2 & 3, 2, "shutdown complete");
+        }
+        // Enabled anew, all is as at the beginning.
+        for cc in [0, 0x0046_0001] {
+            let reset = SubmissionQueueEntry::property_set(0x14, false, cc);
+            admin.submit_as(7, reset, &[]).await;
+            assert!(admin.response().await.status().is_success());
+        }
+        admin.want_events(AsyncEventConfiguration::NAMESPACE).await;
+        admin.submit_as(7, events, &[]).await;
+        bench.attach_memory("a", 1);
+        let event = admin.response().await;
+        assert_eq!((event.cid(), event.dw0()), (7, 0x0004_0002));
+    });
+}
