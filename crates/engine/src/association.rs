@@ -61,7 +61,7 @@ impl Association {
     /// How an event shows it.
     pub(crate) fn for_event(&self) -> HostEventController {
         HostEventController {
-            cntlid: self.cntlid,
+            cntlid: Some(self.cntlid),
             tenant: self.tenant.as_ref().map(|tenant| tenant.name()),
             hostnqn: self.host.nqn,
         }
@@ -116,7 +116,7 @@ impl Entry {
         Self {
             association,
             admin: caller.connection,
-            party: party(caller.peer),
+            party: party(caller.peer.ip()),
             ended: false,
             queues: BTreeMap::new(),
             past: Counters::default(),

@@ -20,7 +20,7 @@ pub struct HostEvent {
     pub at: Time,
     /// The peer's end of the connection.
     pub peer: SocketAddr,
-    /// The association it belonged to; `None` before Connect.
+    /// The association it belonged to, or that it asked for; `None` before Connect.
     pub controller: Option<HostEventController>,
     /// What happened.
     pub kind: HostEventKind,
@@ -29,8 +29,8 @@ pub struct HostEvent {
 /// The association that an event is about.
 #[derive(Clone, Debug)]
 pub struct HostEventController {
-    /// Controller identifier.
-    pub cntlid: u16,
+    /// Controller identifier; `None` when Connect was refused.
+    pub cntlid: Option<u16>,
     /// Name of the tenant; `None` for discovery.
     pub tenant: Option<String>,
     /// Name of the host.
@@ -42,6 +42,8 @@ pub struct HostEventController {
 pub enum HostEventKind {
     /// Nothing was heard of the host for its Keep Alive Timeout: its association was ended.
     KeepAliveExpired,
+    /// The host is not among those that may connect to this tenant. It is told that there is no such subsystem.
+    NotAllowed,
     /// The host broke the rules of NVMe/TCP: the connection was ended, the association too if it was its Admin queue.
     Violation(Violation),
 }
@@ -52,13 +54,19 @@ impl fmt::Display for HostEvent {
             Some(controller) => {
                 let tenant = controller.tenant.as_deref().unwrap_or("discovery");
                 let (hostnqn, cntlid) = (controller.hostnqn, controller.cntlid);
-                write!(f, "host {hostnqn} of {tenant} (controller {cntlid}, ")?;
+                write!(f, "host {hostnqn} of {tenant} (")?;
+                if let Some(cntlid) = cntlid {
+                    write!(f, "controller {cntlid}, ")?;
+                }
                 write!(f, "{}): ", self.peer)?;
             }
             None => write!(f, "{}: ", self.peer)?,
         }
         match self.kind {
             HostEventKind::KeepAliveExpired => f.write_str("the keep-alive timer expired"),
+            HostEventKind::NotAllowed => {
+                f.write_str("refused, for it is not among the hosts that may connect to the tenant")
+            }
             HostEventKind::Violation(violation) => write!(f, "{violation}"),
         }
     }

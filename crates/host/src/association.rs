@@ -118,7 +118,11 @@ impl std::fmt::Display for ConnectError {
         match self {
             Self::Host(error) => write!(f, "{error}"),
             Self::InvalidParameter(parameter) if *parameter == InvalidParameter::SUBNQN => {
-                write!(f, "there is no such subsystem: check its NQN")
+                write!(
+                    f,
+                    "there is no such subsystem, or none for this host: check its NQN, and that the target \
+                     allows the NQN of this host"
+                )
             }
             Self::InvalidParameter(parameter) => {
                 let place = if parameter.in_data { "data" } else { "command" };

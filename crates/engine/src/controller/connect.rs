@@ -165,11 +165,13 @@ impl ConnectRequest {
         })
     }
 
+    /// A host that may not connect is told what it is told of a name that nobody has: otherwise anybody could find out who
+    /// the tenants are. Connect Invalid Parameters it is, since a name that nobody has must be answered so, while the answer
+    /// to the host has a choice. Both answers come with "do not retry": a Linux host gives up after either.
     fn check_host(&self, subsystem: Option<&Subsystem>) -> Result<(), ConnectError> {
-        let subsystem = subsystem.ok_or(InvalidParameter::SUBNQN)?;
-        if !subsystem.hosts.allows(&self.data.hostnqn) {
-            return Err(ConnectError::of(Status::CONNECT_INVALID_HOST.with_dnr()));
-        }
+        subsystem
+            .filter(|subsystem| subsystem.hosts.allows(&self.data.hostnqn))
+            .ok_or(InvalidParameter::SUBNQN)?;
         // Tools that only ask for the discovery log may come without a Host Identifier.
         if self.data.hostid == [0; 16] && !self.data.subnqn.is_discovery() {
             return Err(InvalidParameter::HOSTID.into());

@@ -1,7 +1,7 @@
 //! Connect, and the end of what it made: who gets a controller or an I/O queue, who has to wait for a fence.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use flashyard_block::Class;
@@ -17,13 +17,13 @@ use crate::controller::{
 use crate::counters::QueueCounters;
 use crate::message::{ConnectionId, Message};
 use crate::part::party;
-use crate::{Counters, DeviceHandle, Life, Limits};
+use crate::{Counters, DeviceHandle, HostEvent, HostEventController, HostEventKind, Life, Limits};
 
 /// The connection that a Connect of an Admin queue has come by.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller {
     pub(crate) connection: ConnectionId,
-    pub(crate) peer: IpAddr,
+    pub(crate) peer: SocketAddr,
 }
 
 /// What an accepted Connect of an Admin queue gives.
@@ -73,15 +73,24 @@ impl Target {
         let mut state = self.lock();
         if request.subsystem().is_discovery() {
             let queue = request.check_admin(Some(&self.discovery_subsystem))?;
-            let (all, own) = state.discovering(caller.peer);
+            let (all, own) = state.discovering(caller.peer.ip());
             if !self.config.limits.for_discovery().allows(all, own) {
                 return Err(ConnectError::BUSY.into());
             }
             return self.seat(&mut state, request, caller, None, queue, now);
         }
         let tenant = state.tenant_of(request);
-        let queue = request.check_admin(tenant.map(|tenant| &*tenant.subsystem))?;
+        let queue = request.check_admin(tenant.map(|tenant| &*tenant.subsystem));
+        let refused = tenant.filter(|tenant| !tenant.subsystem.hosts.allows(&request.host().nqn));
+        let refused = refused.map(|tenant| tenant.shared.name.clone());
         let tenant = tenant.map(|tenant| tenant.shared.clone());
+        if let Some(tenant) = refused {
+            // Whoever runs the target may know what the host is not told.
+            state
+                .host_events
+                .add(not_allowed(tenant, request, caller, now));
+        }
+        let queue = queue?;
         if let Some(tenant) = &tenant {
             let host = request.host();
             if state
@@ -326,6 +335,20 @@ impl Target {
             media,
             ..HealthCounters::default()
         }
+    }
+}
+
+fn not_allowed(tenant: String, request: &ConnectRequest, caller: Caller, now: Time) -> HostEvent {
+    HostEvent {
+        number: 0,
+        at: now,
+        peer: caller.peer,
+        controller: Some(HostEventController {
+            cntlid: None,
+            tenant: Some(tenant),
+            hostnqn: request.host().nqn,
+        }),
+        kind: HostEventKind::NotAllowed,
     }
 }
 

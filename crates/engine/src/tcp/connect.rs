@@ -122,7 +122,7 @@ async fn join(
         let now = || connection.core().rt().now();
         let caller = Caller {
             connection: connection.id(),
-            peer: connection.stream().peer_addr().ip(),
+            peer: connection.stream().peer_addr(),
         };
         let seat = unfenced(connection, || target.connect_admin(request, caller, now())).await?;
         let cntlid = seat.association.cntlid;

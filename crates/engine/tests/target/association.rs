@@ -70,15 +70,35 @@ fn only_hosts_on_the_list() {
             .expect("good");
         let (_good, answer) = try_admin(&bench, "a", 1, 0).await;
         assert!(answer.status().is_success());
-        let (_bad, answer) = try_admin(&bench, "a", 2, 0).await;
-        assert!(answer.status().is(Status::CONNECT_INVALID_HOST) && answer.status().dnr());
-        let (_bad, answer) = try_admin(&bench, "nobody", 1, 0).await;
+        let (_bad, unknown) = try_admin(&bench, "nobody", 1, 0).await;
         assert_eq!(
+            (unknown.status(), unknown.dw0()),
             (
-                answer.status().is(Status::CONNECT_INVALID_PARAMETERS),
-                answer.dw0()
-            ),
-            (true, InvalidParameter::SUBNQN.dw0())
+                Status::CONNECT_INVALID_PARAMETERS.with_dnr(),
+                InvalidParameter::SUBNQN.dw0()
+            )
+        );
+        // The same to the last bit, for I/O queues as well.
+        let (_bad, forbidden) = try_admin(&bench, "a", 2, 0).await;
+        assert_eq!(forbidden, unknown);
+        let connect = Connect {
+            sqsize: 31,
+            qid: 1,
+            ..Connect::default()
+        };
+        for cntlid in [1, 2] {
+            let mut client = Client::initialized(&bench.host_rt, bench.addr, NO_DIGESTS).await;
+            let host = Identity::number(2);
+            let forbidden = client.connect(connect, cntlid, &subnqn("a"), &host).await;
+            assert_eq!(forbidden, unknown);
+        }
+        let events = bench.target.snapshot().recent_events;
+        assert_eq!(events.len(), 1, "whoever runs the target is told");
+        assert_eq!(events[0].kind, HostEventKind::NotAllowed);
+        assert!(
+            events[0].to_string().contains("host2 of a ("),
+            "{}",
+            events[0]
         );
     });
 }

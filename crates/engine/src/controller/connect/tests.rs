@@ -66,7 +66,7 @@ fn admin_queues_refused() {
         ..data()
     };
     let table = [
-        (command(), stranger, status(Status::CONNECT_INVALID_HOST)),
+        (command(), stranger, invalid(InvalidParameter::SUBNQN)),
         (
             command(),
             ConnectData {
