@@ -34,7 +34,7 @@ pub(crate) fn party(address: IpAddr) -> IpAddr {
             let network = u128::from(address) & !u128::from(u64::MAX);
             IpAddr::V6(Ipv6Addr::from(network))
         }
-        v4 => v4,
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 
@@ -45,13 +45,10 @@ mod tests {
     use super::*;
 
     fn takes(stock: Stock, held: &mut [usize], party: usize, want: usize) {
-        let mut taken: usize = held.iter().sum();
-        for _ in 0..want {
-            if !stock.allows(taken, held[party]) {
-                return;
-            }
+        let others = held.iter().sum::<usize>() - held[party];
+        let most = held[party].saturating_add(want);
+        while held[party] < most && stock.allows(others + held[party], held[party]) {
             held[party] += 1;
-            taken += 1;
         }
     }
 
