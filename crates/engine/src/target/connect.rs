@@ -82,7 +82,7 @@ impl Target {
         let tenant = state.tenant_of(request);
         let queue = request.check_admin(tenant.map(|tenant| &*tenant.subsystem));
         let refused = tenant.filter(|tenant| !tenant.subsystem.hosts.allows(&request.host().nqn));
-        let refused = refused.map(|tenant| tenant.shared.name.clone());
+        let refused = refused.map(|tenant| tenant.shared.name());
         let tenant = tenant.map(|tenant| tenant.shared.clone());
         if let Some(tenant) = refused {
             // Whoever runs the target may know what the host is not told.
