@@ -20,7 +20,8 @@ use flashyard_sched::{Fifo, Window};
 use flashyard_time::{Duration, Rng};
 
 use crate::client::{Client, Identity, Incoming, within};
-use crate::world::{NO_DIGESTS, PREFIX, Site, subnqn, tenant};
+use crate::devices::Held;
+use crate::world::{BLOCK, NO_DIGESTS, PREFIX, Site, memory, subnqn, tenant};
 
 /// Optimised builds look further.
 const SEEDS: u64 = if cfg!(debug_assertions) { 6 } else { 200 };
@@ -259,6 +260,68 @@ fn sizes_are_mixed_and_buffers_end_on_other_cores() {
         drop(site);
         assert_eq!(Buf::balance(), before, "seed {seed}");
     }
+}
+
+/// A Compare needs two buffers, of which both are promised: four of the largest fit in no pool that promises four
+/// buffers, so they wait for each other.
+#[test]
+fn a_compare_counts_for_two() {
+    const BLOCKS: u32 = LARGEST as u32 / BLOCK;
+    let limits = Limits {
+        core_bytes: 4 << 20,
+        capsule_bytes: 64 << 10,
+        tenant_capsule_bytes: 64 << 10,
+        receive_bytes: 0,
+        ..Limits::default()
+    };
+    let config = Config {
+        buffer_bytes: limits.promised_bytes(),
+        ..Config::calm(1)
+    };
+    let site = Site::with_limits(config, 1, limits);
+    site.run(|bench| async move {
+        let (device, gate) = Held::around(memory(DEVICE));
+        let handle = bench.attach("a", 1, 0, device);
+        bench.attach_handle("b", 1, &handle);
+        gate.shut();
+        let compare = |name: &'static str, host| {
+            let bench = bench.clone();
+            bench.host_rt.clone().spawn(async move {
+                let (_admin, mut io) = bench.connect(name, host).await;
+                let range = LbaRange {
+                    slba: 0,
+                    blocks: BLOCKS,
+                };
+                let sgl = Sgl::Transport {
+                    length: LARGEST as u32,
+                };
+                for _ in 0..2 {
+                    io.submit(SubmissionQueueEntry::compare(1, range, sgl), &[])
+                        .await;
+                }
+                let mut answered = 0;
+                while answered < 2 {
+                    match io.next().await {
+                        Incoming::R2t(r2t) => {
+                            io.send_invited(&r2t, &vec![0; LARGEST as usize], 1 << 20)
+                                .await;
+                        }
+                        Incoming::Response(answer) => {
+                            assert!(answer.status().is_success(), "{answer:?}");
+                            answered += 1;
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+            })
+        };
+        let hosts = [compare("a", 1), compare("b", 2)];
+        bench.host_rt.sleep(Duration::from_secs(1)).await;
+        gate.open();
+        for host in hosts {
+            host.await;
+        }
+    });
 }
 
 /// What a thread with a core of the target does; gives its balance in the end.
