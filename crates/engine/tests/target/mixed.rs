@@ -262,11 +262,10 @@ fn sizes_are_mixed_and_buffers_end_on_other_cores() {
     }
 }
 
-/// A Compare needs two buffers, of which both are promised: four of the largest fit in no pool that promises four
-/// buffers, so they wait for each other.
+/// A Compare needs two buffers, and both are promised: many tenants that have as many under way as they may are within
+/// a pool that has no more than what is promised.
 #[test]
 fn a_compare_counts_for_two() {
-    const BLOCKS: u32 = LARGEST as u32 / BLOCK;
     let limits = Limits {
         core_bytes: 4 << 20,
         capsule_bytes: 64 << 10,
@@ -282,46 +281,50 @@ fn a_compare_counts_for_two() {
     site.run(|bench| async move {
         let (device, gate) = Held::around(memory(DEVICE));
         let handle = bench.attach("a", 1, 0, device);
-        bench.attach_handle("b", 1, &handle);
         gate.shut();
-        let compare = |name: &'static str, host| {
-            let bench = bench.clone();
-            bench.host_rt.clone().spawn(async move {
-                let (_admin, mut io) = bench.connect(name, host).await;
-                let range = LbaRange {
-                    slba: 0,
-                    blocks: BLOCKS,
-                };
-                let sgl = Sgl::Transport {
-                    length: LARGEST as u32,
-                };
-                for _ in 0..2 {
-                    io.submit(SubmissionQueueEntry::compare(1, range, sgl), &[])
-                        .await;
-                }
-                let mut answered = 0;
-                while answered < 2 {
-                    match io.next().await {
-                        Incoming::R2t(r2t) => {
-                            io.send_invited(&r2t, &vec![0; LARGEST as usize], 1 << 20)
-                                .await;
-                        }
-                        Incoming::Response(answer) => {
-                            assert!(answer.status().is_success(), "{answer:?}");
-                            answered += 1;
-                        }
-                        other => panic!("{other:?}"),
-                    }
-                }
-            })
-        };
-        let hosts = [compare("a", 1), compare("b", 2)];
+        let mut hosts = Vec::new();
+        for (number, name) in (3..).zip(["c", "d", "e", "f", "g", "h", "i", "j", "k", "l"]) {
+            let added = bench.target.set_tenant(tenant(number, name, &["*"]));
+            added.expect("a good tenant");
+            bench.attach_handle(name, 1, &handle);
+            let (rt, bench) = (bench.host_rt.clone(), bench.clone());
+            hosts.push(rt.spawn(async move {
+                let (_admin, mut io) = bench.connect(name, number as u8).await;
+                compare_some(&mut io).await;
+            }));
+        }
         bench.host_rt.sleep(Duration::from_secs(1)).await;
+        assert!(gate.issued.borrow().len() > 10, "many are under way");
         gate.open();
         for host in hosts {
             host.await;
         }
     });
+}
+
+/// Eight Compares at a time, all of which succeed.
+async fn compare_some(io: &mut Client) {
+    const LENGTH: u32 = 32 * BLOCK;
+    for n in 0..8 {
+        let range = LbaRange {
+            slba: 32 * n,
+            blocks: 32,
+        };
+        let sgl = Sgl::Transport { length: LENGTH };
+        let compare = SubmissionQueueEntry::compare(1, range, sgl);
+        io.submit(compare, &[]).await;
+    }
+    let mut answered = 0;
+    while answered < 8 {
+        match io.next().await {
+            Incoming::R2t(r2t) => io.send_invited(&r2t, &[0; LENGTH as usize], 1 << 20).await,
+            Incoming::Response(answer) => {
+                assert!(answer.status().is_success(), "{answer:?}");
+                answered += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 /// What a thread with a core of the target does; gives its balance in the end.
