@@ -73,6 +73,16 @@ impl Budget {
 }
 
 impl Held {
+    /// Takes a part out, which is given back by itself.
+    pub(crate) fn split(&mut self, bytes: usize) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self {
+            budget: self.budget.clone(),
+            bytes,
+        }
+    }
+
     /// Ends the guard: the bytes are given back by [`Budget::release`].
     #[inline]
     pub(crate) fn into_bytes(mut self) -> usize {

@@ -8,12 +8,12 @@ use flashyard_nvme::{Status, SubmissionQueueEntry};
 use flashyard_runtime::Buf;
 use flashyard_sched::Op;
 
-use super::budget::Budget;
-use super::command::{self, CapsuleData, Failure, admit};
+use super::budget::{Budget, Held};
+use super::command::{self, CapsuleData, Failure, Memory, admit};
 use super::io::IoQueue;
 use super::namespaces::Namespace;
-use super::ration::Claim;
 use super::transfer::Arrived;
+use super::waiting::TakenBack;
 use crate::controller::Payload;
 use crate::controller::fused::{self, CompareAndWrite, FAILED_FUSED, Refused};
 use crate::handover::Operation;
@@ -110,29 +110,6 @@ async fn perform(
     cids: [u16; 2],
     capsules: [Option<CapsuleData>; 2],
 ) -> Result<(), Failure> {
-    let payloads = [checked.compare, checked.write];
-    let invited = payloads
-        .iter()
-        .filter(|payload| matches!(payload, Payload::Invited { .. }));
-    let bytes: usize = invited
-        .map(|payload| Budget::charge(payload.bytes() as usize))
-        .sum();
-    let _held = if bytes > 0 {
-        Some(command::hold(queue, cids[0], bytes).await?)
-    } else {
-        None
-    };
-    let [compare_capsule, write_capsule] = capsules;
-    // Both are invited before either is awaited: a host may answer the two R2Ts in any order. And both are here before
-    // the turn is asked for: a host that owes them keeps nobody from the device.
-    let compare = Source::of(queue, cids[0], checked.compare, compare_capsule)?;
-    let write = Source::of(queue, cids[1], checked.write, write_capsule)?;
-    // Of a half that fails the other one's data still come.
-    let (compare, write) = (compare.data().await, write.data().await);
-    let ((compare, _compare_claim), (write, _write_claim)) = (compare?, write?);
-    if checked.compare_fua {
-        command::empty_cache(queue, cids[0], namespace, tag.class).await?;
-    }
     let want = Want {
         tag,
         op: Op::CompareAndWrite,
@@ -140,7 +117,18 @@ async fn perform(
         bytes: u64::from(checked.write.bytes()),
         again: false,
     };
-    let admission = admit(queue, cids[0], namespace, want).await?;
+    // The data are here before the turn is asked for: a host that owes them keeps nobody from the device.
+    let ready = async {
+        let data = data(queue, checked, cids, capsules).await?;
+        if checked.compare_fua {
+            command::empty_cache(queue, cids[0], namespace, tag.class).await?;
+        }
+        Ok::<_, Failure>((data, admit(queue, cids[0], namespace, want).await?))
+    };
+    // Each wait ends with the first half; it does as well when the second is aborted.
+    let ready = queue.waiting().unless_unwanted(cids[1], ready).await;
+    let ([compare, write], admission) = ready.map_err(TakenBack::error)??;
+    let ((compare, _compare_memory), (write, _write_memory)) = (compare, write);
     let operation = Operation::CompareAndWrite {
         lba: checked.range.slba,
         compare,
@@ -152,6 +140,34 @@ async fn perform(
         .await;
     queue.heed(namespace, Past::default(), ended)?;
     Ok(())
+}
+
+/// The data of both halves, with what they are counted against.
+async fn data(
+    queue: &Rc<IoQueue>,
+    checked: &CompareAndWrite,
+    cids: [u16; 2],
+    capsules: [Option<CapsuleData>; 2],
+) -> Result<[(Buf, Memory); 2], Failure> {
+    let payloads = [checked.compare, checked.write];
+    let invited = payloads
+        .iter()
+        .filter(|payload| matches!(payload, Payload::Invited { .. }));
+    let bytes: usize = invited
+        .map(|payload| Budget::charge(payload.bytes() as usize))
+        .sum();
+    let mut held = if bytes > 0 {
+        Some(command::hold(queue, cids[0], bytes).await?)
+    } else {
+        None
+    };
+    let [compare, write] = capsules;
+    // Both are invited before either is awaited: a host may answer the two R2Ts in any order.
+    let compare = Source::of(queue, cids[0], checked.compare, compare, &mut held)?;
+    let write = Source::of(queue, cids[1], checked.write, write, &mut held)?;
+    let both = async { Ok([compare.data().await?, write.data().await?]) };
+    let both = queue.waiting().unless_unwanted(cids[0], both).await;
+    both.map_err(TakenBack::error)?
 }
 
 /// Where the data of a half come from.
@@ -167,6 +183,7 @@ impl<'a> Source<'a> {
         cid: u16,
         payload: Payload,
         capsule: Option<CapsuleData>,
+        held: &mut Option<Held>,
     ) -> Result<Self, IoError> {
         Ok(match (payload, capsule) {
             (Payload::InCapsule { offset, bytes }, Some(mut data)) => {
@@ -175,7 +192,9 @@ impl<'a> Source<'a> {
             }
             (Payload::Invited { bytes }, _) => {
                 let buf = command::buffer(bytes as usize)?;
-                let (r2t, arrival) = queue.transfers().invite(cid, buf, None);
+                let charge = Budget::charge(bytes as usize);
+                let held = held.as_mut().map(|held| held.split(charge));
+                let (r2t, arrival) = queue.transfers().invite(cid, buf, held);
                 queue.push_r2t(r2t);
                 Self::Coming(arrival)
             }
@@ -183,13 +202,12 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// The data, with what those of a capsule are counted against.
-    async fn data(self) -> Result<(Buf, Option<Claim>), Failure> {
+    async fn data(self) -> Result<(Buf, Memory), Failure> {
         match self {
-            Self::Here(CapsuleData { buf, claim }) => Ok((buf, Some(claim))),
+            Self::Here(CapsuleData { buf, claim }) => Ok((buf, Memory::Capsule(claim, None))),
             Self::Missing => Err(Status::DATA_TRANSFER_ERROR.into()),
             Self::Coming(arrival) => match arrival.await {
-                Arrived::Whole(buf, _) => Ok((buf, None)),
+                Arrived::Whole(buf, held) => Ok((buf, Memory::Peer(held))),
                 Arrived::Damaged => Err(Status::TRANSIENT_TRANSPORT_ERROR.into()),
                 Arrived::Never => Err(Failure::Gone),
             },

@@ -65,8 +65,8 @@ pub(crate) enum Arrived {
 }
 
 impl Transfers {
-    /// Makes a place for the data of command `cid`, which fill `buf`; gives the R2T to be sent and the wait for
-    /// them. `held` is what the buffer is counted against, unless that is kept elsewhere.
+    /// Makes a place for the data of command `cid`, which fill `buf`, counted against `held`; gives the R2T to be sent
+    /// and the wait for them.
     pub(crate) fn invite(&self, cid: u16, buf: Buf, held: Option<Held>) -> (R2T, Arrival<'_>) {
         let mut places = self.places.borrow_mut();
         let ttag = places.free.pop().unwrap_or_else(|| {

@@ -27,6 +27,8 @@ use crate::world::{BLOCK, NO_DIGESTS, PREFIX, Site, memory, subnqn, tenant};
 const SEEDS: u64 = if cfg!(debug_assertions) { 6 } else { 200 };
 const SECTOR: u32 = 512;
 const DEVICE: u64 = 8 << 20;
+/// Forced unit access, in Command Dword 12.
+const FUA: u32 = 1 << 30;
 const LARGEST: u64 = 1 << 20;
 /// Commands of one association.
 const VISIT: u64 = 60;
@@ -155,7 +157,7 @@ impl Visit<'_> {
             0..=2 => SubmissionQueueEntry::read(nsid, range, there),
             3..=5 => SubmissionQueueEntry::write(nsid, range, sgl),
             6 => SubmissionQueueEntry::compare(nsid, range, sgl),
-            _ => SubmissionQueueEntry::read(nsid, range, there).with_cdw(12, blocks - 1 | 1 << 30),
+            _ => SubmissionQueueEntry::read(nsid, range, there).with_cdw(12, (blocks - 1) | FUA),
         };
         let carries = matches!(entry.sgl(), Sgl::InCapsule { .. });
         let data = vec![0x5a; if carries { length as usize } else { 0 }];
@@ -314,10 +316,10 @@ async fn compare_some(io: &mut Client) {
         let compare = SubmissionQueueEntry::compare(1, range, sgl);
         io.submit(compare, &[]).await;
     }
-    let mut answered = 0;
+    let (mut answered, zeroes) = (0, vec![0; LENGTH as usize]);
     while answered < 8 {
         match io.next().await {
-            Incoming::R2t(r2t) => io.send_invited(&r2t, &[0; LENGTH as usize], 1 << 20).await,
+            Incoming::R2t(r2t) => io.send_invited(&r2t, &zeroes, 1 << 20).await,
             Incoming::Response(answer) => {
                 assert!(answer.status().is_success(), "{answer:?}");
                 answered += 1;

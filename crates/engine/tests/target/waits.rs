@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use flashyard_block::SharedDevice;
 use flashyard_engine::Limits;
-use flashyard_nvme::command::LbaRange;
+use flashyard_nvme::command::{Fuse, LbaRange};
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_sched::{Fifo, Window};
@@ -269,6 +269,45 @@ fn when_the_host_leaves_with_more_than_there_are_places_for() {
             }
             let issued = gate.issued.borrow().len();
             assert_eq!(issued, usize::from(EACH), "seed {seed}");
+        });
+    }
+}
+
+/// An Abort of either half of a fused pair that waits for its data ends both.
+#[test]
+fn a_pair_by_an_abort_of_either_half() {
+    for half in 0..2 {
+        let site = Site::new(Config::stormy(half), 2);
+        site.run(move |bench| async move {
+            let (device, gate) = Held::around(memory(1 << 20));
+            attach(&bench, 0, device, Wait::Data);
+            let (mut admin, mut io) = bench.connect("a", 1).await;
+            let range = LbaRange { slba: 0, blocks: 1 };
+            let sgl = Sgl::Transport { length: BLOCK };
+            let pair = [
+                SubmissionQueueEntry::compare(1, range, sgl).with_fuse(Fuse::First),
+                SubmissionQueueEntry::write(1, range, sgl).with_fuse(Fuse::Second),
+            ];
+            let mut cids = Vec::new();
+            for entry in pair {
+                cids.push(io.submit(entry, &[]).await);
+            }
+            for _ in 0..2 {
+                assert!(matches!(io.next().await, Incoming::R2t(_)));
+            }
+            let abort = SubmissionQueueEntry::abort(1, cids[half as usize]);
+            let answer = admin.command(abort, &[]).await;
+            assert!(answer.status().is_success() && answer.dw0() & 1 == 0);
+            let (first, second) = (io.response().await, io.response().await);
+            assert_eq!([first.cid(), second.cid()], cids[..]);
+            assert!(first.status().is(Status::ABORT_REQUESTED), "{first:?}");
+            assert!(
+                second.status().is(Status::ABORTED_FAILED_FUSED),
+                "{second:?}"
+            );
+            bench.host_rt.sleep(Duration::from_secs(40)).await;
+            assert!(gate.issued.borrow().is_empty());
+            assert!(io.read(1, 0, 1, BLOCK).await.is_ok());
         });
     }
 }
