@@ -9,10 +9,12 @@
 mod content;
 mod copy;
 mod counted;
+mod opening;
+#[cfg(test)]
+pub mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, File, TryLockError};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
@@ -38,16 +40,6 @@ const SCHEMA: &str = "
         phase TEXT NOT NULL CHECK (phase IN ('creating', 'ready', 'deleting'))) STRICT;
 ";
 
-/// What version 2 has beside the tables of version 1.
-const SINCE_2: &str = "
-    ALTER TABLE target ADD COLUMN life TEXT NOT NULL DEFAULT '{}';
-    CREATE TABLE counted (tenant INTEGER PRIMARY KEY, counters TEXT NOT NULL) STRICT;
-    CREATE TABLE content (id INTEGER PRIMARY KEY CHECK (id = 0), digest BLOB NOT NULL) STRICT;
-";
-
-/// How SQLite keeps the store: a change is on disk when it is acknowledged, and all of it is in one file then.
-const PRAGMAS: [(&str, &str); 2] = [("journal_mode", "TRUNCATE"), ("synchronous", "FULL")];
-
 /// Why the store could not do what was asked.
 #[derive(Debug)]
 pub enum StateError {
@@ -61,7 +53,7 @@ pub enum StateError {
     Sqlite(rusqlite::Error),
     /// It is not sound, or not what was stored.
     Damaged(String),
-    /// A damaged store that was to be opened: its file, what is wrong, and whether there is a copy.
+    /// A damaged store that was to be opened: its file, what is wrong, and whether a copy may take its place.
     Refused(PathBuf, String, bool),
     /// The tenant has as many volumes as it can have.
     NoNumber(String),
@@ -100,8 +92,8 @@ impl std::fmt::Display for StateError {
             ),
             Self::Refused(file, what, false) => write!(
                 f,
-                "{} is damaged ({what}), there is no copy, and nothing was changed: restore it from a backup, or move it \
-                 away to begin with an empty inventory",
+                "{} is damaged ({what}), there is no sound copy, and nothing was changed: restore it from a backup, or \
+                 move the state directory away to begin with an empty inventory",
                 file.display()
             ),
             Self::NoNumber(tenant) => write!(
@@ -200,11 +192,16 @@ pub enum IfDamaged {
 impl State {
     /// Opens or creates the store in `directory`.
     pub fn open(directory: &Path, if_damaged: IfDamaged) -> Result<Self, StateError> {
-        let home = Some((directory.to_owned(), lock(directory)?));
-        match (open_store(directory), if_damaged) {
-            (Err(StateError::Refused(_, _, true)), IfDamaged::Restore) => {
-                copy::restore(directory)?;
-                let state = Self::prepare(open_store(directory)?, home)?;
+        let home = Some((directory.to_owned(), opening::lock(directory)?));
+        match (opening::open(directory), if_damaged) {
+            (Err(StateError::Refused(file, what, true)), IfDamaged::Restore) => {
+                copy::restore(directory).map_err(|error| match error {
+                    StateError::Damaged(also) => {
+                        StateError::Refused(file, format!("{what}; its copy: {also}"), false)
+                    }
+                    other => other,
+                })?;
+                let state = Self::prepare(opening::open(directory)?, home)?;
                 Ok(Self {
                     was_restored: true,
                     ..state
@@ -217,7 +214,7 @@ impl State {
     /// A store that is forgotten with the process, for the demo and tests.
     pub fn in_memory() -> Result<Self, StateError> {
         let mut connection = Connection::open_in_memory()?;
-        bring_up_to_date(&mut connection, true)?;
+        opening::bring_up_to_date(&mut connection, true)?;
         Self::prepare(connection, None)
     }
 
@@ -419,111 +416,6 @@ fn commit(transaction: Transaction<'_>) -> Result<(), StateError> {
     #[cfg(test)]
     watch::done();
     Ok(())
-}
-
-/// For tests: what is to happen around each change of the store that this thread makes.
-#[cfg(test)]
-pub mod watch {
-    use std::cell::RefCell;
-
-    use super::StateError;
-
-    /// Hears of each change twice, before (`false`) and after it is on the disk; before it, it may say that it fails.
-    pub type Watcher = Box<dyn FnMut(bool) -> bool>;
-
-    thread_local! {
-        static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
-    }
-
-    /// Has `watcher` hear of all changes from now on, or nobody.
-    pub fn set(watcher: Option<Watcher>) {
-        WATCHER.with_borrow_mut(|one| *one = watcher);
-    }
-
-    pub(super) fn step() -> Result<(), StateError> {
-        let fails = WATCHER.with_borrow_mut(|one| one.as_mut().is_some_and(|one| one(false)));
-        let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
-        match fails {
-            true => Err(rusqlite::Error::SqliteFailure(full, None).into()),
-            false => Ok(()),
-        }
-    }
-
-    pub(super) fn done() {
-        WATCHER.with_borrow_mut(|one| one.as_mut().map(|one| one(true)));
-    }
-}
-
-/// Who may write here may do anything with the volumes.
-fn lock(directory: &Path) -> Result<File, StateError> {
-    let io = |error| StateError::Io(directory.to_owned(), error);
-    let mut private = DirBuilder::new();
-    private
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-        .map_err(io)?;
-    let lock = File::create(directory.join("lock")).map_err(io)?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(StateError::Locked(directory.to_owned())),
-        Err(TryLockError::Error(error)) => Err(io(error)),
-    }
-}
-
-/// Opens the store's file, and creates it where there was none before.
-fn open_store(directory: &Path) -> Result<Connection, StateError> {
-    let file = directory.join(STORE);
-    let copy = copy::path(directory);
-    let is_new = fs::metadata(&file).map_or(true, |found| found.len() == 0);
-    let opened = || {
-        if is_new && copy.is_some() {
-            return Err(StateError::Damaged("it is gone or empty".into()));
-        }
-        let mut connection = Connection::open(&file)?;
-        for (name, value) in PRAGMAS {
-            let set = connection.pragma_update(None, name, value);
-            set.map_err(content::unreadable)?;
-        }
-        bring_up_to_date(&mut connection, is_new)?;
-        Ok(connection)
-    };
-    opened().map_err(|error| match error {
-        StateError::Damaged(what) => StateError::Refused(file.clone(), what, copy.is_some()),
-        other => other,
-    })
-}
-
-/// Makes the tables of a new store; adds to those of an older one; checks what is there.
-fn bring_up_to_date(connection: &mut Connection, is_new: bool) -> Result<(), StateError> {
-    let version = connection.pragma_query_value(None, "user_version", |row| row.get(0));
-    match version.map_err(content::unreadable)? {
-        0 if is_new => {
-            let transaction = connection.transaction()?;
-            transaction.execute_batch(SCHEMA)?;
-            transaction.execute(
-                "INSERT INTO target (id, uuid) VALUES (0, ?1)",
-                [Uuid::new_v4().into_bytes()],
-            )?;
-            add_since_2(transaction)?;
-        }
-        0 => return Err(StateError::Damaged("it has no tables".into())),
-        1 => {
-            let transaction = connection.transaction().map_err(content::unreadable)?;
-            content::verify_structure(&transaction)?;
-            add_since_2(transaction).map_err(content::unreadable)?;
-        }
-        VERSION => content::verify(connection)?,
-        newer => return Err(StateError::TooNew(newer)),
-    }
-    Ok(())
-}
-
-fn add_since_2(transaction: Transaction<'_>) -> rusqlite::Result<()> {
-    transaction.execute_batch(SINCE_2)?;
-    transaction.pragma_update(None, "user_version", VERSION)?;
-    content::seal(&transaction)?;
-    transaction.commit()
 }
 
 /// The kinds of record.

@@ -73,6 +73,7 @@ fn a_line_that_is_too_long_is_not_executed() {
     text.extend(b"\"status\"\n\"status\"\n");
     // The target closes before it has all of it.
     let _ = stream.write_all(&text);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
     let told = rest(&stream);
     assert_eq!(told.lines().count(), 1, "{told}");
     assert!(told.contains("at most 16 MiB"), "{told}");

@@ -14,7 +14,7 @@ use super::{Service, SharedService};
 use crate::state::{Counted, Life, State, StateError};
 
 /// How often the counters are written.
-pub const KEEP_EVERY: Duration = Duration::from_secs(60);
+pub const KEEP_EVERY: Duration = Duration::from_mins(1);
 
 /// What faults of the store itself are listed under.
 const COUNTERS: &str = "state store: counters of the SMART logs";

@@ -198,7 +198,7 @@ fn a_damaged_copy_is_made_anew() {
     fs::write(&copy, half).expect("there is space");
     let refused = open(&home, IfDamaged::Restore);
     assert!(
-        matches!(refused, Err(StateError::Damaged(_))),
+        matches!(refused, Err(StateError::Refused(_, _, false))),
         "{refused:?}"
     );
     assert_eq!(

@@ -1,0 +1,95 @@
+//! Opening the store: one owner, the settings of SQLite, tables of this version, and nothing that is not sound.
+
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use rusqlite::{Connection, Transaction};
+use uuid::Uuid;
+
+use super::{SCHEMA, STORE, StateError, VERSION, content, copy};
+
+/// What version 2 has beside the tables of version 1.
+const SINCE_2: &str = "
+    ALTER TABLE target ADD COLUMN life TEXT NOT NULL DEFAULT '{}';
+    CREATE TABLE counted (tenant INTEGER PRIMARY KEY, counters TEXT NOT NULL) STRICT;
+    CREATE TABLE content (id INTEGER PRIMARY KEY CHECK (id = 0), digest BLOB NOT NULL) STRICT;
+";
+
+/// How SQLite keeps the store: a change is on disk when it is acknowledged, and all of it is in one file then.
+const PRAGMAS: [(&str, &str); 2] = [("journal_mode", "TRUNCATE"), ("synchronous", "FULL")];
+
+/// Who may write here may do anything with the volumes.
+pub(super) fn lock(directory: &Path) -> Result<File, StateError> {
+    let io = |error| StateError::Io(directory.to_owned(), error);
+    let mut private = DirBuilder::new();
+    private
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(io)?;
+    let lock = File::create(directory.join("lock")).map_err(io)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(StateError::Locked(directory.to_owned())),
+        Err(TryLockError::Error(error)) => Err(io(error)),
+    }
+}
+
+/// Opens the store's file, and creates it where there was none before.
+pub(super) fn open(directory: &Path) -> Result<Connection, StateError> {
+    let file = directory.join(STORE);
+    let copy = copy::path(directory);
+    let is_new = fs::metadata(&file).map_or(true, |found| found.len() == 0);
+    let opened = || {
+        if is_new && copy.is_some() {
+            return Err(StateError::Damaged("it is gone or empty".into()));
+        }
+        let mut connection = Connection::open(&file)?;
+        for (name, value) in PRAGMAS {
+            let set = connection.pragma_update(None, name, value);
+            set.map_err(content::unreadable)?;
+        }
+        bring_up_to_date(&mut connection, is_new)?;
+        Ok(connection)
+    };
+    opened().map_err(|error| match error {
+        StateError::Damaged(what) => StateError::Refused(file.clone(), what, copy.is_some()),
+        other => other,
+    })
+}
+
+/// Makes the tables of a new store; adds to those of an older one; checks what is there.
+pub(super) fn bring_up_to_date(
+    connection: &mut Connection,
+    is_new: bool,
+) -> Result<(), StateError> {
+    let version = connection.pragma_query_value(None, "user_version", |row| row.get(0));
+    match version.map_err(content::unreadable)? {
+        0 if is_new => {
+            let transaction = connection.transaction()?;
+            transaction.execute_batch(SCHEMA)?;
+            transaction.execute(
+                "INSERT INTO target (id, uuid) VALUES (0, ?1)",
+                [Uuid::new_v4().into_bytes()],
+            )?;
+            add_since_2(transaction)?;
+        }
+        0 => return Err(StateError::Damaged("it has no tables".into())),
+        1 => {
+            let transaction = connection.transaction().map_err(content::unreadable)?;
+            content::verify_structure(&transaction)?;
+            add_since_2(transaction).map_err(content::unreadable)?;
+        }
+        VERSION => content::verify(connection)?,
+        newer => return Err(StateError::TooNew(newer)),
+    }
+    Ok(())
+}
+
+fn add_since_2(transaction: Transaction<'_>) -> rusqlite::Result<()> {
+    transaction.execute_batch(SINCE_2)?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
+    content::seal(&transaction)?;
+    transaction.commit()
+}
