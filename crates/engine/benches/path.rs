@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use flashyard_block::NullDevice;
 use flashyard_engine::{
-    Class, Core, Limits, NamespaceSpec, Target, TargetConfig, TenantId, TenantSpec,
+    Class, Core, Limits, NamespaceSpec, SubsystemNames, Target, TargetConfig, TenantId, TenantSpec,
 };
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::fabrics::{Connect, ConnectData};
@@ -85,6 +85,7 @@ fn serve(port: u16, poll: Duration, home: Option<usize>) {
         name: "bench".into(),
         hosts: vec!["*".into()],
         class: Class::Throughput,
+        names: SubsystemNames::default(),
     };
     target.set_tenant(spec).expect("a good tenant");
     let home = home.unwrap_or(0);
@@ -114,12 +115,7 @@ async fn serve_on(rt: Rt, target: Arc<Target>, index: usize, home: usize, listen
     if index == home {
         let null = Rc::new(NullDevice::new(BLOCK, 1 << 40).expect("a good size"));
         let switch = core.add_switch(Box::new(Fifo::new(Window::UNLIMITED)));
-        let namespace = NamespaceSpec {
-            nsid: 1,
-            uuid: [1; 16],
-            device: core.add_device(null, &switch),
-            read_only: false,
-        };
+        let namespace = NamespaceSpec::new(1, [1; 16], core.add_device(null, &switch));
         target.attach("bench", namespace).expect("a free number");
     }
     if let Some(port) = listen {

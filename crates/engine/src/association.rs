@@ -53,7 +53,7 @@ impl Association {
     pub(crate) fn for_event(&self) -> HostEventController {
         HostEventController {
             cntlid: self.cntlid,
-            tenant: self.tenant.as_ref().map(|tenant| tenant.name.clone()),
+            tenant: self.tenant.as_ref().map(|tenant| tenant.name()),
             hostnqn: self.host.nqn,
         }
     }

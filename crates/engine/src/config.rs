@@ -140,6 +140,20 @@ pub struct TenantSpec {
     pub hosts: Vec<String>,
     /// How its I/O is to be treated.
     pub class: Class,
+    /// What its subsystem calls itself; fixed when the tenant is added.
+    pub names: SubsystemNames,
+}
+
+/// What a subsystem calls itself, as far as that is not left to the target: so can it stand in for one of another
+/// target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubsystemNames {
+    /// Its NQN; `PREFIX:TENANT` if not given.
+    pub nqn: Option<String>,
+    /// Serial number (SN), 1 to 20 printable ASCII characters; made of the target's identity and the NQN if not given.
+    pub serial: Option<String>,
+    /// Model number (MN), 1 to 40 printable ASCII characters.
+    pub model: Option<String>,
 }
 
 /// A namespace: a device as one tenant sees it.
@@ -149,10 +163,28 @@ pub struct NamespaceSpec {
     pub nsid: u32,
     /// Never changes, or hosts take it for another disk.
     pub uuid: [u8; 16],
+    /// The same for the NGUID.
+    pub nguid: [u8; 16],
+    /// The same for the EUI64, if there is one.
+    pub eui64: Option<[u8; 8]>,
     /// What stores its blocks.
     pub device: DeviceHandle,
-    /// Refuse writes.
+    /// Refuse writes: see [`Target::set_read_only`](crate::Target::set_read_only).
     pub read_only: bool,
+}
+
+impl NamespaceSpec {
+    /// A namespace that takes writes, has no EUI64, and the bytes of its UUID as its NGUID.
+    pub fn new(nsid: u32, uuid: [u8; 16], device: DeviceHandle) -> Self {
+        Self {
+            nsid,
+            uuid,
+            nguid: uuid,
+            eui64: None,
+            device,
+            read_only: false,
+        }
+    }
 }
 
 /// Why a change of configuration was refused. Nothing has been changed then.
@@ -170,6 +202,12 @@ pub enum ConfigError {
     InvalidName,
     /// The name or the number belongs to another tenant.
     TenantExists,
+    /// Another tenant's subsystem has this NQN.
+    NqnTaken,
+    /// A serial or model number is empty, too long, or not printable ASCII.
+    InvalidNumber,
+    /// NQN, serial and model number of a tenant stay as they are.
+    FixedNames,
     /// The home core of the device has ended.
     NoSuchDevice,
 }
@@ -183,6 +221,13 @@ impl std::fmt::Display for ConfigError {
             Self::NamespaceNumber => "the namespace number is outside of what the target allows",
             Self::InvalidName => "prefix and tenant name do not make a valid NVMe Qualified Name",
             Self::TenantExists => "name or number already belong to another tenant",
+            Self::NqnTaken => "the subsystem of another tenant has this NQN",
+            Self::InvalidNumber => {
+                "a serial number has 1 to 20 printable ASCII characters, a model number 1 to 40"
+            }
+            Self::FixedNames => {
+                "NQN, serial and model number of a tenant are given when it is made, and stay"
+            }
             Self::NoSuchDevice => "the core of the device has ended",
         })
     }

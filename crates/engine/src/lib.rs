@@ -39,7 +39,7 @@ mod tcp;
 mod way;
 
 pub use crate::core::Core;
-pub use config::{ConfigError, Limits, NamespaceSpec, TargetConfig, TenantSpec};
+pub use config::{ConfigError, Limits, NamespaceSpec, SubsystemNames, TargetConfig, TenantSpec};
 pub use handle::DeviceHandle;
 pub use host_event::{HostEvent, HostEventController, HostEventKind};
 pub use ledger::{Cause, Stages, Why};

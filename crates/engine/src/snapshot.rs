@@ -34,6 +34,10 @@ pub struct TenantSnapshot {
     pub name: String,
     /// Name of its subsystem.
     pub subnqn: String,
+    /// Its serial number.
+    pub serial: String,
+    /// Its model number.
+    pub model: String,
     /// How its I/O is treated.
     pub class: Class,
     /// Hosts that may connect.
@@ -51,6 +55,10 @@ pub struct NamespaceSnapshot {
     pub nsid: u32,
     /// Identifier that never changes.
     pub uuid: [u8; 16],
+    /// Another one that never changes.
+    pub nguid: [u8; 16],
+    /// A third one, if it has one.
+    pub eui64: Option<[u8; 8]>,
     /// Bytes per block.
     pub block_size: u32,
     /// Size in blocks.

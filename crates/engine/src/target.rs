@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use flashyard_block::TenantId;
 use flashyard_nvme::Nqn;
+use flashyard_nvme::identify::ascii_text;
 use flashyard_runtime::channel::Sender;
 use flashyard_time::Time;
 
@@ -54,12 +55,30 @@ struct CoreLink {
 #[derive(Debug)]
 pub(crate) struct TenantShared {
     pub(crate) id: TenantId,
-    pub(crate) name: String,
+    /// Changed under the target's lock only, together with the key of the tenant.
+    name: Mutex<String>,
     /// Moves with every change of its namespaces or class.
     generation: AtomicU64,
 }
 
 impl TenantShared {
+    fn new(spec: &TenantSpec) -> Arc<Self> {
+        Arc::new(Self {
+            id: spec.id,
+            name: Mutex::new(spec.name.clone()),
+            generation: AtomicU64::new(1),
+        })
+    }
+
+    /// What it is called now.
+    pub(crate) fn name(&self) -> String {
+        self.lock_name().clone()
+    }
+
+    fn lock_name(&self) -> MutexGuard<'_, String> {
+        self.name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// To be compared with the generation of a copy.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
@@ -292,6 +311,8 @@ impl State {
             id: tenant.spec.id,
             name: tenant.spec.name.clone(),
             subnqn: tenant.subsystem.nqn.to_string(),
+            serial: text_of(&tenant.subsystem.serial),
+            model: text_of(&tenant.subsystem.model),
             class: tenant.spec.class,
             hosts: tenant.spec.hosts.clone(),
             namespaces: tenant.namespaces(),
@@ -306,6 +327,8 @@ impl Tenant {
         let snapshots = namespaces.map(|namespace| NamespaceSnapshot {
             nsid: namespace.nsid,
             uuid: namespace.uuid,
+            nguid: namespace.nguid,
+            eui64: namespace.eui64,
             block_size: namespace.block_size,
             blocks: namespace.blocks,
             read_only: namespace.read_only,
@@ -318,14 +341,15 @@ impl Tenant {
     }
 }
 
+fn text_of(field: &[u8]) -> String {
+    ascii_text(field).unwrap_or_default().to_owned()
+}
+
 fn controller_snapshot(entry: &Entry) -> ControllerSnapshot {
     let association = &entry.association;
     ControllerSnapshot {
         cntlid: association.cntlid,
-        tenant: association
-            .tenant
-            .as_ref()
-            .map(|tenant| tenant.name.clone()),
+        tenant: association.tenant.as_ref().map(|tenant| tenant.name()),
         hostnqn: association.host.nqn.to_string(),
         enabled: association.controller().is_ready(),
         io_queues: entry.io_queues(),

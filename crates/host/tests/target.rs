@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use flashyard_block::{Device, MemoryDevice, SharedDevice, Tag};
 use flashyard_engine::{
-    Class, Core, DeviceHandle, Limits, NamespaceSpec, Target, TargetConfig, TenantId, TenantSpec,
+    Class, Core, DeviceHandle, Limits, NamespaceSpec, SubsystemNames, Target, TargetConfig,
+    TenantId, TenantSpec,
 };
 use flashyard_host::{
     Association, ConnectError, Event, HostError, Options, Persistence, ReadInto, RemoteDevice,
@@ -77,6 +78,7 @@ fn new_target() -> Arc<Target> {
             name: name.into(),
             hosts: vec![host.into()],
             class: Class::Throughput,
+            names: SubsystemNames::default(),
         };
         target.set_tenant(spec).expect("a good tenant");
     }
@@ -90,12 +92,7 @@ fn attach(target: &Target, home: &Core, nsid: u32) -> DeviceHandle {
         device,
         &home.add_switch(Box::new(Fifo::new(Window::UNLIMITED))),
     );
-    let spec = NamespaceSpec {
-        nsid,
-        uuid: [nsid as u8; 16],
-        device: handle.clone(),
-        read_only: false,
-    };
+    let spec = NamespaceSpec::new(nsid, [nsid as u8; 16], handle.clone());
     target.attach("a", spec).expect("a free number");
     handle
 }

@@ -15,7 +15,6 @@ use super::health::ERROR_LOG_ENTRIES;
 use super::keep_alive::KAS;
 use super::limits::WRITE_ZEROES_BYTES;
 use super::properties::VERSION;
-use super::subsystem::MODEL;
 use super::{Controller, ControllerKind, NamespaceInfo, Payload};
 
 /// WCTEMP, kelvin. No temperature is measured; hosts expect a plausible threshold.
@@ -126,7 +125,7 @@ impl Controller {
         let subsystem = view.subsystem;
         let common = IdentifyController {
             sn: subsystem.serial,
-            mn: ascii_field(MODEL),
+            mn: subsystem.model,
             fr: firmware_revision(),
             mdts: self
                 .limits
@@ -216,6 +215,7 @@ fn describe_namespace(namespace: &NamespaceInfo) -> IdentifyNamespace {
         nows: write,
         nsattr: u8::from(namespace.read_only) * IdentifyNamespace::NSATTR_WRITE_PROTECTED,
         nguid: namespace.nguid,
+        eui64: namespace.eui64.unwrap_or_default(),
         lbaf,
         ..IdentifyNamespace::default()
     }
@@ -249,7 +249,7 @@ fn deallocating_zeroes(namespace: &NamespaceInfo) -> u8 {
 
 fn names_of(namespace: &NamespaceInfo) -> NamespaceDescriptors {
     NamespaceDescriptors {
-        eui64: None,
+        eui64: namespace.eui64,
         nguid: Some(namespace.nguid),
         uuid: Some(namespace.uuid),
         csi: Some(CSI_NVM),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use flashyard_nvme::Nqn;
 use flashyard_nvme::identify::ascii_field;
 
-/// What every subsystem calls itself in MN of Identify Controller.
+/// What a subsystem calls itself in MN of Identify Controller when nobody says.
 pub const MODEL: &str = "Flashyard";
 
 /// An NVM subsystem: one tenant, or the discovery subsystem (which has no namespaces).
@@ -16,6 +16,8 @@ pub struct Subsystem {
     pub nqn: Nqn,
     /// Serial number, the same over all controllers and restarts ([`serial_number`]).
     pub serial: [u8; 20],
+    /// Model number, the same over all controllers.
+    pub model: [u8; 40],
     /// Who may connect.
     pub hosts: HostList,
     /// Namespaces by their identifier.
@@ -32,11 +34,17 @@ impl Subsystem {
         Self {
             nqn,
             serial: serial_number(target, &nqn),
+            model: ascii_field(MODEL),
             hosts,
             namespaces: BTreeMap::new(),
             max_namespaces,
             generation: 0,
         }
+    }
+
+    /// Whether it has the names of `other`.
+    pub fn is_called_as(&self, other: &Self) -> bool {
+        (self.nqn, self.serial, self.model) == (other.nqn, other.serial, other.model)
     }
 
     /// Whether `nsid` may name a namespace, attached or not.
@@ -60,6 +68,8 @@ pub struct NamespaceInfo {
     pub uuid: [u8; 16],
     /// The same for the NGUID.
     pub nguid: [u8; 16],
+    /// The same for the EUI64, if there is one.
+    pub eui64: Option<[u8; 8]>,
     /// Writes are refused.
     pub read_only: bool,
     /// They are because the configuration says so, whatever the device takes.
@@ -77,7 +87,7 @@ pub struct NamespaceInfo {
 }
 
 impl NamespaceInfo {
-    /// A namespace on a device. The NGUID is made of the UUID's bytes.
+    /// A namespace on a device. The NGUID is made of the UUID's bytes, and there is no EUI64.
     pub fn on_device(nsid: u32, uuid: [u8; 16], device: &flashyard_block::Info) -> Self {
         Self {
             nsid,
@@ -86,6 +96,7 @@ impl NamespaceInfo {
             used: device.blocks,
             uuid,
             nguid: uuid,
+            eui64: None,
             read_only: device.read_only,
             write_protected: false,
             volatile_cache: device.volatile_cache,
@@ -128,6 +139,15 @@ impl HostList {
     }
 }
 
+/// A serial or model number as it stands in Identify Controller: printable ASCII, padded with spaces. `None` if the text
+/// is empty, too long, has another character, or begins or ends with a space, which hosts do not see.
+pub fn printable<const LEN: usize>(text: &str) -> Option<[u8; LEN]> {
+    let good = (1..=LEN).contains(&text.len())
+        && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+        && text.trim() == text;
+    good.then(|| ascii_field(text))
+}
+
 /// The serial number of subsystem `nqn` of a target: `FY` and 16 hexadecimal digits, the same for ever.
 pub fn serial_number(target: &[u8; 16], nqn: &Nqn) -> [u8; 20] {
     // FNV-1a: stable by definition, which the hashers of the standard library are not.
@@ -160,6 +180,15 @@ mod tests {
             a,
             serial_number(&[8; 16], &nqn("nqn.2026-11.dev.flashyard:a"))
         );
+    }
+
+    #[test]
+    fn numbers_are_printable_and_fit() {
+        assert_eq!(printable::<4>("A 1"), Some(*b"A 1 "));
+        assert_eq!(printable::<4>("ABCD"), Some(*b"ABCD"));
+        for wrong in ["", "ABCDE", "\u{e9}", "a\n", " a", "a ", "a\0"] {
+            assert_eq!(printable::<4>(wrong), None, "{wrong:?}");
+        }
     }
 
     #[test]

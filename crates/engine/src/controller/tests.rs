@@ -20,6 +20,7 @@ pub(super) fn namespace(nsid: u32) -> NamespaceInfo {
         used: 1000,
         uuid: *b"an UUID of tests",
         nguid: *b"a NGUID of tests",
+        eui64: None,
         read_only: false,
         write_protected: false,
         volatile_cache: true,

@@ -3,11 +3,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use flashyard_nvme::Nqn;
 
 use super::{State, Target, Tenant, TenantShared};
+use crate::controller::subsystem::printable;
 use crate::controller::{HostList, NamespaceInfo, Subsystem};
 use crate::discovery::Change;
 use crate::handle::Told;
@@ -17,8 +18,8 @@ use crate::{ConfigError, Counters, DeviceHandle, NamespaceSpec, TenantSpec};
 impl Target {
     /// Adds a tenant, or changes one: hosts that are not allowed any more lose their associations.
     pub fn set_tenant(&self, spec: TenantSpec) -> Result<(), ConfigError> {
-        let nqn = Nqn::new(&format!("{}:{}", self.config.nqn_prefix, spec.name))
-            .map_err(|_| ConfigError::InvalidName)?;
+        let new = self.new_tenant(&spec)?;
+        let nqn = new.subsystem.nqn;
         let mut state = self.lock();
         let taken = state
             .tenants
@@ -27,14 +28,23 @@ impl Target {
         if taken {
             return Err(ConfigError::TenantExists);
         }
+        let others = state.tenants.values();
+        if others
+            .filter(|tenant| tenant.spec.id != spec.id)
+            .any(|tenant| tenant.subsystem.nqn == nqn)
+        {
+            return Err(ConfigError::NqnTaken);
+        }
         match state.tenants.get_mut(&spec.name) {
+            Some(tenant) if !tenant.subsystem.is_called_as(&new.subsystem) => {
+                return Err(ConfigError::FixedNames);
+            }
             Some(tenant) => {
                 tenant.change(|subsystem| subsystem.hosts = hosts(&spec));
                 tenant.spec = spec.clone();
             }
             None => {
-                let tenant = self.new_tenant(nqn, &spec);
-                state.tenants.insert(spec.name.clone(), tenant);
+                state.tenants.insert(spec.name.clone(), new);
             }
         }
         state.expel(self, &spec);
@@ -61,6 +71,22 @@ impl Target {
         Ok(())
     }
 
+    /// Calls a tenant otherwise. Its subsystem keeps the names it has, so hosts notice nothing.
+    pub fn rename_tenant(&self, name: &str, new: &str) -> Result<(), ConfigError> {
+        let mut state = self.lock();
+        if state.tenants.contains_key(new) {
+            return Err(ConfigError::TenantExists);
+        }
+        let mut tenant = state
+            .tenants
+            .remove(name)
+            .ok_or(ConfigError::NoSuchTenant)?;
+        new.clone_into(&mut tenant.shared.lock_name());
+        new.clone_into(&mut tenant.spec.name);
+        state.tenants.insert(new.to_owned(), tenant);
+        Ok(())
+    }
+
     /// Gives a tenant a namespace; connected hosts are told.
     pub fn attach(&self, tenant: &str, spec: NamespaceSpec) -> Result<(), ConfigError> {
         let mut state = self.lock();
@@ -74,9 +100,14 @@ impl Target {
         if tenant.subsystem.namespaces.contains_key(&spec.nsid) {
             return Err(ConfigError::NamespaceExists);
         }
-        let mut info = NamespaceInfo::on_device(spec.nsid, spec.uuid, &spec.device.info());
-        info.write_protected = spec.read_only;
-        info.read_only |= spec.read_only;
+        let device = spec.device.info();
+        let info = NamespaceInfo {
+            nguid: spec.nguid,
+            eui64: spec.eui64,
+            read_only: spec.read_only || device.read_only,
+            write_protected: spec.read_only,
+            ..NamespaceInfo::on_device(spec.nsid, spec.uuid, &device)
+        };
         tenant.devices.insert(spec.nsid, spec.device);
         tenant.change(|subsystem| {
             subsystem.namespaces.insert(spec.nsid, info);
@@ -104,6 +135,30 @@ impl Target {
         Ok(())
     }
 
+    /// Write-protects a namespace, or takes that back; connected hosts are told. Writes that were accepted before finish,
+    /// later ones are answered Namespace is Write Protected. Hosts cannot change it (NWPC is 0): it is not theirs.
+    pub fn set_read_only(&self, tenant: &str, nsid: u32, on: bool) -> Result<(), ConfigError> {
+        let mut state = self.lock();
+        let tenant = state
+            .tenants
+            .get_mut(tenant)
+            .ok_or(ConfigError::NoSuchTenant)?;
+        let device = tenant
+            .devices
+            .get(&nsid)
+            .ok_or(ConfigError::NoSuchNamespace)?;
+        let worn_out = device.info().read_only;
+        tenant.change(|subsystem| {
+            if let Some(namespace) = subsystem.namespaces.get_mut(&nsid) {
+                namespace.write_protected = on;
+                namespace.read_only = on || worn_out;
+            }
+        });
+        let shared = tenant.shared.clone();
+        state.on_namespace_change(self, &shared, nsid);
+        Ok(())
+    }
+
     /// A device may have grown: its home core looks, and hosts that see it are told. One that nobody sees has its new
     /// size when it is attached.
     pub fn resized(&self, device: &DeviceHandle) {
@@ -125,21 +180,31 @@ impl Target {
         }
     }
 
-    fn new_tenant(&self, nqn: Nqn, spec: &TenantSpec) -> Tenant {
-        let most = self.config.limits.namespaces_per_tenant;
-        let subsystem = Subsystem::new(nqn, &self.config.target_uuid, hosts(spec), most);
-        let shared = TenantShared {
-            id: spec.id,
-            name: spec.name.clone(),
-            generation: AtomicU64::new(1),
+    fn new_tenant(&self, spec: &TenantSpec) -> Result<Tenant, ConfigError> {
+        let names = &spec.names;
+        let nqn = match &names.nqn {
+            Some(nqn) => Nqn::new(nqn),
+            None => Nqn::new(&format!("{}:{}", self.config.nqn_prefix, spec.name)),
         };
-        Tenant {
-            shared: Arc::new(shared),
+        let nqn = nqn
+            .ok()
+            .filter(|nqn| !nqn.is_discovery())
+            .ok_or(ConfigError::InvalidName)?;
+        let most = self.config.limits.namespaces_per_tenant;
+        let mut subsystem = Subsystem::new(nqn, &self.config.target_uuid, hosts(spec), most);
+        if let Some(serial) = &names.serial {
+            subsystem.serial = printable(serial).ok_or(ConfigError::InvalidNumber)?;
+        }
+        if let Some(model) = &names.model {
+            subsystem.model = printable(model).ok_or(ConfigError::InvalidNumber)?;
+        }
+        Ok(Tenant {
+            shared: TenantShared::new(spec),
             spec: spec.clone(),
             subsystem: Arc::new(subsystem),
             devices: std::collections::BTreeMap::new(),
             past: Counters::default(),
-        }
+        })
     }
 }
 

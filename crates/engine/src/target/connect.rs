@@ -347,14 +347,14 @@ impl State {
     fn tenant(&self, association: &Association) -> Option<&Tenant> {
         let shared = association.tenant.as_ref()?;
         self.tenants
-            .get(&shared.name)
+            .get(&shared.name())
             .filter(|tenant| Arc::ptr_eq(&tenant.shared, shared))
     }
 
     fn tenant_mut(&mut self, association: &Association) -> Option<&mut Tenant> {
         let shared = association.tenant.as_ref()?;
         self.tenants
-            .get_mut(&shared.name)
+            .get_mut(&shared.name())
             .filter(|tenant| Arc::ptr_eq(&tenant.shared, shared))
     }
 

@@ -209,10 +209,8 @@ fn a_namespace_that_is_protected_on_purpose_is_no_warning() {
         let core = &bench.cores[0];
         let device = core.add_device(memory.clone(), &core.add_switch(policy));
         let spec = NamespaceSpec {
-            nsid: 1,
-            uuid: [1; 16],
-            device: device.clone(),
             read_only: true,
+            ..NamespaceSpec::new(1, [1; 16], device.clone())
         };
         bench.target.attach("a", spec).expect("a free number");
         let (mut admin, _io) = bench.connect("a", 1).await;

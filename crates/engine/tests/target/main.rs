@@ -16,6 +16,7 @@ mod events;
 mod fused;
 mod fuzz;
 mod hurry;
+mod identity;
 mod late;
 mod load;
 mod serving;

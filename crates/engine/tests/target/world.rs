@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use flashyard_block::{MemoryDevice, SharedDevice};
 use flashyard_engine::{
-    Class, Core, DeviceHandle, Limits, NamespaceSpec, Target, TargetConfig, TenantId, TenantSpec,
+    Class, Core, DeviceHandle, Limits, NamespaceSpec, SubsystemNames, Target, TargetConfig,
+    TenantId, TenantSpec,
 };
 use flashyard_nvme::tcp::Digests;
 use flashyard_runtime::Rt;
@@ -116,12 +117,7 @@ impl Bench {
 
     pub(crate) fn attach_handle(&self, tenant: &str, nsid: u32, device: &DeviceHandle) {
         let uuid = [nsid as u8; 16];
-        let spec = NamespaceSpec {
-            nsid,
-            uuid,
-            device: device.clone(),
-            read_only: false,
-        };
+        let spec = NamespaceSpec::new(nsid, uuid, device.clone());
         self.target.attach(tenant, spec).expect("a free number");
     }
 
@@ -204,6 +200,7 @@ pub(crate) fn tenant(id: u32, name: &str, hosts: &[&str]) -> TenantSpec {
         name: name.to_owned(),
         hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
         class: Class::Throughput,
+        names: SubsystemNames::default(),
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use flashyard_block::{Coming, MemoryDevice, Paced, SharedDevice};
 use flashyard_engine::{
-    Class, Core, DeviceHandle, Limits, NamespaceSpec, Switch, Target, TargetConfig, TenantId,
-    TenantSpec,
+    Class, Core, DeviceHandle, Limits, NamespaceSpec, SubsystemNames, Switch, Target, TargetConfig,
+    TenantId, TenantSpec,
 };
 use flashyard_host::{Association, HostError, Options, Payload, Queue, ReadInto};
 use flashyard_nvme::command::LbaRange;
@@ -70,12 +70,7 @@ impl Site {
         };
         for (id, name) in [(1, "a"), (2, "b")] {
             site.set_class(id, name, Class::Throughput);
-            let spec = NamespaceSpec {
-                nsid: 1,
-                uuid: [id as u8; 16],
-                device: site.device.clone(),
-                read_only: false,
-            };
+            let spec = NamespaceSpec::new(1, [id as u8; 16], site.device.clone());
             site.target.attach(name, spec).expect("a free number");
         }
         site
@@ -88,6 +83,7 @@ impl Site {
             name: name.into(),
             hosts: vec!["*".into()],
             class,
+            names: SubsystemNames::default(),
         };
         self.target.set_tenant(spec).expect("a good tenant");
     }

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use flashyard_block::SharedDevice;
 use flashyard_engine::{
-    Class, Core, Limits, NamespaceSpec, Target, TargetConfig, TenantId, TenantSpec,
+    Class, Core, Limits, NamespaceSpec, SubsystemNames, Target, TargetConfig, TenantId, TenantSpec,
 };
 use flashyard_host::{Association, Options, ReadInto};
 use flashyard_nvme::Nqn;
@@ -93,6 +93,7 @@ impl Rig {
                 name: name.clone(),
                 hosts: vec!["*".into()],
                 class: *class,
+                names: SubsystemNames::default(),
             };
             target.set_tenant(spec).expect("a good tenant");
         }
@@ -138,12 +139,11 @@ async fn serve<F: Future<Output = Vec<Served>>>(
         let switch = core.add_switch(policy);
         for name in names {
             number += 1;
-            let namespace = NamespaceSpec {
-                nsid: 1,
-                uuid: [number; 16],
-                device: core.add_device(Rc::clone(&device), &switch),
-                read_only: false,
-            };
+            let namespace = NamespaceSpec::new(
+                1,
+                [number; 16],
+                core.add_device(Rc::clone(&device), &switch),
+            );
             target.attach(&name, namespace).expect("a free number");
         }
     }

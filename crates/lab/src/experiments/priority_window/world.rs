@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use flashyard_engine::{
-    Class, Core, Limits, NamespaceSpec, Target, TargetConfig, TenantId, TenantSpec,
+    Class, Core, Limits, NamespaceSpec, SubsystemNames, Target, TargetConfig, TenantId, TenantSpec,
 };
 use flashyard_host::{Association, Options, Queue, ReadInto};
 use flashyard_nvme::Nqn;
@@ -244,14 +244,11 @@ fn serve(server: &Machine, weather: Weather, seed: u64) -> (Rc<Core>, SocketAddr
             name: (*name).into(),
             hosts: vec!["*".into()],
             class: *class,
+            names: SubsystemNames::default(),
         };
         target.set_tenant(tenant).expect("a good tenant");
-        let namespace = NamespaceSpec {
-            nsid: 1,
-            uuid: [number; 16],
-            device: core.add_device(device.clone(), &switch),
-            read_only: false,
-        };
+        let namespace =
+            NamespaceSpec::new(1, [number; 16], core.add_device(device.clone(), &switch));
         target.attach(name, namespace).expect("a free number");
     }
     let addr = SocketAddr::new(server.ip(), 4420);
