@@ -63,6 +63,9 @@ fn volumes_are_made_grown_listed_deleted_and_found_again() {
         );
         assert!(all_zero(&*b).await);
         flush(&*a).await.unwrap();
+        pool.rename("a", "z").await.unwrap();
+        assert!(pool.volume("a").is_none() && pool.volume("z").is_some());
+        assert_eq!(read(&*a, 4 * 256 - 3, 4096).await.unwrap(), vec![7; 4096]);
 
         pool.delete("b").await.unwrap();
         assert_eq!(write(&*b, 0, 4096, 1).await, Err(IoError::NotReady));
@@ -74,7 +77,7 @@ fn volumes_are_made_grown_listed_deleted_and_found_again() {
         let again = Pool::open(&rt, disk.shared()).await.unwrap();
         assert_eq!(again.list(), pool.list());
         assert_eq!(again.info(), info);
-        let a = again.volume("a").unwrap();
+        let a = again.volume("z").unwrap();
         assert_eq!(
             read(&*a, 4 * 256 - 3, 6 * 4096).await.unwrap(),
             vec![7; 6 * 4096]

@@ -82,6 +82,9 @@ impl User {
         // Running out of space is part of life here.
         let _outcome = match some {
             Some(volume) if self.rng.below(2) == 0 => self.pool.delete(&volume.name).await,
+            Some(volume) if self.rng.below(3) == 0 => {
+                self.pool.rename(&volume.name, &long_name(step)).await
+            }
             Some(volume) => self.pool.grow(&volume.name, volume.bytes + bytes).await,
             None => self
                 .pool

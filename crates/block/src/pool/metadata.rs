@@ -116,6 +116,18 @@ impl Metadata {
         self.extend(found.expect("it was found before"), blocks)
     }
 
+    /// Calls a volume otherwise.
+    pub(super) fn rename(&mut self, name: &str, new: &str) -> Result<(), PoolError> {
+        check_name(new)?;
+        if self.volumes.iter().any(|volume| volume.name == new) {
+            return Err(PoolError::Exists(new.into()));
+        }
+        let found = self.volumes.iter_mut().find(|volume| volume.name == name);
+        let volume = found.ok_or_else(|| PoolError::NotFound(name.into()))?;
+        new.clone_into(&mut volume.name);
+        Ok(())
+    }
+
     /// Removes a volume; gives its extents back.
     pub(super) fn remove(&mut self, name: &str) -> Result<Runs, PoolError> {
         let uuid = self.volume(name)?.uuid;
@@ -346,6 +358,14 @@ mod tests {
             pool.clone().grow("c", MIB),
             Err(PoolError::NotFound("c".into()))
         );
+        pool.clone().rename("a", "b").unwrap();
+        for (name, new, why) in [
+            ("a", "a", PoolError::Exists("a".into())),
+            ("a", "-x", PoolError::Name("-x".into())),
+            ("b", "c", PoolError::NotFound("b".into())),
+        ] {
+            assert_eq!(pool.clone().rename(name, new), Err(why));
+        }
         let shrink = Err(PoolError::Shrink {
             name: "a".into(),
             bytes: 5 * MIB,

@@ -170,6 +170,22 @@ impl Pool {
         .await
     }
 
+    /// Calls a volume otherwise, while it is used; its UUID stays.
+    pub async fn rename(&self, name: &str, new: &str) -> Result<(), PoolError> {
+        let (name, new) = (name.to_owned(), new.to_owned());
+        self.change(async move |inner| {
+            let mut metadata = inner.state.borrow().metadata.clone();
+            metadata.rename(&name, &new)?;
+            inner.commit(metadata).await?;
+            let volumes = &mut inner.state.borrow_mut().volumes;
+            if let Some(volume) = volumes.remove(&name) {
+                volumes.insert(new, volume);
+            }
+            Ok(())
+        })
+        .await
+    }
+
     /// Deletes a volume, used or not: its later I/O gets [`IoError::NotReady`], what was issued is waited for,
     /// and its space is freed below where the device can. When the change fails half way the volume stays out
     /// of reach until the pool is opened again.
