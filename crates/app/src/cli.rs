@@ -8,7 +8,8 @@ use flashyard_time::Duration;
 
 use crate::perf::PerfArgs;
 use crate::spec::{
-    ClassName, ConditionName, DeviceKind, PolicyName, RatesSpec, Size, Span, StoreName,
+    ClassName, ConditionName, DeviceKind, Eui64, NamespaceUuid, Nguid, PolicyName, RatesSpec, Size,
+    Span, StoreName,
 };
 
 /// A storage target for people who share flash: volumes for many tenants over NVMe/TCP.
@@ -44,9 +45,9 @@ pub enum Command {
     Partition(PartitionArgs),
     /// List, show, create and delete pools: devices divided into volumes
     Pool(PoolArgs),
-    /// List, show, create, grow and delete volumes: what tenants use
+    /// List, show, create, change, rename, move and delete volumes: what tenants use
     Volume(VolumeArgs),
-    /// List, show, create, change and delete tenants: who may use what
+    /// List, show, create, change, rename and delete tenants: who may use what
     Tenant(TenantArgs),
     /// Show the running target at a glance
     Status(Reach),
@@ -506,7 +507,11 @@ pub enum VolumeCommand {
     /// Create a volume and attach it to its tenant's subsystem
     #[command(
         after_help = "Examples:\n  flashyard volume create orders --pool fast --size 2GiB --tenant db\n  \
-        flashyard volume create whole --device ssd1 --tenant db"
+        flashyard volume create whole --device ssd1 --tenant db\n  \
+        flashyard volume create taken --pool fast --size 2GiB --tenant db --nsid 3 \\\n    \
+        --uuid 2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11 --nguid 2f0d1c4652c54b0f9a1c0d3a5f2b7e11\n\n\
+        Hosts know a disk by its identifiers: with those of another target's volume, and its NQN at the tenant, they\n\
+        take this one for the same. Identifiers are fixed from now on, except that `volume move` gives another nsid."
     )]
     Create {
         /// Name: letters, digits, `-`, `_`, `.`
@@ -528,15 +533,64 @@ pub enum VolumeCommand {
         /// Who it belongs to
         #[arg(long)]
         tenant: String,
+        /// UUID of its namespace [default: a new one]
+        #[arg(long)]
+        uuid: Option<NamespaceUuid>,
+        /// NGUID of its namespace, 32 hexadecimal digits [default: the bytes of the UUID]
+        #[arg(long, value_name = "HEX")]
+        nguid: Option<Nguid>,
+        /// EUI64 of its namespace, 16 hexadecimal digits [default: none]
+        #[arg(long, value_name = "HEX")]
+        eui64: Option<Eui64>,
+        /// Number of its namespace in the tenant's subsystem, 1 to 1024 [default: the next free one]
+        #[arg(long, value_name = "N")]
+        nsid: Option<u32>,
+        /// Refuse writes from the beginning
+        #[arg(long)]
+        read_only: bool,
     },
-    /// Grow a volume; connected hosts see the new size at once
-    #[command(after_help = "Example:\n  flashyard volume set orders --size 4GiB")]
+    /// Grow a volume, or refuse or take writes; connected hosts see it at once
+    #[command(
+        after_help = "Examples:\n  flashyard volume set orders --size 4GiB\n  \
+        flashyard volume set orders --read-only on\n\n\
+        Writes that were under way finish; later ones are answered Namespace is Write Protected."
+    )]
     Set {
         /// Its name
         name: String,
-        /// The new size, not less than the present one
+        /// What is to change.
+        #[command(flatten)]
+        change: VolumeChangeArgs,
+    },
+    /// Call a volume otherwise; hosts notice nothing
+    #[command(
+        after_help = "Example:\n  flashyard volume rename orders orders-2025\n\n\
+        A configuration file that still has the old name would make a new volume of it: change the file as well."
+    )]
+    Rename {
+        /// Its name
+        name: String,
+        /// What it is called from now on
+        new: String,
+    },
+    /// Give a volume with its content to another tenant
+    #[command(
+        after_help = "Example:\n  flashyard volume move orders --tenant lab --yes\n\n\
+        The hosts that have it now lose it, and what they were writing has finished before the other tenant's hosts\n\
+        see it; unmount it before. UUID, NGUID and EUI64 stay. Nothing is erased: the other tenant reads all of it."
+    )]
+    Move {
+        /// Its name
+        name: String,
+        /// Who is to have it
         #[arg(long)]
-        size: Size,
+        tenant: String,
+        /// Number of its namespace there [default: the next free one]
+        #[arg(long, value_name = "N")]
+        nsid: Option<u32>,
+        /// Yes, the other tenant may read its data
+        #[arg(long)]
+        yes: bool,
     },
     /// Delete a volume and everything in it; a device that it has whole is zeroed
     #[command(after_help = "Example:\n  flashyard volume delete orders --yes")]
@@ -547,6 +601,27 @@ pub enum VolumeCommand {
         #[arg(long)]
         yes: bool,
     },
+}
+
+/// What `flashyard volume set` can change, one at a time.
+#[derive(Args, Clone, Debug)]
+#[group(required = true, multiple = false)]
+pub struct VolumeChangeArgs {
+    /// The new size, not less than the present one
+    #[arg(long)]
+    pub size: Option<Size>,
+    /// Whether writes are refused
+    #[arg(long)]
+    pub read_only: Option<OnOff>,
+}
+
+/// A switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnOff {
+    /// It is so.
+    On,
+    /// It is not.
+    Off,
 }
 
 /// `flashyard why`.
@@ -611,11 +686,22 @@ pub enum TenantCommand {
     /// Create a tenant
     #[command(
         after_help = "Examples:\n  flashyard tenant create db --host nqn.2014-08.org.nvmexpress:uuid:…\n  \
-        flashyard tenant create lab --host '*' --weight 2 --guarantee read_iops=20000 --limit bandwidth=1GB/s"
+        flashyard tenant create lab --host '*' --weight 2 --guarantee read_iops=20000 --limit bandwidth=1GB/s\n  \
+        flashyard tenant create shop --host '*' --nqn nqn.2014-08.org.example:shop --serial S3EVNX0J800042\n\n\
+        NQN, serial and model number are fixed from now on: hosts know the subsystem by them."
     )]
     Create {
         /// Name: letters, digits, `-`, `_`, `.`
         name: String,
+        /// NQN of its subsystem [default: PREFIX:NAME, with nqn_prefix of the configuration file]
+        #[arg(long)]
+        nqn: Option<String>,
+        /// Serial number of its subsystem, up to 20 characters [default: made of the target's identity and the NQN]
+        #[arg(long)]
+        serial: Option<String>,
+        /// Model number of its subsystem, up to 40 characters [default: Flashyard]
+        #[arg(long)]
+        model: Option<String>,
         /// Host NQN that may connect, or `*`; may be repeated
         #[arg(long = "host", value_name = "NQN")]
         hosts: Vec<String>,
@@ -649,6 +735,15 @@ pub enum TenantCommand {
         /// What it is owed.
         #[command(flatten)]
         owed: OwedArgs,
+    },
+    /// Call a tenant otherwise; its subsystem keeps its NQN, so hosts notice nothing
+    #[command(after_help = "Example:\n  flashyard tenant rename db shop\n\n\
+        A configuration file that still has the old name would make a new tenant of it: change the file as well.")]
+    Rename {
+        /// Its name
+        name: String,
+        /// What it is called from now on
+        new: String,
     },
     /// Delete a tenant without volumes
     Delete {

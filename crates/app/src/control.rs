@@ -87,12 +87,35 @@ pub enum Request {
         /// The units that it is to have beside its own.
         more: PartitionSpec,
     },
-    /// A larger size for a volume.
+    /// A larger size for a volume, or write protection.
     SetVolume {
         /// Which.
         name: String,
-        /// How large.
-        size: Size,
+        /// What is to change.
+        change: VolumeChange,
+    },
+    /// Another name for a volume.
+    RenameVolume {
+        /// Which.
+        name: String,
+        /// What it is called from now on.
+        new: String,
+    },
+    /// A volume with its content for another tenant.
+    MoveVolume {
+        /// Which.
+        name: String,
+        /// Who is to have it.
+        tenant: String,
+        /// Its number there; a free one if not given.
+        nsid: Option<u32>,
+    },
+    /// Another name for a tenant.
+    RenameTenant {
+        /// Which.
+        name: String,
+        /// What it is called from now on.
+        new: String,
     },
     /// One less of a kind.
     Delete(KindName, String),
@@ -103,6 +126,16 @@ pub enum Request {
         /// Only tell.
         plan: bool,
     },
+}
+
+/// What is to change in a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VolumeChange {
+    /// How large it is to be.
+    Size(Size),
+    /// Whether writes are refused.
+    ReadOnly(bool),
 }
 
 /// What is to change in a tenant; what is not given stays.

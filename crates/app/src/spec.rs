@@ -3,10 +3,12 @@
 
 mod check;
 mod drive;
+mod identity;
 mod partition;
 mod share;
 
 pub use drive::{ConditionName, StoreName, is_file};
+pub use identity::{Eui64, Hex, NamespaceUuid, Nguid};
 pub use partition::{PartitionSpec, parse_units, show_units};
 use serde::{Deserialize, Serialize};
 pub use share::{Bandwidth, RatesSpec, Span};
@@ -200,8 +202,17 @@ pub struct PoolSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantSpec {
-    /// Unique among tenants; the last part of its subsystem's NQN.
+    /// Unique among tenants; the last part of its subsystem's NQN if `nqn` is not given.
     pub name: String,
+    /// NQN of its subsystem; fixed when the tenant is made, as the next two are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nqn: Option<String>,
+    /// Serial number of its subsystem; made of the target's identity and the NQN if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// Model number of its subsystem; `Flashyard` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// Host NQNs that may connect; `*` lets anybody in.
     #[serde(default)]
     pub hosts: Vec<String>,
@@ -256,6 +267,21 @@ pub struct VolumeSpec {
     pub size: Option<Size>,
     /// Who it belongs to.
     pub tenant: String,
+    /// UUID that hosts know it by; fixed when the volume is made, as the next three are. Made anew if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<NamespaceUuid>,
+    /// NGUID that hosts know it by; the bytes of the UUID if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nguid: Option<Nguid>,
+    /// EUI64 that hosts know it by; none if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eui64: Option<Eui64>,
+    /// Number in its tenant's subsystem; the next free one if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nsid: Option<u32>,
+    /// Whether writes are refused; a new volume takes them if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
 }
 
 /// A size in bytes, written with its unit in files and shown as bytes in JSON.

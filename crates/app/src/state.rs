@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use uuid::Uuid;
 
-use crate::spec::{DeviceSpec, PoolSpec, Size, TenantSpec, VolumeSpec};
+use crate::spec::{DeviceSpec, PoolSpec, TenantSpec, VolumeSpec};
 
 /// Layout of the tables; a newer program's store is refused, an older one is brought up to date.
 const VERSION: i64 = 1;
@@ -40,6 +40,20 @@ pub enum StateError {
     Damaged(String),
     /// The tenant has as many volumes as it can have.
     NoNumber(String),
+    /// Another volume of the tenant has this namespace number.
+    NumberTaken {
+        /// The tenant.
+        tenant: String,
+        /// The number.
+        nsid: u32,
+    },
+    /// Namespace numbers end before this one.
+    NumberTooGreat {
+        /// The number.
+        nsid: u32,
+        /// The greatest there can be.
+        most: u32,
+    },
 }
 
 impl std::fmt::Display for StateError {
@@ -71,6 +85,13 @@ impl std::fmt::Display for StateError {
                 f,
                 "tenant `{tenant}` has as many volumes as a tenant can have: delete one, or use another tenant"
             ),
+            Self::NumberTaken { tenant, nsid } => write!(
+                f,
+                "another volume of tenant `{tenant}` has nsid {nsid}: `flashyard volume list` shows all"
+            ),
+            Self::NumberTooGreat { nsid, most } => {
+                write!(f, "nsid {nsid} is out of range: 1 to {most}")
+            }
         }
     }
 }
@@ -98,7 +119,7 @@ pub enum Phase {
 /// A volume with what the target has given it for ever.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeRecord {
-    /// What the user asked for.
+    /// What the user asked for. UUID and number stand below, where they are for every volume.
     pub spec: VolumeSpec,
     /// Namespace UUID; never changes, hosts drop a namespace whose UUID does.
     pub uuid: Uuid,
@@ -285,26 +306,89 @@ impl State {
         })
     }
 
-    /// Adds a volume in phase `creating` and gives it its UUID and a namespace number from 1 to `most`.
+    /// Adds a volume in phase `creating` and gives it the UUID and the namespace number (1 to `most`) that it asks for, or
+    /// others.
     pub fn add_volume(&mut self, spec: &VolumeSpec, most: u32) -> Result<VolumeRecord, StateError> {
-        let uuid = Uuid::new_v4();
+        let uuid = spec.uuid.map_or_else(Uuid::new_v4, |uuid| uuid.0);
         let transaction = self.connection.transaction()?;
-        let nsid = free_nsid(&transaction, &spec.tenant, most)?;
-        transaction.execute(
-            "UPDATE tenant SET nsid_next = ?2 WHERE name = ?1",
-            params![spec.tenant, i64::from(nsid) + 1],
-        )?;
+        let nsid = take_nsid(&transaction, &spec.tenant, spec.nsid, most)?;
+        let spec = VolumeSpec {
+            uuid: None,
+            nsid: None,
+            ..spec.clone()
+        };
         transaction.execute(
             "INSERT INTO volume (name, spec, uuid, nsid, phase) VALUES (?1, ?2, ?3, ?4, 'creating')",
-            params![spec.name, encode(spec), uuid.into_bytes(), nsid],
+            params![spec.name, encode(&spec), uuid.into_bytes(), nsid],
         )?;
         transaction.commit()?;
         Ok(VolumeRecord {
-            spec: spec.clone(),
+            spec,
             uuid,
             nsid,
             phase: Phase::Creating,
         })
+    }
+
+    /// Gives a volume to another tenant, under the number `nsid` or a free one: from one moment to the next.
+    pub fn move_volume(
+        &mut self,
+        record: &VolumeRecord,
+        tenant: &str,
+        nsid: Option<u32>,
+        most: u32,
+    ) -> Result<VolumeRecord, StateError> {
+        let transaction = self.connection.transaction()?;
+        let moved = VolumeRecord {
+            nsid: take_nsid(&transaction, tenant, nsid, most)?,
+            spec: VolumeSpec {
+                tenant: tenant.to_owned(),
+                ..record.spec.clone()
+            },
+            ..record.clone()
+        };
+        transaction.execute(
+            "UPDATE volume SET spec = ?2, nsid = ?3 WHERE name = ?1",
+            params![moved.spec.name, encode(&moved.spec), moved.nsid],
+        )?;
+        transaction.commit()?;
+        Ok(moved)
+    }
+
+    /// Calls a volume otherwise.
+    pub fn rename_volume(
+        &mut self,
+        record: &VolumeRecord,
+        new: &str,
+    ) -> Result<VolumeRecord, StateError> {
+        let spec = VolumeSpec {
+            name: new.to_owned(),
+            ..record.spec.clone()
+        };
+        self.change(
+            "UPDATE volume SET name = ?2, spec = ?3 WHERE name = ?1",
+            params![record.spec.name, new, encode(&spec)],
+        )?;
+        Ok(VolumeRecord {
+            spec,
+            ..record.clone()
+        })
+    }
+
+    /// Puts `spec` in the place of tenant `name`, which is called otherwise from now on; its volumes go with it.
+    pub fn rename_tenant(&mut self, name: &str, spec: &TenantSpec) -> Result<(), StateError> {
+        let transaction = self.connection.transaction()?;
+        transaction.execute(
+            "UPDATE tenant SET name = ?2, spec = ?3 WHERE name = ?1",
+            params![name, spec.name, encode(spec)],
+        )?;
+        transaction.execute(
+            "UPDATE volume SET spec = json_set(spec, '$.tenant', ?2)
+                WHERE json_extract(spec, '$.tenant') = ?1",
+            params![name, spec.name],
+        )?;
+        transaction.commit()?;
+        Ok(())
     }
 
     /// Moves a volume on to `phase`.
@@ -315,15 +399,11 @@ impl State {
         )
     }
 
-    /// Remembers a volume's new size.
-    pub fn set_volume_size(&mut self, record: &VolumeRecord, size: Size) -> Result<(), StateError> {
-        let spec = VolumeSpec {
-            size: Some(size),
-            ..record.spec.clone()
-        };
+    /// Remembers a volume's new size, or that it is read-only.
+    pub fn put_volume(&mut self, spec: &VolumeSpec) -> Result<(), StateError> {
         self.change(
             "UPDATE volume SET spec = ?2 WHERE name = ?1",
-            params![spec.name, encode(&spec)],
+            params![spec.name, encode(spec)],
         )
     }
 
@@ -432,8 +512,14 @@ fn rows<T>(
     Ok(found)
 }
 
-/// The first free namespace number behind the one given last, so that a number is used again as late as possible.
-fn free_nsid(transaction: &Transaction<'_>, tenant: &str, most: u32) -> Result<u32, StateError> {
+/// Takes a namespace number: `wanted`, or the first free one behind the one given last, so that a number is used again as
+/// late as possible.
+fn take_nsid(
+    transaction: &Transaction<'_>,
+    tenant: &str,
+    wanted: Option<u32>,
+    most: u32,
+) -> Result<u32, StateError> {
     let next: Option<u32> = transaction
         .query_row(
             "SELECT nsid_next FROM tenant WHERE name = ?1",
@@ -447,10 +533,26 @@ fn free_nsid(transaction: &Transaction<'_>, tenant: &str, most: u32) -> Result<u
     let used = used
         .query_map([tenant], |row| row.get(0))?
         .collect::<Result<BTreeSet<u32>, _>>()?;
-    (next..=most)
-        .chain(1..next.min(most.saturating_add(1)))
-        .find(|nsid| !used.contains(nsid))
-        .ok_or_else(|| StateError::NoNumber(tenant.to_owned()))
+    let (nsid, next) = match wanted {
+        Some(nsid) if nsid > most => return Err(StateError::NumberTooGreat { nsid, most }),
+        Some(nsid) if used.contains(&nsid) => {
+            let tenant = tenant.to_owned();
+            return Err(StateError::NumberTaken { tenant, nsid });
+        }
+        Some(nsid) => (nsid, next.max(nsid.saturating_add(1))),
+        None => {
+            let free = (next..=most)
+                .chain(1..next.min(most.saturating_add(1)))
+                .find(|nsid| !used.contains(nsid))
+                .ok_or_else(|| StateError::NoNumber(tenant.to_owned()))?;
+            (free, free.saturating_add(1))
+        }
+    };
+    transaction.execute(
+        "UPDATE tenant SET nsid_next = ?2 WHERE name = ?1",
+        params![tenant, next],
+    )?;
+    Ok(nsid)
 }
 
 fn encode<T: serde::Serialize>(spec: &T) -> String {
@@ -466,7 +568,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::spec::{ClassName, DeviceKind, PolicyName};
+    use crate::spec::{ClassName, DeviceKind, PolicyName, Size};
 
     /// Volumes of a tenant.
     const MOST: u32 = 4;
@@ -474,6 +576,9 @@ mod tests {
     fn tenant(name: &str) -> TenantSpec {
         TenantSpec {
             name: name.into(),
+            nqn: None,
+            serial: None,
+            model: None,
             hosts: vec!["*".into()],
             class: ClassName::Latency,
             weight: 2,
@@ -490,6 +595,11 @@ mod tests {
             device: None,
             size: Some(Size(1 << 20)),
             tenant: tenant.into(),
+            uuid: None,
+            nguid: None,
+            eui64: None,
+            nsid: None,
+            read_only: None,
         }
     }
 
@@ -593,6 +703,91 @@ mod tests {
         );
         state.remove(Kind::Tenant, "db").expect("removed");
         assert!(state.put_tenant(&tenant("db")).expect("stored").id > first);
+    }
+
+    #[test]
+    fn a_volume_has_the_uuid_and_number_that_it_asks_for() {
+        let mut state = State::in_memory().expect("a store");
+        for name in ["db", "lab"] {
+            state.put_tenant(&tenant(name)).expect("stored");
+        }
+        let asks = |name: &str, nsid| VolumeSpec {
+            uuid: Some(
+                "2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11"
+                    .parse()
+                    .expect("good"),
+            ),
+            nsid: Some(nsid),
+            ..volume(name, "db")
+        };
+        let record = state.add_volume(&asks("a", 3), MOST).expect("stored");
+        assert_eq!(record.nsid, 3);
+        assert_eq!(
+            record.uuid.to_string(),
+            "2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11"
+        );
+        assert_eq!(state.inventory().expect("readable").volumes["a"], record);
+        for (nsid, why) in [
+            (3, "another volume of tenant `db` has nsid 3"),
+            (5, "1 to 4"),
+        ] {
+            let refused = state.add_volume(&asks("b", nsid), MOST).expect_err(why);
+            assert!(refused.to_string().contains(why), "{refused}");
+        }
+        let next = state.add_volume(&volume("b", "db"), MOST).expect("stored");
+        assert_eq!(next.nsid, 4, "a number is used again as late as possible");
+
+        let refused = state.move_volume(&record, "lab", Some(5), MOST);
+        assert!(matches!(refused, Err(StateError::NumberTooGreat { .. })));
+        let moved = state
+            .move_volume(&record, "lab", None, MOST)
+            .expect("stored");
+        assert_eq!((moved.nsid, moved.uuid), (1, record.uuid));
+        assert_eq!(state.inventory().expect("readable").volumes["a"], moved);
+        let back = state.move_volume(&moved, "db", Some(4), MOST);
+        assert!(matches!(back, Err(StateError::NumberTaken { .. })));
+        assert_eq!(state.inventory().expect("readable").volumes["a"], moved);
+    }
+
+    #[test]
+    fn what_is_renamed_is_there_once() {
+        let mut state = State::in_memory().expect("a store");
+        let before = state.put_tenant(&tenant("db")).expect("stored");
+        let record = state.add_volume(&volume("a", "db"), MOST).expect("stored");
+        state.add_volume(&volume("b", "db"), MOST).expect("stored");
+        assert!(state.rename_volume(&record, "b").is_err());
+        let renamed = state.rename_volume(&record, "c").expect("stored");
+        assert_eq!((renamed.uuid, renamed.nsid), (record.uuid, record.nsid));
+        state.rename_tenant("db", &tenant("shop")).expect("stored");
+        let after = state.inventory().expect("readable");
+        assert_eq!(after.tenants["shop"].id, before.id);
+        let names: Vec<_> = after
+            .volumes
+            .iter()
+            .map(|(name, it)| (&**name, &*it.spec.tenant))
+            .collect();
+        assert_eq!(names, [("b", "shop"), ("c", "shop")]);
+        assert_eq!(after.volumes["c"].uuid, record.uuid);
+    }
+
+    /// Rows as the first version wrote them.
+    #[test]
+    fn rows_without_identities_are_read() {
+        let mut state = State::in_memory().expect("a store");
+        let rows = "
+            INSERT INTO tenant (name, spec) VALUES ('db', '{\"name\":\"db\",\"hosts\":[\"*\"],\"class\":\"latency\",\"weight\":1}');
+            INSERT INTO volume (name, spec, uuid, nsid, phase) VALUES ('a',
+                '{\"name\":\"a\",\"pool\":\"fast\",\"size\":1048576,\"tenant\":\"db\"}', randomblob(16), 7, 'ready');";
+        state.connection.execute_batch(rows).expect("written");
+        let found = state.inventory().expect("readable");
+        assert_eq!(
+            (
+                found.tenants["db"].spec.nqn.as_ref(),
+                found.volumes["a"].nsid
+            ),
+            (None, 7)
+        );
+        assert_eq!(found.volumes["a"].spec.read_only, None);
     }
 
     #[test]

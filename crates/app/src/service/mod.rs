@@ -6,6 +6,8 @@ mod apply;
 mod calibrate;
 mod devices;
 mod flash;
+mod identity;
+mod moving;
 mod partitions;
 mod policies;
 mod promises;
@@ -19,7 +21,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flashyard_block::{Class, TenantId};
-use flashyard_engine::{ConfigError, DeviceHandle, Target, TenantSpec as EngineTenant};
+use flashyard_engine::{
+    ConfigError, DeviceHandle, SubsystemNames, Target, TenantSpec as EngineTenant,
+};
 use flashyard_time::Duration;
 use serde_json::Value;
 
@@ -127,7 +131,10 @@ impl Service {
             Request::SetDevice { name, policy } => self.set_device(&name, policy),
             Request::Calibrate { device, destroy } => self.calibrate(&device, destroy),
             Request::Why { tenant } => self.why(&tenant),
-            Request::SetVolume { name, size } => self.set_volume(&name, size),
+            Request::SetVolume { name, change } => self.set_volume(&name, change),
+            Request::RenameVolume { name, new } => self.rename_volume(&name, &new),
+            Request::MoveVolume { name, tenant, nsid } => self.move_volume(&name, &tenant, nsid),
+            Request::RenameTenant { name, new } => self.rename_tenant(&name, &new),
             Request::Delete(KindName::Device, name) => self.delete_device(&name),
             Request::Delete(KindName::Partition, name) => self.delete_partition(&name),
             Request::GrowPartition { name, more } => self.grow_partition(&name, &more),
@@ -146,6 +153,7 @@ impl Service {
                 spec.name
             ));
         }
+        self.check_nqn(&spec)?;
         self.put_tenant(spec)
     }
 
@@ -237,6 +245,11 @@ fn engine_tenant(record: &TenantRecord) -> EngineTenant {
             ClassName::Latency => Class::Latency,
             ClassName::Throughput => Class::Throughput,
             ClassName::Background => Class::Background,
+        },
+        names: SubsystemNames {
+            nqn: record.spec.nqn.clone(),
+            serial: record.spec.serial.clone(),
+            model: record.spec.model.clone(),
         },
     }
 }

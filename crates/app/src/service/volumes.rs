@@ -13,23 +13,26 @@ use flashyard_time::Duration;
 use serde_json::Value;
 
 use super::{Fault, Service};
-use crate::control::KindName;
+use crate::control::{KindName, VolumeChange};
 use crate::spec::{Size, VolumeSpec};
 use crate::state::{Kind, Phase, VolumeRecord};
 
 /// A whole device is erased in pieces of this many bytes.
 const ERASE_BYTES: u64 = 1 << 30;
 /// How long I/O under way of a volume that is deleted is waited for; other commands wait as well meanwhile.
-const DRAIN: Duration = Duration::from_secs(10);
+pub(super) const DRAIN: Duration = Duration::from_secs(10);
 
 impl Service {
     pub(super) fn open_volumes(&mut self) {
         for record in self.inventory.volumes.clone().into_values() {
             let name = record.spec.name.clone();
             let opened = match record.phase {
-                Phase::Ready => self
-                    .remake_forgotten(&record)
-                    .and_then(|()| self.serve_volume(&record)),
+                Phase::Ready => {
+                    // Where a crash has cut a rename. It can wait: the volume is found by its UUID.
+                    let _ = self.rename_in_pool(&record);
+                    self.remake_forgotten(&record)
+                        .and_then(|()| self.serve_volume(&record))
+                }
                 Phase::Creating => self.finish_creating(&record).map(drop),
                 Phase::Deleting => self.finish_deleting(&record),
             };
@@ -47,6 +50,7 @@ impl Service {
         }
         let tenant = self.tenant(&spec.tenant)?.spec.clone();
         self.check_place(&spec)?;
+        self.check_new_identity(&spec)?;
         let device = match &spec.pool {
             Some(pool) => self.inventory.pools[pool].spec.devices[0].clone(),
             None => spec.device.clone().unwrap_or_default(),
@@ -67,8 +71,36 @@ impl Service {
         }
     }
 
-    pub(super) fn set_volume(&mut self, name: &str, size: Size) -> Result<Value, Fault> {
-        let record = self.volume(name)?.clone();
+    pub(super) fn set_volume(&mut self, name: &str, change: VolumeChange) -> Result<Value, Fault> {
+        match change {
+            VolumeChange::Size(size) => self.grow_volume(name, size),
+            VolumeChange::ReadOnly(on) => self.set_read_only(name, on),
+        }
+    }
+
+    /// Refuses writes to a volume from now on, or takes them again.
+    fn set_read_only(&mut self, name: &str, on: bool) -> Result<Value, Fault> {
+        let mut record = self.volume(name)?.clone();
+        record.spec.read_only = on.then_some(true);
+        self.state
+            .put_volume(&record.spec)
+            .map_err(|error| error.to_string())?;
+        if self.served.contains_key(name) {
+            match self
+                .target
+                .set_read_only(&record.spec.tenant, record.nsid, on)
+            {
+                // One that is being deleted has no hosts any more.
+                Ok(()) | Err(ConfigError::NoSuchNamespace) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        self.inventory.volumes.insert(name.to_owned(), record);
+        self.view_one(KindName::Volume, name)
+    }
+
+    fn grow_volume(&mut self, name: &str, size: Size) -> Result<Value, Fault> {
+        let mut record = self.volume(name)?.clone();
         let (Some(pool), Some(now)) = (record.spec.pool.clone(), record.spec.size) else {
             return Err(format!(
                 "volume `{name}` is the whole device `{}`; it has the device's size",
@@ -83,7 +115,8 @@ impl Service {
         }
         let core = self.pool_home(&pool)?;
         self.check_blocks(&self.inventory.pools[&pool].spec.devices[0])?;
-        let volume = name.to_owned();
+        let uuid = record.uuid.into_bytes();
+        let missing = PoolError::NotFound(name.to_owned());
         let grown = self.cores.call(core, move |state| async move {
             let pool = state
                 .pools
@@ -91,6 +124,7 @@ impl Service {
                 .get(&pool)
                 .cloned()
                 .ok_or(PoolError::NotAPool)?;
+            let (volume, _) = find(&pool, uuid).ok_or(missing)?;
             pool.grow(&volume, size.0).await
         });
         grown.map_err(|error| error.to_string())?;
@@ -98,12 +132,10 @@ impl Service {
         if let Some(handle) = self.served.get(name) {
             self.target.resized(handle);
         }
-        if let Some(record) = self.inventory.volumes.get_mut(name) {
-            record.spec.size = Some(size);
-        }
-        self.state
-            .set_volume_size(&record, size)
-            .map_err(|error| error.to_string())?;
+        record.spec.size = Some(size);
+        let stored = self.state.put_volume(&record.spec);
+        self.inventory.volumes.insert(name.to_owned(), record);
+        stored.map_err(|error| error.to_string())?;
         self.view_one(KindName::Volume, name)
     }
 
@@ -123,7 +155,7 @@ impl Service {
         Ok(Value::Null)
     }
 
-    fn volume(&self, name: &str) -> Result<&VolumeRecord, Fault> {
+    pub(super) fn volume(&self, name: &str) -> Result<&VolumeRecord, Fault> {
         self.inventory.volumes.get(name).ok_or_else(|| {
             format!("there is no volume `{name}`: `flashyard volume list` shows all")
         })
@@ -147,7 +179,7 @@ impl Service {
     }
 
     /// Home core of an open pool.
-    fn pool_home(&self, pool: &str) -> Result<usize, Fault> {
+    pub(super) fn pool_home(&self, pool: &str) -> Result<usize, Fault> {
         let record =
             self.inventory.pools.get(pool).ok_or_else(|| {
                 format!("there is no pool `{pool}`: `flashyard pool list` shows all")
@@ -227,7 +259,7 @@ impl Service {
                 .get(&pool)
                 .cloned()
                 .ok_or(PoolError::NotAPool)?;
-            if find(&pool, &name, uuid).is_some() {
+            if find(&pool, uuid).is_some() {
                 return Ok(());
             }
             pool.create_volume(&name, uuid, size.0).await.map(drop)
@@ -238,22 +270,12 @@ impl Service {
     /// Stops serving a volume, takes it out of its pool and forgets it. May be repeated at any point.
     fn finish_deleting(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
         let name = record.spec.name.clone();
-        if let Some(handle) = self.served.get(&name).cloned() {
-            match self.target.detach(&record.spec.tenant, record.nsid) {
-                // A try before has come so far.
-                Ok(()) | Err(ConfigError::NoSuchNamespace) => {}
-                Err(error) => return Err(error.to_string()),
-            }
-            let drained = self.cores.call(handle.core(), move |state| async move {
-                let removed = state.engine.remove_device(&handle);
-                within(&state.rt, DRAIN, removed).await.is_some()
-            });
-            if !drained {
+        if self.served.contains_key(&name) {
+            if !self.withdraw(record)? {
                 return Err(format!(
                     "the device of volume `{name}` has not answered its last I/O for {DRAIN}: nothing new is sent to it; delete the volume again when the device answers"
                 ));
             }
-            self.served.remove(&name);
             self.forget_share(&self.device_of(record), &record.spec.tenant);
         }
         if let Some(pool) = &record.spec.pool
@@ -280,8 +302,7 @@ impl Service {
     /// volume: nobody gets its space before the flash is erased under another partition.
     fn delete_in_pool(&self, pool: &str, record: &VolumeRecord) -> Result<(), Fault> {
         let core = self.pool_home(pool)?;
-        let (pool, volume) = (pool.to_owned(), record.spec.name.clone());
-        let uuid = record.uuid.into_bytes();
+        let (pool, uuid) = (pool.to_owned(), record.uuid.into_bytes());
         let deleted = self.cores.call(core, move |state| async move {
             let pool = state
                 .pools
@@ -289,8 +310,8 @@ impl Service {
                 .get(&pool)
                 .cloned()
                 .ok_or(PoolError::NotAPool)?;
-            match find(&pool, &volume, uuid) {
-                Some(_) => pool.delete(&volume).await,
+            match find(&pool, uuid) {
+                Some((volume, _)) => pool.delete(&volume).await,
                 None => Ok(()),
             }
         });
@@ -304,8 +325,8 @@ impl Service {
     }
 
     /// Gives a volume to its tenant's hosts.
-    fn serve_volume(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
-        let (pool, name) = (record.spec.pool.clone(), record.spec.name.clone());
+    pub(super) fn serve_volume(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
+        let pool = record.spec.pool.clone();
         let uuid = record.uuid.into_bytes();
         let core = match &pool {
             Some(pool) => self.pool_home(pool)?,
@@ -320,7 +341,8 @@ impl Service {
                     .pools
                     .borrow()
                     .get(pool)
-                    .and_then(|pool| find(pool, &name, uuid)),
+                    .and_then(|pool| find(pool, uuid))
+                    .map(|(_, device)| device),
                 None => state.devices.borrow().get(&switch_name).cloned(),
             };
             let switch = state.switch(&switch_name, &policy);
@@ -332,11 +354,12 @@ impl Service {
                 record.place()
             )
         })?;
+        let names = record.names();
         let spec = NamespaceSpec {
-            nsid: record.nsid,
-            uuid: record.uuid.into_bytes(),
-            device: handle.clone(),
-            read_only: false,
+            nguid: names.nguid.0,
+            eui64: names.eui64.map(|eui64| eui64.0),
+            read_only: record.spec.read_only == Some(true),
+            ..NamespaceSpec::new(record.nsid, record.uuid.into_bytes(), handle.clone())
         };
         self.target
             .attach(&record.spec.tenant, spec)
@@ -348,7 +371,11 @@ impl Service {
 }
 
 /// What `future` gives, if that comes within `span`.
-async fn within<T>(rt: &Rt, span: Duration, future: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn within<T>(
+    rt: &Rt,
+    span: Duration,
+    future: impl Future<Output = T>,
+) -> Option<T> {
     let (mut future, mut late) = (pin!(future), pin!(rt.sleep(span)));
     poll_fn(|context| match future.as_mut().poll(context) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
@@ -357,13 +384,12 @@ async fn within<T>(rt: &Rt, span: Duration, future: impl Future<Output = T>) -> 
     .await
 }
 
-/// The volume of this name and identity: another one that has taken the name is not it.
-fn find(pool: &Pool, name: &str, uuid: [u8; 16]) -> Option<SharedDevice> {
+/// The volume of this identity, and what the pool calls it: another one that has taken its name is not it.
+pub(super) fn find(pool: &Pool, uuid: [u8; 16]) -> Option<(String, SharedDevice)> {
     let listed = pool.list();
-    let same = listed
-        .iter()
-        .any(|volume| volume.name == name && volume.uuid == uuid);
-    same.then(|| pool.volume(name)).flatten()
+    let found = listed.into_iter().find(|volume| volume.uuid == uuid)?;
+    let device = pool.volume(&found.name)?;
+    Some((found.name, device))
 }
 
 impl VolumeRecord {
