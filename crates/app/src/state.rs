@@ -2,15 +2,18 @@
 //! before it is acknowledged (`synchronous = FULL`, write-ahead log), so `kill -9` and power cuts leave the old
 //! or the new state. One process owns it at a time.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod identity;
+
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, Transaction, params};
 use uuid::Uuid;
 
-use crate::spec::{DeviceSpec, PoolSpec, TenantSpec, VolumeSpec};
+use self::identity::take_nsid;
+use crate::spec::{DeviceSpec, PoolSpec, Size, TenantSpec, VolumeSpec};
 
 /// Layout of the tables; a newer program's store is refused, an older one is brought up to date.
 const VERSION: i64 = 1;
@@ -266,7 +269,7 @@ impl State {
 
     /// Adds or changes a device.
     pub fn put_device(&mut self, spec: &DeviceSpec) -> Result<(), StateError> {
-        self.change(
+        self.execute(
             "INSERT INTO device (name, spec) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET spec = ?2",
             params![spec.name, encode(spec)],
         )
@@ -274,7 +277,7 @@ impl State {
 
     /// Adds or changes a pool; a new one gets its identity here.
     pub fn put_pool(&mut self, spec: &PoolSpec) -> Result<PoolRecord, StateError> {
-        self.change(
+        self.execute(
             "INSERT INTO pool (name, spec, uuid) VALUES (?1, ?2, ?3) ON CONFLICT (name) DO UPDATE SET spec = ?2",
             params![spec.name, encode(spec), Uuid::new_v4().into_bytes()],
         )?;
@@ -291,7 +294,7 @@ impl State {
 
     /// Adds or changes a tenant; a new one gets its number here.
     pub fn put_tenant(&mut self, spec: &TenantSpec) -> Result<TenantRecord, StateError> {
-        self.change(
+        self.execute(
             "INSERT INTO tenant (name, spec) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET spec = ?2",
             params![spec.name, encode(spec)],
         )?;
@@ -310,116 +313,68 @@ impl State {
     /// others.
     pub fn add_volume(&mut self, spec: &VolumeSpec, most: u32) -> Result<VolumeRecord, StateError> {
         let uuid = spec.uuid.map_or_else(Uuid::new_v4, |uuid| uuid.0);
-        let transaction = self.connection.transaction()?;
-        let nsid = take_nsid(&transaction, &spec.tenant, spec.nsid, most)?;
-        let spec = VolumeSpec {
-            uuid: None,
-            nsid: None,
-            ..spec.clone()
-        };
-        transaction.execute(
-            "INSERT INTO volume (name, spec, uuid, nsid, phase) VALUES (?1, ?2, ?3, ?4, 'creating')",
-            params![spec.name, encode(&spec), uuid.into_bytes(), nsid],
-        )?;
-        transaction.commit()?;
-        Ok(VolumeRecord {
-            spec,
-            uuid,
-            nsid,
-            phase: Phase::Creating,
+        self.change(|transaction| {
+            let nsid = take_nsid(transaction, &spec.tenant, spec.nsid, most)?;
+            let spec = VolumeSpec {
+                uuid: None,
+                nsid: None,
+                ..spec.clone()
+            };
+            transaction.execute(
+                "INSERT INTO volume (name, spec, uuid, nsid, phase) VALUES (?1, ?2, ?3, ?4, 'creating')",
+                params![spec.name, encode(&spec), uuid.into_bytes(), nsid],
+            )?;
+            Ok(VolumeRecord {
+                spec,
+                uuid,
+                nsid,
+                phase: Phase::Creating,
+            })
         })
-    }
-
-    /// Gives a volume to another tenant, under the number `nsid` or a free one: from one moment to the next.
-    pub fn move_volume(
-        &mut self,
-        record: &VolumeRecord,
-        tenant: &str,
-        nsid: Option<u32>,
-        most: u32,
-    ) -> Result<VolumeRecord, StateError> {
-        let transaction = self.connection.transaction()?;
-        let moved = VolumeRecord {
-            nsid: take_nsid(&transaction, tenant, nsid, most)?,
-            spec: VolumeSpec {
-                tenant: tenant.to_owned(),
-                ..record.spec.clone()
-            },
-            ..record.clone()
-        };
-        transaction.execute(
-            "UPDATE volume SET spec = ?2, nsid = ?3 WHERE name = ?1",
-            params![moved.spec.name, encode(&moved.spec), moved.nsid],
-        )?;
-        transaction.commit()?;
-        Ok(moved)
-    }
-
-    /// Calls a volume otherwise.
-    pub fn rename_volume(
-        &mut self,
-        record: &VolumeRecord,
-        new: &str,
-    ) -> Result<VolumeRecord, StateError> {
-        let spec = VolumeSpec {
-            name: new.to_owned(),
-            ..record.spec.clone()
-        };
-        self.change(
-            "UPDATE volume SET name = ?2, spec = ?3 WHERE name = ?1",
-            params![record.spec.name, new, encode(&spec)],
-        )?;
-        Ok(VolumeRecord {
-            spec,
-            ..record.clone()
-        })
-    }
-
-    /// Puts `spec` in the place of tenant `name`, which is called otherwise from now on; its volumes go with it.
-    pub fn rename_tenant(&mut self, name: &str, spec: &TenantSpec) -> Result<(), StateError> {
-        let transaction = self.connection.transaction()?;
-        transaction.execute(
-            "UPDATE tenant SET name = ?2, spec = ?3 WHERE name = ?1",
-            params![name, spec.name, encode(spec)],
-        )?;
-        transaction.execute(
-            "UPDATE volume SET spec = json_set(spec, '$.tenant', ?2)
-                WHERE json_extract(spec, '$.tenant') = ?1",
-            params![name, spec.name],
-        )?;
-        transaction.commit()?;
-        Ok(())
     }
 
     /// Moves a volume on to `phase`.
     pub fn set_volume_phase(&mut self, name: &str, phase: Phase) -> Result<(), StateError> {
-        self.change(
+        self.execute(
             "UPDATE volume SET phase = ?2 WHERE name = ?1",
             params![name, phase.name()],
         )
     }
 
-    /// Remembers a volume's new size, or that it is read-only.
-    pub fn put_volume(&mut self, spec: &VolumeSpec) -> Result<(), StateError> {
-        self.change(
+    /// Remembers a volume's new size.
+    pub fn set_volume_size(&mut self, record: &VolumeRecord, size: Size) -> Result<(), StateError> {
+        let spec = VolumeSpec {
+            size: Some(size),
+            ..record.spec.clone()
+        };
+        self.execute(
             "UPDATE volume SET spec = ?2 WHERE name = ?1",
-            params![spec.name, encode(spec)],
+            params![spec.name, encode(&spec)],
         )
     }
 
     /// Forgets a device, pool, tenant or volume.
     pub fn remove(&mut self, kind: Kind, name: &str) -> Result<(), StateError> {
-        self.change(
+        self.execute(
             &format!("DELETE FROM {} WHERE name = ?1", kind.table()),
             [name],
         )
     }
 
-    fn change(&mut self, sql: &str, values: impl rusqlite::Params) -> Result<(), StateError> {
+    /// One statement as a change.
+    fn execute(&mut self, sql: &str, values: impl rusqlite::Params) -> Result<(), StateError> {
+        self.change(|transaction| Ok(transaction.execute(sql, values).map(drop)?))
+    }
+
+    /// One change: made whole, and on disk when this returns.
+    fn change<T>(
+        &mut self,
+        act: impl FnOnce(&Transaction<'_>) -> Result<T, StateError>,
+    ) -> Result<T, StateError> {
         let transaction = self.connection.transaction()?;
-        transaction.execute(sql, values)?;
+        let done = act(&transaction)?;
         transaction.commit()?;
-        Ok(())
+        Ok(done)
     }
 }
 
@@ -512,49 +467,6 @@ fn rows<T>(
     Ok(found)
 }
 
-/// Takes a namespace number: `wanted`, or the first free one behind the one given last, so that a number is used again as
-/// late as possible.
-fn take_nsid(
-    transaction: &Transaction<'_>,
-    tenant: &str,
-    wanted: Option<u32>,
-    most: u32,
-) -> Result<u32, StateError> {
-    let next: Option<u32> = transaction
-        .query_row(
-            "SELECT nsid_next FROM tenant WHERE name = ?1",
-            [tenant],
-            |row| row.get(0),
-        )
-        .optional()?;
-    let next = next.ok_or_else(|| StateError::Damaged(format!("no tenant `{tenant}`")))?;
-    let mut used =
-        transaction.prepare("SELECT nsid FROM volume WHERE json_extract(spec, '$.tenant') = ?1")?;
-    let used = used
-        .query_map([tenant], |row| row.get(0))?
-        .collect::<Result<BTreeSet<u32>, _>>()?;
-    let (nsid, next) = match wanted {
-        Some(nsid) if nsid > most => return Err(StateError::NumberTooGreat { nsid, most }),
-        Some(nsid) if used.contains(&nsid) => {
-            let tenant = tenant.to_owned();
-            return Err(StateError::NumberTaken { tenant, nsid });
-        }
-        Some(nsid) => (nsid, next.max(nsid.saturating_add(1))),
-        None => {
-            let free = (next..=most)
-                .chain(1..next.min(most.saturating_add(1)))
-                .find(|nsid| !used.contains(nsid))
-                .ok_or_else(|| StateError::NoNumber(tenant.to_owned()))?;
-            (free, free.saturating_add(1))
-        }
-    };
-    transaction.execute(
-        "UPDATE tenant SET nsid_next = ?2 WHERE name = ?1",
-        params![tenant, next],
-    )?;
-    Ok(nsid)
-}
-
 fn encode<T: serde::Serialize>(spec: &T) -> String {
     serde_json::to_string(spec).expect("specifications are plain data")
 }
@@ -568,7 +480,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::spec::{ClassName, DeviceKind, PolicyName, Size};
+    use crate::spec::{ClassName, DeviceKind, PolicyName};
 
     /// Volumes of a tenant.
     const MOST: u32 = 4;
@@ -703,91 +615,6 @@ mod tests {
         );
         state.remove(Kind::Tenant, "db").expect("removed");
         assert!(state.put_tenant(&tenant("db")).expect("stored").id > first);
-    }
-
-    #[test]
-    fn a_volume_has_the_uuid_and_number_that_it_asks_for() {
-        let mut state = State::in_memory().expect("a store");
-        for name in ["db", "lab"] {
-            state.put_tenant(&tenant(name)).expect("stored");
-        }
-        let asks = |name: &str, nsid| VolumeSpec {
-            uuid: Some(
-                "2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11"
-                    .parse()
-                    .expect("good"),
-            ),
-            nsid: Some(nsid),
-            ..volume(name, "db")
-        };
-        let record = state.add_volume(&asks("a", 3), MOST).expect("stored");
-        assert_eq!(record.nsid, 3);
-        assert_eq!(
-            record.uuid.to_string(),
-            "2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11"
-        );
-        assert_eq!(state.inventory().expect("readable").volumes["a"], record);
-        for (nsid, why) in [
-            (3, "another volume of tenant `db` has nsid 3"),
-            (5, "1 to 4"),
-        ] {
-            let refused = state.add_volume(&asks("b", nsid), MOST).expect_err(why);
-            assert!(refused.to_string().contains(why), "{refused}");
-        }
-        let next = state.add_volume(&volume("b", "db"), MOST).expect("stored");
-        assert_eq!(next.nsid, 4, "a number is used again as late as possible");
-
-        let refused = state.move_volume(&record, "lab", Some(5), MOST);
-        assert!(matches!(refused, Err(StateError::NumberTooGreat { .. })));
-        let moved = state
-            .move_volume(&record, "lab", None, MOST)
-            .expect("stored");
-        assert_eq!((moved.nsid, moved.uuid), (1, record.uuid));
-        assert_eq!(state.inventory().expect("readable").volumes["a"], moved);
-        let back = state.move_volume(&moved, "db", Some(4), MOST);
-        assert!(matches!(back, Err(StateError::NumberTaken { .. })));
-        assert_eq!(state.inventory().expect("readable").volumes["a"], moved);
-    }
-
-    #[test]
-    fn what_is_renamed_is_there_once() {
-        let mut state = State::in_memory().expect("a store");
-        let before = state.put_tenant(&tenant("db")).expect("stored");
-        let record = state.add_volume(&volume("a", "db"), MOST).expect("stored");
-        state.add_volume(&volume("b", "db"), MOST).expect("stored");
-        assert!(state.rename_volume(&record, "b").is_err());
-        let renamed = state.rename_volume(&record, "c").expect("stored");
-        assert_eq!((renamed.uuid, renamed.nsid), (record.uuid, record.nsid));
-        state.rename_tenant("db", &tenant("shop")).expect("stored");
-        let after = state.inventory().expect("readable");
-        assert_eq!(after.tenants["shop"].id, before.id);
-        let names: Vec<_> = after
-            .volumes
-            .iter()
-            .map(|(name, it)| (&**name, &*it.spec.tenant))
-            .collect();
-        assert_eq!(names, [("b", "shop"), ("c", "shop")]);
-        assert_eq!(after.volumes["c"].uuid, record.uuid);
-    }
-
-    /// Rows as the first version wrote them.
-    #[test]
-    fn rows_without_identities_are_read() {
-        let mut state = State::in_memory().expect("a store");
-        let rows = "
-            INSERT INTO tenant (name, spec) VALUES ('db', '{\"name\":\"db\",\"hosts\":[\"*\"],\"class\":\"latency\",\"weight\":1}');
-            INSERT INTO volume (name, spec, uuid, nsid, phase) VALUES ('a',
-                '{\"name\":\"a\",\"pool\":\"fast\",\"size\":1048576,\"tenant\":\"db\"}', randomblob(16), 7, 'ready');";
-        state.connection.execute_batch(rows).expect("written");
-        let found = state.inventory().expect("readable");
-        assert_eq!(
-            (
-                found.tenants["db"].spec.nqn.as_ref(),
-                found.volumes["a"].nsid
-            ),
-            (None, 7)
-        );
-        assert_eq!(found.volumes["a"].spec.read_only, None);
     }
 
     #[test]

@@ -176,7 +176,7 @@ impl Service {
                 now.tenant, spec.tenant, spec.tenant
             ));
         }
-        self.check_same_identity(&spec, present)?;
+        present.check_same_identity(&spec)?;
         if (&spec.pool, &spec.device) != (&now.pool, &now.device) {
             return Err(differs("volume", &name));
         }

@@ -36,6 +36,28 @@ impl VolumeRecord {
             eui64: self.spec.eui64,
         }
     }
+
+    /// Refuses a file that wants it to have another identity than it has.
+    pub(super) fn check_same_identity(&self, spec: &VolumeSpec) -> Result<(), Fault> {
+        let now = self.names();
+        let differs = |key: &str, now: &dyn std::fmt::Display| {
+            Err(fixed("volume", &spec.name, key, &now.to_string()))
+        };
+        if spec.uuid.is_some_and(|uuid| uuid != now.uuid) {
+            return differs("uuid", &now.uuid);
+        }
+        if spec.nguid.is_some_and(|nguid| nguid != now.nguid) {
+            return differs("nguid", &now.nguid);
+        }
+        if spec.eui64.is_some() && spec.eui64 != now.eui64 {
+            let now = now.eui64.map_or_else(|| "none".to_owned(), String::from);
+            return differs("eui64", &now);
+        }
+        if spec.nsid.is_some_and(|nsid| nsid != self.nsid) {
+            return differs("nsid", &self.nsid);
+        }
+        Ok(())
+    }
 }
 
 /// The NGUID of a volume: the bytes of its UUID unless it was given another.
@@ -100,32 +122,6 @@ impl Service {
             model: present.model.clone(),
             ..spec
         })
-    }
-
-    /// Refuses a file that wants a volume to have another identity than it has.
-    pub(super) fn check_same_identity(
-        &self,
-        spec: &VolumeSpec,
-        present: &VolumeRecord,
-    ) -> Result<(), Fault> {
-        let now = present.names();
-        let differs = |key: &str, now: &dyn std::fmt::Display| {
-            Err(fixed("volume", &spec.name, key, &now.to_string()))
-        };
-        if spec.uuid.is_some_and(|uuid| uuid != now.uuid) {
-            return differs("uuid", &now.uuid);
-        }
-        if spec.nguid.is_some_and(|nguid| nguid != now.nguid) {
-            return differs("nguid", &now.nguid);
-        }
-        if spec.eui64.is_some() && spec.eui64 != now.eui64 {
-            let now = now.eui64.map_or_else(|| "none".to_owned(), String::from);
-            return differs("eui64", &now);
-        }
-        if spec.nsid.is_some_and(|nsid| nsid != present.nsid) {
-            return differs("nsid", &present.nsid);
-        }
-        Ok(())
     }
 
     /// Refuses a new volume that hosts would take for another one.

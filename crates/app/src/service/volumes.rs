@@ -80,10 +80,10 @@ impl Service {
 
     /// Refuses writes to a volume from now on, or takes them again.
     fn set_read_only(&mut self, name: &str, on: bool) -> Result<Value, Fault> {
-        let mut record = self.volume(name)?.clone();
-        record.spec.read_only = on.then_some(true);
-        self.state
-            .put_volume(&record.spec)
+        let record = self.volume(name)?.clone();
+        let record = self
+            .state
+            .set_volume_read_only(&record, on)
             .map_err(|error| error.to_string())?;
         if self.served.contains_key(name) {
             match self
@@ -100,7 +100,7 @@ impl Service {
     }
 
     fn grow_volume(&mut self, name: &str, size: Size) -> Result<Value, Fault> {
-        let mut record = self.volume(name)?.clone();
+        let record = self.volume(name)?.clone();
         let (Some(pool), Some(now)) = (record.spec.pool.clone(), record.spec.size) else {
             return Err(format!(
                 "volume `{name}` is the whole device `{}`; it has the device's size",
@@ -132,10 +132,12 @@ impl Service {
         if let Some(handle) = self.served.get(name) {
             self.target.resized(handle);
         }
-        record.spec.size = Some(size);
-        let stored = self.state.put_volume(&record.spec);
-        self.inventory.volumes.insert(name.to_owned(), record);
-        stored.map_err(|error| error.to_string())?;
+        if let Some(record) = self.inventory.volumes.get_mut(name) {
+            record.spec.size = Some(size);
+        }
+        self.state
+            .set_volume_size(&record, size)
+            .map_err(|error| error.to_string())?;
         self.view_one(KindName::Volume, name)
     }
 
