@@ -17,7 +17,7 @@ use flashyard_runtime::channel::Sender;
 use flashyard_time::Time;
 
 use crate::association::Entry;
-use crate::controller::{HostList, Media, Subsystem};
+use crate::controller::{ControllerLimits, HostList, Media, Subsystem};
 use crate::discovery::Discovery;
 use crate::handle::Told;
 use crate::host_event::HostEvents;
@@ -91,6 +91,8 @@ struct State {
     tenants: BTreeMap<String, Tenant>,
     associations: BTreeMap<u16, Entry>,
     next_cntlid: u16,
+    /// Of controllers that are made from now on.
+    controller_limits: ControllerLimits,
     listeners: Vec<SocketAddr>,
     discovery: Discovery,
     unconnected: BTreeMap<IpAddr, usize>,
@@ -118,6 +120,7 @@ impl Target {
             tenants: BTreeMap::new(),
             associations: BTreeMap::new(),
             next_cntlid: 1,
+            controller_limits: config.limits.of_controllers(),
             listeners: Vec::new(),
             discovery: Discovery::default(),
             unconnected: BTreeMap::new(),

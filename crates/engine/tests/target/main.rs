@@ -20,6 +20,7 @@ mod identity;
 mod late;
 mod load;
 mod serving;
+mod settings;
 mod storm;
 mod trouble;
 mod violations;
