@@ -104,7 +104,7 @@ struct Making<'a> {
 
 impl Making<'_> {
     async fn run(self) -> Result<Association, ConnectError> {
-        let admin = self.open(0, ADMIN_DEPTH, ADMIN_IN_CAPSULE).await?;
+        let admin = self.open(0, ADMIN_DEPTH).await?;
         let response = self
             .connect_queue(&admin.queue, ConnectData::DYNAMIC)
             .await?;
@@ -127,8 +127,9 @@ impl Making<'_> {
             let packed = self.coalesce(&admin.queue, &identify).await?;
             credits = self.credits(&admin.queue, &identify).await?;
             for qid in 1..=admin::set_number_of_queues(&admin.queue, self.options.queues).await? {
-                let queue = self.open(qid, depth, in_capsule).await?;
+                let queue = self.open(qid, depth).await?;
                 self.connect_queue(&queue.queue, response.cntlid).await?;
+                queue.queue.shared.in_capsule.set(in_capsule);
                 queue.queue.shared.packed.set(packed);
                 queue.queue.shared.retry_delays.set(delays);
                 if let Some(credits) = &credits {
@@ -221,7 +222,7 @@ impl Making<'_> {
     }
 
     /// A connection with its tasks, before Connect.
-    async fn open(&self, qid: u16, depth: u16, in_capsule: u32) -> Result<Opened, ConnectError> {
+    async fn open(&self, qid: u16, depth: u16) -> Result<Opened, ConnectError> {
         let stream = self.rt.connect(self.addr).await.map_err(transport)?;
         let mut framer = Framer::new(
             Role::Host,
@@ -236,7 +237,8 @@ impl Making<'_> {
         let shared = Shared::new(
             qid,
             depth.max(1),
-            in_capsule,
+            // That of fabrics commands, whatever the controller says of others.
+            ADMIN_IN_CAPSULE,
             stream,
             outbox,
             Rc::clone(&self.queue_failed),
