@@ -1,5 +1,6 @@
 //! The command line. Everything a user can type stands here; what it does stands in the modules named alike.
 
+mod target;
 mod tenant;
 
 use std::net::SocketAddr;
@@ -12,6 +13,7 @@ use crate::spec::{
     ConditionName, DeviceKind, Eui64, NamespaceUuid, Nguid, PolicyName, Size, StoreName,
 };
 
+pub use target::{TargetArgs, TargetCommand, TargetSetArgs};
 pub use tenant::{TenantArgs, TenantCommand};
 
 /// A storage target for people who share flash: volumes for many tenants over NVMe/TCP.
@@ -51,6 +53,8 @@ pub enum Command {
     Volume(VolumeArgs),
     /// List, show, create, change, rename and delete tenants: who may use what
     Tenant(TenantArgs),
+    /// Show and change where the target listens, and the limits that it tells hosts
+    Target(TargetArgs),
     /// Show the running target at a glance
     Status(Reach),
     /// Show where a tenant's latency comes from, and who causes it
@@ -121,7 +125,7 @@ pub struct ServeArgs {
         verbatim_doc_comment
     )]
     pub state: Option<PathBuf>,
-    /// Listen here instead of where the file says; may be repeated
+    /// Listen here instead of where the file or the state says, until `target set --listen`; may be repeated
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<SocketAddr>,
     /// Number of cores to serve from, instead of what the file says

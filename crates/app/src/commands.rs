@@ -7,11 +7,14 @@ use serde_json::Value;
 
 use crate::cli::{
     ApplyArgs, DeviceArgs, DeviceCommand, OnOff, PartitionArgs, PartitionCommand, PoolArgs,
-    PoolCommand, Reach, TenantArgs, TenantCommand, UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
+    PoolCommand, Reach, TargetArgs, TargetCommand, TargetSetArgs, TenantArgs, TenantCommand,
+    UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
 };
 use crate::control::{self, KindName, Request, TenantChange, VolumeChange};
 use crate::out::say_line;
-use crate::spec::{Config, DeviceSpec, PartitionSpec, PoolSpec, TenantSpec, VolumeSpec, is_file};
+use crate::spec::{
+    Config, DeviceSpec, PartitionSpec, PoolSpec, TargetSettings, TenantSpec, VolumeSpec, is_file,
+};
 use crate::table;
 
 /// Where the state is when nobody says.
@@ -248,6 +251,27 @@ pub fn tenant(args: TenantArgs) -> Result<(), String> {
             }
             Request::SetTenant { name, change }
         }
+    };
+    run(&args.reach, &request)
+}
+
+/// `flashyard target …`.
+pub fn target(args: TargetArgs) -> Result<(), String> {
+    let request = match args.command {
+        TargetCommand::Show => Request::ShowTarget,
+        TargetCommand::Set(TargetSetArgs {
+            listen,
+            max_transfer,
+            io_queues,
+            queue_depth,
+            in_capsule,
+        }) => Request::SetTarget(TargetSettings {
+            listen: (!listen.is_empty()).then_some(listen),
+            max_transfer,
+            io_queues,
+            queue_depth,
+            in_capsule,
+        }),
     };
     run(&args.reach, &request)
 }

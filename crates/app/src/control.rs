@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::spec::{
     ClassName, Config, DeviceSpec, PartitionSpec, PolicyName, PoolSpec, RatesSpec, Size, Span,
-    TenantSpec, VolumeSpec,
+    TargetSettings, TenantSpec, VolumeSpec,
 };
 
 /// Longest request line: a configuration file of thousands of entries fits.
@@ -37,6 +37,10 @@ const SOCKET: &str = "control.sock";
 pub enum Request {
     /// Everything at a glance.
     Status,
+    /// The target's own settings.
+    ShowTarget,
+    /// Other settings of the target.
+    SetTarget(TargetSettings),
     /// All of a kind.
     List(KindName),
     /// One of a kind.

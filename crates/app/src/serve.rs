@@ -43,7 +43,7 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
         service.stop();
         return Err(fault);
     }
-    let addresses = match service.listen(&spec.listen) {
+    let addresses = match service.listen(&args.listen) {
         Ok(addresses) => addresses,
         Err(fault) => {
             service.stop();
@@ -118,9 +118,6 @@ fn core_config(core: usize, args: &ServeArgs) -> uring::Config {
 
 fn effective_target(file: &TargetSpec, args: &ServeArgs) -> TargetSpec {
     let mut spec = file.clone();
-    if !args.listen.is_empty() {
-        spec.listen.clone_from(&args.listen);
-    }
     if let Some(cores) = args.cores {
         spec.cores = usize::from(cores);
     }

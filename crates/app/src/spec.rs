@@ -6,12 +6,14 @@ mod drive;
 mod identity;
 mod partition;
 mod share;
+mod target;
 
 pub use drive::{ConditionName, StoreName, is_file};
 pub use identity::{Eui64, Hex, NamespaceUuid, Nguid};
 pub use partition::{PartitionSpec, parse_units, show_units};
 use serde::{Deserialize, Serialize};
 pub use share::{Bandwidth, RatesSpec, Span};
+pub use target::{TargetSettings, TargetSpec};
 
 use crate::units;
 
@@ -37,28 +39,6 @@ pub struct Config {
     /// The `[[volume]]` tables.
     #[serde(default, rename = "volume")]
     pub volumes: Vec<VolumeSpec>,
-}
-
-/// Where the target listens and how its subsystems are called.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TargetSpec {
-    /// Addresses and ports for NVMe/TCP.
-    pub listen: Vec<std::net::SocketAddr>,
-    /// A tenant's subsystem is `PREFIX:TENANT`.
-    pub nqn_prefix: String,
-    /// Cores to serve from.
-    pub cores: usize,
-}
-
-impl Default for TargetSpec {
-    fn default() -> Self {
-        Self {
-            listen: vec![std::net::SocketAddr::from(([127, 0, 0, 1], 4420))],
-            nqn_prefix: "nqn.2026-11.dev.flashyard".to_owned(),
-            cores: 1,
-        }
-    }
 }
 
 /// Something that stores blocks.

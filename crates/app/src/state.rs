@@ -3,6 +3,7 @@
 //! or the new state. One process owns it at a time.
 
 mod identity;
+mod settings;
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, TryLockError};
@@ -16,7 +17,7 @@ use self::identity::take_nsid;
 use crate::spec::{DeviceSpec, PoolSpec, Size, TenantSpec, VolumeSpec};
 
 /// Layout of the tables; a newer program's store is refused, an older one is brought up to date.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 const SCHEMA: &str = "
     CREATE TABLE target (id INTEGER PRIMARY KEY CHECK (id = 0), uuid BLOB NOT NULL);
@@ -27,6 +28,9 @@ const SCHEMA: &str = "
     CREATE TABLE volume (name TEXT PRIMARY KEY, spec TEXT NOT NULL, uuid BLOB NOT NULL, nsid INTEGER NOT NULL,
         phase TEXT NOT NULL CHECK (phase IN ('creating', 'ready', 'deleting'))) STRICT;
 ";
+
+/// What version 2 has beside the tables of version 1.
+const SINCE_2: &str = "ALTER TABLE target ADD COLUMN settings TEXT NOT NULL DEFAULT '{}';";
 
 /// Why the store could not do what was asked.
 #[derive(Debug)]
@@ -209,11 +213,13 @@ impl State {
                     "INSERT INTO target (id, uuid) VALUES (0, ?1)",
                     [Uuid::new_v4().into_bytes()],
                 )?;
-                transaction.pragma_update(None, "user_version", VERSION)?;
+                transaction.execute_batch(SINCE_2)?;
             }
+            1 => transaction.execute_batch(SINCE_2)?,
             VERSION => {}
             newer => return Err(StateError::TooNew(newer)),
         }
+        transaction.pragma_update(None, "user_version", VERSION)?;
         let uuid: [u8; 16] =
             transaction.query_row("SELECT uuid FROM target", [], |row| row.get(0))?;
         transaction.commit()?;

@@ -227,7 +227,7 @@ pub fn print_why(why: &Value) {
 
 /// A value as people read it; byte counts by the column's name.
 fn cell(column: &str, value: &Value) -> String {
-    const BYTES: [&str; 7] = [
+    const BYTES: [&str; 9] = [
         "spare",
         "size",
         "free",
@@ -235,6 +235,8 @@ fn cell(column: &str, value: &Value) -> String {
         "bytes_read",
         "bytes_written",
         "buffer_bytes",
+        "max_transfer",
+        "in_capsule",
     ];
     match value {
         Value::Null => "-".to_owned(),

@@ -6,13 +6,15 @@
 
 use serde_json::{Value, json};
 
+use super::settings::By;
 use super::{Fault, Service, promises};
 use crate::control::VolumeChange;
 use crate::spec::{
-    Config, DeviceSpec, PartitionSpec, PolicyName, PoolSpec, TenantSpec, VolumeSpec,
+    Config, DeviceSpec, PartitionSpec, PolicyName, PoolSpec, TargetSettings, TenantSpec, VolumeSpec,
 };
 
 enum Step {
+    Settings(TargetSettings),
     Device(DeviceSpec),
     Policy(String, PolicyName),
     Pool(PoolSpec),
@@ -25,6 +27,7 @@ enum Step {
 impl Step {
     fn describe(&self) -> String {
         match self {
+            Self::Settings(change) => change.describe(),
             Self::Device(spec) => format!("create device {}", spec.name),
             Self::Policy(name, policy) => format!("give device {name} policy {}", policy.name()),
             Self::Pool(spec) => format!("create pool {}", spec.name),
@@ -64,6 +67,8 @@ impl Service {
 
     fn plan(&self, config: Config) -> Result<Vec<Step>, Fault> {
         let mut plan = Vec::new();
+        let settings = self.settings_to_change(&config.target.settings());
+        plan.extend(settings.map(Step::Settings));
         for spec in config.devices {
             match self.inventory.devices.get(&spec.name) {
                 None => plan.push(Step::Device(spec)),
@@ -197,6 +202,7 @@ impl Service {
 
     fn carry_out(&mut self, step: Step) -> Result<Value, Fault> {
         match step {
+            Step::Settings(change) => self.set_target(change, By::File),
             Step::Device(spec) => self.create_device(spec),
             Step::Policy(name, policy) => self.set_device(&name, policy),
             Step::Pool(spec) => self.create_pool(spec, false),

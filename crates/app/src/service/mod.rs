@@ -11,32 +11,28 @@ mod moving;
 mod partitions;
 mod policies;
 mod promises;
+mod settings;
 mod switches;
 mod view;
 mod volumes;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flashyard_block::{Class, TenantId};
 use flashyard_engine::{
     ConfigError, DeviceHandle, SubsystemNames, Target, TenantSpec as EngineTenant,
 };
-use flashyard_time::Duration;
 use serde_json::Value;
 
 use crate::control::{Answer, KindName, Request, TenantChange};
-use crate::cores::{CoreState, Cores};
-use crate::spec::{ClassName, TenantSpec};
+use crate::cores::Cores;
+use crate::spec::{ClassName, TargetSettings, TenantSpec};
 use crate::state::{Inventory, Kind, State, TenantRecord};
 
 pub use policies::PolicyPlan;
 
-/// How long a port that is in use is tried again, and how often.
-const PORT_PATIENCE: Duration = Duration::from_secs(3);
-const PORT_RETRY: Duration = Duration::from_ms(50);
+use settings::{By, Listener};
 
 /// One line that says what is wrong and what to do.
 pub type Fault = String;
@@ -47,7 +43,10 @@ pub struct Service {
     inventory: Inventory,
     cores: Cores,
     target: Arc<Target>,
-    listeners: Vec<SocketAddr>,
+    settings: TargetSettings,
+    listeners: Vec<Listener>,
+    /// `serve --listen` says where, not what was set.
+    listens_instead: bool,
     /// Home core of every device that is open.
     homes: BTreeMap<String, usize>,
     /// Handles of the volumes that are served.
@@ -61,9 +60,13 @@ impl Service {
     /// listing, and the rest is served.
     pub fn start(mut state: State, cores: Cores, target: Arc<Target>) -> Result<Self, Fault> {
         let inventory = state.inventory().map_err(|error| error.to_string())?;
+        let settings = state.settings().map_err(|error| error.to_string())?;
+        target.set_controller_limits(settings.limits());
         let mut service = Self {
             state,
             inventory,
+            settings,
+            listens_instead: false,
             cores,
             target,
             listeners: Vec::new(),
@@ -82,19 +85,6 @@ impl Service {
         }
         service.open_volumes();
         Ok(service)
-    }
-
-    /// Listens on core 0, which hands connections to all; tells discovery. Returns the real addresses.
-    pub fn listen(&mut self, addresses: &[SocketAddr]) -> Result<Vec<SocketAddr>, Fault> {
-        for &address in addresses {
-            let listening = self
-                .cores
-                .call(0, move |core| async move { listen(&core, address).await });
-            let address = listening.map_err(|error| listen_fault(address, &error))?;
-            self.listeners.push(address);
-        }
-        self.target.set_listeners(self.listeners.clone());
-        Ok(self.listeners.clone())
     }
 
     /// What could not be opened, and why.
@@ -121,6 +111,8 @@ impl Service {
     fn dispatch(&mut self, request: Request) -> Result<Value, Fault> {
         match request {
             Request::Status => Ok(self.view_status()),
+            Request::ShowTarget => Ok(self.view_target()),
+            Request::SetTarget(change) => self.set_target(change, By::Command),
             Request::List(kind) => Ok(self.view_all(kind)),
             Request::Show(kind, name) => self.view_one(kind, &name),
             Request::CreateDevice(spec) => self.create_device(spec),
@@ -251,37 +243,5 @@ fn engine_tenant(record: &TenantRecord) -> EngineTenant {
             serial: record.spec.serial.clone(),
             model: record.spec.model.clone(),
         },
-    }
-}
-
-/// Listens. After `kill -9` the kernel may hold the sockets of the target before us a moment longer.
-async fn listen(core: &CoreState, address: SocketAddr) -> io::Result<SocketAddr> {
-    let deadline = core.rt.now() + PORT_PATIENCE;
-    loop {
-        match core.engine.listen(address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && core.rt.now() < deadline => {
-                core.rt.sleep(PORT_RETRY).await;
-            }
-            outcome => return outcome,
-        }
-    }
-}
-
-fn listen_fault(address: SocketAddr, error: &std::io::Error) -> Fault {
-    match error.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            format!(
-                "cannot listen on {address}: another program uses the port; stop it or choose another --listen"
-            )
-        }
-        std::io::ErrorKind::AddrNotAvailable => {
-            format!(
-                "cannot listen on {address}: this machine has no such address; `ip addr` shows those it has"
-            )
-        }
-        std::io::ErrorKind::PermissionDenied => {
-            format!("cannot listen on {address}: permission denied; ports below 1024 need root")
-        }
-        _ => format!("cannot listen on {address}: {error}"),
     }
 }

@@ -92,10 +92,15 @@ impl Service {
             .faults()
             .map(|(what, why)| json!({ "what": what, "why": why }))
             .collect();
+        let settings = self.settings.effective();
         json!({
             "target": {
                 "version": env!("CARGO_PKG_VERSION"),
                 "listen": snapshot.listeners,
+                "max_transfer": settings.max_transfer,
+                "io_queues": settings.io_queues,
+                "queue_depth": settings.queue_depth,
+                "in_capsule": settings.in_capsule,
                 "devices": self.inventory.devices.len(),
                 "pools": self.inventory.pools.len(),
                 "volumes": self.inventory.volumes.len(),

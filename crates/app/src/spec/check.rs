@@ -58,12 +58,7 @@ fn one_line(text: &str, error: &toml::de::Error) -> String {
 impl TargetSpec {
     /// Checks addresses, prefix and cores.
     pub fn check(&self) -> Result<(), String> {
-        if self.listen.is_empty() {
-            return Err(
-                "[target] listen is empty: give at least one address, such as 127.0.0.1:4420"
-                    .into(),
-            );
-        }
+        self.settings().check().map_err(|error| error.to_string())?;
         if !(1..=256).contains(&self.cores) {
             return Err(format!(
                 "[target] cores = {} is out of range: 1 to 256",

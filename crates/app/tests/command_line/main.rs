@@ -6,6 +6,7 @@ mod partitions;
 mod promises;
 mod refusals;
 mod rig;
+mod settings;
 mod worn_out;
 mod zoned;
 
