@@ -23,15 +23,13 @@ use crate::association::{Association, ConnectError, Inner, Options};
 use crate::credits::Credits;
 use crate::events::Events;
 use crate::outbox::{self, Outbox};
-use crate::queue::{HostError, Queue, Shared};
+use crate::queue::{ADMIN_IN_CAPSULE, HostError, Queue, Shared};
 use crate::receiver::{self, Violation};
 use crate::slots::MAX_DEPTH;
 use crate::watch;
 
 /// Commands in flight on the Admin queue; its submission queue has one entry more.
 const ADMIN_DEPTH: u16 = 31;
-/// Every controller takes this much data in the capsule on the Admin queue.
-const ADMIN_IN_CAPSULE: u32 = 8192;
 /// Most data of one C2HData PDU: the largest transfer there is.
 const MAX_C2H_DATA: u32 = 2 << 20;
 /// CAP.TO and CRTO count in these.
@@ -237,8 +235,6 @@ impl Making<'_> {
         let shared = Shared::new(
             qid,
             depth.max(1),
-            // That of fabrics commands, whatever the controller says of others.
-            ADMIN_IN_CAPSULE,
             stream,
             outbox,
             Rc::clone(&self.queue_failed),
