@@ -364,6 +364,31 @@ fn what_is_renamed_stays_what_it_is_to_hosts() {
     );
 }
 
+/// A volume that the pool has and the store does not know, as after an older backup of the store: whoever gives its UUID
+/// does not get what is in it.
+#[test]
+fn a_volume_that_nobody_knows_is_not_had_by_its_uuid() {
+    let scratch = Scratch::new("unknown");
+    let older = scratch.0.join("older");
+    with_pool(&scratch).kill();
+    let copied = Command::new("cp")
+        .arg("-r")
+        .args([&scratch.state(), &older])
+        .status();
+    assert!(copied.expect("cp exists").success());
+    let target = Target::start(&scratch, &[]);
+    target.json(&create("orders", &["db", "--uuid", UUID]));
+    assert!(does_io(&target, DB, "1", "randwrite"));
+    target.kill();
+    fs::remove_dir_all(scratch.state()).expect("it is ours");
+    fs::rename(&older, scratch.state()).expect("both are ours");
+
+    let target = Target::start(&scratch, &[]);
+    let why = "holds a volume of uuid 2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11, called `orders`";
+    target.refused(&create("mine", &["lab", "--uuid", UUID]), why);
+    assert_eq!(names(&target.json(&["volume", "list"])), Vec::<&str>::new());
+}
+
 /// The store says the new name and the pool the old one.
 #[test]
 fn a_rename_that_was_cut_is_finished() {

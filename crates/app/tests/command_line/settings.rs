@@ -93,6 +93,33 @@ fn the_target_listens_elsewhere_while_it_runs() {
     assert!(served, "{taken}");
 }
 
+/// Hosts are told, and a host that would move more with one command is told why it cannot.
+fn is_held_to_64_kib(target: &Target) {
+    let place = [
+        "perf",
+        "--connect",
+        &target.address,
+        "--subnqn",
+        "nqn.2026-11.dev.flashyard:db",
+    ];
+    let run = |size: &str| {
+        let load = ["--rw", "randread", "--bs", size, "--seconds", "1", "--json"];
+        let output = Command::new(PROGRAM).args(place).args(load).output();
+        output.expect("the program starts")
+    };
+    let fits = run("64KiB");
+    assert!(
+        fits.status.success(),
+        "{}",
+        String::from_utf8_lossy(&fits.stderr)
+    );
+    expect_failure(
+        &run("128KiB"),
+        1,
+        "more than the target takes at once (65536 bytes)",
+    );
+}
+
 #[test]
 fn limits_are_set_kept_and_overridden_by_a_file() {
     let scratch = Scratch::new("limits");
@@ -137,9 +164,11 @@ fn limits_are_set_kept_and_overridden_by_a_file() {
     ]);
     let report = target_perf(&target, &["--rw", "randrw", "--verify"]);
     assert_eq!(report["errors"], 0);
+    is_held_to_64_kib(&target);
     target.kill();
 
     let target = Target::start(&scratch, &[]);
+    is_held_to_64_kib(&target);
     let kept = [64 << 10, 4, 1024, 0];
     assert_eq!(limits(&target.json(&["target", "show"])), kept);
     assert_eq!(limits(&target.json(&["status"])["target"]), kept);
