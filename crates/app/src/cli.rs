@@ -1,15 +1,20 @@
 //! The command line. Everything a user can type stands here; what it does stands in the modules named alike.
 
+mod target;
+mod tenant;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use flashyard_time::Duration;
 
 use crate::perf::PerfArgs;
 use crate::spec::{
-    ClassName, ConditionName, DeviceKind, PolicyName, RatesSpec, Size, Span, StoreName,
+    ConditionName, DeviceKind, Eui64, NamespaceUuid, Nguid, PolicyName, Size, StoreName,
 };
+
+pub use target::{TargetArgs, TargetCommand, TargetSetArgs};
+pub use tenant::{TenantArgs, TenantCommand};
 
 /// A storage target for people who share flash: volumes for many tenants over NVMe/TCP.
 #[derive(Debug, Parser)]
@@ -44,10 +49,12 @@ pub enum Command {
     Partition(PartitionArgs),
     /// List, show, create and delete pools: devices divided into volumes
     Pool(PoolArgs),
-    /// List, show, create, grow and delete volumes: what tenants use
+    /// List, show, create, change, rename, move and delete volumes: what tenants use
     Volume(VolumeArgs),
-    /// List, show, create, change and delete tenants: who may use what
+    /// List, show, create, change, rename and delete tenants: who may use what
     Tenant(TenantArgs),
+    /// Show and change where the target listens, and the limits that it tells hosts
+    Target(TargetArgs),
     /// Show the running target at a glance
     Status(Reach),
     /// Show where a tenant's latency comes from, and who causes it
@@ -121,7 +128,7 @@ pub struct ServeArgs {
     /// If the state store is damaged, start from its copy; the damaged file is kept as state.db.damaged
     #[arg(long)]
     pub restore_state: bool,
-    /// Listen here instead of where the file says; may be repeated
+    /// Listen here instead of where the file or the state says, until `target set --listen`; may be repeated
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<SocketAddr>,
     /// Number of cores to serve from, instead of what the file says
@@ -515,7 +522,11 @@ pub enum VolumeCommand {
     #[command(
         after_help = "Examples:\n  flashyard volume create orders --pool fast --size 2GiB --tenant db\n  \
         flashyard volume create whole --device ssd1 --tenant db\n  \
-        flashyard volume create imported --device disk7 --tenant db --keep"
+        flashyard volume create imported --device disk7 --tenant db --keep\n  \
+        flashyard volume create taken --pool fast --size 2GiB --tenant db --nsid 3 \\\n    \
+        --uuid 2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11 --nguid 2f0d1c4652c54b0f9a1c0d3a5f2b7e11\n\n\
+        Hosts know a disk by its identifiers: with those of another target's volume, and its NQN at the tenant, they\n\
+        take this one for the same. Identifiers are fixed from now on, except that `volume move` gives another nsid."
     )]
     Create {
         /// Name: letters, digits, `-`, `_`, `.`
@@ -543,15 +554,64 @@ pub enum VolumeCommand {
         /// Zero the device first, whatever is on it
         #[arg(long, conflicts_with = "pool")]
         erase: bool,
+        /// UUID of its namespace [default: a new one]
+        #[arg(long)]
+        uuid: Option<NamespaceUuid>,
+        /// NGUID of its namespace, 32 hexadecimal digits [default: the bytes of the UUID]
+        #[arg(long, value_name = "HEX")]
+        nguid: Option<Nguid>,
+        /// EUI64 of its namespace, 16 hexadecimal digits [default: none]
+        #[arg(long, value_name = "HEX")]
+        eui64: Option<Eui64>,
+        /// Number of its namespace in the tenant's subsystem, 1 to 1024 [default: the next free one]
+        #[arg(long, value_name = "N")]
+        nsid: Option<u32>,
+        /// Refuse writes from the beginning
+        #[arg(long)]
+        read_only: bool,
     },
-    /// Grow a volume; connected hosts see the new size at once
-    #[command(after_help = "Example:\n  flashyard volume set orders --size 4GiB")]
+    /// Grow a volume, or refuse or take writes; connected hosts see it at once
+    #[command(
+        after_help = "Examples:\n  flashyard volume set orders --size 4GiB\n  \
+        flashyard volume set orders --read-only on\n\n\
+        Writes that were under way finish; later ones are answered Namespace is Write Protected."
+    )]
     Set {
         /// Its name
         name: String,
-        /// The new size, not less than the present one
+        /// What is to change.
+        #[command(flatten)]
+        change: VolumeChangeArgs,
+    },
+    /// Call a volume otherwise; hosts notice nothing
+    #[command(
+        after_help = "Example:\n  flashyard volume rename orders orders-2025\n\n\
+        A configuration file that still has the old name would make a new volume of it: change the file as well."
+    )]
+    Rename {
+        /// Its name
+        name: String,
+        /// What it is called from now on
+        new: String,
+    },
+    /// Give a volume with its content to another tenant
+    #[command(
+        after_help = "Example:\n  flashyard volume move orders --tenant lab --yes\n\n\
+        The hosts that have it now lose it, and what they were writing has finished before the other tenant's hosts\n\
+        see it; unmount it before. UUID, NGUID and EUI64 stay. Nothing is erased: the other tenant reads all of it."
+    )]
+    Move {
+        /// Its name
+        name: String,
+        /// Who is to have it
         #[arg(long)]
-        size: Size,
+        tenant: String,
+        /// Number of its namespace there [default: the next free one]
+        #[arg(long, value_name = "N")]
+        nsid: Option<u32>,
+        /// Yes, the other tenant may read its data
+        #[arg(long)]
+        yes: bool,
     },
     /// Delete a volume and everything in it; a device that it has whole is zeroed
     #[command(after_help = "Example:\n  flashyard volume delete orders --yes")]
@@ -564,6 +624,27 @@ pub enum VolumeCommand {
     },
 }
 
+/// What `flashyard volume set` can change, one at a time.
+#[derive(Args, Clone, Debug)]
+#[group(required = true, multiple = false)]
+pub struct VolumeChangeArgs {
+    /// The new size, not less than the present one
+    #[arg(long)]
+    pub size: Option<Size>,
+    /// Whether writes are refused
+    #[arg(long)]
+    pub read_only: Option<OnOff>,
+}
+
+/// A switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnOff {
+    /// It is so.
+    On,
+    /// It is not.
+    Off,
+}
+
 /// `flashyard why`.
 #[derive(Args, Debug)]
 pub struct WhyArgs {
@@ -572,102 +653,4 @@ pub struct WhyArgs {
     pub reach: Reach,
     /// The tenant
     pub tenant: String,
-}
-
-/// `flashyard tenant`.
-#[derive(Args, Debug)]
-pub struct TenantArgs {
-    /// How to reach the target.
-    #[command(flatten)]
-    pub reach: Reach,
-    /// What to do.
-    #[command(subcommand)]
-    pub command: TenantCommand,
-}
-
-/// What a tenant is owed of each of its devices, and the most that it gets.
-#[derive(Args, Clone, Debug)]
-pub struct OwedArgs {
-    /// What it gets whatever the others do, such as `read_iops=20000,write_bandwidth=50MB/s`, or `none`
-    #[arg(long, value_name = "RATES", value_parser = parse_rates)]
-    pub guarantee: Option<RatesSpec>,
-    /// What it never gets more of, or `none`
-    #[arg(long, value_name = "RATES", value_parser = parse_rates)]
-    pub limit: Option<RatesSpec>,
-    /// What 99 of 100 of its latency-sensitive I/Os should stay under, such as `500us`, or `none`
-    #[arg(long, value_name = "SPAN", value_parser = parse_target)]
-    pub latency_target: Option<Span>,
-}
-
-fn parse_rates(text: &str) -> Result<RatesSpec, String> {
-    match text {
-        "none" => Ok(RatesSpec::default()),
-        rates => rates.parse(),
-    }
-}
-
-fn parse_target(text: &str) -> Result<Span, String> {
-    match text {
-        "none" => Ok(Span(Duration::ZERO)),
-        span => span.parse(),
-    }
-}
-
-/// What can be done with tenants.
-#[derive(Debug, Subcommand)]
-pub enum TenantCommand {
-    /// List all tenants
-    List,
-    /// Show one tenant
-    Show {
-        /// Its name
-        name: String,
-    },
-    /// Create a tenant
-    #[command(
-        after_help = "Examples:\n  flashyard tenant create db --host nqn.2014-08.org.nvmexpress:uuid:…\n  \
-        flashyard tenant create lab --host '*' --weight 2 --guarantee read_iops=20000 --limit bandwidth=1GB/s"
-    )]
-    Create {
-        /// Name: letters, digits, `-`, `_`, `.`
-        name: String,
-        /// Host NQN that may connect, or `*`; may be repeated
-        #[arg(long = "host", value_name = "NQN")]
-        hosts: Vec<String>,
-        /// What its I/O wants, and the best that its hosts may ask for
-        #[arg(long, default_value = "throughput")]
-        class: ClassName,
-        /// Its share when there is not enough for all
-        #[arg(long, default_value_t = 1)]
-        weight: u32,
-        /// What it is owed.
-        #[command(flatten)]
-        owed: OwedArgs,
-    },
-    /// Change a tenant; what is not given stays as it is
-    #[command(
-        after_help = "Examples:\n  flashyard tenant set db --host nqn.… --host nqn.…\n  \
-        flashyard tenant set db --latency-target 500us --limit none"
-    )]
-    Set {
-        /// Its name
-        name: String,
-        /// The hosts that may connect from now on, or `*`; may be repeated
-        #[arg(long = "host", value_name = "NQN")]
-        hosts: Vec<String>,
-        /// What its I/O wants, and the best that its hosts may ask for
-        #[arg(long)]
-        class: Option<ClassName>,
-        /// Its share when there is not enough for all
-        #[arg(long)]
-        weight: Option<u32>,
-        /// What it is owed.
-        #[command(flatten)]
-        owed: OwedArgs,
-    },
-    /// Delete a tenant without volumes
-    Delete {
-        /// Its name
-        name: String,
-    },
 }

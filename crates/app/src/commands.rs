@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::cli::{
-    ApplyArgs, DeviceArgs, DeviceCommand, PartitionArgs, PartitionCommand, PoolArgs, PoolCommand,
-    Reach, TenantArgs, TenantCommand, UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
+    ApplyArgs, DeviceArgs, DeviceCommand, OnOff, PartitionArgs, PartitionCommand, PoolArgs,
+    PoolCommand, Reach, TargetArgs, TargetCommand, TargetSetArgs, TenantArgs, TenantCommand,
+    UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
 };
-use crate::control::{self, KindName, Request, TenantChange};
+use crate::control::{self, KindName, Request, TenantChange, VolumeChange};
 use crate::out::say_line;
 use crate::spec::{
-    Config, ContentName, DeviceSpec, PartitionSpec, PoolSpec, TenantSpec, VolumeSpec, is_file,
+    Config, ContentName, DeviceSpec, PartitionSpec, PoolSpec, TargetSettings, TenantSpec,
+    VolumeSpec, is_file,
 };
 use crate::table;
 
@@ -147,7 +149,13 @@ pub fn volume(args: VolumeArgs) -> Result<(), String> {
     let request = match args.command {
         VolumeCommand::List => Request::List(KindName::Volume),
         VolumeCommand::Show { name } => Request::Show(KindName::Volume, name),
-        VolumeCommand::Set { name, size } => Request::SetVolume { name, size },
+        VolumeCommand::Set { name, change } => Request::SetVolume {
+            name,
+            change: match (change.size, change.read_only) {
+                (Some(size), _) => VolumeChange::Size(size),
+                (None, read_only) => VolumeChange::ReadOnly(read_only == Some(OnOff::On)),
+            },
+        },
         VolumeCommand::Delete { name, yes: true } => Request::Delete(KindName::Volume, name),
         VolumeCommand::Delete { name, yes: false } => {
             return Err(format!(
@@ -162,6 +170,11 @@ pub fn volume(args: VolumeArgs) -> Result<(), String> {
             tenant,
             keep,
             erase,
+            uuid,
+            nguid,
+            eui64,
+            nsid,
+            read_only,
         } => Request::CreateVolume(VolumeSpec {
             name,
             pool,
@@ -173,7 +186,25 @@ pub fn volume(args: VolumeArgs) -> Result<(), String> {
                 (_, true) => Some(ContentName::Erase),
                 _ => None,
             },
+            uuid,
+            nguid,
+            eui64,
+            nsid,
+            read_only: read_only.then_some(true),
         }),
+        VolumeCommand::Rename { name, new } => Request::RenameVolume { name, new },
+        VolumeCommand::Move {
+            name,
+            tenant,
+            nsid,
+            yes: true,
+        } => Request::MoveVolume { name, tenant, nsid },
+        VolumeCommand::Move { name, tenant, .. } => {
+            return Err(format!(
+                "this gives all data in volume `{name}` to the hosts of tenant `{tenant}`, and takes it from those that \
+                 have it now: say --yes to do it"
+            ));
+        }
     };
     run(&args.reach, &request)
 }
@@ -184,8 +215,12 @@ pub fn tenant(args: TenantArgs) -> Result<(), String> {
         TenantCommand::List => Request::List(KindName::Tenant),
         TenantCommand::Show { name } => Request::Show(KindName::Tenant, name),
         TenantCommand::Delete { name } => Request::Delete(KindName::Tenant, name),
+        TenantCommand::Rename { name, new } => Request::RenameTenant { name, new },
         TenantCommand::Create {
             name,
+            nqn,
+            serial,
+            model,
             hosts,
             class,
             weight,
@@ -193,6 +228,9 @@ pub fn tenant(args: TenantArgs) -> Result<(), String> {
         } => Request::CreateTenant(
             TenantSpec {
                 name,
+                nqn,
+                serial,
+                model,
                 hosts,
                 class,
                 weight,
@@ -222,6 +260,27 @@ pub fn tenant(args: TenantArgs) -> Result<(), String> {
             }
             Request::SetTenant { name, change }
         }
+    };
+    run(&args.reach, &request)
+}
+
+/// `flashyard target …`.
+pub fn target(args: TargetArgs) -> Result<(), String> {
+    let request = match args.command {
+        TargetCommand::Show => Request::ShowTarget,
+        TargetCommand::Set(TargetSetArgs {
+            listen,
+            max_transfer,
+            io_queues,
+            queue_depth,
+            in_capsule,
+        }) => Request::SetTarget(TargetSettings {
+            listen: (!listen.is_empty()).then_some(listen),
+            max_transfer,
+            io_queues,
+            queue_depth,
+            in_capsule,
+        }),
     };
     run(&args.reach, &request)
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::spec::{
     ClassName, Config, DeviceSpec, PartitionSpec, PolicyName, PoolSpec, RatesSpec, Size, Span,
-    TenantSpec, VolumeSpec,
+    TargetSettings, TenantSpec, VolumeSpec,
 };
 
 use seats::{Seat, Seats};
@@ -40,6 +40,10 @@ const SOCKET: &str = "control.sock";
 pub enum Request {
     /// Everything at a glance.
     Status,
+    /// The target's own settings.
+    ShowTarget,
+    /// Other settings of the target.
+    SetTarget(TargetSettings),
     /// All of a kind.
     List(KindName),
     /// One of a kind.
@@ -90,12 +94,35 @@ pub enum Request {
         /// The units that it is to have beside its own.
         more: PartitionSpec,
     },
-    /// A larger size for a volume.
+    /// A larger size for a volume, or write protection.
     SetVolume {
         /// Which.
         name: String,
-        /// How large.
-        size: Size,
+        /// What is to change.
+        change: VolumeChange,
+    },
+    /// Another name for a volume.
+    RenameVolume {
+        /// Which.
+        name: String,
+        /// What it is called from now on.
+        new: String,
+    },
+    /// A volume with its content for another tenant.
+    MoveVolume {
+        /// Which.
+        name: String,
+        /// Who is to have it.
+        tenant: String,
+        /// Its number there; a free one if not given.
+        nsid: Option<u32>,
+    },
+    /// Another name for a tenant.
+    RenameTenant {
+        /// Which.
+        name: String,
+        /// What it is called from now on.
+        new: String,
     },
     /// One less of a kind.
     Delete(KindName, String),
@@ -106,6 +133,16 @@ pub enum Request {
         /// Only tell.
         plan: bool,
     },
+}
+
+/// What is to change in a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VolumeChange {
+    /// How large it is to be.
+    Size(Size),
+    /// Whether writes are refused.
+    ReadOnly(bool),
 }
 
 /// What is to change in a tenant; what is not given stays.

@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         Command::Pool(args) => commands::pool(args),
         Command::Volume(args) => commands::volume(args),
         Command::Tenant(args) => commands::tenant(args),
+        Command::Target(args) => commands::target(args),
         Command::Status(reach) => commands::status(&reach),
         Command::Why(args) => commands::why(args),
         Command::Apply(args) => commands::apply(&args),

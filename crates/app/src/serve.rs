@@ -46,7 +46,7 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
         service.stop();
         return Err(fault);
     }
-    let addresses = match service.listen(&spec.listen) {
+    let addresses = match service.listen(&args.listen) {
         Ok(addresses) => addresses,
         Err(fault) => {
             service.stop();
@@ -141,9 +141,6 @@ fn buffers(args: &ServeArgs) -> usize {
 
 fn effective_target(file: &TargetSpec, args: &ServeArgs) -> TargetSpec {
     let mut spec = file.clone();
-    if !args.listen.is_empty() {
-        spec.listen.clone_from(&args.listen);
-    }
     if let Some(cores) = args.cores {
         spec.cores = usize::from(cores);
     }

@@ -3,13 +3,17 @@
 
 mod check;
 mod drive;
+mod identity;
 mod partition;
 mod share;
+mod target;
 
 pub use drive::{ConditionName, StoreName, is_file};
+pub use identity::{Eui64, Hex, NamespaceUuid, Nguid};
 pub use partition::{PartitionSpec, parse_units, show_units};
 use serde::{Deserialize, Serialize};
 pub use share::{Bandwidth, RatesSpec, Span};
+pub use target::{TargetSettings, TargetSpec};
 
 use crate::units;
 
@@ -35,28 +39,6 @@ pub struct Config {
     /// The `[[volume]]` tables.
     #[serde(default, rename = "volume")]
     pub volumes: Vec<VolumeSpec>,
-}
-
-/// Where the target listens and how its subsystems are called.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TargetSpec {
-    /// Addresses and ports for NVMe/TCP.
-    pub listen: Vec<std::net::SocketAddr>,
-    /// A tenant's subsystem is `PREFIX:TENANT`.
-    pub nqn_prefix: String,
-    /// Cores to serve from.
-    pub cores: usize,
-}
-
-impl Default for TargetSpec {
-    fn default() -> Self {
-        Self {
-            listen: vec![std::net::SocketAddr::from(([127, 0, 0, 1], 4420))],
-            nqn_prefix: "nqn.2026-11.dev.flashyard".to_owned(),
-            cores: 1,
-        }
-    }
 }
 
 /// Something that stores blocks.
@@ -204,8 +186,17 @@ pub struct PoolSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantSpec {
-    /// Unique among tenants; the last part of its subsystem's NQN.
+    /// Unique among tenants; the last part of its subsystem's NQN if `nqn` is not given.
     pub name: String,
+    /// NQN of its subsystem; fixed when the tenant is made, as the next two are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nqn: Option<String>,
+    /// Serial number of its subsystem; made of the target's identity and the NQN if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// Model number of its subsystem; `Flashyard` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// Host NQNs that may connect; `*` lets anybody in.
     #[serde(default)]
     pub hosts: Vec<String>,
@@ -260,6 +251,21 @@ pub struct VolumeSpec {
     pub size: Option<Size>,
     /// Who it belongs to.
     pub tenant: String,
+    /// UUID that hosts know it by; fixed when the volume is made, as the next three are. Made anew if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<NamespaceUuid>,
+    /// NGUID that hosts know it by; the bytes of the UUID if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nguid: Option<Nguid>,
+    /// EUI64 that hosts know it by; none if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eui64: Option<Eui64>,
+    /// Number in its tenant's subsystem; the next free one if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nsid: Option<u32>,
+    /// Whether writes are refused; a new volume takes them if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
     /// What becomes of data that a device has which is given away whole; needed if there may be some that this target
     /// knows nothing of.
     #[serde(default, skip_serializing_if = "Option::is_none")]

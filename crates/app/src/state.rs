@@ -13,13 +13,17 @@ mod opening;
 #[cfg(test)]
 pub mod watch;
 
-use std::collections::{BTreeMap, BTreeSet};
+mod identity;
+mod settings;
+
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use uuid::Uuid;
 
+use self::identity::take_nsid;
 use crate::spec::{DeviceSpec, PoolSpec, Size, TenantSpec, VolumeSpec};
 
 pub use counted::{Counted, Life};
@@ -57,6 +61,20 @@ pub enum StateError {
     Refused(PathBuf, String, bool),
     /// The tenant has as many volumes as it can have.
     NoNumber(String),
+    /// Another volume of the tenant has this namespace number.
+    NumberTaken {
+        /// The tenant.
+        tenant: String,
+        /// The number.
+        nsid: u32,
+    },
+    /// Namespace numbers end before this one.
+    NumberTooGreat {
+        /// The number.
+        nsid: u32,
+        /// The greatest there can be.
+        most: u32,
+    },
 }
 
 impl std::fmt::Display for StateError {
@@ -100,6 +118,13 @@ impl std::fmt::Display for StateError {
                 f,
                 "tenant `{tenant}` has as many volumes as a tenant can have: delete one, or use another tenant"
             ),
+            Self::NumberTaken { tenant, nsid } => write!(
+                f,
+                "another volume of tenant `{tenant}` has nsid {nsid}: `flashyard volume list` shows all"
+            ),
+            Self::NumberTooGreat { nsid, most } => {
+                write!(f, "nsid {nsid} is out of range: 1 to {most}")
+            }
         }
     }
 }
@@ -127,7 +152,7 @@ pub enum Phase {
 /// A volume with what the target has given it for ever.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeRecord {
-    /// What the user asked for.
+    /// What the user asked for. UUID and number stand below, where they are for every volume.
     pub spec: VolumeSpec,
     /// Namespace UUID; never changes, hosts drop a namespace whose UUID does.
     pub uuid: Uuid,
@@ -331,21 +356,23 @@ impl State {
         })
     }
 
-    /// Adds a volume in phase `creating` and gives it its UUID and a namespace number from 1 to `most`.
+    /// Adds a volume in phase `creating` and gives it the UUID and the namespace number (1 to `most`) that it asks for, or
+    /// others.
     pub fn add_volume(&mut self, spec: &VolumeSpec, most: u32) -> Result<VolumeRecord, StateError> {
-        let uuid = Uuid::new_v4();
+        let uuid = spec.uuid.map_or_else(Uuid::new_v4, |uuid| uuid.0);
         self.change(|transaction| {
-            let nsid = free_nsid(transaction, &spec.tenant, most)?;
-            transaction.execute(
-                "UPDATE tenant SET nsid_next = ?2 WHERE name = ?1",
-                params![spec.tenant, i64::from(nsid) + 1],
-            )?;
+            let nsid = take_nsid(transaction, &spec.tenant, spec.nsid, most)?;
+            let spec = VolumeSpec {
+                uuid: None,
+                nsid: None,
+                ..spec.clone()
+            };
             transaction.execute(
                 "INSERT INTO volume (name, spec, uuid, nsid, phase) VALUES (?1, ?2, ?3, ?4, 'creating')",
-                params![spec.name, encode(spec), uuid.into_bytes(), nsid],
+                params![spec.name, encode(&spec), uuid.into_bytes(), nsid],
             )?;
             Ok(VolumeRecord {
-                spec: spec.clone(),
+                spec,
                 uuid,
                 nsid,
                 phase: Phase::Creating,
@@ -505,27 +532,6 @@ fn rows<T>(
         .query_map([], read)?
         .collect::<Result<Vec<_>, _>>()?;
     Ok(found)
-}
-
-/// The first free namespace number behind the one given last, so that a number is used again as late as possible.
-fn free_nsid(transaction: &Transaction<'_>, tenant: &str, most: u32) -> Result<u32, StateError> {
-    let next: Option<u32> = transaction
-        .query_row(
-            "SELECT nsid_next FROM tenant WHERE name = ?1",
-            [tenant],
-            |row| row.get(0),
-        )
-        .optional()?;
-    let next = next.ok_or_else(|| StateError::Damaged(format!("no tenant `{tenant}`")))?;
-    let mut used =
-        transaction.prepare("SELECT nsid FROM volume WHERE json_extract(spec, '$.tenant') = ?1")?;
-    let used = used
-        .query_map([tenant], |row| row.get(0))?
-        .collect::<Result<BTreeSet<u32>, _>>()?;
-    (next..=most)
-        .chain(1..next.min(most.saturating_add(1)))
-        .find(|nsid| !used.contains(nsid))
-        .ok_or_else(|| StateError::NoNumber(tenant.to_owned()))
 }
 
 fn encode<T: serde::Serialize>(spec: &T) -> String {

@@ -236,7 +236,7 @@ pub fn print_why(why: &Value) {
 
 /// A value as people read it; byte counts by the column's name.
 fn cell(column: &str, value: &Value) -> String {
-    const BYTES: [&str; 7] = [
+    const BYTES: [&str; 9] = [
         "spare",
         "size",
         "free",
@@ -244,6 +244,8 @@ fn cell(column: &str, value: &Value) -> String {
         "bytes_read",
         "bytes_written",
         "buffer_bytes",
+        "max_transfer",
+        "in_capsule",
     ];
     match value {
         Value::Null => "-".to_owned(),

@@ -4,6 +4,7 @@ use flashyard_block::{Class, TenantId};
 use flashyard_time::Duration;
 
 use crate::DeviceHandle;
+use crate::controller::ControllerLimits;
 use crate::part::Stock;
 
 /// Identity and bounds of a target.
@@ -66,13 +67,13 @@ pub struct Limits {
     pub controllers_per_tenant: usize,
     /// Admin and I/O queues of one tenant's controllers, at most.
     pub queues_per_tenant: usize,
-    /// I/O queues of one controller.
+    /// I/O queues of one controller, at first.
     pub io_queues: u16,
-    /// Entries of an I/O queue.
+    /// Entries of an I/O queue, at first.
     pub queue_depth: u16,
-    /// Bytes of data in the capsule of an I/O command.
+    /// Bytes of data in the capsule of an I/O command, at first.
     pub in_capsule_bytes: u32,
-    /// Bytes that one command may move.
+    /// Bytes that one command may move, and that one PDU may bring, at most.
     pub transfer_bytes: u32,
     /// Bytes of write data invited, or of read data not sent yet, on one connection. At least twice `transfer_bytes`: a fused
     /// pair is invited as a whole.
@@ -100,6 +101,19 @@ pub struct Limits {
     pub hurried_commands: u32,
     /// Namespaces of one tenant.
     pub namespaces_per_tenant: u32,
+}
+
+impl Limits {
+    /// What controllers tell their hosts at first; [`Target::set_controller_limits`](crate::Target::set_controller_limits)
+    /// changes it.
+    pub(crate) fn of_controllers(&self) -> ControllerLimits {
+        ControllerLimits {
+            io_queues: self.io_queues,
+            queue_depth: self.queue_depth,
+            in_capsule_bytes: self.in_capsule_bytes,
+            transfer_bytes: self.transfer_bytes,
+        }
+    }
 }
 
 impl Default for Limits {

@@ -53,7 +53,8 @@ pub struct Core {
     shares: Shares,
     /// Wakes Connects that wait for the writes of dead associations.
     fence: Notify,
-    listeners: RefCell<Vec<Task<()>>>,
+    /// Each with its real address.
+    listeners: RefCell<Vec<(SocketAddr, Task<()>)>>,
     /// [`Core::shutdown`] was called: no connection is served any more.
     ending: Cell<bool>,
     emptied: Notify,
@@ -151,8 +152,13 @@ impl Core {
         let listener = self.rt.listen(addr)?;
         let addr = listener.local_addr();
         let task = self.rt.spawn(self.clone().accept(listener));
-        self.listeners.borrow_mut().push(task);
+        self.listeners.borrow_mut().push((addr, task));
         Ok(addr)
+    }
+
+    /// Listens no more at a real address that [`Core::listen`] gave; connections that were accepted stay.
+    pub fn unlisten(&self, addr: SocketAddr) {
+        self.listeners.borrow_mut().retain(|(own, _)| *own != addr);
     }
 
     /// Stops listening, ends every connection of this core, and finishes when their I/O has finished. Connections that

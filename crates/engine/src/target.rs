@@ -19,7 +19,7 @@ use flashyard_time::Time;
 
 use crate::alive::Census;
 use crate::association::Entry;
-use crate::controller::{HostList, Media, NamespaceFeatures, Subsystem};
+use crate::controller::{ControllerLimits, HostList, Media, NamespaceFeatures, Subsystem};
 use crate::discovery::Discovery;
 use crate::handle::Told;
 use crate::host_event::HostEvents;
@@ -95,6 +95,8 @@ struct State {
     tenants: BTreeMap<String, Tenant>,
     associations: BTreeMap<u16, Entry>,
     next_cntlid: u16,
+    /// Of controllers that are made from now on.
+    controller_limits: ControllerLimits,
     listeners: Vec<SocketAddr>,
     discovery: Discovery,
     /// By the party of the address.
@@ -126,6 +128,7 @@ impl Target {
             tenants: BTreeMap::new(),
             associations: BTreeMap::new(),
             next_cntlid: 1,
+            controller_limits: config.limits.of_controllers(),
             listeners: Vec::new(),
             discovery: Discovery::default(),
             unconnected: BTreeMap::new(),

@@ -23,15 +23,13 @@ use crate::association::{Association, ConnectError, Inner, Options};
 use crate::credits::Credits;
 use crate::events::Events;
 use crate::outbox::{self, Outbox};
-use crate::queue::{HostError, Queue, Shared};
+use crate::queue::{ADMIN_IN_CAPSULE, HostError, Queue, Shared};
 use crate::receiver::{self, Violation};
 use crate::slots::MAX_DEPTH;
 use crate::watch;
 
 /// Commands in flight on the Admin queue; its submission queue has one entry more.
 const ADMIN_DEPTH: u16 = 31;
-/// Every controller takes this much data in the capsule on the Admin queue.
-const ADMIN_IN_CAPSULE: u32 = 8192;
 /// Most data of one C2HData PDU: the largest transfer there is.
 const MAX_C2H_DATA: u32 = 2 << 20;
 /// CAP.TO and CRTO count in these.
@@ -104,7 +102,7 @@ struct Making<'a> {
 
 impl Making<'_> {
     async fn run(self) -> Result<Association, ConnectError> {
-        let admin = self.open(0, ADMIN_DEPTH, ADMIN_IN_CAPSULE).await?;
+        let admin = self.open(0, ADMIN_DEPTH).await?;
         let response = self
             .connect_queue(&admin.queue, ConnectData::DYNAMIC)
             .await?;
@@ -127,8 +125,9 @@ impl Making<'_> {
             let packed = self.coalesce(&admin.queue, &identify).await?;
             credits = self.credits(&admin.queue, &identify).await?;
             for qid in 1..=admin::set_number_of_queues(&admin.queue, self.options.queues).await? {
-                let queue = self.open(qid, depth, in_capsule).await?;
+                let queue = self.open(qid, depth).await?;
                 self.connect_queue(&queue.queue, response.cntlid).await?;
+                queue.queue.shared.in_capsule.set(in_capsule);
                 queue.queue.shared.packed.set(packed);
                 queue.queue.shared.retry_delays.set(delays);
                 if let Some(credits) = &credits {
@@ -221,7 +220,7 @@ impl Making<'_> {
     }
 
     /// A connection with its tasks, before Connect.
-    async fn open(&self, qid: u16, depth: u16, in_capsule: u32) -> Result<Opened, ConnectError> {
+    async fn open(&self, qid: u16, depth: u16) -> Result<Opened, ConnectError> {
         let stream = self.rt.connect(self.addr).await.map_err(transport)?;
         let mut framer = Framer::new(
             Role::Host,
@@ -236,7 +235,6 @@ impl Making<'_> {
         let shared = Shared::new(
             qid,
             depth.max(1),
-            in_capsule,
             stream,
             outbox,
             Rc::clone(&self.queue_failed),

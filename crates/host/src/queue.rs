@@ -25,6 +25,8 @@ use crate::payload::{Payload, ReadInto};
 use crate::receiver::Violation;
 use crate::slots::Slots;
 
+/// Every controller takes this much data in the capsule on the Admin queue, and of a Connect.
+pub(crate) const ADMIN_IN_CAPSULE: u32 = 8192;
 /// A command is not tried again sooner, whatever the controller says.
 const LEAST_RETRY_DELAY: Duration = Duration::from_ms(10);
 
@@ -101,7 +103,8 @@ pub(crate) struct Shared {
     pub(crate) slots: RefCell<Slots>,
     pub(crate) outbox: Outbox,
     pub(crate) stream: TcpStream,
-    /// Most bytes of data that a capsule may carry.
+    /// Most bytes of data that a capsule may carry. Of an I/O queue: what the controller says, once it is connected; a
+    /// Connect brings its data in any case.
     pub(crate) in_capsule: Cell<u32>,
     /// A completion may retire several commands.
     pub(crate) packed: Cell<bool>,
@@ -284,7 +287,6 @@ impl Shared {
     pub(crate) fn new(
         qid: u16,
         depth: u16,
-        in_capsule: u32,
         stream: TcpStream,
         outbox: Outbox,
         on_failure: Rc<Notify>,
@@ -296,7 +298,7 @@ impl Shared {
             slots: RefCell::new(Slots::new(depth)),
             outbox,
             stream,
-            in_capsule: Cell::new(in_capsule),
+            in_capsule: Cell::new(ADMIN_IN_CAPSULE),
             packed: Cell::new(false),
             retry_delays: Cell::default(),
             credits: OnceCell::new(),

@@ -6,32 +6,42 @@
 
 use serde_json::{Value, json};
 
+use super::settings::By;
 use super::{Fault, Service, promises};
+use crate::control::VolumeChange;
 use crate::spec::{
-    Config, DeviceSpec, PartitionSpec, PolicyName, PoolSpec, Size, TenantSpec, VolumeSpec,
+    Config, DeviceSpec, PartitionSpec, PolicyName, PoolSpec, TargetSettings, TenantSpec, VolumeSpec,
 };
 
 enum Step {
+    Settings(TargetSettings),
     Device(DeviceSpec),
     Policy(String, PolicyName),
     Pool(PoolSpec),
     Tenant(TenantSpec),
     SetTenant(TenantSpec),
     Volume(VolumeSpec),
-    Grow(String, Size),
+    SetVolume(String, VolumeChange),
 }
 
 impl Step {
     fn describe(&self) -> String {
         match self {
+            Self::Settings(change) => change.describe(),
             Self::Device(spec) => format!("create device {}", spec.name),
             Self::Policy(name, policy) => format!("give device {name} policy {}", policy.name()),
             Self::Pool(spec) => format!("create pool {}", spec.name),
             Self::Tenant(spec) => format!("create tenant {}", spec.name),
             Self::SetTenant(spec) => format!("change tenant {}", spec.name),
             Self::Volume(spec) => format!("create volume {}", spec.name),
-            Self::Grow(name, size) => {
+            Self::SetVolume(name, VolumeChange::Size(size)) => {
                 format!("grow volume {name} to {}", crate::units::size(size.0))
+            }
+            Self::SetVolume(name, VolumeChange::ReadOnly(true)) => {
+                format!("make volume {name} read-only")
+            }
+            Self::SetVolume(name, VolumeChange::ReadOnly(false)) => {
+                format!("make volume {name} writable")
             }
         }
     }
@@ -78,6 +88,8 @@ impl Service {
 
     fn plan(&self, config: Config) -> Result<Vec<Step>, Fault> {
         let mut plan = Vec::new();
+        let settings = self.settings_to_change(&config.target.settings());
+        plan.extend(settings.map(Step::Settings));
         for spec in config.devices {
             match self.inventory.devices.get(&spec.name) {
                 None => plan.push(Step::Device(spec)),
@@ -124,9 +136,15 @@ impl Service {
         let mut later = Vec::new();
         for spec in config.tenants {
             match self.inventory.tenants.get(&spec.name) {
-                None => later.push(Step::Tenant(spec)),
-                Some(present) if present.spec == spec => {}
+                None => {
+                    self.check_nqn(&spec)?;
+                    later.push(Step::Tenant(spec));
+                }
                 Some(present) => {
+                    let spec = self.with_identity(spec, &present.spec)?;
+                    if spec == present.spec {
+                        continue;
+                    }
                     let change = promises::stages(&present.spec, spec);
                     plan.extend(change.first.map(Step::SetTenant));
                     later.extend(change.then.map(Step::SetTenant));
@@ -177,29 +195,42 @@ impl Service {
             plan.push(Step::Volume(spec));
             return Ok(());
         };
-        let same_but_size = VolumeSpec {
-            size: spec.size,
-            ..present.spec.clone()
-        } == spec;
-        match (present.spec.size, spec.size) {
-            _ if !same_but_size => Err(differs("volume", &spec.name)),
-            (Some(now), Some(wanted)) if wanted > now => {
-                plan.push(Step::Grow(spec.name, wanted));
-                Ok(())
-            }
-            // A size that the pool rounded up, or that was grown by hand since, is met already.
-            _ => Ok(()),
+        let (name, now) = (spec.name.clone(), &present.spec);
+        if spec.tenant != now.tenant {
+            return Err(format!(
+                "volume `{name}` is tenant `{}`'s: say so in the file, or give it to `{}` with its content by \
+                 `flashyard volume move {name} --tenant {} --yes`",
+                now.tenant, spec.tenant, spec.tenant
+            ));
         }
+        present.check_same_identity(&spec)?;
+        if (&spec.pool, &spec.device) != (&now.pool, &now.device) {
+            return Err(differs("volume", &name));
+        }
+        // A size that the pool rounded up, or that was grown by hand since, is met already.
+        if let Some(wanted) = spec
+            .size
+            .filter(|wanted| now.size.is_some_and(|now| *wanted > now))
+        {
+            plan.push(Step::SetVolume(name.clone(), VolumeChange::Size(wanted)));
+        }
+        // What the file says nothing of stays as it was set by hand.
+        let is_read_only = now.read_only == Some(true);
+        if let Some(wanted) = spec.read_only.filter(|wanted| *wanted != is_read_only) {
+            plan.push(Step::SetVolume(name, VolumeChange::ReadOnly(wanted)));
+        }
+        Ok(())
     }
 
     fn carry_out(&mut self, step: Step) -> Result<Value, Fault> {
         match step {
+            Step::Settings(change) => self.set_target(change, By::File),
             Step::Device(spec) => self.create_device(spec),
             Step::Policy(name, policy) => self.set_device(&name, policy),
             Step::Pool(spec) => self.create_pool(spec, false),
             Step::Tenant(spec) | Step::SetTenant(spec) => self.put_tenant(spec),
             Step::Volume(spec) => self.add_volume(spec),
-            Step::Grow(name, size) => self.set_volume(&name, size),
+            Step::SetVolume(name, change) => self.set_volume(&name, change),
         }
     }
 }

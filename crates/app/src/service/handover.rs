@@ -1,5 +1,5 @@
 //! Giving space to a tenant. One rule, and this is the only place that it can be broken at: **a tenant reads zeroes, what it
-//! has written itself, or what the administrator let it have by name (`--keep`)**.
+//! has written itself, or what the administrator let it have by name (`--keep`, `volume move`)**.
 //!
 //! A volume is attached by [`Service::serve_volume`], which wants a [`Cleared`]; only this module makes one. Volumes of a
 //! pool are cleared by the pool (`block::pool`). A whole device is zeroed and flushed while its volume is `creating` in the
@@ -18,6 +18,14 @@ use crate::units;
 
 /// That whatever a volume shows may be read by its tenant.
 pub(super) struct Cleared(());
+
+impl Cleared {
+    /// For a volume that its tenant gets back as it was, or that the administrator has given to another tenant with its
+    /// content (`volume move --yes`).
+    pub(super) fn given_by_name() -> Self {
+        Self(())
+    }
+}
 
 impl Service {
     /// Whether a device that is to be given away whole may be: data that this target knows nothing of are neither shown nor

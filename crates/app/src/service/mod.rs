@@ -8,9 +8,12 @@ mod counted;
 mod devices;
 mod flash;
 mod handover;
+mod identity;
+mod moving;
 mod partitions;
 mod policies;
 mod promises;
+mod settings;
 mod switches;
 mod view;
 mod volumes;
@@ -19,27 +22,24 @@ mod volumes;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flashyard_block::{Class, TenantId};
-use flashyard_engine::{ConfigError, DeviceHandle, Target, TenantSpec as EngineTenant};
-use flashyard_time::Duration;
+use flashyard_engine::{
+    ConfigError, DeviceHandle, SubsystemNames, Target, TenantSpec as EngineTenant,
+};
 use serde_json::Value;
 
 use crate::control::{Answer, KindName, Request, TenantChange};
-use crate::cores::{CoreState, Cores};
-use crate::spec::{ClassName, TenantSpec};
+use crate::cores::Cores;
+use crate::spec::{ClassName, TargetSettings, TenantSpec};
 use crate::state::{Inventory, Kind, State, TenantRecord};
 
 use counted::Run;
 pub use counted::{KEEP_EVERY, keep_counting};
 pub use policies::PolicyPlan;
 
-/// How long a port that is in use is tried again, and how often.
-const PORT_PATIENCE: Duration = Duration::from_secs(3);
-const PORT_RETRY: Duration = Duration::from_ms(50);
+use settings::{By, Listener};
 
 /// One line that says what is wrong and what to do.
 pub type Fault = String;
@@ -50,7 +50,10 @@ pub struct Service {
     inventory: Inventory,
     cores: Cores,
     target: Arc<Target>,
-    listeners: Vec<SocketAddr>,
+    settings: TargetSettings,
+    listeners: Vec<Listener>,
+    /// `serve --listen` says where, not what was set.
+    listens_instead: bool,
     /// Home core of every device that is open.
     homes: BTreeMap<String, usize>,
     /// Handles of the volumes that are served.
@@ -66,9 +69,13 @@ impl Service {
     pub fn start(mut state: State, cores: Cores, target: Arc<Target>) -> Result<Self, Fault> {
         let inventory = state.inventory().map_err(|error| error.to_string())?;
         let (run, unwritten) = Run::begin(&mut state).map_err(|error| error.to_string())?;
+        let settings = state.settings().map_err(|error| error.to_string())?;
+        target.set_controller_limits(settings.limits());
         let mut service = Self {
             state,
             inventory,
+            settings,
+            listens_instead: false,
             cores,
             target,
             listeners: Vec::new(),
@@ -92,19 +99,6 @@ impl Service {
         service.open_volumes();
         service.renew_copy();
         Ok(service)
-    }
-
-    /// Listens on core 0, which hands connections to all; tells discovery. Returns the real addresses.
-    pub fn listen(&mut self, addresses: &[SocketAddr]) -> Result<Vec<SocketAddr>, Fault> {
-        for &address in addresses {
-            let listening = self
-                .cores
-                .call(0, move |core| async move { listen(&core, address).await });
-            let address = listening.map_err(|error| listen_fault(address, &error))?;
-            self.listeners.push(address);
-        }
-        self.target.set_listeners(self.listeners.clone());
-        Ok(self.listeners.clone())
     }
 
     /// What could not be opened, and why.
@@ -139,6 +133,8 @@ impl Service {
     fn dispatch(&mut self, request: Request) -> Result<Value, Fault> {
         match request {
             Request::Status => Ok(self.view_status()),
+            Request::ShowTarget => Ok(self.view_target()),
+            Request::SetTarget(change) => self.set_target(change, By::Command),
             Request::List(kind) => Ok(self.view_all(kind)),
             Request::Show(kind, name) => self.view_one(kind, &name),
             Request::CreateDevice(spec) => self.create_device(spec),
@@ -149,7 +145,10 @@ impl Service {
             Request::SetDevice { name, policy } => self.set_device(&name, policy),
             Request::Calibrate { device, destroy } => self.calibrate(&device, destroy),
             Request::Why { tenant } => self.why(&tenant),
-            Request::SetVolume { name, size } => self.set_volume(&name, size),
+            Request::SetVolume { name, change } => self.set_volume(&name, change),
+            Request::RenameVolume { name, new } => self.rename_volume(&name, &new),
+            Request::MoveVolume { name, tenant, nsid } => self.move_volume(&name, &tenant, nsid),
+            Request::RenameTenant { name, new } => self.rename_tenant(&name, &new),
             Request::Delete(KindName::Device, name) => self.delete_device(&name),
             Request::Delete(KindName::Partition, name) => self.delete_partition(&name),
             Request::GrowPartition { name, more } => self.grow_partition(&name, &more),
@@ -169,6 +168,7 @@ impl Service {
             ));
         }
         self.check_promises(&spec, None)?;
+        self.check_nqn(&spec)?;
         self.put_tenant(spec)
     }
 
@@ -261,38 +261,10 @@ fn engine_tenant(record: &TenantRecord) -> EngineTenant {
             ClassName::Throughput => Class::Throughput,
             ClassName::Background => Class::Background,
         },
-        names: flashyard_engine::SubsystemNames::default(),
-    }
-}
-
-/// Listens. After `kill -9` the kernel may hold the sockets of the target before us a moment longer.
-async fn listen(core: &CoreState, address: SocketAddr) -> io::Result<SocketAddr> {
-    let deadline = core.rt.now() + PORT_PATIENCE;
-    loop {
-        match core.engine.listen(address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && core.rt.now() < deadline => {
-                core.rt.sleep(PORT_RETRY).await;
-            }
-            outcome => return outcome,
-        }
-    }
-}
-
-fn listen_fault(address: SocketAddr, error: &std::io::Error) -> Fault {
-    match error.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            format!(
-                "cannot listen on {address}: another program uses the port; stop it or choose another --listen"
-            )
-        }
-        std::io::ErrorKind::AddrNotAvailable => {
-            format!(
-                "cannot listen on {address}: this machine has no such address; `ip addr` shows those it has"
-            )
-        }
-        std::io::ErrorKind::PermissionDenied => {
-            format!("cannot listen on {address}: permission denied; ports below 1024 need root")
-        }
-        _ => format!("cannot listen on {address}: {error}"),
+        names: SubsystemNames {
+            nqn: record.spec.nqn.clone(),
+            serial: record.spec.serial.clone(),
+            model: record.spec.model.clone(),
+        },
     }
 }

@@ -14,6 +14,7 @@ use flashyard_engine::{Limits, Target, TargetConfig};
 use flashyard_runtime::{Buf, Data, uring};
 
 use super::*;
+use crate::control::VolumeChange;
 use crate::cores::Cores;
 use crate::spec::{Config, Size};
 use crate::state::{IfDamaged, watch};
@@ -481,7 +482,7 @@ fn pool_script() -> Vec<Act> {
         Act::Fill("v", 0xa1),
         ask(Request::SetVolume {
             name: "v".into(),
-            size: Size(5 << 20),
+            change: VolumeChange::Size(Size(5 << 20)),
         }),
         Act::Fill("v", 0xa1),
         delete(KindName::Volume, "v"),

@@ -5,6 +5,7 @@ use flashyard_block::pool::Pool;
 use flashyard_engine::{Counters, Snapshot};
 use serde_json::{Map, Value, json};
 
+use super::volumes::find;
 use super::{Fault, Service, flash};
 use crate::control::KindName;
 use crate::spec::{ConditionName, DeviceKind, DeviceSpec};
@@ -97,10 +98,15 @@ impl Service {
                 json!({ "what": "listener", "why": why })
             }))
             .collect();
+        let settings = self.settings.effective();
         json!({
             "target": {
                 "version": env!("CARGO_PKG_VERSION"),
                 "listen": snapshot.listeners,
+                "max_transfer": settings.max_transfer,
+                "io_queues": settings.io_queues,
+                "queue_depth": settings.queue_depth,
+                "in_capsule": settings.in_capsule,
                 "devices": self.inventory.devices.len(),
                 "pools": self.inventory.pools.len(),
                 "volumes": self.inventory.volumes.len(),
@@ -195,7 +201,11 @@ impl Service {
             .filter(|volume| volume.spec.tenant == *name)
             .map(|volume| volume.spec.name.as_str())
             .collect();
-        view.insert("subnqn".into(), json!(self.subnqn(name)));
+        let names = self.names_of(&record.spec);
+        view.remove("nqn");
+        view.insert("subnqn".into(), json!(names.nqn));
+        view.insert("serial".into(), json!(names.serial));
+        view.insert("model".into(), json!(names.model));
         view.insert("volumes".into(), json!(volumes));
         view.extend(self.view_guarantee(&record.spec));
         Value::Object(view)
@@ -204,8 +214,13 @@ impl Service {
     fn view_volume(&self, record: &VolumeRecord) -> Value {
         let mut view = fields(&record.spec);
         view.insert("nsid".into(), json!(record.nsid));
-        view.insert("uuid".into(), json!(record.uuid.to_string()));
+        let names = record.names();
+        view.insert("uuid".into(), json!(names.uuid));
+        view.insert("nguid".into(), json!(names.nguid));
+        view.insert("eui64".into(), json!(names.eui64));
         view.insert("subnqn".into(), json!(self.subnqn(&record.spec.tenant)));
+        let read_only = record.spec.read_only == Some(true);
+        view.insert("read_only".into(), json!(read_only));
         if let Some(info) = self.volume_info(record) {
             view.insert(
                 "size".into(),
@@ -219,22 +234,23 @@ impl Service {
     /// What the volume is at this moment, from its home core.
     fn volume_info(&self, record: &VolumeRecord) -> Option<Info> {
         let core = self.served.get(&record.spec.name)?.core();
-        let (name, place, in_pool) = (
-            record.spec.name.clone(),
+        let (uuid, place, in_pool) = (
+            record.uuid.into_bytes(),
             record.place().to_owned(),
             record.spec.pool.is_some(),
         );
         self.cores.call(core, move |state| async move {
             let device = match in_pool {
-                true => state.pools.borrow().get(&place)?.volume(&name),
+                true => find(state.pools.borrow().get(&place)?, uuid).map(|(_, device)| device),
                 false => state.devices.borrow().get(&place).cloned(),
             };
             device.map(|device| device.info())
         })
     }
 
-    fn subnqn(&self, tenant: &str) -> String {
-        format!("{}:{tenant}", self.target.config().nqn_prefix)
+    fn subnqn(&self, tenant: &str) -> Option<String> {
+        let record = self.inventory.tenants.get(tenant)?;
+        Some(self.names_of(&record.spec).nqn)
     }
 
     pub(super) fn with_state(&self, mut view: Map<String, Value>, what: &str) -> Value {

@@ -15,23 +15,26 @@ use serde_json::Value;
 
 use super::handover::Cleared;
 use super::{Fault, Service};
-use crate::control::KindName;
+use crate::control::{KindName, VolumeChange};
 use crate::spec::{Size, VolumeSpec};
 use crate::state::{Kind, Phase, VolumeRecord};
 
 /// How long I/O under way of a volume that is deleted is waited for; other commands wait as well meanwhile.
-const DRAIN: Duration = Duration::from_secs(10);
+pub(super) const DRAIN: Duration = Duration::from_secs(10);
 
 impl Service {
     pub(super) fn open_volumes(&mut self) {
         for record in self.inventory.volumes.clone().into_values() {
             let name = record.spec.name.clone();
             let opened = match record.phase {
-                Phase::Ready => self
-                    .remake_forgotten(&record)
-                    .and_then(|()| self.finish_growing(&record))
-                    .and_then(|()| self.clear_more(&record))
-                    .and_then(|cleared| self.serve_volume(&record, cleared)),
+                Phase::Ready => {
+                    // Where a crash has cut a rename. It can wait: the volume is found by its UUID.
+                    let _ = self.rename_in_pool(&record);
+                    self.remake_forgotten(&record)
+                        .and_then(|()| self.finish_growing(&record))
+                        .and_then(|()| self.clear_more(&record))
+                        .and_then(|cleared| self.serve_volume(&record, cleared))
+                }
                 Phase::Creating => self.finish_creating(&record).map(drop),
                 Phase::Deleting => self.finish_deleting(&record),
             };
@@ -44,6 +47,7 @@ impl Service {
     pub(super) fn create_volume(&mut self, spec: VolumeSpec) -> Result<Value, Fault> {
         self.check_new(&spec)?;
         let tenant = self.tenant(&spec.tenant)?.spec.clone();
+        self.check_new_identity(&spec)?;
         let device = match &spec.pool {
             Some(pool) => self.inventory.pools[pool].spec.devices[0].clone(),
             None => spec.device.clone().unwrap_or_default(),
@@ -71,7 +75,35 @@ impl Service {
         }
     }
 
-    pub(super) fn set_volume(&mut self, name: &str, size: Size) -> Result<Value, Fault> {
+    pub(super) fn set_volume(&mut self, name: &str, change: VolumeChange) -> Result<Value, Fault> {
+        match change {
+            VolumeChange::Size(size) => self.grow_volume(name, size),
+            VolumeChange::ReadOnly(on) => self.set_read_only(name, on),
+        }
+    }
+
+    /// Refuses writes to a volume from now on, or takes them again.
+    fn set_read_only(&mut self, name: &str, on: bool) -> Result<Value, Fault> {
+        let record = self.volume(name)?.clone();
+        let record = self
+            .state
+            .set_volume_read_only(&record, on)
+            .map_err(|error| error.to_string())?;
+        if self.served.contains_key(name) {
+            match self
+                .target
+                .set_read_only(&record.spec.tenant, record.nsid, on)
+            {
+                // One that is being deleted has no hosts any more.
+                Ok(()) | Err(ConfigError::NoSuchNamespace) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        self.inventory.volumes.insert(name.to_owned(), record);
+        self.view_one(KindName::Volume, name)
+    }
+
+    fn grow_volume(&mut self, name: &str, size: Size) -> Result<Value, Fault> {
         let record = self.volume(name)?.clone();
         let (Some(pool), Some(now)) = (record.spec.pool.clone(), record.spec.size) else {
             return Err(format!(
@@ -89,7 +121,7 @@ impl Service {
         self.check_blocks(&self.inventory.pools[&pool].spec.devices[0])?;
         // Noted first: what is cut off is finished at the next start.
         self.note_size(&record, size)?;
-        if let Err(fault) = self.grow_in_pool(&pool, name, size) {
+        if let Err(fault) = self.grow_in_pool(&pool, &record, size) {
             self.note_size(&record, now)?;
             return Err(fault);
         }
@@ -111,12 +143,15 @@ impl Service {
     }
 
     /// Grows a volume in its pool, which gives it zeroes.
-    fn grow_in_pool(&self, pool: &str, name: &str, size: Size) -> Result<(), Fault> {
+    fn grow_in_pool(&self, pool: &str, record: &VolumeRecord, size: Size) -> Result<(), Fault> {
         let core = self.pool_home(pool)?;
-        let (pool, volume) = (pool.to_owned(), name.to_owned());
+        let (pool, uuid) = (pool.to_owned(), record.uuid.into_bytes());
+        let missing = PoolError::NotFound(record.spec.name.clone());
         let grown = self.cores.call(core, move |state| async move {
             let pool = state.pools.borrow().get(&pool).cloned();
-            pool.ok_or(PoolError::NotAPool)?.grow(&volume, size.0).await
+            let pool = pool.ok_or(PoolError::NotAPool)?;
+            let (volume, _) = find(&pool, uuid).ok_or(missing)?;
+            pool.grow(&volume, size.0).await
         });
         grown.map_err(|error| error.to_string())
     }
@@ -133,7 +168,7 @@ impl Service {
         let blocks = |size: Size| size.0.div_ceil(u64::from(real.1));
         match blocks(real.0).cmp(&blocks(wanted)) {
             Ordering::Equal => Ok(()),
-            Ordering::Less if self.grow_in_pool(pool, &record.spec.name, wanted).is_ok() => Ok(()),
+            Ordering::Less if self.grow_in_pool(pool, record, wanted).is_ok() => Ok(()),
             _ => self.note_size(record, real.0),
         }
     }
@@ -145,11 +180,10 @@ impl Service {
         record: &VolumeRecord,
     ) -> Result<Option<(Size, u32)>, Fault> {
         let core = self.pool_home(pool)?;
-        let (pool, name) = (pool.to_owned(), record.spec.name.clone());
-        let uuid = record.uuid.into_bytes();
+        let (pool, uuid) = (pool.to_owned(), record.uuid.into_bytes());
         let info = self.cores.call(core, move |state| async move {
             let pool = state.pools.borrow().get(&pool).cloned()?;
-            find(&pool, &name, uuid).map(|device| device.info())
+            find(&pool, uuid).map(|(_, device)| device.info())
         });
         let size = |blocks, block_size| Size(blocks * u64::from(block_size));
         Ok(info.map(|info| (size(info.blocks, info.block_size), info.block_size)))
@@ -171,7 +205,7 @@ impl Service {
         Ok(Value::Null)
     }
 
-    fn volume(&self, name: &str) -> Result<&VolumeRecord, Fault> {
+    pub(super) fn volume(&self, name: &str) -> Result<&VolumeRecord, Fault> {
         self.inventory.volumes.get(name).ok_or_else(|| {
             format!("there is no volume `{name}`: `flashyard volume list` shows all")
         })
@@ -207,7 +241,7 @@ impl Service {
     }
 
     /// Home core of an open pool.
-    fn pool_home(&self, pool: &str) -> Result<usize, Fault> {
+    pub(super) fn pool_home(&self, pool: &str) -> Result<usize, Fault> {
         let record =
             self.inventory.pools.get(pool).ok_or_else(|| {
                 format!("there is no pool `{pool}`: `flashyard pool list` shows all")
@@ -254,7 +288,7 @@ impl Service {
                 .get(&pool)
                 .cloned()
                 .ok_or(PoolError::NotAPool)?;
-            if find(&pool, &name, uuid).is_some() {
+            if find(&pool, uuid).is_some() {
                 return Ok(());
             }
             pool.create_volume(&name, uuid, size.0).await.map(drop)
@@ -265,22 +299,12 @@ impl Service {
     /// Stops serving a volume, takes it out of its pool and forgets it. May be repeated at any point.
     fn finish_deleting(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
         let name = record.spec.name.clone();
-        if let Some(handle) = self.served.get(&name).cloned() {
-            match self.target.detach(&record.spec.tenant, record.nsid) {
-                // A try before has come so far.
-                Ok(()) | Err(ConfigError::NoSuchNamespace) => {}
-                Err(error) => return Err(error.to_string()),
-            }
-            let drained = self.cores.call(handle.core(), move |state| async move {
-                let removed = state.engine.remove_device(&handle);
-                within(&state.rt, DRAIN, removed).await.is_some()
-            });
-            if !drained {
+        if self.served.contains_key(&name) {
+            if !self.withdraw(record)? {
                 return Err(format!(
                     "the device of volume `{name}` has not answered its last I/O for {DRAIN}: nothing new is sent to it; delete the volume again when the device answers"
                 ));
             }
-            self.served.remove(&name);
             self.forget_share(&self.device_of(record), &record.spec.tenant);
         }
         if let Some(pool) = &record.spec.pool
@@ -308,8 +332,7 @@ impl Service {
     /// volume: nobody gets its space before the flash is erased under another partition.
     fn delete_in_pool(&self, pool: &str, record: &VolumeRecord) -> Result<(), Fault> {
         let core = self.pool_home(pool)?;
-        let (pool, volume) = (pool.to_owned(), record.spec.name.clone());
-        let uuid = record.uuid.into_bytes();
+        let (pool, uuid) = (pool.to_owned(), record.uuid.into_bytes());
         let deleted = self.cores.call(core, move |state| async move {
             let pool = state
                 .pools
@@ -317,8 +340,8 @@ impl Service {
                 .get(&pool)
                 .cloned()
                 .ok_or(PoolError::NotAPool)?;
-            match find(&pool, &volume, uuid) {
-                Some(_) => pool.delete(&volume).await,
+            match find(&pool, uuid) {
+                Some((volume, _)) => pool.delete(&volume).await,
                 None => Ok(()),
             }
         });
@@ -332,8 +355,8 @@ impl Service {
     }
 
     /// Gives a volume to its tenant's hosts.
-    fn serve_volume(&mut self, record: &VolumeRecord, _: Cleared) -> Result<(), Fault> {
-        let (pool, name) = (record.spec.pool.clone(), record.spec.name.clone());
+    pub(super) fn serve_volume(&mut self, record: &VolumeRecord, _: Cleared) -> Result<(), Fault> {
+        let pool = record.spec.pool.clone();
         let uuid = record.uuid.into_bytes();
         let core = match &pool {
             Some(pool) => self.pool_home(pool)?,
@@ -348,7 +371,8 @@ impl Service {
                     .pools
                     .borrow()
                     .get(pool)
-                    .and_then(|pool| find(pool, &name, uuid)),
+                    .and_then(|pool| find(pool, uuid))
+                    .map(|(_, device)| device),
                 None => state.devices.borrow().get(&switch_name).cloned(),
             };
             let switch = state.switch(&switch_name, &policy);
@@ -360,13 +384,12 @@ impl Service {
                 record.place()
             )
         })?;
+        let names = record.names();
         let spec = NamespaceSpec {
-            nsid: record.nsid,
-            uuid: record.uuid.into_bytes(),
-            nguid: record.uuid.into_bytes(),
-            eui64: None,
-            device: handle.clone(),
-            read_only: false,
+            nguid: names.nguid.0,
+            eui64: names.eui64.map(|eui64| eui64.0),
+            read_only: record.spec.read_only == Some(true),
+            ..NamespaceSpec::new(record.nsid, record.uuid.into_bytes(), handle.clone())
         };
         self.target
             .attach(&record.spec.tenant, spec)
@@ -378,7 +401,11 @@ impl Service {
 }
 
 /// What `future` gives, if that comes within `span`.
-async fn within<T>(rt: &Rt, span: Duration, future: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn within<T>(
+    rt: &Rt,
+    span: Duration,
+    future: impl Future<Output = T>,
+) -> Option<T> {
     let (mut future, mut late) = (pin!(future), pin!(rt.sleep(span)));
     poll_fn(|context| match future.as_mut().poll(context) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
@@ -387,13 +414,12 @@ async fn within<T>(rt: &Rt, span: Duration, future: impl Future<Output = T>) -> 
     .await
 }
 
-/// The volume of this name and identity: another one that has taken the name is not it.
-fn find(pool: &Pool, name: &str, uuid: [u8; 16]) -> Option<SharedDevice> {
+/// The volume of this identity, and what the pool calls it: another one that has taken its name is not it.
+pub(super) fn find(pool: &Pool, uuid: [u8; 16]) -> Option<(String, SharedDevice)> {
     let listed = pool.list();
-    let same = listed
-        .iter()
-        .any(|volume| volume.name == name && volume.uuid == uuid);
-    same.then(|| pool.volume(name)).flatten()
+    let found = listed.into_iter().find(|volume| volume.uuid == uuid)?;
+    let device = pool.volume(&found.name)?;
+    Some((found.name, device))
 }
 
 impl VolumeRecord {

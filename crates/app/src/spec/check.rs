@@ -26,6 +26,7 @@ impl Config {
         unique("pool", self.pools.iter().map(|spec| &spec.name))?;
         unique("tenant", self.tenants.iter().map(|spec| &spec.name))?;
         unique("volume", self.volumes.iter().map(|spec| &spec.name))?;
+        self.check_identities().map_err(|error| error.to_string())?;
         self.devices.iter().try_for_each(DeviceSpec::check)?;
         self.pools.iter().try_for_each(PoolSpec::check)?;
         self.tenants.iter().try_for_each(TenantSpec::check)?;
@@ -57,12 +58,7 @@ fn one_line(text: &str, error: &toml::de::Error) -> String {
 impl TargetSpec {
     /// Checks addresses, prefix and cores.
     pub fn check(&self) -> Result<(), String> {
-        if self.listen.is_empty() {
-            return Err(
-                "[target] listen is empty: give at least one address, such as 127.0.0.1:4420"
-                    .into(),
-            );
-        }
+        self.settings().check().map_err(|error| error.to_string())?;
         if !(1..=256).contains(&self.cores) {
             return Err(format!(
                 "[target] cores = {} is out of range: 1 to 256",
@@ -203,6 +199,7 @@ impl TenantSpec {
     /// Checks name, hosts and share.
     pub fn check(&self) -> Result<(), String> {
         check_name("tenant", &self.name)?;
+        self.check_identity().map_err(|error| error.to_string())?;
         self.check_share()?;
         let bad = |host: &&String| {
             host.as_str() != "*"
@@ -224,6 +221,7 @@ impl VolumeSpec {
     /// Checks that exactly one of pool and device is named.
     pub fn check(&self) -> Result<(), String> {
         check_name("volume", &self.name)?;
+        self.check_identity().map_err(|error| error.to_string())?;
         let name = &self.name;
         match (&self.pool, &self.device, self.size) {
             (Some(_), ..) if self.content.is_some() => Err(format!(
@@ -314,6 +312,33 @@ mod tests {
     }
 
     #[test]
+    fn what_hosts_know_a_volume_by_is_there_once() {
+        let volume = |name: &str, line: &str| {
+            format!("[[volume]]\nname = \"{name}\"\ndevice = \"{name}\"\ntenant = \"db\"\n{line}\n")
+        };
+        for (line, why) in [
+            ("nsid = 3", "nsid 3 of tenant `db` is there twice"),
+            (
+                "uuid = \"2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11\"",
+                "uuid 2f0d1c46-",
+            ),
+            (
+                "nguid = \"2f0d1c4652c54b0f9a1c0d3a5f2b7e11\"",
+                "nguid 2f0d1c46",
+            ),
+            (
+                "eui64 = \"0025385b71b0c2a1\"",
+                "eui64 0025385b71b0c2a1 is there twice",
+            ),
+        ] {
+            let one = volume("a", line);
+            Config::parse(&one).expect("it is there once");
+            let error = Config::parse(&(one + &volume("b", line))).expect_err("twice");
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
     fn a_zoned_device_has_a_path_and_units_and_nothing_else() {
         let zoned =
             "[[device]]\nname = \"z\"\nkind = \"zoned\"\npath = \"/dev/nvme1n1\"\nunits = 8";
@@ -359,6 +384,38 @@ mod tests {
             ("devices = [\"ram0\"]", "devices = []", "name the device"),
             ("weight = 2", "weight = 0", "out of range"),
             ("weight = 2", "wieght = 2", "unknown field `wieght`"),
+            ("weight = 2", "nqn = \"db\"", "no name for a subsystem"),
+            (
+                "weight = 2",
+                "nqn = \"nqn.2014-08.org.nvmexpress.discovery\"",
+                "no name for a subsystem",
+            ),
+            (
+                "weight = 2",
+                "serial = \"123456789012345678901\"",
+                "1 to 20 printable",
+            ),
+            ("weight = 2", "model = \"\"", "1 to 40 printable"),
+            (
+                "tenant = \"db\"",
+                "tenant = \"db\"\nuuid = \"7\"",
+                "not a UUID",
+            ),
+            (
+                "tenant = \"db\"",
+                "tenant = \"db\"\nnguid = \"7\"",
+                "not 32 hexadecimal digits",
+            ),
+            (
+                "tenant = \"db\"",
+                "tenant = \"db\"\neui64 = \"x\"",
+                "not 16 hexadecimal digits",
+            ),
+            (
+                "tenant = \"db\"",
+                "tenant = \"db\"\nnsid = 0",
+                "numbers begin with 1",
+            ),
             ("nqn.2014-08.org", "iqn.2014-08.org", "no host NQN"),
             ("size = \"256MiB\"", "", "needs a `size`"),
             ("name = \"orders\"", "name = \"../etc\"", "not a name"),

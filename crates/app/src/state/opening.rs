@@ -12,6 +12,7 @@ use super::{SCHEMA, STORE, StateError, VERSION, content, copy};
 /// What version 2 has beside the tables of version 1.
 const SINCE_2: &str = "
     ALTER TABLE target ADD COLUMN life TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE target ADD COLUMN settings TEXT NOT NULL DEFAULT '{}';
     CREATE TABLE counted (tenant INTEGER PRIMARY KEY, counters TEXT NOT NULL) STRICT;
     CREATE TABLE content (id INTEGER PRIMARY KEY CHECK (id = 0), digest BLOB NOT NULL) STRICT;
 ";

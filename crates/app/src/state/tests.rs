@@ -13,6 +13,9 @@ const MOST: u32 = 4;
 fn tenant(name: &str) -> TenantSpec {
     TenantSpec {
         name: name.into(),
+        nqn: None,
+        serial: None,
+        model: None,
         hosts: vec!["*".into()],
         class: ClassName::Latency,
         weight: 2,
@@ -30,6 +33,11 @@ fn volume(name: &str, tenant: &str) -> VolumeSpec {
         size: Some(Size(1 << 20)),
         tenant: tenant.into(),
         content: None,
+        uuid: None,
+        nguid: None,
+        eui64: None,
+        nsid: None,
+        read_only: None,
     }
 }
 

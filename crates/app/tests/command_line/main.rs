@@ -2,10 +2,12 @@
 
 mod content;
 mod drives;
+mod identity;
 mod partitions;
 mod promises;
 mod refusals;
 mod rig;
+mod settings;
 mod worn_out;
 mod zoned;
 

@@ -3,7 +3,7 @@
 use flashyard_nvme::fabrics::{Connect, ConnectData, InvalidParameter};
 use flashyard_nvme::{CompletionQueueEntry, Nqn, Sgl, Status, SubmissionQueueEntry};
 
-use super::limits::{ADMIN_IN_CAPSULE_BYTES, ADMIN_QUEUE_DEPTH, ControllerLimits};
+use super::limits::{ADMIN_IN_CAPSULE_BYTES, ADMIN_QUEUE_DEPTH};
 use super::{Controller, HostId, Payload, Subsystem};
 
 /// A Connect whose form is right.
@@ -141,7 +141,6 @@ impl ConnectRequest {
         &self,
         subsystem: Option<&Subsystem>,
         controller: Option<&Controller>,
-        limits: &ControllerLimits,
     ) -> Result<AcceptedQueue, ConnectError> {
         self.check_host(subsystem)?;
         let controller = controller.ok_or(InvalidParameter::CNTLID)?;
@@ -161,7 +160,7 @@ impl ConnectRequest {
         let priority = self.command.cattr & Connect::CATTR_PRIORITY;
         Ok(AcceptedQueue {
             priority: controller.is_weighted().then_some(priority),
-            ..self.queue(limits.queue_depth)?
+            ..self.queue(controller.limits().queue_depth)?
         })
     }
 

@@ -9,7 +9,7 @@ pub struct ControllerLimits {
     pub queue_depth: u16,
     /// Bytes of data in the capsule of an I/O command (IOCCSZ), a multiple of 16.
     pub in_capsule_bytes: u32,
-    /// Bytes that one command may move (MDTS): a power of two, at least 4,096.
+    /// Bytes that one command may move (MDTS): a power of two, at least 8,192, for an MDTS of 0 means that there is no bound.
     pub transfer_bytes: u32,
 }
 
@@ -31,7 +31,7 @@ impl ControllerLimits {
             io_queues: self.io_queues.clamp(1, u16::MAX - 1),
             queue_depth: self.queue_depth.max(2),
             in_capsule_bytes: self.in_capsule_bytes.next_multiple_of(16),
-            transfer_bytes: self.transfer_bytes.max(4096),
+            transfer_bytes: self.transfer_bytes.max(8192),
         }
     }
 }

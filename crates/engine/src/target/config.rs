@@ -9,7 +9,7 @@ use flashyard_nvme::Nqn;
 
 use super::{State, Target, Tenant, TenantShared};
 use crate::controller::subsystem::printable;
-use crate::controller::{HostList, NamespaceFeatures, NamespaceInfo, Subsystem};
+use crate::controller::{ControllerLimits, HostList, NamespaceFeatures, NamespaceInfo, Subsystem};
 use crate::discovery::Change;
 use crate::handle::Told;
 use crate::message::Message;
@@ -177,6 +177,17 @@ impl Target {
     /// size when it is attached.
     pub fn resized(&self, device: &DeviceHandle) {
         self.tell(device.core(), Message::DeviceResized(device.clone()));
+    }
+
+    /// What controllers tell their hosts from now on, and hold them to. Those that are there keep what they have told.
+    /// Nothing may be above [`crate::Limits`], but for the number and depth of queues and what capsules carry.
+    pub fn set_controller_limits(&self, limits: ControllerLimits) {
+        self.lock().controller_limits = limits;
+    }
+
+    /// What a controller that is made now tells its host.
+    pub fn controller_limits(&self) -> ControllerLimits {
+        self.lock().controller_limits
     }
 
     /// The addresses that the discovery log shows.

@@ -11,8 +11,8 @@ use super::{State, Target, Tenant, TenantShared};
 use crate::association::{Association, Entry};
 use crate::controller::{
     AcceptedQueue, ConnectError, ConnectRequest, Controller, ControllerId, ControllerKind,
-    ControllerLimits, Counters as HealthCounters, DiscoveryView, Media, NamespaceFeatures,
-    NamespaceInfo, SubsystemView,
+    Counters as HealthCounters, DiscoveryView, Media, NamespaceFeatures, NamespaceInfo,
+    SubsystemView,
 };
 use crate::counters::QueueCounters;
 use crate::message::{ConnectionId, Message};
@@ -133,8 +133,7 @@ impl Target {
             .as_ref()
             .map(|association| association.controller());
         let subsystem = tenant.map(|tenant| &*tenant.subsystem);
-        let queue =
-            request.check_io(subsystem, controller.as_deref(), &self.controller_limits())?;
+        let queue = request.check_io(subsystem, controller.as_deref())?;
         let (Some(entry), Some(controller), Some(shared)) = (entry, &mut controller, shared) else {
             return Err(ConnectError::BUSY.into());
         };
@@ -274,16 +273,6 @@ impl Target {
         }
     }
 
-    pub(super) fn controller_limits(&self) -> ControllerLimits {
-        let limits = &self.config.limits;
-        ControllerLimits {
-            io_queues: limits.io_queues,
-            queue_depth: limits.queue_depth,
-            in_capsule_bytes: limits.in_capsule_bytes,
-            transfer_bytes: limits.transfer_bytes,
-        }
-    }
-
     fn seat(
         &self,
         state: &mut State,
@@ -300,14 +289,8 @@ impl Target {
             ControllerKind::Discovery
         };
         let kato = request.command.kato;
-        let controller = Controller::new(
-            id,
-            kind,
-            request.host(),
-            kato,
-            self.controller_limits(),
-            now,
-        );
+        let limits = state.controller_limits;
+        let controller = Controller::new(id, kind, request.host(), kato, limits, now);
         let association = Association::new(controller, tenant, self.census.controller());
         state
             .associations

@@ -45,10 +45,9 @@ pub(crate) async fn begin(connection: &Rc<Connection>, input: &mut Input) -> Res
         };
         match join(connection, how, &request, capsule.entry.cid()).await {
             Ok(joined) => {
-                if matches!(joined, Joined::Io(_)) {
-                    input
-                        .framer
-                        .set_in_capsule_limit(connection.limits().in_capsule_bytes);
+                if let Joined::Io(queue) = &joined {
+                    let limit = queue.limits().in_capsule_bytes;
+                    input.framer.set_in_capsule_limit(limit);
                 }
                 return Ok(joined);
             }

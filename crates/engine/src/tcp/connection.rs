@@ -252,8 +252,8 @@ pub(crate) async fn send(connection: Rc<Connection>) {
 
 /// The receiving task of a connection, from the first byte until nothing is left of it.
 pub(crate) async fn serve(connection: Rc<Connection>) {
-    // Until it is known which queue this is, a capsule may be as long as the longest.
-    let in_capsule = ADMIN_IN_CAPSULE_BYTES.max(connection.limits().in_capsule_bytes);
+    // Nothing but a Connect is taken until it is known which queue this is.
+    let in_capsule = ADMIN_IN_CAPSULE_BYTES;
     let framer = Framer::new(
         Role::Controller,
         FramerLimits {

@@ -82,7 +82,7 @@ async fn compare_and_write(queue: &Rc<IoQueue>, pair: Pair) -> Result<u64, Refus
         first.arrival(),
         second.arrival(),
         info,
-        queue.transfer_bytes(),
+        queue.limits().transfer_bytes,
     )?;
     let Some(namespace) = namespace else {
         let status = Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr();

@@ -26,7 +26,7 @@ use super::transfer::Transfers;
 use super::waiting::{TellWithdrawn, Waiting};
 use crate::alive::Counted;
 use crate::association::Association;
-use crate::controller::{CommandError, Intent, IoOp};
+use crate::controller::{CommandError, ControllerLimits, Intent, IoOp};
 use crate::core::Core;
 use crate::counters::QueueCounters;
 use crate::credit::Purse;
@@ -41,6 +41,8 @@ pub(crate) struct IoQueue {
     association: Arc<Association>,
     tenant: Arc<TenantShared>,
     qid: u16,
+    /// Of its controller.
+    limits: ControllerLimits,
     how: Outgoing,
     pair: QueuePair,
     intent: Cell<Intent>,
@@ -101,6 +103,7 @@ impl IoQueue {
             .set_bytes_max(core.target().config().limits.output_bytes);
         let controller = new.association.controller();
         let (coalescing, credits) = (controller.coalescing(), controller.tells_credits());
+        let limits = *controller.limits();
         drop(controller);
         let told = credits.then(|| new.association.clone());
         let rule = match coalescing.window {
@@ -113,6 +116,7 @@ impl IoQueue {
             association: new.association,
             tenant: new.tenant,
             qid: new.qid,
+            limits,
             how,
             pair: new.pair,
             intent: Cell::new(Intent::new(new.priority)),
@@ -177,10 +181,10 @@ impl IoQueue {
         self.connection.outbox()
     }
 
-    /// Bytes that one command may move.
+    /// The bounds that its host was told when it connected.
     #[inline]
-    pub(crate) fn transfer_bytes(&self) -> u32 {
-        self.core().target().config().limits.transfer_bytes
+    pub(crate) fn limits(&self) -> &ControllerLimits {
+        &self.limits
     }
 
     /// The namespace of this identifier, as it is now.

@@ -298,7 +298,7 @@ impl<P: Fn(Work)> Session<P> {
         let entry = &capsule.entry;
         let namespace = self.queue.namespace(entry.nsid());
         let limits = IoLimits {
-            transfer_bytes: self.queue.transfer_bytes(),
+            transfer_bytes: self.queue.limits().transfer_bytes,
             capsule_bytes: capsule.data_len,
         };
         let info = namespace.as_ref().map(|namespace| &namespace.info);

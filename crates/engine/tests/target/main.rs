@@ -26,6 +26,7 @@ mod mixed;
 mod parts;
 mod recorder;
 mod serving;
+mod settings;
 mod slow;
 mod storm;
 mod trouble;

@@ -190,11 +190,7 @@ fn io(qid: u16) -> ConnectRequest {
 
 fn check_io(fixture: &Fixture, request: &ConnectRequest) -> Result<AcceptedQueue, ConnectError> {
     let controller = &fixture.controller;
-    request.check_io(
-        Some(&fixture.subsystem),
-        Some(controller),
-        controller.limits(),
-    )
+    request.check_io(Some(&fixture.subsystem), Some(controller))
 }
 
 #[test]
@@ -254,8 +250,7 @@ fn io_queues_of_somebody_else() {
         check_io(&fixture, &request),
         Err(invalid(InvalidParameter::SQSIZE))
     );
-    let limits = ControllerLimits::default();
-    let nobody = io(1).check_io(Some(&fixture.subsystem), None, &limits);
+    let nobody = io(1).check_io(Some(&fixture.subsystem), None);
     assert_eq!(nobody, Err(invalid(InvalidParameter::CNTLID)));
 }
 

@@ -1,0 +1,57 @@
+//! `flashyard target`: what can be typed about the target itself.
+
+use std::net::SocketAddr;
+
+use clap::{Args, Subcommand};
+
+use super::Reach;
+use crate::spec::Size;
+
+/// `flashyard target`.
+#[derive(Args, Debug)]
+pub struct TargetArgs {
+    /// How to reach the target.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: TargetCommand,
+}
+
+/// What can be done with the target itself.
+#[derive(Debug, Subcommand)]
+pub enum TargetCommand {
+    /// Show where it listens and what it tells hosts
+    Show,
+    /// Change that while hosts are connected; what is not given stays as it is
+    #[command(
+        after_help = "Examples:\n  flashyard target set --listen 192.0.2.1:4420,[2001:db8::1]:4420\n  \
+        flashyard target set --max-transfer 256KiB --io-queues 16 --queue-depth 128 --in-capsule 16KiB\n\n\
+        --listen holds at once: the answer comes when the target listens at the new addresses; at those that are not\n\
+        named any more it takes no new connections, and those that are there stay.\n\
+        The others hold for hosts that connect from now on; connected hosts keep what they were told until they\n\
+        connect again. All of it is kept over restarts; a configuration file that is applied later overrides it."
+    )]
+    Set(TargetSetArgs),
+}
+
+/// What `flashyard target set` can change.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = true)]
+pub struct TargetSetArgs {
+    /// All addresses to listen at; may be repeated
+    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
+    pub listen: Vec<SocketAddr>,
+    /// What one command may move (MDTS), a power of two from 8KiB to 1MiB
+    #[arg(long, value_name = "SIZE")]
+    pub max_transfer: Option<Size>,
+    /// I/O queues that a host may have, 1 to 1024
+    #[arg(long, value_name = "N")]
+    pub io_queues: Option<u16>,
+    /// Entries of an I/O queue, 2 to 1024
+    #[arg(long, value_name = "N")]
+    pub queue_depth: Option<u16>,
+    /// Data of a write that may come with its command, a multiple of 16 bytes up to 64KiB, or 0
+    #[arg(long, value_name = "SIZE")]
+    pub in_capsule: Option<Size>,
+}

@@ -1,0 +1,116 @@
+//! A volume goes from one tenant to another with its content. This is the one place where a tenant is given what another
+//! has written, so the command has to be told twice. The store changes hands in one transaction; before it the old tenant
+//! has lost the namespace and its last I/O has ended, after it the new one gets it.
+
+use flashyard_engine::ConfigError;
+use serde_json::{Value, json};
+
+use super::handover::Cleared;
+use super::volumes::{DRAIN, within};
+use super::{Fault, Service};
+use crate::control::KindName;
+use crate::state::{Phase, VolumeRecord};
+
+impl Service {
+    /// Gives a volume to another tenant. Killed in the middle, it is the old one's or the new one's after the next start.
+    pub(super) fn move_volume(
+        &mut self,
+        name: &str,
+        tenant: &str,
+        nsid: Option<u32>,
+    ) -> Result<Value, Fault> {
+        let record = self.volume(name)?.clone();
+        let to = self.tenant(tenant)?.spec.clone();
+        let from = record.spec.tenant.clone();
+        if from == tenant {
+            return Err(format!("volume `{name}` is tenant `{tenant}`'s already"));
+        }
+        if record.phase != Phase::Ready {
+            return Err(format!(
+                "volume `{name}` is half made or half deleted: `flashyard volume delete {name}` finishes that"
+            ));
+        }
+        self.check_number(tenant, nsid)?;
+        let device = self.device_of(&record);
+        self.check_promises(&to, Some(&device))?;
+        let is_served = self.served.contains_key(name);
+        if is_served && !self.withdraw(&record)? {
+            self.release(name);
+            self.serve_volume(&record, Cleared::given_by_name())?;
+            return Err(format!(
+                "volume `{name}` is still tenant `{from}`'s: its device has not answered the last I/O for {DRAIN}; move it \
+                 again when the device answers"
+            ));
+        }
+        let most = self.target.config().limits.namespaces_per_tenant;
+        let moved = match self.state.move_volume(&record, tenant, nsid, most) {
+            Ok(moved) => moved,
+            Err(error) => {
+                if is_served {
+                    self.serve_volume(&record, Cleared::given_by_name())?;
+                }
+                return Err(error.to_string());
+            }
+        };
+        self.inventory
+            .volumes
+            .insert(name.to_owned(), moved.clone());
+        self.forget_share(&device, &from);
+        if is_served && let Err(fault) = self.serve_volume(&moved, Cleared::given_by_name()) {
+            self.faults.insert(format!("volume {name}"), fault);
+        }
+        let mut view = self.view_one(KindName::Volume, name)?;
+        view["note"] = json!(format!(
+            "all that tenant `{from}` has written is tenant `{tenant}`'s now; a configuration file that gives volume \
+             `{name}` to `{from}` is refused from now on"
+        ));
+        Ok(view)
+    }
+
+    fn check_number(&self, tenant: &str, nsid: Option<u32>) -> Result<(), Fault> {
+        let mut volumes = self.inventory.volumes.values();
+        let taken = |it: &&VolumeRecord| it.spec.tenant == tenant && Some(it.nsid) == nsid;
+        match volumes.find(taken) {
+            Some(other) => Err(format!(
+                "volume `{}` of tenant `{tenant}` has nsid {}: give another, or none for a free one",
+                other.spec.name, other.nsid
+            )),
+            None if nsid == Some(0) => Err("nsid is 0; numbers begin with 1".to_owned()),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes a volume that is served away from its tenant's hosts; whether all that they had under way has ended. If not,
+    /// nothing new is sent to the device, and it may be asked again.
+    pub(super) fn withdraw(&mut self, record: &VolumeRecord) -> Result<bool, Fault> {
+        let name = &record.spec.name;
+        let Some(handle) = self.served.get(name).cloned() else {
+            return Ok(true);
+        };
+        match self.target.detach(&record.spec.tenant, record.nsid) {
+            // A try before has come so far.
+            Ok(()) | Err(ConfigError::NoSuchNamespace) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        let drained = self.cores.call(handle.core(), move |state| async move {
+            let removed = state.engine.remove_device(&handle);
+            within(&state.rt, DRAIN, removed).await.is_some()
+        });
+        if drained {
+            self.served.remove(name);
+        }
+        Ok(drained)
+    }
+
+    /// Lets the last I/O of a volume that was withdrawn end by itself.
+    fn release(&mut self, name: &str) {
+        let Some(handle) = self.served.remove(name) else {
+            return;
+        };
+        self.cores.call(handle.core(), move |state| async move {
+            let engine = state.engine.clone();
+            let ended = async move { engine.remove_device(&handle).await };
+            state.rt.spawn(ended).detach();
+        });
+    }
+}

@@ -1,0 +1,196 @@
+//! What is set of the target itself: where it listens, and what its controllers tell hosts.
+
+use std::io;
+use std::net::SocketAddr;
+
+use flashyard_time::Duration;
+use serde_json::{Map, Value, json};
+
+use super::{Fault, Service};
+use crate::cores::CoreState;
+use crate::spec::TargetSettings;
+
+/// How long a port that is in use is tried again, and how often.
+const PORT_PATIENCE: Duration = Duration::from_secs(3);
+const PORT_RETRY: Duration = Duration::from_ms(50);
+
+/// A place where the target listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Listener {
+    /// What was asked for; port 0 is any.
+    asked: SocketAddr,
+    /// With its real port.
+    real: SocketAddr,
+}
+
+/// Who wants something set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// A configuration file: where `serve --listen` was given, that stays.
+    File,
+    /// A command.
+    Command,
+}
+
+impl Service {
+    /// Listens for the first time: at `instead`, if any are given, until a command says something else; otherwise where it
+    /// was set. Returns the real addresses.
+    pub fn listen(&mut self, instead: &[SocketAddr]) -> Result<Vec<SocketAddr>, Fault> {
+        self.listens_instead = !instead.is_empty();
+        let set = self.settings.effective().listen.unwrap_or_default();
+        let addresses = if self.listens_instead { instead } else { &set };
+        let (listeners, _) = self.listen_as_well(addresses)?;
+        self.listeners = listeners;
+        self.tell_listeners();
+        Ok(self.real_addresses())
+    }
+
+    /// What a file wants to be otherwise than it is.
+    pub(super) fn settings_to_change(&self, wanted: &TargetSettings) -> Option<TargetSettings> {
+        let now = self.settings.effective();
+        let differs = TargetSettings {
+            listen: wanted
+                .listen
+                .clone()
+                .filter(|it| Some(it) != now.listen.as_ref()),
+            max_transfer: wanted
+                .max_transfer
+                .filter(|it| Some(*it) != now.max_transfer),
+            io_queues: wanted.io_queues.filter(|it| Some(*it) != now.io_queues),
+            queue_depth: wanted.queue_depth.filter(|it| Some(*it) != now.queue_depth),
+            in_capsule: wanted.in_capsule.filter(|it| Some(*it) != now.in_capsule),
+        };
+        (differs != TargetSettings::default()).then_some(differs)
+    }
+
+    /// Sets what is given. New addresses are listened at before anything else changes, so that one that cannot be had
+    /// changes nothing.
+    pub(super) fn set_target(&mut self, change: TargetSettings, by: By) -> Result<Value, Fault> {
+        change.check().map_err(|error| error.to_string())?;
+        let at_once = !self.listeners.is_empty() && (by == By::Command || !self.listens_instead);
+        let listen = change.listen.clone().filter(|_| at_once);
+        let settings = self.settings.with(change);
+        let (listeners, new) = match &listen {
+            Some(addresses) => self.listen_as_well(addresses)?,
+            None => (self.listeners.clone(), Vec::new()),
+        };
+        if let Err(error) = self.state.put_settings(&settings) {
+            self.unlisten(&new);
+            return Err(error.to_string());
+        }
+        self.target.set_controller_limits(settings.limits());
+        self.settings = settings;
+        if listen.is_some() {
+            self.listens_instead = false;
+            let before = std::mem::replace(&mut self.listeners, listeners);
+            let gone: Vec<Listener> = before
+                .into_iter()
+                .filter(|old| !self.listeners.contains(old))
+                .collect();
+            self.unlisten(&gone);
+            self.tell_listeners();
+        }
+        Ok(self.view_target())
+    }
+
+    /// The target's own settings.
+    pub(super) fn view_target(&self) -> Value {
+        let mut view = Map::new();
+        let config = self.target.config();
+        view.insert("listen".into(), json!(self.real_addresses()));
+        view.insert("nqn_prefix".into(), json!(config.nqn_prefix));
+        view.insert("cores".into(), json!(config.cores));
+        let settings = self.settings.effective();
+        view.insert("max_transfer".into(), json!(settings.max_transfer));
+        view.insert("io_queues".into(), json!(settings.io_queues));
+        view.insert("queue_depth".into(), json!(settings.queue_depth));
+        view.insert("in_capsule".into(), json!(settings.in_capsule));
+        Value::Object(view)
+    }
+
+    /// Where the target is to listen, in the order asked for, listening there already; and which of it is new.
+    fn listen_as_well(
+        &self,
+        addresses: &[SocketAddr],
+    ) -> Result<(Vec<Listener>, Vec<Listener>), Fault> {
+        let (mut all, mut new) = (Vec::new(), Vec::new());
+        let mut present = self.listeners.clone();
+        for &asked in addresses {
+            if let Some(at) = present.iter().position(|listener| listener.asked == asked) {
+                all.push(present.swap_remove(at));
+                continue;
+            }
+            let listening = self
+                .cores
+                .call(0, move |core| async move { listen(&core, asked).await });
+            match listening {
+                Ok(real) => {
+                    all.push(Listener { asked, real });
+                    new.push(Listener { asked, real });
+                }
+                Err(error) => {
+                    self.unlisten(&new);
+                    return Err(self.listen_fault(asked, &error));
+                }
+            }
+        }
+        Ok((all, new))
+    }
+
+    fn unlisten(&self, listeners: &[Listener]) {
+        let addresses: Vec<SocketAddr> = listeners.iter().map(|listener| listener.real).collect();
+        self.cores.call(0, move |core| async move {
+            for address in addresses {
+                core.engine.unlisten(address);
+            }
+        });
+    }
+
+    fn tell_listeners(&self) {
+        self.target.set_listeners(self.real_addresses());
+    }
+
+    fn real_addresses(&self) -> Vec<SocketAddr> {
+        self.listeners
+            .iter()
+            .map(|listener| listener.real)
+            .collect()
+    }
+
+    fn listen_fault(&self, address: SocketAddr, error: &io::Error) -> Fault {
+        let own = self
+            .listeners
+            .iter()
+            .find(|own| own.real.port() == address.port());
+        match (error.kind(), own) {
+            (io::ErrorKind::AddrInUse, Some(own)) => format!(
+                "cannot listen on {address} while the target listens on {}: set another port first, or keep that address",
+                own.real
+            ),
+            (io::ErrorKind::AddrInUse, None) => format!(
+                "cannot listen on {address}: another program uses the port; stop it or choose another --listen"
+            ),
+            (io::ErrorKind::AddrNotAvailable, _) => format!(
+                "cannot listen on {address}: this machine has no such address; `ip addr` shows those it has"
+            ),
+            (io::ErrorKind::PermissionDenied, _) => {
+                format!("cannot listen on {address}: permission denied; ports below 1024 need root")
+            }
+            _ => format!("cannot listen on {address}: {error}"),
+        }
+    }
+}
+
+/// Listens. After `kill -9` the kernel may hold the sockets of the target before us a moment longer, and those of a
+/// listener that was removed.
+async fn listen(core: &CoreState, address: SocketAddr) -> io::Result<SocketAddr> {
+    let deadline = core.rt.now() + PORT_PATIENCE;
+    loop {
+        match core.engine.listen(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && core.rt.now() < deadline => {
+                core.rt.sleep(PORT_RETRY).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}

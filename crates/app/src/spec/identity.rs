@@ -1,0 +1,253 @@
+//! What volumes and subsystems are called towards hosts, where the administrator says so: to take the place of another
+//! target's, unseen by its hosts. All of it is fixed at creation.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use flashyard_engine::controller::subsystem::printable;
+use flashyard_nvme::Nqn;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{Config, TenantSpec, VolumeSpec};
+
+/// Why something is no identity for a volume or a tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdentityError {
+    /// Not a UUID, or the one that is all zero.
+    Uuid(String),
+    /// Not so many bytes in hexadecimal digits, or all zero.
+    Hex(String, usize),
+    /// A namespace number is from 1 on.
+    Nsid(String),
+    /// Not an NQN for a subsystem.
+    Nqn(String, String),
+    /// Not a serial number.
+    Serial(String, String),
+    /// Not a model number.
+    Model(String, String),
+    /// Two volumes or tenants of a file have the same.
+    Twice(&'static str, String),
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uuid(text) => write!(
+                f,
+                "`{text}` is not a UUID: write it like 2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11, not all zero"
+            ),
+            Self::Hex(text, bytes) => write!(
+                f,
+                "`{text}` is not {} hexadecimal digits, or all zero",
+                2 * bytes
+            ),
+            Self::Nsid(volume) => write!(f, "volume `{volume}`: nsid is 0; numbers begin with 1"),
+            Self::Nqn(tenant, nqn) => write!(
+                f,
+                "tenant `{tenant}`: nqn `{nqn}` is no name for a subsystem: write it like \
+                 nqn.2014-08.org.example:name, at most {} bytes, and not the one of discovery",
+                Nqn::MAX_LEN
+            ),
+            Self::Serial(tenant, serial) => write!(
+                f,
+                "tenant `{tenant}`: serial `{serial}` must be 1 to 20 printable ASCII characters, without spaces at the ends"
+            ),
+            Self::Model(tenant, model) => write!(
+                f,
+                "tenant `{tenant}`: model `{model}` must be 1 to 40 printable ASCII characters, without spaces at the ends"
+            ),
+            Self::Twice(what, value) => {
+                write!(f, "{what} {value} is there twice: hosts know things by it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for IdentityError {}
+
+/// The UUID of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NamespaceUuid(pub Uuid);
+
+impl FromStr for NamespaceUuid {
+    type Err = IdentityError;
+    fn from_str(text: &str) -> Result<Self, IdentityError> {
+        let uuid = Uuid::parse_str(text).ok().filter(|uuid| !uuid.is_nil());
+        uuid.map(Self)
+            .ok_or_else(|| IdentityError::Uuid(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for NamespaceUuid {
+    type Error = IdentityError;
+    fn try_from(text: String) -> Result<Self, IdentityError> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for NamespaceUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<NamespaceUuid> for String {
+    fn from(uuid: NamespaceUuid) -> Self {
+        uuid.to_string()
+    }
+}
+
+/// Bytes in hexadecimal digits, as `nvme id-ns` shows them; `-`, `:` and spaces between them are passed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Hex<const LEN: usize>(pub [u8; LEN]);
+
+/// Namespace Globally Unique Identifier.
+pub type Nguid = Hex<16>;
+
+/// IEEE Extended Unique Identifier.
+pub type Eui64 = Hex<8>;
+
+impl<const LEN: usize> FromStr for Hex<LEN> {
+    type Err = IdentityError;
+    fn from_str(text: &str) -> Result<Self, IdentityError> {
+        let wrong = || IdentityError::Hex(text.to_owned(), LEN);
+        let digits = text.strip_prefix("0x").unwrap_or(text);
+        let mut values = Vec::new();
+        for digit in digits.chars().filter(|c| !"-: ".contains(*c)) {
+            values.push(digit.to_digit(16).ok_or_else(wrong)? as u8);
+        }
+        let bytes: Vec<u8> = values
+            .chunks(2)
+            .map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit))
+            .collect();
+        match <[u8; LEN]>::try_from(bytes) {
+            Ok(bytes) if values.len() == 2 * LEN && bytes != [0; LEN] => Ok(Self(bytes)),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl<const LEN: usize> TryFrom<String> for Hex<LEN> {
+    type Error = IdentityError;
+    fn try_from(text: String) -> Result<Self, IdentityError> {
+        text.parse()
+    }
+}
+
+impl<const LEN: usize> fmt::Display for Hex<LEN> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl<const LEN: usize> From<Hex<LEN>> for String {
+    fn from(bytes: Hex<LEN>) -> Self {
+        bytes.to_string()
+    }
+}
+
+impl TenantSpec {
+    /// Checks what its subsystem is to be called.
+    pub(super) fn check_identity(&self) -> Result<(), IdentityError> {
+        let name = || self.name.clone();
+        if let Some(nqn) = &self.nqn
+            && !Nqn::new(nqn).is_ok_and(|nqn| !nqn.is_discovery())
+        {
+            return Err(IdentityError::Nqn(name(), nqn.clone()));
+        }
+        if let Some(serial) = &self.serial
+            && printable::<20>(serial).is_none()
+        {
+            return Err(IdentityError::Serial(name(), serial.clone()));
+        }
+        if let Some(model) = &self.model
+            && printable::<40>(model).is_none()
+        {
+            return Err(IdentityError::Model(name(), model.clone()));
+        }
+        Ok(())
+    }
+}
+
+impl VolumeSpec {
+    /// Checks its number.
+    pub(super) fn check_identity(&self) -> Result<(), IdentityError> {
+        match self.nsid {
+            Some(0) => Err(IdentityError::Nsid(self.name.clone())),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Config {
+    /// Checks that nothing that hosts know things by is given twice.
+    pub(super) fn check_identities(&self) -> Result<(), IdentityError> {
+        let volumes = &self.volumes;
+        once(
+            "nqn",
+            self.tenants.iter().filter_map(|spec| spec.nqn.as_ref()),
+        )?;
+        once("uuid", volumes.iter().filter_map(|spec| spec.uuid))?;
+        once("nguid", volumes.iter().filter_map(|spec| spec.nguid))?;
+        once("eui64", volumes.iter().filter_map(|spec| spec.eui64))?;
+        let numbers = volumes
+            .iter()
+            .filter_map(|spec| Some(format!("{} of tenant `{}`", spec.nsid?, spec.tenant)));
+        once("nsid", numbers)
+    }
+}
+
+fn once<T: Ord + fmt::Display>(
+    what: &'static str,
+    values: impl Iterator<Item = T>,
+) -> Result<(), IdentityError> {
+    let mut seen = BTreeSet::new();
+    for value in values {
+        if seen.contains(&value) {
+            return Err(IdentityError::Twice(what, value.to_string()));
+        }
+        seen.insert(value);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_are_read_as_tools_write_them() {
+        let eui = Hex([0, 0x25, 0x38, 0x5b, 0x71, 0xb0, 0xc2, 0xa1]);
+        for text in [
+            "0025385b71b0c2a1",
+            "0x0025385B71B0C2A1",
+            "00 25 38 5b 71 b0 c2 a1",
+        ] {
+            assert_eq!(text.parse(), Ok(eui), "{text}");
+        }
+        assert_eq!(eui.to_string(), "0025385b71b0c2a1");
+        let nguid: Nguid = "2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11"
+            .parse()
+            .expect("good");
+        assert_eq!(nguid.to_string(), "2f0d1c4652c54b0f9a1c0d3a5f2b7e11");
+        let uuid: NamespaceUuid = "2F0D1C4652C54B0F9A1C0D3A5F2B7E11".parse().expect("good");
+        assert_eq!(uuid.to_string(), "2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11");
+        for wrong in [
+            "",
+            "0",
+            "0000000000000000",
+            "0025385b71b0c2a",
+            "0025385b71b0c2a1a",
+            "é",
+        ] {
+            assert!(wrong.parse::<Eui64>().is_err(), "{wrong}");
+        }
+        for wrong in ["", "00000000-0000-0000-0000-000000000000", "orders"] {
+            assert!(wrong.parse::<NamespaceUuid>().is_err(), "{wrong}");
+        }
+    }
+}
