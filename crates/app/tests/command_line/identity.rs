@@ -517,3 +517,77 @@ fn a_kill_in_the_middle_leaves_the_old_or_the_new() {
     }
     target.json(&["volume", "set", &name, "--size", "8MiB"]);
 }
+
+/// A device that does not answer keeps its volume where it is: nothing of the old tenant may land after the new one has it.
+#[test]
+fn a_volume_whose_device_is_silent_stays() {
+    let (far, near) = (Scratch::new("silent-far"), Scratch::new("silent-near"));
+    let back = Target::start(&far, &[]);
+    back.json(&[
+        "device", "create", "ram0", "--kind", "memory", "--size", "16MiB",
+    ]);
+    back.json(&["tenant", "create", "front", "--host", "*"]);
+    back.json(&[
+        "volume", "create", "v", "--device", "ram0", "--tenant", "front",
+    ]);
+    let front = Target::start(&near, &[]);
+    front.json(&[
+        "device",
+        "create",
+        "far0",
+        "--kind",
+        "nvme-tcp",
+        "--address",
+        &back.address,
+        "--subnqn",
+        "nqn.2026-11.dev.flashyard:front",
+    ]);
+    front.json(&["pool", "create", "fast", "--device", "far0"]);
+    for tenant in ["db", "lab"] {
+        front.json(&["tenant", "create", tenant, "--host", "*"]);
+    }
+    front.json(&create("orders", &["db"]));
+    let mut busy = Command::new(PROGRAM)
+        .args([
+            "perf",
+            "--connect",
+            &front.address,
+            "--subnqn",
+            DB,
+            "--rw",
+            "randread",
+        ])
+        .args(["--bs", "4KiB", "--seconds", "30", "--json"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let reads = || front.json(&["status"])["tenants"][0]["reads"].as_u64();
+    while reads() == Some(0) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let signal = |name: &str| {
+        let id = back.child.id().to_string();
+        let sent = Command::new("kill").args([name, &id]).status();
+        assert!(sent.expect("kill exists").success());
+    };
+    signal("-STOP");
+    let give = ["volume", "move", "orders", "--tenant", "lab", "--yes"];
+    let refused = front.run(&give);
+    signal("-CONT");
+    expect_failure(
+        &refused,
+        1,
+        "is still tenant `db`'s: its device has not answered",
+    );
+    let volume = front.json(&["volume", "show", "orders"]);
+    assert_eq!(
+        (&volume["tenant"], &volume["nsid"]),
+        (&"db".into(), &1.into())
+    );
+    busy.kill().expect("it is ours");
+    busy.wait().expect("it is ours");
+    assert!(does_io(&front, DB, "1", "randwrite"));
+    front.json(&give);
+    assert!(does_io(&front, LAB, "1", "randwrite") && !does_io(&front, DB, "1", "randread"));
+}
