@@ -16,7 +16,7 @@ use support::cut::survive;
 use support::{Disk, Event, apply, flush, read, run, write};
 
 const MIB: u64 = 1 << 20;
-const EXTENTS: u64 = 3;
+const EXTENTS: u64 = 4;
 const BLOCK: u32 = 512;
 /// On the disk before anybody had it.
 const BEFORE: u8 = 0xee;
@@ -110,7 +110,7 @@ impl Life {
                 return self.set(Note::Nobody);
             }
             None => {
-                let (owner, bytes) = (self.owner(), 1 + self.rng.below(MIB + MIB / 2));
+                let (owner, bytes) = (self.owner(), 1 + self.rng.below(MIB));
                 drop(
                     pool.create_volume(&format!("v{owner}"), [owner; 16], bytes)
                         .await,
@@ -227,7 +227,7 @@ fn nobody_reads_what_another_has_written_whenever_the_power_goes() {
     run(async |rt: Rt| {
         for seed in 0..6 {
             let mut life = Life::new(&rt, seed);
-            for _ in 0..16 {
+            for _ in 0..14 {
                 life.step().await;
             }
             cut_everywhere(&life, seed).await;

@@ -135,8 +135,9 @@ pub async fn check_zoned(rt: &Rt, path: &Path) -> Result<Report, PartitionError>
         let what = format!("the data of write unit {unit} are not what was written");
         (chunks[chunk].address, what)
     });
-    let problems = chunk_problems(still.geometry(), damaged.collect());
-    Ok(assess(&still, Vec::new(), problems).await)
+    let mut repairs = Vec::new();
+    let problems = chunk_problems(still.geometry(), damaged.collect(), &mut repairs);
+    Ok(assess(&still, repairs, problems).await)
 }
 
 /// The number of units that the zones of a device were dealt out to: as one of the copies of the layout has it.
@@ -167,12 +168,12 @@ pub async fn check(rt: &Rt, file: FileDevice) -> Result<Report, PartitionError> 
     for one in &found {
         store.set_sums(one.chunk, one.sums.clone());
     }
-    let repairs = header_repairs(&told);
+    let mut repairs = header_repairs(&told);
     let damaged = found.iter().filter_map(|one| {
         let address = reopen::address_of(store.image(), one.chunk);
         Some((address, one.damage.clone()?))
     });
-    let problems = chunk_problems(store.image().geometry(), damaged.collect());
+    let problems = chunk_problems(store.image().geometry(), damaged.collect(), &mut repairs);
     Ok(assess(&Still::File(store, found), repairs, problems).await)
 }
 
@@ -222,16 +223,26 @@ fn header_repairs(told: &Told) -> Vec<String> {
     damaged.map(problem).collect()
 }
 
-/// What is told of chunks that are `damaged`: their addresses, and what is wrong with them.
-fn chunk_problems(geometry: &Geometry, damaged: Vec<(u64, String)>) -> Vec<String> {
-    let more = damaged.len().saturating_sub(MOST_TOLD);
-    let shown = damaged.into_iter().take(MOST_TOLD).map(|(at, damage)| {
-        let place = geometry.place(at);
+/// What is told of chunks that are `damaged`: their addresses, and what is wrong with them. Those that hold nothing but a
+/// copy of the layout are no loss by themselves, and go to the `repairs`.
+fn chunk_problems(
+    geometry: &Geometry,
+    damaged: Vec<(u64, String)>,
+    repairs: &mut Vec<String>,
+) -> Vec<String> {
+    let tell = |(at, damage): &(u64, String)| {
+        let place = geometry.place(*at);
         let place =
             place.map(|place| format!("{}.{}, chunk {}", place.group, place.pu, place.chunk));
         format!("unit {}: {damage}", place.unwrap_or_default())
-    });
-    let mut problems: Vec<String> = shown.collect();
+    };
+    let layouts = copies(geometry);
+    let (of_layout, damaged): (Vec<_>, Vec<_>) = damaged
+        .into_iter()
+        .partition(|(at, _)| layouts.contains(at));
+    repairs.extend(of_layout.iter().map(tell));
+    let mut problems: Vec<String> = damaged.iter().take(MOST_TOLD).map(tell).collect();
+    let more = damaged.len().saturating_sub(MOST_TOLD);
     if more > 0 {
         problems.push(format!("and {more} chunks more are damaged"));
     }
