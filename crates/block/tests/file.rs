@@ -285,6 +285,10 @@ fn a_file_cut_short_by_somebody_else_is_a_read_error() {
         ));
         assert_eq!(read(&device, 0, 8192).await, Err(IoError::Read));
         assert_eq!(read(&device, 9, 4096).await, Err(IoError::Read));
+        // No write gives the file its length back, with zeroes for what was lost.
+        assert_eq!(write(&device, 255, 4096, 1).await, Err(IoError::Write));
+        assert_eq!(read(&device, 9, 4096).await, Err(IoError::Read));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096);
     });
 }
 
