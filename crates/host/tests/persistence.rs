@@ -37,8 +37,11 @@ fn identity() -> Identity {
     }
 }
 
+/// How it is called, and what makes it so.
+type Change = (&'static str, fn(&Controller));
+
 /// What a namespace may have become while nobody looked.
-const OTHERS: [(&str, fn(&Controller)); 9] = [
+const OTHERS: [Change; 9] = [
     ("another UUID", |controller| {
         controller.identity.borrow_mut().descriptors.uuid = Some([9; 16]);
     }),
