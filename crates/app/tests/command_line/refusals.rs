@@ -103,3 +103,12 @@ fn shares_that_make_no_sense_change_nothing() {
     assert_eq!(names(&target.json(&["tenant", "list"])), ["db"]);
     assert_eq!(target.terminate(), 0);
 }
+
+/// Less memory than two of the largest commands need would keep them waiting for ever.
+#[test]
+fn too_little_memory_for_buffers_is_refused() {
+    let scratch = Scratch::new("buffers");
+    let output = serve(&scratch, &["--buffers", "3MiB"]).output();
+    let output = output.expect("the program starts");
+    expect_failure(&output, 1, "must be at least 4 MiB");
+}
