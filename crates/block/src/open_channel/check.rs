@@ -135,9 +135,8 @@ pub async fn check_zoned(rt: &Rt, path: &Path) -> Result<Report, PartitionError>
         let what = format!("the data of write unit {unit} are not what was written");
         (chunks[chunk].address, what)
     });
-    let mut repairs = Vec::new();
-    let problems = chunk_problems(still.geometry(), damaged.collect(), &mut repairs);
-    Ok(assess(&still, repairs, problems).await)
+    let chunks = chunk_problems(still.geometry(), damaged.collect());
+    Ok(assess(&still, Vec::new(), chunks).await)
 }
 
 /// The number of units that the zones of a device were dealt out to: as one of the copies of the layout has it.
@@ -168,30 +167,34 @@ pub async fn check(rt: &Rt, file: FileDevice) -> Result<Report, PartitionError> 
     for one in &found {
         store.set_sums(one.chunk, one.sums.clone());
     }
-    let mut repairs = header_repairs(&told);
+    let repairs = header_repairs(&told);
     let damaged = found.iter().filter_map(|one| {
         let address = reopen::address_of(store.image(), one.chunk);
         Some((address, one.damage.clone()?))
     });
-    let problems = chunk_problems(store.image().geometry(), damaged.collect(), &mut repairs);
-    Ok(assess(&Still::File(store, found), repairs, problems).await)
+    let chunks = chunk_problems(store.image().geometry(), damaged.collect());
+    Ok(assess(&Still::File(store, found), repairs, chunks).await)
 }
 
-/// Looks at what flash holds, beside which there are `repairs` and `problems`.
-async fn assess(still: &Still, mut repairs: Vec<String>, mut problems: Vec<String>) -> Report {
+/// Looks at what flash holds, beside which there are `repairs`, and what is wrong with `chunks`.
+async fn assess(still: &Still, mut repairs: Vec<String>, chunks: ChunkProblems) -> Report {
+    let mut problems = chunks.others;
     let decoded = [copy(still, 0).await, copy(still, 1).await];
     let copies = decoded.clone().map(|copy| describe(&copy));
     let mut partitions = Vec::new();
     let [first, second] = decoded;
     match newest(first, second, is_used(still)) {
         Ok(Some(newest)) => {
-            repairs.extend(copy_repairs(&copies));
+            repairs.extend(copy_repairs(&copies).into_iter().chain(chunks.of_layout));
             for record in &newest.layout.partitions {
                 partitions.push(partition(still, &newest.layout, record, &mut problems).await);
             }
         }
-        Ok(None) => {}
-        Err(error) => problems.push(error.to_string()),
+        Ok(None) => problems.extend(chunks.of_layout),
+        Err(error) => {
+            problems.extend(chunks.of_layout);
+            problems.push(error.to_string());
+        }
     }
     Report {
         copies,
@@ -223,13 +226,15 @@ fn header_repairs(told: &Told) -> Vec<String> {
     damaged.map(problem).collect()
 }
 
-/// What is told of chunks that are `damaged`: their addresses, and what is wrong with them. Those that hold nothing but a
-/// copy of the layout are no loss by themselves, and go to the `repairs`.
-fn chunk_problems(
-    geometry: &Geometry,
-    damaged: Vec<(u64, String)>,
-    repairs: &mut Vec<String>,
-) -> Vec<String> {
+/// What is told of damaged chunks.
+struct ChunkProblems {
+    /// Of those that hold nothing but a copy of the layout: no loss while the other copy is whole.
+    of_layout: Vec<String>,
+    others: Vec<String>,
+}
+
+/// What is told of chunks that are `damaged`: their addresses, and what is wrong with them.
+fn chunk_problems(geometry: &Geometry, damaged: Vec<(u64, String)>) -> ChunkProblems {
     let tell = |(at, damage): &(u64, String)| {
         let place = geometry.place(*at);
         let place =
@@ -240,13 +245,15 @@ fn chunk_problems(
     let (of_layout, damaged): (Vec<_>, Vec<_>) = damaged
         .into_iter()
         .partition(|(at, _)| layouts.contains(at));
-    repairs.extend(of_layout.iter().map(tell));
-    let mut problems: Vec<String> = damaged.iter().take(MOST_TOLD).map(tell).collect();
+    let mut others: Vec<String> = damaged.iter().take(MOST_TOLD).map(tell).collect();
     let more = damaged.len().saturating_sub(MOST_TOLD);
     if more > 0 {
-        problems.push(format!("and {more} chunks more are damaged"));
+        others.push(format!("and {more} chunks more are damaged"));
     }
-    problems
+    ChunkProblems {
+        of_layout: of_layout.iter().map(tell).collect(),
+        others,
+    }
 }
 
 fn describe(copy: &Decoded) -> CopyReport {

@@ -100,13 +100,17 @@ fn a_check_finds_into_how_many_units_a_device_is_divided() {
             "{told}"
         );
         assert_eq!(
-            (report.partitions.len(), report.problems.len()),
-            (2, 2),
+            (
+                report.partitions.len(),
+                report.repairs.len(),
+                report.verdict()
+            ),
+            (2, 2, Verdict::Repairable),
             "{told}"
         );
         disk.flip(last * ZONE + 100, 1);
         let report = checked(&world, &machine).expect("it can be looked at");
-        assert!(report.partitions.is_empty());
+        assert!(report.partitions.is_empty() && report.verdict() == Verdict::Lost);
         let told = report.to_string();
         assert!(
             told.contains("the layout of the partitions is damaged"),
