@@ -2,6 +2,7 @@
 
 use flashyard_host::{ConnectError, HostError};
 use flashyard_nvme::Status;
+use flashyard_nvme::fabrics::InvalidParameter;
 use flashyard_time::Time;
 
 use super::content::Ended;
@@ -96,6 +97,8 @@ pub fn judge_connect(site: &Site, tenant: usize, since: Time, error: ConnectErro
         | ConnectError::Option(_)
         | ConnectError::AuthenticationRequired
         | ConnectError::NotReady => false,
+        // Its Admin queue is gone again when an I/O queue connects.
+        ConnectError::InvalidParameter(InvalidParameter::CNTLID) => site.plan.may_lose(),
         ConnectError::HostNotAllowed | ConnectError::InvalidParameter(_) => {
             site.may_be_refused(tenant, since)
         }

@@ -297,6 +297,11 @@ impl Host {
         let ended = match done {
             Ok(()) => Ended::Done { durable: false },
             Err(HostError::Status(status)) if status.is(Status::COMPARE_FAILURE) => Ended::Nothing,
+            // The other half failed, and why is not told.
+            Err(HostError::Status(status)) if status.is(Status::ABORTED_FAILED_FUSED) => {
+                volume.content.borrow_mut().end_write(new, Ended::Unknown);
+                return;
+            }
             // Which half failed is not told.
             Err(HostError::Status(_)) => Ended::Unknown,
             Err(_) => {

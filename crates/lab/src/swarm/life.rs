@@ -252,7 +252,8 @@ async fn torment_once(host: &mut Host, count: u64) -> Result<(), Stop> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Leftovers {
     sockets: usize,
-    tasks: usize,
+    /// Of a target with one core. Where there are several, those that serve the others stay for the next time.
+    tasks: Option<usize>,
     buffers: isize,
 }
 
@@ -260,7 +261,7 @@ impl Leftovers {
     fn of(site: &Site) -> Self {
         Self {
             sockets: site.server.sockets(),
-            tasks: site.server.tasks(),
+            tasks: (site.plan.cores == 1).then(|| site.server.tasks()),
             buffers: Buf::balance(),
         }
     }

@@ -49,6 +49,8 @@ struct Open {
     lba: u64,
     blocks: u64,
     aborted: bool,
+    /// The write of the fused pair that it is a half of.
+    pair: Option<u32>,
     /// What a read has brought so far.
     brought: usize,
 }
@@ -294,7 +296,7 @@ impl Work<'_> {
             }
         };
         drop(content);
-        self.add(volume, entry, act, (lba, blocks), &data, bytes);
+        self.add(volume, entry, act, None, (lba, blocks), &data, bytes);
     }
 
     /// A compare of what may be there with a write after it.
@@ -316,6 +318,7 @@ impl Work<'_> {
             volume.clone(),
             compare.with_fuse(Fuse::First),
             Act::Half,
+            Some(new),
             (lba, 1),
             &was,
             bytes,
@@ -328,6 +331,7 @@ impl Work<'_> {
             volume,
             write.with_fuse(Fuse::Second),
             act,
+            Some(new),
             (lba, 1),
             &is,
             bytes,
@@ -339,6 +343,7 @@ impl Work<'_> {
         volume: Rc<Volume>,
         entry: SubmissionQueueEntry,
         act: Act,
+        pair: Option<u32>,
         (lba, blocks): (u64, u64),
         data: &[u8],
         bytes: &mut Vec<u8>,
@@ -352,6 +357,7 @@ impl Work<'_> {
             lba,
             blocks,
             aborted: false,
+            pair,
             brought: 0,
         };
         self.open.insert(cid, open);
@@ -365,14 +371,23 @@ impl Work<'_> {
         let cids: Vec<u16> = self.open.keys().copied().collect();
         for cid in cids {
             if self.host.rng.chance(1, 4) {
-                if let Some(open) = self.open.get_mut(&cid) {
-                    open.aborted = true;
-                }
+                self.note_abort(cid);
                 let abort = SubmissionQueueEntry::abort(1, cid);
                 self.seat.admin.command(abort, &[], PATIENCE).await?;
             }
         }
         Ok(())
+    }
+
+    /// Command `cid` may be aborted from now on, and the other half of its pair with it.
+    fn note_abort(&mut self, cid: u16) {
+        let pair = self.open.get(&cid).and_then(|open| open.pair);
+        for open in self.open.values_mut() {
+            open.aborted |= pair.is_some() && open.pair == pair;
+        }
+        if let Some(open) = self.open.get_mut(&cid) {
+            open.aborted = true;
+        }
     }
 
     /// Takes what comes until everything was answered.

@@ -15,7 +15,8 @@ use flashyard_block::{
     SharedDevice,
 };
 use flashyard_engine::{
-    Class, Core, DeviceHandle, NamespaceSpec, Switch, Target, TargetConfig, TenantId, TenantSpec,
+    Class, Core, DeviceHandle, NamespaceSpec, SubsystemNames, Switch, Target, TargetConfig,
+    TenantId, TenantSpec,
 };
 use flashyard_flash::{Profile, ssd};
 use flashyard_nvme::Nqn;
@@ -332,7 +333,9 @@ impl Site {
         }
         for tenant in &self.tenants {
             tenant.excluded.borrow_mut().clear();
-            tenant.changing.set(false);
+            if tenant.changing.replace(false) {
+                tenant.changed.set(Some(self.now()));
+            }
         }
     }
 
@@ -546,6 +549,23 @@ impl Site {
         self.settle_change(volume);
     }
 
+    /// Refuses writes from now on, or not.
+    pub fn protect(&self, volume: &Volume, on: bool) {
+        let Some(up) = self.up() else { return };
+        volume.changing.set(true);
+        let set = up
+            .target
+            .set_read_only(&name(volume.tenant), volume.nsid, on);
+        if let Err(error) = set {
+            self.notes.find(format!(
+                "volume {} cannot be protected: {error}",
+                volume.nsid
+            ));
+        }
+        volume.read_only.set(on);
+        self.settle_change(volume);
+    }
+
     /// Shuts a host out for a while.
     pub async fn exclude(&self, tenant: usize, host: u32, rt: &Rt, span: Duration) {
         let state = &self.tenants[tenant];
@@ -631,6 +651,8 @@ impl Site {
         let spec = NamespaceSpec {
             nsid: volume.nsid,
             uuid: volume.uuid,
+            nguid: volume.uuid,
+            eui64: None,
             device,
             read_only: volume.read_only.get(),
         };
@@ -657,6 +679,7 @@ impl Site {
                 .map(|number| Self::identity(number).hostnqn.to_string())
                 .collect(),
             class: [Class::Throughput, Class::Latency, Class::Background][tenant % 3],
+            names: SubsystemNames::default(),
         };
         if let Err(error) = up.target.set_tenant(spec) {
             self.notes

@@ -189,6 +189,7 @@ async fn change(site: &Site, rt: &Rt, rng: &mut Rng) {
         (3..6, Some(volume)) => site.delete_volume(&volume).await,
         (6..8, Some(volume)) => site.grow_volume(&volume, bytes).await,
         (8..10, Some(volume)) => site.attach_again(&volume, read_only, rt, span).await,
+        (12, Some(volume)) => site.protect(&volume, read_only),
         (10, _) => site.remake_tenant(tenant, rt, span).await,
         (11, _) => {
             let hosts = site.plan.hosts.iter().zip(0..);
