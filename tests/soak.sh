@@ -6,6 +6,7 @@
 #
 # The counts are for each number of cores; --full takes 1,000,000 connects, 10,000,000 random and 1,000,000 mostly valid
 # commands, on 1 and on 2 cores, and 20,000 lives in the simulated world. Without it a tenth of a percent of that.
+# With FLASHYARD=PROGRAM nothing is built.
 set -uo pipefail
 
 connects=1000 random=10000 valid=1000 cores="1 2" lives=0..500
@@ -29,10 +30,12 @@ while (($#)); do
 done
 
 main() {
-    cargo build --release --locked --package flashyard-app || exit 1
-    cargo build --release --locked --package flashyard-lab --example soak || exit 1
     local out=${CARGO_TARGET_DIR:-target}/release
-    program=$(realpath "$out/flashyard") hosts=$(realpath "$out/examples/soak")
+    if [[ -z ${FLASHYARD-} ]]; then
+        cargo build --release --locked --package flashyard-app || exit 1
+        cargo build --release --locked --package flashyard-lab --example soak || exit 1
+    fi
+    program=$(realpath "${FLASHYARD:-$out/flashyard}") hosts=$(realpath "$out/examples/soak")
     # Enough for the hosts at a time, and too few to leak.
     ulimit -n 1024
     for count in $cores; do

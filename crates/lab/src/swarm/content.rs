@@ -95,6 +95,8 @@ pub struct Content {
     writes: BTreeMap<u32, Write>,
     /// Reads under way, by when they began.
     reads: BTreeSet<Moment>,
+    /// When the target ended last. Reads that began before were answered by it, perhaps on their way until later.
+    stopped: Moment,
 }
 
 /// What a read brought and could not have.
@@ -122,6 +124,7 @@ impl Content {
             blocks: BTreeMap::new(),
             writes: BTreeMap::new(),
             reads: BTreeSet::new(),
+            stopped: 0,
         }
     }
 
@@ -243,6 +246,9 @@ impl Content {
     /// What a read has brought, from block `lba` on.
     pub fn look(&mut self, begun: Moment, lba: u64, bytes: &[u8]) -> Result<(), Wrong> {
         let now = self.order.next();
+        if begun < self.stopped {
+            return Ok(());
+        }
         for (block, lba) in bytes.chunks(self.block_size).zip(lba..) {
             let entries = self.blocks.get(&lba).map_or(&[BLANK][..], Vec::as_slice);
             let visible = entries.iter().filter(|entry| entry.hidden >= begun);
@@ -268,6 +274,9 @@ impl Content {
     /// Whether a compare that began then may find exactly the words of write `number`, and whether it may find anything
     /// else.
     pub fn compare(&self, begun: Moment, number: u32, lba: u64, blocks: u64) -> (bool, bool) {
+        if begun < self.stopped {
+            return (true, true);
+        }
         let (mut may_equal, mut may_differ) = (true, false);
         for lba in lba..lba + blocks {
             let expected = stamp::word(self.tenant, number, lba);
@@ -295,7 +304,7 @@ impl Content {
         for number in open {
             self.end_write(number, Ended::Unknown);
         }
-        self.reads.clear();
+        self.stopped = self.order.next();
         if !self.persistent {
             self.blocks.clear();
         }

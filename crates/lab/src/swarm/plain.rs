@@ -125,10 +125,10 @@ async fn associate(host: &mut Host, commands: u64) -> Result<(), Stop> {
         open: BTreeMap::new(),
         kept_alive,
     };
-    let depth = u64::from(entries - 1);
+    let most = (u64::from(entries - 1) / 2).max(1);
     let mut left = commands;
     while left > 0 && work.host.site.goes_on() {
-        let batch = (1 + work.host.rng.below(depth / 2)).min(left);
+        let batch = (1 + work.host.rng.below(most)).min(left);
         left -= batch;
         work.submit(batch).await;
         work.abort_some().await?;
@@ -136,7 +136,7 @@ async fn associate(host: &mut Host, commands: u64) -> Result<(), Stop> {
     }
     if ending == Ending::Busy && work.host.site.goes_on() {
         // What is open stays open until the host is back.
-        work.submit(depth / 2).await;
+        work.submit(most).await;
         return Ok(());
     }
     end(work.host, &prey, &mut work.seat, ending).await

@@ -163,6 +163,8 @@ pub struct Site {
     pub failed: Vec<Cell<bool>>,
     tenants: Vec<Tenant>,
     next_nsid: Cell<u32>,
+    /// The target has been started before.
+    was_up: Cell<bool>,
 }
 
 impl Site {
@@ -190,6 +192,7 @@ impl Site {
             failed: failed.collect(),
             tenants,
             next_nsid: Cell::new(1),
+            was_up: Cell::new(false),
             plan,
         }
     }
@@ -316,6 +319,7 @@ impl Site {
         up.cores[0].listen(self.addr()).expect("the port is free");
         up.target.set_listeners(vec![self.addr()]);
         *self.up.borrow_mut() = Some(up);
+        self.was_up.set(true);
     }
 
     /// The target has ended: killed, or without power.
@@ -328,8 +332,9 @@ impl Site {
                 content.power_cut();
             }
             volume.handle.borrow_mut().take();
-            volume.changing.set(false);
-            volume.read_only.set(false);
+            if volume.changing.replace(false) || volume.read_only.replace(false) {
+                volume.changed.set(Some(self.now()));
+            }
         }
         for tenant in &self.tenants {
             tenant.excluded.borrow_mut().clear();
@@ -351,8 +356,8 @@ impl Site {
         };
         let switch = cores[plan.core].add_switch(policy(plan.policy));
         let pool = if plan.pool {
-            let (known, device) = (!self.volumes.borrow().is_empty(), base.clone());
-            let again = known && plan.is_persistent();
+            let device = base.clone();
+            let again = self.was_up.get() && plan.is_persistent();
             let pool = self.on_server(plan.core, async move {
                 match again {
                     true => Pool::open(&rt, device).await,

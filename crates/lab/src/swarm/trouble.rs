@@ -8,9 +8,14 @@ use flashyard_runtime::sim::Access;
 use flashyard_time::{Duration, Rng};
 
 use super::plan::{Fault, Kind};
+use super::raw::within;
 use super::site::{Notes, Site};
 
 const EIO: i32 = 5;
+/// The longest that a silent device is silent.
+const SILENCE: u64 = 40;
+/// The longest that a shutdown may take: such a device is waited for.
+const SHUTDOWN: Duration = Duration::from_secs(SILENCE + 20);
 
 /// What may happen besides changes of configuration.
 #[derive(Clone, Copy)]
@@ -25,6 +30,7 @@ enum Trouble {
     FailingDisk,
     Kill,
     PowerCut,
+    Shutdown,
 }
 
 /// The weather: one trouble after the other, until all are to stop.
@@ -49,7 +55,7 @@ fn kinds(site: &Site) -> Vec<Trouble> {
         Trouble::HostCrash,
     ];
     let disk = [Trouble::SlowDisk, Trouble::SilentDisk, Trouble::FailingDisk];
-    let power = [Trouble::Kill, Trouble::PowerCut];
+    let power = [Trouble::Kill, Trouble::PowerCut, Trouble::Shutdown];
     let of = |fault, some: &[Trouble]| match site.plan.has(fault) {
         true => some.to_vec(),
         false => Vec::new(),
@@ -107,14 +113,18 @@ async fn strike(site: &Site, rt: &Rt, rng: &mut Rng, kind: Trouble) {
                 site,
                 rt,
                 device,
-                Duration::from_secs(1 + rng.below(40)),
+                Duration::from_secs(1 + rng.below(SILENCE)),
                 span,
             )
             .await
         }
         Trouble::FailingDisk => fail(site, rt, rng, device, span).await,
         Trouble::Kill | Trouble::PowerCut => {
-            end_target(site, rt, matches!(kind, Trouble::PowerCut), rng, span).await
+            end_target(site, rt, matches!(kind, Trouble::PowerCut), rng, span).await;
+        }
+        Trouble::Shutdown => {
+            shut_down(site, rt).await;
+            end_target(site, rt, false, rng, span).await;
         }
     }
 }
@@ -149,6 +159,21 @@ async fn fail(site: &Site, rt: &Rt, rng: &mut Rng, device: usize, span: Duration
     disk.fail(access, range, EIO, times);
     rt.sleep(span).await;
     disk.mend();
+}
+
+/// The target is told to end while hosts are at work. It waits for the I/O that devices have.
+async fn shut_down(site: &Site, rt: &Rt) {
+    let Some(up) = site.up() else { return };
+    let ended = within(rt, SHUTDOWN, async {
+        for core in &up.cores {
+            core.shutdown().await;
+        }
+    });
+    if ended.await.is_none() {
+        site.notes.find(format!(
+            "a shutdown with hosts at work takes more than {SHUTDOWN}"
+        ));
+    }
 }
 
 /// The target is killed, or its machine loses power; it is started again after a while.
