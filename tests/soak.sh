@@ -12,7 +12,7 @@ set -uo pipefail
 connects=1000 random=10000 valid=1000 cores="1 2" lives=0..500
 # What may be open and in memory beyond what there was after the first tenth, once all hosts have gone.
 more_descriptors=8 more_memory_kib=16384
-failed=0
+failed=0 target= operator=
 
 usage() {
     sed -n '5,8s/^# \{0,1\}//p' "$0"
@@ -53,6 +53,7 @@ main() {
 soak() {
     headline "$1 cores: $connects connects, $random random, $valid mostly valid commands"
     scratch=$(mktemp -d)
+    trap 'kill -KILL $target $operator 2>/dev/null; rm -rf "$scratch"' EXIT
     configuration >"$scratch/flashyard.toml"
     "$program" serve --config "$scratch/flashyard.toml" --state "$scratch/state" --cores "$1" \
         --buffers 64MiB >"$scratch/out" 2>"$scratch/err" &
@@ -67,10 +68,12 @@ soak() {
     local warm_descriptors=$descriptors warm_memory=$memory
     part connects $((connects - connects / 10)) 4
     part random $((random - random / 10)) 5
-    operator & local operator=$!
+    operator &
+    operator=$!
     part valid $((valid - valid / 10)) 6
     kill "$operator" 2>/dev/null
     wait "$operator" 2>/dev/null
+    operator=
     await_idle
     measure "end"
     ((descriptors <= warm_descriptors + more_descriptors)) || fail "descriptors grew from $warm_descriptors to $descriptors"
@@ -140,8 +143,10 @@ part() {
     local name=nqn.2026-11.dev.flashyard
     (($2 > 0)) || return
     printf '%-9s' "$1"
+    # A part that takes longer than that hangs.
     # shellcheck disable=SC2086
-    "$hosts" "$1" "$2" "$3" "$name:a" "$name:b" $addresses || fail "$1: the target does what it may not"
+    timeout $((300 + $2 / 50)) "$hosts" "$1" "$2" "$3" "$name:a" "$name:b" $addresses ||
+        fail "$1: the target does what it may not, or hangs (status $?)"
     kill -0 "$target" 2>/dev/null || fail "the target has ended: $(tail -3 "$scratch/err")"
     sample
     ((descriptors <= peak)) || peak=$descriptors
@@ -207,6 +212,7 @@ end() {
     fi
     wait "$target" 2>/dev/null
     ((ended <= 1000)) || fail "the target took $ended ms to end"
+    target=
     rm -rf "$scratch"
 }
 

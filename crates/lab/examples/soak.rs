@@ -24,7 +24,7 @@ use flashyard_time::{Duration, Rng};
 
 const BLOCK: usize = 4096;
 /// Hosts at a time.
-const HOSTS: u64 = 16;
+const HOSTS: u64 = 32;
 /// Blocks that the neighbour uses, and how many at a time.
 const AREA: u64 = 256;
 const PIECE: u64 = 16;

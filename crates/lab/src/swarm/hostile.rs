@@ -216,7 +216,8 @@ impl Prey {
     pub async fn connect_and_end(&self, ending: Ending, rng: &mut Rng) -> Result<(), Stop> {
         let digests = digests(rng);
         if ending == Ending::BeforeIcreq {
-            return Ok(drop(Raw::open(&self.rt, self.addr).await?));
+            drop(Raw::open(&self.rt, self.addr).await?);
+            return Ok(());
         }
         if matches!(ending, Ending::AfterIcreq | Ending::DuringConnect) {
             let mut raw = Raw::open(&self.rt, self.addr).await?;
@@ -327,13 +328,13 @@ impl Prey {
             8 => {
                 let zeroes = SubmissionQueueEntry::write_zeroes(
                     self.nsid(rng),
-                    self.range(rng, blocks),
+                    range(rng, blocks),
                     rng.chance(1, 2),
                 );
                 add(zeroes, &[]);
             }
             _ => {
-                let (nsid, range) = (self.nsid(rng), self.range(rng, 1));
+                let (nsid, range) = (self.nsid(rng), range(rng, 1));
                 let (length, data) = (self.block_size, self.data(self.block_size));
                 let here = Sgl::InCapsule { offset: 0, length };
                 let compare = SubmissionQueueEntry::compare(nsid, range, here);
@@ -515,18 +516,11 @@ impl Prey {
         1 + rng.below(u64::from(self.namespaces)) as u32
     }
 
-    fn range(&self, rng: &mut Rng, blocks: u32) -> LbaRange {
-        LbaRange {
-            slba: rng.below(256),
-            blocks,
-        }
-    }
-
     fn read(&self, rng: &mut Rng, blocks: u32) -> SubmissionQueueEntry {
         let length = blocks * self.block_size;
         SubmissionQueueEntry::read(
             self.nsid(rng),
-            self.range(rng, blocks),
+            range(rng, blocks),
             Sgl::Transport { length },
         )
     }
@@ -537,7 +531,7 @@ impl Prey {
             true => Sgl::InCapsule { offset: 0, length },
             false => Sgl::Transport { length },
         };
-        let entry = SubmissionQueueEntry::write(self.nsid(rng), self.range(rng, blocks), sgl);
+        let entry = SubmissionQueueEntry::write(self.nsid(rng), range(rng, blocks), sgl);
         if rng.chance(1, 8) {
             entry.with_fua()
         } else {
@@ -549,6 +543,13 @@ impl Prey {
     fn data(&self, len: u32) -> Vec<u8> {
         let word = stamp::word(self.tenant, 0, 0).to_le_bytes();
         word.iter().copied().cycle().take(len as usize).collect()
+    }
+}
+
+fn range(rng: &mut Rng, blocks: u32) -> LbaRange {
+    LbaRange {
+        slba: rng.below(256),
+        blocks,
     }
 }
 

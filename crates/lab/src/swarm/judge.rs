@@ -59,12 +59,13 @@ impl Given<'_> {
             HostError::Protocol(_) | HostError::Terminated { .. } | HostError::DataDigest => {
                 self.find(&format!("ends the association: {error}"));
             }
-            // Memory is shared with the target here.
-            HostError::NoBuffer => {}
             HostError::Timeout | HostError::Transport(_) if !self.site.plan.may_lose() => {
                 self.find(&format!("fails without a reason: {error}"));
             }
-            HostError::Timeout | HostError::Transport(_) | HostError::Closed => {}
+            HostError::Timeout
+            | HostError::Transport(_)
+            | HostError::Closed
+            | HostError::NoBuffer => {}
         }
         Ended::Unknown
     }

@@ -149,6 +149,7 @@ impl Host {
             24..26 => self.zero(queue, volume, lba, blocks).await,
             26..28 => self.deallocate(queue, volume, lba, blocks).await,
             28..30 => self.compare(queue, volume, lba).await,
+            _ if queue.depth() < 2 => self.compare(queue, volume, lba).await,
             _ => self.compare_and_write(queue, volume, lba).await,
         }
     }
@@ -208,7 +209,7 @@ impl Host {
         let written = queue
             .write(volume.nsid, lba_range(lba, blocks), Data::Buf(buf), fua)
             .await;
-        self.end(&given, queue, write, fua, written);
+        end(&given, queue, write, fua, written);
     }
 
     async fn zero(&mut self, queue: &Queue, volume: &Volume, lba: u64, blocks: u64) {
@@ -221,7 +222,7 @@ impl Host {
         let zeroed = queue
             .write_zeroes(volume.nsid, lba_range(lba, blocks), deallocate)
             .await;
-        self.end(&given, queue, write, false, zeroed);
+        end(&given, queue, write, false, zeroed);
     }
 
     async fn deallocate(&mut self, queue: &Queue, volume: &Volume, lba: u64, blocks: u64) {
@@ -236,7 +237,7 @@ impl Host {
             slba: lba,
         };
         let done = queue.deallocate(volume.nsid, &[range]).await;
-        self.end(&given, queue, write, false, done);
+        end(&given, queue, write, false, done);
     }
 
     async fn flush(&mut self, queue: &Queue, volume: &Volume) {
@@ -313,25 +314,24 @@ impl Host {
         reading.compared(&given, queue, old, done);
         volume.content.borrow_mut().end_write(new, ended);
     }
+}
 
-    /// A write has been answered, or its association has ended; then it stays open.
-    fn end(
-        &self,
-        given: &Given<'_>,
-        queue: &Queue,
-        write: u32,
-        durable: bool,
-        outcome: Result<(), HostError>,
-    ) {
-        let ended = match outcome {
-            Ok(()) => Ended::Done { durable },
-            Err(error) => match judged(given, queue, error) {
-                Some(ended) => ended,
-                None => return,
-            },
-        };
-        given.volume.content.borrow_mut().end_write(write, ended);
-    }
+/// A write has been answered, or its association has ended; then it stays open.
+fn end(
+    given: &Given<'_>,
+    queue: &Queue,
+    write: u32,
+    durable: bool,
+    outcome: Result<(), HostError>,
+) {
+    let ended = match outcome {
+        Ok(()) => Ended::Done { durable },
+        Err(error) => match judged(given, queue, error) {
+            Some(ended) => ended,
+            None => return,
+        },
+    };
+    given.volume.content.borrow_mut().end_write(write, ended);
 }
 
 /// What a failed command means for a write; nothing when its association has ended and it may still be done.

@@ -296,7 +296,8 @@ impl Work<'_> {
             }
         };
         drop(content);
-        self.add(volume, entry, act, None, (lba, blocks), &data, bytes);
+        let open = self.open(volume, act, (lba, blocks));
+        self.add(open, entry, &data, bytes);
     }
 
     /// A compare of what may be there with a write after it.
@@ -314,52 +315,35 @@ impl Work<'_> {
         };
         let compare = SubmissionQueueEntry::compare(volume.nsid, lba_range(lba, 1), here);
         let write = write_entry(&volume, lba, 1, true);
-        self.add(
-            volume.clone(),
-            compare.with_fuse(Fuse::First),
-            Act::Half,
-            Some(new),
-            (lba, 1),
-            &was,
-            bytes,
-        );
         let act = Act::Write {
             write: new,
             durable: false,
         };
-        self.add(
-            volume,
-            write.with_fuse(Fuse::Second),
-            act,
-            Some(new),
-            (lba, 1),
-            &is,
-            bytes,
-        );
+        let pair = Some(new);
+        let first = self.open(volume.clone(), Act::Half, (lba, 1));
+        let second = self.open(volume, act, (lba, 1));
+        let (first, second) = (Open { pair, ..first }, Open { pair, ..second });
+        self.add(first, compare.with_fuse(Fuse::First), &was, bytes);
+        self.add(second, write.with_fuse(Fuse::Second), &is, bytes);
     }
 
-    fn add(
-        &mut self,
-        volume: Rc<Volume>,
-        entry: SubmissionQueueEntry,
-        act: Act,
-        pair: Option<u32>,
-        (lba, blocks): (u64, u64),
-        data: &[u8],
-        bytes: &mut Vec<u8>,
-    ) {
-        let cid = self.seat.io.fresh_cid();
-        bytes.extend_from_slice(&self.seat.io.capsule(entry.with_cid(cid), data));
-        let open = Open {
+    /// A command that is given now.
+    fn open(&self, volume: Rc<Volume>, act: Act, (lba, blocks): (u64, u64)) -> Open {
+        Open {
             volume,
             act,
             at: self.host.site.now(),
             lba,
             blocks,
             aborted: false,
-            pair,
+            pair: None,
             brought: 0,
-        };
+        }
+    }
+
+    fn add(&mut self, open: Open, entry: SubmissionQueueEntry, data: &[u8], bytes: &mut Vec<u8>) {
+        let cid = self.seat.io.fresh_cid();
+        bytes.extend_from_slice(&self.seat.io.capsule(entry.with_cid(cid), data));
         self.open.insert(cid, open);
         Notes::count(&self.host.site.notes.commands);
     }

@@ -326,7 +326,7 @@ fn hosts(rng: &mut Rng, tenants: usize, machines: usize, hostile: bool) -> Vec<H
         // One tenant is theirs alone: what its volumes hold, nobody knows.
         let theirs = tenants - 1;
         hosts.retain(|host| host.tenant != theirs);
-        hosts.extend((0..1 + rng.below(3)).map(|_| HostPlan {
+        hosts.extend((0..=rng.below(3)).map(|_| HostPlan {
             kind: Kind::Hostile,
             tenant: theirs,
             machine: rng.below(machines as u64) as usize,

@@ -1,5 +1,8 @@
-//! The target of a life: its machine, devices, pools, volumes and tenants, how it is started (again) and how its volumes
-//! are changed while it runs.
+//! The target of a life: its machine, pools, volumes and tenants, and how it is started (again). Its devices are in
+//! `devices`, what is changed while it runs in `changes`.
+
+mod changes;
+mod devices;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -8,28 +11,21 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use flashyard_block::flash::Store;
+use flashyard_block::SharedDevice;
 use flashyard_block::pool::Pool;
-use flashyard_block::{
-    FileDevice, FileOptions, FlashDevice, FlashOptions, MemoryDevice, NullDevice, Paced,
-    SharedDevice,
-};
 use flashyard_engine::{
     Class, Core, DeviceHandle, NamespaceSpec, SubsystemNames, Switch, Target, TargetConfig,
     TenantId, TenantSpec,
 };
-use flashyard_flash::{Profile, ssd};
 use flashyard_nvme::Nqn;
-use flashyard_runtime::Rt;
 use flashyard_runtime::sim::{Disk, Machine, Weather};
 use flashyard_runtime::sync::{Notify, oneshot};
-use flashyard_sched::{Fair, Fifo, Policy, Window};
 use flashyard_time::{Duration, Rng, Time};
 
+use self::devices::{open_device, paced, policy};
 use super::content::{Content, Order};
 use super::plan::{DevicePlan, Fault, Kind, Medium, Plan};
 use super::raw::Identity;
-use crate::policies;
 
 const PREFIX: &str = "nqn.2026-11.dev.flashyard";
 const MIB: u64 = 1 << 20;
@@ -443,181 +439,6 @@ impl Site {
         })
     }
 
-    /// Cuts a volume from a pool and gives it to a tenant; there may be no room.
-    pub async fn create_volume(&self, tenant: usize, device: usize, bytes: u64) {
-        let plan = &self.plan.devices[device];
-        let Some(pool) = self.pool(device) else {
-            return;
-        };
-        let name = format!("v{}", self.next_nsid.get());
-        let volume = self.new_volume(
-            tenant,
-            device,
-            Some(name.clone()),
-            bytes.div_ceil(plan.block_size.into()),
-        );
-        self.volumes.borrow_mut().push(volume.clone());
-        let uuid = volume.uuid;
-        let made = async move { pool.create_volume(&name, uuid, bytes).await };
-        match self.on_server(plan.core, made).await {
-            Some(Ok(device)) => {
-                if let Some(up) = self.up() {
-                    self.attach(&up, &volume, device);
-                    volume.phase.set(Phase::Ready);
-                }
-            }
-            // No room, or a failing disk.
-            Some(Err(_)) => volume.phase.set(Phase::Gone),
-            // Whether it is there will be seen when the target is started again.
-            None => {}
-        }
-        self.drop_gone();
-    }
-
-    /// Takes a volume from its tenant and deletes it.
-    pub async fn delete_volume(&self, volume: &Rc<Volume>) {
-        let (Some(up), Some(name)) = (self.up(), volume.name.clone()) else {
-            return;
-        };
-        volume.changing.set(true);
-        volume.phase.set(Phase::Deleting);
-        let handle = volume.handle.borrow().clone();
-        let Some(handle) = handle else { return };
-        // The tenant may be away for the moment.
-        let _ = up.target.detach(&self::name(volume.tenant), volume.nsid);
-        let core = up.cores[handle.core()].clone();
-        let removed = async move { core.remove_device(&handle).await };
-        if self
-            .on_server(self.plan.devices[volume.device].core, removed)
-            .await
-            .is_none()
-        {
-            return;
-        }
-        let Some(pool) = self.pool(volume.device) else {
-            return;
-        };
-        let deleted = async move { pool.delete(&name).await };
-        if let Some(outcome) = self
-            .on_server(self.plan.devices[volume.device].core, deleted)
-            .await
-        {
-            if let Err(error) = outcome
-                && !self.failed[volume.device].get()
-            {
-                self.notes
-                    .find(format!("deleting volume {} fails: {error}", volume.nsid));
-            }
-            volume.phase.set(Phase::Gone);
-        }
-        self.drop_gone();
-    }
-
-    /// Makes a volume larger; there may be no room.
-    pub async fn grow_volume(&self, volume: &Rc<Volume>, more: u64) {
-        let (Some(pool), Some(name)) = (self.pool(volume.device), volume.name.clone()) else {
-            return;
-        };
-        volume.changing.set(true);
-        let blocks = volume.blocks.get() + more / u64::from(volume.block_size);
-        let bytes = blocks * u64::from(volume.block_size);
-        let core = self.plan.devices[volume.device].core;
-        let grown = self
-            .on_server(core, async move { pool.grow(&name, bytes).await })
-            .await;
-        if let (Some(Ok(())), Some(up)) = (grown, self.up()) {
-            if let Some(handle) = volume.handle.borrow().as_ref() {
-                up.target.resized(handle);
-            }
-            volume.blocks.set(blocks);
-        }
-        self.settle_change(volume);
-    }
-
-    /// Takes a namespace away and gives it back, so that writes are refused or not.
-    pub async fn attach_again(
-        &self,
-        volume: &Rc<Volume>,
-        read_only: bool,
-        rt: &Rt,
-        away: Duration,
-    ) {
-        let Some(up) = self.up() else { return };
-        volume.changing.set(true);
-        let _ = up.target.detach(&name(volume.tenant), volume.nsid);
-        rt.sleep(away).await;
-        let handle = volume.handle.borrow().clone();
-        if let Some(handle) = handle.filter(|_| self.is_still(&up)) {
-            volume.read_only.set(read_only);
-            self.tell_namespace(&up, volume, handle);
-        }
-        self.settle_change(volume);
-    }
-
-    /// Refuses writes from now on, or not.
-    pub fn protect(&self, volume: &Volume, on: bool) {
-        let Some(up) = self.up() else { return };
-        volume.changing.set(true);
-        let set = up
-            .target
-            .set_read_only(&name(volume.tenant), volume.nsid, on);
-        if let Err(error) = set {
-            self.notes.find(format!(
-                "volume {} cannot be protected: {error}",
-                volume.nsid
-            ));
-        }
-        volume.read_only.set(on);
-        self.settle_change(volume);
-    }
-
-    /// Shuts a host out for a while.
-    pub async fn exclude(&self, tenant: usize, host: u32, rt: &Rt, span: Duration) {
-        let state = &self.tenants[tenant];
-        state.changing.set(true);
-        state.excluded.borrow_mut().push(host);
-        if let Some(up) = self.up() {
-            self.tell_tenant(&up, tenant);
-        }
-        rt.sleep(span).await;
-        state.excluded.borrow_mut().clear();
-        if let Some(up) = self.up() {
-            self.tell_tenant(&up, tenant);
-        }
-        state.changing.set(false);
-        state.changed.set(Some(self.now()));
-    }
-
-    /// Removes a tenant and makes it anew, with its volumes.
-    pub async fn remake_tenant(&self, tenant: usize, rt: &Rt, away: Duration) {
-        let Some(up) = self.up() else { return };
-        let state = &self.tenants[tenant];
-        state.changing.set(true);
-        let volumes = self.volumes();
-        let theirs = || volumes.iter().filter(|volume| volume.tenant == tenant);
-        theirs().for_each(|volume| volume.changing.set(true));
-        let _ = up.target.remove_tenant(&name(tenant));
-        rt.sleep(away).await;
-        if self.is_still(&up) {
-            self.tell_tenant(&up, tenant);
-            for volume in theirs().filter(|volume| volume.phase.get() == Phase::Ready) {
-                if let Some(handle) = volume.handle.borrow().clone() {
-                    self.tell_namespace(&up, volume, handle);
-                }
-            }
-        }
-        theirs().for_each(|volume| self.settle_change(volume));
-        state.changing.set(false);
-        state.changed.set(Some(self.now()));
-    }
-
-    /// Replaces the policy of a device.
-    pub fn set_policy(&self, device: usize, number: u64) {
-        if let Some(up) = self.up() {
-            up.places[device].switch.set_policy(policy(number));
-        }
-    }
-
     /// The simulated disk of a device, if it has one.
     pub fn disk(&self, device: usize) -> Option<Disk> {
         match self.plan.devices[device].medium {
@@ -762,61 +583,4 @@ fn name(tenant: usize) -> String {
 
 fn path(device: usize) -> PathBuf {
     format!("/disk{device}").into()
-}
-
-async fn open_device(rt: Rt, plan: DevicePlan, index: usize, seed: u64) -> SharedDevice {
-    let (path, block_size) = (path(index), plan.block_size);
-    match plan.medium {
-        Medium::Memory => Rc::new(MemoryDevice::new(block_size, plan.bytes).expect("a good size")),
-        Medium::Null => Rc::new(NullDevice::new(block_size, plan.bytes).expect("a good size")),
-        Medium::File => {
-            let options = FileOptions {
-                block_size,
-                size: Some(plan.bytes),
-                read_only: false,
-            };
-            let device = FileDevice::open(&rt, &path, options).await;
-            Rc::new(device.expect("a good file"))
-        }
-        Medium::Block => {
-            let device = FileDevice::open_block(&rt, &path, block_size, false);
-            Rc::new(device.expect("a good disk"))
-        }
-        Medium::Flash => {
-            let profile = Profile::named("ideal").expect("it ships");
-            let model = ssd::Device::new(&profile, plan.bytes, seed).expect("a good size");
-            let options = FlashOptions {
-                block_size,
-                store: Store::Memory,
-                dilation: 1,
-            };
-            Rc::new(FlashDevice::new(&rt, model, options).expect("a good drive"))
-        }
-    }
-}
-
-fn paced(device: SharedDevice, gate: &Rc<Gate>) -> SharedDevice {
-    let gate = gate.clone();
-    Rc::new(Paced::new(device, move |_| {
-        let gate = gate.clone();
-        async move {
-            while gate.shut.get() {
-                gate.opened.notified().await;
-            }
-        }
-    }))
-}
-
-fn policy(number: u64) -> Box<dyn Policy> {
-    let few = Window {
-        ios: 1 + (number >> 8) as u32 % 4,
-        bytes: 1 << 30,
-    };
-    match number % 6 {
-        0 => Box::new(Fifo::new(few)),
-        1 => policies::named("gimbal").unwrap_or_else(policies::fifo),
-        2 => policies::named("caps").unwrap_or_else(policies::fifo),
-        3 => policies::fifo(),
-        _ => Box::new(Fair::new()),
-    }
 }
