@@ -3,13 +3,14 @@
 CARGO ?= cargo
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/flashyard
 
-.PHONY: help demo build test quick lint bench
+.PHONY: help demo build test quick lint bench soak
 
 help:
 	@echo "make demo    build, then show three tenants on one target over real NVMe/TCP on loopback"
 	@echo "make test    everything: tools, tidy, lints, unit and simulation tests, a real Linux host"
 	@echo "make quick   the same without the Linux host"
 	@echo "make lint    tidy, format and lints only"
+	@echo "make soak    millions of connects and commands, and thousands of lives in virtual time; SOAK=--full for all"
 	@echo "make bench   measure, and write the table of docs/performance.md"
 
 build:
@@ -28,6 +29,9 @@ lint:
 	$(CARGO) xtask tidy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+soak:
+	tests/soak.sh $(SOAK)
 
 bench: build
 	$(CARGO) xtask bench $(BINARY)

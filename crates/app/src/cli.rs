@@ -1,5 +1,6 @@
 //! The command line. Everything a user can type stands here; what it does stands in the modules named alike.
 
+mod sim;
 mod target;
 mod tenant;
 
@@ -13,6 +14,7 @@ use crate::spec::{
     ConditionName, DeviceKind, Eui64, NamespaceUuid, Nguid, PolicyName, Size, StoreName,
 };
 
+pub use sim::SimArgs;
 pub use target::{TargetArgs, TargetCommand, TargetSetArgs};
 pub use tenant::{TenantArgs, TenantCommand};
 
@@ -41,6 +43,8 @@ pub enum Command {
     Perf(Box<PerfArgs>),
     /// Run experiments on models of drives and switches, in virtual time
     Lab(LabArgs),
+    /// Live whole lives of a target in virtual time, by seed, and look for what goes wrong in them
+    Sim(SimArgs),
     /// Find what a target offers to a host
     Discover(DiscoverArgs),
     /// List, show, create and delete devices: things that store blocks

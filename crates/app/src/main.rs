@@ -13,6 +13,7 @@ mod out;
 mod perf;
 mod serve;
 mod service;
+mod sim;
 mod spec;
 mod state;
 mod table;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Perf(args) => perf::run(*args),
         Command::Lab(args) => lab::run(args),
+        Command::Sim(args) => sim::run(&args),
         Command::Discover(args) => discover::run(&args),
         Command::Device(args) => commands::device(args),
         Command::Partition(args) => commands::partition(args),

@@ -6,6 +6,7 @@ mod drive;
 mod identity;
 mod partition;
 mod share;
+mod size;
 mod target;
 
 pub use drive::{ConditionName, StoreName, is_file};
@@ -13,9 +14,8 @@ pub use identity::{Eui64, Hex, NamespaceUuid, Nguid};
 pub use partition::{PartitionSpec, parse_units, show_units};
 use serde::{Deserialize, Serialize};
 pub use share::{Bandwidth, RatesSpec, Span};
+pub use size::Size;
 pub use target::{TargetSettings, TargetSpec};
-
-use crate::units;
 
 /// Longest name of anything, in bytes.
 pub const NAME_LEN_MAX: usize = 64;
@@ -280,39 +280,4 @@ pub enum ContentName {
     Keep,
     /// They are zeroed.
     Erase,
-}
-
-/// A size in bytes, written with its unit in files and shown as bytes in JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "WrittenSize", into = "u64")]
-pub struct Size(pub u64);
-
-impl From<Size> for u64 {
-    fn from(size: Size) -> Self {
-        size.0
-    }
-}
-
-impl std::str::FromStr for Size {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        units::parse_size(text).map(Self)
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum WrittenSize {
-    Bytes(u64),
-    Text(String),
-}
-
-impl TryFrom<WrittenSize> for Size {
-    type Error = String;
-    fn try_from(written: WrittenSize) -> Result<Self, String> {
-        match written {
-            WrittenSize::Bytes(bytes) => Ok(Self(bytes)),
-            WrittenSize::Text(text) => text.parse(),
-        }
-    }
 }

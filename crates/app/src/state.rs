@@ -9,7 +9,9 @@
 mod content;
 mod copy;
 mod counted;
+mod error;
 mod opening;
+mod schema;
 #[cfg(test)]
 pub mod watch;
 
@@ -27,115 +29,7 @@ use self::identity::take_nsid;
 use crate::spec::{DeviceSpec, PoolSpec, Size, TenantSpec, VolumeSpec};
 
 pub use counted::{Counted, Life};
-
-/// The store's file in the state directory.
-const STORE: &str = "state.db";
-
-/// Layout of the tables; a newer program's store is refused, an older one is brought up to date.
-const VERSION: i64 = 2;
-
-const SCHEMA: &str = "
-    CREATE TABLE target (id INTEGER PRIMARY KEY CHECK (id = 0), uuid BLOB NOT NULL);
-    CREATE TABLE device (name TEXT PRIMARY KEY, spec TEXT NOT NULL) STRICT;
-    CREATE TABLE pool (name TEXT PRIMARY KEY, spec TEXT NOT NULL, uuid BLOB NOT NULL) STRICT;
-    CREATE TABLE tenant (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, spec TEXT NOT NULL,
-        nsid_next INTEGER NOT NULL DEFAULT 1) STRICT;
-    CREATE TABLE volume (name TEXT PRIMARY KEY, spec TEXT NOT NULL, uuid BLOB NOT NULL, nsid INTEGER NOT NULL,
-        phase TEXT NOT NULL CHECK (phase IN ('creating', 'ready', 'deleting'))) STRICT;
-";
-
-/// Why the store could not do what was asked.
-#[derive(Debug)]
-pub enum StateError {
-    /// Another flashyard runs on this state directory.
-    Locked(PathBuf),
-    /// The store was written by a newer flashyard.
-    TooNew(i64),
-    /// The directory or a file in it could not be used.
-    Io(PathBuf, std::io::Error),
-    /// SQLite refused; the disk may be full or the file damaged.
-    Sqlite(rusqlite::Error),
-    /// It is not sound, or not what was stored.
-    Damaged(String),
-    /// A damaged store that was to be opened: its file, what is wrong, and whether a copy may take its place.
-    Refused(PathBuf, String, bool),
-    /// The tenant has as many volumes as it can have.
-    NoNumber(String),
-    /// Another volume of the tenant has this namespace number.
-    NumberTaken {
-        /// The tenant.
-        tenant: String,
-        /// The number.
-        nsid: u32,
-    },
-    /// Namespace numbers end before this one.
-    NumberTooGreat {
-        /// The number.
-        nsid: u32,
-        /// The greatest there can be.
-        most: u32,
-    },
-}
-
-impl std::fmt::Display for StateError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Locked(path) => {
-                write!(
-                    f,
-                    "another flashyard uses the state in {}: stop it, or choose --state",
-                    path.display()
-                )
-            }
-            Self::TooNew(version) => {
-                write!(
-                    f,
-                    "the state store has version {version}, this program knows {VERSION}: use a newer flashyard"
-                )
-            }
-            Self::Io(path, error) => write!(f, "cannot use {}: {error}", path.display()),
-            Self::Sqlite(error) => write!(
-                f,
-                "the state store failed: {error}; check free space and permissions"
-            ),
-            Self::Damaged(what) => write!(
-                f,
-                "the state store is damaged ({what}): stop the target; the next start tells what can be done"
-            ),
-            Self::Refused(file, what, true) => write!(
-                f,
-                "{} is damaged ({what}) and nothing was changed: add --restore-state to start from its copy, which has \
-                 every change that was acknowledged",
-                file.display()
-            ),
-            Self::Refused(file, what, false) => write!(
-                f,
-                "{} is damaged ({what}), there is no sound copy, and nothing was changed: restore it from a backup, or \
-                 move the state directory away to begin with an empty inventory",
-                file.display()
-            ),
-            Self::NoNumber(tenant) => write!(
-                f,
-                "tenant `{tenant}` has as many volumes as a tenant can have: delete one, or use another tenant"
-            ),
-            Self::NumberTaken { tenant, nsid } => write!(
-                f,
-                "another volume of tenant `{tenant}` has nsid {nsid}: `flashyard volume list` shows all"
-            ),
-            Self::NumberTooGreat { nsid, most } => {
-                write!(f, "nsid {nsid} is out of range: 1 to {most}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for StateError {}
-
-impl From<rusqlite::Error> for StateError {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error)
-    }
-}
+pub use error::StateError;
 
 /// How far a volume's creation or deletion has come. The pool on the device is changed between two
 /// transactions; a crash in between is finished at the next start.

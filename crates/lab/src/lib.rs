@@ -10,6 +10,7 @@ mod parallel;
 pub mod plot;
 pub mod policies;
 pub mod report;
+pub mod swarm;
 
 pub use experiment::{Context, Experiment, Progress, Refused, Request, Setting, Silent};
 pub use experiments::{experiments, find};

@@ -13,7 +13,7 @@ use flashyard_runtime::{Buf, Data, Rt};
 use flashyard_time::{Duration, Histogram, Rng};
 use serde_json::{Value, json};
 
-use super::{Fault, Service, flash};
+use super::{Fault, Service, flash, policies};
 use crate::spec::{Bandwidth, DeviceKind, DeviceSpec, LoadPoint, RatesSpec};
 
 /// I/Os in flight while the most is measured.
@@ -121,6 +121,15 @@ impl Service {
             format!("device `{name}` failed while it was measured ({error:?}): see to it first")
         })
     }
+}
+
+/// Finds out what the policy of `spec` has to be told, where that can be found out by itself; else it is refused.
+pub(super) fn tell_if_needed(spec: &mut DeviceSpec) -> Result<(), Fault> {
+    if spec.policy.is_told() && spec.capability.is_none() && spec.kind == DeviceKind::Flash {
+        let (capability, curve) = emulated(spec)?;
+        (spec.capability, spec.curve) = (Some(capability), curve);
+    }
+    policies::check(spec)
 }
 
 /// Measures a copy of an emulated drive's model.

@@ -16,7 +16,7 @@ use flashyard_runtime::Rt;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Fault, Service, flash, partitions, policies};
+use super::{Fault, Service, calibrate, flash, partitions};
 use crate::control::KindName;
 use crate::spec::{DeviceKind, DeviceSpec, PoolSpec, StoreName};
 use crate::state::{Kind, PoolRecord};
@@ -85,7 +85,7 @@ impl Service {
         {
             return Err(format!("{path} is device `{}` already", other.name));
         }
-        policies::tell_if_needed(&mut spec)?;
+        calibrate::tell_if_needed(&mut spec)?;
         if spec.kind == DeviceKind::Partition {
             return self.create_partition(spec);
         }

@@ -6,6 +6,7 @@ mod apply;
 mod calibrate;
 mod counted;
 mod devices;
+mod fault;
 mod flash;
 mod handover;
 mod identity;
@@ -37,12 +38,10 @@ use crate::state::{Inventory, Kind, State, TenantRecord};
 
 use counted::Run;
 pub use counted::{KEEP_EVERY, keep_counting};
+pub use fault::Fault;
 pub use policies::PolicyPlan;
 
 use settings::{By, Listener};
-
-/// One line that says what is wrong and what to do.
-pub type Fault = String;
 
 /// The running target's inventory.
 pub struct Service {

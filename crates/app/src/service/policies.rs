@@ -8,8 +8,7 @@ use flashyard_sched::{Caps, Fair, Fifo, FlashFq, Gimbal, Policy, Reflex, Window}
 use flashyard_time::Duration;
 
 use super::Fault;
-use super::calibrate::emulated;
-use crate::spec::{DeviceKind, DeviceSpec, LoadPoint, PolicyName, RatesSpec};
+use crate::spec::{DeviceSpec, LoadPoint, PolicyName, RatesSpec};
 
 /// What a device gets at once when nobody chooses: more than any device can make use of, less than the buffers there
 /// are.
@@ -75,7 +74,7 @@ impl PolicyPlan {
     }
 
     /// The policy, with nothing in it. One that has to be told and is not is the default instead; that is refused before
-    /// it comes to this, see [`tell_if_needed`].
+    /// it comes to this, see `calibrate.rs`.
     pub fn make(&self) -> Box<dyn Policy> {
         match (self.name, &self.facts) {
             (PolicyName::Fifo, _) => Box::new(Fifo::new(WINDOW)),
@@ -93,17 +92,8 @@ impl PolicyPlan {
     }
 }
 
-/// Finds out what the policy of `spec` has to be told, where that can be found out by itself; else it is refused.
-pub(super) fn tell_if_needed(spec: &mut DeviceSpec) -> Result<(), Fault> {
-    if spec.policy.is_told() && spec.capability.is_none() && spec.kind == DeviceKind::Flash {
-        let (capability, curve) = emulated(spec)?;
-        (spec.capability, spec.curve) = (Some(capability), curve);
-    }
-    check(spec)
-}
-
 /// Refuses a policy that has to be told what the device does when nobody knows.
-fn check(spec: &DeviceSpec) -> Result<(), Fault> {
+pub(super) fn check(spec: &DeviceSpec) -> Result<(), Fault> {
     if !spec.policy.is_told() || Facts::of(spec).is_some() {
         return Ok(());
     }

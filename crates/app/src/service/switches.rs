@@ -5,8 +5,8 @@ use flashyard_engine::{Cause, Why};
 use flashyard_sched::{Gauge, Share};
 use serde_json::{Map, Value, json};
 
-use super::policies::{self, PolicyPlan};
-use super::{Fault, Service};
+use super::policies::PolicyPlan;
+use super::{Fault, Service, calibrate};
 use crate::control::KindName;
 use crate::spec::PolicyName;
 use crate::state::VolumeRecord;
@@ -36,7 +36,7 @@ impl Service {
         };
         let mut spec = spec.clone();
         spec.policy = policy;
-        policies::tell_if_needed(&mut spec)?;
+        calibrate::tell_if_needed(&mut spec)?;
         self.state
             .put_device(&spec)
             .map_err(|error| error.to_string())?;

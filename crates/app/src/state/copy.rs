@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::{STORE, StateError, content};
+use super::content;
+use super::error::StateError;
+use super::schema::STORE;
 
 /// The copy, in the state directory.
 const COPY: &str = "state.copy.db";

@@ -7,15 +7,9 @@ use std::path::Path;
 use rusqlite::{Connection, Transaction};
 use uuid::Uuid;
 
-use super::{SCHEMA, STORE, StateError, VERSION, content, copy};
-
-/// What version 2 has beside the tables of version 1.
-const SINCE_2: &str = "
-    ALTER TABLE target ADD COLUMN life TEXT NOT NULL DEFAULT '{}';
-    ALTER TABLE target ADD COLUMN settings TEXT NOT NULL DEFAULT '{}';
-    CREATE TABLE counted (tenant INTEGER PRIMARY KEY, counters TEXT NOT NULL) STRICT;
-    CREATE TABLE content (id INTEGER PRIMARY KEY CHECK (id = 0), digest BLOB NOT NULL) STRICT;
-";
+use super::error::StateError;
+use super::schema::{SCHEMA, SINCE_2, STORE, VERSION};
+use super::{content, copy};
 
 /// How SQLite keeps the store: a change is on disk when it is acknowledged, and all of it is in one file then.
 const PRAGMAS: [(&str, &str); 2] = [("journal_mode", "TRUNCATE"), ("synchronous", "FULL")];

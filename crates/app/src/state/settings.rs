@@ -23,7 +23,7 @@ mod tests {
     use rusqlite::Connection;
 
     use super::*;
-    use crate::state::SCHEMA;
+    use crate::state::schema::SCHEMA;
 
     #[test]
     fn a_store_of_the_first_version_is_brought_up_to_date() {

@@ -4,6 +4,7 @@ mod damage;
 
 use std::fs;
 
+use super::schema::{SCHEMA, STORE, VERSION};
 use super::*;
 use crate::spec::{ClassName, DeviceKind, PolicyName};
 

@@ -283,6 +283,17 @@ impl Machine {
         self.shared.start(self.number, self.cores);
     }
 
+    /// How many sockets its programs have open: listeners and connections.
+    pub fn sockets(&self) -> usize {
+        self.shared.scene().network.sockets_of(self.number)
+    }
+
+    /// How many tasks there are on its cores.
+    pub fn tasks(&self) -> usize {
+        let cores = (0..self.cores).filter_map(|index| self.shared.core(self.number, index));
+        cores.map(|core| core.queue().tasks()).sum()
+    }
+
     /// Whether its programs can run.
     pub fn is_up(&self) -> bool {
         self.shared.core(self.number, 0).is_some()

@@ -250,6 +250,22 @@ impl Network {
         }
     }
 
+    /// How many sockets the programs of a host have open.
+    pub(super) fn sockets_of(&self, host: usize) -> usize {
+        let is_of = |socket: &&Socket| self.is_of(host, socket);
+        self.sockets.values().filter(is_of).count()
+    }
+
+    fn is_of(&self, host: usize, socket: &Socket) -> bool {
+        match socket {
+            Socket::Listener(listener) => listener.host == host,
+            Socket::Stream { connection, side } => self
+                .connections
+                .get(connection)
+                .is_some_and(|connection| connection.machine(*side) == host),
+        }
+    }
+
     /// All programs of a host end at once. `silently`: the machine is gone too and answers nothing until it is
     /// back; otherwise its kernel closes every connection.
     pub(super) fn crash(&mut self, stage: &mut Stage, host: usize, silently: bool) {
@@ -261,13 +277,8 @@ impl Network {
         {
             attempt.waiter = None;
         }
-        let connections = &self.connections;
-        let sockets = self.sockets.iter().filter(|(_, socket)| match socket {
-            Socket::Listener(listener) => listener.host == host,
-            Socket::Stream { connection, side } => connections
-                .get(connection)
-                .is_some_and(|connection| connection.machine(*side) == host),
-        });
+        let sockets = self.sockets.iter();
+        let sockets = sockets.filter(|(_, socket)| self.is_of(host, socket));
         let sockets: Vec<SocketId> = sockets.map(|(socket, _)| *socket).collect();
         for socket in sockets {
             self.take_down(stage, socket, |connection, stage, side| {

@@ -1,0 +1,61 @@
+//! `flashyard sim`: what can be typed about lives of a target in virtual time.
+
+use clap::Args;
+use flashyard_lab::swarm::{Fault, UnknownFault};
+
+/// `flashyard sim`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  flashyard sim\n  flashyard sim --seeds 0..20000 --json\n  \
+    flashyard sim --minutes 10 --faults network,power\n  flashyard sim --seed 4711\n\n\
+    A life has hosts, tenants, devices and trouble as its seed decides. The exit status is 1 when anything was found."
+)]
+pub struct SimArgs {
+    /// Live this one life
+    #[arg(long, value_name = "N", conflicts_with_all = ["seeds", "minutes"])]
+    pub seed: Option<u64>,
+    /// Live these lives; B is not among them [default: 0..1000]
+    #[arg(long, value_name = "A..B", value_parser = seeds)]
+    pub seeds: Option<Seeds>,
+    /// Kinds of trouble there may be, or `none`: network, disk, power, config, hostile, limits [default: all]
+    #[arg(long, value_name = "LIST", value_parser = faults)]
+    pub faults: Option<Faults>,
+    /// End after this many minutes; without --seeds there is no other end
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub minutes: Option<u64>,
+    /// Lives at a time [default: as many as there are processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub jobs: Option<u16>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Seeds from the first up to the end, which is not one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seeds {
+    /// The first.
+    pub first: u64,
+    /// After the last.
+    pub end: u64,
+}
+
+/// Kinds of trouble.
+pub type Faults = std::vec::Vec<Fault>;
+
+/// `A..B` of `--seeds`.
+fn seeds(text: &str) -> Result<Seeds, String> {
+    let parsed = text.split_once("..").and_then(|(first, end)| {
+        let (first, end) = (first.parse().ok()?, end.parse().ok()?);
+        (first < end).then_some(Seeds { first, end })
+    });
+    parsed.ok_or_else(|| "write it like 0..20000, the smaller number first".into())
+}
+
+/// The list of `--faults`.
+fn faults(text: &str) -> Result<Faults, UnknownFault> {
+    match text {
+        "none" => Ok(Faults::new()),
+        list => list.split(',').map(str::parse).collect(),
+    }
+}

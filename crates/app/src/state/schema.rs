@@ -1,0 +1,25 @@
+//! The tables of the state store.
+
+/// The store's file in the state directory.
+pub(super) const STORE: &str = "state.db";
+
+/// Layout of the tables; a newer program's store is refused, an older one is brought up to date.
+pub(super) const VERSION: i64 = 2;
+
+pub(super) const SCHEMA: &str = "
+    CREATE TABLE target (id INTEGER PRIMARY KEY CHECK (id = 0), uuid BLOB NOT NULL);
+    CREATE TABLE device (name TEXT PRIMARY KEY, spec TEXT NOT NULL) STRICT;
+    CREATE TABLE pool (name TEXT PRIMARY KEY, spec TEXT NOT NULL, uuid BLOB NOT NULL) STRICT;
+    CREATE TABLE tenant (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, spec TEXT NOT NULL,
+        nsid_next INTEGER NOT NULL DEFAULT 1) STRICT;
+    CREATE TABLE volume (name TEXT PRIMARY KEY, spec TEXT NOT NULL, uuid BLOB NOT NULL, nsid INTEGER NOT NULL,
+        phase TEXT NOT NULL CHECK (phase IN ('creating', 'ready', 'deleting'))) STRICT;
+";
+
+/// What version 2 has beside the tables of version 1.
+pub(super) const SINCE_2: &str = "
+    ALTER TABLE target ADD COLUMN life TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE target ADD COLUMN settings TEXT NOT NULL DEFAULT '{}';
+    CREATE TABLE counted (tenant INTEGER PRIMARY KEY, counters TEXT NOT NULL) STRICT;
+    CREATE TABLE content (id INTEGER PRIMARY KEY CHECK (id = 0), digest BLOB NOT NULL) STRICT;
+";

@@ -1,0 +1,48 @@
+//! Whole lives of a target by seed. `flashyard sim` lives as many as one has time for.
+
+use flashyard_lab::swarm::{Fault, Plan, examine, live};
+
+/// Optimised builds look further.
+const SEEDS: u64 = if cfg!(debug_assertions) { 200 } else { 3_000 };
+
+/// Two threads, for the two processors that a machine has at least.
+#[test]
+fn lives_by_seed_have_no_finding() {
+    std::thread::scope(|scope| {
+        for first in 0..2 {
+            scope.spawn(move || {
+                for seed in (first..SEEDS).step_by(2) {
+                    let life = examine(seed, &Fault::ALL);
+                    let plan = Plan::draw(seed, &Fault::ALL);
+                    assert_eq!(life.finding, None, "flashyard sim --seed {seed}\n{plan}");
+                }
+            });
+        }
+    });
+}
+
+/// Without trouble hosts are served without a hitch, and the network is all that a seed can vary.
+#[test]
+fn lives_without_trouble_do_all_that_they_are_to_do() {
+    for seed in 0..SEEDS / 20 {
+        let life = live(seed, &[]);
+        assert_eq!(
+            life.finding, None,
+            "flashyard sim --seed {seed} --faults none"
+        );
+        assert!(life.commands > 0 && life.troubles == 0);
+    }
+}
+
+#[test]
+fn a_life_is_lived_the_same_way_on_every_thread() {
+    for seed in [3, 5, 8, 13] {
+        let lived = || std::thread::spawn(move || live(seed, &Fault::ALL)).join();
+        let [one, other] = [lived(), lived()].map(|life| life.expect("panics are findings"));
+        assert_eq!(
+            (one.digest, one.span),
+            (other.digest, other.span),
+            "seed {seed}"
+        );
+    }
+}
