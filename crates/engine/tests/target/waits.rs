@@ -311,3 +311,37 @@ fn a_pair_by_an_abort_of_either_half() {
         });
     }
 }
+
+/// A pool that has less than is promised: whoever has its turn and finds no buffer is told to come again, at once.
+#[test]
+fn nobody_waits_for_a_buffer() {
+    for home in [0, 1] {
+        let config = Config {
+            buffer_bytes: 512 << 10,
+            ..Config::calm(1)
+        };
+        let site = Site::new(config, 2);
+        site.run(move |bench| async move {
+            attach(&bench, home, memory(4 << 20), Wait::Turn);
+            let (_admin, mut io) = bench.connect("a", 1).await;
+            let range = LbaRange {
+                slba: 0,
+                blocks: 256,
+            };
+            let sgl = Sgl::Transport { length: 1 << 20 };
+            let begun = bench.host_rt.now();
+            for entry in [
+                SubmissionQueueEntry::read(1, range, sgl),
+                SubmissionQueueEntry::write(1, range, sgl),
+                SubmissionQueueEntry::compare(1, range, sgl),
+            ] {
+                let status = io.command(entry, &[]).await.status();
+                assert!(status.is(Status::COMMAND_INTERRUPTED), "{status}");
+            }
+            let waited = bench.host_rt.now().since(begun);
+            assert!(waited < Duration::from_ms(100), "{waited}");
+            // The turn of each was given back.
+            assert!(io.read(1, 0, 1, BLOCK).await.is_ok());
+        });
+    }
+}
