@@ -23,17 +23,19 @@ mod tests {
     use rusqlite::Connection;
 
     use super::*;
+    use crate::state::opening;
     use crate::state::schema::SCHEMA;
 
     #[test]
     fn a_store_of_the_first_version_is_brought_up_to_date() {
-        let connection = Connection::open_in_memory().expect("a store");
+        let mut connection = Connection::open_in_memory().expect("a store");
         connection.execute_batch(SCHEMA).expect("as it was");
         let rows = "
             INSERT INTO target (id, uuid) VALUES (0, x'00112233445566778899aabbccddeeff');
             PRAGMA user_version = 1;";
         connection.execute_batch(rows).expect("as it was");
-        let mut state = State::prepare(connection, None).expect("it is brought up to date");
+        opening::bring_up_to_date(&mut connection, false).expect("it is brought up to date");
+        let mut state = State::prepare(connection, None).expect("it is whole");
         assert_eq!(state.target_uuid().as_bytes()[1], 0x11);
         assert_eq!(
             state.settings().expect("readable"),

@@ -98,6 +98,7 @@ fn no_answer_that_somebody_waits_for_is_held() {
                 let took = answered(&bench, &mut io, entry).await;
                 assert_eq!(took > HELD, held, "{name}, packed {packed}: {took}");
             }
+            gate.open();
         });
     }
 }
