@@ -114,8 +114,14 @@ impl Pool {
         Ok(Self::new(rt, device, metadata, newest))
     }
 
-    /// Opens the pool on a device, with the newest state that is whole. Writes nothing.
+    /// Opens the pool on a device, with the newest state that is whole. Writes nothing, but makes durable what a program
+    /// has left behind that was killed between a write and its flush: what is found here is built upon.
     pub async fn open(rt: &Rt, device: SharedDevice) -> Result<Self, PoolError> {
+        // Where nothing can be written any more nothing can be built either.
+        if !device.info().read_only {
+            let flushed = device.flush(crate::Tag::default()).await;
+            flushed.map_err(device_error("flushing what was written before"))?;
+        }
         let found = copies::find(&*device).await?.newest()?;
         let mut metadata = found.metadata;
         fit(&mut metadata, &device)?;
