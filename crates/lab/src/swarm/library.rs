@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use flashyard_host::{Association, HostError, Options, Queue, ReadInto};
+use flashyard_host::{Association, ConnectError, HostError, Options, Queue, ReadInto};
 use flashyard_nvme::Status;
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::dsm::DsmRange;
@@ -31,7 +31,7 @@ pub async fn live(mut host: Host, commands: u64) {
     let mut left = commands;
     while left > 0 && host.site.goes_on() {
         let connected = host.connect().await;
-        let Some(association) = connected else {
+        let Ok(association) = connected else {
             let pause = Duration::from_us(host.rng.below(2_000_000));
             host.rt.sleep(pause).await;
             left -= 1;
@@ -45,7 +45,7 @@ pub async fn live(mut host: Host, commands: u64) {
 
 impl Host {
     /// A new association. Writes of the last one do nothing more if the target knew that it was lost.
-    pub async fn connect(&mut self) -> Option<Association> {
+    pub async fn connect(&mut self) -> Result<Association, ConnectError> {
         let identity = Site::identity(self.number);
         let is_settled = !self.site.knows(&identity);
         let (options, since) = (self.options(), self.site.now());
@@ -55,11 +55,11 @@ impl Host {
                 if is_settled {
                     self.site.settle(self.number);
                 }
-                Some(association)
+                Ok(association)
             }
             Err(error) => {
                 judge_connect(&self.site, self.tenant, since, error);
-                None
+                Err(error)
             }
         }
     }

@@ -339,10 +339,13 @@ async fn visit(site: &Rc<Site>, rt: &Rt, tenant: usize) {
         number,
         rng: Rng::new(site.plan.seed).split(u64::from(number)),
     };
-    let Some(association) = host.connect().await else {
-        return site
-            .notes
-            .find(format!("a new host of tenant {tenant} is not served"));
+    let association = match host.connect().await {
+        Ok(association) => association,
+        Err(error) => {
+            return site.notes.find(format!(
+                "a new host of tenant {tenant} is not served: {error}"
+            ));
+        }
     };
     let volumes = site.volumes();
     for volume in volumes.iter().filter(|volume| volume.tenant == tenant) {

@@ -9,6 +9,9 @@ use flashyard_time::{Duration, Rng};
 
 use super::stamp::TENANTS;
 
+/// Discovery controllers of a target with small limits.
+const DISCOVERY: usize = 4;
+
 /// A kind of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
@@ -248,7 +251,7 @@ fn most_bytes(rng: &mut Rng, wide: bool) -> u32 {
 fn limits(rng: &mut Rng, small: bool) -> Limits {
     let base = Limits::default();
     // Drawn in any case, so that the rest of the life is the same without.
-    let connections = 24 + rng.below(200) as usize;
+    let queues_of_all = 64 + rng.below(200) as usize;
     let unconnected = 8 + rng.below(40) as usize;
     let transfer = 1_u32 << (16 + rng.below(5));
     let queues = 1 + rng.below(4) as u16;
@@ -261,7 +264,9 @@ fn limits(rng: &mut Rng, small: bool) -> Limits {
     }
     let connection_bytes = transfer as usize * factor;
     Limits {
-        connections,
+        // What newcomers and discovery may have is no part of what tenants get.
+        connections: queues_of_all + unconnected + DISCOVERY,
+        discovery_controllers: DISCOVERY,
         unconnected,
         unconnected_per_address: unconnected.div_ceil(2),
         transfer_bytes: transfer,
