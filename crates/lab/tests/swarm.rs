@@ -3,7 +3,7 @@
 use flashyard_lab::swarm::{Fault, Plan, examine, live};
 
 /// Optimised builds look further.
-const SEEDS: u64 = if cfg!(debug_assertions) { 200 } else { 3_000 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 3_000 };
 
 /// Two threads, for the two processors that a machine has at least.
 #[test]
@@ -19,6 +19,15 @@ fn lives_by_seed_have_no_finding() {
             });
         }
     });
+}
+
+/// In these the second half of a fused pair waits for memory in vain, and its first half was told that it never came.
+#[test]
+fn lives_that_had_a_finding_have_none_any_more() {
+    for seed in [540, 1_930, 11_950, 12_404] {
+        let life = live(seed, &Fault::ALL);
+        assert_eq!(life.finding, None, "flashyard sim --seed {seed}");
+    }
 }
 
 /// Without trouble hosts are served without a hitch, and the network is all that a seed can vary.

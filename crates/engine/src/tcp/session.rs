@@ -19,7 +19,7 @@ use super::input::Input;
 use super::io::IoQueue;
 use super::queue::Duplicate;
 use super::ration::Claim;
-use crate::controller::fused::{Arrival, FusedPairs, MISSING_FUSED};
+use crate::controller::fused::{Arrival, FAILED_FUSED, FusedPairs, MISSING_FUSED};
 use crate::controller::{IoLimits, Payload, io};
 use crate::ledger::Past;
 use crate::status;
@@ -205,7 +205,10 @@ impl<P: Fn(Work)> Session<P> {
                 Owner::Command(command) => self.queue.fail(&command, error.into()),
                 Owner::Half(entry) => {
                     self.queue.refuse(&entry, status::of(error));
-                    self.refuse_lone();
+                    // The other half came; that this one failed is no fault of the host, which may try both again.
+                    if let Some(first) = self.pairs.take() {
+                        self.queue.refuse(&first.entry, FAILED_FUSED);
+                    }
                 }
             }
         }
