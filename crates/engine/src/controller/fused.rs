@@ -13,7 +13,18 @@ use super::{NamespaceInfo, Payload};
 /// Finds the pairs of one queue. `T` is a command as the transport keeps it.
 #[derive(Debug)]
 pub struct FusedPairs<T> {
-    first: Option<T>,
+    last: Last<T>,
+}
+
+/// What came last, as far as the next command depends on it.
+#[derive(Debug)]
+enum Last<T> {
+    /// Nothing that it does.
+    Other,
+    /// A first, whose second should come next.
+    First(T),
+    /// The same, but it was refused and has been answered.
+    RefusedFirst,
 }
 
 /// What a command is that has arrived.
@@ -32,6 +43,8 @@ pub enum Arrival<T> {
     },
     /// A second without a first: [`MISSING_FUSED`].
     Unpaired(T),
+    /// A second whose first was refused: [`FAILED_FUSED`].
+    Failed(T),
 }
 
 /// The answer to half of a pair whose other half did not come next to it.
@@ -42,46 +55,67 @@ pub const FAILED_FUSED: Status = Status::ABORTED_FAILED_FUSED;
 
 impl<T> Default for FusedPairs<T> {
     fn default() -> Self {
-        Self { first: None }
+        Self { last: Last::Other }
     }
 }
 
 impl<T> FusedPairs<T> {
-    /// Whether nothing is kept; then a command that is not fused is not a matter of this type.
+    /// Whether no second is expected; then a command that is not fused is not a matter of this type.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.first.is_none()
+        matches!(self.last, Last::Other)
     }
 
     /// A command has arrived. The other result is a first whose second did not come: answer it [`MISSING_FUSED`].
     pub fn arrive(&mut self, fuse: Fuse, command: T) -> (Option<T>, Arrival<T>) {
-        let kept = self.first.take();
-        match (fuse, kept) {
-            (Fuse::First, lone) => {
-                self.first = Some(command);
-                (lone, Arrival::Kept)
+        let last = std::mem::replace(&mut self.last, Last::Other);
+        match (fuse, last) {
+            (Fuse::First, last) => {
+                self.last = Last::First(command);
+                (last.into_first(), Arrival::Kept)
             }
-            (Fuse::Second, Some(first)) => (
-                None,
-                Arrival::Pair {
-                    first,
-                    second: command,
-                },
-            ),
-            (Fuse::Second, None) => (None, Arrival::Unpaired(command)),
+            (Fuse::Second, Last::First(first)) => {
+                let second = command;
+                (None, Arrival::Pair { first, second })
+            }
+            (Fuse::Second, Last::RefusedFirst) => (None, Arrival::Failed(command)),
+            (Fuse::Second, Last::Other) => (None, Arrival::Unpaired(command)),
             // The reserved value is refused by the check of the command itself.
-            (Fuse::Normal | Fuse::Reserved, lone) => (lone, Arrival::Alone(command)),
+            (Fuse::Normal | Fuse::Reserved, last) => (last.into_first(), Arrival::Alone(command)),
         }
+    }
+
+    /// Half of a pair has arrived and was refused before it could be kept. Gives the first that was kept, and its answer.
+    pub fn refuse(&mut self, fuse: Fuse) -> Option<(T, Status)> {
+        let (next, status) = match fuse {
+            // What is kept should have been followed by its second.
+            Fuse::First => (Last::RefusedFirst, MISSING_FUSED),
+            _ => (Last::Other, FAILED_FUSED),
+        };
+        let kept = std::mem::replace(&mut self.last, next).into_first();
+        kept.map(|first| (first, status))
     }
 
     /// Takes what is kept: at an abort, a reset or the end of the queue.
     pub fn take(&mut self) -> Option<T> {
-        self.first.take()
+        std::mem::replace(&mut self.last, Last::Other).into_first()
     }
 
     /// What is kept.
     pub fn kept(&self) -> Option<&T> {
-        self.first.as_ref()
+        match &self.last {
+            Last::First(first) => Some(first),
+            Last::Other | Last::RefusedFirst => None,
+        }
+    }
+}
+
+impl<T> Last<T> {
+    fn into_first(self) -> Option<T> {
+        match self {
+            Self::First(first) => Some(first),
+            Self::Other | Self::RefusedFirst => None,
+        }
     }
 }
 
@@ -227,6 +261,30 @@ mod tests {
         );
         assert_eq!(pairs.take(), Some(6));
         assert_eq!(pairs.take(), None);
+    }
+
+    #[test]
+    fn a_refused_half_fails_the_other_one() {
+        let mut pairs = FusedPairs::default();
+        assert_eq!(pairs.arrive(Fuse::First, 1), (None, Arrival::Kept));
+        assert_eq!(pairs.refuse(Fuse::Second), Some((1, FAILED_FUSED)));
+        assert!(pairs.is_empty());
+        assert_eq!(pairs.refuse(Fuse::First), None);
+        assert!(!pairs.is_empty());
+        assert_eq!(
+            pairs.arrive(Fuse::Second, 2),
+            (None, Arrival::Failed(2)),
+            "its first was refused"
+        );
+        assert_eq!(pairs.arrive(Fuse::Second, 3), (None, Arrival::Unpaired(3)));
+        assert_eq!(pairs.arrive(Fuse::First, 4), (None, Arrival::Kept));
+        assert_eq!(
+            pairs.refuse(Fuse::First),
+            Some((4, MISSING_FUSED)),
+            "two firsts"
+        );
+        assert_eq!(pairs.arrive(Fuse::Normal, 5), (None, Arrival::Alone(5)));
+        assert_eq!(pairs.arrive(Fuse::Second, 6), (None, Arrival::Unpaired(6)));
     }
 
     const BLOCK: Sgl = Sgl::Transport { length: 512 };

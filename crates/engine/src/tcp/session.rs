@@ -205,9 +205,9 @@ impl<P: Fn(Work)> Session<P> {
                 Owner::Command(command) => self.queue.fail(&command, error.into()),
                 Owner::Half(entry) => {
                     self.queue.refuse(&entry, status::of(error));
-                    // The other half came; that this one failed is no fault of the host, which may try both again.
-                    if let Some(first) = self.pairs.take() {
-                        self.queue.refuse(&first.entry, FAILED_FUSED);
+                    // That this one failed is no fault of the host, which may try both halves again.
+                    if let Some((first, status)) = self.pairs.refuse(entry.fuse()) {
+                        self.queue.refuse(&first.entry, status);
                     }
                 }
             }
@@ -403,6 +403,7 @@ impl<P: Fn(Work)> Session<P> {
             Arrival::Pair { first, second } => {
                 (self.pool)(Work::Pair(Some(Box::new(Pair { first, second }))))
             }
+            Arrival::Failed(second) => self.queue.refuse(&second.entry, FAILED_FUSED),
             Arrival::Unpaired(half) | Arrival::Alone(half) => self.refuse_half(&half),
         }
     }
