@@ -108,6 +108,11 @@ data_device() {
     if has_device alpha 384; then device alpha 384; else device alpha 256; fi
 }
 
+# Whether a tenant has so many namespaces here.
+has_namespaces() {
+    [[ $(namespaces "$1" | wc -l) == "$2" ]]
+}
+
 has_no_device() {
     ! has_device "$@"
 }

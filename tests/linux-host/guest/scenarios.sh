@@ -218,11 +218,11 @@ hot_add_and_remove() {
     fio_verify "$(device alpha 128)" --size=2M --bs=16k
 }
 
-# Whoever reads little, one at a time, goes first, though the host knows nothing of that: on a drive so slow that an
-# emulated machine can keep it busy, beside another tenant's large reads. What is slow first in, first out is at most
-# half as slow behind the fair switch.
+# A tenant that reads one block at a time beside another's large reads, on a slow drive, while the policy changes under
+# both: nothing fails and nobody has to reconnect. How long a read takes depends on the machine that is emulated; who goes
+# first is judged in virtual time (crates/host/tests/sharing/urgent.rs).
 priority() {
-    local quick bulk beside_fifo beside_fair
+    local quick bulk before beside_fifo beside_fair
     ensure_connected alpha
     host cli device create drive --kind flash --profile dct983 --condition clean --size 1GiB --dilation 100 --policy fifo
     host cli pool create flash --device drive
@@ -232,6 +232,7 @@ priority() {
     connect gamma
     quick=$(device alpha 160)
     bulk=$(device gamma 640)
+    before=$(disturbances)
     fio --name=bulk --filename="$bulk" --direct=1 --ioengine=libaio --iodepth=32 --rw=randread --bs=128k \
         --time_based --runtime=120 --minimal >/tmp/bulk 2>&1 &
     local load=$!
@@ -244,7 +245,8 @@ priority() {
     kill -INT $load
     wait $load || true
     echo "mean of a read: $beside_fifo us first in, first out, $beside_fair us behind the fair switch"
-    ((2 * beside_fair < beside_fifo)) || fail "$beside_fifo us first in, first out, $beside_fair us behind the fair switch"
+    ((beside_fifo > 0 && beside_fair > 0)) || fail "a policy under which nothing was read"
+    [[ $(disturbances) == "$before" ]] || fail "the host had to reconnect"
     disconnect gamma
     for volume in quick bulk; do
         host cli volume delete "$volume" --yes
@@ -285,7 +287,8 @@ restart_under_io() {
     host start
     wait $! || fail "fio: $(tail -n 1 /tmp/fio | cut -c1-300)"
     wait_for 30 is_live alpha
-    [[ $(namespaces alpha | wc -l) == 2 ]] || fail "not all volumes came back"
+    # The rescan after a reconnect goes on when the controller is live.
+    wait_for 30 has_namespaces alpha 2
     [[ $(nvme ns-descs "$device") == "$before" ]] || fail "the namespace is known by another name now"
 }
 
@@ -309,7 +312,8 @@ refuse() {
     local stranger=nqn.2014-08.org.nvmexpress:uuid:5d0b7a10-0000-4000-8000-00000000dead
     local identity=(--hostnqn="$stranger" --hostid=5d0b7a10-0000-4000-8000-00000000dead)
     ! nvme connect -t tcp -a "$ADDRESS" -s "$port" -n "$(subsystem alpha)" "${identity[@]}" || fail "a stranger came in"
-    dmesg | found -F "not allowed, hostnqn: $stranger" || fail "refused, but not as an invalid host"
+    # As one that is not there, so that names cannot be found out.
+    dmesg | found -F "Connect Invalid Data Parameter, subsysnqn \"$(subsystem alpha)\"" || fail "refused, but not so"
     nvme discover -t tcp -a "$ADDRESS" -s "$port" "${identity[@]}" -o json >/tmp/log.json || true
     ! grep -q "$(subsystem alpha)" /tmp/log.json || fail "a stranger is told of the subsystem"
     # Nor may we go where others are, or where nobody is.

@@ -5,7 +5,7 @@ use flashyard_engine::{Class, Limits};
 use flashyard_host::{Association, Options};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::Config;
-use flashyard_sched::Fair;
+use flashyard_sched::{Fair, Fifo, Policy, Window};
 use flashyard_time::Duration;
 
 use crate::world::{Site, Speed, Work, load, options};
@@ -34,13 +34,11 @@ struct Got {
 }
 
 fn play(players: [Player; 2]) -> [Got; 2] {
-    let site = Site::new(
-        Config::calm(1),
-        1,
-        Limits::default(),
-        Box::new(Fair::new()),
-        DRIVE,
-    );
+    play_behind(Box::new(Fair::new()), players)
+}
+
+fn play_behind(policy: Box<dyn Policy>, players: [Player; 2]) -> [Got; 2] {
+    let site = Site::new(Config::calm(1), 1, Limits::default(), policy, DRIVE);
     for ((id, name), player) in [(1, "a"), (2, "b")].into_iter().zip(players) {
         site.set_class(id, name, player.granted);
     }
@@ -131,4 +129,14 @@ fn whoever_may_hurry_and_always_does_gets_an_eighth_more_and_no_more() {
     // Which is what the right is for.
     let [urgent, _] = play([LATENCY, bulk(Class::Throughput, false)]);
     assert!(urgent.p99 < 1_000_000, "{urgent:?}");
+}
+
+/// Whoever reads little, one at a time, goes first, though his host marks nothing: as an unmodified one.
+#[test]
+fn one_read_at_a_time_goes_before_bulk_without_a_mark() {
+    let players = [LATENCY, bulk(Class::Throughput, false)];
+    let [fifo, _] = play_behind(Box::new(Fifo::new(Window::UNLIMITED)), players);
+    let [fair, other] = play(players);
+    assert!(2 * fair.p99 < fifo.p99, "{fair:?} {fifo:?}");
+    assert!(other.rate > 10_000, "{other:?}");
 }
