@@ -29,6 +29,8 @@ struct Places {
     free: Vec<u16>,
     /// Those whose command has been aborted, the oldest first.
     unwanted: VecDeque<u16>,
+    /// The one whose data PDU has begun: its tag names no other before that has ended.
+    receiving: Option<u16>,
     closed: bool,
 }
 
@@ -104,7 +106,9 @@ impl Transfers {
     pub(crate) fn accept(&self, pdu: &H2CData) -> Result<(), Violation> {
         let mut places = self.places.borrow_mut();
         let place = places.get(pdu.ttag).ok_or(Violation::tag())?;
-        place.rules.accept(pdu)
+        place.rules.accept(pdu)?;
+        places.receiving = Some(pdu.ttag);
+        Ok(())
     }
 
     /// A piece of data has come; it belongs at `at`.
@@ -142,6 +146,7 @@ impl Transfers {
     /// A data PDU has ended.
     pub(crate) fn end_pdu(&self, ttag: u16, digest_ok: bool) {
         let mut places = self.places.borrow_mut();
+        places.receiving = None;
         let Some(place) = places.get(ttag) else {
             return;
         };
@@ -190,9 +195,10 @@ impl Places {
 
     /// Nobody waits for the data of `ttag` any more.
     fn leave(&mut self, ttag: u16) {
-        let closed = self.closed;
+        let receiving = self.receiving;
+        let over = self.closed && receiving != Some(ttag);
         let Some(place) = self.get(ttag) else { return };
-        if place.done || closed {
+        if place.done || over {
             return self.end(ttag);
         }
         place.wanted = false;
@@ -201,8 +207,10 @@ impl Places {
             place.memory = Memory::None;
         }
         self.unwanted.push_back(ttag);
+        let mut tags = self.unwanted.iter();
         if self.unwanted.len() > UNWANTED
-            && let Some(oldest) = self.unwanted.pop_front()
+            && let Some(oldest) = tags.position(|tag| Some(*tag) != receiving)
+            && let Some(oldest) = self.unwanted.remove(oldest)
         {
             self.end(oldest);
         }
@@ -247,5 +255,61 @@ impl Future for Arrival<'_> {
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         self.transfers.places.borrow_mut().leave(self.ttag);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGE: u32 = 64 << 10;
+
+    fn data(r2t: &R2T, datao: u32, datal: u32) -> H2CData {
+        H2CData {
+            cccid: r2t.cccid,
+            ttag: r2t.ttag,
+            datao,
+            datal,
+            last: datao + datal == r2t.r2tl,
+        }
+    }
+
+    fn invite(transfers: &Transfers, cid: u16, len: u32) -> (R2T, Arrival<'_>) {
+        let buf = Buf::take_zeroed(len as usize).expect("memory for one");
+        transfers.invite(cid, buf, None)
+    }
+
+    /// What comes for a command that was aborted goes nowhere, however many others are aborted and invited meanwhile.
+    #[test]
+    fn a_tag_is_given_to_nobody_else_while_its_data_come() {
+        let transfers = Transfers::default();
+        let (large, arrival) = invite(&transfers, 0, LARGE);
+        drop(arrival);
+        let pdu = data(&large, 0, LARGE);
+        assert!(transfers.accept(&pdu).is_ok());
+        for cid in 1..=UNWANTED as u16 + 2 {
+            drop(invite(&transfers, cid, 4096).1);
+        }
+        let (small, _arrival) = invite(&transfers, 9, 4096);
+        assert_ne!(small.ttag, large.ttag);
+        transfers.put(large.ttag, LARGE as usize - 8, &[1; 8]);
+        transfers.end_pdu(large.ttag, true);
+        // All of it has come, so its tag is free.
+        assert!(transfers.accept(&pdu).is_err());
+        assert!(transfers.accept(&data(&small, 0, 4096)).is_ok());
+    }
+
+    #[test]
+    fn of_too_many_that_nobody_wants_the_oldest_is_forgotten() {
+        let transfers = Transfers::default();
+        let (first, arrival) = invite(&transfers, 0, 4096);
+        drop(arrival);
+        let waits: Vec<_> = (1..=UNWANTED as u16)
+            .map(|cid| invite(&transfers, cid, 4096))
+            .collect();
+        let last = waits[UNWANTED - 1].0;
+        drop(waits);
+        assert!(transfers.accept(&data(&first, 0, 4096)).is_err());
+        assert!(transfers.accept(&data(&last, 0, 4096)).is_ok());
     }
 }
