@@ -10,13 +10,12 @@ mod content;
 mod copy;
 mod counted;
 mod error;
+mod identity;
 mod opening;
 mod schema;
+mod settings;
 #[cfg(test)]
 pub mod watch;
-
-mod identity;
-mod settings;
 
 use std::collections::BTreeMap;
 use std::fs::File;
