@@ -1,4 +1,5 @@
-//! Chores of the project: `cargo xtask tidy` checks what is not a test, `cargo xtask bench` measures.
+//! Chores of the project: `cargo xtask tidy` checks what is not a test, `cargo xtask bench`
+//! measures.
 
 mod bench;
 mod edges;

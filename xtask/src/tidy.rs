@@ -37,7 +37,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks the workspace at `root`; 1 when something is to be mended, 2 when the checks themselves could not run.
+/// Checks the workspace at `root`; 1 when something is to be mended, 2 when the checks themselves
+/// could not run.
 pub(crate) fn run(root: &Path) -> ExitCode {
     match check(root) {
         Ok((files, findings)) if findings.is_empty() => {

@@ -1,5 +1,6 @@
-//! `flashyard check`: verifies a pool, a file that holds an open-channel device with its partitions, or a zoned device with
-//! its own, where it lies, without changing it and without a running target.
+//! `flashyard check`: verifies a pool, a file that holds an open-channel device with its
+//! partitions, or a zoned device with its own, where it lies, without changing it and without a
+//! running target.
 
 use std::fmt;
 use std::fs::File;
@@ -18,8 +19,9 @@ use crate::out::say_line;
 
 /// Bytes that tell what a file holds.
 const START: usize = 4096;
-/// What is said of what another process has locked. The kernel keeps the lock of a target that was killed until it has ended
-/// what that had asked for, so it is waited for; so long, and tried so often.
+/// What is said of what another process has locked. The kernel keeps the lock of a target that was
+/// killed until it has ended what that had asked for, so it is waited for; so long, and tried so
+/// often.
 const IN_USE: &str = "another program uses it";
 const IN_USE_LONGEST: Duration = Duration::from_secs(3);
 const IN_USE_PAUSE: Duration = Duration::from_ms(20);
@@ -30,7 +32,8 @@ enum Report {
     OpenChannel(open_channel::Report),
 }
 
-/// Prints what was found. Only what is lost is a failure: what is put right by itself is told, and no reason for a backup.
+/// Prints what was found. Only what is lost is a failure: what is put right by itself is told, and
+/// no reason for a backup.
 pub fn run(args: &CheckArgs) -> Result<(), String> {
     let (path, block_size) = (args.file.clone(), args.block_size);
     let report = uring::run(uring::Config::default(), |rt| async move {

@@ -1,4 +1,5 @@
-//! The command line. Everything a user can type stands here; what it does stands in the modules named alike.
+//! The command line. Everything a user can type stands here; what it does stands in the modules
+//! named alike.
 
 mod sim;
 mod target;
@@ -49,7 +50,8 @@ pub enum Command {
     Discover(DiscoverArgs),
     /// List, show, create and delete devices: things that store blocks
     Device(DeviceArgs),
-    /// List, show, create, grow and delete partitions: exclusive flash units of an open-channel or zoned device
+    /// List, show, create, grow and delete partitions: exclusive flash units of an open-channel or
+    /// zoned device
     Partition(PartitionArgs),
     /// List, show, create and delete pools: devices divided into volumes
     Pool(PoolArgs),
@@ -69,7 +71,8 @@ pub enum Command {
     Why(WhyArgs),
     /// Make the running target have everything that a configuration file names
     Apply(ApplyArgs),
-    /// Verify, read-only, a pool on a file or block device, or a file that holds an open-channel device
+    /// Verify, read-only, a pool on a file or block device, or a file that holds an open-channel
+    /// device
     Check(CheckArgs),
 }
 
@@ -98,13 +101,15 @@ pub struct DemoArgs {
     /// How long to measure
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
-    /// Slow the emulated drive down by this much, so that the delays of this machine count for little
+    /// Slow the emulated drive down by this much, so that the delays of this machine count for
+    /// little
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub dilation: u32,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Do not go on serving after the measurement (so it is, too, when the output is not a terminal)
+    /// Do not go on serving after the measurement (so it is, too, when the output is not a
+    /// terminal)
     #[arg(long)]
     pub exit: bool,
 }
@@ -129,10 +134,12 @@ pub struct ServeArgs {
         verbatim_doc_comment
     )]
     pub state: Option<PathBuf>,
-    /// If the state store is damaged, start from its copy; the damaged file is kept as state.db.damaged
+    /// If the state store is damaged, start from its copy; the damaged file is kept as
+    /// state.db.damaged
     #[arg(long)]
     pub restore_state: bool,
-    /// Listen here instead of where the file or the state says, until `target set --listen`; may be repeated
+    /// Listen here instead of where the file or the state says, until `target set --listen`; may be
+    /// repeated
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<SocketAddr>,
     /// Number of cores to serve from, instead of what the file says
@@ -141,10 +148,12 @@ pub struct ServeArgs {
     /// Pin core 0 to this processor, core 1 to the next, and so on
     #[arg(long, value_name = "N")]
     pub processor: Option<usize>,
-    /// Microseconds to poll at most for what comes next, where it mostly comes so soon; 0: sleep at once
+    /// Microseconds to poll at most for what comes next, where it mostly comes so soon; 0: sleep at
+    /// once
     #[arg(long, value_name = "US", default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub poll_us: u64,
-    /// Bound of I/O buffer memory of each core, at least 4MiB. With less than 256MiB commands wait earlier for memory
+    /// Bound of I/O buffer memory of each core, at least 4MiB. With less than 256MiB commands wait
+    /// earlier for memory
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub buffers: Size,
 }
@@ -267,7 +276,8 @@ pub struct ApplyArgs {
         Example:\n  flashyard check /srv/flashyard/ssd0.img --block-size 4096"
 )]
 pub struct CheckArgs {
-    /// File or block device that holds a pool, or an open-channel or zoned device with its partitions
+    /// File or block device that holds a pool, or an open-channel or zoned device with its
+    /// partitions
     pub file: PathBuf,
     /// Bytes per block of the device
     #[arg(long, default_value_t = 4096)]
@@ -335,7 +345,8 @@ pub enum DeviceCommand {
         /// Drive to emulate: dct983, 970pro, ... or a file that holds a profile
         #[arg(long, value_name = "NAME|FILE")]
         profile: Option<String>,
-        /// What was done to that drive before: empty, clean, fragmented, or fragmented=NN% of it [default: empty]
+        /// What was done to that drive before: empty, clean, fragmented, or fragmented=NN% of it
+        /// [default: empty]
         #[arg(long)]
         condition: Option<ConditionName>,
         /// Where its content is [default: memory]
@@ -344,10 +355,12 @@ pub enum DeviceCommand {
         /// What chance in its condition follows from [default: 1]
         #[arg(long, value_name = "N")]
         seed: Option<u64>,
-        /// Make it this many times slower, so that the rest of the machine counts for less [default: 1]
+        /// Make it this many times slower, so that the rest of the machine counts for less
+        /// [default: 1]
         #[arg(long, value_name = "N")]
         dilation: Option<u32>,
-        /// Parallel units to deal the zones of a zoned device out to [default: up to 16, of 32 zones each]
+        /// Parallel units to deal the zones of a zoned device out to [default: up to 16, of 32
+        /// zones each]
         #[arg(long, value_name = "N")]
         units: Option<u32>,
         /// Scheduling policy of the switch in front of it
@@ -567,7 +580,8 @@ pub enum VolumeCommand {
         /// EUI64 of its namespace, 16 hexadecimal digits [default: none]
         #[arg(long, value_name = "HEX")]
         eui64: Option<Eui64>,
-        /// Number of its namespace in the tenant's subsystem, 1 to 1024 [default: the next free one]
+        /// Number of its namespace in the tenant's subsystem, 1 to 1024 [default: the next free
+        /// one]
         #[arg(long, value_name = "N")]
         nsid: Option<u32>,
         /// Refuse writes from the beginning

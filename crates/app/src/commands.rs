@@ -1,4 +1,5 @@
-//! The commands that talk to a running target: what was typed becomes a request, the answer a table or JSON.
+//! The commands that talk to a running target: what was typed becomes a request, the answer a table
+//! or JSON.
 
 use std::fs;
 use std::path::{Path, PathBuf};

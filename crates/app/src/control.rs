@@ -1,5 +1,5 @@
-//! The control socket: one JSON request a line, one JSON answer a line, over a Unix socket in the state
-//! directory that only its owner can open. The same types serve both ends.
+//! The control socket: one JSON request a line, one JSON answer a line, over a Unix socket in the
+//! state directory that only its owner can open. The same types serve both ends.
 
 mod seats;
 

@@ -1,5 +1,5 @@
-//! The flashyard program: the target, its tools and its demonstration in one binary. Exit status 0 on success, 1
-//! on failure, 2 on bad usage.
+//! The flashyard program: the target, its tools and its demonstration in one binary. Exit status 0
+//! on success, 1 on failure, 2 on bad usage.
 
 mod check;
 mod cli;

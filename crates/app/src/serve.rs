@@ -88,7 +88,8 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// Every connection is an open file, and the usual bound of 1024 is for programs that use select(2).
+/// Every connection is an open file, and the usual bound of 1024 is for programs that use
+/// select(2).
 fn allow_many_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let most = Rlimit {

@@ -1,5 +1,5 @@
-//! `flashyard sim`: whole lives of a target in virtual time, by seed, on all processors. A finding is told at once, with
-//! the command that repeats it; Ctrl-C ends the run and keeps what it has.
+//! `flashyard sim`: whole lives of a target in virtual time, by seed, on all processors. A finding
+//! is told at once, with the command that repeats it; Ctrl-C ends the run and keeps what it has.
 
 use std::io::{self, IsTerminal};
 use std::num::NonZero;

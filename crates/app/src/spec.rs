@@ -1,5 +1,6 @@
-//! What a user asks for: devices, pools, tenants and volumes, as they stand in the configuration file, in the
-//! state store and in control messages. One set of types for all three; `check` says what is wrong with one.
+//! What a user asks for: devices, pools, tenants and volumes, as they stand in the configuration
+//! file, in the state store and in control messages. One set of types for all three; `check` says
+//! what is wrong with one.
 
 mod check;
 mod drive;
@@ -55,8 +56,8 @@ pub struct DeviceSpec {
     /// Bytes per block, 512 or 4096.
     #[serde(default = "default_block_size")]
     pub block_size: u32,
-    /// File or block device, for the kinds `file`, `block` and `zoned`; for `flash` and `open-channel` with
-    /// `store = "file"`.
+    /// File or block device, for the kinds `file`, `block` and `zoned`; for `flash` and
+    /// `open-channel` with `store = "file"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// `ADDR:PORT` of the other target, for `nvme-tcp`.
@@ -83,7 +84,8 @@ pub struct DeviceSpec {
     /// How many times slower than its model a `flash` drive is; 1 if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dilation: Option<u32>,
-    /// Parallel units that the zones of a `zoned` device are dealt out to; as many as make sense if not given.
+    /// Parallel units that the zones of a `zoned` device are dealt out to; as many as make sense if
+    /// not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub units: Option<u32>,
     /// What a partition was cut from, and what of it.
@@ -95,11 +97,12 @@ pub struct DeviceSpec {
     /// What it can give at most, which guarantees are held against; measured by `device calibrate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability: Option<RatesSpec>,
-    /// How long its reads take at several loads, the least load first; measured by `device calibrate`.
+    /// How long its reads take at several loads, the least load first; measured by `device
+    /// calibrate`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<LoadPoint>,
-    /// What is on it comes from users of this target, or nothing is on it: it may be zeroed for its next user without a
-    /// question. Kept by the target, not for files.
+    /// What is on it comes from users of this target, or nothing is on it: it may be zeroed for its
+    /// next user without a question. Kept by the target, not for files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disposable: bool,
 }
@@ -246,12 +249,14 @@ pub struct VolumeSpec {
     /// The device it is, whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Size; needed with `pool`, refused with `device`. Of a whole device the target keeps here what it has given away.
+    /// Size; needed with `pool`, refused with `device`. Of a whole device the target keeps here
+    /// what it has given away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
     /// Who it belongs to.
     pub tenant: String,
-    /// UUID that hosts know it by; fixed when the volume is made, as the next three are. Made anew if not given.
+    /// UUID that hosts know it by; fixed when the volume is made, as the next three are. Made anew
+    /// if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<NamespaceUuid>,
     /// NGUID that hosts know it by; the bytes of the UUID if not given.
@@ -266,8 +271,8 @@ pub struct VolumeSpec {
     /// Whether writes are refused; a new volume takes them if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
-    /// What becomes of data that a device has which is given away whole; needed if there may be some that this target
-    /// knows nothing of.
+    /// What becomes of data that a device has which is given away whole; needed if there may be
+    /// some that this target knows nothing of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<ContentName>,
 }

@@ -1,10 +1,10 @@
-//! The state store: one SQLite database holding the inventory. Every change is one transaction and on disk
-//! before it is acknowledged (`synchronous = FULL`), so `kill -9` and power cuts leave the old or the new state. One
-//! process owns it at a time.
+//! The state store: one SQLite database holding the inventory. Every change is one transaction and
+//! on disk before it is acknowledged (`synchronous = FULL`), so `kill -9` and power cuts leave the
+//! old or the new state. One process owns it at a time.
 //!
-//! A checksum of all records goes with each change. A store that is not what was stored is refused, and its copy
-//! (`copy.rs`) can take its place. There is no write-ahead log: SQLite passes over its end from the first damaged frame
-//! on, and an older state would be served for the newest one.
+//! A checksum of all records goes with each change. A store that is not what was stored is refused,
+//! and its copy (`copy.rs`) can take its place. There is no write-ahead log: SQLite passes over its
+//! end from the first damaged frame on, and an older state would be served for the newest one.
 
 mod content;
 mod copy;
@@ -249,8 +249,8 @@ impl State {
         })
     }
 
-    /// Adds a volume in phase `creating` and gives it the UUID and the namespace number (1 to `most`) that it asks for, or
-    /// others.
+    /// Adds a volume in phase `creating` and gives it the UUID and the namespace number (1 to
+    /// `most`) that it asks for, or others.
     pub fn add_volume(&mut self, spec: &VolumeSpec, most: u32) -> Result<VolumeRecord, StateError> {
         let uuid = spec.uuid.map_or_else(Uuid::new_v4, |uuid| uuid.0);
         self.change(|transaction| {
@@ -311,7 +311,8 @@ impl State {
         self.change(|transaction| Ok(transaction.execute(sql, values).map(drop)?))
     }
 
-    /// One change: made to what was stored and to nothing else, whole, and on disk when this returns.
+    /// One change: made to what was stored and to nothing else, whole, and on disk when this
+    /// returns.
     fn change<T>(
         &mut self,
         act: impl FnOnce(&Transaction<'_>) -> Result<T, StateError>,

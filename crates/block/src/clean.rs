@@ -1,5 +1,5 @@
-//! Making blocks clean: what was there before cannot be read any more, whatever is cut off afterwards. Whoever gives space
-//! to a new owner does this first, pools and whole devices alike.
+//! Making blocks clean: what was there before cannot be read any more, whatever is cut off
+//! afterwards. Whoever gives space to a new owner does this first, pools and whole devices alike.
 
 use std::ops::Range;
 
@@ -8,8 +8,9 @@ use crate::{Device, IoError, Tag};
 /// Zeroes are asked for in pieces of this many bytes, so that no single command takes for ever.
 const PIECE_BYTES: u64 = 1 << 30;
 
-/// Makes `ranges` of blocks read as zeroes for good: when this has succeeded, no power cut brings back what was there. Space
-/// is freed where the device can. After a failure any part may be as it was.
+/// Makes `ranges` of blocks read as zeroes for good: when this has succeeded, no power cut brings
+/// back what was there. Space is freed where the device can. After a failure any part may be as it
+/// was.
 pub async fn make_clean(
     device: &dyn Device,
     ranges: impl IntoIterator<Item = Range<u64>>,

@@ -1,5 +1,5 @@
-//! The device trait: takes block I/O and finishes it later. A device lives on one core (its home); it is shared
-//! there by `Rc` and reached from other cores by message.
+//! The device trait: takes block I/O and finishes it later. A device lives on one core (its home);
+//! it is shared there by `Rc` and reached from other cores by message.
 
 use std::rc::Rc;
 
@@ -8,7 +8,8 @@ use flashyard_sched::{Class, TenantId};
 
 use crate::IoFuture;
 
-/// Travels down the stack with every I/O, so that whatever it causes is charged to the right tenant.
+/// Travels down the stack with every I/O, so that whatever it causes is charged to the right
+/// tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tag {
     /// The tenant that pays.
@@ -17,7 +18,8 @@ pub struct Tag {
     pub class: Class,
 }
 
-/// What a device is. While it is in use `blocks` may grow, and writes may come to be refused; the rest stays.
+/// What a device is. While it is in use `blocks` may grow, and writes may come to be refused; the
+/// rest stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Bytes per block: 512 or 4096.
@@ -37,7 +39,8 @@ pub struct Info {
 /// Transfer sizes in blocks; 0 means that nothing is to be said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Writes of this size and alignment, and multiples, need nothing read to be written (NVMe NPWG, NPWA).
+    /// Writes of this size and alignment, and multiples, need nothing read to be written (NVMe
+    /// NPWG, NPWA).
     pub write_granularity: u32,
     /// Writes of this size use all of the device (NVMe NOWS).
     pub optimal_write: u32,
@@ -95,24 +98,27 @@ pub enum IoError {
     Internal,
 }
 
-/// A block device. Buffers' lengths are multiples of the block size; a device checks ranges and answers
-/// [`IoError::OutOfRange`] itself, whoever calls. All methods start the work when called or when first polled, at
-/// the device's choice; dropping the future withdraws the I/O if it has not been issued, and never frees a buffer in use.
+/// A block device. Buffers' lengths are multiples of the block size; a device checks ranges and
+/// answers [`IoError::OutOfRange`] itself, whoever calls. All methods start the work when called or
+/// when first polled, at the device's choice; dropping the future withdraws the I/O if it has not
+/// been issued, and never frees a buffer in use.
 pub trait Device {
     /// What the device is now.
     fn info(&self) -> Info;
 
-    /// Reads `buf.len()` bytes from block `lba`. Gives the filled buffer, or [`Data::Zeroes`] and keeps the buffer.
+    /// Reads `buf.len()` bytes from block `lba`. Gives the filled buffer, or [`Data::Zeroes`] and
+    /// keeps the buffer.
     fn read(&self, tag: Tag, lba: u64, buf: Buf) -> IoFuture<Data>;
 
-    /// Writes `buf` at block `lba`. `fua`: finished only when on the medium. The buffer goes back to its pool.
+    /// Writes `buf` at block `lba`. `fua`: finished only when on the medium. The buffer goes back
+    /// to its pool.
     fn write(&self, tag: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()>;
 
     /// Finishes when every write finished before the call is on the medium.
     fn flush(&self, tag: Tag) -> IoFuture<()>;
 
-    /// Makes blocks read as zeroes; `deallocate` allows their space to be freed. On the medium after a flush, so
-    /// forced unit access is this and a flush.
+    /// Makes blocks read as zeroes; `deallocate` allows their space to be freed. On the medium
+    /// after a flush, so forced unit access is this and a flush.
     fn write_zeroes(&self, tag: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()>;
 
     /// Tells that the content of blocks is not needed any more; they read as zeroes afterwards.
@@ -123,20 +129,22 @@ pub trait Device {
         Health::default()
     }
 
-    /// Bytes that it has moved on its own account since it was opened, such as for garbage collection; nothing if it
-    /// does not tell.
+    /// Bytes that it has moved on its own account since it was opened, such as for garbage
+    /// collection; nothing if it does not tell.
     fn moved(&self) -> Option<u64> {
         None
     }
 
-    /// Whether every block is known to read as zeroes: nothing was written since the device was made. A pool then need
-    /// not zero what it gives away, which would have an emulated drive forget the condition it is in.
+    /// Whether every block is known to read as zeroes: nothing was written since the device was
+    /// made. A pool then need not zero what it gives away, which would have an emulated drive
+    /// forget the condition it is in.
     fn is_blank(&self) -> bool {
         false
     }
 
-    /// Compares blocks with `compare` and, only if equal, writes `write` over them (same length), with no other
-    /// I/O to the range in between (NVMe fused Compare and Write). [`IoError::Miscompare`] when different.
+    /// Compares blocks with `compare` and, only if equal, writes `write` over them (same length),
+    /// with no other I/O to the range in between (NVMe fused Compare and Write).
+    /// [`IoError::Miscompare`] when different.
     fn compare_and_write(
         &self,
         tag: Tag,

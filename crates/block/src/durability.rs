@@ -1,7 +1,8 @@
-//! What a flush proves. Flushes of one device are shared: whoever comes while one is running waits for the
-//! next, which then serves all that wait. And a flush that failed is not forgotten: the kernel reports lost
-//! writes once and then calls the pages clean, so a later flush would "succeed" without them. After the first
-//! failure the device takes no more writes and every flush fails, until it is opened again.
+//! What a flush proves. Flushes of one device are shared: whoever comes while one is running waits
+//! for the next, which then serves all that wait. And a flush that failed is not forgotten: the
+//! kernel reports lost writes once and then calls the pages clean, so a later flush would "succeed"
+//! without them. After the first failure the device takes no more writes and every flush fails,
+//! until it is opened again.
 
 use std::cell::Cell;
 
@@ -55,7 +56,8 @@ impl Durability {
         free
     }
 
-    /// Waits until a flush that started after this call has proved everything, or until the caller may issue it.
+    /// Waits until a flush that started after this call has proved everything, or until the caller
+    /// may issue it.
     pub(crate) async fn join(&self) -> Result<Turn, IoError> {
         let needed = self.started.get() + 1;
         loop {

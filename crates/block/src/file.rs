@@ -1,18 +1,21 @@
 //! Devices on a regular file or a kernel block device.
 //!
-//! Transfers go past the page cache where the file system can do that in units of the block size, and through
-//! it where not; both are correct, the first is faster. Flush and forced unit access mean that the medium has
-//! the data. Deallocate punches holes. A kernel block device whose sectors are larger than the blocks asked for
-//! is refused: the blocks would share sectors, and each write would have to read its neighbours first.
+//! Transfers go past the page cache where the file system can do that in units of the block size,
+//! and through it where not; both are correct, the first is faster. Flush and forced unit access
+//! mean that the medium has the data. Deallocate punches holes. A kernel block device whose sectors
+//! are larger than the blocks asked for is refused: the blocks would share sectors, and each write
+//! would have to read its neighbours first.
 //!
-//! When a flush has failed, nobody can know any more what the medium holds of the writes before it. The device
-//! then refuses writes and flushes with [`IoError::Write`] until it is opened again; reads go on.
+//! When a flush has failed, nobody can know any more what the medium holds of the writes before it.
+//! The device then refuses writes and flushes with [`IoError::Write`] until it is opened again;
+//! reads go on.
 //!
-//! A file that somebody cuts short while it is used has lost what lay behind its new end. That is noticed by a read that
-//! reaches there, by the next flush, and by whoever asks for its [health](Device::health) from time to time. From then on
-//! writes and flushes are refused as after a failed flush, and reads behind that end give [`IoError::Read`], until it is
-//! opened again, for which it has to have its size back. A write behind the end makes the file longer again; so only one that
-//! ends where the device ends hides the cut, if it comes before the cut is noticed.
+//! A file that somebody cuts short while it is used has lost what lay behind its new end. That is
+//! noticed by a read that reaches there, by the next flush, and by whoever asks for its
+//! [health](Device::health) from time to time. From then on writes and flushes are refused as after
+//! a failed flush, and reads behind that end give [`IoError::Read`], until it is opened again, for
+//! which it has to have its size back. A write behind the end makes the file longer again; so only
+//! one that ends where the device ends hides the cut, if it comes before the cut is noticed.
 
 use std::cell::Cell;
 use std::io;
@@ -38,8 +41,8 @@ const ZERO_PIECE: usize = 1 << 20;
 pub struct FileOptions {
     /// 512 or 4096.
     pub block_size: u32,
-    /// Size in bytes. The file is made (sparse) or grown to it, never shrunk. `None`: it must exist, and its
-    /// size counts.
+    /// Size in bytes. The file is made (sparse) or grown to it, never shrunk. `None`: it must
+    /// exist, and its size counts.
     pub size: Option<u64>,
     /// Refuse writes.
     pub read_only: bool,
@@ -63,7 +66,8 @@ struct Inner {
     /// Cleared when the file system or device says that it cannot.
     punches: Cell<bool>,
     zeroes: Cell<bool>,
-    /// The file was made by this opening, and nothing was asked to be written since: it is one hole.
+    /// The file was made by this opening, and nothing was asked to be written since: it is one
+    /// hole.
     blank: Cell<bool>,
     gate: Rc<Gate>,
 }
@@ -146,7 +150,8 @@ impl FileDevice {
         self.inner.direct
     }
 
-    /// Writes `buf` at block `lba`, and gives it back whatever happens: for those who keep memory of their own.
+    /// Writes `buf` at block `lba`, and gives it back whatever happens: for those who keep memory
+    /// of their own.
     pub(crate) async fn put(&self, lba: u64, buf: Buf) -> (Result<(), IoError>, Buf) {
         let inner = &self.inner;
         let place = inner
@@ -401,8 +406,8 @@ impl Inner {
         }
     }
 
-    /// Through the page cache, forced unit access is a write and a shared flush: a synchronous write of its own
-    /// would swallow the report of other lost writes.
+    /// Through the page cache, forced unit access is a write and a shared flush: a synchronous
+    /// write of its own would swallow the report of other lost writes.
     fn write(self: Rc<Self>, offset: u64, buf: Buf, fua: bool) -> IoFuture<()> {
         let write = IoFuture::transfer(
             self.file.write_at(buf, offset, fua && self.direct),
@@ -498,7 +503,8 @@ impl Inner {
         if *current != *compare {
             return Err(IoError::Miscompare);
         }
-        // The write keeps the range barred until it has ended, even if nobody waits for it any more.
+        // The write keeps the range barred until it has ended, even if nobody waits for it any
+        // more.
         self.clone().write(offset, write, fua).keep(hold).await
     }
 }

@@ -25,9 +25,10 @@ impl Span {
 
 /// See the module.
 ///
-/// Exclusive sections follow each other one at a time. To begin one, its range is barred, and everything that
-/// was let in before is waited for, whatever its range: remembering ranges would cost each I/O more than rare
-/// compare-and-writes gain. What comes later and does not touch the range passes all the time.
+/// Exclusive sections follow each other one at a time. To begin one, its range is barred, and
+/// everything that was let in before is waited for, whatever its range: remembering ranges would
+/// cost each I/O more than rare compare-and-writes gain. What comes later and does not touch the
+/// range passes all the time.
 pub(crate) struct Gate {
     rt: Rt,
     /// Something is barred or closed: the slow way in.
@@ -63,8 +64,8 @@ impl Gate {
         })
     }
 
-    /// Lets an I/O on `span` in, at once or when the range is free, and keeps count of it until it has ended.
-    /// `durable`: its failure is one of the device's durability.
+    /// Lets an I/O on `span` in, at once or when the range is free, and keeps count of it until it
+    /// has ended. `durable`: its failure is one of the device's durability.
     #[inline]
     pub(crate) fn pass<T, F>(self: &Rc<Self>, span: Span, durable: bool, start: F) -> IoFuture<T>
     where
@@ -100,7 +101,8 @@ impl Gate {
         self.exclusive.set(Some(span));
         self.watched.set(true);
         let old = self.epoch.get();
-        // The other epoch is empty, unless an exclusive section was given up while it waited for that.
+        // The other epoch is empty, unless an exclusive section was given up while it waited for
+        // that.
         self.emptied(old ^ 1).await;
         self.epoch.set(old ^ 1);
         self.emptied(old).await;
@@ -127,7 +129,8 @@ impl Gate {
         })
     }
 
-    /// A hold that counts nothing, for a flush that has the lead: it settles what the flush has proved.
+    /// A hold that counts nothing, for a flush that has the lead: it settles what the flush has
+    /// proved.
     fn lead_flush(self: &Rc<Self>) -> Hold {
         Hold {
             gate: self.clone(),
@@ -231,8 +234,8 @@ impl Hold {
         self.gate.rt.clone()
     }
 
-    /// Ends the stay with the I/O's result, and gives back what may be told: a promise of durability is not
-    /// kept once any has been broken.
+    /// Ends the stay with the I/O's result, and gives back what may be told: a promise of
+    /// durability is not kept once any has been broken.
     pub(crate) fn settle<T>(self, result: Result<T, IoError>) -> Result<T, IoError> {
         if matches!(result, Err(IoError::Read)) {
             self.gate.read_failed.set(true);

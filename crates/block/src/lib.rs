@@ -1,5 +1,5 @@
-//! Block devices: the trait everything stacks on, the terminal devices (`null`, `memory`, `file`, `block`, `flash`), and
-//! pools that cut a device into volumes.
+//! Block devices: the trait everything stacks on, the terminal devices (`null`, `memory`, `file`,
+//! `block`, `flash`), and pools that cut a device into volumes.
 
 mod clean;
 mod device;
@@ -24,7 +24,8 @@ pub use clean::make_clean;
 pub use device::{Device, Health, Info, IoError, Limits, SharedDevice, Tag};
 pub use file::{FileDevice, FileOptions};
 pub use flash::{FlashDevice, FlashOptions, FlashStats};
-// The words of a tag are those of the schedulers, so that an I/O needs no translation on its way into a switch.
+// The words of a tag are those of the schedulers, so that an I/O needs no translation on its way
+// into a switch.
 pub use flashyard_sched::{Class, TenantId};
 pub use io_future::{ControlMeaning, IoFuture, TransferMeaning};
 pub use memory::MemoryDevice;

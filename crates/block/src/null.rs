@@ -1,4 +1,5 @@
-//! A device that keeps nothing: reads give zeroes, writes are dropped. Measures everything but the medium.
+//! A device that keeps nothing: reads give zeroes, writes are dropped. Measures everything but the
+//! medium.
 
 use flashyard_runtime::{Buf, Data};
 

@@ -7,8 +7,8 @@ use std::fmt;
 pub enum Verdict {
     /// All is as it should be.
     Sound,
-    /// Something is not as it should be, as a kill or a power cut leaves it. Nothing is lost: it is put right when the
-    /// device is used again, and is good for use until then.
+    /// Something is not as it should be, as a kill or a power cut leaves it. Nothing is lost: it is
+    /// put right when the device is used again, and is good for use until then.
     Repairable,
     /// Something is lost, or cannot be used.
     Lost,

@@ -53,7 +53,8 @@ fn concurrent_increments_are_all_counted() {
                         let mut done = 0;
                         while done < 10 {
                             yields(rng.below(3)).await;
-                            // The read may see the two blocks apart: only the compare-and-write is one step.
+                            // The read may see the two blocks apart: only the compare-and-write is
+                            // one step.
                             let now = read(&*volume, LBA, LEN).await.unwrap()[0];
                             let (old, new) = (filled(LEN, now), filled(LEN, now + 1));
                             match volume
@@ -131,7 +132,8 @@ fn what_does_not_touch_the_range_is_not_held_up_for_ever() {
     });
 }
 
-/// A write to one block of the range, at its beginning or end, is lost if it falls between compare and write.
+/// A write to one block of the range, at its beginning or end, is lost if it falls between compare
+/// and write.
 async fn writes_one_block_beside_the_exchange(rt: &Rt, device: &SharedDevice, seed: u64) {
     const FIRST: u64 = 2046;
     const BLOCKS: u64 = 3;

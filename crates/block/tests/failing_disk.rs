@@ -170,9 +170,9 @@ enum Promise {
     ForcedCompareAndWrite,
 }
 
-/// Writers with a block each, at once: what one of them was promised is there after a power cut at any moment,
-/// whichever flush was running when it asked. Past the page cache and through it (where the file's blocks are smaller
-/// than the sectors of its disk).
+/// Writers with a block each, at once: what one of them was promised is there after a power cut at
+/// any moment, whichever flush was running when it asked. Past the page cache and through it (where
+/// the file's blocks are smaller than the sectors of its disk).
 #[test]
 fn a_promise_covers_what_was_written_before_it_whatever_else_is_being_flushed() {
     use Promise::{Flush, ForcedCompareAndWrite, ForcedUnitAccess};
@@ -269,7 +269,8 @@ async fn keep_writing(
     }
 }
 
-/// Tasks that are dropped at any moment, over a pool over a file: nothing hangs, nothing lands late.
+/// Tasks that are dropped at any moment, over a pool over a file: nothing hangs, nothing lands
+/// late.
 #[test]
 fn withdrawn_io_neither_blocks_nor_comes_back() {
     for seed in 0..60 {
@@ -342,7 +343,8 @@ fn one_seed_one_trace() {
     assert_ne!(digest(5), digest(6));
 }
 
-/// A file that somebody cuts short loses what was behind its end, for good: no write makes zeroes of it.
+/// A file that somebody cuts short loses what was behind its end, for good: no write makes zeroes
+/// of it.
 #[test]
 fn a_file_that_is_cut_short_fails_where_it_was_and_keeps_failing() {
     #[derive(Clone, Copy, Debug)]

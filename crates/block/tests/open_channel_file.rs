@@ -1,4 +1,5 @@
-//! Open-channel devices in files, in the simulated world: programs killed, power cut, disks that fail.
+//! Open-channel devices in files, in the simulated world: programs killed, power cut, disks that
+//! fail.
 
 mod support;
 
@@ -81,7 +82,8 @@ fn a_partition_in_a_file_is_an_array() {
     }
 }
 
-/// What blocks may hold: all that was written since the last flush that was answered, and what that one made durable.
+/// What blocks may hold: all that was written since the last flush that was answered, and what that
+/// one made durable.
 struct Possible(Vec<Vec<u8>>);
 
 impl Possible {
@@ -134,7 +136,8 @@ async fn use_it(rt: Rt, seed: u64, possible: Rc<RefCell<Possible>>) {
     }
 }
 
-/// The partition was used up to some instant, several times: erases, collecting and checkpoints are cut off too.
+/// The partition was used up to some instant, several times: erases, collecting and checkpoints are
+/// cut off too.
 #[test]
 fn what_was_flushed_is_there_whenever_the_program_or_the_power_goes() {
     for seed in 0..if cfg!(debug_assertions) { 3 } else { 60 } {
@@ -258,7 +261,8 @@ fn after_a_clean_stop_little_is_read_and_wear_is_known() {
     });
 }
 
-/// Records are read one by one only of chunks that were being written, and once: the heads have those of the others.
+/// Records are read one by one only of chunks that were being written, and once: the heads have
+/// those of the others.
 #[test]
 fn a_file_is_opened_by_its_heads() {
     let each = Duration::from_ms(10);
@@ -553,7 +557,8 @@ fn a_damaged_copy_of_the_layout_is_told_and_mended_and_two_are_refused() {
     }
 }
 
-/// One copy is damaged while the other is being written: the device was used, so it is not taken for a new one.
+/// One copy is damaged while the other is being written: the device was used, so it is not taken
+/// for a new one.
 #[test]
 fn a_device_that_was_used_is_never_made_anew() {
     let world = World::new(Config::calm(1));

@@ -55,8 +55,8 @@ fn sectors_of(disk: &Disk, value: u8) -> Vec<u64> {
     (0..disk.size()).step_by(BLOCK).filter(holds).collect()
 }
 
-/// A sector that is not what was written is a read error, in the life in which it was written and later, and nothing else
-/// is.
+/// A sector that is not what was written is a read error, in the life in which it was written and
+/// later, and nothing else is.
 #[test]
 fn what_is_rotten_is_not_read() {
     let world = World::new(Config::calm(1));
@@ -101,7 +101,8 @@ fn what_is_rotten_is_not_read() {
 const CHUNKS: usize = 64;
 const DATA: usize = 8 * 17;
 
-/// Makes a file one of version 1: without checksums of sectors, and with each head before the units of its chunk.
+/// Makes a file one of version 1: without checksums of sectors, and with each head before the units
+/// of its chunk.
 fn make_first_version(disk: &Disk) {
     let bytes = disk.read(0..disk.size());
     let mut pieces: Vec<Vec<u8>> = bytes.chunks(BLOCK).map(<[u8]>::to_vec).collect();
@@ -136,7 +137,8 @@ fn make_first_version(disk: &Disk) {
     disk.write(0, &moved.concat());
 }
 
-/// A file of a former version is used as it was: what is in it is read, written, and taken up again.
+/// A file of a former version is used as it was: what is in it is read, written, and taken up
+/// again.
 #[test]
 fn a_file_without_checksums_of_sectors_stays_usable() {
     let world = World::new(Config::calm(1));

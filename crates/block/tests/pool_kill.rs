@@ -1,5 +1,5 @@
-//! A pool whose program is killed in the middle of a change: what the next program finds, it builds upon, so that must not
-//! go with a power cut any more.
+//! A pool whose program is killed in the middle of a change: what the next program finds, it builds
+//! upon, so that must not go with a power cut any more.
 
 use std::path::Path;
 use std::rc::Rc;

@@ -1,6 +1,7 @@
-//! The power is cut at every change of a pool's disk, and of what was not flushed any subset survives, writes torn
-//! between sectors. Whatever is left must open as the state before or after the change that was cut, with all
-//! flushed data of its volumes, and with nothing of what was there before them.
+//! The power is cut at every change of a pool's disk, and of what was not flushed any subset
+//! survives, writes torn between sectors. Whatever is left must open as the state before or after
+//! the change that was cut, with all flushed data of its volumes, and with nothing of what was
+//! there before them.
 
 mod support;
 
@@ -23,7 +24,8 @@ const BLOCK: usize = 4096;
 struct History {
     /// Lists of volumes, from when on they were true.
     states: Vec<(usize, Vec<VolumeInfo>)>,
-    /// Values of blocks by volume and block: when the write began and when it was flushed, and the value.
+    /// Values of blocks by volume and block: when the write began and when it was flushed, and the
+    /// value.
     writes: BTreeMap<([u8; 16], u64), Vec<Written>>,
 }
 

@@ -1,8 +1,10 @@
-//! Who wrote what an owner reads. Owners come and go on one disk, in pools and with the whole disk, and the power is cut at
-//! every change of the disk; of what was not flushed any subset survives. Each owner fills what it has with a byte of its own,
-//! and reads zeroes or that byte, whatever was cut off and whoever had the space before.
+//! Who wrote what an owner reads. Owners come and go on one disk, in pools and with the whole disk,
+//! and the power is cut at every change of the disk; of what was not flushed any subset survives.
+//! Each owner fills what it has with a byte of its own, and reads zeroes or that byte, whatever was
+//! cut off and whoever had the space before.
 //!
-//! Of a whole disk the test keeps, as a state store does, what was noted before and after it was made clean.
+//! Of a whole disk the test keeps, as a state store does, what was noted before and after it was
+//! made clean.
 
 mod support;
 
@@ -255,8 +257,8 @@ fn all_of_a_large_range_is_cleaned_and_no_more() {
     });
 }
 
-/// Space that could not be freed when its volume was deleted is zeroed before somebody else gets it, on a disk that says that
-/// it could and on one that was opened again since.
+/// Space that could not be freed when its volume was deleted is zeroed before somebody else gets
+/// it, on a disk that says that it could and on one that was opened again since.
 #[test]
 fn a_failed_free_is_no_clean_space() {
     run(async |rt: Rt| {
@@ -270,7 +272,8 @@ fn a_failed_free_is_no_clean_space() {
                 .await
                 .unwrap();
             write(&*volume, 0, MIB as usize, 1).await.unwrap();
-            // Two copies of the metadata, each written and flushed; what frees space comes after them.
+            // Two copies of the metadata, each written and flushed; what frees space comes after
+            // them.
             disk.fail_after(4);
             pool.delete("a").await.unwrap();
             disk.fail_after(u64::MAX);

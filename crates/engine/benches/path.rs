@@ -1,9 +1,11 @@
-//! The cost of an I/O on a null device: a target in one process, a host that does as little as it can in another.
+//! The cost of an I/O on a null device: a target in one process, a host that does as little as it
+//! can in another.
 //!
-//! `path serve PORT [POLL [HOME]]` serves until its first host has gone, polling for POLL microseconds before it sleeps.
-//! With HOME it has two cores: I/O comes to core 1, and the device is at home on core HOME, so 1 is the device of the same
-//! core, and 0 is that of the other one.
-//! `path load PORT read|write DEPTH COUNT` is that host, on blocking sockets. To count instructions, run the target under callgrind with two counts and divide the difference:
+//! `path serve PORT [POLL [HOME]]` serves until its first host has gone, polling for POLL
+//! microseconds before it sleeps. With HOME it has two cores: I/O comes to core 1, and the device
+//! is at home on core HOME, so 1 is the device of the same core, and 0 is that of the other one.
+//! `path load PORT read|write DEPTH COUNT` is that host, on blocking sockets. To count
+//! instructions, run the target under callgrind with two counts and divide the difference:
 //!
 //! ```text
 //! cargo bench -p flashyard-engine --bench path --no-run

@@ -1,5 +1,6 @@
-//! What lives: who is counted holds a clone of a token, so an object that nothing frees shows in the count. All of it
-//! comes to its end with the connections; what stays above zero without one is a leak.
+//! What lives: who is counted holds a clone of a token, so an object that nothing frees shows in
+//! the count. All of it comes to its end with the connections; what stays above zero without one is
+//! a leak.
 
 use std::sync::Arc;
 

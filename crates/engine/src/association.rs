@@ -1,6 +1,7 @@
-//! Associations: a host's controller, its Admin connection, and the I/O connections that belong to it, wherever they
-//! are served. Also the fence: a host whose association died may not come back before everything that was issued
-//! for it has returned, or an old write could land on top of a new one.
+//! Associations: a host's controller, its Admin connection, and the I/O connections that belong to
+//! it, wherever they are served. Also the fence: a host whose association died may not come back
+//! before everything that was issued for it has returned, or an old write could land on top of a
+//! new one.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -123,8 +124,8 @@ impl Entry {
         }
     }
 
-    /// Takes an I/O queue in; false while one of this number is there, or one of any number is on its way out: the
-    /// host may repeat on this queue what that one has not answered.
+    /// Takes an I/O queue in; false while one of this number is there, or one of any number is on
+    /// its way out: the host may repeat on this queue what that one has not answered.
     pub(crate) fn join(
         &mut self,
         qid: u16,
@@ -190,8 +191,8 @@ impl Entry {
         sum
     }
 
-    /// Whether it stands in the way of `host` connecting to `tenant` again: it has ended, or one of its queues has,
-    /// which is often the first that is seen of its end.
+    /// Whether it stands in the way of `host` connecting to `tenant` again: it has ended, or one of
+    /// its queues has, which is often the first that is seen of its end.
     pub(crate) fn fences(&self, host: &HostId, tenant: &Arc<TenantShared>) -> bool {
         let mine = &self.association.host;
         (self.ended || self.has_ending())

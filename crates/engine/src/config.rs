@@ -20,15 +20,17 @@ pub struct TargetConfig {
     pub cores: usize,
 }
 
-/// Every bound of the target. At a bound the answer is an NVMe status, a refused connection or waiting in order.
+/// Every bound of the target. At a bound the answer is an NVMe status, a refused connection or
+/// waiting in order.
 ///
-/// Connections, controllers and memory are shared out: an address or a tenant may hold its own bound, but not more than a
-/// quarter of what is left of the whole (one alone comes to a fifth of it). So those who take all they may leave some to
-/// whoever comes next. An address is a whole /64 in IPv6.
+/// Connections, controllers and memory are shared out: an address or a tenant may hold its own
+/// bound, but not more than a quarter of what is left of the whole (one alone comes to a fifth of
+/// it). So those who take all they may leave some to whoever comes next. An address is a whole /64
+/// in IPv6.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// TCP connections, in all: those without an accepted Connect, those of discovery controllers, and what is left, the
-    /// queues of all tenants.
+    /// TCP connections, in all: those without an accepted Connect, those of discovery controllers,
+    /// and what is left, the queues of all tenants.
     pub connections: usize,
     /// Connections whose Connect has not been accepted yet, in all.
     pub unconnected: usize,
@@ -38,30 +40,32 @@ pub struct Limits {
     pub initialize_deadline: Duration,
     /// Time from accept to an accepted Connect.
     pub connect_deadline: Duration,
-    /// How long a Connect waits for the writes of its host's dead associations before it is answered "busy".
+    /// How long a Connect waits for the writes of its host's dead associations before it is
+    /// answered "busy".
     pub fence_deadline: Duration,
     /// After a C2HTermReq: how long the peer has to close.
     pub terminate_deadline: Duration,
-    /// What is to be sent to a peer has to be taken in so long, all that waits at a time, or the peer is dropped. The
-    /// system drops it as well when it leaves what was sent unacknowledged for so long.
+    /// What is to be sent to a peer has to be taken in so long, all that waits at a time, or the
+    /// peer is dropped. The system drops it as well when it leaves what was sent unacknowledged for
+    /// so long.
     pub stall_deadline: Duration,
-    /// A peer that has begun a PDU and does not finish it in so long is dropped; data that were invited have their own
-    /// deadline.
+    /// A peer that has begun a PDU and does not finish it in so long is dropped; data that were
+    /// invited have their own deadline.
     pub pdu_deadline: Duration,
     /// A peer that owes any of the data of an R2T for so long is dropped.
     pub data_deadline: Duration,
-    /// A host that was invited and sends nothing for so long loses its turn at the device until it has: it may be slow,
-    /// but not at the cost of the others.
+    /// A host that was invited and sends nothing for so long loses its turn at the device until it
+    /// has: it may be slow, but not at the cost of the others.
     pub turn_deadline: Duration,
-    /// A command that waits for memory or for its turn for so long is answered "interrupted, try again" (Command
-    /// Interrupted, with a retry delay for hosts that heed it). Nothing of it has been done. It should be less than what
-    /// hosts wait for an answer, which is 30 s mostly: when that has passed they break the connection, and come back with
-    /// all they had.
+    /// A command that waits for memory or for its turn for so long is answered "interrupted, try
+    /// again" (Command Interrupted, with a retry delay for hosts that heed it). Nothing of it has
+    /// been done. It should be less than what hosts wait for an answer, which is 30 s mostly: when
+    /// that has passed they break the connection, and come back with all they had.
     pub wait_deadline: Duration,
     /// Controllers of all tenants, and of discovery.
     pub controllers: usize,
-    /// Discovery controllers, which anybody may have: shared out among addresses, since hosts can call themselves what they
-    /// like.
+    /// Discovery controllers, which anybody may have: shared out among addresses, since hosts can
+    /// call themselves what they like.
     pub discovery_controllers: usize,
     /// Controllers of one tenant, at most.
     pub controllers_per_tenant: usize,
@@ -75,37 +79,40 @@ pub struct Limits {
     pub in_capsule_bytes: u32,
     /// Bytes that one command may move, and that one PDU may bring, at most.
     pub transfer_bytes: u32,
-    /// Bytes of write data invited, or of read data not sent yet, on one connection. At least twice `transfer_bytes`: a fused
-    /// pair is invited as a whole.
+    /// Bytes of write data invited, or of read data not sent yet, on one connection. At least twice
+    /// `transfer_bytes`: a fused pair is invited as a whole.
     pub connection_bytes: usize,
-    /// The same of one tenant on one core, at most: a small part of `core_bytes`, since a tenant whose hosts owe data or
-    /// take none may hold all of it for as long as `data_deadline` or `stall_deadline`. Nor may it hold more than a quarter
-    /// of what is left, but for one command: so the more tenants hold much, the less each does, and some is always left.
+    /// The same of one tenant on one core, at most: a small part of `core_bytes`, since a tenant
+    /// whose hosts owe data or take none may hold all of it for as long as `data_deadline` or
+    /// `stall_deadline`. Nor may it hold more than a quarter of what is left, but for one command:
+    /// so the more tenants hold much, the less each does, and some is always left.
     pub tenant_bytes: usize,
     /// The same of all tenants on one core.
     pub core_bytes: usize,
-    /// Bytes of in-capsule data not written yet on one core. They count once they are all there, and need nothing more
-    /// from the host then, so they have a share of their own. Before, each connection has those of one capsule.
+    /// Bytes of in-capsule data not written yet on one core. They count once they are all there,
+    /// and need nothing more from the host then, so they have a share of their own. Before, each
+    /// connection has those of one capsule.
     pub capsule_bytes: usize,
-    /// The same of one tenant, at most, and no more than a quarter of what is left: its slow devices hold up nobody else.
+    /// The same of one tenant, at most, and no more than a quarter of what is left: its slow
+    /// devices hold up nobody else.
     pub tenant_capsule_bytes: usize,
     /// Bytes of large receive buffers on one core.
     pub receive_bytes: usize,
     /// Bytes of responses not sent yet at which an I/O queue takes no more commands.
     pub output_bytes: usize,
-    /// The same of an Admin queue, and of a connection that is no queue yet: log pages, of which the last may go as
-    /// far beyond it as `transfer_bytes`, are counted against nothing else.
+    /// The same of an Admin queue, and of a connection that is no queue yet: log pages, of which
+    /// the last may go as far beyond it as `transfer_bytes`, are counted against nothing else.
     pub admin_output_bytes: usize,
-    /// Commands that a queue takes in one turn of its core while latency-sensitive commands come to the core: fewer
-    /// make those wait less, and cost the others more. At least 1.
+    /// Commands that a queue takes in one turn of its core while latency-sensitive commands come to
+    /// the core: fewer make those wait less, and cost the others more. At least 1.
     pub hurried_commands: u32,
     /// Namespaces of one tenant.
     pub namespaces_per_tenant: u32,
 }
 
 impl Limits {
-    /// What controllers tell their hosts at first; [`Target::set_controller_limits`](crate::Target::set_controller_limits)
-    /// changes it.
+    /// What controllers tell their hosts at first;
+    /// [`Target::set_controller_limits`](crate::Target::set_controller_limits) changes it.
     pub(crate) fn of_controllers(&self) -> ControllerLimits {
         ControllerLimits {
             io_queues: self.io_queues,
@@ -154,18 +161,20 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The least that a core's pool of buffers can have: its part for hosts takes two of the largest commands then.
+    /// The least that a core's pool of buffers can have: its part for hosts takes two of the
+    /// largest commands then.
     pub const LEAST_BUFFERS: usize = 4 << 20;
 
-    /// Bytes of buffers that a core promises to commands and to receive into. A command that has its part of them waits
-    /// for no buffer, so the pool of the core must have more: what devices take for themselves comes out of the rest,
-    /// and whoever finds nothing there is answered "interrupted, try again".
+    /// Bytes of buffers that a core promises to commands and to receive into. A command that has
+    /// its part of them waits for no buffer, so the pool of the core must have more: what devices
+    /// take for themselves comes out of the rest, and whoever finds nothing there is answered
+    /// "interrupted, try again".
     pub fn promised_bytes(&self) -> usize {
         self.core_bytes + self.capsule_bytes + self.receive_bytes
     }
 
-    /// The default bounds, made smaller where they would promise more than 11/16 of a pool of `bytes` (at least
-    /// [`Limits::LEAST_BUFFERS`]) on each core.
+    /// The default bounds, made smaller where they would promise more than 11/16 of a pool of
+    /// `bytes` (at least [`Limits::LEAST_BUFFERS`]) on each core.
     pub fn for_buffers(bytes: usize) -> Self {
         let limits = Self::default();
         let core_bytes = limits.core_bytes.min(bytes / 2);
@@ -228,13 +237,14 @@ pub struct TenantSpec {
     pub names: SubsystemNames,
 }
 
-/// What a subsystem calls itself, as far as that is not left to the target: so can it stand in for one of another
-/// target.
+/// What a subsystem calls itself, as far as that is not left to the target: so can it stand in for
+/// one of another target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubsystemNames {
     /// Its NQN; `PREFIX:TENANT` if not given.
     pub nqn: Option<String>,
-    /// Serial number (SN), 1 to 20 printable ASCII characters; made of the target's identity and the NQN if not given.
+    /// Serial number (SN), 1 to 20 printable ASCII characters; made of the target's identity and
+    /// the NQN if not given.
     pub serial: Option<String>,
     /// Model number (MN), 1 to 40 printable ASCII characters.
     pub model: Option<String>,

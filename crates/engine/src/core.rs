@@ -26,7 +26,8 @@ use crate::{DeviceHandle, Target};
 
 /// How often deadlines are looked at; what is late by so much is still in time.
 const SWEEP: Duration = Duration::from_ms(500);
-/// Devices that are looked at each time: many take little of the core's time, and a while to be looked at.
+/// Devices that are looked at each time: many take little of the core's time, and a while to be
+/// looked at.
 const LOOKED_AT: usize = 32;
 /// Hand-overs from other cores under way before one costs an allocation.
 const HANDOVERS: usize = 1024;
@@ -136,8 +137,8 @@ impl Core {
         handle
     }
 
-    /// Forgets a device of this core; finishes when no I/O of it is under way. Later I/O is answered "not ready". Who
-    /// gives up waiting may wait again later.
+    /// Forgets a device of this core; finishes when no I/O of it is under way. Later I/O is
+    /// answered "not ready". Who gives up waiting may wait again later.
     pub async fn remove_device(&self, handle: &DeviceHandle) {
         let port = self.devices.borrow().get(&handle.id()).cloned();
         let Some((_, port)) = port else { return };
@@ -147,7 +148,8 @@ impl Core {
         self.devices.borrow_mut().remove(&handle.id());
     }
 
-    /// Listens for NVMe/TCP; hands connections to the cores evenly. Gives the address with its real port.
+    /// Listens for NVMe/TCP; hands connections to the cores evenly. Gives the address with its real
+    /// port.
     pub fn listen(self: &Rc<Self>, addr: SocketAddr) -> io::Result<SocketAddr> {
         let listener = self.rt.listen(addr)?;
         let addr = listener.local_addr();
@@ -156,14 +158,16 @@ impl Core {
         Ok(addr)
     }
 
-    /// Listens no more at a real address that [`Core::listen`] gave; connections that were accepted stay.
+    /// Listens no more at a real address that [`Core::listen`] gave; connections that were accepted
+    /// stay.
     pub fn unlisten(&self, addr: SocketAddr) {
         self.listeners.borrow_mut().retain(|(own, _)| *own != addr);
     }
 
-    /// Stops listening, ends every connection of this core, and finishes when their I/O has finished. Connections that
-    /// other cores accept go elsewhere from now on. What was issued is done, but its answers are not sent: to a host
-    /// this is a lost connection, after which it repeats what has not been answered.
+    /// Stops listening, ends every connection of this core, and finishes when their I/O has
+    /// finished. Connections that other cores accept go elsewhere from now on. What was issued is
+    /// done, but its answers are not sent: to a host this is a lost connection, after which it
+    /// repeats what has not been answered.
     pub async fn shutdown(&self) {
         self.ending.set(true);
         self.target.on_core_ending(self.index);
@@ -333,8 +337,8 @@ impl Core {
         }
     }
 
-    /// Begins a task at once, as a pool does: the next message may be that it is not wanted any more, which only
-    /// reaches what waits.
+    /// Begins a task at once, as a pool does: the next message may be that it is not wanted any
+    /// more, which only reaches what waits.
     async fn begin(&self, task: impl Future<Output = ()> + 'static) {
         let mut task = Box::pin(task);
         let polled = std::future::poll_fn(|context| Poll::Ready(task.as_mut().poll(context)));

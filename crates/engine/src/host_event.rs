@@ -1,4 +1,5 @@
-//! What hosts did or failed to do that cost them a connection, for whoever runs the target: the last few of them.
+//! What hosts did or failed to do that cost them a connection, for whoever runs the target: the
+//! last few of them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -42,9 +43,11 @@ pub struct HostEventController {
 pub enum HostEventKind {
     /// Nothing was heard of the host for its Keep Alive Timeout: its association was ended.
     KeepAliveExpired,
-    /// The host is not among those that may connect to this tenant. It is told that there is no such subsystem.
+    /// The host is not among those that may connect to this tenant. It is told that there is no
+    /// such subsystem.
     NotAllowed,
-    /// The host broke the rules of NVMe/TCP: the connection was ended, the association too if it was its Admin queue.
+    /// The host broke the rules of NVMe/TCP: the connection was ended, the association too if it
+    /// was its Admin queue.
     Violation(Violation),
 }
 

@@ -1,9 +1,9 @@
-//! The storage target: tenants as NVMe subsystems, controllers, the switch in front of every device, and the NVMe/TCP
-//! transport.
+//! The storage target: tenants as NVMe subsystems, controllers, the switch in front of every
+//! device, and the NVMe/TCP transport.
 //!
-//! A [`Target`] is what all cores share: configuration, tenants, associations. A [`Core`] runs on one executor: it is
-//! the home of devices, and serves connections. What a host asks goes through pure state machines
-//! ([`controller`]); what moves data is in `tcp`.
+//! A [`Target`] is what all cores share: configuration, tenants, associations. A [`Core`] runs on
+//! one executor: it is the home of devices, and serves connections. What a host asks goes through
+//! pure state machines ([`controller`]); what moves data is in `tcp`.
 //!
 //! | module | holds |
 //! | --- | --- |

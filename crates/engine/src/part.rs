@@ -1,7 +1,8 @@
-//! How things that are counted are shared out among parties that may be greedy: connections, queues and controllers, among
-//! addresses and tenants. The rule is that of memory: of what is left, each may hold a quarter, and never more than a
-//! bound of its own. So whoever comes finds some, though many others have taken all they may, and a party that is alone
-//! has a fifth of the whole. (Of 16,384, the twentieth greedy party still gets 47.)
+//! How things that are counted are shared out among parties that may be greedy: connections, queues
+//! and controllers, among addresses and tenants. The rule is that of memory: of what is left, each
+//! may hold a quarter, and never more than a bound of its own. So whoever comes finds some, though
+//! many others have taken all they may, and a party that is alone has a fifth of the whole. (Of
+//! 16,384, the twentieth greedy party still gets 47.)
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -18,8 +19,8 @@ pub(crate) struct Stock {
 }
 
 impl Stock {
-    /// Whether a party that holds `held` may have one more, while all parties together hold `taken`. The first one it may
-    /// have as long as there is any.
+    /// Whether a party that holds `held` may have one more, while all parties together hold
+    /// `taken`. The first one it may have as long as there is any.
     pub(crate) fn allows(self, taken: usize, held: usize) -> bool {
         let free = self.total.saturating_sub(taken);
         let most = self.most.min(free / PART);
@@ -56,7 +57,8 @@ mod tests {
         takes(stock, held, party, usize::MAX);
     }
 
-    /// What the last of so many greedy parties gets, when each has taken all it may before the next came.
+    /// What the last of so many greedy parties gets, when each has taken all it may before the next
+    /// came.
     fn last_of(parties: usize, stock: Stock) -> usize {
         let mut held = vec![0; parties];
         for party in 0..parties {
@@ -91,7 +93,8 @@ mod tests {
         );
     }
 
-    /// In whatever order greedy parties come, take, give back and take again: there is one for whoever comes next.
+    /// In whatever order greedy parties come, take, give back and take again: there is one for
+    /// whoever comes next.
     #[test]
     fn whoever_comes_next_gets_in() {
         for seed in 0..100 {

@@ -22,8 +22,9 @@ pub struct Snapshot {
     pub listeners: Vec<SocketAddr>,
     /// Generation counter of the discovery log.
     pub discovery_generation: u64,
-    /// What the system says to the target's wish for another connection, while it refuses: it has no descriptors or no
-    /// memory left. Those who come wait meanwhile; the target asks again and again.
+    /// What the system says to the target's wish for another connection, while it refuses: it has
+    /// no descriptors or no memory left. Those who come wait meanwhile; the target asks again and
+    /// again.
     pub accept_error: Option<String>,
     /// What is in memory of connections, their queues and controllers.
     pub alive: Alive,
@@ -92,7 +93,8 @@ pub struct ControllerSnapshot {
     pub counters: Counters,
 }
 
-/// The life of a target, as it goes into the SMART logs. Every tenant sees that of the target, as with any machine.
+/// The life of a target, as it goes into the SMART logs. Every tenant sees that of the target, as
+/// with any machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
     /// Starts, with that of this run.

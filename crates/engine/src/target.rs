@@ -1,6 +1,6 @@
-//! The target as all cores share it: tenants with their namespaces, associations, cores. The lock is for the slow
-//! path only (Connect, Admin commands, configuration); what I/O needs is copied to each queue and refreshed when a
-//! generation number has moved.
+//! The target as all cores share it: tenants with their namespaces, associations, cores. The lock
+//! is for the slow path only (Connect, Admin commands, configuration); what I/O needs is copied to
+//! each queue and refreshed when a generation number has moved.
 
 mod config;
 mod connect;

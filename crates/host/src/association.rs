@@ -1,9 +1,11 @@
-//! An association: one controller of a subsystem, with its Admin queue and I/O queues, from the first byte to the
-//! last. Connecting follows what mainstream hosts do (initialize connection, Connect, properties, Identify,
-//! Number of Queues, I/O queues, asynchronous events), so a target that serves them serves us.
+//! An association: one controller of a subsystem, with its Admin queue and I/O queues, from the
+//! first byte to the last. Connecting follows what mainstream hosts do (initialize connection,
+//! Connect, properties, Identify, Number of Queues, I/O queues, asynchronous events), so a target
+//! that serves them serves us.
 //!
-//! An association does not outlive a failure: when one queue breaks, a command stays unanswered or the controller
-//! breaks the protocol, all queues end with that error. [`crate::Remote`] makes a new one.
+//! An association does not outlive a failure: when one queue breaks, a command stays unanswered or
+//! the controller breaks the protocol, all queues end with that error. [`crate::Remote`] makes a
+//! new one.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -43,23 +45,27 @@ pub struct Options {
     pub queues: u16,
     /// Commands in flight per I/O queue, 1 to 4,095; the controller may allow fewer.
     pub depth: u16,
-    /// Give up submission queue flow control: the controller then need not send a response for a successful read.
+    /// Give up submission queue flow control: the controller then need not send a response for a
+    /// successful read.
     pub disable_sq_flow_control: bool,
-    /// Priority class of the I/O queues (0 urgent to 3 low), where the controller has weighted round robin.
+    /// Priority class of the I/O queues (0 urgent to 3 low), where the controller has weighted
+    /// round robin.
     pub priority: Option<u8>,
-    /// How the controller may hold and pack what it tells of successes. Only asked of a controller of this project; any
-    /// other one, and without it, answers each command by itself.
+    /// How the controller may hold and pack what it tells of successes. Only asked of a controller
+    /// of this project; any other one, and without it, answers each command by itself.
     pub coalescing: Option<CompletionCoalescing>,
-    /// Ask to be told what may be outstanding, and keep commands beyond that here. Only asked of a controller of this
-    /// project; with any other one, and without it, the depth of the queues is the only bound.
+    /// Ask to be told what may be outstanding, and keep commands beyond that here. Only asked of a
+    /// controller of this project; with any other one, and without it, the depth of the queues is
+    /// the only bound.
     pub credits: bool,
-    /// Have no more commands outstanding than keep the latency we see near this, as [`crate::Parda`] does (1 to 128 over all
-    /// queues, though each queue may always have one). Any controller will do; credits are not asked for then.
+    /// Have no more commands outstanding than keep the latency we see near this, as
+    /// [`crate::Parda`] does (1 to 128 over all queues, though each queue may always have one). Any
+    /// controller will do; credits are not asked for then.
     pub parda: Option<Duration>,
     /// How long connecting may take in all.
     pub connect_timeout: Duration,
-    /// How long the controller may take for a command, before it is asked to abort it; after as long again the
-    /// association ends.
+    /// How long the controller may take for a command, before it is asked to abort it; after as
+    /// long again the association ends.
     pub command_timeout: Duration,
 }
 
@@ -245,8 +251,8 @@ impl Association {
         admin::max_transfer(&self.inner.identify, self.inner.capabilities)
     }
 
-    /// What may be outstanding on a namespace, by what the controller says or the latency we see; nothing if neither is
-    /// asked for, or the controller does not tell.
+    /// What may be outstanding on a namespace, by what the controller says or the latency we see;
+    /// nothing if neither is asked for, or the controller does not tell.
     pub fn credit(&self, nsid: u32) -> Option<CreditReport> {
         let credits = self.inner.credits.as_ref()?;
         Some(credits.report(nsid))
@@ -272,8 +278,8 @@ impl Association {
         self.inner.failure.get()
     }
 
-    /// Ends it in order: the controller is told to shut down and does so before the connections are closed.
-    /// Commands in flight are ended with [`HostError::Closed`]; wait for them first.
+    /// Ends it in order: the controller is told to shut down and does so before the connections are
+    /// closed. Commands in flight are ended with [`HostError::Closed`]; wait for them first.
     pub async fn close(self) {
         if self.inner.failure.get().is_none() {
             admin::shut_down(&self.inner).await;

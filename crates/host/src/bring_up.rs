@@ -1,4 +1,5 @@
-//! From an address to a working association: connections, Connect, and getting the controller ready.
+//! From an address to a working association: connections, Connect, and getting the controller
+//! ready.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -158,8 +159,8 @@ impl Making<'_> {
         Ok(Association::new(Rc::new(inner)))
     }
 
-    /// Asks to be told how long to wait with a command that is to be tried again; gives what the controller's three delays
-    /// are, none of which it tells unless it is asked.
+    /// Asks to be told how long to wait with a command that is to be tried again; gives what the
+    /// controller's three delays are, none of which it tells unless it is asked.
     async fn retry_delays(
         &self,
         admin: &Queue,
@@ -178,8 +179,8 @@ impl Making<'_> {
         }
     }
 
-    /// Agrees on how the I/O queues tell of successes; gives whether a completion may retire several commands. The
-    /// feature's number means something else to controllers of other vendors.
+    /// Agrees on how the I/O queues tell of successes; gives whether a completion may retire
+    /// several commands. The feature's number means something else to controllers of other vendors.
     async fn coalesce(
         &self,
         admin: &Queue,
@@ -199,7 +200,8 @@ impl Making<'_> {
         }
     }
 
-    /// What bounds what we have outstanding. A controller that is to tell it is asked to; nothing if it does not do that.
+    /// What bounds what we have outstanding. A controller that is to tell it is asked to; nothing
+    /// if it does not do that.
     async fn credits(
         &self,
         admin: &Queue,

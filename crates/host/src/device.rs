@@ -1,4 +1,5 @@
-//! A remote namespace as a block device: what stacks on devices here can stack on somebody else's target.
+//! A remote namespace as a block device: what stacks on devices here can stack on somebody else's
+//! target.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -22,8 +23,8 @@ const NO_DATA: Sgl = Sgl::Transport { length: 0 };
 
 /// A namespace of a remote target. It grows when the target says so.
 ///
-/// I/O waits while the target is away, and fails with [`IoError::NotReady`] when it is away for longer than
-/// [`Persistence::io_timeout`].
+/// I/O waits while the target is away, and fails with [`IoError::NotReady`] when it is away for
+/// longer than [`Persistence::io_timeout`].
 #[derive(Debug)]
 pub struct RemoteDevice {
     remote: Rc<Remote>,
@@ -216,13 +217,14 @@ impl Device for RemoteDevice {
         })
     }
 
-    /// By Write Zeroes with the permission to deallocate: Dataset Management alone promises nothing about what is
-    /// read afterwards.
+    /// By Write Zeroes with the permission to deallocate: Dataset Management alone promises nothing
+    /// about what is read afterwards.
     fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
         self.write_zeroes(tag, lba, blocks, true)
     }
 
-    /// Not repeated after a lost connection, since it may have been done: [`IoError::Internal`] then.
+    /// Not repeated after a lost connection, since it may have been done: [`IoError::Internal`]
+    /// then.
     fn compare_and_write(
         &self,
         _: Tag,

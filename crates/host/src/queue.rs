@@ -1,9 +1,10 @@
 //! A queue of a controller, and the commands a host gives to it. Every queue is one TCP connection.
 //!
-//! A command is written into the outbox at once; everything that was made in one turn goes out in one send. The
-//! number of commands in flight is bounded by the queue's depth: who comes later waits in order. Nothing is
-//! allocated for a command that need not wait. Dropping a command's future does not withdraw the command: the
-//! controller may act on it still, and its place is free again when the answer comes.
+//! A command is written into the outbox at once; everything that was made in one turn goes out in
+//! one send. The number of commands in flight is bounded by the queue's depth: who comes later
+//! waits in order. Nothing is allocated for a command that need not wait. Dropping a command's
+//! future does not withdraw the command: the controller may act on it still, and its place is free
+//! again when the answer comes.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
@@ -39,8 +40,8 @@ pub enum HostError {
     Transport(io::ErrorKind),
     /// The controller did what the protocol forbids; the association was ended.
     Protocol(Violation),
-    /// The controller ended the connection because of what we sent: the Fatal Error Status and Information of its
-    /// termination request.
+    /// The controller ended the connection because of what we sent: the Fatal Error Status and
+    /// Information of its termination request.
     Terminated {
         /// Fatal Error Status.
         fes: u16,
@@ -103,8 +104,8 @@ pub(crate) struct Shared {
     pub(crate) slots: RefCell<Slots>,
     pub(crate) outbox: Outbox,
     pub(crate) stream: TcpStream,
-    /// Most bytes of data that a capsule may carry. Of an I/O queue: what the controller says, once it is connected; a
-    /// Connect brings its data in any case.
+    /// Most bytes of data that a capsule may carry. Of an I/O queue: what the controller says, once
+    /// it is connected; a Connect brings its data in any case.
     pub(crate) in_capsule: Cell<u32>,
     /// A completion may retire several commands.
     pub(crate) packed: Cell<bool>,
@@ -142,8 +143,9 @@ impl Queue {
         self.shared.failure.get()
     }
 
-    /// How long to wait before a command that ended with this status is tried again, if the controller says that it was
-    /// only interrupted: as long as its Command Retry Delay tells, or a moment. `None` for every other status.
+    /// How long to wait before a command that ended with this status is tried again, if the
+    /// controller says that it was only interrupted: as long as its Command Retry Delay tells, or a
+    /// moment. `None` for every other status.
     pub fn retry_delay(&self, status: Status) -> Option<Duration> {
         if status.is_success() || status.dnr() {
             return None;
@@ -206,8 +208,8 @@ impl Queue {
             .map(drop)
     }
 
-    /// Fused Compare and Write: writes `write` if `compare` is what is stored, with nothing in between.
-    /// [`Status::COMPARE_FAILURE`] if different.
+    /// Fused Compare and Write: writes `write` if `compare` is what is stored, with nothing in
+    /// between. [`Status::COMPARE_FAILURE`] if different.
     ///
     /// Needs a queue of a depth of at least two.
     pub async fn compare_and_write(
@@ -233,7 +235,8 @@ impl Queue {
         compared.and(written).map(drop)
     }
 
-    /// Makes blocks read as zeroes, without data on the wire; `deallocate` lets their space be freed.
+    /// Makes blocks read as zeroes, without data on the wire; `deallocate` lets their space be
+    /// freed.
     pub async fn write_zeroes(
         &self,
         nsid: u32,
@@ -269,8 +272,8 @@ impl Queue {
             .map(drop)
     }
 
-    /// Any command. The command identifier and, if it moves data, the SGL descriptor are set here. It is on its way
-    /// when this returns, unless the queue is full.
+    /// Any command. The command identifier and, if it moves data, the SGL descriptor are set here.
+    /// It is on its way when this returns, unless the queue is full.
     pub fn command(&self, entry: SubmissionQueueEntry, payload: Payload) -> Pending<'_> {
         let entry = match &payload {
             Payload::None => entry,
@@ -344,8 +347,8 @@ impl Shared {
         })
     }
 
-    /// Waits for what a command that moves so many bytes takes of the credit of its namespace; nothing if the
-    /// controller does not tell any.
+    /// Waits for what a command that moves so many bytes takes of the credit of its namespace;
+    /// nothing if the controller does not tell any.
     async fn charge(&self, nsid: u32, bytes: usize) -> Result<Option<Charge>, HostError> {
         let Some(credits) = self.credits.get() else {
             return Ok(None);
@@ -495,7 +498,8 @@ impl Shared {
     }
 }
 
-/// A command that was made: in flight, or waiting for its place in the queue (which costs an allocation).
+/// A command that was made: in flight, or waiting for its place in the queue (which costs an
+/// allocation).
 #[must_use = "the answer matters"]
 pub struct Pending<'a>(State<'a>);
 

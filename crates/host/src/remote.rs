@@ -1,19 +1,20 @@
-//! A namespace of a remote controller that is kept connected: after a failure a new association is made, with
-//! growing delays, and I/O that was not answered is issued again.
+//! A namespace of a remote controller that is kept connected: after a failure a new association is
+//! made, with growing delays, and I/O that was not answered is issued again.
 //!
 //! So is what the controller interrupts and wants to have again, after the delay that it tells.
 //!
-//! What is issued again is only what may be executed twice: reads, writes of the same data to the same place,
-//! flushes, zeroing. A fused Compare and Write is not, for its first execution would make the second fail; its
-//! outcome is then unknown and it fails.
+//! What is issued again is only what may be executed twice: reads, writes of the same data to the
+//! same place, flushes, zeroing. A fused Compare and Write is not, for its first execution would
+//! make the second fail; its outcome is then unknown and it fails.
 //!
-//! A write of a dead association that the target still has in its hands could land after its repetition, and even
-//! after later writes to the same blocks. A target must prevent that: by letting the host connect again only when the
-//! old association's writes have returned (ours does, see the fence in the engine). Nothing a host can do replaces
-//! it.
+//! A write of a dead association that the target still has in its hands could land after its
+//! repetition, and even after later writes to the same blocks. A target must prevent that: by
+//! letting the host connect again only when the old association's writes have returned (ours does,
+//! see the fence in the engine). Nothing a host can do replaces it.
 //!
-//! After a reconnect no I/O is issued before the namespace has shown the same identifiers and block size as before, and
-//! not fewer blocks; otherwise it is another volume, and the connection is not used.
+//! After a reconnect no I/O is issued before the namespace has shown the same identifiers and block
+//! size as before, and not fewer blocks; otherwise it is another volume, and the connection is not
+//! used.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -42,7 +43,8 @@ pub struct Persistence {
     pub max_delay: Duration,
     /// Give up for ever when the controller has been away for so long.
     pub loss_timeout: Duration,
-    /// Fail an I/O when it could not be done for so long; later ones too, until the controller is back.
+    /// Fail an I/O when it could not be done for so long; later ones too, until the controller is
+    /// back.
     pub io_timeout: Duration,
 }
 
@@ -102,8 +104,8 @@ struct Inner {
 }
 
 impl Namespace {
-    /// Whether `found` may be used in its place. Identifiers are compared in both places where a controller may tell
-    /// them. Who uses a block device does not expect it to become smaller.
+    /// Whether `found` may be used in its place. Identifiers are compared in both places where a
+    /// controller may tell them. Who uses a block device does not expect it to become smaller.
     fn is_still(&self, found: &Self) -> bool {
         let identifiers = |of: &Self| (of.descriptors, of.identify.nguid, of.identify.eui64);
         identifiers(self) == identifiers(found)
@@ -161,8 +163,8 @@ impl Remote {
         self.inner.reconnects.get()
     }
 
-    /// Does `io` on one of the queues, and again on another association for as long as it fails for lack of one.
-    /// `io` must be something that may be executed twice.
+    /// Does `io` on one of the queues, and again on another association for as long as it fails for
+    /// lack of one. `io` must be something that may be executed twice.
     pub async fn repeatable<T>(
         &self,
         mut io: impl AsyncFnMut(&Queue) -> Result<T, HostError>,
@@ -288,7 +290,8 @@ async fn keep_connected(inner: Rc<Inner>) {
     }
 }
 
-/// Takes note of what the controller tells, until the association ends or the namespace is not what it was.
+/// Takes note of what the controller tells, until the association ends or the namespace is not what
+/// it was.
 async fn follow(inner: &Inner, association: &Association) {
     while let Ok(event) = association.next_event().await {
         let concerns = match event {

@@ -1,4 +1,5 @@
-//! What a remote namespace tries again, how soon and for how long; and that what comes back is what went away.
+//! What a remote namespace tries again, how soon and for how long; and that what comes back is what
+//! went away.
 
 mod controller;
 
@@ -69,7 +70,8 @@ const OTHERS: [Change; 9] = [
     ("nothing", |controller| controller.blocks.set(0)),
 ];
 
-/// Whether the controller tells of it or just comes back with it: not one command goes to another disk.
+/// Whether the controller tells of it or just comes back with it: not one command goes to another
+/// disk.
 #[test]
 fn another_disk_in_the_same_place_is_left_alone() {
     for (what, change) in OTHERS {
@@ -160,7 +162,8 @@ fn damaged_data_are_tried_again_three_times() {
     }
 }
 
-/// What the controller interrupts comes again after the delay that it tells, and only as long as an I/O may take.
+/// What the controller interrupts comes again after the delay that it tells, and only as long as an
+/// I/O may take.
 #[test]
 fn an_interrupted_command_waits_before_it_comes_again() {
     let bare = Status::COMMAND_INTERRUPTED;
@@ -223,8 +226,8 @@ fn what_breaks_each_connection_fails_in_time() {
     });
 }
 
-/// Each attempt to connect again waits twice as long as the one before, up to a bound, and from the beginning the next
-/// time.
+/// Each attempt to connect again waits twice as long as the one before, up to a bound, and from the
+/// beginning the next time.
 #[test]
 fn attempts_to_connect_again_become_rarer() {
     world(|rt, controller, addr| async move {

@@ -1,5 +1,6 @@
-//! The power of a target is cut at the moment when its host hears that a write is durable. The whole way: our host library,
-//! the engine on one or another core, a volume of a pool, a disk with a volatile cache.
+//! The power of a target is cut at the moment when its host hears that a write is durable. The
+//! whole way: our host library, the engine on one or another core, a volume of a pool, a disk with
+//! a volatile cache.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

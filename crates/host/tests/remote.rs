@@ -261,7 +261,8 @@ fn there_must_be_a_namespace_and_a_queue() {
     });
 }
 
-/// What a command says: opcode, first block, blocks, forced unit access, and whether blocks may be deallocated.
+/// What a command says: opcode, first block, blocks, forced unit access, and whether blocks may be
+/// deallocated.
 type Said = (IoOpcode, u64, u32, bool, bool);
 
 fn said(entry: &SubmissionQueueEntry) -> Said {

@@ -28,7 +28,8 @@ const HOST: &str = "nqn.2026-11.test:host";
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 4096;
 
-/// A target with the tenants `a` (open to everybody) and `b` (to nobody we are), and a machine for hosts.
+/// A target with the tenants `a` (open to everybody) and `b` (to nobody we are), and a machine for
+/// hosts.
 struct Site {
     world: World,
     server: Machine,
@@ -118,7 +119,8 @@ fn range(slba: u64, blocks: u32) -> LbaRange {
     LbaRange { slba, blocks }
 }
 
-/// Each task writes to blocks of its own and reads what it wrote; sizes from in the capsule to many R2Ts.
+/// Each task writes to blocks of its own and reads what it wrote; sizes from in the capsule to many
+/// R2Ts.
 #[test]
 fn what_is_written_is_read_in_every_weather() {
     for seed in 0..12 {
@@ -179,8 +181,8 @@ fn what_is_written_is_read_in_every_weather() {
     }
 }
 
-/// Whatever the window, the depth and the mixture: each command is answered once, failures among them as failures, and
-/// none waits for answers that will not come.
+/// Whatever the window, the depth and the mixture: each command is answered once, failures among
+/// them as failures, and none waits for answers that will not come.
 #[test]
 fn held_and_packed_answers_reach_their_commands() {
     let windows = [1, 2, 7, 32, 64, 128, 0];
@@ -374,8 +376,8 @@ fn namespaces_come_and_go_before_the_eyes_of_the_host() {
     });
 }
 
-/// Connections are reset again and again under I/O to a remote device: everything is done in the end, and what
-/// was written last is what is read.
+/// Connections are reset again and again under I/O to a remote device: everything is done in the
+/// end, and what was written last is what is read.
 #[test]
 fn a_remote_device_survives_resets() {
     const TAG: Tag = Tag {

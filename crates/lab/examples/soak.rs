@@ -1,11 +1,13 @@
-//! Hosts over real sockets that a target has to stand, by the hundred thousand: `tests/soak.sh` runs it.
+//! Hosts over real sockets that a target has to stand, by the hundred thousand: `tests/soak.sh`
+//! runs it.
 //!
 //!   soak PART COUNT SEED SUBNQN-OF-A SUBNQN-OF-B ADDR:PORT...
 //!
-//! PART is `connects` (associations that end in every way), `random` (random commands over valid framing), `valid` (mostly
-//! valid commands, with aborts, resets, halves of capsules and peers that read nothing) or `fresh` (one host of each
-//! tenant must be served). Beside the first three a host of tenant B writes and verifies all the time. Exit status 1
-//! when the target does what it may not.
+//! PART is `connects` (associations that end in every way), `random` (random commands over valid
+//! framing), `valid` (mostly valid commands, with aborts, resets, halves of capsules and peers that
+//! read nothing) or `fresh` (one host of each tenant must be served). Beside the first three a host
+//! of tenant B writes and verifies all the time. Exit status 1 when the target does what it may
+//! not.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;

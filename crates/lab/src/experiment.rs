@@ -1,7 +1,8 @@
 //! What an experiment is: a claim, settings, and a run that reports.
 //!
-//! A new experiment is one file under `experiments` and one line in its registry. It is given a [`Context`], in
-//! which everything a user asked for is checked already, and answers with a [`Report`].
+//! A new experiment is one file under `experiments` and one line in its registry. It is given a
+//! [`Context`], in which everything a user asked for is checked already, and answers with a
+//! [`Report`].
 
 use core::fmt;
 use std::path::Path;
@@ -28,7 +29,8 @@ pub trait Experiment: Sync {
         &[]
     }
 
-    /// Whether it measures the machine that runs it, and so gives other figures each time. It has no digest then.
+    /// Whether it measures the machine that runs it, and so gives other figures each time. It has
+    /// no digest then.
     fn is_measured(&self) -> bool {
         false
     }
@@ -147,7 +149,8 @@ pub struct Context<'a> {
     pub seed_count: u32,
     /// Small drives and short spans.
     pub quick: bool,
-    /// The policies to compare, each one that there is; none when there is no switch in the experiment.
+    /// The policies to compare, each one that there is; none when there is no switch in the
+    /// experiment.
     pub policies: Vec<&'static str>,
     /// To be told of every part.
     pub progress: &'a dyn Progress,

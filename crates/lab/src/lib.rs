@@ -1,4 +1,5 @@
-//! The laboratory: workloads, drives and switches in virtual time, and experiments that say what comes of them.
+//! The laboratory: workloads, drives and switches in virtual time, and experiments that say what
+//! comes of them.
 
 pub mod bench;
 pub mod experiment;

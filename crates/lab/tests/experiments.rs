@@ -1,7 +1,9 @@
-//! Every experiment in quick mode: it runs, says what it should, and does what it did when its digest was committed.
+//! Every experiment in quick mode: it runs, says what it should, and does what it did when its
+//! digest was committed.
 //!
-//! The digests stand in `docs/experiments/digests.toml`. A change of behaviour, wanted or not, changes them; this test
-//! then prints the file as it has to be. Whoever commits it looks at the tables in `docs/experiments`, too.
+//! The digests stand in `docs/experiments/digests.toml`. A change of behaviour, wanted or not,
+//! changes them; this test then prints the file as it has to be. Whoever commits it looks at the
+//! tables in `docs/experiments`, too.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -21,7 +21,8 @@ fn lives_by_seed_have_no_finding() {
     });
 }
 
-/// In these one half of a fused pair waits for memory in vain, and the other one was told that it never came.
+/// In these one half of a fused pair waits for memory in vain, and the other one was told that it
+/// never came.
 #[test]
 fn lives_that_had_a_finding_have_none_any_more() {
     for seed in [540, 1_930, 7_839, 11_950, 12_404] {

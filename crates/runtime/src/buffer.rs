@@ -1,6 +1,7 @@
-//! Memory that I/O moves through. A [`Buf`] is page-aligned and owned: whoever holds it may use it, and an
-//! operation in flight holds it until the kernel is done. Buffers come from the pool of the core that takes them and
-//! return there wherever they are dropped; their addresses are never unmapped, so a `Buf` may cross cores.
+//! Memory that I/O moves through. A [`Buf`] is page-aligned and owned: whoever holds it may use it,
+//! and an operation in flight holds it until the kernel is done. Buffers come from the pool of the
+//! core that takes them and return there wherever they are dropped; their addresses are never
+//! unmapped, so a `Buf` may cross cores.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -13,7 +14,8 @@ use crate::memory::{self, Piece};
 /// Alignment of every buffer, and the unit their sizes are rounded to.
 pub const PAGE: usize = 4096;
 
-/// An owned, page-aligned piece of memory of up to 2 MiB. Its content is whatever the last user left there.
+/// An owned, page-aligned piece of memory of up to 2 MiB. Its content is whatever the last user
+/// left there.
 pub struct Buf {
     start: NonNull<u8>,
     len: u32,
@@ -27,10 +29,11 @@ unsafe impl Send for Buf {}
 unsafe impl Sync for Buf {}
 
 impl Buf {
-    /// Takes a buffer of `len` bytes (up to 2 MiB) from this core's pool. `None` when what is in use of the pool and
-    /// this buffer together, each counted as what it occupies (a power of two), are beyond its bound, which is set by
-    /// `uring::Config::buffer_bytes` or `sim::Config::buffer_bytes`; when `len` is too large; and when the system has no
-    /// memory. Never for another reason, however sizes were mixed and wherever buffers are dropped.
+    /// Takes a buffer of `len` bytes (up to 2 MiB) from this core's pool. `None` when what is in
+    /// use of the pool and this buffer together, each counted as what it occupies (a power of two),
+    /// are beyond its bound, which is set by `uring::Config::buffer_bytes` or
+    /// `sim::Config::buffer_bytes`; when `len` is too large; and when the system has no memory.
+    /// Never for another reason, however sizes were mixed and wherever buffers are dropped.
     #[inline]
     pub fn take(len: usize) -> Option<Self> {
         let Piece { start, home, class } = memory::take(len)?;
@@ -68,8 +71,8 @@ impl Buf {
         memory::size_of_class(self.class)
     }
 
-    /// Bytes of all buffers this thread took, less those of buffers dropped on it (negative where buffers of
-    /// other threads end). Sizes count as what they occupy: powers of two.
+    /// Bytes of all buffers this thread took, less those of buffers dropped on it (negative where
+    /// buffers of other threads end). Sizes count as what they occupy: powers of two.
     pub fn balance() -> isize {
         memory::balance()
     }
@@ -91,7 +94,8 @@ impl Deref for Buf {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the buffer owns `capacity` initialised bytes from `start` on, and `len` is at most that.
+        // SAFETY: the buffer owns `capacity` initialised bytes from `start` on, and `len` is at
+        // most that.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len as usize) }
     }
 }
@@ -134,8 +138,8 @@ impl Data {
     }
 }
 
-/// Received bytes in a piece of the core's shared receive ring (at most 16 KiB); goes back there when dropped.
-/// Take what you need and drop it before waiting for anything.
+/// Received bytes in a piece of the core's shared receive ring (at most 16 KiB); goes back there
+/// when dropped. Take what you need and drop it before waiting for anything.
 pub struct Chunk {
     start: NonNull<u8>,
     len: u32,
@@ -181,8 +185,8 @@ impl Chunk {
     /// The first `len` bytes of chunk `id` of a ring.
     ///
     /// # Safety
-    /// `start` points to `len` initialised bytes that nobody writes to until `ring` got chunk `id` back, and
-    /// that live as long as `ring`.
+    /// `start` points to `len` initialised bytes that nobody writes to until `ring` got chunk `id`
+    /// back, and that live as long as `ring`.
     pub(crate) unsafe fn of_ring(
         ring: Rc<dyn ChunkOwner>,
         id: u16,
@@ -204,7 +208,8 @@ impl Drop for Chunk {
             Owner::Ring { ring, id } => ring.give_back(*id),
             Owner::Heap { capacity } => {
                 let (start, len) = (self.start.as_ptr(), self.len as usize);
-                // SAFETY: these are the parts of the vector that `owned` took apart, put together once.
+                // SAFETY: these are the parts of the vector that `owned` took apart, put together
+                // once.
                 drop(unsafe { Vec::from_raw_parts(start, len, *capacity) });
             }
         }
@@ -216,7 +221,8 @@ impl Deref for Chunk {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: every constructor gives `len` initialised bytes that stay until the chunk is dropped.
+        // SAFETY: every constructor gives `len` initialised bytes that stay until the chunk is
+        // dropped.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len as usize) }
     }
 }

@@ -1,6 +1,6 @@
-//! The boundary between the executor and its two drivers. The executor owns tasks, timers and the operation
-//! table; a driver performs operations, tells the time and, in the simulated world, decides what goes first.
-//! `uring` is dispatched statically, `sim` through the trait object.
+//! The boundary between the executor and its two drivers. The executor owns tasks, timers and the
+//! operation table; a driver performs operations, tells the time and, in the simulated world,
+//! decides what goes first. `uring` is dispatched statically, `sim` through the trait object.
 
 use std::any::Any;
 use std::io;
@@ -40,9 +40,9 @@ pub(crate) enum Loose {
     Simulated(Box<dyn Any + Send>),
 }
 
-/// What a driver does. Nothing here calls back into the executor; a driver never keeps a reference to an
-/// operation beyond the call, it finds it again in the table by its ticket (the address stays the same until
-/// the completion has been handed out, so the kernel may keep pointers into it).
+/// What a driver does. Nothing here calls back into the executor; a driver never keeps a reference
+/// to an operation beyond the call, it finds it again in the table by its ticket (the address stays
+/// the same until the completion has been handed out, so the kernel may keep pointers into it).
 pub(crate) trait Drive {
     /// The clock, read now; monotonic.
     fn now(&mut self) -> Time;
@@ -50,25 +50,27 @@ pub(crate) trait Drive {
     /// A random number.
     fn random(&mut self) -> u64;
 
-    /// Which of `ready` tasks (at least 1), counted from the one that has waited longest, is polled next.
+    /// Which of `ready` tasks (at least 1), counted from the one that has waited longest, is polled
+    /// next.
     fn pick(&mut self, ready: usize) -> usize {
         let _ = ready;
         0
     }
 
-    /// Starts an operation. Its end is reported by `reap`, exactly once, never before this call returns.
+    /// Starts an operation. Its end is reported by `reap`, exactly once, never before this call
+    /// returns.
     fn submit(&mut self, ticket: Ticket, operation: &mut Operation);
 
-    /// Asks for an early end of an operation that has been submitted and not reaped. It still ends exactly once,
-    /// with whatever result.
+    /// Asks for an early end of an operation that has been submitted and not reaped. It still ends
+    /// exactly once, with whatever result.
     fn cancel(&mut self, ticket: Ticket, operation: &mut Operation);
 
     /// Appends the operations that have ended, without waiting.
     fn reap(&mut self, table: &mut Table, done: &mut Vec<Completion>);
 
-    /// The end of a turn: hands what was submitted over. `wait`: if nothing has ended, sleep until something
-    /// does, `until` has come or the core is kicked. The simulated world never asks to wait: it knows when each
-    /// of its cores has something to do.
+    /// The end of a turn: hands what was submitted over. `wait`: if nothing has ended, sleep until
+    /// something does, `until` has come or the core is kicked. The simulated world never asks to
+    /// wait: it knows when each of its cores has something to do.
     fn flush(&mut self, table: &mut Table, wait: Wait);
 
     /// A listening socket and its real address.

@@ -1,5 +1,6 @@
-//! The executor of one core: tasks, time, operations, and the turn. One turn: take all that has finished, run every
-//! task that became ready until none is left, then [`TurnEnd`] waiters; then the driver submits once.
+//! The executor of one core: tasks, time, operations, and the turn. One turn: take all that has
+//! finished, run every task that became ready until none is left, then [`TurnEnd`] waiters; then
+//! the driver submits once.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -20,8 +21,8 @@ use crate::timer::{Precision, Sleep, Timers, TurnEnd};
 use crate::wake::{Registration, Remote, TaskId};
 use crate::{File, OpenOptions, TcpListener, TcpStream};
 
-/// A turn polls at most so many tasks before it looks at the world again: tasks that wake each other for ever do
-/// not shut it out.
+/// A turn polls at most so many tasks before it looks at the world again: tasks that wake each
+/// other for ever do not shut it out.
 const POLLS_PER_TURN: usize = 4096;
 
 /// A handle to the core's executor and driver. Cheap to clone, bound to its thread.
@@ -54,9 +55,9 @@ impl Rt {
         Sleep::new(self.core.clone(), deadline, Precision::Usual)
     }
 
-    /// The same, to the microsecond: the core does not trust its own wake-up from sleep and looks at the clock all the
-    /// time for the last 60 us. For what has to happen at an instant, such as the end of an emulated I/O; a core that
-    /// always has one of these ahead never sleeps.
+    /// The same, to the microsecond: the core does not trust its own wake-up from sleep and looks
+    /// at the clock all the time for the last 60 us. For what has to happen at an instant, such as
+    /// the end of an emulated I/O; a core that always has one of these ahead never sleeps.
     pub fn sleep_until_precise(&self, deadline: Time) -> Sleep {
         Sleep::new(self.core.clone(), deadline, Precision::Precise)
     }
@@ -66,13 +67,14 @@ impl Rt {
         self.sleep_until(self.now() + span)
     }
 
-    /// Resolves when every task that could run in this turn has run: the moment to send what they gathered.
+    /// Resolves when every task that could run in this turn has run: the moment to send what they
+    /// gathered.
     pub fn turn_end(&self) -> TurnEnd {
         TurnEnd::new(self.core.clone())
     }
 
-    /// Listens for TCP connections (address reuse on, backlog 1024). That the address is in use, and such, comes as
-    /// the operating system's error.
+    /// Listens for TCP connections (address reuse on, backlog 1024). That the address is in use,
+    /// and such, comes as the operating system's error.
     pub fn listen(&self, addr: SocketAddr) -> io::Result<TcpListener> {
         let (id, addr) = self.core.driver.borrow_mut().listen(addr)?;
         Ok(TcpListener::new(Socket::new(self.core.clone(), id), addr))
@@ -112,9 +114,9 @@ impl fmt::Debug for Rt {
     }
 }
 
-/// One core. Whoever turns it (the loop of a thread, or a simulated world) calls `turn` and `flush` in
-/// alternation, and `shut_down` at its end. No borrow of a part is ever held while foreign code runs: a waker, the
-/// drop of a future or of an operation.
+/// One core. Whoever turns it (the loop of a thread, or a simulated world) calls `turn` and `flush`
+/// in alternation, and `shut_down` at its end. No borrow of a part is ever held while foreign code
+/// runs: a waker, the drop of a future or of an operation.
 pub(crate) struct Core {
     index: usize,
     driver: RefCell<Driver>,
@@ -135,7 +137,8 @@ pub(crate) struct Core {
 pub(crate) struct Turn {
     /// A task ran, or something came from outside.
     pub(crate) worked: bool,
-    /// Something came from outside: what a peer sent, a device's end of an I/O, a wake from another thread.
+    /// Something came from outside: what a peer sent, a device's end of an I/O, a wake from another
+    /// thread.
     pub(crate) from_outside: bool,
 }
 
@@ -238,8 +241,8 @@ impl Core {
         &self.queue
     }
 
-    /// Drops all tasks and asks for the end of all operations; those started from now on fail. Turn on until
-    /// `in_flight` is 0 before freeing what operations use.
+    /// Drops all tasks and asks for the end of all operations; those started from now on fail. Turn
+    /// on until `in_flight` is 0 before freeing what operations use.
     pub(crate) fn shut_down(&self) {
         self.closed.set(true);
         self.queue.cancel_all();

@@ -42,8 +42,8 @@ pub struct FileInfo {
     pub size: u64,
     /// Whether transfers go past the page cache.
     pub direct: bool,
-    /// Transfers' offsets and lengths must be multiples of this (1 when not direct; at least the logical block
-    /// size on block devices).
+    /// Transfers' offsets and lengths must be multiples of this (1 when not direct; at least the
+    /// logical block size on block devices).
     pub alignment: u32,
 }
 
@@ -108,7 +108,8 @@ impl File {
         ))
     }
 
-    /// Writes `buf` at `offset` (bytes). `durable`: finished only when it has reached the medium (`RWF_DSYNC`).
+    /// Writes `buf` at `offset` (bytes). `durable`: finished only when it has reached the medium
+    /// (`RWF_DSYNC`).
     pub fn write_at(&self, buf: Buf, offset: u64, durable: bool) -> TransferOp {
         let aligned = self.is_aligned(buf.len(), offset);
         let file = self.open.clone();
@@ -134,8 +135,8 @@ impl File {
         ))
     }
 
-    /// Frees the space of a range; it reads as zeroes afterwards (hole punch; block devices: discard with
-    /// zeroes guaranteed, an `Unsupported` error where the device cannot).
+    /// Frees the space of a range; it reads as zeroes afterwards (hole punch; block devices:
+    /// discard with zeroes guaranteed, an `Unsupported` error where the device cannot).
     pub fn punch(&self, offset: u64, len: u64) -> ControlOp {
         ControlOp(self.start(
             len > 0,
@@ -147,7 +148,8 @@ impl File {
         ))
     }
 
-    /// Makes a range read as zeroes without sending them; the space is kept where the file system can.
+    /// Makes a range read as zeroes without sending them; the space is kept where the file system
+    /// can.
     pub fn zero(&self, offset: u64, len: u64) -> ControlOp {
         ControlOp(self.start(
             len > 0,
@@ -165,8 +167,8 @@ impl File {
         self.open.core.with_driver(|driver| driver.zoned(id))
     }
 
-    /// Tells of at most `count` zones, from the one that begins at `start` (bytes) on; of fewer when there are no more,
-    /// or the kernel likes to be asked again.
+    /// Tells of at most `count` zones, from the one that begins at `start` (bytes) on; of fewer
+    /// when there are no more, or the kernel likes to be asked again.
     pub fn report_zones(&self, start: u64, count: u32) -> ZonesOp {
         ZonesOp(self.start_zone(ZoneAction::Report { start, count }))
     }
@@ -186,7 +188,8 @@ impl File {
         self.start(true, Operation::Zone { file, action })
     }
 
-    /// The size of a regular file at this moment, in bytes; somebody else may have changed it (slow path, done at once).
+    /// The size of a regular file at this moment, in bytes; somebody else may have changed it (slow
+    /// path, done at once).
     pub fn size(&self) -> io::Result<u64> {
         let id = self.open.id;
         self.open.core.with_driver(|driver| driver.size(id))

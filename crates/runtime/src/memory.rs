@@ -1,16 +1,18 @@
-//! The memory behind buffers: pieces of 4 KiB to 2 MiB, each a power of two. Every core has a pool of its own; taking
-//! and giving back is a pop and a push. A piece belongs to the pool that it was taken from for ever: dropped on
-//! another core it goes to a list that only its own pool empties, and counts as in use until then or until its pool
-//! needs it. No piece is ever split or joined, since no allocator that does not move what is in use can join all that
-//! is free. What is free and of the wrong size is exchanged instead: its pages go back to the system (the address
-//! stays, bare of memory), and as many are asked for where they are needed.
+//! The memory behind buffers: pieces of 4 KiB to 2 MiB, each a power of two. Every core has a pool
+//! of its own; taking and giving back is a pop and a push. A piece belongs to the pool that it was
+//! taken from for ever: dropped on another core it goes to a list that only its own pool empties,
+//! and counts as in use until then or until its pool needs it. No piece is ever split or joined,
+//! since no allocator that does not move what is in use can join all that is free. What is free and
+//! of the wrong size is exchanged instead: its pages go back to the system (the address stays, bare
+//! of memory), and as many are asked for where they are needed.
 //!
-//! The invariant, for each pool by itself and whatever other cores do: **a take succeeds if, and only if, what is in
-//! use and the new piece together are within the bound** (or the system has no memory). For a pool has
-//! `mapped = in use + free <= bound`. When there is no free piece of the size and `mapped` has no room for one, free
-//! pieces lose their memory until it has: at the latest when none is left and `mapped = in use`. So the memory of all
-//! cores is at most the sum of their bounds, however sizes were mixed. (With transparent huge pages the system may add
-//! up to an arena for each size.) Addresses are at most as many for each size.
+//! The invariant, for each pool by itself and whatever other cores do: **a take succeeds if, and
+//! only if, what is in use and the new piece together are within the bound** (or the system has no
+//! memory). For a pool has `mapped = in use + free <= bound`. When there is no free piece of the
+//! size and `mapped` has no room for one, free pieces lose their memory until it has: at the latest
+//! when none is left and `mapped = in use`. So the memory of all cores is at most the sum of their
+//! bounds, however sizes were mixed. (With transparent huge pages the system may add up to an arena
+//! for each size.) Addresses are at most as many for each size.
 
 #[cfg(test)]
 mod tests;
@@ -50,8 +52,8 @@ pub(crate) const fn size_of_class(class: u8) -> usize {
     SMALLEST << class
 }
 
-/// Takes a piece of at least `len` bytes; `None` at the pool's bound, when `len` is more than [`LARGEST`], or when the
-/// system has no memory.
+/// Takes a piece of at least `len` bytes; `None` at the pool's bound, when `len` is more than
+/// [`LARGEST`], or when the system has no memory.
 #[inline]
 pub(crate) fn take(len: usize) -> Option<Piece> {
     if len > LARGEST {
@@ -218,7 +220,8 @@ impl Pool {
         };
         let mut next = first.swap(null_mut(), Ordering::Acquire);
         while let Some(node) = NonNull::new(next) {
-            // SAFETY: whoever put it on the list wrote a node there, and has given it away with that.
+            // SAFETY: whoever put it on the list wrote a node there, and has given it away with
+            // that.
             let Node { next: after, class } = unsafe { node.read() };
             self.free[usize::from(class)].push(node.cast());
             self.in_use -= size_of_class(class);
@@ -242,14 +245,15 @@ impl Pool {
             self.reserve(class)?;
         }
         let start = self.bare[class].pop()?;
-        // SAFETY: nobody has this part of an arena. Populating is an optimisation (a first touch costs 1.5 us a
-        // page): older kernels may not know it.
+        // SAFETY: nobody has this part of an arena. Populating is an optimisation (a first touch
+        // costs 1.5 us a page): older kernels may not know it.
         unsafe { libc::madvise(start.as_ptr().cast(), size, libc::MADV_POPULATE_WRITE) };
         self.mapped += size;
         Some(start)
     }
 
-    /// Takes memory from free pieces, from where the most of it is, until `size` more is within the bound.
+    /// Takes memory from free pieces, from where the most of it is, until `size` more is within the
+    /// bound.
     fn make_room(&mut self, size: usize) {
         while self.mapped + size > self.bound {
             let most = (0..CLASSES).max_by_key(|&class| self.free[class].len() << class);
@@ -259,8 +263,8 @@ impl Pool {
                 return;
             };
             let size = SMALLEST << class;
-            // SAFETY: the piece is free, so nobody looks at what it holds. If the system refuses (memory that is
-            // locked) it keeps its pages, and nothing else is wrong.
+            // SAFETY: the piece is free, so nobody looks at what it holds. If the system refuses
+            // (memory that is locked) it keeps its pages, and nothing else is wrong.
             unsafe { libc::madvise(start.as_ptr().cast(), size, libc::MADV_DONTNEED) };
             self.bare[class].push(start);
             self.mapped -= size;
@@ -281,8 +285,8 @@ impl Pool {
         self.make_room(0);
     }
 
-    /// Takes over the name and the memory of a pool that has come to an end, or gets a name of its own. `None` if
-    /// there are none left.
+    /// Takes over the name and the memory of a pool that has come to an end, or gets a name of its
+    /// own. `None` if there are none left.
     fn adopt(&mut self) -> Option<()> {
         let mut retired = RETIRED.lock().unwrap_or_else(PoisonError::into_inner);
         retired.pools.iter_mut().for_each(Self::collect);
@@ -334,8 +338,8 @@ fn map_arena() -> Option<NonNull<u8>> {
         return None;
     }
     let skip = base.addr().next_multiple_of(LARGEST) - base.addr();
-    // SAFETY: `skip` is less than LARGEST, so all three parts lie in the mapping of twice that size; the first
-    // and the last part are unmapped and never used, the middle one is kept.
+    // SAFETY: `skip` is less than LARGEST, so all three parts lie in the mapping of twice that
+    // size; the first and the last part are unmapped and never used, the middle one is kept.
     unsafe {
         let start = base.byte_add(skip);
         if skip > 0 {

@@ -1,4 +1,5 @@
-//! TCP. A stream's operations own what they work on; dropping the stream cancels them and closes the socket.
+//! TCP. A stream's operations own what they work on; dropping the stream cancels them and closes
+//! the socket.
 
 use std::cell::Cell;
 use std::fmt;
@@ -118,8 +119,9 @@ impl fmt::Debug for TcpListener {
     }
 }
 
-/// One TCP connection. At most one receive and one send may be in flight at a time (asserted). Dropping an
-/// unfinished receive or send leaves open which bytes went: after it, that direction only gives errors.
+/// One TCP connection. At most one receive and one send may be in flight at a time (asserted).
+/// Dropping an unfinished receive or send leaves open which bytes went: after it, that direction
+/// only gives errors.
 pub struct TcpStream {
     socket: Rc<Socket>,
     local: SocketAddr,
@@ -127,8 +129,8 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
-    /// Receives what is there, at most 16 KiB, into the core's shared ring: an idle connection holds no memory.
-    /// An empty chunk is the peer's end of stream.
+    /// Receives what is there, at most 16 KiB, into the core's shared ring: an idle connection
+    /// holds no memory. An empty chunk is the peer's end of stream.
     pub fn recv(&self) -> RecvOp {
         RecvOp(self.start(
             &self.socket.receiving,
@@ -138,8 +140,8 @@ impl TcpStream {
         ))
     }
 
-    /// Receives into `buf[at..]` (payload straight to where it belongs, or a big batch). Gives the number of
-    /// bytes, 0 at the end of the stream.
+    /// Receives into `buf[at..]` (payload straight to where it belongs, or a big batch). Gives the
+    /// number of bytes, 0 at the end of the stream.
     ///
     /// # Panics
     /// When nothing of `buf` is behind `at`.
@@ -170,16 +172,17 @@ impl TcpStream {
             .with_driver(|driver| driver.shutdown(self.socket.id));
     }
 
-    /// Ends both directions now, and forgets what the peer has not taken: who does not read holds no memory of the
-    /// system then. The peer may see a reset.
+    /// Ends both directions now, and forgets what the peer has not taken: who does not read holds
+    /// no memory of the system then. The peer may see a reset.
     pub fn abort(&self) {
         self.socket
             .core
             .with_driver(|driver| driver.abort(self.socket.id));
     }
 
-    /// Whoever leaves what was sent unacknowledged, or takes nothing while there is something for it, is dropped after
-    /// about `span` by the system. In the simulated world, where no memory is at stake, it is not.
+    /// Whoever leaves what was sent unacknowledged, or takes nothing while there is something for
+    /// it, is dropped after about `span` by the system. In the simulated world, where no memory is
+    /// at stake, it is not.
     pub fn set_patience(&self, span: Duration) {
         self.socket
             .core

@@ -1,6 +1,7 @@
-//! Operations in flight. The table owns the operation with its buffers until the driver reports its end; the
-//! future holds only a ticket. Dropping the future asks the driver to cancel and leaves the buffers where they
-//! are until the kernel has let go of them, so nothing can be freed too early.
+//! Operations in flight. The table owns the operation with its buffers until the driver reports its
+//! end; the future holds only a ticket. Dropping the future asks the driver to cancel and leaves
+//! the buffers where they are until the kernel has let go of them, so nothing can be freed too
+//! early.
 
 use std::future::Future;
 use std::io;
@@ -16,8 +17,8 @@ use crate::net::Socket;
 use crate::zone::{Zone, ZoneAction};
 use crate::{Buf, Chunk, Gather};
 
-/// What is asked of a driver. Sockets and files are held by the operation: they are closed when the last
-/// operation on them has ended.
+/// What is asked of a driver. Sockets and files are held by the operation: they are closed when the
+/// last operation on them has ended.
 pub(crate) enum Operation {
     /// Wait for a connection on a listening socket. Ends with [`Outcome::Connected`].
     Accept { listener: Rc<Socket> },
@@ -38,8 +39,8 @@ pub(crate) enum Operation {
         gather: Gather,
         sent: usize,
     },
-    /// Read `buf.len()` bytes at `offset`; `moved` bytes are there already (the driver's to count). Ends with
-    /// [`Outcome::Bytes`], fewer only at the end of the file.
+    /// Read `buf.len()` bytes at `offset`; `moved` bytes are there already (the driver's to count).
+    /// Ends with [`Outcome::Bytes`], fewer only at the end of the file.
     Read {
         file: Rc<OpenFile>,
         buf: Buf,
@@ -121,7 +122,8 @@ pub(crate) struct Completion {
     pub(crate) result: io::Result<Outcome>,
 }
 
-/// Names one operation of one core; never valid again once the operation has been taken out of the table.
+/// Names one operation of one core; never valid again once the operation has been taken out of the
+/// table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Ticket {
     pub(crate) index: u32,
@@ -231,8 +233,8 @@ impl Table {
         self.with_devices
     }
 
-    /// How many operations have ended because somebody else did something; what was sent is gone at once and does
-    /// not count.
+    /// How many operations have ended because somebody else did something; what was sent is gone at
+    /// once and does not count.
     pub(crate) fn arrivals(&self) -> u64 {
         self.arrivals
     }
@@ -255,8 +257,8 @@ impl Table {
         }
     }
 
-    /// The operation with its result; before the end takes note of who waits, and gives the waker that was noted
-    /// before, to be dropped outside of any borrow.
+    /// The operation with its result; before the end takes note of who waits, and gives the waker
+    /// that was noted before, to be dropped outside of any borrow.
     pub(crate) fn poll(&mut self, ticket: Ticket, waker: Waker) -> Result<Finished, Option<Waker>> {
         let entry = self.entry(ticket.index);
         debug_assert_eq!(
@@ -272,8 +274,8 @@ impl Table {
         Ok((self.release(ticket.index), result))
     }
 
-    /// The future has been dropped. If the operation is still with the driver it is now an orphan, to be cancelled;
-    /// otherwise it comes back. Either is to be dropped outside of any borrow.
+    /// The future has been dropped. If the operation is still with the driver it is now an orphan,
+    /// to be cancelled; otherwise it comes back. Either is to be dropped outside of any borrow.
     pub(crate) fn abandon(&mut self, ticket: Ticket) -> Result<Finished, Option<Waker>> {
         let entry = self.entry(ticket.index);
         debug_assert_eq!(

@@ -1,7 +1,7 @@
-//! The real machine: one io_uring per core. `ring` is the driver; `request` and `verdict` translate operations to what
-//! the kernel takes and what it says back; `chunks` is the memory it receives into; `sockets`, `storage` and `zones` are
-//! what is asked of the system outside of the ring; `enter` is the one system call of a turn; `polling` decides between
-//! polling and sleep.
+//! The real machine: one io_uring per core. `ring` is the driver; `request` and `verdict` translate
+//! operations to what the kernel takes and what it says back; `chunks` is the memory it receives
+//! into; `sockets`, `storage` and `zones` are what is asked of the system outside of the ring;
+//! `enter` is the one system call of a turn; `polling` decides between polling and sleep.
 
 mod chunks;
 mod eager;
@@ -38,9 +38,11 @@ pub struct Config {
     pub core: usize,
     /// Pin the thread to this processor.
     pub processor: Option<usize>,
-    /// How long to poll at most for what comes next before sleeping; only where it mostly comes so soon.
+    /// How long to poll at most for what comes next before sleeping; only where it mostly comes so
+    /// soon.
     pub poll: Duration,
-    /// Bound of the buffer pool of this core, in bytes: of what is in use, and of the memory that the pool takes.
+    /// Bound of the buffer pool of this core, in bytes: of what is in use, and of the memory that
+    /// the pool takes.
     pub buffer_bytes: usize,
     /// Receive ring: number of 16 KiB chunks (1 to 32768).
     pub chunks: u16,
@@ -58,10 +60,12 @@ impl Default for Config {
     }
 }
 
-/// Runs `main` on this thread until it ends; its tasks are dropped then and their operations waited for.
+/// Runs `main` on this thread until it ends; its tasks are dropped then and their operations waited
+/// for.
 ///
 /// # Errors
-/// When the kernel has no io_uring to give, or the processor cannot be had; the text says what to do.
+/// When the kernel has no io_uring to give, or the processor cannot be had; the text says what to
+/// do.
 pub fn run<F, M>(config: Config, main: M) -> io::Result<F::Output>
 where
     M: FnOnce(Rt) -> F,
@@ -85,11 +89,12 @@ where
     Ok(result)
 }
 
-/// How long before a precise timer the core is up: longer than the kernel usually takes to wake a sleeper.
+/// How long before a precise timer the core is up: longer than the kernel usually takes to wake a
+/// sleeper.
 const PRECISE_LEAD: Duration = Duration::from_us(60);
 
-/// Turns until the task has ended; without work the core polls or sleeps, as [`Polling`] decides. Before a precise
-/// timer it is awake in any case.
+/// Turns until the task has ended; without work the core polls or sleeps, as [`Polling`] decides.
+/// Before a precise timer it is awake in any case.
 fn turn_until_finished<T>(core: &Core, poll: Duration, task: &Task<T>) {
     let mut polling = Polling::new(poll, core.turn_time());
     loop {
@@ -147,7 +152,8 @@ fn pin_thread(processor: usize) -> io::Result<()> {
     if processor >= libc::CPU_SETSIZE as usize {
         return Err(refused(io::ErrorKind::InvalidInput.into()));
     }
-    // SAFETY: all zeroes is an empty set, `processor` is within the set, and the set outlives the call.
+    // SAFETY: all zeroes is an empty set, `processor` is within the set, and the set outlives the
+    // call.
     let result = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(processor, &mut set);

@@ -1,4 +1,5 @@
-//! Buffers of two real cores, each dropped on the other one. Alone in its process, whose memory is looked at.
+//! Buffers of two real cores, each dropped on the other one. Alone in its process, whose memory is
+//! looked at.
 
 use std::sync::mpsc;
 use std::thread;
@@ -17,7 +18,8 @@ fn resident() -> usize {
     pages.parse::<usize>().expect("a number") * PAGE
 }
 
-/// Takes all that the bound allows, in one size after the other, and drops what the other core took.
+/// Takes all that the bound allows, in one size after the other, and drops what the other core
+/// took.
 fn core(core: usize, give: mpsc::Sender<Vec<Buf>>, take: mpsc::Receiver<Vec<Buf>>) {
     let config = uring::Config {
         core,

@@ -371,7 +371,8 @@ fn thread_cpu() -> Time {
     Time::from_ns(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// A peer that reads nothing does not make the system keep megabytes for it, and none once it has been given up.
+/// A peer that reads nothing does not make the system keep megabytes for it, and none once it has
+/// been given up.
 #[test]
 fn a_peer_that_reads_nothing_pins_little() {
     const PIECE: usize = 64 << 10;

@@ -1,5 +1,5 @@
-//! What every policy owes the switch, whatever happens in whatever order: each I/O that arrives is dispatched once, or
-//! cancelled; nothing else is; and nothing waits forever.
+//! What every policy owes the switch, whatever happens in whatever order: each I/O that arrives is
+//! dispatched once, or cancelled; nothing else is; and nothing waits forever.
 
 use std::collections::VecDeque;
 
@@ -318,8 +318,8 @@ fn the_same_events_give_the_same_decisions() {
 
 /// I/Os that each of two tenants always has, while it has any.
 const DEPTH: u32 = 512;
-/// Reads that the device does at a time, and what each takes: somewhat more a second than the models above say, so that what
-/// they allow can be seen.
+/// Reads that the device does at a time, and what each takes: somewhat more a second than the
+/// models above say, so that what they allow can be seen.
 const PARALLEL: usize = 16;
 const SERVICE: Duration = Duration::from_us(32);
 const WINDOW: Duration = Duration::from_ms(10);
@@ -428,9 +428,10 @@ fn owner(id: u32) -> usize {
 
 const RIVALS: [TenantId; 2] = [TenantId(1), TenantId(2)];
 
-/// What a tenant asked for less than it might have had, it does not get later, and least of all at the cost of another one:
-/// right after its pause it has no more than it had before, and the other one no less. In its pause it was idle, or had one
-/// I/O at a time. It has the same share as the other one, a guarantee of a quarter of the device, or a limit to that.
+/// What a tenant asked for less than it might have had, it does not get later, and least of all at
+/// the cost of another one: right after its pause it has no more than it had before, and the other
+/// one no less. In its pause it was idle, or had one I/O at a time. It has the same share as the
+/// other one, a guarantee of a quarter of the device, or a limit to that.
 ///
 /// `Fifo` knows no tenants: it passes as it keeps nothing of anybody.
 #[test]
@@ -450,7 +451,8 @@ fn a_pause_is_not_repaid() {
     };
     for candidate in &CANDIDATES {
         for pause in [0, 1] {
-            // Windows that are looked at together: `Fair` makes up for 50 ms of a guarantee at once.
+            // Windows that are looked at together: `Fair` makes up for 50 ms of a guarantee at
+            // once.
             for (share, together) in [(Share::default(), 1), (guaranteed, 5), (limited, 1)] {
                 let (before, after) = around_a_pause(candidate, &share, pause);
                 for windows in after.chunks(together) {
@@ -464,8 +466,8 @@ fn a_pause_is_not_repaid() {
     }
 }
 
-/// What both tenants do in a window, and what they do in each after the first one, which has this `share`, had but `pause`
-/// I/Os at a time for a while.
+/// What both tenants do in a window, and what they do in each after the first one, which has this
+/// `share`, had but `pause` I/Os at a time for a while.
 fn around_a_pause(candidate: &Candidate, share: &Share, pause: u32) -> ([u32; 2], Vec<[u32; 2]>) {
     let mut rivals = Rivals::new(candidate);
     rivals.policy.set_share(Time::ZERO, RIVALS[0], share);

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The largest set of files of which each leads to each other, sorted; of several the first. One file is no circle.
+/// The largest set of files of which each leads to each other, sorted; of several the first. One
+/// file is no circle.
 pub(crate) fn largest(edges: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let forwards: BTreeMap<&str, BTreeSet<&str>> = edges
         .keys()

@@ -1,7 +1,8 @@
-//! Circles of imports between the files of one crate: the largest that each crate has, held by a ratchet.
+//! Circles of imports between the files of one crate: the largest that each crate has, held by a
+//! ratchet.
 //!
-//! A file imports another when a path in it resolves to an item that the other defines; re-exports are followed to the
-//! definition. `mod` declarations, test modules and macro bodies do not count.
+//! A file imports another when a path in it resolves to an item that the other defines; re-exports
+//! are followed to the definition. `mod` declarations, test modules and macro bodies do not count.
 
 mod circles;
 mod references;

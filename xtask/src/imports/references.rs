@@ -31,8 +31,8 @@ fn paths(module: &Module) -> BTreeSet<Names> {
     for item in &module.items {
         collector.visit_item(item);
     }
-    // A module that is only brought into scope is imported by the paths that begin with it: `m::self` finds an item
-    // called `m`, and no module.
+    // A module that is only brought into scope is imported by the paths that begin with it:
+    // `m::self` finds an item called `m`, and no module.
     let brought = module.brings.values();
     collector
         .0
@@ -57,8 +57,8 @@ impl<'ast> Visit<'ast> for Collector {
 }
 
 impl Tree {
-    /// The file that defines what `path` means in module `within`; `None` for what is not of this crate, and for modules
-    /// that are named and not used.
+    /// The file that defines what `path` means in module `within`; `None` for what is not of this
+    /// crate, and for modules that are named and not used.
     fn defined_in(&self, within: &Names, path: &[String], steps: usize) -> Option<&str> {
         let steps = steps.checked_sub(1)?;
         let (first, rest) = path.split_first()?;

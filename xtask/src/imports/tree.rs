@@ -95,7 +95,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Adds a module and those within the same file; paths of modules in files of their own go to `outside`.
+    /// Adds a module and those within the same file; paths of modules in files of their own go to
+    /// `outside`.
     fn add(&mut self, file: &str, names: Names, items: Vec<Item>, outside: &mut Vec<Names>) {
         let mut module = Module {
             file: file.to_owned(),
@@ -163,7 +164,8 @@ impl Module {
     }
 }
 
-/// The file of module `name` of a module whose files are in `folder`, and where the files of its own modules are.
+/// The file of module `name` of a module whose files are in `folder`, and where the files of its
+/// own modules are.
 fn file_of(folder: &Path, name: &str) -> Result<(PathBuf, PathBuf), String> {
     let beside = folder.join(format!("{name}.rs"));
     let within = folder.join(name);

@@ -17,7 +17,8 @@ pub struct SimArgs {
     /// Live these lives; B is not among them [default: 0..1000]
     #[arg(long, value_name = "A..B", value_parser = seeds)]
     pub seeds: Option<Seeds>,
-    /// Kinds of trouble there may be, or `none`: network, disk, power, config, hostile, limits [default: all]
+    /// Kinds of trouble there may be, or `none`: network, disk, power, config, hostile, limits
+    /// [default: all]
     #[arg(long, value_name = "LIST", value_parser = faults)]
     pub faults: Option<Faults>,
     /// End after this many minutes; without --seeds there is no other end

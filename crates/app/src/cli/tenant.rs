@@ -20,7 +20,8 @@ pub struct TenantArgs {
 /// What a tenant is owed of each of its devices, and the most that it gets.
 #[derive(Args, Clone, Debug)]
 pub struct OwedArgs {
-    /// What it gets whatever the others do, such as `read_iops=20000,write_bandwidth=50MB/s`, or `none`
+    /// What it gets whatever the others do, such as `read_iops=20000,write_bandwidth=50MB/s`, or
+    /// `none`
     #[arg(long, value_name = "RATES", value_parser = parse_rates)]
     pub guarantee: Option<RatesSpec>,
     /// What it never gets more of, or `none`
@@ -68,7 +69,8 @@ pub enum TenantCommand {
         /// NQN of its subsystem [default: PREFIX:NAME, with nqn_prefix of the configuration file]
         #[arg(long)]
         nqn: Option<String>,
-        /// Serial number of its subsystem, up to 20 characters [default: made of the target's identity and the NQN]
+        /// Serial number of its subsystem, up to 20 characters [default: made of the target's
+        /// identity and the NQN]
         #[arg(long)]
         serial: Option<String>,
         /// Model number of its subsystem, up to 40 characters [default: Flashyard]

@@ -1,5 +1,6 @@
-//! Who is connected to the control socket. There is a bound, and whoever asks nothing gives way: the connection that has
-//! been without a request for longest is closed for a new one, so idle clients and half requests keep nobody out.
+//! Who is connected to the control socket. There is a bound, and whoever asks nothing gives way:
+//! the connection that has been without a request for longest is closed for a new one, so idle
+//! clients and half requests keep nobody out.
 
 use std::collections::BTreeMap;
 use std::net::Shutdown;

@@ -132,7 +132,8 @@ fn idle_connections_never_keep_others_out() {
     assert_eq!(rig.executed(), 4);
 }
 
-/// A request at work keeps its connection, whoever comes; when there is no room at all, that is told.
+/// A request at work keeps its connection, whoever comes; when there is no room at all, that is
+/// told.
 #[test]
 fn who_is_served_is_not_dropped() {
     let (arrived, arrivals) = mpsc::channel();

@@ -1,11 +1,12 @@
-//! The limit beside the result: the same traffic over bare sockets. Requests and replies have NVMe/TCP's sizes
-//! and nothing else of NVMe: no queues, no commands, no checks. Everything that is there is read in one call and
-//! answered in one, both sides spin on non-blocking sockets, and each has a processor of its own. What this
-//! reaches is what the kernel's TCP and the machine allow; a target is measured as a share of it.
+//! The limit beside the result: the same traffic over bare sockets. Requests and replies have
+//! NVMe/TCP's sizes and nothing else of NVMe: no queues, no commands, no checks. Everything that is
+//! there is read in one call and answered in one, both sides spin on non-blocking sockets, and each
+//! has a processor of its own. What this reaches is what the kernel's TCP and the machine allow; a
+//! target is measured as a share of it.
 //!
-//! Data are received into memory and dropped, as the load generator does it, and sent from one small piece of
-//! memory that stays in the cache, as a null device does it. A write that does not fit a capsule is asked for
-//! with an R2T, as the protocol demands.
+//! Data are received into memory and dropped, as the load generator does it, and sent from one
+//! small piece of memory that stays in the cache, as a null device does it. A write that does not
+//! fit a capsule is asked for with an R2T, as the protocol demands.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -47,8 +48,8 @@ pub(super) struct Limit {
     pub(super) elapsed: Duration,
 }
 
-/// Runs the traffic for `seconds` after a short warm-up: the answering side on processor `server`, the asking
-/// side on processor `client`, if such are given.
+/// Runs the traffic for `seconds` after a short warm-up: the answering side on processor `server`,
+/// the asking side on processor `client`, if such are given.
 pub(super) fn run(
     traffic: Traffic,
     seconds: Duration,
@@ -161,7 +162,8 @@ impl Connection {
         })
     }
 
-    /// Reads what is there, in one call, and calls `arrived` for every message that is complete now.
+    /// Reads what is there, in one call, and calls `arrived` for every message that is complete
+    /// now.
     fn receive(
         &mut self,
         buffer: &mut [u8],
@@ -254,7 +256,8 @@ fn answer(mut connections: Vec<Connection>, traffic: Traffic, stop: &AtomicBool)
     Ok(())
 }
 
-/// The asking side: keeps `depth` I/Os in flight and counts the answers of the time after the warm-up.
+/// The asking side: keeps `depth` I/Os in flight and counts the answers of the time after the
+/// warm-up.
 fn ask(mut connections: Vec<Connection>, traffic: Traffic, seconds: Duration) -> io::Result<Limit> {
     let messages = Messages::new(traffic.block);
     let mut outgoing: Vec<_> = connections
@@ -287,7 +290,8 @@ fn ask(mut connections: Vec<Connection>, traffic: Traffic, seconds: Duration) ->
                 counted_from = Some(now);
                 operations = 0;
             }
-            // On a busy machine the other side may not have run yet, and a limit of nothing is none.
+            // On a busy machine the other side may not have run yet, and a limit of nothing is
+            // none.
             Some(from) if now >= from + seconds && operations > 0 => {
                 return Ok(Limit {
                     operations,

@@ -1,8 +1,9 @@
-//! Making the inventory have everything that a configuration names. Nothing is deleted or shrunk: what the file
-//! does not name stays. The plan is made first and whole, so a file that contradicts itself or what is there, or
-//! promises more of a device than it can give, changes nothing. What is promised less goes before what is promised more, so
-//! a file can move a guarantee from one tenant to another. A step can fail nevertheless (no space, a device that is away): the steps before it stay, and the same
-//! file applied again goes on from there.
+//! Making the inventory have everything that a configuration names. Nothing is deleted or shrunk:
+//! what the file does not name stays. The plan is made first and whole, so a file that contradicts
+//! itself or what is there, or promises more of a device than it can give, changes nothing. What is
+//! promised less goes before what is promised more, so a file can move a guarantee from one tenant
+//! to another. A step can fail nevertheless (no space, a device that is away): the steps before it
+//! stay, and the same file applied again goes on from there.
 
 use serde_json::{Value, json};
 
@@ -56,8 +57,8 @@ impl Service {
         self.bring_about(config, plan_only)
     }
 
-    /// Carries the plan of the file that the target is started with out. What it promises too much of is served
-    /// nevertheless; [`Service::doubtful_guarantees`] tells.
+    /// Carries the plan of the file that the target is started with out. What it promises too much
+    /// of is served nevertheless; [`Service::doubtful_guarantees`] tells.
     pub fn apply_at_start(&mut self, mut config: Config) -> Result<(), Fault> {
         self.check_file(&mut config)?;
         let outcome = self.bring_about(config, false);
@@ -72,7 +73,8 @@ impl Service {
         promises::oversold(self, config)
     }
 
-    /// The promises have been checked as they will be in the end, and no step on the way promises more.
+    /// The promises have been checked as they will be in the end, and no step on the way promises
+    /// more.
     fn bring_about(&mut self, config: Config, plan_only: bool) -> Result<Value, Fault> {
         let plan = self.plan(config)?;
         let steps: Vec<String> = plan.iter().map(Step::describe).collect();
@@ -94,7 +96,8 @@ impl Service {
             match self.inventory.devices.get(&spec.name) {
                 None => plan.push(Step::Device(spec)),
                 Some(present) => {
-                    // What was measured stays unless the file says something else, and a policy can change.
+                    // What was measured stays unless the file says something else, and a policy can
+                    // change.
                     let policy = spec.policy;
                     let capability = spec.capability.or(present.capability);
                     let curve = match spec.curve.is_empty() {

@@ -1,8 +1,8 @@
 //! What a device can give, which guarantees are held against (`promises.rs`).
 //!
-//! An emulated drive is measured by a copy of its model in virtual time, worn out, for a guarantee has to hold then too.
-//! Any other device is measured by doing I/O: reads at any time, writes only when nobody uses it and its content may be
-//! lost.
+//! An emulated drive is measured by a copy of its model in virtual time, worn out, for a guarantee
+//! has to hold then too. Any other device is measured by doing I/O: reads at any time, writes only
+//! when nobody uses it and its content may be lost.
 
 use std::rc::Rc;
 
@@ -123,7 +123,8 @@ impl Service {
     }
 }
 
-/// Finds out what the policy of `spec` has to be told, where that can be found out by itself; else it is refused.
+/// Finds out what the policy of `spec` has to be told, where that can be found out by itself; else
+/// it is refused.
 pub(super) fn tell_if_needed(spec: &mut DeviceSpec) -> Result<(), Fault> {
     if spec.policy.is_told() && spec.capability.is_none() && spec.kind == DeviceKind::Flash {
         let (capability, curve) = emulated(spec)?;
@@ -206,8 +207,8 @@ fn point(read_iops: u64, latency: &Histogram) -> LoadPoint {
     }
 }
 
-/// Latencies of small reads at random addresses, of which so many come per second: each of [`DEPTH`] readers has its
-/// instants, and reads at the next of them when it has its answer.
+/// Latencies of small reads at random addresses, of which so many come per second: each of
+/// [`DEPTH`] readers has its instants, and reads at the next of them when it has its answer.
 async fn paced(rt: &Rt, device: &SharedDevice, rate: u64) -> Result<Histogram, IoError> {
     let (bytes, blocks, places) = transfers(device, SMALL);
     let (begin, every) = (rt.now(), Duration::from_secs(u64::from(DEPTH)) / rate);
@@ -240,7 +241,8 @@ async fn paced(rt: &Rt, device: &SharedDevice, rate: u64) -> Result<Histogram, I
     Ok(all)
 }
 
-/// Bytes and blocks of an I/O of `bytes`, and for how many there is room. Some devices have blocks that are larger.
+/// Bytes and blocks of an I/O of `bytes`, and for how many there is room. Some devices have blocks
+/// that are larger.
 fn transfers(device: &SharedDevice, bytes: usize) -> (usize, u64, u64) {
     let info = device.info();
     let bytes = bytes.max(info.block_size as usize);

@@ -1,6 +1,6 @@
-//! What hosts see of former runs: the counters of their SMART logs, kept in the state store. They are written every
-//! minute and when the target ends in order, so a target that is killed forgets at most its last minute, and the time of
-//! one control command.
+//! What hosts see of former runs: the counters of their SMART logs, kept in the state store. They
+//! are written every minute and when the target ends in order, so a target that is killed forgets
+//! at most its last minute, and the time of one control command.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -27,7 +27,8 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Notes that the target runs. A store that cannot be written, on a full disk, is no reason not to serve.
+    /// Notes that the target runs. A store that cannot be written, on a full disk, is no reason not
+    /// to serve.
     pub(super) fn begin(state: &mut State) -> Result<(Self, Option<StateError>), StateError> {
         let began = Instant::now();
         let (before, fault) = match state.begin_run() {
@@ -176,7 +177,8 @@ mod tests {
         Service::start(state, cores, target).expect("it starts")
     }
 
-    /// Without an end in order: what was written while the target ran is what the next run goes on from.
+    /// Without an end in order: what was written while the target ran is what the next run goes on
+    /// from.
     #[test]
     fn counters_are_kept_while_the_target_runs() {
         let name = format!("flashyard-counted-{}", std::process::id());

@@ -47,8 +47,8 @@ impl Service {
         }
     }
 
-    /// Opens a device at start. One that is in use is waited for a little: the files of a target that was killed are its own
-    /// until the kernel has ended what it had asked for.
+    /// Opens a device at start. One that is in use is waited for a little: the files of a target
+    /// that was killed are its own until the kernel has ended what it had asked for.
     fn open_kept(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
         let until = Instant::now() + IN_USE_LONGEST;
         loop {
@@ -278,8 +278,9 @@ impl Service {
         }
     }
 
-    /// Opens a pool that the store knows. A pool that is not on its device is made anew only where nothing can
-    /// be lost: on memory, which forgets everything, or where no volume was ever acknowledged.
+    /// Opens a pool that the store knows. A pool that is not on its device is made anew only where
+    /// nothing can be lost: on memory, which forgets everything, or where no volume was ever
+    /// acknowledged.
     fn open_pool(&mut self, record: &PoolRecord) -> Result<(), Fault> {
         let device = record.spec.devices[0].clone();
         let core = self.home_of(&device)?;

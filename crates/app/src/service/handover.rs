@@ -1,11 +1,13 @@
-//! Giving space to a tenant. One rule, and this is the only place that it can be broken at: **a tenant reads zeroes, what it
-//! has written itself, or what the administrator let it have by name (`--keep`, `volume move`)**.
+//! Giving space to a tenant. One rule, and this is the only place that it can be broken at: **a
+//! tenant reads zeroes, what it has written itself, or what the administrator let it have by name
+//! (`--keep`, `volume move`)**.
 //!
-//! A volume is attached by [`Service::serve_volume`], which wants a [`Cleared`]; only this module makes one. Volumes of a
-//! pool are cleared by the pool (`block::pool`). A whole device is zeroed and flushed while its volume is `creating` in the
-//! store, and that is done again if it was cut off; `ready` is noted after it. How much of the device was given away is noted
-//! too: what a disk or file has grown by is zeroed before it is shown. Nothing that was known before counts, except that a
-//! device says itself that nothing was ever written to it.
+//! A volume is attached by [`Service::serve_volume`], which wants a [`Cleared`]; only this module
+//! makes one. Volumes of a pool are cleared by the pool (`block::pool`). A whole device is zeroed
+//! and flushed while its volume is `creating` in the store, and that is done again if it was cut
+//! off; `ready` is noted after it. How much of the device was given away is noted too: what a disk
+//! or file has grown by is zeroed before it is shown. Nothing that was known before counts, except
+//! that a device says itself that nothing was ever written to it.
 
 use std::iter::once;
 
@@ -20,16 +22,16 @@ use crate::units;
 pub(super) struct Cleared(());
 
 impl Cleared {
-    /// For a volume that its tenant gets back as it was, or that the administrator has given to another tenant with its
-    /// content (`volume move --yes`).
+    /// For a volume that its tenant gets back as it was, or that the administrator has given to
+    /// another tenant with its content (`volume move --yes`).
     pub(super) fn given_by_name() -> Self {
         Self(())
     }
 }
 
 impl Service {
-    /// Whether a device that is to be given away whole may be: data that this target knows nothing of are neither shown nor
-    /// destroyed unless somebody says which.
+    /// Whether a device that is to be given away whole may be: data that this target knows nothing
+    /// of are neither shown nor destroyed unless somebody says which.
     pub(super) fn check_content(&self, spec: &VolumeSpec, device: &str) -> Result<(), Fault> {
         if spec.content.is_some() || self.is_disposable(device) {
             return Ok(());
@@ -41,8 +43,8 @@ impl Service {
         ))
     }
 
-    /// Clears what a volume that is being created is to have, and marks it ready; gives its record as it is now. May be
-    /// repeated.
+    /// Clears what a volume that is being created is to have, and marks it ready; gives its record
+    /// as it is now. May be repeated.
     pub(super) fn clear_new(
         &mut self,
         record: &VolumeRecord,
@@ -65,7 +67,8 @@ impl Service {
         Ok((record, Cleared(())))
     }
 
-    /// Clears what a device has grown by since its volume was served last; one that has become smaller is refused.
+    /// Clears what a device has grown by since its volume was served last; one that has become
+    /// smaller is refused.
     pub(super) fn clear_more(&mut self, record: &VolumeRecord) -> Result<Cleared, Fault> {
         let Some(device) = record.spec.device.clone() else {
             return Ok(Cleared(()));
@@ -93,7 +96,8 @@ impl Service {
         Ok(Cleared(()))
     }
 
-    /// Zeroes a device for good from a byte on, so that its next owner reads nothing of the last one.
+    /// Zeroes a device for good from a byte on, so that its next owner reads nothing of the last
+    /// one.
     pub(super) fn erase(&self, device: &str, from: u64) -> Result<(), Fault> {
         let erased: Result<(), IoError> = self.with_device(device, move |device| async move {
             if device.is_blank() {

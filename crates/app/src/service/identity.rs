@@ -1,4 +1,5 @@
-//! What hosts know volumes and subsystems by: given once, never the same twice, and what we call things is another matter.
+//! What hosts know volumes and subsystems by: given once, never the same twice, and what we call
+//! things is another matter.
 
 use flashyard_block::pool::PoolError;
 use flashyard_engine::ConfigError;
@@ -99,8 +100,8 @@ impl Service {
         }
     }
 
-    /// A tenant's settings as a file has them, with the identity that the tenant has: the file may leave it out, and may not
-    /// change it.
+    /// A tenant's settings as a file has them, with the identity that the tenant has: the file may
+    /// leave it out, and may not change it.
     pub(super) fn with_identity(
         &self,
         spec: TenantSpec,
@@ -153,7 +154,8 @@ impl Service {
         self.check_not_in_pool(spec)
     }
 
-    /// What is in the pool and not in the inventory is nobody's: its content is not to be had by giving its UUID.
+    /// What is in the pool and not in the inventory is nobody's: its content is not to be had by
+    /// giving its UUID.
     fn check_not_in_pool(&self, spec: &VolumeSpec) -> Result<(), Fault> {
         let (Some(pool), Some(uuid)) = (&spec.pool, spec.uuid) else {
             return Ok(());
@@ -176,8 +178,8 @@ impl Service {
         }
     }
 
-    /// Calls a volume otherwise: in the store first, then in its pool. A crash between them is finished at the next start,
-    /// for volumes are found by their UUID.
+    /// Calls a volume otherwise: in the store first, then in its pool. A crash between them is
+    /// finished at the next start, for volumes are found by their UUID.
     pub(super) fn rename_volume(&mut self, name: &str, new: &str) -> Result<Value, Fault> {
         let record = self.volume(name)?.clone();
         let spec = VolumeSpec {

@@ -1,6 +1,6 @@
-//! The inventory at work: keeps the state store, the devices on their cores and the engine's tenants and
-//! namespaces the same, one change at a time. Every change is in the store before it is acknowledged; what was
-//! cut in the middle is finished at the next start.
+//! The inventory at work: keeps the state store, the devices on their cores and the engine's
+//! tenants and namespaces the same, one change at a time. Every change is in the store before it is
+//! acknowledged; what was cut in the middle is finished at the next start.
 
 mod apply;
 mod calibrate;
@@ -63,8 +63,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Opens everything in the store. What cannot be opened is reported by [`Service::faults`] and in every
-    /// listing, and the rest is served.
+    /// Opens everything in the store. What cannot be opened is reported by [`Service::faults`] and
+    /// in every listing, and the rest is served.
     pub fn start(mut state: State, cores: Cores, target: Arc<Target>) -> Result<Self, Fault> {
         let inventory = state.inventory().map_err(|error| error.to_string())?;
         let (run, unwritten) = Run::begin(&mut state).map_err(|error| error.to_string())?;
@@ -107,8 +107,9 @@ impl Service {
             .map(|(what, why)| (what.as_str(), why.as_str()))
     }
 
-    /// Answers one request. A request that fails has changed nothing, but for two: an `apply` keeps the steps
-    /// before the one that failed, and a deletion that failed half way is finished by the next try or start.
+    /// Answers one request. A request that fails has changed nothing, but for two: an `apply` keeps
+    /// the steps before the one that failed, and a deletion that failed half way is finished by the
+    /// next try or start.
     pub fn handle(&mut self, request: Request) -> Answer {
         let outcome = self.dispatch(request);
         // Before the answer: what was acknowledged is in the copy as well.

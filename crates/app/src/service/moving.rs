@@ -1,6 +1,7 @@
-//! A volume goes from one tenant to another with its content. This is the one place where a tenant is given what another
-//! has written, so the command has to be told twice. The store changes hands in one transaction; before it the old tenant
-//! has lost the namespace and its last I/O has ended, after it the new one gets it.
+//! A volume goes from one tenant to another with its content. This is the one place where a tenant
+//! is given what another has written, so the command has to be told twice. The store changes hands
+//! in one transaction; before it the old tenant has lost the namespace and its last I/O has ended,
+//! after it the new one gets it.
 
 use flashyard_engine::ConfigError;
 use serde_json::{Value, json};
@@ -12,7 +13,8 @@ use crate::control::KindName;
 use crate::state::{Phase, VolumeRecord};
 
 impl Service {
-    /// Gives a volume to another tenant. Killed in the middle, it is the old one's or the new one's after the next start.
+    /// Gives a volume to another tenant. Killed in the middle, it is the old one's or the new one's
+    /// after the next start.
     pub(super) fn move_volume(
         &mut self,
         name: &str,
@@ -80,8 +82,8 @@ impl Service {
         }
     }
 
-    /// Takes a volume that is served away from its tenant's hosts; whether all that they had under way has ended. If not,
-    /// nothing new is sent to the device, and it may be asked again.
+    /// Takes a volume that is served away from its tenant's hosts; whether all that they had under
+    /// way has ended. If not, nothing new is sent to the device, and it may be asked again.
     pub(super) fn withdraw(&mut self, record: &VolumeRecord) -> Result<bool, Fault> {
         let name = &record.spec.name;
         let Some(handle) = self.served.get(name).cloned() else {

@@ -1,5 +1,5 @@
-//! The policies that a device can have. Most learn what they have to know of it; two have to be told, and are made from what
-//! `device calibrate` has found out.
+//! The policies that a device can have. Most learn what they have to know of it; two have to be
+//! told, and are made from what `device calibrate` has found out.
 
 use flashyard_sched::flashfq::{Line, Model};
 use flashyard_sched::gimbal::{Flaws, Tuning};
@@ -10,8 +10,8 @@ use flashyard_time::Duration;
 use super::Fault;
 use crate::spec::{DeviceSpec, LoadPoint, PolicyName, RatesSpec};
 
-/// What a device gets at once when nobody chooses: more than any device can make use of, less than the buffers there
-/// are.
+/// What a device gets at once when nobody chooses: more than any device can make use of, less than
+/// the buffers there are.
 const WINDOW: Window = Window {
     ios: 4096,
     bytes: 64 << 20,
@@ -73,8 +73,8 @@ impl PolicyPlan {
         self.name
     }
 
-    /// The policy, with nothing in it. One that has to be told and is not is the default instead; that is refused before
-    /// it comes to this, see `calibrate.rs`.
+    /// The policy, with nothing in it. One that has to be told and is not is the default instead;
+    /// that is refused before it comes to this, see `calibrate.rs`.
     pub fn make(&self) -> Box<dyn Policy> {
         match (self.name, &self.facts) {
             (PolicyName::Fifo, _) => Box::new(Fifo::new(WINDOW)),
@@ -126,8 +126,8 @@ impl Facts {
         })
     }
 
-    /// What a write is worth, and the load that each latency allows. Loads are those of reads alone: ReFlex takes the mix not
-    /// to matter when it is counted in tokens.
+    /// What a write is worth, and the load that each latency allows. Loads are those of reads
+    /// alone: ReFlex takes the mix not to matter when it is counted in tokens.
     fn reflex(&self) -> reflex::Calibration {
         let write_tokens = self.reads[0].saturating_mul(READ_TOKENS) / self.writes[0];
         let mut points: Vec<Point> = Vec::new();

@@ -1,7 +1,8 @@
-//! What is promised, as a whole: whether the devices can keep it, and in which order a configuration comes about so that
-//! they can keep it at each step. A guarantee is a part of a device's time: the reads promised of the reads that it can
-//! do, and the writes of the writes. More than all of it is not sold. Where nobody has measured the device, the
-//! guarantee is accepted and shown as unverified. A start never fails for a promise: hosts wait for their volumes.
+//! What is promised, as a whole: whether the devices can keep it, and in which order a
+//! configuration comes about so that they can keep it at each step. A guarantee is a part of a
+//! device's time: the reads promised of the reads that it can do, and the writes of the writes.
+//! More than all of it is not sold. Where nobody has measured the device, the guarantee is accepted
+//! and shown as unverified. A start never fails for a promise: hosts wait for their volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,8 +28,9 @@ enum Standing {
 }
 
 impl Service {
-    /// Refuses what would promise more of a device than it can give: `tenant` as it is to be, on the devices that it
-    /// has volumes on and on `device`, if it is to get one there. Who is promised no more than before is not refused.
+    /// Refuses what would promise more of a device than it can give: `tenant` as it is to be, on
+    /// the devices that it has volumes on and on `device`, if it is to get one there. Who is
+    /// promised no more than before is not refused.
     pub(super) fn check_promises(
         &mut self,
         tenant: &TenantSpec,
@@ -68,7 +70,8 @@ impl Service {
         doubts.collect()
     }
 
-    /// What a tenant's view says of its guarantee: how it stands, and what to do if that is not well.
+    /// What a tenant's view says of its guarantee: how it stands, and what to do if that is not
+    /// well.
     pub(super) fn view_guarantee(&self, tenant: &TenantSpec) -> Map<String, Value> {
         let (state, hint) = match self.standing_of(tenant) {
             None => (None, None),
@@ -84,7 +87,8 @@ impl Service {
         view
     }
 
-    /// How a tenant's guarantee stands on the worst of its devices; `None` while it has no guarantee or no volume.
+    /// How a tenant's guarantee stands on the worst of its devices; `None` while it has no
+    /// guarantee or no volume.
     fn standing_of(&self, tenant: &TenantSpec) -> Option<Standing> {
         tenant.guarantee?;
         let devices = self.devices_of(&tenant.name);
@@ -110,8 +114,9 @@ impl Service {
     }
 }
 
-/// Each device of which a configuration promises more, in the end, than it can give, and how much. Emulated drives are
-/// measured if they were not before; any other device has to be there to be measured.
+/// Each device of which a configuration promises more, in the end, than it can give, and how much.
+/// Emulated drives are measured if they were not before; any other device has to be there to be
+/// measured.
 pub(super) fn oversold(service: &mut Service, config: &mut Config) -> Result<Vec<Fault>, Fault> {
     let mut found = Vec::new();
     for (device, tenants) in users(service, config) {
@@ -161,7 +166,8 @@ fn device_of(service: &Service, config: &Config, volume: &VolumeSpec) -> Option<
     spec.devices.first().cloned()
 }
 
-/// What a device can give. What was found out about one that is yet to be made goes into the file's word of it.
+/// What a device can give. What was found out about one that is yet to be made goes into the file's
+/// word of it.
 fn capability(service: &mut Service, config: &mut Config, name: &str) -> Result<RatesSpec, Fault> {
     let told = config.devices.iter_mut().find(|spec| spec.name == name);
     let Some(spec) = told else {
@@ -251,8 +257,8 @@ pub(super) struct Stages {
     pub(super) then: Option<TenantSpec>,
 }
 
-/// The change of a tenant from `present` to `wanted`. Of each rate that it is guaranteed it has the lesser of the two
-/// first.
+/// The change of a tenant from `present` to `wanted`. Of each rate that it is guaranteed it has the
+/// lesser of the two first.
 pub(super) fn stages(present: &TenantSpec, wanted: TenantSpec) -> Stages {
     let before = present.guarantee.unwrap_or_default();
     let after = wanted.guarantee.unwrap_or_default();

@@ -33,8 +33,8 @@ pub(super) enum By {
 }
 
 impl Service {
-    /// Listens for the first time: at `instead`, if any are given, until a command says something else; otherwise where it
-    /// was set. Returns the real addresses.
+    /// Listens for the first time: at `instead`, if any are given, until a command says something
+    /// else; otherwise where it was set. Returns the real addresses.
     pub fn listen(&mut self, instead: &[SocketAddr]) -> Result<Vec<SocketAddr>, Fault> {
         self.listens_instead = !instead.is_empty();
         let set = self.settings.effective().listen.unwrap_or_default();
@@ -63,8 +63,8 @@ impl Service {
         (differs != TargetSettings::default()).then_some(differs)
     }
 
-    /// Sets what is given. New addresses are listened at before anything else changes, so that one that cannot be had
-    /// changes nothing.
+    /// Sets what is given. New addresses are listened at before anything else changes, so that one
+    /// that cannot be had changes nothing.
     pub(super) fn set_target(&mut self, change: TargetSettings, by: By) -> Result<Value, Fault> {
         change.check().map_err(|error| error.to_string())?;
         let at_once = !self.listeners.is_empty() && (by == By::Command || !self.listens_instead);
@@ -108,7 +108,8 @@ impl Service {
         Value::Object(view)
     }
 
-    /// Where the target is to listen, in the order asked for, listening there already; and which of it is new.
+    /// Where the target is to listen, in the order asked for, listening there already; and which of
+    /// it is new.
     fn listen_as_well(
         &self,
         addresses: &[SocketAddr],
@@ -181,8 +182,8 @@ impl Service {
     }
 }
 
-/// Listens. After `kill -9` the kernel may hold the sockets of the target before us a moment longer, and those of a
-/// listener that was removed.
+/// Listens. After `kill -9` the kernel may hold the sockets of the target before us a moment
+/// longer, and those of a listener that was removed.
 async fn listen(core: &CoreState, address: SocketAddr) -> io::Result<SocketAddr> {
     let deadline = core.rt.now() + PORT_PATIENCE;
     loop {

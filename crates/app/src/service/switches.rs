@@ -1,4 +1,5 @@
-//! The switches in front of the devices: which policy, what each tenant is owed, and why a tenant's I/O is slow.
+//! The switches in front of the devices: which policy, what each tenant is owed, and why a tenant's
+//! I/O is slow.
 
 use flashyard_block::TenantId;
 use flashyard_engine::{Cause, Why};

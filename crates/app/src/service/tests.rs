@@ -1,6 +1,7 @@
-//! The inventory cut off: each change of the store fails once, and at each of them, before and after, a copy is taken of
-//! everything on disk, as a kill leaves it. What starts from there has all of a request or nothing of it, and no tenant
-//! reads what another has written. Each volume is filled with a byte of its own, so that a byte tells who wrote it.
+//! The inventory cut off: each change of the store fails once, and at each of them, before and
+//! after, a copy is taken of everything on disk, as a kill leaves it. What starts from there has
+//! all of a request or nothing of it, and no tenant reads what another has written. Each volume is
+//! filled with a byte of its own, so that a byte tells who wrote it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +22,8 @@ use crate::state::{IfDamaged, watch};
 
 const PIECE: usize = 1 << 20;
 
-/// A directory with a target's state and disks, which goes away with the test. What runs is always in `live`.
+/// A directory with a target's state and disks, which goes away with the test. What runs is always
+/// in `live`.
 struct Scene {
     root: PathBuf,
 }
@@ -115,8 +117,8 @@ enum Act {
     Fill(&'static str, u8),
     /// A tenant finds nothing but zeroes in its new volume.
     Fresh(&'static str),
-    /// A device that nobody uses holds what others have left, as one does that cannot free space, or where the target was
-    /// killed before it had.
+    /// A device that nobody uses holds what others have left, as one does that cannot free space,
+    /// or where the target was killed before it had.
     Soil(&'static str),
 }
 
@@ -255,8 +257,8 @@ impl Service {
         }
     }
 
-    /// What has to hold of a service that has just been started, whatever happened before: nothing is missing, nothing is
-    /// half done, and the store and the pools tell the same.
+    /// What has to hold of a service that has just been started, whatever happened before: nothing
+    /// is missing, nothing is half done, and the store and the pools tell the same.
     fn check_whole(&self, place: &str) {
         assert!(self.faults.is_empty(), "{place}: {:?}", self.faults);
         for record in self.inventory.volumes.values() {
@@ -317,8 +319,8 @@ fn bytes_of(script: &[Act]) -> BTreeMap<&'static str, u8> {
     fills.collect()
 }
 
-/// Runs `script` and takes an image at each change of the store; gives the images with the volumes that there may be, which
-/// are those before and after the act that was cut off.
+/// Runs `script` and takes an image at each change of the store; gives the images with the volumes
+/// that there may be, which are those before and after the act that was cut off.
 fn images(scene: &Scene, mut service: Service, script: &[Act]) -> Vec<(PathBuf, usize)> {
     let taken = Rc::new(RefCell::new(Vec::new()));
     let act_now = Rc::new(Cell::new(0));
@@ -410,7 +412,8 @@ fn cut_everywhere(scene: &Scene, config: &str, script: &[Act], stranger: Option<
     }
 }
 
-/// Has each change of the store fail once. A request that is told to have failed is repeated, and does then what it should.
+/// Has each change of the store fail once. A request that is told to have failed is repeated, and
+/// does then what it should.
 fn fail_everywhere(scene: &Scene, config: &str, script: &[Act]) {
     let history = history(scene, config, script);
     let mut changes = usize::MAX;
@@ -475,7 +478,8 @@ const POOL: &str = r#"
     name = "b"
 "#;
 
-/// Volumes of a pool come, grow and go, then the pool goes and its device is given away whole, twice.
+/// Volumes of a pool come, grow and go, then the pool goes and its device is given away whole,
+/// twice.
 fn pool_script() -> Vec<Act> {
     vec![
         create("name = \"v\"\npool = \"p\"\nsize = \"3MiB\"\ntenant = \"a\""),

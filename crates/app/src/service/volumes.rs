@@ -1,5 +1,5 @@
-//! Volumes: cutting them from pools, attaching them to their tenants' subsystems, growing and deleting them, and
-//! finishing at start what a crash has cut.
+//! Volumes: cutting them from pools, attaching them to their tenants' subsystems, growing and
+//! deleting them, and finishing at start what a crash has cut.
 
 use std::cmp::Ordering;
 use std::future::{Future, poll_fn};
@@ -19,7 +19,8 @@ use crate::control::{KindName, VolumeChange};
 use crate::spec::{Size, VolumeSpec};
 use crate::state::{Kind, Phase, VolumeRecord};
 
-/// How long I/O under way of a volume that is deleted is waited for; other commands wait as well meanwhile.
+/// How long I/O under way of a volume that is deleted is waited for; other commands wait as well
+/// meanwhile.
 pub(super) const DRAIN: Duration = Duration::from_secs(10);
 
 impl Service {
@@ -156,8 +157,8 @@ impl Service {
         grown.map_err(|error| error.to_string())
     }
 
-    /// Ends the growth of a volume that was cut off: its pool has it as large as was asked for, or it is as large as its
-    /// pool has it.
+    /// Ends the growth of a volume that was cut off: its pool has it as large as was asked for, or
+    /// it is as large as its pool has it.
     fn finish_growing(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
         let (Some(pool), Some(wanted)) = (&record.spec.pool, record.spec.size) else {
             return Ok(());
@@ -258,13 +259,15 @@ impl Service {
         self.serve_volume(&record, cleared)
     }
 
-    /// The record says that it is being created, so a device that was to be given away whole keeps what it holds.
+    /// The record says that it is being created, so a device that was to be given away whole keeps
+    /// what it holds.
     fn undo_creating(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
         self.finish_deleting(record)
     }
 
-    /// A volume on memory is gone after a restart; the same name and identity is made again, empty. Anywhere else
-    /// a volume that is missing is a loss to be told: an empty one in its place would pass for its data.
+    /// A volume on memory is gone after a restart; the same name and identity is made again, empty.
+    /// Anywhere else a volume that is missing is a loss to be told: an empty one in its place would
+    /// pass for its data.
     fn remake_forgotten(&self, record: &VolumeRecord) -> Result<(), Fault> {
         let pool = record.spec.pool.as_ref();
         let record_of_pool = pool.and_then(|pool| self.inventory.pools.get(pool));
@@ -296,7 +299,8 @@ impl Service {
         made.map_err(|error| error.to_string())
     }
 
-    /// Stops serving a volume, takes it out of its pool and forgets it. May be repeated at any point.
+    /// Stops serving a volume, takes it out of its pool and forgets it. May be repeated at any
+    /// point.
     fn finish_deleting(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
         let name = record.spec.name.clone();
         if self.served.contains_key(&name) {
@@ -328,8 +332,9 @@ impl Service {
         Ok(())
     }
 
-    /// Takes a volume out of its pool. Where the medium can be written no more that fails, and is no reason to keep the
-    /// volume: nobody gets its space before the flash is erased under another partition.
+    /// Takes a volume out of its pool. Where the medium can be written no more that fails, and is
+    /// no reason to keep the volume: nobody gets its space before the flash is erased under another
+    /// partition.
     fn delete_in_pool(&self, pool: &str, record: &VolumeRecord) -> Result<(), Fault> {
         let core = self.pool_home(pool)?;
         let (pool, uuid) = (pool.to_owned(), record.uuid.into_bytes());
@@ -414,7 +419,8 @@ pub(super) async fn within<T>(
     .await
 }
 
-/// The volume of this identity, and what the pool calls it: another one that has taken its name is not it.
+/// The volume of this identity, and what the pool calls it: another one that has taken its name is
+/// not it.
 pub(super) fn find(pool: &Pool, uuid: [u8; 16]) -> Option<(String, SharedDevice)> {
     let listed = pool.list();
     let found = listed.into_iter().find(|volume| volume.uuid == uuid)?;

@@ -1,5 +1,5 @@
-//! What is wrong with a specification taken by itself, in one line that says what to do. Whether the things
-//! it names exist is the inventory's question.
+//! What is wrong with a specification taken by itself, in one line that says what to do. Whether
+//! the things it names exist is the inventory's question.
 
 use std::collections::BTreeSet;
 

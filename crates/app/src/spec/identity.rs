@@ -1,5 +1,5 @@
-//! What volumes and subsystems are called towards hosts, where the administrator says so: to take the place of another
-//! target's, unseen by its hosts. All of it is fixed at creation.
+//! What volumes and subsystems are called towards hosts, where the administrator says so: to take
+//! the place of another target's, unseen by its hosts. All of it is fixed at creation.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -100,7 +100,8 @@ impl From<NamespaceUuid> for String {
     }
 }
 
-/// Bytes in hexadecimal digits, as `nvme id-ns` shows them; `-`, `:` and spaces between them are passed over.
+/// Bytes in hexadecimal digits, as `nvme id-ns` shows them; `-`, `:` and spaces between them are
+/// passed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Hex<const LEN: usize>(pub [u8; LEN]);

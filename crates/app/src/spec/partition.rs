@@ -10,8 +10,8 @@ const OVER_PROVISIONING: &str = "20%";
 /// Numbers in a list at most.
 const MOST_NUMBERS: usize = 4096;
 
-/// Which parallel units of which device a partition has, and how much of them it shows. One of `channels`, `units` and
-/// `count` is given.
+/// Which parallel units of which device a partition has, and how much of them it shows. One of
+/// `channels`, `units` and `count` is given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartitionSpec {
@@ -29,10 +29,12 @@ pub struct PartitionSpec {
     /// Flash beyond the capacity, such as `20%` of it.
     #[serde(default = "default_op")]
     pub op: String,
-    /// What it has been given, each time that it was created or grew. Kept by the target, not for files.
+    /// What it has been given, each time that it was created or grew. Kept by the target, not for
+    /// files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub given: Vec<String>,
-    /// It is being created or deleted: when that is cut off, nothing of it is to be left. Kept by the target, not for files.
+    /// It is being created or deleted: when that is cut off, nothing of it is to be left. Kept by
+    /// the target, not for files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfinished: bool,
 }

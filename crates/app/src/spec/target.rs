@@ -1,4 +1,5 @@
-//! The `[target]` table: where the target listens, how its subsystems are called, and what its controllers tell hosts.
+//! The `[target]` table: where the target listens, how its subsystems are called, and what its
+//! controllers tell hosts.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::Size;
 use crate::units;
 
-/// Bytes that one command may move. Less than two pages cannot be told to hosts, more than this no buffer has.
+/// Bytes that one command may move. Less than two pages cannot be told to hosts, more than this no
+/// buffer has.
 const MAX_TRANSFER: [u64; 2] = [8 << 10, 1 << 20];
 const IO_QUEUES: [u16; 2] = [1, 1024];
 const QUEUE_DEPTH: [u16; 2] = [2, 1024];
@@ -26,8 +28,8 @@ pub struct TargetSpec {
     pub nqn_prefix: String,
     /// Cores to serve from.
     pub cores: usize,
-    /// Addresses and ports for NVMe/TCP; 127.0.0.1:4420 if nobody ever said. For this and the next see
-    /// [`TargetSettings`].
+    /// Addresses and ports for NVMe/TCP; 127.0.0.1:4420 if nobody ever said. For this and the next
+    /// see [`TargetSettings`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<Vec<SocketAddr>>,
     /// Bytes that one command may move.
@@ -71,14 +73,16 @@ impl TargetSpec {
     }
 }
 
-/// What can be set while the target runs, and is kept in the state. What is not given stays as it is.
+/// What can be set while the target runs, and is kept in the state. What is not given stays as it
+/// is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TargetSettings {
     /// Addresses and ports for NVMe/TCP: holds at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<Vec<SocketAddr>>,
-    /// Bytes that one command may move (MDTS). This and the next hold for hosts that connect from then on.
+    /// Bytes that one command may move (MDTS). This and the next hold for hosts that connect from
+    /// then on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_transfer: Option<Size>,
     /// I/O queues of one controller.

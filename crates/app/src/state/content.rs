@@ -1,5 +1,6 @@
-//! What is in the store, held against a checksum that every change writes with itself. SQLite notices damage to the
-//! structure of its file, not to what is in the records; and no record may be served that is not what was stored.
+//! What is in the store, held against a checksum that every change writes with itself. SQLite
+//! notices damage to the structure of its file, not to what is in the records; and no record may be
+//! served that is not what was stored.
 
 use crc_fast::{CrcAlgorithm, Digest};
 use rusqlite::types::ValueRef;
@@ -7,8 +8,8 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::StateError;
 
-/// Everything that is covered, in an order that does not depend on the file. The schema is part of it: it says which
-/// numbers are given next, and what a missing value means.
+/// Everything that is covered, in an order that does not depend on the file. The schema is part of
+/// it: it says which numbers are given next, and what a missing value means.
 const COVERED: [&str; 8] = [
     "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name",
     "SELECT name, seq FROM sqlite_sequence ORDER BY name",

@@ -1,5 +1,6 @@
-//! The copy of the store: a second file with the same content, so that a damaged store loses nothing. It is renewed when
-//! the target has started, after each request that has changed something, and when the target ends.
+//! The copy of the store: a second file with the same content, so that a damaged store loses
+//! nothing. It is renewed when the target has started, after each request that has changed
+//! something, and when the target ends.
 
 use std::fs::{self, File};
 use std::io;
@@ -26,7 +27,8 @@ pub(super) fn path(directory: &Path) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// Makes the copy anew. It takes the place of the old one when it is on disk and has been read back.
+/// Makes the copy anew. It takes the place of the old one when it is on disk and has been read
+/// back.
 pub(super) fn renew(connection: &Connection, directory: &Path) -> Result<(), StateError> {
     let (unfinished, copy) = (directory.join(UNFINISHED), directory.join(COPY));
     let io = |error| StateError::Io(unfinished.clone(), error);

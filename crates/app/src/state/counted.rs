@@ -1,4 +1,5 @@
-//! What is counted over restarts, for the SMART log: the life of the target, and what the hosts of each tenant did.
+//! What is counted over restarts, for the SMART log: the life of the target, and what the hosts of
+//! each tenant did.
 
 use std::collections::BTreeMap;
 

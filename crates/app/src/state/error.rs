@@ -17,7 +17,8 @@ pub enum StateError {
     Sqlite(rusqlite::Error),
     /// It is not sound, or not what was stored.
     Damaged(String),
-    /// A damaged store that was to be opened: its file, what is wrong, and whether a copy may take its place.
+    /// A damaged store that was to be opened: its file, what is wrong, and whether a copy may take
+    /// its place.
     Refused(PathBuf, String, bool),
     /// The tenant has as many volumes as it can have.
     NoNumber(String),

@@ -1,5 +1,5 @@
-//! Changes of what things are called and whose they are, each in one transaction: killed in the middle, the old or the new
-//! is there, and never both or none.
+//! Changes of what things are called and whose they are, each in one transaction: killed in the
+//! middle, the old or the new is there, and never both or none.
 
 use std::collections::BTreeSet;
 
@@ -74,7 +74,8 @@ impl State {
         })
     }
 
-    /// Puts `spec` in the place of tenant `name`, which is called otherwise from now on; its volumes go with it.
+    /// Puts `spec` in the place of tenant `name`, which is called otherwise from now on; its
+    /// volumes go with it.
     pub fn rename_tenant(&mut self, name: &str, spec: &TenantSpec) -> Result<(), StateError> {
         self.change(|transaction| {
             transaction.execute(
@@ -91,8 +92,8 @@ impl State {
     }
 }
 
-/// Takes a namespace number: `wanted`, or the first free one behind the one given last, so that a number is used again as
-/// late as possible.
+/// Takes a namespace number: `wanted`, or the first free one behind the one given last, so that a
+/// number is used again as late as possible.
 pub(super) fn take_nsid(
     transaction: &Transaction<'_>,
     tenant: &str,

@@ -1,4 +1,5 @@
-//! Opening the store: one owner, the settings of SQLite, tables of this version, and nothing that is not sound.
+//! Opening the store: one owner, the settings of SQLite, tables of this version, and nothing that
+//! is not sound.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
@@ -11,7 +12,8 @@ use super::error::StateError;
 use super::schema::{SCHEMA, SINCE_2, STORE, VERSION};
 use super::{content, copy};
 
-/// How SQLite keeps the store: a change is on disk when it is acknowledged, and all of it is in one file then.
+/// How SQLite keeps the store: a change is on disk when it is acknowledged, and all of it is in one
+/// file then.
 const PRAGMAS: [(&str, &str); 2] = [("journal_mode", "TRUNCATE"), ("synchronous", "FULL")];
 
 /// Who may write here may do anything with the volumes.

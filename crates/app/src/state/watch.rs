@@ -4,7 +4,8 @@ use std::cell::RefCell;
 
 use super::StateError;
 
-/// Hears of each change twice, before (`false`) and after it is on the disk; before it, it may say that it fails.
+/// Hears of each change twice, before (`false`) and after it is on the disk; before it, it may say
+/// that it fails.
 pub type Watcher = Box<dyn FnMut(bool) -> bool>;
 
 thread_local! {

@@ -19,7 +19,8 @@ use crate::rig::{PROGRAM, Scratch, Target, path};
 const EACH: u64 = 16;
 const MIB: u64 = 1 << 20;
 
-/// Lets a host of tenant `db` do something with a namespace, of which it is told the number of blocks.
+/// Lets a host of tenant `db` do something with a namespace, of which it is told the number of
+/// blocks.
 fn with_volume<T: 'static, F: Future<Output = T> + 'static>(
     target: &Target,
     volume: &Value,
@@ -122,8 +123,8 @@ fn with_file(scratch: &Scratch, content: &[u8]) -> Target {
     target
 }
 
-/// The target is killed while it deletes a volume, at a moment of chance; whoever gets the space then reads zeroes, in the
-/// pool and on the whole device.
+/// The target is killed while it deletes a volume, at a moment of chance; whoever gets the space
+/// then reads zeroes, in the pool and on the whole device.
 #[test]
 fn a_kill_while_a_volume_is_deleted_leaves_nothing_to_read() {
     let scratch = Scratch::new("kill-delete");
@@ -209,7 +210,8 @@ fn what_was_there_before_is_kept_or_erased_by_name() {
     assert_eq!(target.run(&both).status.code(), Some(2));
 }
 
-/// A file that has another size at the next start: what it has more is zeroed before it is shown, and what it has less is told.
+/// A file that has another size at the next start: what it has more is zeroed before it is shown,
+/// and what it has less is told.
 #[test]
 fn a_device_that_has_another_size_shows_nothing_strange() {
     let scratch = Scratch::new("resized");

@@ -1,5 +1,5 @@
-//! Volumes and subsystems that are called as the administrator says, other names, write protection, and volumes that go to
-//! another tenant; with restarts and kills between.
+//! Volumes and subsystems that are called as the administrator says, other names, write protection,
+//! and volumes that go to another tenant; with restarts and kills between.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -364,8 +364,8 @@ fn what_is_renamed_stays_what_it_is_to_hosts() {
     );
 }
 
-/// A volume that the pool has and the store does not know, as after an older backup of the store: whoever gives its UUID
-/// does not get what is in it.
+/// A volume that the pool has and the store does not know, as after an older backup of the store:
+/// whoever gives its UUID does not get what is in it.
 #[test]
 fn a_volume_that_nobody_knows_is_not_had_by_its_uuid() {
     let scratch = Scratch::new("unknown");
@@ -473,7 +473,8 @@ fn a_volume_is_given_to_another_tenant_with_its_content() {
     );
 }
 
-/// Whenever the target is killed, the volume is one tenant's under one name, with all that is in it.
+/// Whenever the target is killed, the volume is one tenant's under one name, with all that is in
+/// it.
 #[test]
 fn a_kill_in_the_middle_leaves_the_old_or_the_new() {
     let scratch = Scratch::new("middle");
@@ -518,7 +519,8 @@ fn a_kill_in_the_middle_leaves_the_old_or_the_new() {
     target.json(&["volume", "set", &name, "--size", "8MiB"]);
 }
 
-/// A device that does not answer keeps its volume where it is: nothing of the old tenant may land after the new one has it.
+/// A device that does not answer keeps its volume where it is: nothing of the old tenant may land
+/// after the new one has it.
 #[test]
 fn a_volume_whose_device_is_silent_stays() {
     let (far, near) = (Scratch::new("silent-far"), Scratch::new("silent-near"));

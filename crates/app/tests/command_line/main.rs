@@ -1,4 +1,5 @@
-//! The program as a user runs it: commands typed at a real target, on loopback, with a state directory of its own.
+//! The program as a user runs it: commands typed at a real target, on loopback, with a state
+//! directory of its own.
 
 mod content;
 mod drives;
@@ -133,7 +134,8 @@ fn what_was_acknowledged_survives_kill_9() {
     );
 }
 
-/// What hosts did, and how the target ended, are counted over restarts: a clean end keeps all of it.
+/// What hosts did, and how the target ended, are counted over restarts: a clean end keeps all of
+/// it.
 #[test]
 fn counters_go_on_after_a_restart() {
     let scratch = Scratch::new("counters");
@@ -172,7 +174,8 @@ fn counters_go_on_after_a_restart() {
     );
 }
 
-/// A damaged state store is refused, with what to do; its copy has every change that was acknowledged.
+/// A damaged state store is refused, with what to do; its copy has every change that was
+/// acknowledged.
 #[test]
 fn a_damaged_state_store_is_refused_and_its_copy_serves() {
     let scratch = Scratch::new("damaged");

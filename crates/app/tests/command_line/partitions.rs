@@ -242,7 +242,8 @@ async fn values(queue: &Queue) -> Vec<u8> {
     values
 }
 
-/// Kills the target while a host writes, several times: what was flushed is there, or what was written since.
+/// Kills the target while a host writes, several times: what was flushed is there, or what was
+/// written since.
 #[test]
 fn what_was_flushed_survives_kill_9() {
     let scratch = Scratch::new("killed");
@@ -299,7 +300,8 @@ fn a_damaged_layout_is_told_and_nothing_is_made_anew() {
     let scratch = Scratch::new("damagedlayout");
     let (target, image) = in_file(&scratch);
     assert_eq!(target.terminate(), 0);
-    // The copies are in the first chunks of the first and the last unit; each begins with its magic.
+    // The copies are in the first chunks of the first and the last unit; each begins with its
+    // magic.
     let bytes = std::fs::read(&image).expect("it is there");
     let copies: Vec<usize> = (0..bytes.len())
         .step_by(4096)
@@ -507,7 +509,8 @@ fn a_partition_that_is_lost_is_told_and_can_be_deleted() {
     let (target, image) = in_file(&scratch);
     target.json(&create("calm", &["--channels", "4"]));
     assert_eq!(target.terminate(), 0);
-    // Heads of chunks lie before the first record; those of the first four channels are the partition's, but for the layout's.
+    // Heads of chunks lie before the first record; those of the first four channels are the
+    // partition's, but for the layout's.
     let bytes = std::fs::read(&image).expect("it is there");
     let starts = |at: &usize, magic| bytes[*at..].starts_with(magic);
     let mut pieces = (0..bytes.len()).step_by(4096);

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::rig::{PROGRAM, Scratch, Target, names, path, target_perf, terminate};
 
-/// What is promised of a drive is held against what it can give, and policies and shares change while it is used.
+/// What is promised of a drive is held against what it can give, and policies and shares change
+/// while it is used.
 #[test]
 fn guarantees_policies_and_reasons() {
     let scratch = Scratch::new("promises");
@@ -118,8 +119,8 @@ fn guarantees_policies_and_reasons() {
         "no device `ssd9`",
     );
 
-    // A device in use is not written over to be measured. Whose it is was promised nothing: how much memory gives depends
-    // on what else this machine does.
+    // A device in use is not written over to be measured. Whose it is was promised nothing: how
+    // much memory gives depends on what else this machine does.
     target.json(&["tenant", "create", "idle", "--host", "*"]);
     target.json(&[
         "device", "create", "ram0", "--kind", "memory", "--size", "64MiB",
@@ -137,7 +138,8 @@ fn guarantees_policies_and_reasons() {
     assert_eq!(target.terminate(), 0);
 }
 
-/// Every policy can stand in front of a device in use, those that have to be told what it does once it was measured.
+/// Every policy can stand in front of a device in use, those that have to be told what it does once
+/// it was measured.
 #[test]
 fn every_policy_stands_in_front_of_a_device() {
     let scratch = Scratch::new("policies");
@@ -204,8 +206,8 @@ fn every_policy_stands_in_front_of_a_device() {
     assert_eq!(target.terminate(), 0);
 }
 
-/// A file can move a guarantee from one tenant to another, whichever it names first; one that sells too much in the end
-/// changes nothing at all.
+/// A file can move a guarantee from one tenant to another, whichever it names first; one that sells
+/// too much in the end changes nothing at all.
 #[test]
 fn a_file_moves_a_guarantee() {
     let scratch = Scratch::new("moves");
@@ -251,7 +253,8 @@ fn a_file_moves_a_guarantee() {
         let again = target.json(&["apply", file]);
         assert_eq!(again["steps"].as_array().map(Vec::len), Some(0), "{again}");
     }
-    // A third one is too many: neither it nor its volume nor what the others would have had comes about.
+    // A third one is too many: neither it nor its volume nor what the others would have had comes
+    // about.
     let third = "[[tenant]]\nname = \"new\"\nhosts = [\"*\"]\nguarantee = { read_iops = 30000 }\n\
                  [[volume]]\nname = \"c\"\npool = \"p\"\nsize = \"8MiB\"\ntenant = \"new\"\n";
     let before = guarantees();
@@ -268,8 +271,8 @@ fn a_file_moves_a_guarantee() {
     assert_eq!(target.terminate(), 0);
 }
 
-/// The configurations of README, put together: nobody has measured its device, so the guarantee is accepted, and told to
-/// be unverified wherever tenants are shown, until somebody has.
+/// The configurations of README, put together: nobody has measured its device, so the guarantee is
+/// accepted, and told to be unverified wherever tenants are shown, until somebody has.
 #[test]
 fn a_guarantee_on_a_device_that_nobody_has_measured_is_unverified() {
     let scratch = Scratch::new("unverified");
@@ -316,7 +319,8 @@ fn a_guarantee_on_a_device_that_nobody_has_measured_is_unverified() {
             "{shown}"
         );
     }
-    // So is one that is given later, and one in a file that is applied; a new volume of its tenant as well.
+    // So is one that is given later, and one in a file that is applied; a new volume of its tenant
+    // as well.
     let given = target.json(&["tenant", "set", "db", "--guarantee", "read_iops=21000"]);
     assert_eq!(state(&given).as_deref(), Some("unverified"), "{given}");
     target.json(&["apply", path(&config)]);
@@ -330,7 +334,8 @@ fn a_guarantee_on_a_device_that_nobody_has_measured_is_unverified() {
     assert_eq!(target.terminate(), 0);
 }
 
-/// What is known to be too much is refused while the target runs, and does not keep it from starting.
+/// What is known to be too much is refused while the target runs, and does not keep it from
+/// starting.
 #[test]
 fn a_start_does_not_fail_for_what_is_oversold() {
     let scratch = Scratch::new("oversold");

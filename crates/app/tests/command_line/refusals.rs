@@ -1,4 +1,5 @@
-//! Shares that make no sense are refused where they are said, by command and by file, and nothing changes.
+//! Shares that make no sense are refused where they are said, by command and by file, and nothing
+//! changes.
 
 use std::process::Command;
 

@@ -136,7 +136,8 @@ pub(crate) fn serve(scratch: &Scratch, more: &[&str]) -> Command {
     command
 }
 
-/// A start that must fail with status 1 and one line that contains `why`. One that serves is ended, and fails the test.
+/// A start that must fail with status 1 and one line that contains `why`. One that serves is ended,
+/// and fails the test.
 pub(crate) fn refuses_to_start(scratch: &Scratch, more: &[&str], why: &str) {
     let mut child = serve(scratch, more).spawn().expect("the program starts");
     let said = BufReader::new(child.stdout.take().expect("it is piped"))

@@ -1,12 +1,14 @@
 //! An emulated drive: the model of [`flashyard_flash::ssd`] says when, a store says what.
 //!
-//! The two are apart. A write into memory is visible to reads from the moment it is accepted, and a read takes its
-//! data when it is accepted; each is told to be done when the model says so. Both moments lie between call and
-//! completion, and things accepted happen one after another, so what users see is a register per block, even for
-//! overlapping I/O. With a file as the store the file does its work at the same time, an I/O is done when both are,
-//! and overlapping I/O in flight is as undecided as it is on a disk.
+//! The two are apart. A write into memory is visible to reads from the moment it is accepted, and a
+//! read takes its data when it is accepted; each is told to be done when the model says so. Both
+//! moments lie between call and completion, and things accepted happen one after another, so what
+//! users see is a register per block, even for overlapping I/O. With a file as the store the file
+//! does its work at the same time, an I/O is done when both are, and overlapping I/O in flight is
+//! as undecided as it is on a disk.
 //!
-//! Nothing of the model is kept when the program ends; a file keeps the content, and the condition is made anew.
+//! Nothing of the model is kept when the program ends; a file keeps the content, and the condition
+//! is made anew.
 
 mod content;
 mod drive;
@@ -37,7 +39,8 @@ pub enum Store {
     Memory,
     /// In a file of the same block size, at least as large as the drive.
     File(FileDevice),
-    /// Nowhere: writes are counted, and reads give what [`pattern`] says. 8 bytes of memory for each block written.
+    /// Nowhere: writes are counted, and reads give what [`pattern`] says. 8 bytes of memory for
+    /// each block written.
     Pattern,
 }
 
@@ -66,7 +69,8 @@ enum Place {
 }
 
 impl FlashDevice {
-    /// Runs `model` from now on. Making one in a condition may take seconds, so it is made elsewhere, on any thread.
+    /// Runs `model` from now on. Making one in a condition may take seconds, so it is made
+    /// elsewhere, on any thread.
     pub fn new(rt: &Rt, model: ssd::Device, options: FlashOptions) -> Result<Self, OpenError> {
         let block_size = options.block_size;
         let blocks = geometry(block_size, model.capacity())?;
@@ -78,7 +82,8 @@ impl FlashDevice {
                 Place::File(file)
             }
         };
-        // What a file was not told to flush may be gone with the machine, whatever the drive would have kept.
+        // What a file was not told to flush may be gone with the machine, whatever the drive would
+        // have kept.
         let in_file = matches!(place, Place::File(_));
         Ok(Self {
             block_size,
@@ -225,7 +230,8 @@ impl Device for FlashDevice {
         }
     }
 
-    /// With `deallocate` the drive forgets the range; without, it writes zeroes, as drives do that keep the space.
+    /// With `deallocate` the drive forgets the range; without, it writes zeroes, as drives do that
+    /// keep the space.
     fn write_zeroes(&self, tag: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
         self.zero(tag, lba, blocks, deallocate)
     }

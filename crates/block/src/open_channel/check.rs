@@ -1,5 +1,5 @@
-//! Verification of a file that holds an open-channel device, or of a zoned device, read-only: header, chunks, layout, and
-//! whether each partition can be taken up.
+//! Verification of a file that holds an open-channel device, or of a zoned device, read-only:
+//! header, chunks, layout, and whether each partition can be taken up.
 
 use std::fmt;
 use std::path::Path;
@@ -116,7 +116,8 @@ pub fn is_zoned(rt: &Rt, path: &Path) -> Result<bool, OpenError> {
     zoned::is_zoned(rt, path)
 }
 
-/// Looks at everything on a zoned device, as [`check`] does: it is only read, and nobody else may use it.
+/// Looks at everything on a zoned device, as [`check`] does: it is only read, and nobody else may
+/// use it.
 pub async fn check_zoned(rt: &Rt, path: &Path) -> Result<Report, PartitionError> {
     let store = |error: OpenError| PartitionError::Store(error.to_string());
     let device = zoned::Undivided::open(rt, path).await.map_err(store)?;
@@ -139,7 +140,8 @@ pub async fn check_zoned(rt: &Rt, path: &Path) -> Result<Report, PartitionError>
     Ok(assess(&still, Vec::new(), chunks).await)
 }
 
-/// The number of units that the zones of a device were dealt out to: as one of the copies of the layout has it.
+/// The number of units that the zones of a device were dealt out to: as one of the copies of the
+/// layout has it.
 async fn units_of(device: &zoned::Undivided) -> Option<u32> {
     let first = device.start_of(0, 1, SECTORS).await;
     if let Decoded::Valid(layout) = decode(&first) {
@@ -154,8 +156,8 @@ async fn units_of(device: &zoned::Undivided) -> Option<u32> {
     None
 }
 
-/// Looks at everything in `file`, of which nothing is changed: all checksums, the owners of units, and whether each
-/// partition can be taken up. Fails only when nothing can be looked at.
+/// Looks at everything in `file`, of which nothing is changed: all checksums, the owners of units,
+/// and whether each partition can be taken up. Fails only when nothing can be looked at.
 pub async fn check(rt: &Rt, file: FileDevice) -> Result<Report, PartitionError> {
     let told = reopen::read_header(&file).await?.ok_or_else(empty)?;
     let geometry = told.shape.geometry().ok_or_else(impossible)?;
@@ -268,7 +270,8 @@ fn describe(copy: &Decoded) -> CopyReport {
     }
 }
 
-/// What is wrong with copies of which one can be used. What was acknowledged is in both, so it is in that one.
+/// What is wrong with copies of which one can be used. What was acknowledged is in both, so it is
+/// in that one.
 fn copy_repairs(copies: &[CopyReport; 2]) -> Vec<String> {
     let damaged = copies
         .iter()

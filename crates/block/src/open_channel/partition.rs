@@ -12,8 +12,8 @@ use crate::gate::{self, Gate};
 use crate::range::{locate, locate_blocks};
 use crate::{Device, Health, Info, IoError, IoFuture, Limits, Tag};
 
-/// At a spare of this part of the capacity a translation layer takes no more writes ([`flashyard_flash::ftl::Space`] counts
-/// that in).
+/// At a spare of this part of the capacity a translation layer takes no more writes
+/// ([`flashyard_flash::ftl::Space`] counts that in).
 const LEAST_SPARE: u64 = 64;
 
 /// See the module. Shared by all who use the partition.
@@ -56,7 +56,8 @@ impl Partition {
         self.inner.spans.borrow().clone()
     }
 
-    /// Ends the partition: later I/O gets [`IoError::NotReady`]; finishes when all that was issued has ended.
+    /// Ends the partition: later I/O gets [`IoError::NotReady`]; finishes when all that was issued
+    /// has ended.
     pub(super) async fn close(&self) {
         self.inner.gate.close(IoError::NotReady);
         self.inner.gate.drained().await;
@@ -304,7 +305,8 @@ impl Inner {
         if !equal {
             return Err(IoError::Miscompare);
         }
-        // The write keeps the range barred until it has ended, even if nobody waits for it any more.
+        // The write keeps the range barred until it has ended, even if nobody waits for it any
+        // more.
         IoFuture::boxed(self.write(lba, write, fua))
             .keep(hold)
             .await
@@ -336,7 +338,8 @@ fn blocks(buf: &Buf) -> u64 {
     buf.len() as u64 / UNIT_BYTES
 }
 
-/// Percent that is left of the flash that may fail before no more is written, of what there would be if none had.
+/// Percent that is left of the flash that may fail before no more is written, of what there would
+/// be if none had.
 fn spare(span: &Span) -> u8 {
     let space = match span.state() {
         State::ReadOnly => return 0,

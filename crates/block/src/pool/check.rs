@@ -61,7 +61,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Looks at both copies of the metadata on `device`: checksums, bounds, and that no extent has two owners.
+/// Looks at both copies of the metadata on `device`: checksums, bounds, and that no extent has two
+/// owners.
 ///
 /// Fails only when the device cannot be read at all.
 pub async fn check(device: &dyn Device) -> Result<Report, PoolError> {
@@ -97,7 +98,8 @@ fn describe(copy: &Decoded) -> CopyReport {
     }
 }
 
-/// What is wrong with copies of which one can be used. What was acknowledged is in both, so it is in that one.
+/// What is wrong with copies of which one can be used. What was acknowledged is in both, so it is
+/// in that one.
 fn copy_repairs(copies: &[CopyReport; 2]) -> Vec<String> {
     let damaged = copies
         .iter()

@@ -1,14 +1,15 @@
 //! Pools: one device divided into volumes.
 //!
-//! Space is given out in extents of 1 MiB. A volume reads as zeroes where it was not written: extents that are
-//! not known to be zero are zeroed and flushed before the change that gives them away is committed. Changes
-//! are done one after the other, run to their end even if nobody waits for them, and are on the device before
-//! they are told; a power cut leaves the state before or after (see `copies`).
+//! Space is given out in extents of 1 MiB. A volume reads as zeroes where it was not written:
+//! extents that are not known to be zero are zeroed and flushed before the change that gives them
+//! away is committed. Changes are done one after the other, run to their end even if nobody waits
+//! for them, and are on the device before they are told; a power cut leaves the state before or
+//! after (see `copies`).
 //!
 //! Bounds: 1024 volumes, 32768 runs of extents of all volumes together.
 //!
-//! Map: `runs` and `metadata` decide, pure; `codec` is the layout on the device, `copies` its two places;
-//! `volume` is what users see; `check` looks without changing.
+//! Map: `runs` and `metadata` decide, pure; `codec` is the layout on the device, `copies` its two
+//! places; `volume` is what users see; `check` looks without changing.
 
 mod check;
 mod codec;
@@ -87,8 +88,8 @@ struct State {
 }
 
 impl Pool {
-    /// Makes the device a pool without volumes. Refuses a device that holds a pool or something else that is
-    /// known, unless `force`; what is there is lost then.
+    /// Makes the device a pool without volumes. Refuses a device that holds a pool or something
+    /// else that is known, unless `force`; what is there is lost then.
     pub async fn create(
         rt: &Rt,
         device: SharedDevice,
@@ -114,8 +115,9 @@ impl Pool {
         Ok(Self::new(rt, device, metadata, newest))
     }
 
-    /// Opens the pool on a device, with the newest state that is whole. Writes nothing, but makes durable what a program
-    /// has left behind that was killed between a write and its flush: what is found here is built upon.
+    /// Opens the pool on a device, with the newest state that is whole. Writes nothing, but makes
+    /// durable what a program has left behind that was killed between a write and its flush: what
+    /// is found here is built upon.
     pub async fn open(rt: &Rt, device: SharedDevice) -> Result<Self, PoolError> {
         // Where nothing can be written any more nothing can be built either.
         if !device.info().read_only {
@@ -189,9 +191,9 @@ impl Pool {
         .await
     }
 
-    /// Deletes a volume, used or not: its later I/O gets [`IoError::NotReady`], what was issued is waited for,
-    /// and its space is freed below where the device can. When the change fails half way the volume stays out
-    /// of reach until the pool is opened again.
+    /// Deletes a volume, used or not: its later I/O gets [`IoError::NotReady`], what was issued is
+    /// waited for, and its space is freed below where the device can. When the change fails half
+    /// way the volume stays out of reach until the pool is opened again.
     pub async fn delete(&self, name: &str) -> Result<(), PoolError> {
         let name = name.to_owned();
         self.change(async move |inner| {
@@ -208,8 +210,9 @@ impl Pool {
         .await
     }
 
-    /// Takes the pool off its device, which counts as empty afterwards. Refused while there is a volume. A power
-    /// cut in the middle leaves the pool, or nothing. The pool takes no further change, even if this fails.
+    /// Takes the pool off its device, which counts as empty afterwards. Refused while there is a
+    /// volume. A power cut in the middle leaves the pool, or nothing. The pool takes no further
+    /// change, even if this fails.
     pub async fn destroy(&self) -> Result<(), PoolError> {
         self.change(async move |inner| {
             let volume = inner.state.borrow().volumes.keys().next().cloned();
@@ -306,8 +309,8 @@ impl Inner {
             .map_err(device_error("zeroing new extents"))
     }
 
-    /// Frees the space of `extents` on the device below, if it can. A failure costs nothing but space: they are
-    /// zeroed again before they are used.
+    /// Frees the space of `extents` on the device below, if it can. A failure costs nothing but
+    /// space: they are zeroed again before they are used.
     async fn free_below(&self, extents: &Runs) {
         if self.device.info().deallocate && self.zero(extents).await.is_ok() {
             self.state.borrow_mut().metadata.add_clean(extents);

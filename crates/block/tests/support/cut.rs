@@ -9,7 +9,8 @@ use super::{Event, apply};
 /// Bytes that reach the medium together or not at all.
 pub const SECTOR: usize = 512;
 
-/// Of what may be lost each change survives, is lost or is torn; gives what puts the old content back.
+/// Of what may be lost each change survives, is lost or is torn; gives what puts the old content
+/// back.
 pub fn survive(content: &mut [u8], volatile: &[Event], rng: &mut Rng) -> Vec<Event> {
     let mut undo = Vec::new();
     // A cache may write back in any order.

@@ -35,7 +35,8 @@ pub enum Event {
     Flush,
 }
 
-/// A disk with a volatile cache. All is done some polls after it was asked for, at completion and not before.
+/// A disk with a volatile cache. All is done some polls after it was asked for, at completion and
+/// not before.
 #[derive(Clone)]
 pub struct Disk {
     block_size: u32,
@@ -76,7 +77,8 @@ impl Disk {
         Rc::new(self.clone())
     }
 
-    /// The same disk, slow, and finishing what it has begun even if the future is dropped, as a kernel does.
+    /// The same disk, slow, and finishing what it has begun even if the future is dropped, as a
+    /// kernel does.
     pub fn behind_a_kernel(self, rt: &Rt) -> Self {
         Self {
             slow: 60,
@@ -270,7 +272,8 @@ pub async fn flush(device: &dyn Device) -> Result<(), IoError> {
     device.flush(Tag::default()).await
 }
 
-/// Random I/O against an array in memory, over the first 2 MiB of a device that reads as zeroes there.
+/// Random I/O against an array in memory, over the first 2 MiB of a device that reads as zeroes
+/// there.
 pub async fn behaves_as_an_array(device: &dyn Device, seed: u64, rounds: usize) {
     let info = device.info();
     let block = info.block_size as usize;

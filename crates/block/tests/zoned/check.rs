@@ -46,7 +46,8 @@ pub(crate) fn check_agrees(world: &World, machine: &Machine, seed: u64) {
     assert!(db.recoverable, "seed {seed}");
 }
 
-/// A device in use until the power went, with partitions `one` and `two` of a unit each, out of `units`.
+/// A device in use until the power went, with partitions `one` and `two` of a unit each, out of
+/// `units`.
 fn with_two(units: Option<u32>) -> (World, Machine, Disk) {
     let (world, machine, disk) = world(Config::calm(1), zones(0));
     world.run(&machine, move |rt| async move {

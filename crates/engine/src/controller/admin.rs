@@ -96,8 +96,8 @@ pub enum AdminOutcome {
         /// Its identifier.
         cid: u16,
     },
-    /// Abort of an Asynchronous Event Request: that one is completed with Command Abort Requested, then the Abort
-    /// with [`Answer::to_abort`].
+    /// Abort of an Asynchronous Event Request: that one is completed with Command Abort Requested,
+    /// then the Abort with [`Answer::to_abort`].
     AbortedEventRequest {
         /// Identifier of the request.
         cid: u16,
@@ -105,8 +105,8 @@ pub enum AdminOutcome {
 }
 
 impl Controller {
-    /// The data that an Admin command brings: to be received before [`Self::admin`] is asked. `capsule_bytes` is
-    /// what came in the capsule.
+    /// The data that an Admin command brings: to be received before [`Self::admin`] is asked.
+    /// `capsule_bytes` is what came in the capsule.
     ///
     /// # Errors
     /// The status to answer with.
@@ -148,8 +148,8 @@ impl Controller {
         })
     }
 
-    /// Executes a fabrics command of the Admin queue. After [`Effect::Reset`] the transport aborts all commands
-    /// but this one and drops all I/O queues; only then it answers.
+    /// Executes a fabrics command of the Admin queue. After [`Effect::Reset`] the transport aborts
+    /// all commands but this one and drops all I/O queues; only then it answers.
     pub fn fabrics(&mut self, now: Time, sqe: &SubmissionQueueEntry) -> (Answer, Option<Effect>) {
         self.on_traffic(now);
         let result = match sqe.fabrics_type() {

@@ -1,4 +1,5 @@
-//! Checks of Connect: which queue of which controller a connection becomes (Base Specification, section 6.3).
+//! Checks of Connect: which queue of which controller a connection becomes (Base Specification,
+//! section 6.3).
 
 use flashyard_nvme::fabrics::{Connect, ConnectData, InvalidParameter};
 use flashyard_nvme::{CompletionQueueEntry, Nqn, Sgl, Status, SubmissionQueueEntry};
@@ -38,7 +39,8 @@ pub struct ConnectError {
 }
 
 impl ConnectError {
-    /// Too many Connects or controllers, or writes of the host's last association are on their way: try again.
+    /// Too many Connects or controllers, or writes of the host's last association are on their way:
+    /// try again.
     pub const BUSY: Self = Self::of(Status::CONNECT_CONTROLLER_BUSY);
 
     const fn of(status: Status) -> Self {
@@ -117,7 +119,8 @@ impl ConnectRequest {
         }
     }
 
-    /// Checks a Connect of the Admin queue against the subsystem of the name asked for, if there is one.
+    /// Checks a Connect of the Admin queue against the subsystem of the name asked for, if there is
+    /// one.
     ///
     /// # Errors
     /// The answer.
@@ -132,8 +135,8 @@ impl ConnectRequest {
         self.queue(ADMIN_QUEUE_DEPTH)
     }
 
-    /// Checks a Connect of an I/O queue against the subsystem of the name asked for and the controller of the
-    /// identifier asked for, if there are such.
+    /// Checks a Connect of an I/O queue against the subsystem of the name asked for and the
+    /// controller of the identifier asked for, if there are such.
     ///
     /// # Errors
     /// The answer.
@@ -164,9 +167,10 @@ impl ConnectRequest {
         })
     }
 
-    /// A host that may not connect is told what it is told of a name that nobody has: otherwise anybody could find out who
-    /// the tenants are. Connect Invalid Parameters it is, since a name that nobody has must be answered so, while the answer
-    /// to the host has a choice. Both answers come with "do not retry": a Linux host gives up after either.
+    /// A host that may not connect is told what it is told of a name that nobody has: otherwise
+    /// anybody could find out who the tenants are. Connect Invalid Parameters it is, since a name
+    /// that nobody has must be answered so, while the answer to the host has a choice. Both answers
+    /// come with "do not retry": a Linux host gives up after either.
     fn check_host(&self, subsystem: Option<&Subsystem>) -> Result<(), ConnectError> {
         subsystem
             .filter(|subsystem| subsystem.hosts.allows(&self.data.hostnqn))

@@ -1,5 +1,5 @@
-//! Get Features and Set Features. Nothing is saved over a reset, for hosts set what they need at every connect. What
-//! belongs to a namespace is the same for all controllers of its subsystem.
+//! Get Features and Set Features. Nothing is saved over a reset, for hosts set what they need at
+//! every connect. What belongs to a namespace is the same for all controllers of its subsystem.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -115,7 +115,8 @@ pub(super) struct Features {
     credits: bool,
 }
 
-/// What the namespaces of a subsystem have as features, by namespace; those that are not there have the default.
+/// What the namespaces of a subsystem have as features, by namespace; those that are not there have
+/// the default.
 #[derive(Debug, Default)]
 pub struct NamespaceFeatures {
     /// The devices below limit their error recovery themselves; kept for hosts to read.
@@ -392,7 +393,8 @@ impl Controller {
     }
 }
 
-/// The namespace that a Get Features names: one that is attached. FFFFFFFFh names none, for each has its own value.
+/// The namespace that a Get Features names: one that is attached. FFFFFFFFh names none, for each
+/// has its own value.
 fn attached(nsid: u32, view: &SubsystemView<'_>) -> Result<u32, Status> {
     if !view.subsystem.is_valid_nsid(nsid) {
         return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
@@ -403,8 +405,8 @@ fn attached(nsid: u32, view: &SubsystemView<'_>) -> Result<u32, Status> {
     }
 }
 
-/// FFFFFFFFh sets it for all namespaces that are attached. NSFEAT says that errors for deallocated blocks are not
-/// supported.
+/// FFFFFFFFh sets it for all namespaces that are attached. NSFEAT says that errors for deallocated
+/// blocks are not supported.
 fn set_error_recovery(nsid: u32, value: u32, view: &SubsystemView<'_>) -> Result<(), Status> {
     let recovery = ErrorRecovery::from_bits(value);
     let all = view.subsystem.namespaces.keys().copied();
@@ -420,7 +422,8 @@ fn set_error_recovery(nsid: u32, value: u32, view: &SubsystemView<'_>) -> Result
     Ok(())
 }
 
-/// The cache belongs to devices that other tenants use too: a host cannot switch it off, it can use FUA.
+/// The cache belongs to devices that other tenants use too: a host cannot switch it off, it can use
+/// FUA.
 fn allow_cache(value: u32) -> Result<(), Status> {
     if value & WRITE_CACHE_ENABLE == 0 {
         return Err(Status::FEATURE_NOT_CHANGEABLE.with_dnr());

@@ -1,8 +1,8 @@
-//! Fused Compare and Write: which two commands are a pair, and whether the pair may be executed (Base
-//! Specification, fused operations).
+//! Fused Compare and Write: which two commands are a pair, and whether the pair may be executed
+//! (Base Specification, fused operations).
 //!
-//! A pair is made by the order of arrival on its queue, never by the order in which data become ready: with several
-//! pairs in flight, R2T finishes their halves in any order.
+//! A pair is made by the order of arrival on its queue, never by the order in which data become
+//! ready: with several pairs in flight, R2T finishes their halves in any order.
 
 use flashyard_nvme::command::{Fuse, LbaRange};
 use flashyard_nvme::{IoOpcode, Status, SubmissionQueueEntry};
@@ -60,13 +60,15 @@ impl<T> Default for FusedPairs<T> {
 }
 
 impl<T> FusedPairs<T> {
-    /// Whether no second is expected; then a command that is not fused is not a matter of this type.
+    /// Whether no second is expected; then a command that is not fused is not a matter of this
+    /// type.
     #[inline]
     pub fn is_empty(&self) -> bool {
         matches!(self.last, Last::Other)
     }
 
-    /// A command has arrived. The other result is a first whose second did not come: answer it [`MISSING_FUSED`].
+    /// A command has arrived. The other result is a first whose second did not come: answer it
+    /// [`MISSING_FUSED`].
     pub fn arrive(&mut self, fuse: Fuse, command: T) -> (Option<T>, Arrival<T>) {
         let last = std::mem::replace(&mut self.last, Last::Other);
         match (fuse, last) {
@@ -85,7 +87,8 @@ impl<T> FusedPairs<T> {
         }
     }
 
-    /// Half of a pair has arrived and was refused before it could be kept. Gives the first that was kept, and its answer.
+    /// Half of a pair has arrived and was refused before it could be kept. Gives the first that was
+    /// kept, and its answer.
     pub fn refuse(&mut self, fuse: Fuse) -> Option<(T, Status)> {
         let (next, status) = match fuse {
             // What is kept should have been followed by its second.

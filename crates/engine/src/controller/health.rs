@@ -56,7 +56,8 @@ impl ErrorLog {
     }
 }
 
-/// What the SMART log counts for the subsystem, over restarts of the target where its owner keeps the counters.
+/// What the SMART log counts for the subsystem, over restarts of the target where its owner keeps
+/// the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Bytes that hosts have read (by Read and Compare).
@@ -73,7 +74,8 @@ pub struct Counters {
     pub power_on: Duration,
     /// Starts of the target.
     pub power_cycles: u64,
-    /// Associations that ended without a shutdown notification, and runs of the target that did not end in order.
+    /// Associations that ended without a shutdown notification, and runs of the target that did not
+    /// end in order.
     pub unsafe_shutdowns: u64,
     /// Reads, writes and integrity checks that the medium failed.
     pub media_errors: u64,
@@ -116,8 +118,8 @@ impl Media {
         self.spare
     }
 
-    /// Critical Warning, with spare being critical below `threshold`. Namespaces that are write protected because somebody
-    /// wants them so are none.
+    /// Critical Warning, with spare being critical below `threshold`. Namespaces that are write
+    /// protected because somebody wants them so are none.
     pub fn critical_warning(&self, threshold: u8) -> u8 {
         let mut warning = 0;
         if self.spare < threshold {

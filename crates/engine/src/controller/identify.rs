@@ -29,8 +29,9 @@ const BUSY_RETRY_DELAY: u16 = 1;
 const NSFEAT_NO_VOLATILE_CACHE: u8 = 1 << 5;
 /// SQES and CQES: 64 and 16 bytes, required and maximum.
 const ENTRY_SIZES: (u8, u8) = (0x66, 0x44);
-/// VWC: present, and Flush with NSID FFFFFFFFh not supported. Always "present", for a namespace with a cache may be
-/// attached later and hosts look at this once; namespaces without one say so by themselves.
+/// VWC: present, and Flush with NSID FFFFFFFFh not supported. Always "present", for a namespace
+/// with a cache may be attached later and hosts look at this once; namespaces without one say so by
+/// themselves.
 const VWC_PRESENT_NO_BROADCAST: u8 = 1 | 2 << 1;
 /// The smallest memory page, bytes (CAP.MPSMIN = 0).
 const PAGE: u64 = 4096;
@@ -162,8 +163,9 @@ impl Controller {
     }
 }
 
-/// VID, SSVID and IEEE stay 0, as those of other targets in software do: they are numbers that PCI-SIG and IEEE give to
-/// vendors, this program has none, and another vendor's would make hosts apply the quirks of that one's drives.
+/// VID, SSVID and IEEE stay 0, as those of other targets in software do: they are numbers that
+/// PCI-SIG and IEEE give to vendors, this program has none, and another vendor's would make hosts
+/// apply the quirks of that one's drives.
 fn for_io(common: IdentifyController, subsystem: &Subsystem) -> IdentifyController {
     IdentifyController {
         cntrltype: IdentifyController::TYPE_IO,
@@ -178,8 +180,8 @@ fn for_io(common: IdentifyController, subsystem: &Subsystem) -> IdentifyControll
         cctemp: CRITICAL_TEMPERATURE,
         nn: subsystem.max_namespaces,
         mnan: subsystem.max_namespaces,
-        // What the tenant has, and no more that it could get by itself. What is free in a pool would tell it what the
-        // others do.
+        // What the tenant has, and no more that it could get by itself. What is free in a pool
+        // would tell it what the others do.
         tnvmcap: subsystem.namespaces.values().map(capacity).sum(),
         unvmcap: 0,
         oncs: IdentifyController::ONCS_COMPARE
@@ -227,16 +229,17 @@ fn describe_namespace(namespace: &NamespaceInfo, transfer_bytes: u32) -> Identif
         nows: optimal,
         nsattr: u8::from(namespace.read_only) * IdentifyNamespace::NSATTR_WRITE_PROTECTED,
         nguid: namespace.nguid,
-        // 0, "not there", unless an administrator gave one: its first bytes would be an OUI, and we have none.
+        // 0, "not there", unless an administrator gave one: its first bytes would be an OUI, and we
+        // have none.
         eui64: namespace.eui64.unwrap_or_default(),
         lbaf,
         ..IdentifyNamespace::default()
     }
 }
 
-/// NOWS: a size that one command can carry, and a multiple of the granularity. Linux makes `io_min` of NPWG and `io_opt`
-/// of NOWS, and file systems a stripe of both: one of more than a command is of no use to them, and that of a device
-/// with many units was larger than the stripes they take.
+/// NOWS: a size that one command can carry, and a multiple of the granularity. Linux makes `io_min`
+/// of NPWG and `io_opt` of NOWS, and file systems a stripe of both: one of more than a command is
+/// of no use to them, and that of a device with many units was larger than the stripes they take.
 fn optimal_write(namespace: &NamespaceInfo, transfer_bytes: u32) -> u32 {
     let most = transfer_bytes / namespace.block_size;
     let mut blocks = namespace.optimal_write;

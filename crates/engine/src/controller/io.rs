@@ -1,6 +1,8 @@
-//! Checks of I/O commands: what a submission queue entry asks for, or why not (NVM Command Set, section 3).
+//! Checks of I/O commands: what a submission queue entry asks for, or why not (NVM Command Set,
+//! section 3).
 //!
-//! On the path of every I/O: no allocation, no lookup beyond the namespace that the caller has found.
+//! On the path of every I/O: no allocation, no lookup beyond the namespace that the caller has
+//! found.
 
 use flashyard_nvme::command::{Fuse, LbaRange};
 use flashyard_nvme::dsm::DsmRange;
@@ -96,8 +98,8 @@ pub fn check(
     }
 }
 
-/// The ranges of a Dataset Management command, checked: all or none are to be executed. `data` is the command's
-/// payload.
+/// The ranges of a Dataset Management command, checked: all or none are to be executed. `data` is
+/// the command's payload.
 ///
 /// # Errors
 /// LBA Out of Range.

@@ -9,7 +9,8 @@ pub struct ControllerLimits {
     pub queue_depth: u16,
     /// Bytes of data in the capsule of an I/O command (IOCCSZ), a multiple of 16.
     pub in_capsule_bytes: u32,
-    /// Bytes that one command may move (MDTS): a power of two, at least 8,192, for an MDTS of 0 means that there is no bound.
+    /// Bytes that one command may move (MDTS): a power of two, at least 8,192, for an MDTS of 0
+    /// means that there is no bound.
     pub transfer_bytes: u32,
 }
 
@@ -39,9 +40,10 @@ impl ControllerLimits {
 /// Entries of an Admin queue (ASQSZ of the discovery log).
 pub const ADMIN_QUEUE_DEPTH: u16 = 128;
 
-/// Bytes of data in the capsule of a command on the Admin queue, and of every fabrics command: what the NVMe/TCP
-/// Transport Specification demands, whatever IOCCSZ says.
+/// Bytes of data in the capsule of a command on the Admin queue, and of every fabrics command: what
+/// the NVMe/TCP Transport Specification demands, whatever IOCCSZ says.
 pub const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
 
-/// Bytes that one Write Zeroes may cover (WZSL): with blocks of 512 B, hosts cannot count further than 65,536 blocks.
+/// Bytes that one Write Zeroes may cover (WZSL): with blocks of 512 B, hosts cannot count further
+/// than 65,536 blocks.
 pub const WRITE_ZEROES_BYTES: u64 = 32 << 20;

@@ -12,8 +12,8 @@ use super::health::{CommandError, Counters, ERROR_LOG_ENTRIES};
 use super::identify::firmware_revision;
 use super::{Controller, ControllerKind, EventKind, Payload, features};
 
-/// Composite temperature in kelvin: 40 degrees Celsius. No device here has a sensor; hosts that watch temperatures
-/// take 0 K for a broken one.
+/// Composite temperature in kelvin: 40 degrees Celsius. No device here has a sensor; hosts that
+/// watch temperatures take 0 K for a broken one.
 const TEMPERATURE: u16 = 313;
 /// Available Spare Threshold, percent: with less, hosts are warned.
 const SPARE_THRESHOLD: u8 = 10;

@@ -1,5 +1,5 @@
-//! The NVMe-oF controller as state machines: no I/O, no clock, no lock. The transport brings commands and time, and
-//! does what it is told.
+//! The NVMe-oF controller as state machines: no I/O, no clock, no lock. The transport brings
+//! commands and time, and does what it is told.
 //!
 //! | module | holds |
 //! | --- | --- |

@@ -1,5 +1,5 @@
-//! What a controller knows of its NVM subsystem: names, namespaces, and who may connect. Plain data; the target
-//! changes it, controllers read it.
+//! What a controller knows of its NVM subsystem: names, namespaces, and who may connect. Plain
+//! data; the target changes it, controllers read it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,8 @@ pub struct Subsystem {
 }
 
 impl Subsystem {
-    /// A subsystem without namespaces. `target` is the identity of the target, for the serial number.
+    /// A subsystem without namespaces. `target` is the identity of the target, for the serial
+    /// number.
     pub fn new(nqn: Nqn, target: &[u8; 16], hosts: HostList, max_namespaces: u32) -> Self {
         Self {
             nqn,
@@ -78,7 +79,8 @@ pub struct NamespaceInfo {
     pub volatile_cache: bool,
     /// Deallocate frees space.
     pub deallocate: bool,
-    /// Writes of this size and alignment need nothing read to be written, logical blocks; 0 if nothing is to be said.
+    /// Writes of this size and alignment need nothing read to be written, logical blocks; 0 if
+    /// nothing is to be said.
     pub write_granularity: u32,
     /// Writes of this size use all of the device, logical blocks; 0 if nothing is to be said.
     pub optimal_write: u32,
@@ -121,7 +123,8 @@ pub enum HostList {
 }
 
 impl HostList {
-    /// From names; `*` lets anybody in. A name that is not an NQN can be nobody's and is passed over.
+    /// From names; `*` lets anybody in. A name that is not an NQN can be nobody's and is passed
+    /// over.
     pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let mut only = BTreeSet::new();
         for name in names {
@@ -142,8 +145,9 @@ impl HostList {
     }
 }
 
-/// A serial or model number as it stands in Identify Controller: printable ASCII, padded with spaces. `None` if the text
-/// is empty, too long, has another character, or begins or ends with a space, which hosts do not see.
+/// A serial or model number as it stands in Identify Controller: printable ASCII, padded with
+/// spaces. `None` if the text is empty, too long, has another character, or begins or ends with a
+/// space, which hosts do not see.
 pub fn printable<const LEN: usize>(text: &str) -> Option<[u8; LEN]> {
     let good = (1..=LEN).contains(&text.len())
         && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
@@ -151,7 +155,8 @@ pub fn printable<const LEN: usize>(text: &str) -> Option<[u8; LEN]> {
     good.then(|| ascii_field(text))
 }
 
-/// The serial number of subsystem `nqn` of a target: `FY` and 16 hexadecimal digits, the same for ever.
+/// The serial number of subsystem `nqn` of a target: `FY` and 16 hexadecimal digits, the same for
+/// ever.
 pub fn serial_number(target: &[u8; 16], nqn: &Nqn) -> [u8; 20] {
     // FNV-1a: stable by definition, which the hashers of the standard library are not.
     let hash = target

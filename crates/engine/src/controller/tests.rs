@@ -1,4 +1,5 @@
-//! A controller with a subsystem around it, for the tests of all parts; and the Admin queue as a whole.
+//! A controller with a subsystem around it, for the tests of all parts; and the Admin queue as a
+//! whole.
 
 use std::net::{IpAddr, Ipv4Addr};
 

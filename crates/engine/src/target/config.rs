@@ -1,5 +1,5 @@
-//! Changes of configuration: tenants, their hosts and namespaces, and the sizes of devices. Each is applied whole or
-//! refused, and told to the hosts that see it.
+//! Changes of configuration: tenants, their hosts and namespaces, and the sizes of devices. Each is
+//! applied whole or refused, and told to the hosts that see it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -130,7 +130,8 @@ impl Target {
         Ok(())
     }
 
-    /// Takes a namespace away: I/O under way finishes, later I/O is refused; connected hosts are told.
+    /// Takes a namespace away: I/O under way finishes, later I/O is refused; connected hosts are
+    /// told.
     pub fn detach(&self, tenant: &str, nsid: u32) -> Result<(), ConfigError> {
         let mut state = self.lock();
         let tenant = state
@@ -149,8 +150,9 @@ impl Target {
         Ok(())
     }
 
-    /// Write-protects a namespace, or takes that back; connected hosts are told. Writes that were accepted before finish,
-    /// later ones are answered Namespace is Write Protected. Hosts cannot change it (NWPC is 0): it is not theirs.
+    /// Write-protects a namespace, or takes that back; connected hosts are told. Writes that were
+    /// accepted before finish, later ones are answered Namespace is Write Protected. Hosts cannot
+    /// change it (NWPC is 0): it is not theirs.
     pub fn set_read_only(&self, tenant: &str, nsid: u32, on: bool) -> Result<(), ConfigError> {
         let mut state = self.lock();
         let tenant = state
@@ -173,14 +175,15 @@ impl Target {
         Ok(())
     }
 
-    /// A device may have grown: its home core looks, and hosts that see it are told. One that nobody sees has its new
-    /// size when it is attached.
+    /// A device may have grown: its home core looks, and hosts that see it are told. One that
+    /// nobody sees has its new size when it is attached.
     pub fn resized(&self, device: &DeviceHandle) {
         self.tell(device.core(), Message::DeviceResized(device.clone()));
     }
 
-    /// What controllers tell their hosts from now on, and hold them to. Those that are there keep what they have told.
-    /// Nothing may be above [`crate::Limits`], but for the number and depth of queues and what capsules carry.
+    /// What controllers tell their hosts from now on, and hold them to. Those that are there keep
+    /// what they have told. Nothing may be above [`crate::Limits`], but for the number and depth of
+    /// queues and what capsules carry.
     pub fn set_controller_limits(&self, limits: ControllerLimits) {
         self.lock().controller_limits = limits;
     }
@@ -239,7 +242,8 @@ fn hosts(spec: &TenantSpec) -> HostList {
 }
 
 impl Tenant {
-    /// Replaces the subsystem by a changed copy: controllers keep the one they read until they look again.
+    /// Replaces the subsystem by a changed copy: controllers keep the one they read until they look
+    /// again.
     fn change(&mut self, change: impl FnOnce(&mut Subsystem)) {
         let mut changed = Subsystem::clone(&self.subsystem);
         change(&mut changed);

@@ -1,4 +1,5 @@
-//! Connect, and the end of what it made: who gets a controller or an I/O queue, who has to wait for a fence.
+//! Connect, and the end of what it made: who gets a controller or an I/O queue, who has to wait for
+//! a fence.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -335,7 +336,8 @@ fn not_allowed(tenant: String, request: &ConnectRequest, caller: Caller, now: Ti
     }
 }
 
-/// What there is of tenants' controllers and of their queues, Admin queues among them: of all tenants, and of one.
+/// What there is of tenants' controllers and of their queues, Admin queues among them: of all
+/// tenants, and of one.
 #[derive(Default)]
 struct Taken {
     controllers: usize,

@@ -1,5 +1,6 @@
-//! The Admin queue: brings commands to the controller and does what it says. Data of Admin commands come in the
-//! capsule, which always takes 8 KiB there; none is invited, so an Admin queue needs no buffers.
+//! The Admin queue: brings commands to the controller and does what it says. Data of Admin commands
+//! come in the capsule, which always takes 8 KiB there; none is invited, so an Admin queue needs no
+//! buffers.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -144,8 +145,9 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// A command with an identifier that is in use. A host that detaches has forgotten the requests for events that it
-    /// will get no answer to, and uses their identifiers for its last property commands: those are answered.
+    /// A command with an identifier that is in use. A host that detaches has forgotten the requests
+    /// for events that it will get no answer to, and uses their identifiers for its last property
+    /// commands: those are answered.
     async fn on_duplicate(&self, entry: &SubmissionQueueEntry) {
         let only_events = self.requests.borrow().len() + 1 == usize::from(self.pair.outstanding());
         let answer = if only_events && is_property(entry) {
@@ -170,8 +172,8 @@ impl AdminQueue {
         answer
     }
 
-    /// Forgets what is kept, drops the I/O queues, and waits until all they issued has returned, as long as a
-    /// Connect would wait for it.
+    /// Forgets what is kept, drops the I/O queues, and waits until all they issued has returned, as
+    /// long as a Connect would wait for it.
     async fn reset(&self) {
         let kept = self.requests.take().into_iter().chain(self.aborts.take());
         for cid in kept {

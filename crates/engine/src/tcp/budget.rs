@@ -1,7 +1,8 @@
-//! How much memory a connection may hold at the grace of its peer: write data that was invited and read data that
-//! has not been taken yet. Two bounds, always taken in the same order: that of the connection, and what its tenant may
-//! have of the core ([`super::ration`]). Whoever finds one reached waits in order of arrival, before its turn at the
-//! device. There is no wait for a buffer after that: what is held here is within the bound of the core's pool
+//! How much memory a connection may hold at the grace of its peer: write data that was invited and
+//! read data that has not been taken yet. Two bounds, always taken in the same order: that of the
+//! connection, and what its tenant may have of the core ([`super::ration`]). Whoever finds one
+//! reached waits in order of arrival, before its turn at the device. There is no wait for a buffer
+//! after that: what is held here is within the bound of the core's pool
 //! ([`crate::Limits::promised_bytes`]), and a pool gives whatever is within its bound.
 
 use std::rc::Rc;
@@ -47,8 +48,8 @@ impl Budget {
         }
     }
 
-    /// Waits until `bytes` fit in both bounds. Only numbers are held: the memory itself is taken when it is
-    /// needed.
+    /// Waits until `bytes` fit in both bounds. Only numbers are held: the memory itself is taken
+    /// when it is needed.
     pub(crate) async fn hold(self: &Rc<Self>, bytes: usize) -> Held {
         let connection = Passed::wait(&self.connection, bytes).await;
         Claim::wait(&self.ration, bytes).await.keep();

@@ -1,5 +1,6 @@
-//! I/O commands at work. Each takes a share of memory, waits for its turn in the switch, does the I/O and answers. If
-//! nothing has to be waited for, that is a plain call; otherwise it is a future. The share comes first, so that a host that takes nothing keeps only itself waiting and
+//! I/O commands at work. Each takes a share of memory, waits for its turn in the switch, does the
+//! I/O and answers. If nothing has to be waited for, that is a plain call; otherwise it is a
+//! future. The share comes first, so that a host that takes nothing keeps only itself waiting and
 //! never the turn of somebody else; the memory itself is taken when the turn has come.
 
 use std::future::Future;
@@ -104,8 +105,9 @@ impl Failure {
     }
 }
 
-/// Starts a command. One that need not wait, for memory, for its turn or for the device, is finished and answered
-/// on return, without ever becoming a future; of any other one the rest is returned.
+/// Starts a command. One that need not wait, for memory, for its turn or for the device, is
+/// finished and answered on return, without ever becoming a future; of any other one the rest is
+/// returned.
 #[inline]
 pub(crate) fn start(queue: &Rc<IoQueue>, command: Command) -> Option<Work> {
     match command.op {
@@ -162,7 +164,8 @@ fn start_write(
     let bytes = command.payload.bytes();
     let want = command.want(Op::Write, range.slba, u64::from(bytes));
     let permit = match &command.namespace.route {
-        // Since the header came, which is when the way was found, its device may have been taken away.
+        // Since the header came, which is when the way was found, its device may have been taken
+        // away.
         Route::Here(port) if !port.is_closed() => port.try_admit(want),
         _ => None,
     };
@@ -185,9 +188,9 @@ fn start_write(
     None
 }
 
-/// The future of a command that has to wait. The pool of a connection keeps a place of this size for each command
-/// that has ever waited at the same time, so it works in place, and what is long is in a box: a queue that has gone
-/// idle after a burst of 128 keeps 40 KiB instead of 200.
+/// The future of a command that has to wait. The pool of a connection keeps a place of this size
+/// for each command that has ever waited at the same time, so it works in place, and what is long
+/// is in a box: a queue that has gone idle after a burst of 128 keeps 40 KiB instead of 200.
 #[expect(
     clippy::manual_async_fn,
     reason = "an `async fn` would keep its arguments twice"
@@ -269,8 +272,8 @@ async fn write(queue: &Rc<IoQueue>, mut command: Command, range: LbaRange, fua: 
     }
 }
 
-/// A host that lets its data wait does not keep the device from the others: its turn lapses, and comes again when the
-/// data are here.
+/// A host that lets its data wait does not keep the device from the others: its turn lapses, and
+/// comes again when the data are here.
 async fn write_invited(
     queue: &Rc<IoQueue>,
     command: &mut Command,
@@ -385,8 +388,8 @@ async fn read_from_medium(queue: &Rc<IoQueue>, command: &Command, range: LbaRang
 async fn compare(queue: &Rc<IoQueue>, command: &mut Command, range: LbaRange, fua: bool) -> Done {
     let (cid, bytes) = (command.cid, command.payload.bytes() as usize);
     let capsule = command.capsule.take();
-    // What they are compared with needs as much again, and is had together with it: whoever waits for memory must not
-    // hold some of the same.
+    // What they are compared with needs as much again, and is had together with it: whoever waits
+    // for memory must not hold some of the same.
     let buffers = if capsule.is_some() { 1 } else { 2 };
     let held = hold(queue, cid, buffers * Budget::charge(bytes)).await?;
     let (theirs, _memory) = match capsule {
@@ -490,7 +493,8 @@ async fn flush(
     Ok(())
 }
 
-/// Forced unit access of what has no flag for it at the device: what lies in a volatile cache goes to the medium.
+/// Forced unit access of what has no flag for it at the device: what lies in a volatile cache goes
+/// to the medium.
 pub(crate) async fn empty_cache(
     queue: &Rc<IoQueue>,
     cid: u16,
@@ -557,9 +561,9 @@ pub(crate) async fn admit(
         .map_err(|taken_back| taken_back.error().into())
 }
 
-/// A buffer for which a share is held: the pool has it, unless the system has no memory or what devices take for
-/// themselves is beyond what is left to them. Nobody waits for it: it is the turn of this I/O, and nothing could end
-/// the wait.
+/// A buffer for which a share is held: the pool has it, unless the system has no memory or what
+/// devices take for themselves is beyond what is left to them. Nobody waits for it: it is the turn
+/// of this I/O, and nothing could end the wait.
 #[inline]
 pub(crate) fn buffer(bytes: usize) -> Result<Buf, IoError> {
     Buf::take(bytes).ok_or(IoError::Busy)

@@ -40,8 +40,9 @@ impl From<Violation> for End {
     }
 }
 
-/// A connection as its tasks and its core share it. A queue owns its connection and the receiving task owns the queue, so
-/// all of it goes when the tasks have ended; the connection itself knows its queue only as long as that is there.
+/// A connection as its tasks and its core share it. A queue owns its connection and the receiving
+/// task owns the queue, so all of it goes when the tasks have ended; the connection itself knows
+/// its queue only as long as that is there.
 pub(crate) struct Connection {
     core: Rc<Core>,
     id: ConnectionId,

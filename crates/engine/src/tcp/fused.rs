@@ -1,5 +1,5 @@
-//! Fused Compare and Write at work: both halves get their data, in whichever order they come, then the device does
-//! both as one.
+//! Fused Compare and Write at work: both halves get their data, in whichever order they come, then
+//! the device does both as one.
 
 use std::rc::Rc;
 
@@ -117,7 +117,8 @@ async fn perform(
         bytes: u64::from(checked.write.bytes()),
         again: false,
     };
-    // The data are here before the turn is asked for: a host that owes them keeps nobody from the device.
+    // The data are here before the turn is asked for: a host that owes them keeps nobody from the
+    // device.
     let ready = async {
         let data = data(queue, checked, cids, capsules).await?;
         if checked.compare_fua {
@@ -215,7 +216,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Which half a failure belongs to: a write that failed is the second's, anything else already stopped the first.
+/// Which half a failure belongs to: a write that failed is the second's, anything else already
+/// stopped the first.
 fn refusal(failure: Failure) -> Refused {
     let status = failure.status();
     match failure {

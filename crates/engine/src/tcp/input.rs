@@ -1,6 +1,6 @@
-//! What a connection receives. An idle connection waits on the core's shared ring and holds no memory; when a piece
-//! of the ring came full, the next receive goes into a large buffer, so that deep queues of writes need few system
-//! calls.
+//! What a connection receives. An idle connection waits on the core's shared ring and holds no
+//! memory; when a piece of the ring came full, the next receive goes into a large buffer, so that
+//! deep queues of writes need few system calls.
 
 use std::rc::Rc;
 
@@ -86,9 +86,10 @@ impl Input {
         self.at
     }
 
-    /// What is left over, or what comes next. `invited`: the rest of the PDU is a part of what was invited, which has a
-    /// time of its own; otherwise the peer has to send the rest of what it has begun (see [`crate::Limits`]). Once the connection is closed, nothing: what was received and not
-    /// looked at is not begun any more.
+    /// What is left over, or what comes next. `invited`: the rest of the PDU is a part of what was
+    /// invited, which has a time of its own; otherwise the peer has to send the rest of what it has
+    /// begun (see [`crate::Limits`]). Once the connection is closed, nothing: what was received and
+    /// not looked at is not begun any more.
     pub(crate) async fn receive(&mut self, invited: bool) -> Result<Received, End> {
         if self.connection.is_closed() {
             return Err(End::Closed);
@@ -107,8 +108,8 @@ impl Input {
         received
     }
 
-    /// Takes back what was received, with `rest` bytes at its end that were not looked at. Memory of the ring does
-    /// not stay here.
+    /// Takes back what was received, with `rest` bytes at its end that were not looked at. Memory
+    /// of the ring does not stay here.
     #[inline]
     pub(crate) fn keep(&mut self, received: Received, rest: usize) {
         if rest > 0 {
@@ -120,8 +121,8 @@ impl Input {
         }
     }
 
-    /// Receives a part of the current PDU's data into `buf[at..at + len]`; gives the buffer back with the number of
-    /// bytes. Only when nothing is left over.
+    /// Receives a part of the current PDU's data into `buf[at..at + len]`; gives the buffer back
+    /// with the number of bytes. Only when nothing is left over.
     pub(crate) async fn receive_direct(
         &mut self,
         mut buf: Buf,
@@ -230,8 +231,8 @@ impl Input {
     }
 }
 
-/// Looks for the end of a PDU; `begun` is one whose data are on the way. Data come in capsules only: whoever reads
-/// whole PDUs has invited none.
+/// Looks for the end of a PDU; `begun` is one whose data are on the way. Data come in capsules
+/// only: whoever reads whole PDUs has invited none.
 fn whole_pdu(
     framer: &mut Framer,
     bytes: &mut &[u8],

@@ -270,7 +270,8 @@ impl IoQueue {
         self.outbox().push(Pushed::Urgent, &pdu[..len]);
     }
 
-    /// Takes an I/O that has come back from its device; the next answer is to it. `past` is what there was before.
+    /// Takes an I/O that has come back from its device; the next answer is to it. `past` is what
+    /// there was before.
     #[inline]
     pub(crate) fn heed<T>(
         &self,
@@ -308,8 +309,8 @@ impl IoQueue {
         }
     }
 
-    /// Answers a read. Without SQ flow control there is nothing in a completion that the host needs, and the data say
-    /// "success" themselves.
+    /// Answers a read. Without SQ flow control there is nothing in a completion that the host
+    /// needs, and the data say "success" themselves.
     #[inline]
     pub(crate) fn answer_read(&self, command: &Command, data: Data, held: Held) {
         self.counters.on_read(data.len() as u64);

@@ -1,9 +1,10 @@
 //! NVMe/TCP: what the target does with a connection.
 //!
-//! A connection is two tasks. The receiving one ([`serve`]) is straight-line: ICReq with a deadline, Connect with a
-//! deadline, then the commands of the queue it became, Admin or I/O. The sending one ([`send`]) sends what has
-//! gathered in the outbox, once per turn of the executor. An I/O command is a future in a pool: one that need not
-//! wait is finished before the next is looked at.
+//! A connection is two tasks. The receiving one ([`serve`]) is straight-line: ICReq with a
+//! deadline, Connect with a deadline, then the commands of the queue it became, Admin or I/O. The
+//! sending one ([`send`]) sends what has gathered in the outbox, once per turn of the executor. An
+//! I/O command is a future in a pool: one that need not wait is finished before the next is looked
+//! at.
 //!
 //! | module | holds |
 //! | --- | --- |

@@ -1,7 +1,7 @@
-//! What a connection is about to send: whole PDUs, gathered over a turn of the executor or longer (see
-//! [`super::hold`]) and sent in one call. PDUs are pushed whole, so they never mix. Parcels are capped: beyond about
-//! 128 responses or 512 KiB a larger call only misses caches. For hosts that have asked for it, up to five successes
-//! are told by one completion.
+//! What a connection is about to send: whole PDUs, gathered over a turn of the executor or longer
+//! (see [`super::hold`]) and sent in one call. PDUs are pushed whole, so they never mix. Parcels
+//! are capped: beyond about 128 responses or 512 KiB a larger call only misses caches. For hosts
+//! that have asked for it, up to five successes are told by one completion.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -169,7 +169,8 @@ impl Outbox {
         }
     }
 
-    /// Appends a PDU with `data` between `header` and `trailer` (its digest, and perhaps the PDU that follows).
+    /// Appends a PDU with `data` between `header` and `trailer` (its digest, and perhaps the PDU
+    /// that follows).
     #[inline]
     pub(crate) fn push_data(
         &self,
@@ -231,8 +232,8 @@ impl Outbox {
         }
     }
 
-    /// Waits for something to send; `None` once closed. What is not a full parcel is taken at the end of the
-    /// turn in which it is due, so that all who answer in that turn are in it.
+    /// Waits for something to send; `None` once closed. What is not a full parcel is taken at the
+    /// end of the turn in which it is due, so that all who answer in that turn are in it.
     pub(crate) async fn next(&self, rt: &Rt) -> Option<Parcel> {
         loop {
             if self.closed.get() {
@@ -400,8 +401,8 @@ mod tests {
     use super::super::ration::{Pool, Ration};
     use super::*;
 
-    /// Memory of answers that are never sent goes back to those who share it, wherever the answers were: in a parcel that
-    /// is full, in the one that is being filled, or pushed after the end.
+    /// Memory of answers that are never sent goes back to those who share it, wherever the answers
+    /// were: in a parcel that is full, in the one that is being filled, or pushed after the end.
     #[test]
     fn what_is_not_sent_is_given_back() {
         const BYTES: usize = 64 << 10;

@@ -1,5 +1,6 @@
-//! What a peer owes: the rest of a PDU, or room for what it is to be sent. Looked at now and then, without a timer for
-//! each: what is owed at one look has to be there a span later, and less than all of it does not help.
+//! What a peer owes: the rest of a PDU, or room for what it is to be sent. Looked at now and then,
+//! without a timer for each: what is owed at one look has to be there a span later, and less than
+//! all of it does not help.
 
 use std::cell::Cell;
 
@@ -17,8 +18,8 @@ struct Due {
 }
 
 impl Owed {
-    /// Whether what was owed at an earlier look is still owed `span` later. `done` counts what has been done so far; it
-    /// has to reach `owed`, if anything is owed.
+    /// Whether what was owed at an earlier look is still owed `span` later. `done` counts what has
+    /// been done so far; it has to reach `owed`, if anything is owed.
     pub(crate) fn is_overdue(
         &self,
         now: Time,

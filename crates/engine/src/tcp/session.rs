@@ -1,5 +1,6 @@
-//! The receiving end of an I/O queue: from bytes to commands. Nothing in here waits but [`Session::run`]; what has to
-//! be waited for (input, memory, room in the outbox) is said by a [`Pause`].
+//! The receiving end of an I/O queue: from bytes to commands. Nothing in here waits but
+//! [`Session::run`]; what has to be waited for (input, memory, room in the outbox) is said by a
+//! [`Pause`].
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -66,9 +67,10 @@ enum Sink {
     Transfer { ttag: u16, at: usize },
 }
 
-/// A command whose data come in its capsule, and were not all there at once or find no memory. What there is of them is
-/// the connection's own, at most `Limits::in_capsule_bytes`: only when all have come is there memory to be taken that
-/// others may wait for, and then it does not depend on the host any more for how long.
+/// A command whose data come in its capsule, and were not all there at once or find no memory. What
+/// there is of them is the connection's own, at most `Limits::in_capsule_bytes`: only when all have
+/// come is there memory to be taken that others may wait for, and then it does not depend on the
+/// host any more for how long.
 struct Capsule {
     owner: Owner,
     /// Which bytes of the capsule's data are wanted.
@@ -205,7 +207,8 @@ impl<P: Fn(Work)> Session<P> {
                 Owner::Command(command) => self.queue.fail(&command, error.into()),
                 Owner::Half(entry) => {
                     self.queue.refuse(&entry, status::of(error));
-                    // That this one failed is no fault of the host, which may try both halves again.
+                    // That this one failed is no fault of the host, which may try both halves
+                    // again.
                     if let Some((first, status)) = self.pairs.refuse(entry.fuse()) {
                         self.queue.refuse(&first.entry, status);
                     }
@@ -430,8 +433,8 @@ impl<P: Fn(Work)> Session<P> {
         }
     }
 
-    /// Takes the data of a capsule, of which those of `range` are wanted. Mostly all of them are here already; otherwise
-    /// they go to the sink.
+    /// Takes the data of a capsule, of which those of `range` are wanted. Mostly all of them are
+    /// here already; otherwise they go to the sink.
     #[inline]
     fn collect(
         &mut self,

@@ -1,6 +1,6 @@
-//! Write data on their way: each R2T has a place, which its transfer tag names. Whole commands are invited, one R2T
-//! each, once there is a buffer for all of their data. Of a command that is aborted meanwhile the data may still come:
-//! they are received and forgotten.
+//! Write data on their way: each R2T has a place, which its transfer tag names. Whole commands are
+//! invited, one R2T each, once there is a buffer for all of their data. Of a command that is
+//! aborted meanwhile the data may still come: they are received and forgotten.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -67,8 +67,8 @@ pub(crate) enum Arrived {
 }
 
 impl Transfers {
-    /// Makes a place for the data of command `cid`, which fill `buf`, counted against `held`; gives the R2T to be sent
-    /// and the wait for them.
+    /// Makes a place for the data of command `cid`, which fill `buf`, counted against `held`; gives
+    /// the R2T to be sent and the wait for them.
     pub(crate) fn invite(&self, cid: u16, buf: Buf, held: Option<Held>) -> (R2T, Arrival<'_>) {
         let mut places = self.places.borrow_mut();
         let ttag = places.free.pop().unwrap_or_else(|| {
@@ -132,7 +132,8 @@ impl Transfers {
         }
     }
 
-    /// Takes the buffer back. (Its command may have ended meanwhile, with the connection or by an Abort.)
+    /// Takes the buffer back. (Its command may have ended meanwhile, with the connection or by an
+    /// Abort.)
     pub(crate) fn take_back(&self, ttag: u16, buf: Buf) {
         let mut places = self.places.borrow_mut();
         if let Some(place) = places.get(ttag)
@@ -164,8 +165,8 @@ impl Transfers {
         }
     }
 
-    /// Whether the host owes any data for so long. A trickle does not help it: each transfer has its time. Data of a
-    /// command that was aborted are not owed.
+    /// Whether the host owes any data for so long. A trickle does not help it: each transfer has
+    /// its time. Data of a command that was aborted are not owed.
     pub(crate) fn is_overdue(&self, now: Time, span: Duration) -> bool {
         let mut places = self.places.borrow_mut();
         let mut owed = places
@@ -222,7 +223,8 @@ impl Places {
     }
 }
 
-/// The wait for the data of one command. Dropped before they are here, they are not wanted any more.
+/// The wait for the data of one command. Dropped before they are here, they are not wanted any
+/// more.
 pub(crate) struct Arrival<'a> {
     transfers: &'a Transfers,
     ttag: u16,
@@ -279,7 +281,8 @@ mod tests {
         transfers.invite(cid, buf, None)
     }
 
-    /// What comes for a command that was aborted goes nowhere, however many others are aborted and invited meanwhile.
+    /// What comes for a command that was aborted goes nowhere, however many others are aborted and
+    /// invited meanwhile.
     #[test]
     fn a_tag_is_given_to_nobody_else_while_its_data_come() {
         let transfers = Transfers::default();

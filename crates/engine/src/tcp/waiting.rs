@@ -1,8 +1,8 @@
-//! The commands of a queue that have not been issued: they wait for memory, for their turn in a switch, or for their
-//! data. Until
-//! they stop waiting they can be taken back, by an Abort, by the end of the association, or because they have waited for
-//! so long that their host would lose patience: better to tell it to come again, while nothing has been done. A wait that
-//! goes on at another core can only be asked to end; its end tells whether that was in time.
+//! The commands of a queue that have not been issued: they wait for memory, for their turn in a
+//! switch, or for their data. Until they stop waiting they can be taken back, by an Abort, by the
+//! end of the association, or because they have waited for so long that their host would lose
+//! patience: better to tell it to come again, while nothing has been done. A wait that goes on at
+//! another core can only be asked to end; its end tells whether that was in time.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -84,8 +84,8 @@ impl Waiting {
         self.unless(Guard::new(self, cid), future).await
     }
 
-    /// The same for what only the host keeps waiting, which has a deadline of its own: not taken back because of its
-    /// age.
+    /// The same for what only the host keeps waiting, which has a deadline of its own: not taken
+    /// back because of its age.
     pub(crate) async fn unless_unwanted<T>(
         &self,
         cid: u16,
@@ -119,7 +119,8 @@ impl Waiting {
         .await
     }
 
-    /// Waits for the end of `wait` on behalf of command `cid`, and asks for it when the command is taken back.
+    /// Waits for the end of `wait` on behalf of command `cid`, and asks for it when the command is
+    /// taken back.
     pub(crate) async fn until_elsewhere<T, W>(&self, cid: u16, mut wait: W) -> Result<T, TakenBack>
     where
         W: Elsewhere<Output = Result<T, Withdrawn>> + Unpin,
@@ -146,7 +147,8 @@ impl Waiting {
         outcome.map_err(|Withdrawn| guard.reason())
     }
 
-    /// Takes command `cid` back, and tells now or later whether it was in time; not if it does not wait.
+    /// Takes command `cid` back, and tells now or later whether it was in time; not if it does not
+    /// wait.
     pub(crate) fn withdraw(&self, cid: u16, tell: TellWithdrawn) {
         let mut state = self.state.borrow_mut();
         let mut waiting = state.places.iter_mut().flatten();

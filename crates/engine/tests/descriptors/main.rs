@@ -1,6 +1,7 @@
-//! Descriptors and memory of a target on the real machine: connections that have ended leave nothing behind, however they
-//! ended, and a target that runs out of descriptors goes on when there are some. What belongs to the whole process is
-//! counted here, so the tests of this program run one at a time.
+//! Descriptors and memory of a target on the real machine: connections that have ended leave
+//! nothing behind, however they ended, and a target that runs out of descriptors goes on when there
+//! are some. What belongs to the whole process is counted here, so the tests of this program run
+//! one at a time.
 
 #[path = "../target/client.rs"]
 #[expect(dead_code, reason = "it is made for more than this")]
@@ -289,8 +290,8 @@ fn connections_leave_nothing_behind() {
     });
 }
 
-/// Hosts that come while the system has no descriptor left are served when it has, and whoever runs the target can see
-/// what is the matter.
+/// Hosts that come while the system has no descriptor left are served when it has, and whoever runs
+/// the target can see what is the matter.
 #[test]
 fn a_target_without_descriptors_goes_on_when_there_are_some() {
     let _alone = alone();

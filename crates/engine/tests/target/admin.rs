@@ -1,4 +1,5 @@
-//! What a subsystem's controllers tell through the whole target: values of namespaces, and the log of errors.
+//! What a subsystem's controllers tell through the whole target: values of namespaces, and the log
+//! of errors.
 
 use flashyard_nvme::log::ErrorLogEntry;
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
@@ -23,7 +24,8 @@ async fn error_recovery(admin: &mut Client, nsid: u32) -> u32 {
     told.dw0()
 }
 
-/// Error Recovery belongs to the namespace: all controllers see it, other tenants do not, and it goes with the namespace.
+/// Error Recovery belongs to the namespace: all controllers see it, other tenants do not, and it
+/// goes with the namespace.
 #[test]
 fn a_namespace_has_its_error_recovery_whoever_set_it() {
     let site = Site::new(Config::calm(1), 1);

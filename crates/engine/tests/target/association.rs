@@ -1,4 +1,5 @@
-//! Who may connect, how associations end, and what has to have happened before a host may come back.
+//! Who may connect, how associations end, and what has to have happened before a host may come
+//! back.
 
 use std::rc::Rc;
 

@@ -11,7 +11,8 @@ use flashyard_time::Duration;
 use crate::client::{Client, Incoming};
 use crate::world::{BLOCK, NO_DIGESTS, Site, pattern, tenant};
 
-/// Connections that say nothing, or only half of something, are closed in time, and do not keep others out.
+/// Connections that say nothing, or only half of something, are closed in time, and do not keep
+/// others out.
 #[test]
 fn half_a_pdu_and_floods_of_connections() {
     let limits = Limits {
@@ -59,7 +60,8 @@ fn a_host_that_never_connects() {
     });
 }
 
-/// A host that reads nothing stops being served, is dropped in the end, and costs no more than its share.
+/// A host that reads nothing stops being served, is dropped in the end, and costs no more than its
+/// share.
 #[test]
 fn a_host_that_takes_nothing() {
     let site = Site::new(Config::calm(3), 1);
@@ -114,7 +116,8 @@ fn a_host_that_takes_nothing() {
     });
 }
 
-/// A host that is asked for data and sends none is dropped; what waits behind is told to come again before.
+/// A host that is asked for data and sends none is dropped; what waits behind is told to come again
+/// before.
 #[test]
 fn a_host_that_owes_data() {
     let site = Site::new(Config::calm(4), 1);
@@ -414,7 +417,8 @@ fn many_tenants_that_owe_data_leave_memory_for_another() {
     });
 }
 
-/// Long transfers on more connections than a tenant's memory has room for: they take turns, and all are served.
+/// Long transfers on more connections than a tenant's memory has room for: they take turns, and all
+/// are served.
 #[test]
 fn long_transfers_at_depth_share_the_memory_of_their_tenant() {
     let site = Site::new(Config::calm(8), 1);

@@ -1,5 +1,5 @@
-//! Data in capsules for which there is no memory: their tenant has all that it may have, at a device that does not
-//! answer.
+//! Data in capsules for which there is no memory: their tenant has all that it may have, at a
+//! device that does not answer.
 
 use std::rc::Rc;
 
@@ -35,8 +35,8 @@ fn capsule() -> Sgl {
     }
 }
 
-/// Tenant `a` has a namespace 1 in memory, and a namespace 2 on a device that is stuck with all that its capsules may
-/// hold.
+/// Tenant `a` has a namespace 1 in memory, and a namespace 2 on a device that is stuck with all
+/// that its capsules may hold.
 async fn stuck(bench: &Bench) -> (Rc<Gate>, [Client; 2]) {
     bench.attach_memory("a", 1);
     let (device, gate) = Held::around(memory(1 << 20));
@@ -52,7 +52,8 @@ async fn stuck(bench: &Bench) -> (Rc<Gate>, [Client; 2]) {
     (gate, [admin, io])
 }
 
-/// Such a command is told to come again before its host loses patience; what comes after it on its connection is served.
+/// Such a command is told to come again before its host loses patience; what comes after it on its
+/// connection is served.
 #[test]
 fn a_command_without_memory_is_told_to_come_again() {
     for seed in 0..3 {

@@ -17,7 +17,8 @@ const WHOLE: LbaRange = LbaRange {
     blocks: (1 << 20) / BLOCK,
 };
 
-/// Many long reads in one segment, so that the target has received commands that it does not take yet.
+/// Many long reads in one segment, so that the target has received commands that it does not take
+/// yet.
 async fn submit_reads(io: &mut Client, count: u16) {
     let sgl = Sgl::Transport { length: 1 << 20 };
     let read = SubmissionQueueEntry::read(1, WHOLE, sgl);
@@ -26,7 +27,8 @@ async fn submit_reads(io: &mut Client, count: u16) {
     io.send_bytes(&bytes).await;
 }
 
-/// The core goes on when a host leaves whose output is full and whose last commands have not been looked at.
+/// The core goes on when a host leaves whose output is full and whose last commands have not been
+/// looked at.
 #[test]
 fn a_host_that_leaves_with_its_output_full() {
     let site = Site::new(Config::calm(1), 1);
@@ -44,8 +46,8 @@ fn a_host_that_leaves_with_its_output_full() {
     });
 }
 
-/// A queue that has gone with writes under way is a fence, although its association has not ended yet: the host may be
-/// repeating them elsewhere.
+/// A queue that has gone with writes under way is a fence, although its association has not ended
+/// yet: the host may be repeating them elsewhere.
 #[test]
 fn a_queue_that_ends_alone_is_a_fence() {
     for seed in 0..5 {
@@ -97,7 +99,8 @@ fn a_queue_that_ends_alone_is_a_fence() {
     }
 }
 
-/// A read that waits for memory while its device is taken away does not reach it: it may be another tenant's by now.
+/// A read that waits for memory while its device is taken away does not reach it: it may be another
+/// tenant's by now.
 #[test]
 fn a_device_that_was_taken_away_is_not_reached_by_those_who_waited() {
     let site = Site::new(Config::calm(2), 1);
@@ -205,7 +208,8 @@ fn discovery_and_each_tenant_have_their_bounds() {
     });
 }
 
-/// A host that breaks the rules on its Admin queue and then takes its time to close has lost its I/O queues already.
+/// A host that breaks the rules on its Admin queue and then takes its time to close has lost its
+/// I/O queues already.
 #[test]
 fn a_violation_on_the_admin_queue_ends_the_association_at_once() {
     for seed in 0..5 {
@@ -262,7 +266,8 @@ fn a_core_that_ends_serves_nobody_who_comes_late() {
     }
 }
 
-/// A host that sends the end of a write when its volume has been taken away does not reach what lies there now.
+/// A host that sends the end of a write when its volume has been taken away does not reach what
+/// lies there now.
 #[test]
 fn a_capsule_that_arrives_slowly_does_not_outlive_its_device() {
     for seed in 0..5 {

@@ -145,8 +145,9 @@ async fn is_protected(admin: &mut Client, nsid: u32) -> bool {
     namespace.nsattr & IdentifyNamespace::NSATTR_WRITE_PROTECTED != 0
 }
 
-/// A medium that wears out while hosts are connected is told by SMART, by the namespace's attributes and by an event, to
-/// those who see it; and one that has little spare left by SMART only.
+/// A medium that wears out while hosts are connected is told by SMART, by the namespace's
+/// attributes and by an event, to those who see it; and one that has little spare left by SMART
+/// only.
 #[test]
 fn a_medium_that_wears_out_is_told() {
     let site = Site::new(Config::calm(1), 2);
@@ -199,7 +200,8 @@ fn a_medium_that_wears_out_is_told() {
     });
 }
 
-/// What was counted in runs before goes on: for the target, and for the tenant that it was counted for.
+/// What was counted in runs before goes on: for the target, and for the tenant that it was counted
+/// for.
 #[test]
 fn smart_counts_over_restarts() {
     let site = Site::new(Config::calm(1), 1);
@@ -233,7 +235,8 @@ fn smart_counts_over_restarts() {
     });
 }
 
-/// What the configuration protects is no failure of the medium, and stays protected when the device grows.
+/// What the configuration protects is no failure of the medium, and stays protected when the device
+/// grows.
 #[test]
 fn a_namespace_that_is_protected_on_purpose_is_no_warning() {
     let site = Site::new(Config::calm(1), 1);
@@ -256,7 +259,8 @@ fn a_namespace_that_is_protected_on_purpose_is_no_warning() {
     });
 }
 
-/// A host that detaches has forgotten its request for events, and uses the identifier of that for what it still asks.
+/// A host that detaches has forgotten its request for events, and uses the identifier of that for
+/// what it still asks.
 #[test]
 fn property_commands_of_a_host_that_detaches() {
     let site = Site::new(Config::calm(8), 1);

@@ -1,5 +1,6 @@
-//! Who has to wait until what a dead association has issued has returned: whoever may be the same host. A host is known
-//! by its name and its identifier (HOSTNQN and HOSTID), and one that has changed either is still taken for the same.
+//! Who has to wait until what a dead association has issued has returned: whoever may be the same
+//! host. A host is known by its name and its identifier (HOSTNQN and HOSTID), and one that has
+//! changed either is still taken for the same.
 
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::fabrics::{Connect, ConnectData};
@@ -29,8 +30,8 @@ async fn connect(
     (client, answer)
 }
 
-/// A write of host 1 is stuck at the device when the host goes; then somebody connects to `tenant`, and writes to the
-/// same block. Whether that one had to wait.
+/// A write of host 1 is stuck at the device when the host goes; then somebody connects to `tenant`,
+/// and writes to the same block. Whether that one had to wait.
 fn newcomer_waits(seed: u64, home: usize, tenant: &'static str, newcomer: Identity) -> bool {
     let site = Site::new(Config::stormy(seed), 2);
     site.run(move |bench| async move {

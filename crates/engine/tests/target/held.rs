@@ -1,5 +1,6 @@
-//! Which answers may wait for others in a completion window: of plain reads and writes. Somebody waits for the answer to
-//! a Flush and to forced unit access, and for a failure, so those go at once.
+//! Which answers may wait for others in a completion window: of plain reads and writes. Somebody
+//! waits for the answer to a Flush and to forced unit access, and for a failure, so those go at
+//! once.
 
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::feature::{CompletionCoalescing, FeatureId};

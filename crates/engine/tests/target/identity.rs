@@ -1,5 +1,5 @@
-//! Names that the administrator gives, write protection, and namespaces that go from one tenant to another, while hosts
-//! are at work.
+//! Names that the administrator gives, write protection, and namespaces that go from one tenant to
+//! another, while hosts are at work.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -287,8 +287,8 @@ impl Device for Watched {
     }
 }
 
-/// Writes one block again and again, in capsules and invited, until that is refused; the last number that was written, and
-/// the one that may have been.
+/// Writes one block again and again, in capsules and invited, until that is refused; the last
+/// number that was written, and the one that may have been.
 async fn write_until_refused(mut io: Client, slot: u64) -> (u64, Status) {
     for number in 1_u64.. {
         let data = number.to_le_bytes().repeat(BLOCK as usize / 8);

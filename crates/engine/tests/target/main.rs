@@ -1,5 +1,5 @@
-//! The whole target in the simulated world: cores, connections, devices, against a small host that speaks raw PDUs
-//! and can break every rule.
+//! The whole target in the simulated world: cores, connections, devices, against a small host that
+//! speaks raw PDUs and can break every rule.
 
 mod abort;
 mod admin;

@@ -1,6 +1,7 @@
-//! Commands of all sizes on several cores, most of them for devices of another core, so that buffers of one core end
-//! on another: hosts that abort, leave with everything under way and come again. Each command is answered, each
-//! Connect is accepted in the end, and nothing is left: in the simulated world by seed, and on two real cores.
+//! Commands of all sizes on several cores, most of them for devices of another core, so that
+//! buffers of one core end on another: hosts that abort, leave with everything under way and come
+//! again. Each command is answered, each Connect is accepted in the end, and nothing is left: in
+//! the simulated world by seed, and on two real cores.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -35,8 +36,8 @@ const VISIT: u64 = 60;
 /// Commands in flight.
 const DEPTH: usize = 16;
 
-/// So little memory that commands wait for it, in pools of no more than what is promised to them. Nobody waits too
-/// long: who is interrupted was refused memory.
+/// So little memory that commands wait for it, in pools of no more than what is promised to them.
+/// Nobody waits too long: who is interrupted was refused memory.
 const LIMITS: fn() -> Limits = || Limits {
     core_bytes: 8 << 20,
     tenant_bytes: 4 << 20,
@@ -63,7 +64,8 @@ struct Guest {
 type Open = BTreeMap<u16, (usize, bool)>;
 
 impl Guest {
-    /// Has `commands` answered or leaves without their answers; gives how many were refused for want of memory.
+    /// Has `commands` answered or leaves without their answers; gives how many were refused for
+    /// want of memory.
     async fn work(self, seed: u64, commands: u64) -> u64 {
         let mut rng = Rng::new(seed * 16 + u64::from(self.number));
         let (mut left, mut interrupted) = (commands, 0);
@@ -264,8 +266,8 @@ fn sizes_are_mixed_and_buffers_end_on_other_cores() {
     }
 }
 
-/// A Compare needs two buffers, and both are promised: many tenants that have as many under way as they may are within
-/// a pool that has no more than what is promised.
+/// A Compare needs two buffers, and both are promised: many tenants that have as many under way as
+/// they may are within a pool that has no more than what is promised.
 #[test]
 fn a_compare_counts_for_two() {
     let limits = Limits {

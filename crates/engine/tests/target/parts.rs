@@ -1,4 +1,5 @@
-//! Parties that take all they may of connections, queues and controllers, and those who come after them.
+//! Parties that take all they may of connections, queues and controllers, and those who come after
+//! them.
 
 use flashyard_engine::Limits;
 use flashyard_nvme::fabrics::{Connect, ConnectData};
@@ -54,7 +55,8 @@ async fn controllers(bench: &Bench, rt: &Rt, subnqn: &str, host: u8) -> Vec<Clie
     clients
 }
 
-/// Addresses that hold all the connections they may, without a word on them, leave some to the next; alone, each has many.
+/// Addresses that hold all the connections they may, without a word on them, leave some to the
+/// next; alone, each has many.
 #[test]
 fn idle_connections_of_two_addresses() {
     let limits = Limits {

@@ -1,5 +1,5 @@
-//! A device and a policy that keep a list of everything they are told, so that a test can see that nothing a host said
-//! was lost on the way.
+//! A device and a policy that keep a list of everything they are told, so that a test can see that
+//! nothing a host said was lost on the way.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,4 +1,5 @@
-//! What is set while hosts are connected: what controllers tell their hosts, and where the target listens.
+//! What is set while hosts are connected: what controllers tell their hosts, and where the target
+//! listens.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,5 @@
-//! Hosts that begin and do not end, and hosts that take what they asked for by the spoonful: how long they are waited for.
+//! Hosts that begin and do not end, and hosts that take what they asked for by the spoonful: how
+//! long they are waited for.
 
 use flashyard_engine::Limits;
 use flashyard_nvme::command::LbaRange;
@@ -21,7 +22,8 @@ fn write(io: &Client, cid: u16) -> Vec<u8> {
     io.capsule(entry, &[1; 8192])
 }
 
-/// Capsules that are never finished hold up nobody, hosts of the same tenant neither, and end their connections.
+/// Capsules that are never finished hold up nobody, hosts of the same tenant neither, and end their
+/// connections.
 #[test]
 fn half_capsules_hold_up_nobody() {
     let limits = Limits {
@@ -87,7 +89,8 @@ fn a_pdu_byte_by_byte() {
     });
 }
 
-/// A host that always is in the middle of a PDU, each of which comes in time, is served for as long as it likes.
+/// A host that always is in the middle of a PDU, each of which comes in time, is served for as long
+/// as it likes.
 #[test]
 fn a_slow_host_is_served() {
     let site = Site::new(Config::calm(5), 1);

@@ -1,5 +1,5 @@
-//! Each wait of a command that has not been issued ends by an Abort, by its deadline, and when its host leaves; and
-//! nothing of what waited is done then.
+//! Each wait of a command that has not been issued ends by an Abort, by its deadline, and when its
+//! host leaves; and nothing of what waited is done then.
 
 use std::rc::Rc;
 
@@ -70,7 +70,8 @@ impl Wait {
         }
     }
 
-    /// Whether it waits for its host only, whose connection is closed when it does not do what it should.
+    /// Whether it waits for its host only, whose connection is closed when it does not do what it
+    /// should.
     fn is_for_host(self) -> bool {
         matches!(self, Self::Data | Self::CompareData)
     }
@@ -165,7 +166,8 @@ fn attach(bench: &Bench, home: usize, device: SharedDevice, wait: Wait) {
     bench.attach_handle("a", 1, &core.add_device(device, &switch));
 }
 
-/// Sets the stage for each wait, with the device at home on the core of the connection and on another one.
+/// Sets the stage for each wait, with the device at home on the core of the connection and on
+/// another one.
 fn for_each(act: impl AsyncFn(Stage) + Copy + 'static) {
     for (seed, (wait, home)) in (0..).zip(WAITS.into_iter().flat_map(|wait| [(wait, 1), (wait, 0)]))
     {
@@ -236,7 +238,8 @@ fn when_the_host_leaves() {
     });
 }
 
-/// A host that leaves right after it has sent more than a core has places for from others: all of that is taken back.
+/// A host that leaves right after it has sent more than a core has places for from others: all of
+/// that is taken back.
 #[test]
 fn when_the_host_leaves_with_more_than_there_are_places_for() {
     const EACH: u16 = 1000;
@@ -312,7 +315,8 @@ fn a_pair_by_an_abort_of_either_half() {
     }
 }
 
-/// A pool that has less than is promised: whoever has its turn and finds no buffer is told to come again, at once.
+/// A pool that has less than is promised: whoever has its turn and finds no buffer is told to come
+/// again, at once.
 #[test]
 fn nobody_waits_for_a_buffer() {
     for home in [0, 1] {

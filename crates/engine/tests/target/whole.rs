@@ -1,6 +1,6 @@
-//! What a host says in a capsule arrives at the device, all of it: range, forced unit access, the bit to deallocate,
-//! tenant and class. Every command, on a device of its own core and of another one, at once and after a wait, on a
-//! volume of a pool and without.
+//! What a host says in a capsule arrives at the device, all of it: range, forced unit access, the
+//! bit to deallocate, tenant and class. Every command, on a device of its own core and of another
+//! one, at once and after a wait, on a volume of a pool and without.
 
 use std::rc::Rc;
 
@@ -214,7 +214,8 @@ fn manage(by: By, deallocate: bool) -> Case {
     }
 }
 
-/// What the device under the pool is to do. The second extent of the volume is the third of the pool.
+/// What the device under the pool is to do. The second extent of the volume is the third of the
+/// pool.
 fn on_volume(did: Did) -> Vec<Did> {
     let pieces = |lba: u64, blocks: u64| {
         let place = |lba: u64| match lba {
@@ -406,7 +407,8 @@ fn try_route(route: Route) {
 
 #[test]
 fn all_that_a_host_says_arrives_at_the_device() {
-    // What the tenant may have counts where the host says nothing, and what the host says where it may.
+    // What the tenant may have counts where the host says nothing, and what the host says where it
+    // may.
     let classes = [
         (Class::Background, 0, Class::Background),
         (Class::Latency, 0x20, Class::Throughput),

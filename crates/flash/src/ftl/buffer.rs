@@ -1,7 +1,8 @@
-//! The write buffer: a ring of what the host wrote, in order, and slots for what garbage collection moves.
+//! The write buffer: a ring of what the host wrote, in order, and slots for what garbage collection
+//! moves.
 //!
-//! The owner of the FTL keeps the bytes; here is what they are. What the host wrote takes effect on the map in the
-//! order in which it was written, each slot when it and all before it are durable.
+//! The owner of the FTL keeps the bytes; here is what they are. What the host wrote takes effect on
+//! the map in the order in which it was written, each slot when it and all before it are durable.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -33,8 +34,8 @@ pub(super) struct Slot {
     pub holds: Holds,
     pub logical: u32,
     pub sequence: u64,
-    /// What the slot replaces: the next in the chain; of the collector's slots, the unit that is moved; of tombstones,
-    /// the slot with the other copy.
+    /// What the slot replaces: the next in the chain; of the collector's slots, the unit that is
+    /// moved; of tombstones, the slot with the other copy.
     pub older: u32,
     /// The unit it was written to.
     pub unit: u32,

@@ -1,8 +1,9 @@
 //! Placing what is to be written, and telling when it is durable.
 //!
-//! Each stream fills one line, a vector into one chunk after another. What is in a chunk is held back until the device
-//! guarantees that it can be read after a power cut: when enough is written behind it, or the chunk is closed. When a
-//! write fails, the device is asked where the chunk ends; what is behind that is written elsewhere, in the same order.
+//! Each stream fills one line, a vector into one chunk after another. What is in a chunk is held
+//! back until the device guarantees that it can be read after a power cut: when enough is written
+//! behind it, or the chunk is closed. When a write fails, the device is asked where the chunk ends;
+//! what is behind that is written elsewhere, in the same order.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -113,8 +114,8 @@ impl OpenChunks {
 }
 
 impl OpenChunk {
-    /// Writes of which something is still to come: one that is complete waits for the one in front of it, and there is
-    /// never more than one of these.
+    /// Writes of which something is still to come: one that is complete waits for the one in front
+    /// of it, and there is never more than one of these.
     fn under_way(&self) -> u32 {
         self.writes + u32::from(self.early.is_some())
     }
@@ -184,7 +185,8 @@ impl Ftl {
         }
     }
 
-    /// The chunk that the next vector of a stream goes to; nothing while all are busy or no line can be had.
+    /// The chunk that the next vector of a stream goes to; nothing while all are busy or no line
+    /// can be had.
     fn next_chunk(&mut self, stream: Stream) -> Option<u32> {
         let (most, end, grain) = (
             self.options.writes_per_chunk.clamp(1, 2),
@@ -217,7 +219,8 @@ impl Ftl {
             // What is in the write buffer comes first, and then nothing comes any more.
             Stream::Host if self.state == State::ReadOnly => 0,
             Stream::Moved if self.state == State::ReadOnly && !self.desperate => return None,
-            // Should the power go before it has won a line, what is in this one is of no account, and it is erased.
+            // Should the power go before it has won a line, what is in this one is of no account,
+            // and it is erased.
             Stream::Moved if self.desperate && !self.checkpoint_needs_line() => 0,
             Stream::Moved => self.layout.checkpoint_lines,
             Stream::Host => self.layout.host_reserve(),
@@ -549,7 +552,8 @@ impl Ftl {
 mod tests {
     use super::*;
 
-    /// Sectors of a chunk count as written up to the first that is not, in whatever order writes are completed.
+    /// Sectors of a chunk count as written up to the first that is not, in whatever order writes
+    /// are completed.
     #[test]
     fn a_write_that_is_complete_early_counts_when_the_one_in_front_of_it_is() {
         let mut open = OpenChunks::default();

@@ -168,7 +168,8 @@ impl Host {
         }
     }
 
-    /// Holds what a chunk says and what can be read of it against what was written, and empties it when it is closed.
+    /// Holds what a chunk says and what can be read of it against what was written, and empties it
+    /// when it is closed.
     fn compare(&mut self, index: usize) {
         let chunk = &self.chunks[index];
         let Some(info) = self.device.chunk(chunk.first) else {

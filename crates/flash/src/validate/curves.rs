@@ -1,9 +1,10 @@
 //! Test 19: the tail of reads against load in tokens, as ReFlex describes drives.
 //!
-//! A read costs one token, a write as many as its cost is reads. ReFlex' files for two drives say up to which load,
-//! in percent of the tokens of its best, the 95th percentile of reads stays below half a millisecond and so on; and that
-//! one table does for all mixes is its claim. The two are other drives than ours, so that what is held
-//! against them is the shape: between the two, give or take a step of the loads that were tried.
+//! A read costs one token, a write as many as its cost is reads. ReFlex' files for two drives say
+//! up to which load, in percent of the tokens of its best, the 95th percentile of reads stays below
+//! half a millisecond and so on; and that one table does for all mixes is its claim. The two are
+//! other drives than ours, so that what is held against them is the shape: between the two, give or
+//! take a step of the loads that were tried.
 
 use alloc::format;
 use alloc::vec;
@@ -23,8 +24,8 @@ const WRITE_COST: u64 = 9;
 const STEP: u64 = 8;
 const FIRST: u64 = 4;
 
-/// The 95th percentile in microseconds, and the loads up to which `sample.devmodel` and `sample-aws-ec2.devmodel` have
-/// it, in percent.
+/// The 95th percentile in microseconds, and the loads up to which `sample.devmodel` and
+/// `sample-aws-ec2.devmodel` have it, in percent.
 const REFLEX: [(u64, u64, u64); 6] = [
     (500, 36, 60),
     (1000, 50, 82),
@@ -100,8 +101,8 @@ impl Curve {
         Self(loads.map(p95).collect())
     }
 
-    /// The load at which the percentile exceeds `us`, on the straight line between two loads tried; the highest load
-    /// tried when it never does.
+    /// The load at which the percentile exceeds `us`, on the straight line between two loads tried;
+    /// the highest load tried when it never does.
     fn load_within(&self, us: u64) -> f64 {
         let limit = us * 1000;
         let mut before = (0, 0);

@@ -77,8 +77,9 @@ pub(super) fn pro970(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Test 18: MQSim 7ec40e3b with its own configuration, which a run of it served with 242 K random reads per second at
-/// depth 128. Its scheduler gives work only to chips that do nothing, so a chip is what is a die here.
+/// Test 18: MQSim 7ec40e3b with its own configuration, which a run of it served with 242 K random
+/// reads per second at depth 128. Its scheduler gives work only to chips that do nothing, so a chip
+/// is what is a die here.
 pub(super) fn other_simulator(bench: &Bench) -> Vec<Row> {
     let profile = Profile {
         gc_victim: Victim::Greedy,

@@ -1,8 +1,10 @@
-//! Whether a drive does what theory and public figures say: twenty tests, each a few measurements against oracles.
+//! Whether a drive does what theory and public figures say: twenty tests, each a few measurements
+//! against oracles.
 //!
-//! An oracle is a closed form of the profile's own numbers, or a figure that was published; none is fitted to the
-//! model. Where the two differ by nature the row says so in its tolerance and its note: bounds of a queueing network
-//! are met from one side, and greedy collection does a little better than the closed form for large blocks.
+//! An oracle is a closed form of the profile's own numbers, or a figure that was published; none is
+//! fitted to the model. Where the two differ by nature the row says so in its tolerance and its
+//! note: bounds of a queueing network are met from one side, and greedy collection does a little
+//! better than the closed form for large blocks.
 
 mod bench;
 mod channel_power;
@@ -55,8 +57,8 @@ pub fn run(extent: Extent) -> Vec<Row> {
         .collect()
 }
 
-/// The rows of one test. A number without a test has none, nor has test 20 without a clock or in a build that is not
-/// optimised.
+/// The rows of one test. A number without a test has none, nor has test 20 without a clock or in a
+/// build that is not optimised.
 pub fn run_test(number: u8, extent: Extent, clock: Option<CpuClock<'_>>) -> Vec<Row> {
     let bench = Bench::new(extent);
     let mut rows = match number {

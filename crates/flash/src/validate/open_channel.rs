@@ -12,7 +12,8 @@ use crate::channel::{Command, Device, MOST_ADDRESSES, Op, Options, Place};
 
 /// Test 12.
 pub(super) fn cnex(bench: &Bench) -> Vec<Row> {
-    // Long for the slow programmes of a few units, short enough that all of them do not fill the device.
+    // Long for the slow programmes of a few units, short enough that all of them do not fill the
+    // device.
     let span = Duration::from_ms(if bench.full { 500 } else { 100 });
     let rate = |pus| Writers::new(bench, pus).rate(span);
     let mut filled = Writers::new(bench, 128);
@@ -60,7 +61,8 @@ impl Writers {
         self.write(programs, Time::ZERO, Time::MAX);
     }
 
-    /// Writes up to `most` programmes of each unit until `end`. Returns how many were complete after `begin`.
+    /// Writes up to `most` programmes of each unit until `end`. Returns how many were complete
+    /// after `begin`.
     fn write(&mut self, most: u32, begin: Time, end: Time) -> u64 {
         for unit in 0..self.begun.len() {
             self.begin(unit);
@@ -109,7 +111,8 @@ impl Writers {
     }
 }
 
-/// Mean microseconds of reads of one sector at random in the first chunk of a unit at random, one after another.
+/// Mean microseconds of reads of one sector at random in the first chunk of a unit at random, one
+/// after another.
 fn read_one_by_one(device: &mut Device, span: Duration) -> f64 {
     let end = device.now() + span;
     let geometry = device.geometry().clone();

@@ -1,7 +1,7 @@
 //! Test 17: the power goes, again and again, and a host looks at what is left of its writes.
 //!
-//! Here it is held against the word of the drives, as whoever keeps the data does; the tests of the drives themselves
-//! compare their flash, cell by cell.
+//! Here it is held against the word of the drives, as whoever keeps the data does; the tests of the
+//! drives themselves compare their flash, cell by cell.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -17,7 +17,8 @@ use crate::ssd::{Command, Content, Device, Op, PowerCut};
 
 /// Commands that the host keeps under way.
 const DEPTH: usize = 16;
-/// Units that it writes to: few, so that many are written while an earlier write is not yet programmed.
+/// Units that it writes to: few, so that many are written while an earlier write is not yet
+/// programmed.
 const UNITS: u64 = 4096;
 
 /// Test 17.
@@ -61,7 +62,8 @@ struct Host {
     /// Commands under way by tag; of a flush, how many writes were complete before it.
     under_way: BTreeMap<u64, (Command, usize)>,
     tags: u64,
-    /// Units in the order in which they were written since the last cut, and how many were accepted before it.
+    /// Units in the order in which they were written since the last cut, and how many were accepted
+    /// before it.
     order: VecDeque<u32>,
     accepted: u64,
     /// Units and numbers of the writes that are complete since the last cut.

@@ -67,8 +67,8 @@ pub(super) fn bounds(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Test 3: between the product form, for service times that vary without bound, and the dies' own limit. And Little's
-/// law.
+/// Test 3: between the product form, for service times that vary without bound, and the dies' own
+/// limit. And Little's law.
 pub(super) fn queue_depths(bench: &Bench) -> Vec<Row> {
     let names = [
         "4 KiB reads, depth 32, IOPS",
@@ -129,9 +129,11 @@ pub(super) fn random_arrivals(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// Test 5: for 50 ms more arrives than the dies can do, then half of it. What is in excess is a fluid.
+/// Test 5: for 50 ms more arrives than the dies can do, then half of it. What is in excess is a
+/// fluid.
 pub(super) fn overload(bench: &Bench) -> Vec<Row> {
-    // Only the dies: the firmware would be saturated, too, and dies that wait for their channel do less.
+    // Only the dies: the firmware would be saturated, too, and dies that wait for their channel do
+    // less.
     let profile = Profile {
         command_ns: 600,
         channel_bytes_per_second: 1_000_000_000_000,
@@ -180,8 +182,9 @@ pub(super) fn overload(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Test 14: a read that comes at random finds its die programming with the probability that it does, and waits for
-/// what is left: E\[T²\] / 2 E\[T\] in the mean, for lower and upper pages that take different times.
+/// Test 14: a read that comes at random finds its die programming with the probability that it
+/// does, and waits for what is left: E\[T²\] / 2 E\[T\] in the mean, for lower and upper pages that
+/// take different times.
 pub(super) fn busy_die(bench: &Bench) -> Vec<Row> {
     let profile = Profile {
         pages_per_program: 1,

@@ -17,7 +17,8 @@ pub struct Row {
     pub tolerance: (f64, f64),
     /// Where the oracle comes from, or what physics makes of the difference; may be empty.
     pub note: &'static str,
-    /// Outside of the tolerance for the physical reason in the note, as far as is known; not a pass.
+    /// Outside of the tolerance for the physical reason in the note, as far as is known; not a
+    /// pass.
     pub explained: bool,
 }
 

@@ -12,8 +12,8 @@ use crate::ssd::{Command, Completion, Condition, Device, Op};
 use crate::workload::{Worker, closed_loop};
 use crate::{Profile, UNIT_BYTES};
 
-/// Test 13: a drive scaled down behaves as the one it was scaled from, and a fragmented drive that was made as one that
-/// was written - and it stays so.
+/// Test 13: a drive scaled down behaves as the one it was scaled from, and a fragmented drive that
+/// was made as one that was written - and it stays so.
 pub(super) fn scaled_and_made(bench: &Bench) -> Vec<Row> {
     let mut rows = capacities(bench);
     if bench.full {

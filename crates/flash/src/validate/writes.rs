@@ -62,8 +62,8 @@ pub(super) fn greedy(bench: &Bench) -> Vec<Row> {
     points.iter().map(row).collect()
 }
 
-/// Test 8: collection in order of age has exact closed forms; deallocated units count as spare; streams of their own for
-/// hot and cold data help a greedy collector.
+/// Test 8: collection in order of age has exact closed forms; deallocated units count as spare;
+/// streams of their own for hot and cold data help a greedy collector.
 pub(super) fn by_age_and_kind(bench: &Bench) -> Vec<Row> {
     let bench = bench.with_spare(280_000).with_capacity(bench.capacity / 2);
     let by_age = Profile {
@@ -173,7 +173,8 @@ impl Load {
         }
     }
 
-    /// Issues `fill` times as many commands as the drive has units. Returns the write amplification meanwhile.
+    /// Issues `fill` times as many commands as the drive has units. Returns the write amplification
+    /// meanwhile.
     pub fn write(&mut self, device: &mut Device, fill: f64) -> f64 {
         let before = device.stats();
         let mut done = Vec::new();

@@ -1,4 +1,5 @@
-//! The owner of an FTL: a device in virtual time, the bytes that neither of them keeps, and what goes between them.
+//! The owner of an FTL: a device in virtual time, the bytes that neither of them keeps, and what
+//! goes between them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -49,8 +50,8 @@ pub struct Owner {
     pub writes: u64,
     /// Instead of the write vector of this number, the power goes.
     pub cut_at: Option<u64>,
-    /// Completions are told so many nanoseconds late at most, in any order: there may be more behind the owner than the
-    /// device.
+    /// Completions are told so many nanoseconds late at most, in any order: there may be more
+    /// behind the owner than the device.
     pub late: u64,
     untold: Vec<(Time, channel::Completion, Vec<Metadata>)>,
     /// Sectors that go bad once they are written, in millionths, and the chance for it.
@@ -62,7 +63,8 @@ pub struct Owner {
     /// Writes of the host that were in such a sector.
     pub rotted: HashSet<Version>,
     next_id: u64,
-    /// The highest sequence that was given to a write of the host and reached the device, and that of the lives before.
+    /// The highest sequence that was given to a write of the host and reached the device, and that
+    /// of the lives before.
     highest: u64,
     highest_before: u64,
 }
@@ -226,7 +228,8 @@ impl Owner {
         true
     }
 
-    /// A sequence that was used is not used again, even if nothing of it was found: what has it may be read later.
+    /// A sequence that was used is not used again, even if nothing of it was found: what has it may
+    /// be read later.
     fn note_sequence(&mut self, kind: u64, sequence: u64) {
         if [DATA, TOMBSTONES].contains(&kind) {
             assert!(

@@ -1,5 +1,6 @@
-//! A controller small enough to misbehave in any way a test wants: one namespace in memory, commands answered in
-//! order. It speaks raw PDUs, shares nothing with the host but the wire types, and never checks what it gets.
+//! A controller small enough to misbehave in any way a test wants: one namespace in memory,
+//! commands answered in order. It speaks raw PDUs, shares nothing with the host but the wire types,
+//! and never checks what it gets.
 
 #![allow(dead_code)]
 

@@ -1,5 +1,5 @@
-//! A host that marks everything urgent: a tenant's configuration grants a class, marks can lower it and never raise it,
-//! and one that has the right gets no more of the device by it.
+//! A host that marks everything urgent: a tenant's configuration grants a class, marks can lower it
+//! and never raise it, and one that has the right gets no more of the device by it.
 
 use flashyard_engine::{Class, Limits};
 use flashyard_host::{Association, Options};
@@ -94,8 +94,8 @@ const LATENCY: Player = Player {
     urgent: false,
 };
 
-/// Without the right to it a mark is worth nothing: neither does who marks gain, nor do a tenant in a hurry and another
-/// bulk tenant lose.
+/// Without the right to it a mark is worth nothing: neither does who marks gain, nor do a tenant in
+/// a hurry and another bulk tenant lose.
 #[test]
 fn marks_without_the_right_change_nothing() {
     let bulks = bulk(Class::Throughput, false);
@@ -116,9 +116,9 @@ fn marks_without_the_right_change_nothing() {
     }
 }
 
-/// With the right it goes first, and is billed: what it has beyond its share is the eighth of the device that is kept for
-/// who is in a hurry, and bursts of 4 ms (docs/scheduling.md). (Both get less than without, for while somebody is in a hurry the
-/// device is not filled.)
+/// With the right it goes first, and is billed: what it has beyond its share is the eighth of the
+/// device that is kept for who is in a hurry, and bursts of 4 ms (docs/scheduling.md). (Both get
+/// less than without, for while somebody is in a hurry the device is not filled.)
 #[test]
 fn whoever_may_hurry_and_always_does_gets_an_eighth_more_and_no_more() {
     const DEVICE: u64 = 40_000;
@@ -131,7 +131,8 @@ fn whoever_may_hurry_and_always_does_gets_an_eighth_more_and_no_more() {
     assert!(urgent.p99 < 1_000_000, "{urgent:?}");
 }
 
-/// Whoever reads little, one at a time, goes first, though his host marks nothing: as an unmodified one.
+/// Whoever reads little, one at a time, goes first, though his host marks nothing: as an unmodified
+/// one.
 #[test]
 fn one_read_at_a_time_goes_before_bulk_without_a_mark() {
     let players = [LATENCY, bulk(Class::Throughput, false)];

@@ -23,8 +23,8 @@ const PREFIX: &str = "nqn.2026-11.dev.flashyard";
 pub(crate) const BLOCK: usize = 4096;
 pub(crate) const BLOCKS: u64 = 16_384;
 
-/// A target with the tenants `a` (number 1) and `b` (number 2), open to everybody, and one device, of which each has a
-/// namespace 1. Also another machine, for hosts.
+/// A target with the tenants `a` (number 1) and `b` (number 2), open to everybody, and one device,
+/// of which each has a namespace 1. Also another machine, for hosts.
 pub(crate) struct Site {
     pub(crate) world: World,
     pub(crate) hosts: Machine,
@@ -104,7 +104,8 @@ pub(crate) fn options(tenant: &str, host: u8) -> Options {
     }
 }
 
-/// What a drive takes for an I/O: one of `parts`, which is chosen by the place, for `fixed` and as much for each 4 KiB.
+/// What a drive takes for an I/O: one of `parts`, which is chosen by the place, for `fixed` and as
+/// much for each 4 KiB.
 #[derive(Clone, Copy)]
 pub(crate) struct Speed {
     pub(crate) parts: usize,

@@ -61,8 +61,8 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Starts a target on which every tenant has the whole of the device that `make` gives, behind one switch. It
-    /// ends when the last host has gone.
+    /// Starts a target on which every tenant has the whole of the device that `make` gives, behind
+    /// one switch. It ends when the last host has gone.
     pub fn start(
         port: u16,
         tenants: &[(String, Class)],
@@ -159,7 +159,8 @@ async fn serve<F: Future<Output = Vec<Served>>>(
     }
 }
 
-/// Puts all loads on the target at once, each by an association of its own, and tells what each got in `span`.
+/// Puts all loads on the target at once, each by an association of its own, and tells what each got
+/// in `span`.
 pub async fn run(rt: &Rt, port: u16, loads: &[Load], span: Duration) -> Vec<Got> {
     let mut associations = Vec::new();
     for load in loads {

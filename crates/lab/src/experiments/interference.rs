@@ -282,7 +282,8 @@ fn crowd() -> Vec<Worker> {
     readers.chain((CROWD + 1..=2 * CROWD).map(writer)).collect()
 }
 
-/// All scenes of all policies: mixes on the first drive, in both conditions; then each drive with readers and writers.
+/// All scenes of all policies: mixes on the first drive, in both conditions; then each drive with
+/// readers and writers.
 fn scenes(context: &Context) -> Result<Vec<Scene>, Refused> {
     let mut profiles = drive::profiles(&context.words("profile"))?;
     if context.quick {

@@ -54,8 +54,8 @@ const SETTINGS: [Setting; 4] = [
     },
 ];
 
-/// A limit of the p95 of reads, and the load in percent at which ReFlex's two drives (the first, and the one of AWS)
-/// meet it.
+/// A limit of the p95 of reads, and the load in percent at which ReFlex's two drives (the first,
+/// and the one of AWS) meet it.
 struct Limit {
     us: u64,
     /// With writes among the I/Os.
@@ -198,7 +198,8 @@ impl Curve<'_> {
         LIMITS.iter().map(row).collect()
     }
 
-    /// The greatest load below the first one whose p95 exceeds a limit; nothing when the least does already.
+    /// The greatest load below the first one whose p95 exceeds a limit; nothing when the least does
+    /// already.
     fn load_within(&self, limit_us: u64) -> Option<u64> {
         let within = |(_, figures): &&(u64, Figures)| figures.mean(p95_of_reads) <= limit_us as f64;
         self.points

@@ -1,4 +1,5 @@
-//! Grouped bar charts. The bars lie, so that the names of groups have room however many and however long they are.
+//! Grouped bar charts. The bars lie, so that the names of groups have room however many and however
+//! long they are.
 
 use crate::markup::{Markup, escape};
 use crate::report::{Chart, MarkAt, Series};
@@ -132,7 +133,8 @@ impl Frame {
         }
     }
 
-    /// The numbers behind the bars of a group, on top of everything; what cannot be drawn is written nevertheless.
+    /// The numbers behind the bars of a group, on top of everything; what cannot be drawn is
+    /// written nevertheless.
     fn values(&self, canvas: &mut Markup, chart: &Chart, group: usize) {
         let origin = self.origin();
         for (index, series) in chart.series.iter().enumerate() {
@@ -151,7 +153,8 @@ impl Frame {
         self.top + BETWEEN + height * group as f64 + self.bar * index as f64
     }
 
-    /// Values to compare with stand upright here, since the bars lie; their names are above, one to a row.
+    /// Values to compare with stand upright here, since the bars lie; their names are above, one to
+    /// a row.
     fn marks(&self, canvas: &mut Markup, chart: &Chart) {
         let mut row = 0;
         for mark in &chart.marks {

@@ -12,7 +12,8 @@ use super::svg::{Anchor, width};
 
 /// The height of the drawing itself, unless the names of the series need more.
 const HEIGHT: f64 = 300.0;
-/// From the top of the drawing to the foot of what is written above it, and from there to the line above.
+/// From the top of the drawing to the foot of what is written above it, and from there to the line
+/// above.
 pub(super) const ABOVE: f64 = 13.0;
 pub(super) const ROW: f64 = 16.0;
 
@@ -97,7 +98,8 @@ impl Frame {
         );
     }
 
-    /// Ticks whose labels do not touch. On a logarithmic axis with few values the values themselves: queue depths.
+    /// Ticks whose labels do not touch. On a logarithmic axis with few values the values
+    /// themselves: queue depths.
     fn x_ticks(&self, chart: &Chart) -> Vec<(f64, String)> {
         let mut ticks = Vec::new();
         if chart.x.scale == Scale::Log {

@@ -51,7 +51,8 @@ pub(super) fn draw_sample(
     }
 }
 
-/// Whether every point has a marker. Otherwise there are too many, and lines differ by their dashes.
+/// Whether every point has a marker. Otherwise there are too many, and lines differ by their
+/// dashes.
 fn has_markers(chart: &Chart) -> bool {
     let few = |points: usize| points <= MOST_MARKED;
     chart.series.iter().all(|series| few(series.points.len()))

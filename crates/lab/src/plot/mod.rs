@@ -1,6 +1,6 @@
-//! Charts as SVG that can be read without explanation: a title, a sentence on what to see, axes with units, series
-//! named where they end. Light and dark follow the reader's choice, no script is needed, and a pointer held over a
-//! point tells its values.
+//! Charts as SVG that can be read without explanation: a title, a sentence on what to see, axes
+//! with units, series named where they end. Light and dark follow the reader's choice, no script is
+//! needed, and a pointer held over a point tells its values.
 
 mod bars;
 mod frame;
@@ -19,7 +19,8 @@ use svg::{Anchor, wrapped};
 
 /// The chart as a whole SVG document, which may also stand inside an HTML page.
 ///
-/// What is no finite number, or not above zero on a logarithmic axis, is left out and parts the line.
+/// What is no finite number, or not above zero on a logarithmic axis, is left out and parts the
+/// line.
 pub fn svg(chart: &Chart) -> String {
     let mut canvas = Markup::default();
     let top = head(&mut canvas, chart);

@@ -40,7 +40,8 @@ fn bars(categories: &[&str]) -> ChartKind {
     }
 }
 
-/// What stands between the tags, after checking that every tag is closed in order and every number is one.
+/// What stands between the tags, after checking that every tag is closed in order and every number
+/// is one.
 fn texts(svg: &str) -> Vec<String> {
     let mut open = Vec::new();
     let mut texts = Vec::new();

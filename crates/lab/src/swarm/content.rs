@@ -1,9 +1,10 @@
-//! What the blocks of a volume may hold: who has written what, which writes have been answered and which are durable. A read
-//! may find the last write that was answered before it began, or any that overlapped it; after a power cut also any
-//! that was not durable yet, and what such a write had replaced.
+//! What the blocks of a volume may hold: who has written what, which writes have been answered and
+//! which are durable. A read may find the last write that was answered before it began, or any that
+//! overlapped it; after a power cut also any that was not durable yet, and what such a write had
+//! replaced.
 //!
-//! Order is told by a counter that moves with every begin and end, not by time: what happens in one instant has an
-//! order, too.
+//! Order is told by a counter that moves with every begin and end, not by time: what happens in one
+//! instant has an order, too.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,7 +96,8 @@ pub struct Content {
     writes: BTreeMap<u32, Write>,
     /// Reads under way, by when they began.
     reads: BTreeSet<Moment>,
-    /// When the target ended last. Reads that began before were answered by it, perhaps on their way until later.
+    /// When the target ended last. Reads that began before were answered by it, perhaps on their
+    /// way until later.
     stopped: Moment,
 }
 
@@ -192,7 +194,8 @@ impl Content {
         }
     }
 
-    /// The open writes of a host will do nothing more: it has connected again, or it has gone with everything it had.
+    /// The open writes of a host will do nothing more: it has connected again, or it has gone with
+    /// everything it had.
     pub fn settle(&mut self, host: u32) {
         let open = self.writes.iter();
         let open = open.filter(|(_, write)| write.host == host && write.fate == Fate::Open);
@@ -271,8 +274,8 @@ impl Content {
         Ok(())
     }
 
-    /// Whether a compare that began then may find exactly the words of write `number`, and whether it may find anything
-    /// else.
+    /// Whether a compare that began then may find exactly the words of write `number`, and whether
+    /// it may find anything else.
     pub fn compare(&self, begun: Moment, number: u32, lba: u64, blocks: u64) -> (bool, bool) {
         if begun < self.stopped {
             return (true, true);

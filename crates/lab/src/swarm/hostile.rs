@@ -1,6 +1,6 @@
-//! Hosts that break every rule: noise, damaged and mis-ordered PDUs, random commands over valid framing, and every way to
-//! end a connection. What they send is drawn from a seed; they hold the target to nothing but that what it sends is
-//! well formed and of their own tenant.
+//! Hosts that break every rule: noise, damaged and mis-ordered PDUs, random commands over valid
+//! framing, and every way to end a connection. What they send is drawn from a seed; they hold the
+//! target to nothing but that what it sends is well formed and of their own tenant.
 
 use std::net::SocketAddr;
 

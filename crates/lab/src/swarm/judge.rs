@@ -103,7 +103,8 @@ pub fn judge_connect(site: &Site, tenant: usize, since: Time, error: ConnectErro
         ConnectError::HostNotAllowed | ConnectError::InvalidParameter(_) => {
             site.may_be_refused(tenant, since)
         }
-        // Its last association's writes have not returned, or hosts that break rules have all places.
+        // Its last association's writes have not returned, or hosts that break rules have all
+        // places.
         ConnectError::Host(HostError::Status(status)) if busy(status) => {
             site.plan.may_lose() || site.plan.has(Fault::Hostile)
         }

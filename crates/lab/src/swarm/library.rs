@@ -1,4 +1,5 @@
-//! Hosts that use our host library, verify all they read, and connect again when they have lost their association.
+//! Hosts that use our host library, verify all they read, and connect again when they have lost
+//! their association.
 
 use std::rc::Rc;
 
@@ -44,7 +45,8 @@ pub async fn live(mut host: Host, commands: u64) {
 }
 
 impl Host {
-    /// A new association. Writes of the last one do nothing more if the target knew that it was lost.
+    /// A new association. Writes of the last one do nothing more if the target knew that it was
+    /// lost.
     pub async fn connect(&mut self) -> Result<Association, ConnectError> {
         let identity = Site::identity(self.number);
         let is_settled = !self.site.knows(&identity);
@@ -334,7 +336,8 @@ fn end(
     given.volume.content.borrow_mut().end_write(write, ended);
 }
 
-/// What a failed command means for a write; nothing when its association has ended and it may still be done.
+/// What a failed command means for a write; nothing when its association has ended and it may still
+/// be done.
 fn judged(given: &Given<'_>, queue: &Queue, error: HostError) -> Option<Ended> {
     let timeout = Duration::from_secs(30);
     let aborted = given.site.now() >= given.at + timeout || queue.failure().is_some();

@@ -1,4 +1,5 @@
-//! One life of a target, from its first start to its last shutdown, and what is looked at when it is over.
+//! One life of a target, from its first start to its last shutdown, and what is looked at when it
+//! is over.
 
 use std::rc::Rc;
 
@@ -16,7 +17,8 @@ use super::raw::within;
 use super::site::{Notes, Site};
 use super::trouble;
 
-/// A host is not waited for longer when it is to stop: every deadline of the target and the host have passed by then.
+/// A host is not waited for longer when it is to stop: every deadline of the target and the host
+/// have passed by then.
 const STOPPING: Duration = Duration::from_secs(400);
 /// The longest that anything of a host that has gone may stay.
 const LEAVING: Duration = Duration::from_secs(120);
@@ -252,7 +254,8 @@ async fn torment_once(host: &mut Host, count: u64) -> Result<(), Stop> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Leftovers {
     sockets: usize,
-    /// Of a target with one core. Where there are several, those that serve the others stay for the next time.
+    /// Of a target with one core. Where there are several, those that serve the others stay for the
+    /// next time.
     tasks: Option<usize>,
     buffers: isize,
 }
@@ -267,7 +270,8 @@ impl Leftovers {
     }
 }
 
-/// All hosts have gone: nothing of them is left, new ones are served and find what was written, and the target ends.
+/// All hosts have gone: nothing of them is left, new ones are served and find what was written, and
+/// the target ends.
 async fn look_at_the_end(site: &Rc<Site>, rt: &Rt, idle: Leftovers) {
     if !left_by_all(site, rt).await {
         return;

@@ -1,10 +1,11 @@
-//! Whole lives of a target in the simulated world, each drawn from a seed: cores, limits, devices, tenants and volumes; hosts
-//! that keep to the rules and hosts that break them; a network, devices and power that fail; an operator who changes
-//! everything meanwhile.
+//! Whole lives of a target in the simulated world, each drawn from a seed: cores, limits, devices,
+//! tenants and volumes; hosts that keep to the rules and hosts that break them; a network, devices
+//! and power that fail; an operator who changes everything meanwhile.
 //!
-//! What is checked in every life: each command is answered once, or its association has ended; a read brings what was
-//! written; what was flushed survives a power cut; nobody reads another tenant's data; when all hosts have gone nothing
-//! of them is left, and a new one is served; a shutdown ends; nothing panics, and nothing runs in circles.
+//! What is checked in every life: each command is answered once, or its association has ended; a
+//! read brings what was written; what was flushed survives a power cut; nobody reads another
+//! tenant's data; when all hosts have gone nothing of them is left, and a new one is served; a
+//! shutdown ends; nothing panics, and nothing runs in circles.
 //!
 //! | module | holds |
 //! | --- | --- |

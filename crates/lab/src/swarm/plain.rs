@@ -1,5 +1,5 @@
-//! Hosts that speak PDUs and keep to the rules until they end: they count that each command is answered once, verify what
-//! they read, abort, dawdle over R2Ts, and end in every way there is.
+//! Hosts that speak PDUs and keep to the rules until they end: they count that each command is
+//! answered once, verify what they read, abort, dawdle over R2Ts, and end in every way there is.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -18,7 +18,8 @@ use super::raw::Incoming;
 use super::site::{Notes, Site, Volume};
 use super::stamp;
 
-/// An answer that is not there after so long never comes: twice the deadlines of the target, and what a device may take.
+/// An answer that is not there after so long never comes: twice the deadlines of the target, and
+/// what a device may take.
 const PATIENCE: Duration = Duration::from_secs(200);
 /// Between two looks at what else is to be done while an answer is awaited.
 const LOOK: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! What a seed decides: the machine, its limits and devices, who uses it, and which kinds of trouble there are.
+//! What a seed decides: the machine, its limits and devices, who uses it, and which kinds of
+//! trouble there are.
 
 use std::fmt;
 use std::str::FromStr;

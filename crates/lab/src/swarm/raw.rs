@@ -1,5 +1,6 @@
-//! A host that speaks PDUs: one TCP connection, one queue. It sends what it is told, right or wrong, and gives back what
-//! comes, PDU by PDU. It works on real sockets as well as in the simulated world.
+//! A host that speaks PDUs: one TCP connection, one queue. It sends what it is told, right or
+//! wrong, and gives back what comes, PDU by PDU. It works on real sockets as well as in the
+//! simulated world.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -218,7 +219,8 @@ impl Raw {
         }
     }
 
-    /// Sends bytes as they are. That the target has closed, or takes nothing for two minutes, is told by what comes next.
+    /// Sends bytes as they are. That the target has closed, or takes nothing for two minutes, is
+    /// told by what comes next.
     pub async fn send_bytes(&mut self, bytes: &[u8]) {
         if self.stuck {
             return;

@@ -1,5 +1,5 @@
-//! The target of a life: its machine, pools, volumes and tenants, and how it is started (again). Its devices are in
-//! `devices`, what is changed while it runs in `changes`.
+//! The target of a life: its machine, pools, volumes and tenants, and how it is started (again).
+//! Its devices are in `devices`, what is changed while it runs in `changes`.
 
 mod changes;
 mod devices;
@@ -29,7 +29,8 @@ use super::raw::Identity;
 
 const PREFIX: &str = "nqn.2026-11.dev.flashyard";
 const MIB: u64 = 1 << 20;
-/// How long after a change of a volume or tenant a host may still see what was before, or in between.
+/// How long after a change of a volume or tenant a host may still see what was before, or in
+/// between.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// What was found, and how much was looked at.
@@ -270,7 +271,8 @@ impl Site {
         })
     }
 
-    /// Runs `work` on a core of the target's machine, as the target's own control does; none if it ends before.
+    /// Runs `work` on a core of the target's machine, as the target's own control does; none if it
+    /// ends before.
     pub async fn on_server<T: 'static>(
         &self,
         core: usize,
@@ -379,7 +381,8 @@ impl Site {
         })
     }
 
-    /// The first volumes: some for each tenant where there are pools, and each whole device for one.
+    /// The first volumes: some for each tenant where there are pools, and each whole device for
+    /// one.
     pub async fn furnish(&self, rng: &mut Rng) {
         let Some(up) = self.up() else { return };
         for (index, plan) in self.plan.devices.iter().enumerate() {

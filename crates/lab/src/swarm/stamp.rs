@@ -1,7 +1,8 @@
-//! What blocks are filled with: words that tell whose they are, which write they come from and which block they belong to.
-//! A word of zeroes is nobody's.
+//! What blocks are filled with: words that tell whose they are, which write they come from and
+//! which block they belong to. A word of zeroes is nobody's.
 
-/// One for each tenant; any two differ in four bits, so damage to the data of one never looks like another.
+/// One for each tenant; any two differ in four bits, so damage to the data of one never looks like
+/// another.
 const CODES: [u8; TENANTS] = [0x17, 0x2b, 0x4d, 0x8e];
 /// As many tenants can be told apart.
 pub const TENANTS: usize = 4;

@@ -1,5 +1,5 @@
-//! What happens to a target while hosts use it: the network, devices and power fail, and the operator changes everything
-//! that can be changed. Each trouble is taken back after a while.
+//! What happens to a target while hosts use it: the network, devices and power fail, and the
+//! operator changes everything that can be changed. Each trouble is taken back after a while.
 
 use std::rc::Rc;
 

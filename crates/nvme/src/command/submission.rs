@@ -5,8 +5,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{AdminOpcode, FabricsType, IoOpcode, Sgl};
 
-/// A submission queue entry as on the wire. Any 64 bytes are one; what they mean is asked by the accessors, and
-/// the accessors of a field are right only for commands that have it.
+/// A submission queue entry as on the wire. Any 64 bytes are one; what they mean is asked by the
+/// accessors, and the accessors of a field are right only for commands that have it.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -216,7 +216,8 @@ impl SubmissionQueueEntry {
 
 /// Read, Write, Compare, Write Zeroes, Verify (NVM Command Set, section 3.3).
 impl SubmissionQueueEntry {
-    /// The first LBA that an I/O command names; `None` for those whose CDW10 and CDW11 are something else.
+    /// The first LBA that an I/O command names; `None` for those whose CDW10 and CDW11 are
+    /// something else.
     pub fn starting_lba(&self) -> Option<u64> {
         match self.io_opcode() {
             IoOpcode::READ

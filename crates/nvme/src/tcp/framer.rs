@@ -11,7 +11,8 @@ use super::violation::Violation;
 /// What arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event<'a> {
-    /// A header: its lengths, flags, phase and digest are in order. If the PDU has data, they follow.
+    /// A header: its lengths, flags, phase and digest are in order. If the PDU has data, they
+    /// follow.
     Pdu(Header),
     /// The next piece of the PDU's data, never empty, where it lies in the input.
     Data(&'a [u8]),
@@ -22,10 +23,12 @@ pub enum Event<'a> {
     },
 }
 
-/// Takes the bytes that one end of a connection receives, in pieces of any length, and says what they are.
+/// Takes the bytes that one end of a connection receives, in pieces of any length, and says what
+/// they are.
 ///
-/// The first header is the peer's ICReq or ICResp; nothing after it is looked at until [`Framer::negotiated`] says what
-/// was agreed. After a TermReq everything is thrown away; after a [`Violation`] everything is refused.
+/// The first header is the peer's ICReq or ICResp; nothing after it is looked at until
+/// [`Framer::negotiated`] says what was agreed. After a TermReq everything is thrown away; after a
+/// [`Violation`] everything is refused.
 #[derive(Clone, Debug)]
 pub struct Framer {
     rules: Rules,
@@ -45,7 +48,8 @@ pub struct Framer {
     /// A TermReq came.
     terminated: bool,
     violation: Option<Violation>,
-    /// The front of a header, or of a digest, that is not all there; after a violation the header it was found in.
+    /// The front of a header, or of a digest, that is not all there; after a violation the header
+    /// it was found in.
     header: [u8; header_len::IC],
 }
 
@@ -100,11 +104,13 @@ impl Framer {
         self.rules.set_in_capsule_limit(bytes);
     }
 
-    /// Takes bytes from the front of `input` and says what they are. `None` means that more bytes are needed (or
-    /// that [`Framer::negotiated`] has to be called); ask until then, for an event may need no bytes.
+    /// Takes bytes from the front of `input` and says what they are. `None` means that more bytes
+    /// are needed (or that [`Framer::negotiated`] has to be called); ask until then, for an event
+    /// may need no bytes.
     ///
     /// # Errors
-    /// A [`Violation`], from then on always the same. [`Framer::offending_header`] has the header for the TermReq.
+    /// A [`Violation`], from then on always the same. [`Framer::offending_header`] has the header
+    /// for the TermReq.
     #[inline]
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Violation> {
         if self.section == Section::Header
@@ -120,8 +126,9 @@ impl Framer {
         self.next_piece(input)
     }
 
-    /// How many bytes of data the stream goes on with: they may be received straight to where they belong and be
-    /// told by [`Framer::data_received_direct`]. 0 also while padding before the data is still to come.
+    /// How many bytes of data the stream goes on with: they may be received straight to where they
+    /// belong and be told by [`Framer::data_received_direct`]. 0 also while padding before the data
+    /// is still to come.
     #[inline]
     pub fn data_remaining(&self) -> u32 {
         if self.section == Section::Data {
@@ -159,7 +166,8 @@ impl Framer {
         )
     }
 
-    /// How many headers have come: while it stays the same, and this is no boundary, it is the same PDU that is on its way.
+    /// How many headers have come: while it stays the same, and this is no boundary, it is the same
+    /// PDU that is on its way.
     pub fn headers(&self) -> u64 {
         self.headers
     }
@@ -315,7 +323,8 @@ impl Framer {
         }
     }
 
-    /// After an ICReq or ICResp nothing has a meaning until it is known what was agreed; after a TermReq nothing has.
+    /// After an ICReq or ICResp nothing has a meaning until it is known what was agreed; after a
+    /// TermReq nothing has.
     #[cold]
     fn enter_rare(&mut self, layout: &Layout) {
         if layout.is_initialize() {
@@ -338,8 +347,8 @@ impl Framer {
         Event::DataEnd { digest_ok }
     }
 
-    /// Refuses everything from now on; `head` is the header where it lies in the input, at least its common part
-    /// and maybe more. As much of it is kept as it says it is long.
+    /// Refuses everything from now on; `head` is the header where it lies in the input, at least
+    /// its common part and maybe more. As much of it is kept as it says it is long.
     #[cold]
     fn refuse(&mut self, violation: Violation, head: &[u8]) -> Violation {
         let hlen = usize::from(head[2]).clamp(COMMON, self.header.len());

@@ -1,7 +1,8 @@
 //! The headers of the PDUs, typed, and how they are written.
 //!
-//! Every `encode` writes the header, its digest, and the padding before the data into the front of `out` and returns
-//! how many bytes that is, at most [`MAX_HEADER`]. The data and their digest follow from elsewhere; PLEN counts them.
+//! Every `encode` writes the header, its digest, and the padding before the data into the front of
+//! `out` and returns how many bytes that is, at most [`MAX_HEADER`]. The data and their digest
+//! follow from elsewhere; PLEN counts them.
 
 use zerocopy::{IntoBytes, transmute};
 
@@ -55,7 +56,8 @@ pub enum Header {
     ICReq(ICReq),
     /// The controller's first PDU.
     ICResp(ICResp),
-    /// The other end gives up (H2CTermReq or C2HTermReq); data are its reason. It sends nothing more.
+    /// The other end gives up (H2CTermReq or C2HTermReq); data are its reason. It sends nothing
+    /// more.
     TermReq(TermReq),
 }
 
@@ -323,7 +325,8 @@ impl TermReq {
         }
     }
 
-    /// Writes the whole PDU as `from` sends it, with (the front of) the header that was wrong; returns its length.
+    /// Writes the whole PDU as `from` sends it, with (the front of) the header that was wrong;
+    /// returns its length.
     pub fn encode(&self, from: Role, offending: &[u8], out: &mut [u8; MAX_TERM_REQ]) -> usize {
         let offending = &offending[..offending.len().min(Self::MAX_DATA)];
         let kind = match from {

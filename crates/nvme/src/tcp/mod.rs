@@ -1,9 +1,10 @@
 //! NVMe/TCP: the PDUs, and the rules of a connection, as functions of bytes.
 //!
-//! A connection begins with ICReq and ICResp ([`negotiate`]); from then on a [`Framer`] at each end turns the bytes
-//! that arrive into checked headers and pieces of data, and `encode` of each header turns what is to be sent into
-//! bytes. [`H2cTransfer`] and [`C2hTransfer`] hold what the data PDUs of one command must keep to. What a peer does
-//! against the rules is a [`Violation`]: it ends the connection with a TermReq.
+//! A connection begins with ICReq and ICResp ([`negotiate`]); from then on a [`Framer`] at each end
+//! turns the bytes that arrive into checked headers and pieces of data, and `encode` of each header
+//! turns what is to be sent into bytes. [`H2cTransfer`] and [`C2hTransfer`] hold what the data PDUs
+//! of one command must keep to. What a peer does against the rules is a [`Violation`]: it ends the
+//! connection with a TermReq.
 //!
 //! Names and offsets are those of the NVM Express TCP Transport Specification.
 

@@ -12,7 +12,8 @@ const MIN_MAXH2CDATA: u32 = 4096;
 /// What a controller is willing to agree on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offer {
-    /// Digests it computes if the host asks for them. Linux refuses a connection that does not use all it asked for.
+    /// Digests it computes if the host asks for them. Linux refuses a connection that does not use
+    /// all it asked for.
     pub digests: Digests,
     /// Controller PDU Data Alignment; Linux refuses anything but 0.
     pub cpda: u8,
@@ -80,7 +81,8 @@ pub fn answer_request(request: &ICReq, offer: &Offer) -> Result<(ICResp, Negotia
 /// The host's look at an ICResp.
 ///
 /// # Errors
-/// A [`Violation`] (FES 6) of a parameter that cannot be served: digests that were not asked for among them.
+/// A [`Violation`] (FES 6) of a parameter that cannot be served: digests that were not asked for
+/// among them.
 pub fn accept_response(request: &ICReq, response: &ICResp) -> Result<Negotiated, Violation> {
     if response.pfv != 0 {
         return Err(Violation::parameter(offset::PFV));

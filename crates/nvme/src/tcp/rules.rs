@@ -32,7 +32,8 @@ pub(super) struct Rules {
     alignment: u8,
     max_h2c_data: u32,
     limits: Limits,
-    /// Whether [`Rules::plain`] may look: no digests, and an alignment that needs no padding behind a command.
+    /// Whether [`Rules::plain`] may look: no digests, and an alignment that needs no padding behind
+    /// a command.
     plain: bool,
 }
 
@@ -166,8 +167,9 @@ impl Rules {
         self.limits.in_capsule = bytes;
     }
 
-    /// The most common PDU, a command or a completion without digests and padding, if it is the next and its header
-    /// is all there. A few comparisons check what [`Rules::layout`] and [`Layout::parse`] check field by field.
+    /// The most common PDU, a command or a completion without digests and padding, if it is the
+    /// next and its header is all there. A few comparisons check what [`Rules::layout`] and
+    /// [`Layout::parse`] check field by field.
     #[inline]
     pub(super) fn plain<'a>(&self, input: &'a [u8]) -> Option<Plain<'a>> {
         if !self.plain {
@@ -236,7 +238,8 @@ impl Rules {
         self.layout_with_data(kind, pdo, plen, hlen, head, max_data)
     }
 
-    /// A PDU that ends with its header: PDO is reserved, and there is nothing a data digest could be of.
+    /// A PDU that ends with its header: PDO is reserved, and there is nothing a data digest could
+    /// be of.
     #[inline]
     fn layout_without_data(
         &self,
@@ -306,7 +309,8 @@ impl Rules {
         })
     }
 
-    /// The PDUs of the beginning and the end of a connection, and unknown ones. They have no digests.
+    /// The PDUs of the beginning and the end of a connection, and unknown ones. They have no
+    /// digests.
     #[cold]
     fn layout_of_rare(&self, kind: u8, hlen: u8, plen: u32) -> Result<Layout, Violation> {
         let (want_hlen, max_data) = match (self.role, kind) {

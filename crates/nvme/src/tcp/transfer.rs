@@ -27,8 +27,8 @@ impl H2cTransfer {
         }
     }
 
-    /// Takes the next H2CData PDU's header. Order, range and LAST are checked, and that the tag and the command are
-    /// those of this transfer. (DATAL against MAXH2CDATA is checked by the framer.)
+    /// Takes the next H2CData PDU's header. Order, range and LAST are checked, and that the tag and
+    /// the command are those of this transfer. (DATAL against MAXH2CDATA is checked by the framer.)
     ///
     /// # Errors
     /// [`Violation`]: FES 2 for the wrong tag or command, FES 4 for data out of order or range, FES 1 for FLAGS.LAST
@@ -93,8 +93,8 @@ impl C2hTransfer {
 }
 
 impl R2T {
-    /// The host's check of an R2T for a command that writes `length` bytes, of which the first `invited` were asked
-    /// for already.
+    /// The host's check of an R2T for a command that writes `length` bytes, of which the first
+    /// `invited` were asked for already.
     ///
     /// # Errors
     /// [`Violation`], FES 4, if it asks for something again, with a gap, or past the end.
@@ -108,7 +108,8 @@ impl R2T {
     }
 }
 
-/// Moves `next` past a PDU that has to begin there, to end at or before `end`, and to be LAST exactly at `end`.
+/// Moves `next` past a PDU that has to begin there, to end at or before `end`, and to be LAST
+/// exactly at `end`.
 #[inline]
 fn advance(next: &mut u32, end: u32, datao: u32, datal: u32, last: bool) -> Result<(), Violation> {
     let pdu_end = u64::from(datao) + u64::from(datal);

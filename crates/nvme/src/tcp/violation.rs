@@ -24,7 +24,8 @@ impl FatalErrorStatus {
     pub const UNSUPPORTED_PARAMETER: Self = Self(6);
 }
 
-/// A breach of the rules. The connection ends: send [`Violation::term_req`], read nothing more, close.
+/// A breach of the rules. The connection ends: send [`Violation::term_req`], read nothing more,
+/// close.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Violation {
     /// Fatal Error Status.
@@ -90,8 +91,8 @@ impl Violation {
         }
     }
 
-    /// A PDU that is not allowed now. Also for callers who keep more state than the framer: a command before
-    /// Connect, data for a command that awaits none.
+    /// A PDU that is not allowed now. Also for callers who keep more state than the framer: a
+    /// command before Connect, data for a command that awaits none.
     #[cold]
     pub const fn sequence() -> Self {
         Self {

@@ -136,8 +136,8 @@ fn pieces_outlive_their_thread() {
     }
 }
 
-/// Takes pieces of all sizes, as many as the bound allows; half of them are dropped on another thread, which takes
-/// as many itself.
+/// Takes pieces of all sizes, as many as the bound allows; half of them are dropped on another
+/// thread, which takes as many itself.
 fn mix(seed: u64) {
     let mut rng = Rng::new(seed);
     let (send, receive) = mpsc::channel::<Vec<Piece>>();

@@ -2,9 +2,9 @@
 
 use flashyard_time::Duration;
 
-/// What the world does to those who live in it. Everything here keeps the promises of TCP and of disks, except
-/// [`Config::resets_per_million`]; other faults are asked for one by one at [`super::World`],
-/// [`super::Machine`] and [`super::Disk`].
+/// What the world does to those who live in it. Everything here keeps the promises of TCP and of
+/// disks, except [`Config::resets_per_million`]; other faults are asked for one by one at
+/// [`super::World`], [`super::Machine`] and [`super::Disk`].
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Decides everything.
@@ -15,10 +15,11 @@ pub struct Config {
     pub loopback_latency: (Duration, Duration),
     /// Bytes per second of each connection and direction.
     pub bandwidth: u64,
-    /// What the network costs the machines, where that is of interest; nothing in the calm and the stormy world.
+    /// What the network costs the machines, where that is of interest; nothing in the calm and the
+    /// stormy world.
     pub toll: Toll,
-    /// Bytes of each connection and direction that are sent and not yet received by the peer's program; a send
-    /// that finds no room waits.
+    /// Bytes of each connection and direction that are sent and not yet received by the peer's
+    /// program; a send that finds no room waits.
     pub socket_buffer: usize,
     /// Cut what is received and sent at random bytes.
     pub fragment: bool,
@@ -32,29 +33,32 @@ pub struct Config {
     pub kick: (Duration, Duration),
     /// New disks and files.
     pub disk: DiskConfig,
-    /// Bound of the buffer pool of each core, in bytes, and of the one that tests take from outside of all cores.
+    /// Bound of the buffer pool of each core, in bytes, and of the one that tests take from outside
+    /// of all cores.
     pub buffer_bytes: usize,
     /// The world ends with a panic after so many turns and events: something runs in circles.
     pub max_steps: u64,
 }
 
-/// What sending and receiving cost. Cores are busy for as long, and what they send leaves that much later; with
-/// [`super::Weather::spend`] programs of an experiment say what else a core has to do.
+/// What sending and receiving cost. Cores are busy for as long, and what they send leaves that much
+/// later; with [`super::Weather::spend`] programs of an experiment say what else a core has to do.
 #[derive(Clone, Debug, Default)]
 pub struct Toll {
     /// Time of a core for each send, however much it sends.
     pub send: Duration,
     /// Time of a core for each receive.
     pub receive: Duration,
-    /// Time of the receiving core for each piece that has arrived. What is sent in one call arrives as one piece for
-    /// every 64 KiB, as with offloads for segmentation at the one end and for joining at the other.
+    /// Time of the receiving core for each piece that has arrived. What is sent in one call arrives
+    /// as one piece for every 64 KiB, as with offloads for segmentation at the one end and for
+    /// joining at the other.
     pub piece: Duration,
     /// Most payload of a packet, in bytes. 0: data need no packets.
     pub payload: usize,
     /// Bytes on the line of each packet beside its payload.
     pub overhead: usize,
-    /// All connections of a machine send over one line of [`Config::bandwidth`], instead of each over its own. Those
-    /// that have something to send share it equally, as with the fair queues that Linux has by default.
+    /// All connections of a machine send over one line of [`Config::bandwidth`], instead of each
+    /// over its own. Those that have something to send share it equally, as with the fair queues
+    /// that Linux has by default.
     pub shared: bool,
 }
 
@@ -65,9 +69,11 @@ pub struct DiskConfig {
     pub latency: (Duration, Duration),
     /// Bytes per second.
     pub bandwidth: u64,
-    /// What reaches the medium together or not at all, in bytes; also what direct transfers are aligned to.
+    /// What reaches the medium together or not at all, in bytes; also what direct transfers are
+    /// aligned to.
     pub sector: u32,
-    /// Bytes that may be written and not yet durable; beyond it the oldest become durable by themselves.
+    /// Bytes that may be written and not yet durable; beyond it the oldest become durable by
+    /// themselves.
     pub cache_bytes: u64,
 }
 
@@ -107,8 +113,9 @@ impl Config {
         }
     }
 
-    /// A nasty world, itself drawn from the seed: everything in pieces, latencies over three orders of
-    /// magnitude, narrow lines, small socket buffers, slow disks and cores. It still keeps all promises.
+    /// A nasty world, itself drawn from the seed: everything in pieces, latencies over three orders
+    /// of magnitude, narrow lines, small socket buffers, slow disks and cores. It still keeps all
+    /// promises.
     pub fn stormy(seed: u64) -> Self {
         let mut rng = flashyard_time::Rng::new(seed).split(0x5702);
         let mut up_to = |us: u64| (Duration::from_us(1), Duration::from_us(1 + rng.below(us)));

@@ -201,8 +201,8 @@ impl Connection {
         self.sides[1 - side].inbox.withdraw();
     }
 
-    /// The machine of this side is back and knows nothing; what was sent to it arrives (anew) and is answered
-    /// with a reset.
+    /// The machine of this side is back and knows nothing; what was sent to it arrives (anew) and
+    /// is answered with a reset.
     pub(super) fn reappear(&mut self, stage: &mut Stage, side: usize) {
         if self.sides[side].state == State::Gone {
             self.sides[side].state = State::Closed;

@@ -1,5 +1,5 @@
-//! The disks and files of all simulated machines: how long operations take, what goes wrong with them, and who
-//! has them open. What they hold and what survives a power cut is in `medium`.
+//! The disks and files of all simulated machines: how long operations take, what goes wrong with
+//! them, and who has them open. What they hold and what survives a power cut is in `medium`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -310,7 +310,8 @@ impl Disks {
         stage.end(waiter, ready);
     }
 
-    /// The programs of a machine have ended; by seed, what they had in flight still reaches the disk or not.
+    /// The programs of a machine have ended; by seed, what they had in flight still reaches the
+    /// disk or not.
     pub(super) fn crash(&mut self, stage: &mut Stage, machine: usize) {
         let disks = &self.states;
         self.files

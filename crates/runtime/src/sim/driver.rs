@@ -1,5 +1,5 @@
-//! The driver of one simulated core: hands operations to the world's network and disks, and moves the data of
-//! those that have ended between them and the core's table.
+//! The driver of one simulated core: hands operations to the world's network and disks, and moves
+//! the data of those that have ended between them and the core's table.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,7 +29,8 @@ pub(super) struct CoreDriver {
     machine: usize,
 }
 
-/// A connection between two cores of a world. Dropped on the way it is closed when the world looks next.
+/// A connection between two cores of a world. Dropped on the way it is closed when the world looks
+/// next.
 struct Parked {
     socket: SocketId,
     lost: Lost,

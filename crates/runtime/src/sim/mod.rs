@@ -1,5 +1,6 @@
-//! The simulated world: machines with cores, a network between them and disks in them, in virtual time. One
-//! seed decides the order of tasks, every latency, every fault; the same seed gives the same trace.
+//! The simulated world: machines with cores, a network between them and disks in them, in virtual
+//! time. One seed decides the order of tasks, every latency, every fault; the same seed gives the
+//! same trace.
 //!
 //! ```
 //! use flashyard_runtime::sim::{Config, World};
@@ -27,13 +28,14 @@
 //! assert_eq!(received, b"hello");
 //! ```
 //!
-//! Time passes in three ways: turns of a core take a little ([`Config::turn`]), the network and the disks take
-//! their latencies, and when nothing can happen the clock jumps to the next timer. Network and disks are models
-//! of what programs may rely on, not of hardware: TCP keeps order and loses nothing until a connection ends, a
-//! disk keeps what was synced.
+//! Time passes in three ways: turns of a core take a little ([`Config::turn`]), the network and the
+//! disks take their latencies, and when nothing can happen the clock jumps to the next timer.
+//! Network and disks are models of what programs may rely on, not of hardware: TCP keeps order and
+//! loses nothing until a connection ends, a disk keeps what was synced.
 //!
-//! Map: the loop in `world`; what everything there needs in `stage`; TCP in `network`, `connection`, `pipe`;
-//! disks in `disk`, `medium`, `store`, `zones`; the boundary to the executor in `driver`.
+//! Map: the loop in `world`; what everything there needs in `stage`; TCP in `network`,
+//! `connection`, `pipe`; disks in `disk`, `medium`, `store`, `zones`; the boundary to the executor
+//! in `driver`.
 
 mod config;
 mod connection;
@@ -67,18 +69,21 @@ use self::world::{Scene, Shared, Step};
 pub use self::zones::ZoneConfig;
 use crate::{FileKind, Rt};
 
-/// The world. Dropping it ends everything in it. What can be done to it while it runs is at [`Weather`].
+/// The world. Dropping it ends everything in it. What can be done to it while it runs is at
+/// [`Weather`].
 pub struct World {
     weather: Weather,
 }
 
-/// A handle on the world for those inside: tasks may own it. Not for programs under test, of course.
+/// A handle on the world for those inside: tasks may own it. Not for programs under test, of
+/// course.
 #[derive(Clone)]
 pub struct Weather {
     shared: Rc<Shared>,
 }
 
-/// One simulated machine. Its disks and files survive its crashes, its programs and connections do not.
+/// One simulated machine. Its disks and files survive its crashes, its programs and connections do
+/// not.
 #[derive(Clone)]
 pub struct Machine {
     shared: Rc<Shared>,
@@ -87,7 +92,8 @@ pub struct Machine {
 }
 
 impl World {
-    /// An empty world. It sets the bound of the pool that this thread takes buffers from outside of all cores.
+    /// An empty world. It sets the bound of the pool that this thread takes buffers from outside of
+    /// all cores.
     pub fn new(config: Config) -> Self {
         crate::memory::set_bound(config.buffer_bytes);
         Self {
@@ -97,8 +103,8 @@ impl World {
         }
     }
 
-    /// Adds a machine with `cores` cores, reachable at the IPv4 address 10.0.0.N (N from 1 in order of adding)
-    /// and at 127.0.0.1 by itself.
+    /// Adds a machine with `cores` cores, reachable at the IPv4 address 10.0.0.N (N from 1 in order
+    /// of adding) and at 127.0.0.1 by itself.
     pub fn machine(&self, cores: usize) -> Machine {
         let shared = self.weather.shared.clone();
         let number = shared.add_machine(cores);
@@ -112,8 +118,8 @@ impl World {
     /// Runs the world until `main` (a task of core 0 of `machine`) ends.
     ///
     /// # Panics
-    /// With seed and time when nothing can happen any more (deadlock), when the machine of `main` crashes, and
-    /// after [`Config::max_steps`].
+    /// With seed and time when nothing can happen any more (deadlock), when the machine of `main`
+    /// crashes, and after [`Config::max_steps`].
     pub fn run<F, M>(&self, machine: &Machine, main: M) -> F::Output
     where
         M: FnOnce(Rt) -> F,
@@ -189,8 +195,8 @@ impl Weather {
         self.shared.scene().stage.trace.events()
     }
 
-    /// The core that turns is busy for so much longer. For what stands in for work in an experiment; what it sends in
-    /// this turn from here on leaves so much later.
+    /// The core that turns is busy for so much longer. For what stands in for work in an
+    /// experiment; what it sends in this turn from here on leaves so much later.
     pub fn spend(&self, span: Duration) {
         self.shared.scene().stage.spend(span);
     }
@@ -200,8 +206,8 @@ impl Weather {
         self.shared.scene().stage.sends()
     }
 
-    /// From now on nothing passes between two machines. Nothing is lost either: it is as if every packet had to
-    /// be sent again until the partition is healed.
+    /// From now on nothing passes between two machines. Nothing is lost either: it is as if every
+    /// packet had to be sent again until the partition is healed.
     pub fn partition(&self, a: &Machine, b: &Machine) {
         self.shared.scene().network.part(a.number, b.number);
     }
@@ -218,8 +224,8 @@ impl Weather {
         network.reset(stage, a.number, b.number);
     }
 
-    /// Makes all present connections between two machines half-open for ever: nothing arrives, nobody is told.
-    /// New connections are not touched.
+    /// Makes all present connections between two machines half-open for ever: nothing arrives,
+    /// nobody is told. New connections are not touched.
     pub fn silence_connections(&self, a: &Machine, b: &Machine) {
         self.shared.scene().network.silence(a.number, b.number);
     }
@@ -247,20 +253,21 @@ impl Machine {
         self.cores
     }
 
-    /// Kills all its programs. The kernel lives: connections are closed or, by seed, reset; what was written and
-    /// not synced is still there.
+    /// Kills all its programs. The kernel lives: connections are closed or, by seed, reset; what
+    /// was written and not synced is still there.
     pub fn crash(&self) {
         self.shared.crash(self.number, false);
     }
 
-    /// Kills all its programs, and its network is gone too: its peers hear nothing, not even a reset, until they
-    /// send something after the restart. What was written and not synced is still there (a kernel that hangs).
+    /// Kills all its programs, and its network is gone too: its peers hear nothing, not even a
+    /// reset, until they send something after the restart. What was written and not synced is still
+    /// there (a kernel that hangs).
     pub fn crash_silently(&self) {
         self.shared.crash(self.number, true);
     }
 
-    /// Cuts its power: [`Machine::crash_silently`], and of what was written to its disks and not synced each
-    /// write is by seed kept, lost or torn between sectors.
+    /// Cuts its power: [`Machine::crash_silently`], and of what was written to its disks and not
+    /// synced each write is by seed kept, lost or torn between sectors.
     pub fn power_cut(&self) {
         self.shared.crash(self.number, true);
         let Scene { stage, disks, .. } = &mut *self.shared.scene();

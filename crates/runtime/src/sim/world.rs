@@ -1,5 +1,5 @@
-//! The loop of the world: what is due happens, then some core turns, and when no core has anything to do the
-//! clock jumps to the next thing that will happen.
+//! The loop of the world: what is due happens, then some core turns, and when no core has anything
+//! to do the clock jumps to the next thing that will happen.
 
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
@@ -19,7 +19,8 @@ use crate::executor::Core;
 use crate::memory::Pool;
 use crate::wake::Registration;
 
-/// What the world, its machines and its drivers share. Nothing in here is borrowed while a core turns.
+/// What the world, its machines and its drivers share. Nothing in here is borrowed while a core
+/// turns.
 pub(super) struct Shared {
     scene: RefCell<Scene>,
     cores: RefCell<Vec<Place>>,

@@ -1,15 +1,17 @@
-//! Whether a core that has run out of work polls or sleeps at once. A poll that finds something saves a sleep and the
-//! time the kernel takes to wake a sleeper; one that finds nothing is processor time for nothing. So the core polls
-//! where what it waits for comes within a poll, and has two answers to that: with an I/O at a device, whose end is near
-//! or far whatever the hosts do, and with none, when only hosts can bring something.
+//! Whether a core that has run out of work polls or sleeps at once. A poll that finds something
+//! saves a sleep and the time the kernel takes to wake a sleeper; one that finds nothing is
+//! processor time for nothing. So the core polls where what it waits for comes within a poll, and
+//! has two answers to that: with an I/O at a device, whose end is near or far whatever the hosts
+//! do, and with none, when only hosts can bring something.
 //!
-//! Each kind of waiting has a budget of time for polls in vain. Such a poll is paid from it; a wait that ends within the
-//! length of a poll, polled or not, adds to it. A small share of all time is added, too: after a pause the core polls
-//! again, and finds out.
+//! Each kind of waiting has a budget of time for polls in vain. Such a poll is paid from it; a wait
+//! that ends within the length of a poll, polled or not, adds to it. A small share of all time is
+//! added, too: after a pause the core polls again, and finds out.
 //!
-//! Hosts have to be quick nearly always: a load with pauses has quick moments, too, such as the data of an invited
-//! write. Devices have to be quick more often than not, and are polled only while hosts are: where the next command
-//! takes its time anyway, nobody gains from a few microseconds less for this one.
+//! Hosts have to be quick nearly always: a load with pauses has quick moments, too, such as the
+//! data of an invited write. Devices have to be quick more often than not, and are polled only
+//! while hosts are: where the next command takes its time anyway, nobody gains from a few
+//! microseconds less for this one.
 
 use flashyard_time::{Duration, Time};
 
@@ -291,8 +293,8 @@ mod tests {
 
     #[test]
     fn arrivals_at_random_are_polled_for_where_they_are_dense() {
-        // Mean gap in us; the least part of them that is met by a poll, in percent; the most that goes to polls in
-        // vain, in thousandths of the time.
+        // Mean gap in us; the least part of them that is met by a poll, in percent; the most that
+        // goes to polls in vain, in thousandths of the time.
         for (mean, least, most) in [(10, 99, 20), (15, 95, 80), (100, 0, 45), (1000, 0, 5)] {
             let mut rng = Rng::new(mean);
             let gaps = |_| {
@@ -306,7 +308,8 @@ mod tests {
         }
     }
 
-    /// A load of one I/O after the other: how often the core polls for the device, and how often for the next command.
+    /// A load of one I/O after the other: how often the core polls for the device, and how often
+    /// for the next command.
     fn one_by_one(mut device: impl FnMut(u64) -> u64, host: u64) -> (u64, u64) {
         let mut bench = Bench::spent();
         let (mut for_device, mut for_host) = (0, 0);

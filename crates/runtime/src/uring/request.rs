@@ -1,4 +1,5 @@
-//! From operations to submission entries, and what the kernel needs for them beside the operation itself.
+//! From operations to submission entries, and what the kernel needs for them beside the operation
+//! itself.
 
 use std::io;
 use std::net::SocketAddr;
@@ -66,8 +67,8 @@ impl Scratch {
         }
     }
 
-    /// The next request for `operation`, which is at its beginning or has moved some bytes. Its pointers are those of
-    /// the operation's buffers and of this place.
+    /// The next request for `operation`, which is at its beginning or has moved some bytes. Its
+    /// pointers are those of the operation's buffers and of this place.
     pub(super) fn request(&mut self, operation: &mut Operation) -> io::Result<Entry> {
         Ok(match operation {
             Operation::Accept { listener } => accept(listener.id().fd()),
@@ -139,8 +140,8 @@ impl Scratch {
         Ok(opcode::Connect::new(Fd(raw), addr.cast(), len).build())
     }
 
-    /// The next message of a gathered send of which `sent` bytes are gone. Its pointers are those of the gather and
-    /// of this place.
+    /// The next message of a gathered send of which `sent` bytes are gone. Its pointers are those
+    /// of the gather and of this place.
     pub(super) fn message(
         &mut self,
         pieces: &[libc::iovec],

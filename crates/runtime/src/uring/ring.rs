@@ -1,5 +1,5 @@
-//! The driver: everything that was submitted in a turn goes to the kernel by one call, which also runs the kernel's
-//! deferred work; what has ended is read from shared memory.
+//! The driver: everything that was submitted in a turn goes to the kernel by one call, which also
+//! runs the kernel's deferred work; what has ended is read from shared memory.
 
 use std::collections::VecDeque;
 use std::io;
@@ -110,8 +110,8 @@ impl Uring {
     }
 
     fn try_push(&mut self, entry: &Entry) -> bool {
-        // SAFETY: what the entry points to belongs to an operation in the table or to its scratch place; both stay
-        // where they are until the operation's completion has been reaped.
+        // SAFETY: what the entry points to belongs to an operation in the table or to its scratch
+        // place; both stay where they are until the operation's completion has been reaped.
         unsafe { self.ring.submission().push(entry).is_ok() }
     }
 
@@ -330,7 +330,8 @@ impl Drive for Uring {
             }
             _ => {
                 let entered = self.enter();
-                // In every turn, whatever else there is to do: nobody is to wait behind a busy ring.
+                // In every turn, whatever else there is to do: nobody is to wait behind a busy
+                // ring.
                 self.receive_eagerly(table);
                 if wait == Wait::Spin && !entered && self.early.is_empty() {
                     self.spin(table);
@@ -363,7 +364,8 @@ impl Drive for Uring {
     }
 
     fn detach(&mut self, socket: SocketId) -> Loose {
-        // SAFETY: the executor gives a socket away instead of closing it, when nothing is in flight on it.
+        // SAFETY: the executor gives a socket away instead of closing it, when nothing is in flight
+        // on it.
         Loose::Fd(unsafe { sockets::owned(socket.0) })
     }
 
@@ -396,7 +398,8 @@ impl Drive for Uring {
     }
 }
 
-/// What a call to enter the kernel says. Interruptions, timeouts and passing shortages are met by entering again.
+/// What a call to enter the kernel says. Interruptions, timeouts and passing shortages are met by
+/// entering again.
 fn check(entered: io::Result<()>) {
     if let Err(error) = entered {
         let code = error.raw_os_error().unwrap_or(0);
@@ -414,8 +417,8 @@ fn check(entered: io::Result<()>) {
 /// Sets the event counter back to zero, so that the next poll waits.
 fn drain_eventfd(eventfd: RawFd) {
     let mut count = [0; 8];
-    // SAFETY: the pointer and the length are those of `count`. The counter does not block; if it is zero already,
-    // that is what was wanted.
+    // SAFETY: the pointer and the length are those of `count`. The counter does not block; if it is
+    // zero already, that is what was wanted.
     unsafe { libc::read(eventfd, count.as_mut_ptr().cast(), count.len()) };
 }
 

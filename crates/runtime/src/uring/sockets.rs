@@ -45,9 +45,10 @@ pub(super) fn for_connection_to(addr: SocketAddr) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What the kernel takes beyond what it may send: a peer that reads nothing pins so much, and not the 4 MiB that a
-/// socket grows to. It bounds nothing of what is on its way to a peer that reads. As much as is mostly sent in one call:
-/// half of it takes a tenth of the throughput over loopback, more was no faster.
+/// What the kernel takes beyond what it may send: a peer that reads nothing pins so much, and not
+/// the 4 MiB that a socket grows to. It bounds nothing of what is on its way to a peer that reads.
+/// As much as is mostly sent in one call: half of it takes a tenth of the throughput over loopback,
+/// more was no faster.
 const UNSENT: libc::c_int = 512 << 10;
 
 /// Prepares a connection that has been established; an error when it is gone again.
@@ -69,7 +70,8 @@ pub(super) fn shutdown(socket: SocketId) {
     unsafe { libc::shutdown(socket.fd(), libc::SHUT_RDWR) };
 }
 
-/// What has not been acknowledged when the socket is closed is forgotten then. Fails only as [`shutdown`] does.
+/// What has not been acknowledged when the socket is closed is forgotten then. Fails only as
+/// [`shutdown`] does.
 pub(super) fn forget_unsent(socket: SocketId) {
     let at_once = libc::linger {
         l_onoff: 1,
@@ -110,7 +112,8 @@ fn set<T: Copy>(
 /// Takes the descriptor back from its number.
 ///
 /// # Safety
-/// The number is that of a descriptor which was turned into an id once, and is not used by anybody from now on.
+/// The number is that of a descriptor which was turned into an id once, and is not used by anybody
+/// from now on.
 pub(super) unsafe fn owned(id: u32) -> OwnedFd {
     // SAFETY: the caller's promise.
     unsafe { OwnedFd::from_raw_fd(id.cast_signed()) }

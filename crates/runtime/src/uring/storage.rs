@@ -1,4 +1,5 @@
-//! Opening files and block devices, and learning what they demand: slow-path calls outside of the ring.
+//! Opening files and block devices, and learning what they demand: slow-path calls outside of the
+//! ring.
 
 use std::fs::{File, OpenOptions as StdOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -49,7 +50,8 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> io::Result<(FileId, Fil
     Ok((FileId(file.into_raw_fd() as u32), info))
 }
 
-/// Opens with `O_DIRECT` and gives the alignment; without, where the file system takes no direct transfers.
+/// Opens with `O_DIRECT` and gives the alignment; without, where the file system takes no direct
+/// transfers.
 fn open_direct(
     path: &Path,
     options: OpenOptions,
@@ -94,7 +96,8 @@ fn sync_directory_of(path: &Path) -> io::Result<()> {
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// What is at `path`, if anything is; an error if it cannot be used (opening a pipe would wait for ever).
+/// What is at `path`, if anything is; an error if it cannot be used (opening a pipe would wait for
+/// ever).
 fn kind_at(path: &Path) -> io::Result<Option<FileKind>> {
     match path.metadata() {
         Ok(metadata) => kind_of(&metadata).map(Some).ok_or_else(|| unusable(path)),
@@ -131,11 +134,11 @@ fn lock(file: &File, path: &Path) -> io::Result<()> {
     })
 }
 
-/// Alignment of direct transfers' offsets (`STATX_DIOALIGN`): 0 when they are not supported, `None` when the kernel
-/// does not tell.
+/// Alignment of direct transfers' offsets (`STATX_DIOALIGN`): 0 when they are not supported, `None`
+/// when the kernel does not tell.
 fn direct_alignment(file: &File) -> Option<u32> {
-    // SAFETY: all zeroes is a valid value of this plain struct; the path is an empty C string and the struct outlives
-    // the call.
+    // SAFETY: all zeroes is a valid value of this plain struct; the path is an empty C string and
+    // the struct outlives the call.
     let (result, facts) = unsafe {
         let mut facts: libc::statx = std::mem::zeroed();
         let result = libc::statx(

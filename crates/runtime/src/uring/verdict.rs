@@ -115,8 +115,8 @@ fn judge_failure(operation: &mut Operation, code: i32) -> Verdict {
         }
         (Operation::Recv { .. }, libc::ENOBUFS) => Verdict::Starved,
         (Operation::Zero { file, offset, len }, libc::EOPNOTSUPP) => {
-            // Where the space cannot be kept, giving it back reads the same. If that does not work either, its
-            // error is the answer.
+            // Where the space cannot be kept, giving it back reads the same. If that does not work
+            // either, its error is the answer.
             *operation = Operation::Punch {
                 file: file.clone(),
                 offset: *offset,
@@ -151,8 +151,8 @@ mod tests {
         Error(io::ErrorKind),
     }
 
-    /// Answers the requests of a transfer with the kernel's `results`, one after the other. Each request has to be for
-    /// the bytes that are missing, at their place in buffer and file.
+    /// Answers the requests of a transfer with the kernel's `results`, one after the other. Each
+    /// request has to be for the bytes that are missing, at their place in buffer and file.
     fn transfer(operation: &mut Operation, opcode: u8, fd: i32, results: &[i32]) -> End {
         let ring = IoUring::new(8).expect("this machine has io_uring");
         let chunks = ChunkRing::new(&ring.submitter(), 1).expect("there is memory");

@@ -1,4 +1,5 @@
-//! The scheduler: deficit round robin over tenants, each with as many virtual slots as its share of eight.
+//! The scheduler: deficit round robin over tenants, each with as many virtual slots as its share of
+//! eight.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -10,7 +11,8 @@ use crate::{Io, IoId, TenantId};
 use super::Tuning;
 use super::slots::Slots;
 
-/// Where I/Os are that have had their turn and wait for tokens: the first two lists; tenants have those behind.
+/// Where I/Os are that have had their turn and wait for tokens: the first two lists; tenants have
+/// those behind.
 pub(super) const PARKED: [u32; 2] = [0, 1];
 
 /// Who is next, and what every tenant has under way.
@@ -75,7 +77,8 @@ impl Rounds {
         }
     }
 
-    /// Takes the I/O whose turn it is into its tenant's slot; `cost` says what an I/O costs in bytes.
+    /// Takes the I/O whose turn it is into its tenant's slot; `cost` says what an I/O costs in
+    /// bytes.
     pub(super) fn dequeue(&mut self, cost: impl Fn(&Io) -> u64) -> Option<Io> {
         let mut passes = 0;
         while let Some(&number) = self.active.front() {
@@ -151,7 +154,8 @@ impl Rounds {
         }
     }
 
-    /// I/Os that a tenant may have under way: the worth of its slots. `None` of one that is not known.
+    /// I/Os that a tenant may have under way: the worth of its slots. `None` of one that is not
+    /// known.
     pub(super) fn credit(&self, id: TenantId) -> Option<u32> {
         let slots = &self.tenants[self.tenants.find(id)?].slots;
         Some(allowed(self.slots, self.occupied).saturating_mul(slots.members()))
@@ -233,7 +237,8 @@ impl Rounds {
         self.release(number);
     }
 
-    /// Nobody could pay after a whole round: gives the quanta of all rounds in which nobody could, at once.
+    /// Nobody could pay after a whole round: gives the quanta of all rounds in which nobody could,
+    /// at once.
     fn skip_rounds(&mut self, cost: &impl Fn(&Io) -> u64) {
         let rounds = |&number: &u32| {
             let io = self.queues.front(list(number))?;

@@ -93,8 +93,8 @@ fn damage(file: &Path, rng: &mut Rng) {
     fs::write(file, bytes).expect("there is space");
 }
 
-/// 160 damaged stores as they are between two changes: each is refused, or served as it was stored. Who is refused has
-/// the same from the copy, and keeps the damaged file.
+/// 160 damaged stores as they are between two changes: each is refused, or served as it was stored.
+/// Who is refused has the same from the copy, and keeps the damaged file.
 #[test]
 fn no_damaged_store_is_served() {
     let (home, victim) = (scratch("damage"), scratch("damage-victim"));
@@ -132,7 +132,8 @@ fn no_damaged_store_is_served() {
     }
 }
 
-/// Cut in the middle of a change, with a part of it in the file already, and then the file or its journal damaged.
+/// Cut in the middle of a change, with a part of it in the file already, and then the file or its
+/// journal damaged.
 #[test]
 fn no_store_that_was_cut_and_damaged_is_served() {
     let names = ["cut", "cut-running", "cut-victim"];
@@ -181,7 +182,8 @@ fn no_store_that_was_cut_and_damaged_is_served() {
     }
 }
 
-/// A damaged copy is no reason to refuse a sound store, is made anew, and never takes a store's place.
+/// A damaged copy is no reason to refuse a sound store, is made anew, and never takes a store's
+/// place.
 #[test]
 fn a_damaged_copy_is_made_anew() {
     let home = scratch("damage-copy");

@@ -1,5 +1,5 @@
-//! A target and two hosts in a simulated world: the engine and the host library as they are, over a network and
-//! processors whose costs are told.
+//! A target and two hosts in a simulated world: the engine and the host library as they are, over a
+//! network and processors whose costs are told.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -24,15 +24,16 @@ use crate::measure::{Sample, Tally};
 const PREFIX: &str = "nqn.2026-11.dev.flashyard";
 const BLOCK: u32 = 4096;
 const BYTES: u64 = 1 << 30;
-/// Entries of a queue: a quarter of them is the most that the target holds, and the largest window is 64.
+/// Entries of a queue: a quarter of them is the most that the target holds, and the largest window
+/// is 64.
 const ENTRIES: u16 = 256;
 
-/// One thread a side that only sends and receives such messages of 4 KiB did 1.8 M a second, or 0.55 us each; a
-/// target and a host of ours at a depth of 128 did 0.96 M, 1.04 us each, of which the send and the receive that many
-/// share are a tenth (docs/performance.md).
+/// One thread a side that only sends and receives such messages of 4 KiB did 1.8 M a second, or
+/// 0.55 us each; a target and a host of ours at a depth of 128 did 0.96 M, 1.04 us each, of which
+/// the send and the receive that many share are a tenth (docs/performance.md).
 const WORK: Duration = Duration::from_ns(900);
-/// A send of its own for each answer cost 3 to 4 us over loopback, where the call runs the receiver's half of the
-/// stack as well: these three are 3.5 us in sum.
+/// A send of its own for each answer cost 3 to 4 us over loopback, where the call runs the
+/// receiver's half of the stack as well: these three are 3.5 us in sum.
 const SEND: Duration = Duration::from_ns(2_000);
 const PIECE: Duration = Duration::from_ns(1_000);
 const RECEIVE: Duration = Duration::from_ns(500);

@@ -1,7 +1,9 @@
-//! Tenants that share one drive under several policies: what the experiments of the Gimbal study have in common.
+//! Tenants that share one drive under several policies: what the experiments of the Gimbal study
+//! have in common.
 //!
-//! A [`Cast`] says who works on which drive. [`play`] measures what each kind of worker reaches alone, finds the best
-//! fixed rates where an experiment asks for that bound, and runs every cast under every [`Entrant`].
+//! A [`Cast`] says who works on which drive. [`play`] measures what each kind of worker reaches
+//! alone, finds the best fixed rates where an experiment asks for that bound, and runs every cast
+//! under every [`Entrant`].
 
 mod alone;
 mod cast;
@@ -137,7 +139,8 @@ impl Scale {
     }
 }
 
-/// Measures every drive for the policies that have to be told, in the order of the profiles; nothing when none has to.
+/// Measures every drive for the policies that have to be told, in the order of the profiles;
+/// nothing when none has to.
 pub(super) fn calibrate(
     context: &Context,
     scale: Scale,
@@ -163,7 +166,8 @@ pub(super) fn measure_alone(
     Alone::measure(context, scale, profiles, &alone::kinds(casts))
 }
 
-/// Runs every cast under every entrant, in that order; `bounded` when the best fixed rates are sought as well.
+/// Runs every cast under every entrant, in that order; `bounded` when the best fixed rates are
+/// sought as well.
 pub(super) fn play<'a>(
     context: &Context,
     profiles: &[Profile],

@@ -1,5 +1,5 @@
-//! The simulated network: who listens, who is connected to whom, and which lines are down. How connections come
-//! about is in `handshake`.
+//! The simulated network: who listens, who is connected to whom, and which lines are down. How
+//! connections come about is in `handshake`.
 
 mod handshake;
 
@@ -266,8 +266,8 @@ impl Network {
         }
     }
 
-    /// All programs of a host end at once. `silently`: the machine is gone too and answers nothing until it is
-    /// back; otherwise its kernel closes every connection.
+    /// All programs of a host end at once. `silently`: the machine is gone too and answers nothing
+    /// until it is back; otherwise its kernel closes every connection.
     pub(super) fn crash(&mut self, stage: &mut Stage, host: usize, silently: bool) {
         self.hosts[host].up = !silently;
         for attempt in self
@@ -402,7 +402,8 @@ impl Network {
         })
     }
 
-    /// The next port nobody listens on. They come round again after 16 Ki, long after they were closed.
+    /// The next port nobody listens on. They come round again after 16 Ki, long after they were
+    /// closed.
     fn free_port(&mut self, host: usize) -> u16 {
         loop {
             let port = self.hosts[host].next_port;

@@ -35,8 +35,8 @@ pub(in crate::uring) struct Seen {
 impl Seen {
     pub(in crate::uring) fn of(entry: &Entry) -> Self {
         const { assert!(size_of::<Entry>() == size_of::<Self>()) };
-        // SAFETY: an entry is a `struct io_uring_sqe` and nothing else: 64 bytes, of which all are set and all
-        // values are valid here.
+        // SAFETY: an entry is a `struct io_uring_sqe` and nothing else: 64 bytes, of which all are
+        // set and all values are valid here.
         unsafe { std::ptr::from_ref(entry).cast::<Self>().read() }
     }
 }
