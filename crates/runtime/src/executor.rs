@@ -152,14 +152,12 @@ struct Scratch {
 impl Core {
     /// A core with number `index` of its machine.
     pub(crate) fn new(index: usize, registration: Registration, mut driver: Driver) -> Rc<Self> {
-        let queue = Rc::new(Queue::new(registration.core()));
-        registration.enter(queue.clone());
         Rc::new(Self {
             index,
             turn_time: Cell::new(driver.now()),
             driver: RefCell::new(driver),
             table: RefCell::default(),
-            queue,
+            queue: registration.queue().clone(),
             timers: RefCell::default(),
             turn_waiters: RefCell::default(),
             turns: Cell::new(0),
@@ -198,7 +196,7 @@ impl Core {
     pub(crate) fn has_work(&self) -> bool {
         self.queue.ready() > 0
             || !self.turn_waiters.borrow().is_empty()
-            || self.registration.remote().is_pending()
+            || self.remote().is_some_and(Remote::is_pending)
     }
 
     /// The next timer.
@@ -226,8 +224,8 @@ impl Core {
         self.turn_time.get()
     }
 
-    /// The side that other threads see.
-    pub(crate) fn remote(&self) -> &'static Remote {
+    /// The side that other threads see; a simulated core has none.
+    pub(crate) fn remote(&self) -> Option<&'static Remote> {
         self.registration.remote()
     }
 
@@ -328,11 +326,11 @@ impl Core {
     }
 
     fn take_inbox(&self) -> bool {
-        if !self.remote().is_pending() {
+        let Some(remote) = self.remote().filter(|remote| remote.is_pending()) else {
             return false;
-        }
+        };
         let mut woken = std::mem::take(&mut self.scratch.borrow_mut().woken);
-        self.remote().take(&mut woken);
+        remote.take(&mut woken);
         woken.drain(..).for_each(|id| self.queue.wake(id));
         self.scratch.borrow_mut().woken = woken;
         true

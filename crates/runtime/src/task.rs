@@ -22,6 +22,8 @@ pub(crate) trait Runnable {
 /// The tasks of a core, and which of them are to be polled.
 pub(crate) struct Queue {
     core: usize,
+    /// What generations of tasks begin with.
+    first: u32,
     inner: RefCell<Inner>,
 }
 
@@ -40,10 +42,11 @@ struct Slot {
 }
 
 impl Queue {
-    /// The queue of the core with this number.
-    pub(crate) fn new(core: usize) -> Self {
+    /// The queue of the core with this number; generations of its tasks begin with `first`.
+    pub(crate) fn new(core: usize, first: u32) -> Self {
         Self {
             core,
+            first,
             inner: RefCell::default(),
         }
     }
@@ -57,7 +60,7 @@ impl Queue {
                 "more than {MAX_TASKS} tasks on one core"
             );
             inner.slots.push(Slot {
-                generation: 0,
+                generation: self.first,
                 queued: false,
                 task: None,
             });
@@ -95,6 +98,14 @@ impl Queue {
             slot.queued = true;
             inner.ready.push_back(id.index);
         }
+    }
+
+    /// The generation after those of all tasks there were.
+    pub(crate) fn generation_after(&self) -> u32 {
+        let inner = self.inner.borrow();
+        let since = |slot: &Slot| TaskId::generations_since(slot.generation, self.first);
+        let most = inner.slots.iter().max_by_key(|slot| since(slot));
+        most.map_or(self.first, |slot| TaskId::next_generation(slot.generation))
     }
 
     /// How many tasks there are.

@@ -74,8 +74,8 @@ where
     if let Some(processor) = config.processor {
         pin_thread(processor)?;
     }
-    let registration = Registration::new();
-    let uring = Uring::new(&config, registration.remote())?;
+    let (registration, remote) = Registration::new();
+    let uring = Uring::new(&config, remote)?;
     memory::set_bound(config.buffer_bytes);
     let core = Core::new(config.core, registration, Driver::Uring(Box::new(uring)));
     let end = End(core.clone());

@@ -1,12 +1,15 @@
-//! Wakers without allocation and without counting: the waker's word holds core, task and generation. Waking on the
-//! core's own thread pushes to its ready queue; from another thread it goes through the core's inbox.
+//! Wakers without allocation and without counting: the waker's word holds core, task and generation.
+//! Waking on the core's own thread pushes to its ready queue; from another thread it goes through
+//! the core's inbox.
 //!
-//! Numbers of cores are reused after a core's end, so a waker kept too long may wake a task that did not wait for
-//! it. Futures allow for that.
+//! Numbers of cores are used again after a core's end, and a waker may outlive its core. It wakes
+//! nobody then: generations go on from one core with a number to the next. A simulated core hears
+//! nothing of other threads.
 
 use std::cell::RefCell;
 use std::io;
 use std::mem::ManuallyDrop;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,8 +20,11 @@ use crate::task::Queue;
 
 const INDEX_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 28;
-/// Cores that can exist in a process at a time, simulated ones included.
-const MAX_CORES: usize = 1 << (usize::BITS - INDEX_BITS - GENERATION_BITS);
+/// Cores of a kind that can exist in a process at a time: those that run by themselves, and
+/// simulated ones.
+const MAX_CORES: usize = 1 << (usize::BITS - INDEX_BITS - GENERATION_BITS - 1);
+/// Numbers of simulated cores begin with this.
+const SIMULATED: usize = MAX_CORES;
 /// Tasks that a core can have at a time.
 pub(crate) const MAX_TASKS: usize = 1 << INDEX_BITS;
 
@@ -33,6 +39,11 @@ impl TaskId {
     /// The generation after `generation`.
     pub(crate) fn next_generation(generation: u32) -> u32 {
         (generation + 1) & ((1 << GENERATION_BITS) - 1)
+    }
+
+    /// How many generations come between.
+    pub(crate) fn generations_since(generation: u32, first: u32) -> u32 {
+        generation.wrapping_sub(first) & ((1 << GENERATION_BITS) - 1)
     }
 }
 
@@ -64,7 +75,7 @@ fn wake(data: *const ()) {
         }
         _ => false,
     });
-    if !here.unwrap_or(false) {
+    if !here.unwrap_or(false) && core < SIMULATED {
         Remote::of(core).wake(id);
     }
 }
@@ -75,69 +86,113 @@ thread_local! {
 }
 
 static REMOTES: [OnceLock<Remote>; MAX_CORES] = [const { OnceLock::new() }; MAX_CORES];
-static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers {
-    free: Vec::new(),
-    next: 0,
-});
+static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers::of(0..SIMULATED));
+static SIMULATED_NUMBERS: Mutex<Numbers> = Mutex::new(Numbers::of(SIMULATED..2 * MAX_CORES));
 
-/// Numbers of cores.
+/// Numbers of cores of a kind.
 struct Numbers {
-    free: Vec<usize>,
-    next: usize,
+    free: Vec<Number>,
+    unused: Range<usize>,
 }
 
-/// A number taken for a core until its end.
+/// A number that nobody has.
+struct Number {
+    core: usize,
+    /// What the generations of the next core's tasks begin with.
+    generation: u32,
+}
+
+impl Numbers {
+    const fn of(cores: Range<usize>) -> Self {
+        Self {
+            free: Vec::new(),
+            unused: cores,
+        }
+    }
+
+    fn take(&mut self) -> Number {
+        let used_before = self.free.pop();
+        let generation = 0;
+        let unused = || {
+            Some(Number {
+                core: self.unused.next()?,
+                generation,
+            })
+        };
+        used_before
+            .or_else(unused)
+            .unwrap_or_else(|| panic!("more than {MAX_CORES} cores of a kind in one process"))
+    }
+}
+
+/// A number taken for a core until its end, and the core's queue, which wakers find by it.
 pub(crate) struct Registration {
     core: usize,
+    queue: Rc<Queue>,
+    /// What other threads see of this core; nothing of a simulated one.
+    remote: Option<&'static Remote>,
 }
 
 impl Registration {
-    /// Takes a number.
-    pub(crate) fn new() -> Self {
-        let mut numbers = lock(&NUMBERS);
-        let core = numbers.free.pop().unwrap_or_else(|| {
-            numbers.next += 1;
-            numbers.next - 1
-        });
-        assert!(
-            core < MAX_CORES,
-            "more than {MAX_CORES} cores in one process"
-        );
-        drop(numbers);
-        Remote::of(core).open();
-        Self { core }
+    /// For a core that runs by itself, on this thread; with what other threads see of it.
+    pub(crate) fn new() -> (Self, &'static Remote) {
+        let number = lock(&NUMBERS).take();
+        let remote = Remote::of(number.core);
+        remote.open();
+        let registration = Self::enter(number.core, number.generation, Some(remote));
+        (registration, remote)
     }
 
-    /// The number.
-    pub(crate) fn core(&self) -> usize {
-        self.core
+    /// For a core of a simulated world on this thread.
+    pub(crate) fn simulated() -> Self {
+        let number = lock(&SIMULATED_NUMBERS).take();
+        Self::enter(number.core, number.generation, None)
     }
 
-    /// What other threads know of this core.
-    pub(crate) fn remote(&self) -> &'static Remote {
-        Remote::of(self.core)
-    }
-
-    /// Lets wakers on this thread find the queue.
-    pub(crate) fn enter(&self, queue: Rc<Queue>) {
+    /// Lets wakers on this thread find the core's queue.
+    fn enter(core: usize, generation: u32, remote: Option<&'static Remote>) -> Self {
+        let queue = Rc::new(Queue::new(core, generation));
         LOCAL.with(|local| {
             let mut local = local.borrow_mut();
-            if local.len() <= self.core {
-                local.resize(self.core + 1, None);
+            if local.len() <= core {
+                local.resize(core + 1, None);
             }
-            local[self.core] = Some(queue);
+            local[core] = Some(queue.clone());
         });
+        Self {
+            core,
+            queue,
+            remote,
+        }
+    }
+
+    /// The queue of the core.
+    pub(crate) fn queue(&self) -> &Rc<Queue> {
+        &self.queue
+    }
+
+    /// What other threads see of this core; nothing of a simulated one.
+    pub(crate) fn remote(&self) -> Option<&'static Remote> {
+        self.remote
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
         // At the end of a thread the list may be gone already.
-        let queue =
-            LOCAL.try_with(|local| local.borrow_mut().get_mut(self.core).and_then(Option::take));
-        drop(queue);
-        self.remote().close();
-        lock(&NUMBERS).free.push(self.core);
+        let _ = LOCAL.try_with(|local| local.borrow_mut()[self.core] = None);
+        let number = Number {
+            core: self.core,
+            generation: self.queue.generation_after(),
+        };
+        let numbers = match self.remote {
+            Some(remote) => {
+                remote.close();
+                &NUMBERS
+            }
+            None => &SIMULATED_NUMBERS,
+        };
+        lock(numbers).free.push(number);
     }
 }
 

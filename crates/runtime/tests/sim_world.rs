@@ -2,9 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 
-use flashyard_runtime::sim::{Config, World};
+use flashyard_runtime::sim::{Config, Machine, World};
 use flashyard_runtime::{Buf, channel};
 use flashyard_time::Duration;
 
@@ -260,4 +262,57 @@ fn crashing_at_any_moment_is_deterministic() {
     for seed in 0..40 {
         assert_eq!(history(seed), history(seed), "seed {seed}");
     }
+}
+
+/// Starts a task on the machine that is never done, and leaves its waker; counts its polls.
+fn start_waiting(machine: &Machine) -> (Rc<RefCell<Option<Waker>>>, Rc<Cell<u32>>) {
+    let (waker, polls) = (Rc::new(RefCell::new(None)), Rc::new(Cell::new(0)));
+    let (left, counted) = (waker.clone(), polls.clone());
+    let waits = poll_fn(move |context| {
+        counted.set(counted.get() + 1);
+        left.replace(Some(context.waker().clone()));
+        Poll::<()>::Pending
+    });
+    machine.rt(0).spawn(waits).detach();
+    (waker, polls)
+}
+
+#[test]
+fn a_waker_of_a_task_that_ended_with_its_core_wakes_no_other() {
+    let world = World::new(Config::calm(1));
+    let machine = world.machine(1);
+    let mut wakers = Vec::new();
+    for _ in 0..5 {
+        let (waker, polls) = start_waiting(&machine);
+        world.run_for(Duration::from_ms(1));
+        wakers.iter().for_each(Waker::wake_by_ref);
+        world.run_for(Duration::from_ms(1));
+        assert_eq!(polls.get(), 1, "those of earlier lives did nothing");
+        let waker = waker.take().expect("it was polled");
+        waker.wake_by_ref();
+        world.run_for(Duration::from_ms(1));
+        assert_eq!(polls.get(), 2);
+        wakers.push(waker);
+        machine.crash();
+        machine.restart();
+    }
+}
+
+#[test]
+fn a_waker_of_another_thread_wakes_nobody_in_a_world() {
+    let leave = || {
+        let world = World::new(Config::calm(1));
+        let (waker, _) = start_waiting(&world.machine(1));
+        world.run_for(Duration::from_ms(1));
+        waker.take()
+    };
+    let waker = std::thread::spawn(leave).join().expect("no panic");
+    let waker = waker.expect("it was polled");
+    let world = World::new(Config::calm(1));
+    let (_, polls) = start_waiting(&world.machine(1));
+    world.run_for(Duration::from_ms(1));
+    let digest = world.digest();
+    waker.wake();
+    world.run_for(Duration::from_ms(1));
+    assert_eq!((polls.get(), world.digest()), (1, digest));
 }

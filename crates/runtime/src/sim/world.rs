@@ -96,7 +96,7 @@ impl Shared {
             let driver = Box::new(CoreDriver::new(self.clone(), number, machine));
             let not_before = self.scene().stage.now;
             let bound = self.scene().stage.config.buffer_bytes;
-            let core = Core::new(index, Registration::new(), Driver::Sim(driver));
+            let core = Core::new(index, Registration::simulated(), Driver::Sim(driver));
             self.cores.borrow_mut().push(Place {
                 core: Some(core),
                 pool: Some(Pool::new(bound)),

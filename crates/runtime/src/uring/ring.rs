@@ -474,9 +474,9 @@ mod tests {
                 offset,
                 len,
             };
-            let registration = Registration::new();
-            let mut uring = Uring::new(&Config::default(), registration.remote())
-                .expect("this machine has io_uring");
+            let (_registration, remote) = Registration::new();
+            let mut uring =
+                Uring::new(&Config::default(), remote).expect("this machine has io_uring");
             let mut table = Table::default();
             let all = [read, write(false), write(true), sync, punch, zero];
             for (before, operation) in all.into_iter().enumerate() {
