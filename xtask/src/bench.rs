@@ -1,8 +1,9 @@
-//! `cargo xtask bench`: the speed of a build beside the limit of the machine, into a table of the documentation.
+//! `cargo xtask bench`: the speed of a build beside the limit of the machine, into a table of the
+//! documentation.
 //!
-//! Target and load generator run on one processor each, over loopback, on a device that stores nothing. `perf`
-//! measures bare sockets with the same traffic around each run, so every ratio is of one moment; of a few runs the
-//! one with the median ratio is told.
+//! Target and load generator run on one processor each, over loopback, on a device that stores
+//! nothing. `perf` measures bare sockets with the same traffic around each run, so every ratio is
+//! of one moment; of a few runs the one with the median ratio is told.
 
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -96,7 +97,8 @@ const fn load(
     }
 }
 
-/// Measures `binary` and writes the table into `document`, between its marks; 2 when that could not be done.
+/// Measures `binary` and writes the table into `document`, between its marks; 2 when that could not
+/// be done.
 pub(crate) fn run(binary: &Path, document: &Path) -> ExitCode {
     match measure(binary).and_then(|table| publish(document, &table)) {
         Ok(()) => ExitCode::SUCCESS,

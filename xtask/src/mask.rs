@@ -1,6 +1,8 @@
-//! Rust source with comments and the insides of literals blanked out, so that a search finds code only.
+//! Rust source with comments and the insides of literals blanked out, so that a search finds code
+//! only.
 
-/// `source` with every comment, string and character literal turned into spaces. Lines stay where they are.
+/// `source` with every comment, string and character literal turned into spaces. Lines stay where
+/// they are.
 pub(crate) fn mask(source: &str) -> String {
     let bytes = source.as_bytes();
     let mut masked = Vec::with_capacity(bytes.len());

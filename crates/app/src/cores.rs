@@ -1,5 +1,5 @@
-//! The data-plane threads: one executor per core, each with its part of the engine and the devices whose home it
-//! is. Other threads reach a core by sending it work and waiting for the result.
+//! The data-plane threads: one executor per core, each with its part of the engine and the devices
+//! whose home it is. Other threads reach a core by sending it work and waiting for the result.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -39,7 +39,8 @@ pub struct CoreState {
 }
 
 impl CoreState {
-    /// The switch in front of a device, however many volumes lie on it; made with `policy` when there is none yet.
+    /// The switch in front of a device, however many volumes lie on it; made with `policy` when
+    /// there is none yet.
     pub fn switch(&self, device: &str, policy: &PolicyPlan) -> Rc<Switch> {
         let mut switches = self.switches.borrow_mut();
         if let Some(switch) = switches.get(device) {
@@ -75,7 +76,8 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// Starts one thread for each configuration; the error is the first core's that could not start.
+    /// Starts one thread for each configuration; the error is the first core's that could not
+    /// start.
     pub fn start(target: &Arc<Target>, configs: Vec<uring::Config>) -> io::Result<Self> {
         let mut cores = Self {
             jobs: Vec::new(),
@@ -125,8 +127,8 @@ impl Cores {
             .expect("a core answers every job while it lives")
     }
 
-    /// Lets every core finish what is in flight and end. Partitions that are kept are made durable, so that the next
-    /// start has little to read.
+    /// Lets every core finish what is in flight and end. Partitions that are kept are made durable,
+    /// so that the next start has little to read.
     pub fn stop(mut self) {
         for core in 0..self.count() {
             self.call(core, |state| async move { state.engine.shutdown().await });
@@ -142,8 +144,8 @@ impl Cores {
     }
 }
 
-/// Ends the program when a core panics: without it the rest would go on, and hosts would wait for answers that never
-/// come. What was acknowledged is safe, and hosts reconnect to the next start.
+/// Ends the program when a core panics: without it the rest would go on, and hosts would wait for
+/// answers that never come. What was acknowledged is safe, and hosts reconnect to the next start.
 struct DiesWithItsThread;
 
 impl Drop for DiesWithItsThread {

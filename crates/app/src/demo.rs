@@ -1,6 +1,7 @@
-//! `flashyard demo`: the main job on one machine. A target with an emulated, worn SSD, and three tenants that connect
-//! over real NVMe/TCP on loopback: what each gets alone, what the writes of one do to the reads of another, and all
-//! together, first in, first out and behind the fair switch.
+//! `flashyard demo`: the main job on one machine. A target with an emulated, worn SSD, and three
+//! tenants that connect over real NVMe/TCP on loopback: what each gets alone, what the writes of
+//! one do to the reads of another, and all together, first in, first out and behind the fair
+//! switch.
 
 mod outcome;
 mod players;
@@ -29,8 +30,9 @@ use crate::state::State;
 use outcome::{Outcome, Phase};
 use players::PLAYERS;
 
-/// How long the target stays awake after it did something: as long as an I/O of a slow phase may take. Virtual machines
-/// can be late by milliseconds when they wake, which would be told as the drive's latency.
+/// How long the target stays awake after it did something: as long as an I/O of a slow phase may
+/// take. Virtual machines can be late by milliseconds when they wake, which would be told as the
+/// drive's latency.
 const POLL: Duration = Duration::from_ms(5);
 
 /// The emulated drive.
@@ -85,7 +87,8 @@ tenant = "backup"
 
 /// Runs the demonstration; unless told to exit, goes on serving until a signal comes.
 pub fn run(args: &DemoArgs) -> Result<(), String> {
-    // Everything is in memory: until the tenants are told of, there is nothing to end in good order.
+    // Everything is in memory: until the tenants are told of, there is nothing to end in good
+    // order.
     let measuring = Arc::new(AtomicBool::new(true));
     for (signal, status) in [(SIGINT, 130), (SIGTERM, 143)] {
         register_conditional_shutdown(signal, status, measuring.clone()).map_err(no_signals)?;

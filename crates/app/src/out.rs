@@ -1,5 +1,5 @@
-//! Standard output. Whoever reads it may leave before the end, as `| head` does: that is no failure, and ends the
-//! program quietly.
+//! Standard output. Whoever reads it may leave before the end, as `| head` does: that is no
+//! failure, and ends the program quietly.
 
 use std::fmt;
 use std::io::{self, Write};

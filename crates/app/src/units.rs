@@ -24,7 +24,8 @@ const SIZE_UNITS: [(&str, u64); 17] = [
     ("pb", 1_000_000_000_000_000),
 ];
 
-/// Reads a size in bytes: a number, perhaps with a fraction, and a unit (`K`, `KiB` are 1024; `KB` is 1000).
+/// Reads a size in bytes: a number, perhaps with a fraction, and a unit (`K`, `KiB` are 1024; `KB`
+/// is 1000).
 pub fn parse_size(text: &str) -> Result<u64, String> {
     parse_scaled(text, &SIZE_UNITS)
         .ok_or_else(|| format!("`{text}` is not a size: write it like 4096, 512KiB, 8GiB or 1.5TB"))

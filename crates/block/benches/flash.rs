@@ -1,6 +1,7 @@
-//! Whether an emulated drive keeps its own time: the same loads on the model in virtual time and, through the block
-//! layer, in real time. Of use on a machine that has nothing else to do; a row is void when completions were told so
-//! late (99th percentile) that more than a tenth of the latency is the machine's.
+//! Whether an emulated drive keeps its own time: the same loads on the model in virtual time and,
+//! through the block layer, in real time. Of use on a machine that has nothing else to do; a row is
+//! void when completions were told so late (99th percentile) that more than a tenth of the latency
+//! is the machine's.
 //!
 //! `cargo bench -p flashyard-block --bench flash -- [seconds per row] [dilation] [profile]`
 
@@ -188,7 +189,8 @@ async fn one_after_another(load: Rc<Load>) {
 fn processor_time() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux has /proc");
     let fields = stat.rsplit(')').next().unwrap_or_default();
-    // User and system time are the 14th and 15th field; two stand before the bracket. 100 ticks are a second.
+    // User and system time are the 14th and 15th field; two stand before the bracket. 100 ticks are
+    // a second.
     let ticks = |place: usize| -> f64 {
         let field = fields.split_whitespace().nth(place - 3);
         field.and_then(|ticks| ticks.parse().ok()).unwrap_or(0.0)

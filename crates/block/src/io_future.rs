@@ -15,16 +15,16 @@ use crate::gate::Hold;
 /// What the outcome of an operation of the runtime without payload means.
 pub type ControlMeaning<T> = fn(io::Result<()>) -> Result<T, IoError>;
 
-/// What the outcome of a transfer means: bytes moved, and the buffer. Fewer bytes than the buffer is long is
-/// for the meaning to judge.
+/// What the outcome of a transfer means: bytes moved, and the buffer. Fewer bytes than the buffer
+/// is long is for the meaning to judge.
 pub type TransferMeaning<T> = fn(io::Result<usize>, Buf) -> Result<T, IoError>;
 
-/// A block I/O on its way. Terminal devices finish at once or give an operation of the runtime, without an
-/// allocation; composite devices box a future of their own.
+/// A block I/O on its way. Terminal devices finish at once or give an operation of the runtime,
+/// without an allocation; composite devices box a future of their own.
 ///
-/// What has been issued is never forgotten: when the future is dropped while a device still counts on the I/O
-/// (a range is kept exclusive, a volume waits for its last I/O before its space is given away), the rest of
-/// it runs on by itself.
+/// What has been issued is never forgotten: when the future is dropped while a device still counts
+/// on the I/O (a range is kept exclusive, a volume waits for its last I/O before its space is given
+/// away), the rest of it runs on by itself.
 #[must_use = "an I/O does nothing unless awaited"]
 pub struct IoFuture<T: 'static> {
     state: State<T>,
@@ -69,8 +69,8 @@ impl<T: 'static> IoFuture<T> {
         Self::new(State::Timed(wait, Some(result)))
     }
 
-    /// The result, if the I/O has finished already (then the future is spent). Spares those who submit many
-    /// the way through an executor.
+    /// The result, if the I/O has finished already (then the future is spent). Spares those who
+    /// submit many the way through an executor.
     #[inline]
     pub fn take_finished(&mut self) -> Option<Result<T, IoError>> {
         match &mut self.state {

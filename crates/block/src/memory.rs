@@ -1,4 +1,5 @@
-//! A device in memory: sparse, so that it may be declared larger than the machine; gone with the process.
+//! A device in memory: sparse, so that it may be declared larger than the machine; gone with the
+//! process.
 
 use std::cell::{Cell, RefCell};
 
@@ -12,8 +13,8 @@ use crate::{Device, Info, IoError, IoFuture, Limits, Tag};
 /// Largest size of a memory device: bounds its tables (8 MiB then).
 const MAX_MEMORY: u64 = 64 << 40;
 
-/// See the module. Every operation is done when its call returns, so a compare-and-write needs no gate, and a
-/// flush has nothing to do: there is no medium that keeps more than the memory does.
+/// See the module. Every operation is done when its call returns, so a compare-and-write needs no
+/// gate, and a flush has nothing to do: there is no medium that keeps more than the memory does.
 #[derive(Debug)]
 pub struct MemoryDevice {
     block_size: u32,
@@ -22,8 +23,8 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// A memory device of `bytes` bytes, at most 64 TiB (rounded down to whole blocks of 512 or 4096). Memory is
-    /// taken when blocks are first written, at most the size in all.
+    /// A memory device of `bytes` bytes, at most 64 TiB (rounded down to whole blocks of 512 or
+    /// 4096). Memory is taken when blocks are first written, at most the size in all.
     pub fn new(block_size: u32, bytes: u64) -> Result<Self, OpenError> {
         let blocks = Cell::new(bounded_geometry(block_size, bytes)?);
         Ok(Self {

@@ -1,4 +1,5 @@
-//! A device before another one that decides when each I/O is passed on: speeds, for experiments and tests.
+//! A device before another one that decides when each I/O is passed on: speeds, for experiments and
+//! tests.
 
 use std::future::Future;
 use std::rc::Rc;

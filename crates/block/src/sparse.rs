@@ -10,7 +10,8 @@ const TABLE: usize = 1024;
 
 type Extent = Option<Box<[u8]>>;
 
-/// Two levels of tables over extents. Positions and lengths are in bytes; the caller keeps them inside its size.
+/// Two levels of tables over extents. Positions and lengths are in bytes; the caller keeps them
+/// inside its size.
 #[derive(Debug)]
 pub(crate) struct Sparse {
     tables: Vec<Option<Box<[Extent]>>>,
@@ -44,7 +45,8 @@ impl Sparse {
         (self.extents as u64) << self.extent_bits
     }
 
-    /// Whether nothing was ever written (or all of it was freed) in the extents that the range touches.
+    /// Whether nothing was ever written (or all of it was freed) in the extents that the range
+    /// touches.
     pub(crate) fn is_unwritten(&self, position: u64, len: usize) -> bool {
         self.pieces(position, len as u64)
             .all(|piece| self.extent(piece.index).is_none())

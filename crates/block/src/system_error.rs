@@ -11,7 +11,8 @@ const ENOLINK: i32 = 67;
 const ENOMEDIUM: i32 = 123;
 const ECANCELED: i32 = 125;
 
-/// `fault`: what an error of the medium is called for this operation ([`IoError::Read`] or [`IoError::Write`]).
+/// `fault`: what an error of the medium is called for this operation ([`IoError::Read`] or
+/// [`IoError::Write`]).
 pub(crate) fn io_error(error: &io::Error, fault: IoError) -> IoError {
     match error.raw_os_error() {
         Some(ENXIO | ENODEV | ENOLINK | ENOMEDIUM) => return IoError::NotReady,
@@ -40,7 +41,8 @@ mod tests {
 
     #[test]
     fn errors_are_sorted_by_what_the_host_can_do() {
-        // Numbers of Linux: EIO, ENOSPC, EDQUOT, EROFS, ENODEV, EAGAIN, EOPNOTSUPP, EINVAL, ECANCELED, EREMOTEIO.
+        // Numbers of Linux: EIO, ENOSPC, EDQUOT, EROFS, ENODEV, EAGAIN, EOPNOTSUPP, EINVAL,
+        // ECANCELED, EREMOTEIO.
         let cases = [
             (5, IoError::Write),
             (28, IoError::NoSpace),

@@ -1,4 +1,5 @@
-//! Emulated drives, in the simulated world: virtual time, so nothing is late and the seed decides all.
+//! Emulated drives, in the simulated world: virtual time, so nothing is late and the seed decides
+//! all.
 
 mod support;
 
@@ -204,7 +205,8 @@ fn a_volatile_buffer_is_flushed() {
     });
 }
 
-/// What becomes of a drive under a load must not depend on whether the load goes through the block layer.
+/// What becomes of a drive under a load must not depend on whether the load goes through the block
+/// layer.
 #[test]
 fn the_block_layer_adds_no_time_of_its_own() {
     // Reads and writes that end at the same instant would be followed up in any order.
@@ -234,7 +236,8 @@ fn the_block_layer_adds_no_time_of_its_own() {
     }
 }
 
-/// Random reads and writes of a unit, so many at a time, begun a microsecond apart. Each follows its own chance.
+/// Random reads and writes of a unit, so many at a time, begun a microsecond apart. Each follows
+/// its own chance.
 #[derive(Clone, Copy)]
 struct Load {
     reads: u64,
@@ -396,7 +399,8 @@ fn a_drive_nobody_waits_for_wakes_nobody() {
     );
 }
 
-/// A volume on a worn drive is as slow as the drive, unless the space had somebody else's data, which is forgotten.
+/// A volume on a worn drive is as slow as the drive, unless the space had somebody else's data,
+/// which is forgotten.
 #[test]
 fn a_pool_leaves_a_new_drive_in_its_condition() {
     in_world(timeless(), |rt| async move {

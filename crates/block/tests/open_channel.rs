@@ -1,5 +1,5 @@
-//! Partitions of an open-channel device, in the simulated world: virtual time, so nothing is late and the seed decides
-//! all.
+//! Partitions of an open-channel device, in the simulated world: virtual time, so nothing is late
+//! and the seed decides all.
 
 mod support;
 
@@ -176,7 +176,8 @@ fn a_partition_grows_while_it_is_used() {
     });
 }
 
-/// Cuts the power at some instant while partitions are created and deleted, and looks at what is left.
+/// Cuts the power at some instant while partitions are created and deleted, and looks at what is
+/// left.
 #[test]
 fn the_layout_survives_a_cut_at_any_instant() {
     let (cuts, step) = if cfg!(debug_assertions) {

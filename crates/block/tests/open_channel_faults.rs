@@ -1,5 +1,5 @@
-//! Partitions on flash that fails: programmes, erases, reads, and chunks that wear out, with the power going now and then,
-//! until too little is left. By seed, in the simulated world.
+//! Partitions on flash that fails: programmes, erases, reads, and chunks that wear out, with the
+//! power going now and then, until too little is left. By seed, in the simulated world.
 
 mod support;
 
@@ -136,7 +136,8 @@ fn partition(device: &OpenChannel) -> Rc<Partition> {
     device.partition("db").expect("it is there")
 }
 
-/// Uses a partition until it is read-only. The device then; nothing when the layout's own flash failed before.
+/// Uses a partition until it is read-only. The device then; nothing when the layout's own flash
+/// failed before.
 async fn use_up(rt: &Rt, seed: u64, model: &mut Model) -> Option<OpenChannel> {
     let mut device = open(rt, medium(seed, options(seed))).await;
     let wanted = Wanted::Channels(vec![0]);

@@ -1,4 +1,5 @@
-//! Open-channel devices in files for which there is no space: nothing is lost but what cannot be taken.
+//! Open-channel devices in files for which there is no space: nothing is lost but what cannot be
+//! taken.
 
 mod support;
 
@@ -63,7 +64,8 @@ async fn fill(device: &dyn Device, value: u8) -> Vec<u64> {
     written
 }
 
-/// Without space for its file a device refuses what has to be written, and nothing else; with it, it goes on.
+/// Without space for its file a device refuses what has to be written, and nothing else; with it,
+/// it goes on.
 #[test]
 fn a_file_without_space_takes_no_writes_until_there_is_some() {
     for seed in 0..3 {

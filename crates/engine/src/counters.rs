@@ -1,5 +1,5 @@
-//! What a queue has done, counted by the one task that does it and read by anybody: plain loads and stores on the
-//! path of an I/O, no locked instruction.
+//! What a queue has done, counted by the one task that does it and read by anybody: plain loads and
+//! stores on the path of an I/O, no locked instruction.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,13 +1,15 @@
-//! What hosts are told that they may have outstanding (feature C1h). The policy says what a tenant may have at a device;
-//! its home core puts that into the tenant's account there, and whoever answers a host reads it, on whichever core.
+//! What hosts are told that they may have outstanding (feature C1h). The policy says what a tenant
+//! may have at a device; its home core puts that into the tenant's account there, and whoever
+//! answers a host reads it, on whichever core.
 //!
-//! What a tenant may have is shared by all who use it there: each association's namespace on the device is told what the
-//! others leave of it, and its equal part of it at least. So whoever wants much gets what the others do not want, and
-//! nobody has to wait until another one has had enough. Only hosts that are told count; the others queue in the target,
-//! where the policy decides whose turn it is, as it does with those who send more than they were told.
+//! What a tenant may have is shared by all who use it there: each association's namespace on the
+//! device is told what the others leave of it, and its equal part of it at least. So whoever wants
+//! much gets what the others do not want, and nobody has to wait until another one has had enough.
+//! Only hosts that are told count; the others queue in the target, where the policy decides whose
+//! turn it is, as it does with those who send more than they were told.
 //!
-//! Nothing here is exact at every instant: numbers are read while they move. What is told is a total, and told again with
-//! every completion.
+//! Nothing here is exact at every instant: numbers are read while they move. What is told is a
+//! total, and told again with every completion.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -83,7 +85,8 @@ impl Accounts {
     }
 }
 
-/// The accounts as the home core of the device keeps them: a copy, so that the end of an I/O takes no lock.
+/// The accounts as the home core of the device keeps them: a copy, so that the end of an I/O takes
+/// no lock.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     accounts: Arc<Accounts>,
@@ -119,7 +122,8 @@ impl Book {
     }
 }
 
-/// Units of a credit. A policy that counts I/Os alone is taken to mean I/Os like the one that has just ended.
+/// Units of a credit. A policy that counts I/Os alone is taken to mean I/Os like the one that has
+/// just ended.
 fn units(credit: Credit, bytes: u64) -> u64 {
     let ios = u64::from(credit.ios);
     if credit.bytes == u64::MAX {
@@ -196,7 +200,8 @@ impl Purse {
         allowance
     }
 
-    /// The same, if it is worth a message: it was not told yet, or is another by more than an eighth.
+    /// The same, if it is worth a message: it was not told yet, or is another by more than an
+    /// eighth.
     #[inline]
     pub(crate) fn news(&self) -> Option<Allowance> {
         let allowance = self.left_by_others();

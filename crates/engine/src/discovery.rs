@@ -1,5 +1,5 @@
-//! What can be discovered: every subsystem at every address, told to the hosts that may connect to it (Base
-//! Specification, Discovery Log Page).
+//! What can be discovered: every subsystem at every address, told to the hosts that may connect to
+//! it (Base Specification, Discovery Log Page).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,8 +14,8 @@ use flashyard_nvme::log::{
 use crate::controller::HostList;
 use crate::controller::limits::ADMIN_QUEUE_DEPTH;
 
-/// The port that hosts look for a discovery controller at. Subsystems are announced at the other ports, if there are
-/// such, so that a host does not connect to each of them twice.
+/// The port that hosts look for a discovery controller at. Subsystems are announced at the other
+/// ports, if there are such, so that a host does not connect to each of them twice.
 const DISCOVERY_PORT: u16 = 8009;
 
 /// Subsystems and addresses.
@@ -100,8 +100,8 @@ impl Discovery {
         self.changed(Change::Hosts { before, after })
     }
 
-    /// Fills `page` with the log of `host` from byte `offset` on, zeroes behind its end. `local` is the address that
-    /// the host has reached the target by. `None` if the offset is past the end.
+    /// Fills `page` with the log of `host` from byte `offset` on, zeroes behind its end. `local` is
+    /// the address that the host has reached the target by. `None` if the offset is past the end.
     pub fn read(&self, host: &Nqn, local: IpAddr, offset: u64, page: &mut [u8]) -> Option<()> {
         page.fill(0);
         let local = local.to_canonical();
@@ -140,7 +140,8 @@ impl Discovery {
         data
     }
 
-    /// The ways that `host` has: to the discovery subsystem itself, then to each subsystem it may see.
+    /// The ways that `host` has: to the discovery subsystem itself, then to each subsystem it may
+    /// see.
     fn records(&self, host: &Nqn, local: IpAddr) -> impl Iterator<Item = Record> {
         let discovery = self.ports(local, true).map(|port| Record {
             nqn: Nqn::DISCOVERY,
@@ -224,8 +225,8 @@ impl Record {
     }
 }
 
-/// The address to announce for a listener: for "any address" the one that the host came by. Loopback is of no use to
-/// a host that did not come by it.
+/// The address to announce for a listener: for "any address" the one that the host came by.
+/// Loopback is of no use to a host that did not come by it.
 fn reachable(listener: IpAddr, local: IpAddr) -> Option<IpAddr> {
     let listener = listener.to_canonical();
     if listener.is_unspecified() {
@@ -235,7 +236,8 @@ fn reachable(listener: IpAddr, local: IpAddr) -> Option<IpAddr> {
     (!listener.is_loopback() || local.is_loopback()).then_some(listener)
 }
 
-/// Copies the part of `data`, which lies at `at` of the log, that falls into `page`, which begins at `offset`.
+/// Copies the part of `data`, which lies at `at` of the log, that falls into `page`, which begins
+/// at `offset`.
 fn place(data: &[u8], at: u64, offset: u64, page: &mut [u8]) {
     let skip = offset.saturating_sub(at).min(data.len() as u64) as usize;
     let to = usize::try_from(at.saturating_sub(offset)).unwrap_or(usize::MAX);

@@ -1,8 +1,9 @@
 //! I/O for a device whose home is another core: a hand-over by message, not a lock.
 //!
-//! Whoever needs no data from the host sends the operation with the request; the home core admits it, does it and
-//! answers. A write that has to be invited first asks for the grant alone, and sends the data when they have come: so
-//! no R2T goes out before the policy has picked the write. What still queues at the home can be taken back.
+//! Whoever needs no data from the host sends the operation with the request; the home core admits
+//! it, does it and answers. A write that has to be invited first asks for the grant alone, and
+//! sends the data when they have come: so no R2T goes out before the policy has picked the write.
+//! What still queues at the home can be taken back.
 
 mod asking;
 mod home;
@@ -156,8 +157,8 @@ impl Route {
 }
 
 impl Admission {
-    /// Waits until the turn has really come, for those who need the host to do something first. `cid` can be taken
-    /// back meanwhile, and is then [`IoError::Aborted`].
+    /// Waits until the turn has really come, for those who need the host to do something first.
+    /// `cid` can be taken back meanwhile, and is then [`IoError::Aborted`].
     pub(crate) async fn granted(
         self,
         waiting: &Waiting,

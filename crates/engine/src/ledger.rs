@@ -1,15 +1,18 @@
 //! Where the latency of a tenant comes from, and who caused it. Pure: time is told.
 //!
-//! Every I/O leaves stamps: its first byte was seen, all of it was there, it came to the switch, it was its turn, the
-//! device got it, the device was done, its answer went to the network. The spans between them are added up for each tenant, and
-//! it is asked what made the I/O slower than its own kind is when nothing is in the way - the least that each of
-//! network, device and sending took for that tenant, operation and size lately. The excess of the device and the wait for
-//! a turn are charged by what was done meanwhile: each tenant counts the work that the device did for it, roughly priced,
-//! and remembers the count at the end of each of the last milliseconds, so the work of everybody within any span is a
-//! difference of two numbers. Of a tenant that does much in a millisecond, some I/Os stand for the others, and so it is when
-//! many tenants do anything; only those that are looked at carry their stamps until their answers have gone.
+//! Every I/O leaves stamps: its first byte was seen, all of it was there, it came to the switch, it
+//! was its turn, the device got it, the device was done, its answer went to the network. The spans
+//! between them are added up for each tenant, and it is asked what made the I/O slower than its own
+//! kind is when nothing is in the way - the least that each of network, device and sending took for
+//! that tenant, operation and size lately. The excess of the device and the wait for a turn are
+//! charged by what was done meanwhile: each tenant counts the work that the device did for it,
+//! roughly priced, and remembers the count at the end of each of the last milliseconds, so the work
+//! of everybody within any span is a difference of two numbers. Of a tenant that does much in a
+//! millisecond, some I/Os stand for the others, and so it is when many tenants do anything; only
+//! those that are looked at carry their stamps until their answers have gone.
 //!
-//! A charge is a share, not a proof: who did twice the work while an I/O waited is charged twice as much of the wait.
+//! A charge is a share, not a proof: who did twice the work while an I/O waited is charged twice as
+//! much of the wait.
 
 mod account;
 mod causes;
@@ -29,8 +32,8 @@ use work::{Done, History, bin, price};
 
 /// Who did less than one part in so many of what an I/O waited for is not named.
 const LITTLE: u64 = 64;
-/// For each account that is gone through to book an I/O, it is so long until the next one is looked at: that costs a
-/// small part of the time, however many tenants there are.
+/// For each account that is gone through to book an I/O, it is so long until the next one is looked
+/// at: that costs a small part of the time, however many tenants there are.
 const VISIT: Duration = Duration::from_us(2);
 /// What may be spent of that at once.
 const BURST: Duration = Duration::from_ms(1);
@@ -40,8 +43,8 @@ const BURST: Duration = Duration::from_ms(1);
 pub enum Cause {
     /// The rest of its command or its data were waited for: the network, or its host.
     Network,
-    /// It was here and had not come to the switch: memory that its tenant may use was waited for, or room for answers
-    /// that its host does not take, or others were in a hurry.
+    /// It was here and had not come to the switch: memory that its tenant may use was waited for,
+    /// or room for answers that its host does not take, or others were in a hurry.
     Intake,
     /// It waited for its turn behind I/O of the same tenant.
     OwnQueue,
@@ -49,8 +52,8 @@ pub enum Cause {
     Turn(TenantId),
     /// It waited while other tenants were served, each of whom had little of that time.
     Others,
-    /// It waited for its turn while nobody was served: a limit of the tenant holds it back, or what serves the
-    /// others takes long.
+    /// It waited for its turn while nobody was served: a limit of the tenant holds it back, or what
+    /// serves the others takes long.
     Held,
     /// The device was busy with other reads of the same tenant.
     OwnReads,
@@ -131,8 +134,8 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// The device has ended an I/O. Gives how many it stands for if it is to be booked, by [`Ledger::book`].
-    /// `moved` tells what the device has moved on its own account.
+    /// The device has ended an I/O. Gives how many it stands for if it is to be booked, by
+    /// [`Ledger::book`]. `moved` tells what the device has moved on its own account.
     #[inline]
     pub(crate) fn on_end(
         &mut self,
@@ -205,7 +208,8 @@ impl Ledger {
         tally.begin_bin(bin(now));
     }
 
-    /// Books an I/O that [`Ledger::on_end`] has chosen. One of a tenant that has gone is not booked.
+    /// Books an I/O that [`Ledger::on_end`] has chosen. One of a tenant that has gone is not
+    /// booked.
     pub(crate) fn book(&mut self, record: &Record) {
         let Record { io, spans, times } = record;
         let Some(number) = self.tenants.find(io.tenant) else {
@@ -284,7 +288,8 @@ impl Ledger {
         self.divide(number, ns, Cause::Device);
     }
 
-    /// Divides `ns` by what was done, which is in `shares`; all of it is `otherwise` when nothing was.
+    /// Divides `ns` by what was done, which is in `shares`; all of it is `otherwise` when nothing
+    /// was.
     fn divide(&mut self, number: u32, ns: u64, otherwise: Cause) {
         let account = &mut self.tenants[number].account;
         let all: u64 = self.shares.iter().map(|(_, share)| share).sum();

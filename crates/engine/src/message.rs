@@ -1,4 +1,5 @@
-//! What cores tell each other. Each core has one inbox; nothing here is on the path of an I/O but the hand-over.
+//! What cores tell each other. Each core has one inbox; nothing here is on the path of an I/O but
+//! the hand-over.
 
 use flashyard_runtime::Detached;
 
@@ -20,7 +21,8 @@ pub(crate) enum Message {
     Serve(Detached),
     /// End a connection of yours: its association has ended, or its host may not stay.
     Close { serial: u64 },
-    /// Take a command of one of your connections back, if it has not been issued, and tell the asking connection.
+    /// Take a command of one of your connections back, if it has not been issued, and tell the
+    /// asking connection.
     Abort {
         serial: u64,
         cid: u16,

@@ -1,4 +1,5 @@
-//! An I/O that is looked at, from the device's end until its answer has gone. It is booked where its device is at home.
+//! An I/O that is looked at, from the device's end until its answer has gone. It is booked where
+//! its device is at home.
 
 use std::rc::Rc;
 
@@ -7,7 +8,8 @@ use crate::handover::{self, Route};
 use crate::ledger::{Past, Record};
 use crate::tcp::Namespace;
 
-/// An I/O whose answer is on its way. When dropped, that has gone, or will never go, and the I/O is booked.
+/// An I/O whose answer is on its way. When dropped, that has gone, or will never go, and the I/O is
+/// booked.
 pub(crate) struct Sample {
     core: Rc<Core>,
     namespace: Rc<Namespace>,

@@ -1,8 +1,9 @@
-//! The stage in front of a device that decides which I/O goes next. One [`Switch`] stands before each device that
-//! really does something, however many volumes lie on it; each volume reaches it through a [`Port`] of its own. A
-//! policy holds the ids, the switch holds those who wait. Every I/O gets a [`Permit`], which is spent by completing
-//! it; dropping one counts as a failure, and dropping the wait for one takes the I/O back out of the policy. Time
-//! here is that of the executor's turn: what the device finished is seen at the beginning of a turn.
+//! The stage in front of a device that decides which I/O goes next. One [`Switch`] stands before
+//! each device that really does something, however many volumes lie on it; each volume reaches it
+//! through a [`Port`] of its own. A policy holds the ids, the switch holds those who wait. Every
+//! I/O gets a [`Permit`], which is spent by completing it; dropping one counts as a failure, and
+//! dropping the wait for one takes the I/O back out of the policy. Time here is that of the
+//! executor's turn: what the device finished is seen at the beginning of a turn.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -28,7 +29,8 @@ pub struct Switch {
     ledger: RefCell<Ledger>,
     /// What hosts are told.
     credits: Book,
-    /// How often the policy was replaced: what an earlier one has dispatched is none of its business.
+    /// How often the policy was replaced: what an earlier one has dispatched is none of its
+    /// business.
     reign: Cell<u32>,
     /// The timer for a policy that said "not before".
     timer: RefCell<Option<(Time, Task<()>)>>,
@@ -75,8 +77,9 @@ impl Switch {
         })
     }
 
-    /// Puts `policy` in the place of the present one. What is queued arrives there anew, in its old order; what is
-    /// at the device returns as if the new one had never heard of it. Shares have to be told again.
+    /// Puts `policy` in the place of the present one. What is queued arrives there anew, in its old
+    /// order; what is at the device returns as if the new one had never heard of it. Shares have to
+    /// be told again.
     pub fn set_policy(self: &Rc<Self>, policy: Box<dyn Policy>) {
         let now = self.rt.turn_time();
         *self.policy.borrow_mut() = policy;
@@ -159,8 +162,8 @@ impl Switch {
 async fn wake_at(rt: Rt, at: Time, switch: Weak<Switch>) {
     rt.sleep_until(at).await;
     if let Some(switch) = switch.upgrade() {
-        // It has fired: what is armed now must not be taken for it. It is this task's own handle, so it is kept until
-        // the end.
+        // It has fired: what is armed now must not be taken for it. It is this task's own handle,
+        // so it is kept until the end.
         let fired = switch.timer.borrow_mut().take();
         switch.pump();
         drop(fired);
@@ -221,7 +224,8 @@ impl Port {
         self.closed.set(true);
     }
 
-    /// Whether [`Port::close`] was called. To be asked by whoever may have waited since it found the way here.
+    /// Whether [`Port::close`] was called. To be asked by whoever may have waited since it found
+    /// the way here.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.get()
     }
@@ -313,7 +317,8 @@ impl Permit {
         self.issued = self.port.switch.rt.turn_time();
     }
 
-    /// Tells whether the I/O ended well. If it is looked at, gives what is to be booked when its answer has gone.
+    /// Tells whether the I/O ended well. If it is looked at, gives what is to be booked when its
+    /// answer has gone.
     #[inline]
     pub(crate) fn complete(mut self, ok: bool) -> Looked {
         self.spent = true;

@@ -8,8 +8,8 @@ use flashyard_sched::Op;
 
 use crate::switch::{Port, Switch, Want};
 
-/// The way of one volume through a switch to its device: as a command takes it, with its turn, its stamps and its
-/// line in the books.
+/// The way of one volume through a switch to its device: as a command takes it, with its turn, its
+/// stamps and its line in the books.
 #[derive(Clone)]
 pub struct Way {
     port: Rc<Port>,

@@ -1,6 +1,6 @@
-//! What the host FTL promises in numbers: write amplification against theory, sequential bandwidth against that of the
-//! units, recovery, memory and speed. `cargo bench -p flashyard-flash --bench ftl` prints the table; `-- recovery` takes
-//! only rows with that word.
+//! What the host FTL promises in numbers: write amplification against theory, sequential bandwidth
+//! against that of the units, recovery, memory and speed. `cargo bench -p flashyard-flash --bench
+//! ftl` prints the table; `-- recovery` takes only rows with that word.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -395,7 +395,8 @@ fn speed() {
     );
 }
 
-/// Recovery of a partition of 32 GiB, after a stop and after a cut as late as can be after a checkpoint.
+/// Recovery of a partition of 32 GiB, after a stop and after a cut as late as can be after a
+/// checkpoint.
 fn recovery() {
     let mut medium = Medium::new(&geometry(820, 256), Options::default());
     let gib = medium.ftl.capacity() as f64 * 4096.0 / f64::from(1 << 30);

@@ -1,5 +1,6 @@
-//! How many I/Os the model simulates in a second of CPU time, load generation included. `cargo bench -p
-//! flashyard-flash` prints the table; `-- 32 writes` takes another capacity in GiB and only rows with that word.
+//! How many I/Os the model simulates in a second of CPU time, load generation included. `cargo
+//! bench -p flashyard-flash` prints the table; `-- 32 writes` takes another capacity in GiB and
+//! only rows with that word.
 
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::{Condition, Device};

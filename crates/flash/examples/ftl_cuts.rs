@@ -1,10 +1,11 @@
-//! Host FTLs under power cuts and on media that fail: after each cut nothing durable may be lost and nothing old come
-//! back. A failure says the seed or the write that repeats it.
+//! Host FTLs under power cuts and on media that fail: after each cut nothing durable may be lost
+//! and nothing old come back. A failure says the seed or the write that repeats it.
 //!
-//! `cargo run --release -p flashyard-flash --example ftl_cuts -- 100000 1`: so many cuts at random instants, from this
-//! seed on. `-- swarm 1000 1`: so many partitions on media that fail in many ways, each until its flash runs out.
-//! `-- scripts 1 1`: cuts at every so many of the writes of scripts, and each time at every so many of the writes after
-//! the recovery, and once more after that.
+//! `cargo run --release -p flashyard-flash --example ftl_cuts -- 100000 1`: so many cuts at random
+//! instants, from this seed on. `-- swarm 1000 1`: so many partitions on media that fail in many
+//! ways, each until its flash runs out. `-- scripts 1 1`: cuts at every so many of the writes of
+//! scripts, and each time at every so many of the writes after the recovery, and once more after
+//! that.
 
 #[path = "../tests/ftl/cuts.rs"]
 mod cuts;

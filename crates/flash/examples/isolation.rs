@@ -1,10 +1,12 @@
-//! Whether a tenant's own flash keeps it from others: one reader of 4 KiB at depth 1 beside tenants that write without
-//! pause, on shared parallel units, on channels of its own, on dies of its own. Prints what the model gives beside
-//! what is expected of it. `cargo run --release --example isolation`; the seconds simulated per row may be given.
+//! Whether a tenant's own flash keeps it from others: one reader of 4 KiB at depth 1 beside tenants
+//! that write without pause, on shared parallel units, on channels of its own, on dies of its own.
+//! Prints what the model gives beside what is expected of it. `cargo run --release --example
+//! isolation`; the seconds simulated per row may be given.
 //!
-//! Programmes that all take the same time fall in step: dies that write without pause meet each other less and less on
-//! their channel, which then moves more, and has a read wait less, than the prototype that the expectations come from.
-//! So the rows in which reads wait for a channel are given once more with programmes that vary by a tenth.
+//! Programmes that all take the same time fall in step: dies that write without pause meet each
+//! other less and less on their channel, which then moves more, and has a read wait less, than the
+//! prototype that the expectations come from. So the rows in which reads wait for a channel are
+//! given once more with programmes that vary by a tenth.
 
 use flashyard_flash::Profile;
 use flashyard_flash::channel::load::{Tally, Tenant, Work, prepare, run};
@@ -28,8 +30,9 @@ enum Placement {
     Dies,
 }
 
-/// Mean, median, 99th and 99.9th percentile and greatest latency of the reader in microseconds, and MB/s of all
-/// writers: what a prototype of the model gave in 20 s. Ranges where only a range was published.
+/// Mean, median, 99th and 99.9th percentile and greatest latency of the reader in microseconds, and
+/// MB/s of all writers: what a prototype of the model gave in 20 s. Ranges where only a range was
+/// published.
 type Expected = [&'static str; 6];
 
 fn main() {

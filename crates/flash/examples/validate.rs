@@ -1,5 +1,5 @@
-//! Prints every comparison of the model with theory and published figures, and fails when one does not hold.
-//! `--quick` takes small drives; numbers take only the tests that have them.
+//! Prints every comparison of the model with theory and published figures, and fails when one does
+//! not hold. `--quick` takes small drives; numbers take only the tests that have them.
 
 use std::process::ExitCode;
 

@@ -83,8 +83,8 @@ impl Tally {
     }
 }
 
-/// Runs `workers` on `device` for `warm_up` and then for `span`, which is measured. Commands that are under way at the
-/// end are left to the device.
+/// Runs `workers` on `device` for `warm_up` and then for `span`, which is measured. Commands that
+/// are under way at the end are left to the device.
 pub fn closed_loop(
     device: &mut Device,
     workers: &[Worker],
@@ -123,7 +123,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads of one unit at random addresses, `per_second` of them (at least one) at random instants until `end`.
+    /// Reads of one unit at random addresses, `per_second` of them (at least one) at random
+    /// instants until `end`.
     pub fn reads(per_second: u64, end: Duration) -> Self {
         Self {
             op: Op::Read,
@@ -155,8 +156,8 @@ pub struct Answer {
     pub latency: Duration,
 }
 
-/// Runs `sources` on `device` until all that arrived is done, and tells `record` of each. Returns how many commands
-/// the drive's queue had no place for.
+/// Runs `sources` on `device` until all that arrived is done, and tells `record` of each. Returns
+/// how many commands the drive's queue had no place for.
 pub fn open_loop(
     device: &mut Device,
     sources: &[Source],

@@ -1,5 +1,5 @@
-//! An open-channel device that loses its power: nothing is read that was not written there, and nothing that was safe
-//! is lost.
+//! An open-channel device that loses its power: nothing is read that was not written there, and
+//! nothing that was safe is lost.
 
 use flashyard_flash::Profile;
 use flashyard_flash::channel::{

@@ -1,4 +1,5 @@
-//! What a drive takes of memory, as the kernel sees it. Alone in this process, so that nothing else is counted.
+//! What a drive takes of memory, as the kernel sees it. Alone in this process, so that nothing else
+//! is counted.
 
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::{Condition, Device};

@@ -343,7 +343,8 @@ fn snapshot_digest(bytes: &[u8]) -> u64 {
     })
 }
 
-/// A write in the buffer when the power fails, as `op` and with capacitors for `hold_up`: what is lost.
+/// A write in the buffer when the power fails, as `op` and with capacitors for `hold_up`: what is
+/// lost.
 fn cut_after(name: &str, op: Op, hold_up: Duration) -> Recovered {
     let mut device = device(name, Condition::Clean);
     let write = command(0, op, 5, 2);
@@ -379,7 +380,8 @@ fn a_power_cut_takes_what_is_neither_programmed_nor_held_up() {
 
 #[test]
 fn recovery_takes_the_time_of_reading_open_rows_and_those_since_the_checkpoint() {
-    // Two units were written: one row is open, and none of the host's was programmed since the drive was built.
+    // Two units were written: one row is open, and none of the host's was programmed since the
+    // drive was built.
     let profile = Profile::named("dct983").expect("it ships");
     let recovered = cut_after("dct983", Op::Write, Duration::ZERO);
     assert_eq!(recovered.spent.as_ns(), 3 * profile.read_lower_ns);

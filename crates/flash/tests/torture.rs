@@ -1,7 +1,8 @@
-//! Small drives of random profiles under loads without mercy: every command completes, and what has to hold does.
+//! Small drives of random profiles under loads without mercy: every command completes, and what has
+//! to hold does.
 //!
-//! A drive that has commands and no event ahead would never answer again; so would one that goes round in events
-//! without completing anything.
+//! A drive that has commands and no event ahead would never answer again; so would one that goes
+//! round in events without completing anything.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

@@ -58,7 +58,8 @@ impl Association {
         }
     }
 
-    /// Most bytes of one Write Zeroes, from WZSL; controllers of before NVMe 2.0 do not tell and have no limit.
+    /// Most bytes of one Write Zeroes, from WZSL; controllers of before NVMe 2.0 do not tell and
+    /// have no limit.
     pub async fn max_zeroes(&self) -> u64 {
         let Ok(page) = identify(&self.inner.admin, Cns::CONTROLLER_OF_SET, 0).await else {
             return u64::MAX;
@@ -107,7 +108,8 @@ pub(crate) async fn identify_namespace(
     Ok(IdentifyNamespace::decode(page_of(&page)))
 }
 
-/// `len` bytes of a log page from `offset` on. `retain`: the event that announced it stays reported.
+/// `len` bytes of a log page from `offset` on. `retain`: the event that announced it stays
+/// reported.
 pub(crate) async fn get_log(
     admin: &Queue,
     log: LogId,
@@ -240,7 +242,8 @@ pub(crate) async fn shut_down(inner: &Inner) {
     }
 }
 
-/// The configuration of a controller in use: NVM command set, entries of 64 and 16 bytes, round robin.
+/// The configuration of a controller in use: NVM command set, entries of 64 and 16 bytes, round
+/// robin.
 pub(crate) fn enabled() -> Configuration {
     Configuration {
         en: true,

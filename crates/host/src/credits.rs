@@ -1,13 +1,15 @@
-//! What the controller says that we may have outstanding (vendor feature C1h), and the commands that wait for it here
-//! instead of there: shorter queues in the target, and who waits can still be chosen.
+//! What the controller says that we may have outstanding (vendor feature C1h), and the commands
+//! that wait for it here instead of there: shorter queues in the target, and who waits can still be
+//! chosen.
 //!
-//! A credit is for a namespace and shared by all queues of the association: first come, first served. A queue that has
-//! nothing under way on a namespace may always send one command there, so no queue waits for what another one holds, and
-//! none waits for ever, for credit comes with answers alone. Until something is said, and where nothing is, the
-//! depth of the queues is the only bound.
+//! A credit is for a namespace and shared by all queues of the association: first come, first
+//! served. A queue that has nothing under way on a namespace may always send one command there, so
+//! no queue waits for what another one holds, and none waits for ever, for credit comes with
+//! answers alone. Until something is said, and where nothing is, the depth of the queues is the
+//! only bound.
 //!
-//! A host that steers by the latency it sees ([`Parda`]) has one such gate for everything, at which each command counts the
-//! same and which its window opens and closes.
+//! A host that steers by the latency it sees ([`Parda`]) has one such gate for everything, at which
+//! each command counts the same and which its window opens and closes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -38,8 +40,9 @@ pub(crate) struct Credits {
 /// What was said of a namespace and what came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CreditReport {
-    /// Bytes that may be outstanding, as the controller said last (a command counts as 4 KiB at least; by a window of our
-    /// own, as 4 KiB whatever it moves); `None` if it has not said anything, or that there is no bound.
+    /// Bytes that may be outstanding, as the controller said last (a command counts as 4 KiB at
+    /// least; by a window of our own, as 4 KiB whatever it moves); `None` if it has not said
+    /// anything, or that there is no bound.
     pub allowed: Option<u64>,
     /// Bytes that are.
     pub outstanding: u64,
@@ -133,8 +136,8 @@ impl Credits {
         gate
     }
 
-    /// Waits for a part of the credit of `gate`, behind all who wait already. When the association ends, all that is under
-    /// way is given back, so this ends, too.
+    /// Waits for a part of the credit of `gate`, behind all who wait already. When the association
+    /// ends, all that is under way is given back, so this ends, too.
     pub(crate) async fn wait(&self, gate: &Rc<Gate>, qid: u16, cost: u64) -> Option<Charge> {
         let begun = self.rt.turn_time();
         let charge = gate.queue(qid, cost).await;
@@ -228,8 +231,8 @@ impl Gate {
         }
     }
 
-    /// Serves those who wait, from the front, as far as the credit goes. A wide one at the front holds up those behind
-    /// it, or narrow ones would starve it.
+    /// Serves those who wait, from the front, as far as the credit goes. A wide one at the front
+    /// holds up those behind it, or narrow ones would starve it.
     fn serve(self: &Rc<Self>) {
         loop {
             let mut waiting = self.waiting.borrow_mut();

@@ -20,8 +20,8 @@ const ATTEMPTS: u32 = 10;
 
 /// The discovery log of the controller at `addr`, as it is shown to this host.
 ///
-/// The log is read again when its generation counter moved meanwhile, so the entries belong together; after ten
-/// such attempts the last is given.
+/// The log is read again when its generation counter moved meanwhile, so the entries belong
+/// together; after ten such attempts the last is given.
 pub async fn discover(
     rt: &Rt,
     addr: SocketAddr,

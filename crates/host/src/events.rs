@@ -1,5 +1,5 @@
-//! What a controller tells by itself: the loop of Asynchronous Event Requests, and the reading of the logs that
-//! belong to the events.
+//! What a controller tells by itself: the loop of Asynchronous Event Requests, and the reading of
+//! the logs that belong to the events.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,7 +19,8 @@ const KEPT: usize = 64;
 /// Something the controller told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// These namespaces came, went or changed; look at them again. Empty: too many to list, look at all.
+    /// These namespaces came, went or changed; look at them again. Empty: too many to list, look at
+    /// all.
     NamespacesChanged(Vec<u32>),
     /// The discovery log changed.
     DiscoveryChanged,
@@ -72,7 +73,8 @@ impl Events {
     }
 }
 
-/// Keeps one Asynchronous Event Request with the controller. Ends when it is refused or the association ends.
+/// Keeps one Asynchronous Event Request with the controller. Ends when it is refused or the
+/// association ends.
 pub(crate) async fn listen(inner: Rc<Inner>) {
     let queue = Rc::clone(&inner.admin.shared);
     while let Ok(answer) = queue

@@ -1,10 +1,12 @@
-//! The host side of NVMe/TCP: connects to a controller, gives it commands, and makes a remote namespace a block
-//! device.
+//! The host side of NVMe/TCP: connects to a controller, gives it commands, and makes a remote
+//! namespace a block device.
 //!
-//! Map: [`Association`] is one connected controller, made in `bring_up`, watched over in `watch`, its events in
-//! `events`, its administration in `admin`; [`Queue`] takes commands; below it `slots` has the commands in flight,
-//! `outbox` what is to be sent, `receiver` what comes and `credits` what waits for the controller's credit, or for a window of our own ([`Parda`]); [`discover`] asks a discovery controller. [`Remote`] is a
-//! namespace that is kept connected, [`RemoteDevice`] makes it a block device.
+//! Map: [`Association`] is one connected controller, made in `bring_up`, watched over in `watch`,
+//! its events in `events`, its administration in `admin`; [`Queue`] takes commands; below it
+//! `slots` has the commands in flight, `outbox` what is to be sent, `receiver` what comes and
+//! `credits` what waits for the controller's credit, or for a window of our own ([`Parda`]);
+//! [`discover`] asks a discovery controller. [`Remote`] is a namespace that is kept connected,
+//! [`RemoteDevice`] makes it a block device.
 #![forbid(unsafe_code)]
 
 mod admin;

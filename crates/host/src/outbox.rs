@@ -1,5 +1,5 @@
-//! What a queue is about to send. Commands and data are gathered while tasks run; at the end of the turn the
-//! sending task gives all of it to the socket in one call.
+//! What a queue is about to send. Commands and data are gathered while tasks run; at the end of the
+//! turn the sending task gives all of it to the socket in one call.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -47,7 +47,8 @@ pub enum Payload {
     In(ReadInto),
     /// Data to the controller.
     Out(Data),
-    /// Part of a buffer to the controller, which the caller keeps, too: to send it again if need be.
+    /// Part of a buffer to the controller, which the caller keeps, too: to send it again if need
+    /// be.
     Shared(Rc<Buf>, Range<usize>),
 }
 
@@ -72,8 +73,8 @@ impl Payload {
         matches!(self, Self::Out(_) | Self::Shared(..))
     }
 
-    /// Takes the outgoing data from `part.start` on, up to `part.end`; what is left stays. The last part takes
-    /// the data themselves.
+    /// Takes the outgoing data from `part.start` on, up to `part.end`; what is left stays. The last
+    /// part takes the data themselves.
     pub(crate) fn take_part(&mut self, part: Range<usize>) -> Self {
         if let Self::Out(Data::Buf(_)) = self
             && part != (0..self.len())

@@ -1,5 +1,6 @@
-//! The receiving task of a queue: takes what the controller sends and gives it to the commands it belongs to.
-//! Everything in it is hostile: the framer checks each PDU, the table of commands checks that it was asked for.
+//! The receiving task of a queue: takes what the controller sends and gives it to the commands it
+//! belongs to. Everything in it is hostile: the framer checks each PDU, the table of commands
+//! checks that it was asked for.
 
 use std::io;
 use std::rc::Rc;
@@ -15,7 +16,8 @@ use crate::watch;
 
 /// Data from this size on are received straight into the command's buffer.
 const DIRECT: usize = 16 << 10;
-/// A receive from the shared ring brings at most this much; one that brings as much means that more is there.
+/// A receive from the shared ring brings at most this much; one that brings as much means that more
+/// is there.
 const CHUNK: usize = 16 << 10;
 /// Size of one receive while much is coming in. It fits the second-level cache.
 const BATCH: usize = 256 << 10;
@@ -104,7 +106,8 @@ pub(crate) async fn receive(rt: Rt, queue: Rc<Shared>, framer: Framer) {
     queue.fail(error);
 }
 
-/// Reads and drops until the controller closes: one that is stuck sending would not come to read our reason.
+/// Reads and drops until the controller closes: one that is stuck sending would not come to read
+/// our reason.
 async fn drain(queue: &Shared) {
     while queue
         .stream
@@ -119,7 +122,8 @@ struct Receiver<'a> {
     framer: Framer,
     /// The C2HData PDU whose data are coming in.
     data: Option<Incoming>,
-    /// For big receives while much is coming in; none while little is, so that an idle queue holds no memory.
+    /// For big receives while much is coming in; none while little is, so that an idle queue holds
+    /// no memory.
     batch: Option<Buf>,
 }
 
@@ -143,7 +147,8 @@ impl Receiver<'_> {
         }
     }
 
-    /// Where the next bytes go if they are all data of one command that wants them in a buffer of its own.
+    /// Where the next bytes go if they are all data of one command that wants them in a buffer of
+    /// its own.
     fn direct(&mut self) -> Option<(u16, Buf, usize)> {
         let rest = self.framer.data_remaining() as usize;
         let cid = self.data.filter(|_| rest >= DIRECT)?.cid;

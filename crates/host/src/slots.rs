@@ -1,9 +1,9 @@
-//! The commands of one queue that wait for their answer: a fixed table of places. A place owns the command's
-//! buffer from submission to completion, so a caller that stops waiting leaves nothing behind that the
-//! controller's late data could hurt.
+//! The commands of one queue that wait for their answer: a fixed table of places. A place owns the
+//! command's buffer from submission to completion, so a caller that stops waiting leaves nothing
+//! behind that the controller's late data could hurt.
 //!
-//! A command identifier is the place's number and, in its upper four bits, a counter that moves with every use:
-//! a second answer to an old command is recognised instead of completing a new one.
+//! A command identifier is the place's number and, in its upper four bits, a counter that moves
+//! with every use: a second answer to an old command is recognised instead of completing a new one.
 
 use std::task::{Context, Poll, Waker};
 
@@ -77,8 +77,8 @@ impl Slots {
         }
     }
 
-    /// Takes a place for a command that moves `payload`, and gives the command identifier. Only what is to be
-    /// kept until later is given here: in-capsule data are sent at once and are not.
+    /// Takes a place for a command that moves `payload`, and gives the command identifier. Only
+    /// what is to be kept until later is given here: in-capsule data are sent at once and are not.
     ///
     /// # Panics
     /// When no place is free: the queue's semaphore counts them.
@@ -173,7 +173,8 @@ impl Slots {
         slot.moved += piece.len() as u32;
     }
 
-    /// Takes the buffer for a receive straight into it; [`Slots::put_back`] must follow. Gives where to go on.
+    /// Takes the buffer for a receive straight into it; [`Slots::put_back`] must follow. Gives
+    /// where to go on.
     pub(crate) fn borrow_target(&mut self, cid: u16) -> Option<(Buf, usize)> {
         let slot = &mut self.slots[usize::from(cid & INDEX_MASK)];
         if !matches!(slot.payload, Payload::In(ReadInto::Buf(_))) {
@@ -199,8 +200,8 @@ impl Slots {
         self.slots[usize::from(cid & INDEX_MASK)].data_damaged = true;
     }
 
-    /// R2T asks for `length` bytes at `offset`. Parts are asked for in order and once each: that is more than the
-    /// specification demands of a controller and what every one does.
+    /// R2T asks for `length` bytes at `offset`. Parts are asked for in order and once each: that is
+    /// more than the specification demands of a controller and what every one does.
     pub(crate) fn ask(&mut self, cid: u16, offset: u32, length: u32) -> Result<Asked, Violation> {
         let slot = self.live(cid)?;
         if !slot.payload.is_out() {
@@ -231,8 +232,8 @@ impl Slots {
         freed
     }
 
-    /// One tick of the watchdog: `expired` is called with every command that has now waited for `limit` ticks,
-    /// and once more for every further tick, with its age.
+    /// One tick of the watchdog: `expired` is called with every command that has now waited for
+    /// `limit` ticks, and once more for every further tick, with its age.
     pub(crate) fn tick(&mut self, limit: u8, mut expired: impl FnMut(u16, u8)) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let counts = matches!(slot.state, State::Waiting | State::Abandoned) && !slot.patient;

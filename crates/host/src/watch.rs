@@ -1,5 +1,5 @@
-//! What watches over an association while it lives: queues that fail, commands that stay unanswered, and the Keep
-//! Alive timer of the controller.
+//! What watches over an association while it lives: queues that fail, commands that stay
+//! unanswered, and the Keep Alive timer of the controller.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -27,7 +27,8 @@ pub(crate) async fn failures(inner: Rc<Inner>) {
     }
 }
 
-/// Asks the controller to abort commands that are late, and ends the association when that does not help.
+/// Asks the controller to abort commands that are late, and ends the association when that does not
+/// help.
 ///
 /// A command is aborted between `command_timeout` and a quarter more after its submission.
 pub(crate) async fn timeouts(inner: Rc<Inner>) {
@@ -62,8 +63,8 @@ pub(crate) async fn timeouts(inner: Rc<Inner>) {
     }
 }
 
-/// Tells the controller twice in a Keep Alive Timeout that we are here, and ends the association when it does not
-/// answer within one.
+/// Tells the controller twice in a Keep Alive Timeout that we are here, and ends the association
+/// when it does not answer within one.
 pub(crate) async fn keep_alive(inner: Rc<Inner>) {
     let kato = inner.options.kato;
     while inner.failure.get().is_none() {
@@ -73,7 +74,8 @@ pub(crate) async fn keep_alive(inner: Rc<Inner>) {
             .command(SubmissionQueueEntry::keep_alive(), Payload::None);
         match within(&inner.rt, kato, answer).await {
             Some(Ok(_)) => {}
-            // Refused: the controller has forgotten us, or never kept a timer. The former shows elsewhere.
+            // Refused: the controller has forgotten us, or never kept a timer. The former shows
+            // elsewhere.
             Some(Err(HostError::Status(_))) => return,
             Some(Err(error)) => return inner.fail(error),
             None => return inner.fail(HostError::Timeout),

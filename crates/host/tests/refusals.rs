@@ -15,8 +15,8 @@ enum Io {
     Write,
 }
 
-/// Every breach of a live controller ends the association with the right error, every waiting command gets it,
-/// and the controller is told why.
+/// Every breach of a live controller ends the association with the right error, every waiting
+/// command gets it, and the controller is told why.
 #[test]
 fn breaches_end_the_association() {
     use Violation as V;

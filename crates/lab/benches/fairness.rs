@@ -1,6 +1,7 @@
-//! The Gimbal study's scenes of readers beside writers, in real time: an emulated drive behind a switch, every tenant
-//! by an association of its own over NVMe/TCP on loopback. The drive is slowed down, so that what this machine's two
-//! processors cost is small beside it; rates are those of the drive at its own speed.
+//! The Gimbal study's scenes of readers beside writers, in real time: an emulated drive behind a
+//! switch, every tenant by an association of its own over NVMe/TCP on loopback. The drive is slowed
+//! down, so that what this machine's two processors cost is small beside it; rates are those of the
+//! drive at its own speed.
 //!
 //! ```text
 //! cargo bench -p flashyard-lab --bench fairness -- [MILLISECONDS] [DILATION] [PAIRS]

@@ -1,9 +1,11 @@
-//! A reader beside saturating writers through the whole path, in real time: an open-channel device whose channels each
-//! tenant has to himself, the same with parallel units of all channels for each, with one translation layer for all, and a
-//! conventional drive. A target on processor 0, hosts in one thread on processor 1, real NVMe/TCP on loopback. The flash is
-//! slowed down, so that what two processors cost is small beside it; times are those of the flash at its own speed.
+//! A reader beside saturating writers through the whole path, in real time: an open-channel device
+//! whose channels each tenant has to himself, the same with parallel units of all channels for
+//! each, with one translation layer for all, and a conventional drive. A target on processor 0,
+//! hosts in one thread on processor 1, real NVMe/TCP on loopback. The flash is slowed down, so that
+//! what two processors cost is small beside it; times are those of the flash at its own speed.
 //!
-//! Of each number of writers the reader is measured alone just before, in turn, several times; told are medians.
+//! Of each number of writers the reader is measured alone just before, in turn, several times; told
+//! are medians.
 //!
 //! ```text
 //! cargo bench -p flashyard-lab --bench isolation -- [MILLISECONDS] [DILATION] [ROUNDS]

@@ -1,7 +1,7 @@
 //! I/Os per second of CPU time on the bench, with the first-in-first-out policy.
 //!
-//! The drive alone is measured by the benchmark of the crate `flash`; the difference is what workers, switch and
-//! measurement cost.
+//! The drive alone is measured by the benchmark of the crate `flash`; the difference is what
+//! workers, switch and measurement cost.
 
 use std::hint::black_box;
 

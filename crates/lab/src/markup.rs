@@ -9,7 +9,8 @@ pub(crate) struct Markup {
 }
 
 impl Markup {
-    /// Writes a line as it is: elements, attributes and numbers of ours, and text only after [`escape`].
+    /// Writes a line as it is: elements, attributes and numbers of ours, and text only after
+    /// [`escape`].
     pub(crate) fn put(&mut self, line: Arguments<'_>) {
         self.text
             .write_fmt(line)
@@ -23,8 +24,8 @@ impl Markup {
     }
 }
 
-/// `text` as it may stand in an element or a quoted attribute of HTML and SVG. Control characters, which XML has no
-/// way to write, are replaced.
+/// `text` as it may stand in an element or a quoted attribute of HTML and SVG. Control characters,
+/// which XML has no way to write, are replaced.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,5 @@
-//! Independent runs on all cores at once, with results that do not depend on how many cores there are.
+//! Independent runs on all cores at once, with results that do not depend on how many cores there
+//! are.
 
 use std::num::NonZero;
 use std::sync::Mutex;

@@ -1,5 +1,5 @@
-//! What the framing of a connection costs: nanoseconds per PDU, and instructions when run under callgrind with
-//! `--toggle-collect='*measured*'`.
+//! What the framing of a connection costs: nanoseconds per PDU, and instructions when run under
+//! callgrind with `--toggle-collect='*measured*'`.
 //!
 //! `cargo bench -p flashyard-nvme -- [PDUs] [name]`
 

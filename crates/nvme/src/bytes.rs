@@ -1,7 +1,8 @@
 //! Little-endian fields at fixed offsets of a larger structure.
 //!
-//! The structures of Identify and the log pages are sparse: a table of offsets is closer to the specification than
-//! a struct with hundreds of reserved fields. Offsets here are constants of ours, so a bad one is a bug.
+//! The structures of Identify and the log pages are sparse: a table of offsets is closer to the
+//! specification than a struct with hundreds of reserved fields. Offsets here are constants of
+//! ours, so a bad one is a bug.
 
 use crate::nqn::Nqn;
 
@@ -57,8 +58,9 @@ impl Field for Option<Nqn> {
     }
 }
 
-/// Declares a structure of the specification by the offsets of its fields: the struct, `LEN`, `encode` (reserved
-/// bytes become zero), `decode` (reserved bytes are ignored) and a `Default` of all zeroes.
+/// Declares a structure of the specification by the offsets of its fields: the struct, `LEN`,
+/// `encode` (reserved bytes become zero), `decode` (reserved bytes are ignored) and a `Default` of
+/// all zeroes.
 macro_rules! structure {
     (
         $(#[$meta:meta])*
@@ -98,7 +100,8 @@ macro_rules! structure {
 
 pub(crate) use structure;
 
-/// An ASCII field: `text` and spaces. What is not printable ASCII becomes `?`, what is too long is cut.
+/// An ASCII field: `text` and spaces. What is not printable ASCII becomes `?`, what is too long is
+/// cut.
 pub(crate) fn ascii<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [b' '; N];
     for (to, from) in field.iter_mut().zip(text.chars()) {
@@ -111,7 +114,8 @@ pub(crate) fn ascii<const N: usize>(text: &str) -> [u8; N] {
     field
 }
 
-/// The text of an ASCII field: up to a NUL, without the spaces behind it; `None` if it is not ASCII.
+/// The text of an ASCII field: up to a NUL, without the spaces behind it; `None` if it is not
+/// ASCII.
 pub(crate) fn text_of(field: &[u8]) -> Option<&str> {
     let end = field.iter().position(|b| *b == 0).unwrap_or(field.len());
     let text = core::str::from_utf8(&field[..end]).ok()?;

@@ -1,18 +1,21 @@
-//! Credits: a controller of this project tells a host that has asked for it (feature C1h) in each completion of a
-//! success how much it may have outstanding at the namespace of that command.
+//! Credits: a controller of this project tells a host that has asked for it (feature C1h) in each
+//! completion of a success how much it may have outstanding at the namespace of that command.
 //!
-//! What is told is a total and no increment, so that a completion that comes late or not at all does no harm, and it
-//! is counted in units of cost, not in commands. It lies in bits 15:3 of the Submission Queue Identifier of the
-//! completion, which is reserved on fabrics (bits 2:0 count the further commands that it retires): telling it takes no
-//! byte, and no message of its own. Failures tell nothing.
+//! What is told is a total and no increment, so that a completion that comes late or not at all
+//! does no harm, and it is counted in units of cost, not in commands. It lies in bits 15:3 of the
+//! Submission Queue Identifier of the completion, which is reserved on fabrics (bits 2:0 count the
+//! further commands that it retires): telling it takes no byte, and no message of its own. Failures
+//! tell nothing.
 
 /// How much a host may have outstanding at a namespace, over all queues of its association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Allowance {
-    /// Nothing is said; what was said before holds. Before that, the depth of the queues is the only bound.
+    /// Nothing is said; what was said before holds. Before that, the depth of the queues is the
+    /// only bound.
     #[default]
     Silent,
-    /// So many units ([`Allowance::cost`]). A host that has nothing outstanding may send one command in any case.
+    /// So many units ([`Allowance::cost`]). A host that has nothing outstanding may send one
+    /// command in any case.
     Units(u64),
     /// As much as the queues hold.
     Unbounded,
@@ -43,8 +46,9 @@ impl Allowance {
         }
     }
 
-    /// The 13 bits of a completion: 0 is silence, all ones no bound; else a number of four bits of exponent and nine
-    /// of fraction, which is at most a five hundredth less than what is meant, and 1 at least.
+    /// The 13 bits of a completion: 0 is silence, all ones no bound; else a number of four bits of
+    /// exponent and nine of fraction, which is at most a five hundredth less than what is meant,
+    /// and 1 at least.
     #[inline]
     pub fn code(self) -> u16 {
         match self {

@@ -33,8 +33,9 @@ impl FeatureId {
     pub const HOST_IDENTIFIER: Self = Self(0x81);
     /// Completion Coalescing, a vendor specific feature of this project: [`CompletionCoalescing`].
     pub const COMPLETION_COALESCING: Self = Self(0xc0);
-    /// Command Credits, a vendor specific feature of this project. Bit 0 of its value: the completions of the I/O queues
-    /// that are made from now on tell an [`crate::Allowance`]; all other bits are 0.
+    /// Command Credits, a vendor specific feature of this project. Bit 0 of its value: the
+    /// completions of the I/O queues that are made from now on tell an [`crate::Allowance`]; all
+    /// other bits are 0.
     pub const COMMAND_CREDITS: Self = Self(0xc1);
     /// Reservation Notification Mask.
     pub const RESERVATION_NOTIFICATION_MASK: Self = Self(0x82);
@@ -128,7 +129,8 @@ impl NumberOfQueues {
     }
 }
 
-/// Asynchronous Event Configuration (0Bh); the notice bits have the places of OAES in Identify Controller.
+/// Asynchronous Event Configuration (0Bh); the notice bits have the places of OAES in Identify
+/// Controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AsyncEventConfiguration(pub u32);
 
@@ -273,10 +275,12 @@ impl Timestamp {
     }
 }
 
-/// Completion Coalescing (C0h, vendor specific): how the I/O queues that are made from now on tell their successes.
+/// Completion Coalescing (C0h, vendor specific): how the I/O queues that are made from now on tell
+/// their successes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CompletionCoalescing {
-    /// Bits 7:0: completions that may be held until they are told together, 1 to 128; 0 leaves it to the controller.
+    /// Bits 7:0: completions that may be held until they are told together, 1 to 128; 0 leaves it
+    /// to the controller.
     pub window: u8,
     /// Bit 8: a completion may retire up to four more commands that succeeded
     /// ([`crate::CompletionQueueEntry::retired`]).

@@ -1,8 +1,8 @@
 //! NVMe as bytes: every structure a host and a controller exchange, and the framing of NVMe/TCP.
 //!
-//! Nothing here does I/O, keeps time or allocates on the path of a command. Both ends use the same types: a target
-//! decodes what a host encodes and the reverse. The names are those of the NVMe Base, NVM Command Set and
-//! NVMe/TCP Transport specifications.
+//! Nothing here does I/O, keeps time or allocates on the path of a command. Both ends use the same
+//! types: a target decodes what a host encodes and the reverse. The names are those of the NVMe
+//! Base, NVM Command Set and NVMe/TCP Transport specifications.
 //!
 //! | module | holds |
 //! | --- | --- |

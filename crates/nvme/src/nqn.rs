@@ -6,8 +6,8 @@ use core::hash::{Hash, Hasher};
 /// A validated NQN, held inline.
 ///
 /// It begins with `nqn.`, is UTF-8 of at most 223 bytes and has no control characters. For
-/// `nqn.yyyy-mm.` names the date has to look like one; the `:uuid:` form is not looked into, for hosts in the field
-/// write it in more than one way.
+/// `nqn.yyyy-mm.` names the date has to look like one; the `:uuid:` form is not looked into, for
+/// hosts in the field write it in more than one way.
 #[derive(Clone, Copy)]
 pub struct Nqn {
     bytes: [u8; Nqn::MAX_LEN],

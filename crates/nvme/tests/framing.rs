@@ -1,4 +1,5 @@
-//! The framer against peers: any cut of the stream says the same, every breach has its code, no bytes make it panic.
+//! The framer against peers: any cut of the stream says the same, every breach has its code, no
+//! bytes make it panic.
 
 mod driver;
 
@@ -285,7 +286,8 @@ fn noise_never_panics_and_cuts_agree() {
         };
         let mut noise = vec![0; 600];
         rng.fill_bytes(&mut noise);
-        // Mostly a known type and lengths near to right, so that more than the first check is reached.
+        // Mostly a known type and lengths near to right, so that more than the first check is
+        // reached.
         noise[1] = rng.below(10) as u8;
         noise[2] &= 0xf;
         noise[3] = if rng.chance(1, 2) { 72 } else { 24 };
@@ -323,7 +325,8 @@ fn resign(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[hlen..hlen + 4].copy_from_slice(&digest);
 }
 
-/// Who receives, a good PDU, the offset and the bytes that spoil it; FES, FEI and kind of the violation.
+/// Who receives, a good PDU, the offset and the bytes that spoil it; FES, FEI and kind of the
+/// violation.
 type Breach<'a> = (Role, &'a Header, usize, &'a [u8], u16, u32, ViolationKind);
 
 #[test]

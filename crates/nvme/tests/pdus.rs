@@ -1,4 +1,5 @@
-//! Every NVMe/TCP PDU as bytes, written and read: a table that can be laid beside the specification.
+//! Every NVMe/TCP PDU as bytes, written and read: a table that can be laid beside the
+//! specification.
 
 use flashyard_nvme::tcp::{
     C2HData, CapsuleCmd, CapsuleResp, Crc32c, Digests, Event, FatalErrorStatus, Framer, H2CData,

@@ -1,7 +1,8 @@
-//! Requests and replies of NVMe/TCP's sizes: 72 bytes up, 24 + 4096 + 24 bytes down. The server, on processor 0, is
-//! either bare non-blocking sockets or the runtime; the client, on processor 1, is bare sockets, or the runtime in the
-//! last rows. All poll. The difference between the rows is what the executor costs; compare rows of one run only, and
-//! only where both sides had their processor (the last columns).
+//! Requests and replies of NVMe/TCP's sizes: 72 bytes up, 24 + 4096 + 24 bytes down. The server, on
+//! processor 0, is either bare non-blocking sockets or the runtime; the client, on processor 1, is
+//! bare sockets, or the runtime in the last rows. All poll. The difference between the rows is what
+//! the executor costs; compare rows of one run only, and only where both sides had their processor
+//! (the last columns).
 //!
 //! `cargo bench -p flashyard-runtime --bench echo_limit -- [seconds]`
 
@@ -93,7 +94,8 @@ fn run<F: Future + 'static>(processor: usize, main: impl FnOnce(Rt) -> F) -> F::
     uring::run(config, main).expect("this machine has io_uring")
 }
 
-/// Answers everything that came by one receive with one send; the next receive is asked for behind it.
+/// Answers everything that came by one receive with one send; the next receive is asked for behind
+/// it.
 async fn serve(rt: Rt, kind: Server, tell: mpsc::Sender<SocketAddr>) -> Duration {
     let listener = rt
         .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))

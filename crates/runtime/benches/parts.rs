@@ -1,5 +1,6 @@
 //! What the parts of the executor cost, in nanoseconds of this machine. With instructions instead:
-//! `valgrind --tool=callgrind <the bench's executable> <part> <times>` for two numbers of times; the difference counts.
+//! `valgrind --tool=callgrind <the bench's executable> <part> <times>` for two numbers of times;
+//! the difference counts.
 //!
 //! `cargo bench -p flashyard-runtime --bench parts -- [part] [times]`
 

@@ -1,4 +1,5 @@
-//! How late timers fire: the usual ones, which let the core sleep until the kernel wakes it, and the precise ones.
+//! How late timers fire: the usual ones, which let the core sleep until the kernel wakes it, and
+//! the precise ones.
 //!
 //! `cargo bench -p flashyard-runtime --bench wake -- [seconds per row]`
 
@@ -60,7 +61,8 @@ async fn measure(rt: Rt, precise: bool, span: Duration, length: Duration) -> His
 fn processor_time() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux has /proc");
     let fields = stat.rsplit(')').next().unwrap_or_default();
-    // User and system time are the 14th and 15th field; two stand before the bracket. 100 ticks are a second.
+    // User and system time are the 14th and 15th field; two stand before the bracket. 100 ticks are
+    // a second.
     let ticks = |place: usize| -> f64 {
         let field = fields.split_whitespace().nth(place - 3);
         field.and_then(|ticks| ticks.parse().ok()).unwrap_or(0.0)

@@ -17,8 +17,8 @@ const KEPT_PIECES: usize = 2048;
 /// What [`Data::Zeroes`] is sent from.
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
-/// An ordered list of pieces to be sent in one call: small copied bytes (headers) and owned payload. Keeps its
-/// allocations when cleared, so a connection uses two of them in turn for ever.
+/// An ordered list of pieces to be sent in one call: small copied bytes (headers) and owned
+/// payload. Keeps its allocations when cleared, so a connection uses two of them in turn for ever.
 #[derive(Default)]
 pub struct Gather {
     /// What the kernel reads: into `blocks`, `payload` or the zeroes.
@@ -29,7 +29,8 @@ pub struct Gather {
     payload: Vec<Buf>,
     shared: Vec<Rc<Buf>>,
     len: usize,
-    /// Whether the last piece is the last of the copied bytes, so that a copy may be appended to it.
+    /// Whether the last piece is the last of the copied bytes, so that a copy may be appended to
+    /// it.
     open: bool,
 }
 
@@ -82,7 +83,8 @@ impl Gather {
         }
     }
 
-    /// Appends `range` of a buffer that others keep, too: to send parts of it apart, or all of it again.
+    /// Appends `range` of a buffer that others keep, too: to send parts of it apart, or all of it
+    /// again.
     ///
     /// # Panics
     /// When `range` is not within `buf`.
@@ -110,7 +112,8 @@ impl Gather {
         self.len == 0
     }
 
-    /// Pieces in all: each becomes one iovec (at most 1024 are sent by one call; more are sent by several).
+    /// Pieces in all: each becomes one iovec (at most 1024 are sent by one call; more are sent by
+    /// several).
     pub fn pieces(&self) -> usize {
         self.pieces.len()
     }
@@ -135,8 +138,9 @@ impl Gather {
     /// The pieces, in order.
     pub(crate) fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces.iter().map(|piece| {
-            // SAFETY: every piece points to initialised bytes of a block, of the payload (a shared buffer can be
-            // read only) or of the zeroes, which all stay where they are, and unchanged, while the list is borrowed.
+            // SAFETY: every piece points to initialised bytes of a block, of the payload (a shared
+            // buffer can be read only) or of the zeroes, which all stay where they are, and
+            // unchanged, while the list is borrowed.
             unsafe { std::slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) }
         })
     }
@@ -169,7 +173,8 @@ impl fmt::Debug for Gather {
     }
 }
 
-/// Memory for copied bytes. Reached by pointer only, since pieces point into it while more is written behind.
+/// Memory for copied bytes. Reached by pointer only, since pieces point into it while more is
+/// written behind.
 struct Block(NonNull<[u8; BLOCK]>);
 
 impl Block {
@@ -183,8 +188,8 @@ impl Block {
             at + bytes.len() <= BLOCK,
             "the caller cut the bytes to what fits"
         );
-        // SAFETY: the target range lies inside the block, as just checked; `bytes` is elsewhere, since nobody
-        // gets a reference into a block while the list can be changed.
+        // SAFETY: the target range lies inside the block, as just checked; `bytes` is elsewhere,
+        // since nobody gets a reference into a block while the list can be changed.
         unsafe {
             let start = self.0.cast::<u8>().add(at);
             start.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());

@@ -1,11 +1,13 @@
-//! The world, behind one face: a single-threaded executor per core with two drivers. `uring` runs on the real
-//! machine over io_uring; `sim` runs any number of simulated machines in one thread, in virtual time, by seed.
-//! Everything above (block stack, engine, host library) is written once against [`Rt`] and runs in both.
+//! The world, behind one face: a single-threaded executor per core with two drivers. `uring` runs
+//! on the real machine over io_uring; `sim` runs any number of simulated machines in one thread, in
+//! virtual time, by seed. Everything above (block stack, engine, host library) is written once
+//! against [`Rt`] and runs in both.
 //!
-//! Map: [`Rt`] and the turn in `executor`; tasks in `task` and `pool`, their wakers in `wake`, timers in `timer`;
-//! sockets in `net`; files and block devices in `file`, zones of those in `zone`; page-aligned buffers in `buffer` with their memory in
-//! `memory`, and what is sent in `gather`; waiting for each other within a core in `sync`, between cores in
-//! `channel`; operations in flight in `op`, and the boundary to the drivers in `driver`.
+//! Map: [`Rt`] and the turn in `executor`; tasks in `task` and `pool`, their wakers in `wake`,
+//! timers in `timer`; sockets in `net`; files and block devices in `file`, zones of those in
+//! `zone`; page-aligned buffers in `buffer` with their memory in `memory`, and what is sent in
+//! `gather`; waiting for each other within a core in `sync`, between cores in `channel`; operations
+//! in flight in `op`, and the boundary to the drivers in `driver`.
 
 mod buffer;
 pub mod channel;

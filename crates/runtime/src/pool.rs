@@ -11,9 +11,9 @@ use crate::Rt;
 use crate::task::{Queue, Runnable};
 use crate::wake::TaskId;
 
-/// Many short tasks of one type without an allocation each: a bounded set of reusable places. `run` polls the
-/// future at once, in place; only if it has to wait does it become a task of its own. Made for one command
-/// each of a connection. Dropping the pool cancels all.
+/// Many short tasks of one type without an allocation each: a bounded set of reusable places. `run`
+/// polls the future at once, in place; only if it has to wait does it become a task of its own.
+/// Made for one command each of a connection. Dropping the pool cancels all.
 pub struct CommandPool<F: Future<Output = ()> + 'static> {
     queue: Rc<Queue>,
     places: RefCell<Vec<(Rc<Place<F>>, TaskId)>>,
@@ -32,8 +32,8 @@ impl<F: Future<Output = ()> + 'static> CommandPool<F> {
         }
     }
 
-    /// Polls `future` now; keeps it as a task if it is not ready. `Err` gives it back unpolled when `capacity`
-    /// futures are waiting.
+    /// Polls `future` now; keeps it as a task if it is not ready. `Err` gives it back unpolled when
+    /// `capacity` futures are waiting.
     pub fn run(&self, future: F) -> Result<(), F> {
         let Some((place, id)) = self.free_place() else {
             return Err(future);
@@ -96,8 +96,8 @@ struct FreePlaces {
     used: Cell<usize>,
 }
 
-/// Where one future after the other lives. It is a task of the queue for as long as the pool exists; a waker of an
-/// earlier future causes a poll too many at worst.
+/// Where one future after the other lives. It is a task of the queue for as long as the pool
+/// exists; a waker of an earlier future causes a poll too many at worst.
 struct Place<F> {
     future: RefCell<Option<F>>,
     /// Set when the pool is dropped while the future is polled.
@@ -112,8 +112,8 @@ impl<F: Future<Output = ()>> Runnable for Place<F> {
         let Some(future) = &mut *place else {
             return false;
         };
-        // SAFETY: the place is reference-counted and nobody moves the future out of it: it is only ever
-        // overwritten, which drops it there.
+        // SAFETY: the place is reference-counted and nobody moves the future out of it: it is only
+        // ever overwritten, which drops it there.
         let polled = unsafe { Pin::new_unchecked(future) }.poll(context);
         if polled == Poll::Pending && !self.cancelled.get() {
             return false;

@@ -197,8 +197,8 @@ impl<F: Future> Runnable for Spawned<F> {
         let Stage::Running(future) = &mut *stage else {
             return true;
         };
-        // SAFETY: the future lies in a reference-counted cell that nobody moves out of: it is only ever
-        // overwritten, which drops it in place.
+        // SAFETY: the future lies in a reference-counted cell that nobody moves out of: it is only
+        // ever overwritten, which drops it in place.
         let polled = unsafe { Pin::new_unchecked(future) }.poll(context);
         *stage = match polled {
             Poll::Ready(result) => Stage::Done(result),
@@ -246,8 +246,8 @@ impl<F: Future> Join<F::Output> for Spawned<F> {
     }
 }
 
-/// A running task. Dropping it cancels the task (its future is dropped, its operations are cancelled);
-/// [`Task::detach`] lets it run on. As a future it gives the task's result.
+/// A running task. Dropping it cancels the task (its future is dropped, its operations are
+/// cancelled); [`Task::detach`] lets it run on. As a future it gives the task's result.
 #[must_use = "dropping it cancels the task"]
 pub struct Task<T> {
     cell: Rc<dyn Join<T>>,

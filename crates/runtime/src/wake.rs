@@ -1,6 +1,6 @@
-//! Wakers without allocation and without counting: the waker's word holds core, task and generation.
-//! Waking on the core's own thread pushes to its ready queue; from another thread it goes through
-//! the core's inbox.
+//! Wakers without allocation and without counting: the waker's word holds core, task and
+//! generation. Waking on the core's own thread pushes to its ready queue; from another thread it
+//! goes through the core's inbox.
 //!
 //! Numbers of cores are used again after a core's end, and a waker may outlive its core. It wakes
 //! nobody then: generations go on from one core with a number to the next. A simulated core hears
@@ -257,7 +257,8 @@ impl Remote {
         tasks.append(&mut woken);
     }
 
-    /// Announces that the core will sleep until kicked. False when there is something to do already.
+    /// Announces that the core will sleep until kicked. False when there is something to do
+    /// already.
     pub(crate) fn fall_asleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         if self.pending.load(Ordering::SeqCst) {
@@ -280,8 +281,8 @@ impl Remote {
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            // SAFETY: the descriptor is new and nobody else has it. Should another thread have been faster, this
-            // one is closed again.
+            // SAFETY: the descriptor is new and nobody else has it. Should another thread have been
+            // faster, this one is closed again.
             let _ = self.eventfd.set(unsafe { OwnedFd::from_raw_fd(fd) });
         }
         Ok(self.eventfd.get().expect("it was just set").as_raw_fd())
@@ -292,8 +293,8 @@ impl Remote {
             return;
         };
         let one = 1_u64.to_ne_bytes();
-        // SAFETY: the pointer and the length are those of `one`. The write cannot fail in a way that matters: a
-        // full counter wakes the core as well.
+        // SAFETY: the pointer and the length are those of `one`. The write cannot fail in a way
+        // that matters: a full counter wakes the core as well.
         unsafe { libc::write(eventfd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 }

@@ -1,4 +1,5 @@
-//! Zoned block devices: zones that are written from their start to their capacity in order, and reset as a whole.
+//! Zoned block devices: zones that are written from their start to their capacity in order, and
+//! reset as a whole.
 
 use std::future::Future;
 use std::io;
@@ -64,8 +65,8 @@ pub struct Zone {
     pub start: u64,
     /// Bytes from its start that can be written; the rest up to the next zone is a gap.
     pub capacity: u64,
-    /// Where the next write goes, in bytes from the start of the device; without meaning unless the zone is
-    /// [`ZoneState::Empty`] or [`ZoneState::Active`].
+    /// Where the next write goes, in bytes from the start of the device; without meaning unless the
+    /// zone is [`ZoneState::Empty`] or [`ZoneState::Active`].
     pub pointer: u64,
     /// Who may write where.
     pub kind: ZoneKind,

@@ -1,5 +1,5 @@
-//! The edges of the way past the ring on the real driver: receives that end, are given up, or become the ring's while
-//! the core polls, and data that comes just then.
+//! The edges of the way past the ring on the real driver: receives that end, are given up, or
+//! become the ring's while the core polls, and data that comes just then.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};

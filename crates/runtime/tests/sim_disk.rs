@@ -1,4 +1,5 @@
-//! Simulated disks: what programs see of them, what goes wrong on demand, and what a power cut leaves.
+//! Simulated disks: what programs see of them, what goes wrong on demand, and what a power cut
+//! leaves.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

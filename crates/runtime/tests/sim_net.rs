@@ -1,4 +1,5 @@
-//! The simulated network: bytes arrive whole however they are cut, and connections end as TCP connections do.
+//! The simulated network: bytes arrive whole however they are cut, and connections end as TCP
+//! connections do.
 
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
@@ -61,7 +62,8 @@ async fn echo_one(stream: TcpStream) {
     }
 }
 
-/// One seed of the echo test: several connections, messages of random sizes. Gives the world's digest.
+/// One seed of the echo test: several connections, messages of random sizes. Gives the world's
+/// digest.
 fn echo_world(seed: u64) -> u64 {
     let world = World::new(Config::stormy(seed));
     let (server, client) = (world.machine(1), world.machine(2));
@@ -518,8 +520,8 @@ fn sends_receives_and_a_shared_line_cost_what_is_said() {
         send(&near, &[2; 5000]).await.expect("it goes");
         receiving.await
     });
-    // 5,000 bytes are five packets and take 5.5 us of the line; they leave 2 us after they were sent. The core of the
-    // second receive is busy with the first for 8 us.
+    // 5,000 bytes are five packets and take 5.5 us of the line; they leave 2 us after they were
+    // sent. The core of the second receive is busy with the first for 8 us.
     let (times, sends) = times;
     assert_eq!(sends, 2);
     assert_eq!(times[0], (17_500, 5000));

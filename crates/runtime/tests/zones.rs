@@ -1,4 +1,5 @@
-//! Zoned block devices: what a simulated one demands, what a power cut takes from it, and what a file that is none says.
+//! Zoned block devices: what a simulated one demands, what a power cut takes from it, and what a
+//! file that is none says.
 
 use std::io;
 use std::path::Path;

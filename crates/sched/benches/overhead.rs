@@ -1,9 +1,9 @@
-//! What a policy costs per I/O: nanoseconds from arrival over dispatch to completion, on a device that takes no time of
-//! the processor.
+//! What a policy costs per I/O: nanoseconds from arrival over dispatch to completion, on a device
+//! that takes no time of the processor.
 //!
-//! Each load keeps its I/Os under way while virtual time goes on as on a drive of 400,000 I/Os per second; what a policy
-//! holds back is waited for in virtual time only. The loop around the policy costs the same for all; FIFO is the
-//! reference.
+//! Each load keeps its I/Os under way while virtual time goes on as on a drive of 400,000 I/Os per
+//! second; what a policy holds back is waited for in virtual time only. The loop around the policy
+//! costs the same for all; FIFO is the reference.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -100,8 +100,8 @@ fn run(policy: &mut dyn Policy, tenants: u32, depth: u32) -> f64 {
     (cpu_ns() - begin) as f64 / f64::from(IOS)
 }
 
-/// Nanoseconds that this thread has run, as Linux counts them: other programs do not count. Nanoseconds of the wall clock
-/// where there is no such count.
+/// Nanoseconds that this thread has run, as Linux counts them: other programs do not count.
+/// Nanoseconds of the wall clock where there is no such count.
 fn cpu_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     let counted = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();

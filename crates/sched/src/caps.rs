@@ -1,9 +1,10 @@
 //! Caps: each tenant is held below fixed rates, slice by slice, and nothing else is done for it.
 //!
-//! What SPDK's block device layer offers as quality of service (`bdev_set_qos_limit`: reads and writes per second, bytes
-//! both ways, read and written per second), per tenant: every millisecond each rate gives its quota; an I/O may go while
-//! any of it is left, and what it overdraws is taken from the next. Tenants below their limits take turns. Weights and
-//! guarantees are not part of the design.
+//! What SPDK's block device layer offers as quality of service (`bdev_set_qos_limit`: reads and
+//! writes per second, bytes both ways, read and written per second), per tenant: every millisecond
+//! each rate gives its quota; an I/O may go while any of it is left, and what it overdraws is taken
+//! from the next. Tenants below their limits take turns. Weights and guarantees are not part of the
+//! design.
 
 use alloc::collections::{BTreeSet, VecDeque};
 
@@ -13,8 +14,8 @@ use crate::queues::Queues;
 use crate::roster::Roster;
 use crate::{Gauge, Io, IoId, Next, Op, Outcome, Policy, Rates, Share, TenantId};
 
-/// See the module. Calls take constant time, but for the first one of a slice, which takes time in proportion to the
-/// number of tenants that were held.
+/// See the module. Calls take constant time, but for the first one of a slice, which takes time in
+/// proportion to the number of tenants that were held.
 #[derive(Debug, Default)]
 pub struct Caps {
     tenants: Roster<Tenant>,
@@ -213,7 +214,8 @@ fn uses(io: &Io) -> [u64; 6] {
     }
 }
 
-/// Reads and all others wait apart, so that one kind of limit does not hold up the other kind of I/O.
+/// Reads and all others wait apart, so that one kind of limit does not hold up the other kind of
+/// I/O.
 fn side(io: &Io) -> u32 {
     u32::from(io.op != Op::Read)
 }

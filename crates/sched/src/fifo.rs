@@ -23,8 +23,8 @@ impl Window {
     };
 }
 
-/// See the module. Every call takes constant time; memory is one small place per id, taken when the id is
-/// first queued and kept.
+/// See the module. Every call takes constant time; memory is one small place per id, taken when the
+/// id is first queued and kept.
 #[derive(Debug)]
 pub struct Fifo {
     window: Window,
@@ -167,7 +167,8 @@ impl Policy for Fifo {
     }
 }
 
-/// Bytes that count against the window: a range that is zeroed or deallocated may be large and costs no transfer.
+/// Bytes that count against the window: a range that is zeroed or deallocated may be large and
+/// costs no transfer.
 fn transferred(io: &Io) -> u64 {
     match io.op {
         Op::Read | Op::Write | Op::CompareAndWrite => io.bytes,

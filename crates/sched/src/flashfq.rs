@@ -1,10 +1,11 @@
 //! FlashFQ: start-time fair queueing with a bounded depth, throttled dispatch and anticipation.
 //!
-//! After Shen and Park, "FlashFQ: A Fair Queueing I/O Scheduler for Flash-Based SSDs", USENIX ATC 2013. Each I/O costs
-//! the device time that a linear model gives it; tenants advance in virtual time by cost over weight, and the one least
-//! advanced goes first. A tenant too far ahead of the slowest I/O under way waits (throttled dispatch), and one whose
-//! last I/O has just ended is waited for, as if it were still there (anticipation against deceptive idleness).
-//! Guarantees, limits and classes are not part of the design.
+//! After Shen and Park, "FlashFQ: A Fair Queueing I/O Scheduler for Flash-Based SSDs", USENIX ATC
+//! 2013. Each I/O costs the device time that a linear model gives it; tenants advance in virtual
+//! time by cost over weight, and the one least advanced goes first. A tenant too far ahead of the
+//! slowest I/O under way waits (throttled dispatch), and one whose last I/O has just ended is
+//! waited for, as if it were still there (anticipation against deceptive idleness). Guarantees,
+//! limits and classes are not part of the design.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -51,7 +52,8 @@ pub struct FlashFq {
     in_flight: BTreeSet<(u64, u32)>,
     /// By id, the start tag of each of them.
     tags: Vec<u64>,
-    /// Tenants that are waited for, by the start tag of the I/O they may yet send, and in order of when that ends.
+    /// Tenants that are waited for, by the start tag of the I/O they may yet send, and in order of
+    /// when that ends.
     awaited: BTreeSet<(u64, u32)>,
     ends: VecDeque<(Time, u32)>,
     virtual_time: u64,
@@ -147,8 +149,8 @@ impl FlashFq {
         self.ready.insert((tenant.start, number));
     }
 
-    /// Virtual time is the least start tag of all I/O that is queued or under way, or that a tenant waited for would send:
-    /// a tenant with one I/O at a time holds all others to its pace.
+    /// Virtual time is the least start tag of all I/O that is queued or under way, or that a tenant
+    /// waited for would send: a tenant with one I/O at a time holds all others to its pace.
     fn advance(&mut self, now: Time) {
         while let Some(&(end, number)) = self.ends.front()
             && end <= now

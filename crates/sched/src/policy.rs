@@ -20,8 +20,9 @@ pub enum Class {
     Background,
 }
 
-/// Names an I/O between its arrival and its completion or cancellation; free to be used again afterwards. Ids
-/// are small numbers given out densely (indices of the switch's table), so a policy may keep a table over them.
+/// Names an I/O between its arrival and its completion or cancellation; free to be used again
+/// afterwards. Ids are small numbers given out densely (indices of the switch's table), so a policy
+/// may keep a table over them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IoId(pub u32);
 
@@ -101,23 +102,26 @@ pub struct Gauge {
 
 /// Decides which queued I/O the device sees next.
 ///
-/// Each I/O is told once by [`Policy::arrive`] or [`Policy::arrive_again`] (or goes at once by [`Policy::pass`]), then named once by
-/// [`Next::Dispatch`] and ended once by [`Policy::complete`]; or it is ended by [`Policy::cancel`] while queued.
-/// After every arrival, completion and cancellation, and at the time of a [`Next::WaitUntil`], the switch calls
-/// [`Policy::next`] until it no longer says `Dispatch`. Time never runs backwards between calls. A policy that
-/// breaks this contract loses I/O; a switch that breaks it is a bug that policies may assert against.
+/// Each I/O is told once by [`Policy::arrive`] or [`Policy::arrive_again`] (or goes at once by
+/// [`Policy::pass`]), then named once by [`Next::Dispatch`] and ended once by [`Policy::complete`];
+/// or it is ended by [`Policy::cancel`] while queued. After every arrival, completion and
+/// cancellation, and at the time of a [`Next::WaitUntil`], the switch calls [`Policy::next`] until
+/// it no longer says `Dispatch`. Time never runs backwards between calls. A policy that breaks this
+/// contract loses I/O; a switch that breaks it is a bug that policies may assert against.
 pub trait Policy {
     /// Queues an I/O.
     fn arrive(&mut self, now: Time, io: Io);
 
-    /// Queues an I/O that was dispatched once and ended without having been done, because its host kept it waiting: it has
-    /// paid for that turn, and need not pay for the next one. A policy that does not tell it apart takes its due twice.
+    /// Queues an I/O that was dispatched once and ended without having been done, because its host
+    /// kept it waiting: it has paid for that turn, and need not pay for the next one. A policy that
+    /// does not tell it apart takes its due twice.
     fn arrive_again(&mut self, now: Time, io: Io) {
         self.arrive(now, io);
     }
 
-    /// The short way when the device is not busy: takes `io` as arrived and dispatched, if nothing is queued
-    /// and it may go now; otherwise changes nothing and says `false`, and the switch lets it arrive.
+    /// The short way when the device is not busy: takes `io` as arrived and dispatched, if nothing
+    /// is queued and it may go now; otherwise changes nothing and says `false`, and the switch lets
+    /// it arrive.
     fn pass(&mut self, now: Time, io: &Io) -> bool {
         let _ = (now, io);
         false
@@ -129,17 +133,18 @@ pub trait Policy {
     /// A dispatched I/O has ended, well or badly.
     fn complete(&mut self, now: Time, io: &Io, outcome: Outcome);
 
-    /// Forgets a queued I/O: abort, disconnect, reset. What is dispatched already cannot be cancelled.
+    /// Forgets a queued I/O: abort, disconnect, reset. What is dispatched already cannot be
+    /// cancelled.
     fn cancel(&mut self, now: Time, id: IoId);
 
-    /// Says what `tenant` is owed from now on. Tenants of which nothing was said have the default share. What is queued
-    /// or dispatched stays as it is.
+    /// Says what `tenant` is owed from now on. Tenants of which nothing was said have the default
+    /// share. What is queued or dispatched stays as it is.
     fn set_share(&mut self, now: Time, tenant: TenantId, share: &Share) {
         let _ = (now, tenant, share);
     }
 
-    /// Forgets what was said of `tenant`, which has gone. I/Os of it may still be queued or dispatched, and end as all
-    /// do.
+    /// Forgets what was said of `tenant`, which has gone. I/Os of it may still be queued or
+    /// dispatched, and end as all do.
     fn forget(&mut self, now: Time, tenant: TenantId) {
         let _ = (now, tenant);
     }

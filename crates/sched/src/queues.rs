@@ -1,4 +1,5 @@
-//! Queues of I/Os that a policy holds: many lists through one table, so that an I/O can be taken out of the middle.
+//! Queues of I/Os that a policy holds: many lists through one table, so that an I/O can be taken
+//! out of the middle.
 
 use alloc::vec::Vec;
 
@@ -7,8 +8,8 @@ use crate::{Class, Io, IoId, Op, TenantId};
 /// The end of a list, and the list of what is in none.
 const NONE: u32 = u32::MAX;
 
-/// First-in-first-out lists, each named by a small number. Every call takes constant time; memory is one place per id
-/// and one small record per list, taken when first used and kept.
+/// First-in-first-out lists, each named by a small number. Every call takes constant time; memory
+/// is one place per id and one small record per list, taken when first used and kept.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     places: Vec<Place>,

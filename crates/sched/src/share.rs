@@ -22,7 +22,8 @@ pub struct Rates {
 /// The share of one tenant in a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// How much of what is left when all guarantees are met, in proportion to the weights of the others; at least 1.
+    /// How much of what is left when all guarantees are met, in proportion to the weights of the
+    /// others; at least 1.
     pub weight: u32,
     /// What it gets, as long as it asks for so much, whatever the others do.
     pub guarantee: Rates,

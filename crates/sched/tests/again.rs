@@ -1,4 +1,5 @@
-//! What lost its turn because its host kept it waiting has paid for it, and comes again for nothing.
+//! What lost its turn because its host kept it waiting has paid for it, and comes again for
+//! nothing.
 
 use std::collections::VecDeque;
 

@@ -1,13 +1,14 @@
 //! Events ordered by time, and among equal times by the order in which they were added.
 //!
-//! A binary heap of small entries over a table of values. Each value knows its place in the heap, so a
-//! cancelled event leaves at once: timers that are set and cancelled all day take no memory.
+//! A binary heap of small entries over a table of values. Each value knows its place in the heap,
+//! so a cancelled event leaves at once: timers that are set and cancelled all day take no memory.
 
 use alloc::vec::Vec;
 
 use crate::Time;
 
-/// Names one event of an [`EventQueue`]. It is never reused, so a key kept too long cancels nothing.
+/// Names one event of an [`EventQueue`]. It is never reused, so a key kept too long cancels
+/// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EventKey {
     order: u64,

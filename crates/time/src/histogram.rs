@@ -1,7 +1,7 @@
 //! A log-linear histogram: fixed memory, any span up to hours, no percentile off by more than 1 %.
 //!
-//! Values below 128 have a bucket each. Above, every doubling is divided into 64 equal buckets, so a
-//! bucket is at most 1/64 of its values wide, and its middle at most 1/128 off.
+//! Values below 128 have a bucket each. Above, every doubling is divided into 64 equal buckets, so
+//! a bucket is at most 1/64 of its values wide, and its middle at most 1/128 off.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -105,9 +105,9 @@ impl Histogram {
         self.sum.checked_div(u128::from(self.count)).unwrap_or(0) as u64
     }
 
-    /// The value that `parts_per_million` of all values do not exceed: 500,000 is the median, 999,000 the
-    /// 99.9th percentile, from 1,000,000 on it is the greatest. At most 1 % off below 9.7 hours; 0 when
-    /// there is no value.
+    /// The value that `parts_per_million` of all values do not exceed: 500,000 is the median,
+    /// 999,000 the 99.9th percentile, from 1,000,000 on it is the greatest. At most 1 % off below
+    /// 9.7 hours; 0 when there is no value.
     pub fn percentile(&self, parts_per_million: u32) -> u64 {
         let wanted = (u128::from(self.count) * u128::from(parts_per_million)).div_ceil(1_000_000);
         let wanted = u64::try_from(wanted).unwrap_or(u64::MAX).max(1);
@@ -124,7 +124,8 @@ impl Histogram {
         self.max
     }
 
-    /// The buckets that are not empty, least first: the least value of each and how many it counted.
+    /// The buckets that are not empty, least first: the least value of each and how many it
+    /// counted.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let filled = self
             .counts
@@ -157,7 +158,8 @@ fn bucket_of(value: u64) -> usize {
     if value >> VALUE_BITS != 0 {
         return BUCKETS - 1;
     }
-    // How far the value must be shifted so that 7 significant bits are left: 0 for the values below 128.
+    // How far the value must be shifted so that 7 significant bits are left: 0 for the values below
+    // 128.
     let shift = (u64::BITS - value.leading_zeros()).saturating_sub(PRECISION_BITS + 1);
     shift as usize * PER_DOUBLING + (value >> shift) as usize
 }

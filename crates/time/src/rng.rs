@@ -1,8 +1,9 @@
-//! A seeded, counter-based generator: the n-th number of a stream is a function of seed, stream and n alone.
+//! A seeded, counter-based generator: the n-th number of a stream is a function of seed, stream and
+//! n alone.
 //!
-//! Nothing but the counter changes while numbers are drawn, so a stream can be split off, copied or read at
-//! any place without disturbing another: what one component draws never shifts what its neighbour sees. It
-//! is made for simulation and tests. It keeps no secrets.
+//! Nothing but the counter changes while numbers are drawn, so a stream can be split off, copied or
+//! read at any place without disturbing another: what one component draws never shifts what its
+//! neighbour sees. It is made for simulation and tests. It keeps no secrets.
 
 use core::ops::Range;
 
@@ -36,8 +37,8 @@ impl Rng {
         }
     }
 
-    /// The stream `stream` below this one. It depends on this stream's seed and on `stream`, not on how
-    /// many numbers were drawn already, and drawing from it leaves this one alone.
+    /// The stream `stream` below this one. It depends on this stream's seed and on `stream`, not on
+    /// how many numbers were drawn already, and drawing from it leaves this one alone.
     pub const fn split(&self, stream: u64) -> Self {
         Self {
             key: derive(self.key, stream),
@@ -45,9 +46,11 @@ impl Rng {
         }
     }
 
-    /// The number that the `index`-th call of [`Rng::next_u64`] of this stream returns, counted from zero.
+    /// The number that the `index`-th call of [`Rng::next_u64`] of this stream returns, counted
+    /// from zero.
     pub const fn at(&self, index: u64) -> u64 {
-        // Two keyed rounds: with one, all streams would be the same sequence entered at different places.
+        // Two keyed rounds: with one, all streams would be the same sequence entered at different
+        // places.
         mix(mix(index.wrapping_mul(WEYL) ^ self.key[0]).wrapping_add(self.key[1]))
     }
 
@@ -64,7 +67,8 @@ impl Rng {
     /// When `bound` is zero: there is no such number.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "no number lies below zero");
-        // Lemire's multiplication: the low half tells whether this draw falls into the uneven remainder.
+        // Lemire's multiplication: the low half tells whether this draw falls into the uneven
+        // remainder.
         let mut product = u128::from(self.next_u64()) * u128::from(bound);
         if (product as u64) < bound {
             let uneven = bound.wrapping_neg() % bound;
@@ -115,8 +119,9 @@ impl Rng {
         }
     }
 
-    /// A span drawn from the exponential distribution with this mean: the gap between arrivals that know
-    /// nothing of each other. Integers only, so that it is the same on every machine; 44 means at most.
+    /// A span drawn from the exponential distribution with this mean: the gap between arrivals that
+    /// know nothing of each other. Integers only, so that it is the same on every machine; 44 means
+    /// at most.
     pub fn exponential(&mut self, mean: Duration) -> Duration {
         /// ln 2 with 32 fractional bits.
         const LN_2: u128 = 2_977_044_472;
@@ -141,11 +146,12 @@ const fn mix(mut value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// `-log2(value / 2^64)` with 32 fractional bits, rounded up to the next 2^-32, for `value` above zero.
+/// `-log2(value / 2^64)` with 32 fractional bits, rounded up to the next 2^-32, for `value` above
+/// zero.
 fn negative_log2(value: u64) -> u64 {
     let zeros = value.leading_zeros();
-    // The mantissa in 1..2 with 63 fractional bits. Squaring doubles its logarithm, whose integer part is
-    // then the next binary digit.
+    // The mantissa in 1..2 with 63 fractional bits. Squaring doubles its logarithm, whose integer
+    // part is then the next binary digit.
     let mut mantissa = value << zeros;
     let mut fraction = 0_u64;
     for _ in 0..32 {
@@ -239,7 +245,8 @@ mod tests {
                 .all(|&count| (9_500..=10_500).contains(&count)),
             "{counts:?}"
         );
-        // Three quarters of 2^64: without the rejection a third of the numbers would come twice as often.
+        // Three quarters of 2^64: without the rejection a third of the numbers would come twice as
+        // often.
         let bound = 3 << 62;
         let low = (0..30_000).filter(|_| rng.below(bound) < 1 << 62).count();
         assert!((9_500..=10_500).contains(&low), "{low}");

@@ -69,8 +69,8 @@ struct PerfLine {
 }
 
 impl Player {
-    /// The same as typing `flashyard perf` with these options. With the same seed as before a writer would write the same
-    /// blocks again, which is cheap for a drive.
+    /// The same as typing `flashyard perf` with these options. With the same seed as before a
+    /// writer would write the same blocks again, which is cheap for a drive.
     pub(super) fn measurement(
         &self,
         address: SocketAddr,

@@ -1,4 +1,5 @@
-//! `flashyard lab`: experiments listed, shown and run; what comes of one as a table, JSON, Markdown or plots.
+//! `flashyard lab`: experiments listed, shown and run; what comes of one as a table, JSON, Markdown
+//! or plots.
 
 mod output;
 mod progress;
@@ -160,8 +161,8 @@ fn shown(report: &Report) -> String {
     parts.join("\n\n") + "\n"
 }
 
-/// Says how many rows pass, of an experiment that compares with something. It is a failure only with `--check`: the
-/// experiment itself succeeded.
+/// Says how many rows pass, of an experiment that compares with something. It is a failure only
+/// with `--check`: the experiment itself succeeded.
 fn verdict(report: &Report, check: bool) -> Result<(), String> {
     let Some(place) = report
         .columns

@@ -1,5 +1,5 @@
-//! The files that a run writes. That they can be written is found out before it begins, and none is ever seen half
-//! written.
+//! The files that a run writes. That they can be written is found out before it begins, and none is
+//! ever seen half written.
 
 use std::fs;
 use std::io;

@@ -16,7 +16,8 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Where standard error is no terminal and the output is for a program, nobody is told anything.
+    /// Where standard error is no terminal and the output is for a program, nobody is told
+    /// anything.
     pub(super) fn new(quiet: bool) -> Self {
         let terminal = io::stderr().is_terminal();
         let bar = match terminal {

@@ -1,9 +1,9 @@
-//! One job of the load generator: a thread with an association of its own, and as many tasks as I/Os are to be in
-//! flight, each doing one after the other.
+//! One job of the load generator: a thread with an association of its own, and as many tasks as
+//! I/Os are to be in flight, each doing one after the other.
 //!
-//! In the closed loop (the default) an I/O starts when one before it has ended. With a rate, I/Os have intended
-//! starts, evenly spaced; one that had to wait because all tasks were busy counts from its intended start, so a
-//! stall of the target shows in the latency of everything it held up.
+//! In the closed loop (the default) an I/O starts when one before it has ended. With a rate, I/Os
+//! have intended starts, evenly spaced; one that had to wait because all tasks were busy counts
+//! from its intended start, so a stall of the target shows in the latency of everything it held up.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -464,8 +464,8 @@ impl Load {
     }
 }
 
-/// I/Os that were never started waited at least from their intended start to the end; without them the latency of
-/// a target that cannot keep up would look better than it was.
+/// I/Os that were never started waited at least from their intended start to the end; without them
+/// the latency of a target that cannot keep up would look better than it was.
 fn record_unsent(latency: &mut Histogram, unsent: u64, rate: u64) {
     const STEPS: u64 = 1_000;
     let group = unsent.div_ceil(STEPS).max(1);

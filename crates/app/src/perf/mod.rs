@@ -1,5 +1,6 @@
-//! `flashyard perf`: loads a volume over NVMe/TCP and tells what it gave. The load generator is in `load`, what it
-//! writes and expects to read in `verify`, the limit to compare with in `baseline`, the outcome in `report`.
+//! `flashyard perf`: loads a volume over NVMe/TCP and tells what it gave. The load generator is in
+//! `load`, what it writes and expects to read in `verify`, the limit to compare with in `baseline`,
+//! the outcome in `report`.
 
 mod baseline;
 mod load;
@@ -67,14 +68,15 @@ pub struct PerfArgs {
     /// Tell the target with every command how it wants to be treated
     #[arg(long, value_enum)]
     pub class: Option<ClassHint>,
-    /// Completions that a target of ours may hold and tell at once, 1 to 128, or `adaptive`; without it the target
-    /// decides, and answers each command by itself
+    /// Completions that a target of ours may hold and tell at once, 1 to 128, or `adaptive`;
+    /// without it the target decides, and answers each command by itself
     #[arg(long, value_name = "N", value_parser = parse_window)]
     pub window: Option<u8>,
     /// Ask a target of ours what may be outstanding, and keep what exceeds it here
     #[arg(long)]
     pub credits: bool,
-    /// Keep here what would make latency exceed this, such as 500us, as Parda's hosts do; any target will do
+    /// Keep here what would make latency exceed this, such as 500us, as Parda's hosts do; any
+    /// target will do
     #[arg(long, value_name = "LATENCY", conflicts_with = "credits")]
     pub parda: Option<Span>,
     /// Start this many per second, whatever the target does; latency counts from the intended start
@@ -169,8 +171,8 @@ pub fn measure(args: &PerfArgs) -> Result<Report, String> {
     Ok(Report::new(args, outcomes, &limits))
 }
 
-/// Measures several at the same time, all on one thread that does nothing else: so many tenants take one processor. The
-/// measurements begin together, and each is one job.
+/// Measures several at the same time, all on one thread that does nothing else: so many tenants
+/// take one processor. The measurements begin together, and each is one job.
 pub fn measure_together(runs: &[PerfArgs]) -> Result<Vec<Report>, String> {
     let plans = runs.iter().map(|args| args.plan(0)).collect();
     let outcomes = thread::spawn(move || load::run_together(plans))

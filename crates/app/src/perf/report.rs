@@ -68,7 +68,8 @@ pub struct Latency {
 /// What the target said that may be outstanding, and what waited here for it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Credit {
-    /// Bytes that all jobs together were last told to have outstanding at most; nothing if there is no bound.
+    /// Bytes that all jobs together were last told to have outstanding at most; nothing if there is
+    /// no bound.
     pub bytes: Option<u64>,
     /// Reads and writes that waited here, from the first on.
     pub waited: u64,

@@ -1,6 +1,6 @@
-//! What `--verify` writes and expects to read. Every block says who wrote it, where and how often: seed, logical
-//! block address and generation, then numbers that follow from the three. So a block that was lost, moved, torn,
-//! mixed or is too old differs from what is expected, and says how.
+//! What `--verify` writes and expects to read. Every block says who wrote it, where and how often:
+//! seed, logical block address and generation, then numbers that follow from the three. So a block
+//! that was lost, moved, torn, mixed or is too old differs from what is expected, and says how.
 
 /// The first bytes of every block that we wrote.
 const MAGIC: u64 = u64::from_le_bytes(*b"flshyrd1");
@@ -38,7 +38,8 @@ impl Map {
         self.chunks.len() as u64
     }
 
-    /// Claims `chunk` or the next one that is free; gives it with its generation. `None` when all are busy.
+    /// Claims `chunk` or the next one that is free; gives it with its generation. `None` when all
+    /// are busy.
     pub(super) fn claim(&mut self, chunk: u64) -> Option<(u64, u32)> {
         let len = self.chunks.len();
         let free = (0..len)

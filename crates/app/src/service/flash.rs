@@ -1,5 +1,5 @@
-//! Emulated drives. A model may take seconds to make, so it is made here, on the thread that asks for it, and then
-//! given to the core that runs it.
+//! Emulated drives. A model may take seconds to make, so it is made here, on the thread that asks
+//! for it, and then given to the core that runs it.
 
 use std::fs::File;
 use std::io::Read;
@@ -166,8 +166,8 @@ fn read_profile(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Refuses a drive whose model does not fit into the memory of this machine: making it would have the kernel end
-/// this program.
+/// Refuses a drive whose model does not fit into the memory of this machine: making it would have
+/// the kernel end this program.
 fn enough_memory(profile: &Profile, capacity: u64) -> Result<(), Fault> {
     let Some(free) = free_memory() else {
         return Ok(());
@@ -187,7 +187,8 @@ fn enough_memory(profile: &Profile, capacity: u64) -> Result<(), Fault> {
     ))
 }
 
-/// Memory of a model for each unit of capacity: a number for the unit, one for each physical unit, and a little more.
+/// Memory of a model for each unit of capacity: a number for the unit, one for each physical unit,
+/// and a little more.
 fn bytes_per_unit(profile: &Profile) -> u64 {
     6 + 4 * (1_000_000 + profile.spare_ppm).div_ceil(1_000_000)
 }

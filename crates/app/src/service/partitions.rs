@@ -1,5 +1,5 @@
-//! Open-channel and zoned devices and their partitions. A partition is a device like others to pools, volumes and
-//! switches; its home is that of the device it was cut from.
+//! Open-channel and zoned devices and their partitions. A partition is a device like others to
+//! pools, volumes and switches; its home is that of the device it was cut from.
 
 use std::rc::Rc;
 
@@ -28,7 +28,8 @@ impl Service {
     pub(super) fn create_partition(&mut self, mut spec: DeviceSpec) -> Result<Value, Fault> {
         let name = spec.name.clone();
         if self.is_on_device(&spec)? {
-            // Not ours, and refused. Nor is it noted: what is noted and cut off is removed at the next start.
+            // Not ours, and refused. Nor is it noted: what is noted and cut off is removed at the
+            // next start.
             return self.open_partition(&spec).map(|()| Value::Null);
         }
         self.note(&mut spec, true)?;
@@ -49,8 +50,8 @@ impl Service {
         self.view_one(KindName::Partition, &name)
     }
 
-    /// Cuts a partition, the same units again if the target has been started anew and nothing of it was kept. Where it
-    /// was, it is taken up.
+    /// Cuts a partition, the same units again if the target has been started anew and nothing of it
+    /// was kept. Where it was, it is taken up.
     pub(super) fn open_partition(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
         let cut = cut_of(spec)?.clone();
         let core = self.home_of(&cut.device)?;
@@ -213,8 +214,8 @@ impl Service {
         }
     }
 
-    /// Whether a partition cannot be written any more, or taken up: what is in it cannot be erased. It is no place for
-    /// anything new, and gone when its units are given up.
+    /// Whether a partition cannot be written any more, or taken up: what is in it cannot be erased.
+    /// It is no place for anything new, and gone when its units are given up.
     pub(super) fn is_spent(&self, device: &str) -> bool {
         if let Some(info) = self.partition(device) {
             return info.read_only;
@@ -354,7 +355,8 @@ impl Service {
         }
     }
 
-    /// Deletes a partition that is on a device and not in our store: its creation was cut off, or another target made it.
+    /// Deletes a partition that is on a device and not in our store: its creation was cut off, or
+    /// another target made it.
     fn delete_unknown(&self, name: &str) -> Result<bool, Fault> {
         for core in 0..self.cores.count() {
             let name = name.to_owned();

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{DeviceKind, DeviceSpec};
 
-/// Most that a drive can be slowed down: a read of a tenth of a millisecond then takes a tenth of a second.
+/// Most that a drive can be slowed down: a read of a tenth of a millisecond then takes a tenth of a
+/// second.
 pub const DILATION_MOST: u32 = 1_000;
 
 /// An emulated drive: a `flash` device's part of its specification, complete.
@@ -61,7 +62,8 @@ impl DeviceSpec {
         })
     }
 
-    /// Checks what the keys of an emulated drive say; whether they may be there is checked with all others.
+    /// Checks what the keys of an emulated drive say; whether they may be there is checked with all
+    /// others.
     pub(super) fn check_drive(&self) -> Result<(), String> {
         let name = &self.name;
         if let Some(profile) = &self.profile
@@ -82,7 +84,8 @@ impl DeviceSpec {
     }
 }
 
-/// Whether a profile is named by the path of a file: names of profiles have neither slashes nor dots.
+/// Whether a profile is named by the path of a file: names of profiles have neither slashes nor
+/// dots.
 pub fn is_file(profile: &str) -> bool {
     profile.contains(['/', '.'])
 }

@@ -1,4 +1,5 @@
-//! What a tenant is owed and may have: guarantees, limits and a latency target, as they are written.
+//! What a tenant is owed and may have: guarantees, limits and a latency target, as they are
+//! written.
 
 use std::str::FromStr;
 

@@ -92,7 +92,8 @@ fn an_emulated_drive_is_a_device() {
     assert!(drives[1]["lateness_p99_us"].is_number());
     target.kill();
 
-    // What was in memory is gone, and its pool is made anew, as on a memory device; the file is as it was.
+    // What was in memory is gone, and its pool is made anew, as on a memory device; the file is as
+    // it was.
     let target = Target::start(&scratch, &[]);
     for pool in ["fast", "slow"] {
         assert_eq!(target.json(&["pool", "show", pool])["state"], "online");

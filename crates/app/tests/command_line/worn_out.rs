@@ -1,4 +1,5 @@
-//! Partitions whose flash has failed, with pools and volumes on them: what is told, and that all of it can be deleted.
+//! Partitions whose flash has failed, with pools and volumes on them: what is told, and that all of
+//! it can be deleted.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -8,8 +9,8 @@ use crate::rig::{Scratch, Target, names, path, target_perf};
 
 const PIECE: u64 = 4096;
 
-/// A device of sixteen channels in a file, four of them in partition `db`, which holds pool `fast` with volume `cut`; the
-/// volume has been written, and the target has stopped.
+/// A device of sixteen channels in a file, four of them in partition `db`, which holds pool `fast`
+/// with volume `cut`; the volume has been written, and the target has stopped.
 fn used(scratch: &Scratch) -> PathBuf {
     let target = Target::start(scratch, &[]);
     let image = scratch.0.join("oc0.img");
@@ -91,7 +92,8 @@ impl Image {
         self.head(self.chunks) + u64::from(chunk) * self.pieces.1
     }
 
-    /// Has every chunk of the first four channels fail in which nothing is written, but for the layout's.
+    /// Has every chunk of the first four channels fail in which nothing is written, but for the
+    /// layout's.
     fn wear_out(&self) {
         for chunk in 1..4 * self.channel {
             let head = self.head(chunk);

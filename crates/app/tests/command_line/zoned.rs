@@ -1,4 +1,5 @@
-//! Zoned devices, as far as a machine without one can tell. With one they are tested in a guest, see tests/linux-host.
+//! Zoned devices, as far as a machine without one can tell. With one they are tested in a guest,
+//! see tests/linux-host.
 
 use std::process::Command;
 
@@ -31,7 +32,8 @@ fn what_has_no_zones_is_refused() {
     assert_eq!(target.terminate(), 0);
 }
 
-/// What is neither a file nor a block device, or holds nothing, is not looked at as if it were a drive.
+/// What is neither a file nor a block device, or holds nothing, is not looked at as if it were a
+/// drive.
 #[test]
 fn what_cannot_be_checked_is_refused_with_the_reason() {
     let scratch = Scratch::new("unchecked");

@@ -10,7 +10,8 @@ use super::pattern;
 /// Bytes of the number of a block's last write.
 const NUMBER: usize = 8;
 
-/// Content that is there as soon as it is written. Offsets and lengths are whole blocks inside the drive.
+/// Content that is there as soon as it is written. Offsets and lengths are whole blocks inside the
+/// drive.
 #[derive(Debug)]
 pub(super) enum Content {
     /// What was written.
@@ -27,7 +28,8 @@ pub(super) enum Content {
 impl Content {
     /// Nothing written, kept in memory.
     pub(super) fn memory() -> Self {
-        // Random writes of single units would take sixteen times their size in larger pieces, and the time to zero it.
+        // Random writes of single units would take sixteen times their size in larger pieces, and
+        // the time to zero it.
         Self::Memory(Sparse::with_extents(UNIT_BYTES as usize))
     }
 
@@ -48,7 +50,8 @@ impl Content {
         }
     }
 
-    /// Fills `target`; false when it would be filled with zeroes, as far as that is known without looking at each byte.
+    /// Fills `target`; false when it would be filled with zeroes, as far as that is known without
+    /// looking at each byte.
     pub(super) fn read(&self, offset: u64, target: &mut [u8]) -> bool {
         let len = target.len();
         match self {

@@ -1,13 +1,14 @@
 //! The model of a drive, run by the clock of a core.
 //!
-//! A command is given to the model with the instant at which it came. What the model completes at an instant is told
-//! to whoever waits once that instant has passed: the core looks at the clock all the time while something is due
-//! within microseconds, and sleeps when nothing is under way. How much later than due it was told is the lateness.
-//! The clock is that of the core's turn, as for every device: what is begun and ended is seen at the beginning of a turn,
-//! so that nobody who measures by turns sees an I/O end before it began.
+//! A command is given to the model with the instant at which it came. What the model completes at
+//! an instant is told to whoever waits once that instant has passed: the core looks at the clock
+//! all the time while something is due within microseconds, and sleeps when nothing is under way.
+//! How much later than due it was told is the lateness. The clock is that of the core's turn, as
+//! for every device: what is begun and ended is seen at the beginning of a turn, so that nobody who
+//! measures by turns sees an I/O end before it began.
 //!
-//! Dilation makes the drive slower by a factor without changing it, so that what the rest of the machine costs
-//! becomes small beside it: the model sees the clock divided by the factor.
+//! Dilation makes the drive slower by a factor without changing it, so that what the rest of the
+//! machine costs becomes small beside it: the model sees the clock divided by the factor.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -153,8 +154,8 @@ impl DriveClock {
     }
 }
 
-/// The model with those who wait for it. An I/O has one command with the device at a time, so there are never more
-/// slots than commands that the device takes.
+/// The model with those who wait for it. An I/O has one command with the device at a time, so there
+/// are never more slots than commands that the device takes.
 struct Model {
     device: ssd::Device,
     slots: Vec<Slot>,
@@ -227,8 +228,9 @@ impl Model {
         Ok(slot)
     }
 
-    /// Lets the drive run until `now`, and gives the instant to look again. It stops at every completion, so that what
-    /// follows in an I/O begins when the drive says and not when somebody looks.
+    /// Lets the drive run until `now`, and gives the instant to look again. It stops at every
+    /// completion, so that what follows in an I/O begins when the drive says and not when somebody
+    /// looks.
     fn advance(&mut self, now: Time, clock: &DriveClock, woken: &mut Vec<Waker>) -> Option<Time> {
         let mut done = std::mem::take(&mut self.done);
         let until = clock.drive_time(now);
@@ -362,7 +364,8 @@ mod tests {
         Model::new(device.expect("256 MiB fit"))
     }
 
-    /// Looks at the drive every `step`, and gives the mean latency of so many writes of parts of units.
+    /// Looks at the drive every `step`, and gives the mean latency of so many writes of parts of
+    /// units.
     fn latency(writes: u64, step: Duration) -> u64 {
         let (mut model, mut woken) = (model("dct983"), Vec::new());
         for write in 0..writes {

@@ -1,9 +1,10 @@
-//! Content that takes no memory: each block follows from its address and from which write wrote it last.
+//! Content that takes no memory: each block follows from its address and from which write wrote it
+//! last.
 //!
-//! A block begins with its address and the number of that write, both as little-endian 64 bits; the rest is a stream
-//! of numbers seeded by the two. So whoever reads a block can tell, without having seen the writes, that it is whole,
-//! that it is the block asked for, and that it is no older than another read of it. Blocks never written, or
-//! deallocated, are zero.
+//! A block begins with its address and the number of that write, both as little-endian 64 bits; the
+//! rest is a stream of numbers seeded by the two. So whoever reads a block can tell, without having
+//! seen the writes, that it is whole, that it is the block asked for, and that it is no older than
+//! another read of it. Blocks never written, or deallocated, are zero.
 
 use flashyard_time::Rng;
 
@@ -19,8 +20,8 @@ pub fn fill(lba: u64, write: u64, block: &mut [u8]) {
     }
 }
 
-/// The number of the write that `block`, read at `lba`, is of; 0 when it is all zero. `None` when no write left this
-/// there.
+/// The number of the write that `block`, read at `lba`, is of; 0 when it is all zero. `None` when
+/// no write left this there.
 pub fn written_by(lba: u64, block: &[u8]) -> Option<u64> {
     if block.iter().all(|&byte| byte == 0) {
         return Some(0);

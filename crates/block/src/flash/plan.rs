@@ -1,13 +1,14 @@
 //! What a drive has to do for one I/O: commands that follow each other.
 //!
-//! A drive maps units of 4 KiB. Blocks of 512 bytes may leave the first and the last unit covered in part only; as
-//! a real drive does, such a unit is read before it is written anew, also when a part of it is deallocated.
+//! A drive maps units of 4 KiB. Blocks of 512 bytes may leave the first and the last unit covered
+//! in part only; as a real drive does, such a unit is read before it is written anew, also when a
+//! part of it is deallocated.
 
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::ssd::{Command, Op};
 
-/// Longer commands are divided: what a drive does at one instant is to stay small, also when a terabyte is
-/// deallocated.
+/// Longer commands are divided: what a drive does at one instant is to stay small, also when a
+/// terabyte is deallocated.
 const PIECE: u64 = 32_768;
 /// Two units read, two written, and the rest.
 const STEPS: usize = 5;

@@ -1,5 +1,5 @@
-//! What partitions stand on: the model of an open-channel device, or the zones of a real one. To those above, both are
-//! units with chunks.
+//! What partitions stand on: the model of an open-channel device, or the zones of a real one. To
+//! those above, both are units with chunks.
 
 use std::rc::{Rc, Weak};
 
@@ -83,9 +83,9 @@ impl Backing {
         }
     }
 
-    /// Submits a command. Which addresses were accepted: a bit each. Data of those of a write are [stored](Self::store)
-    /// before anything else happens. Of a read, data of the addresses in `wanted` are wanted, of others metadata only.
-    /// Nothing when the power is off.
+    /// Submits a command. Which addresses were accepted: a bit each. Data of those of a write are
+    /// [stored](Self::store) before anything else happens. Of a read, data of the addresses in
+    /// `wanted` are wanted, of others metadata only. Nothing when the power is off.
     pub fn submit(
         &self,
         at: Time,

@@ -14,7 +14,8 @@
 //! | 56 | 8 | the key of the next span |
 //! | 64 | | partitions: UUID (16), over-provisioning in thousandths (4), length of the name (4), name, number of spans (4), spans |
 //!
-//! A span is its key (8), the number of its units (4), and of each unit the channel and its number there (4 each).
+//! A span is its key (8), the number of its units (4), and of each unit the channel and its number
+//! there (4 each).
 
 use super::layout::{Layout, MAX_NAME, MAX_PARTITIONS, MAX_SPANS, MAX_UNITS, Record, Span, Unit};
 

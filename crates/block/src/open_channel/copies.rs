@@ -1,8 +1,8 @@
 //! The two copies of the layout on a device, each in a chunk of its own at an end of it.
 //!
-//! A change resets and writes the copy that is not the newest, and then the other one. So a power cut at any step leaves
-//! at least one copy whole, with the state before or after the change; between changes both are equal, and losing one
-//! loses nothing.
+//! A change resets and writes the copy that is not the newest, and then the other one. So a power
+//! cut at any step leaves at least one copy whole, with the state before or after the change;
+//! between changes both are equal, and losing one loses nothing.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -107,8 +107,8 @@ impl Copies {
         newest(first, second, self.is_used())
     }
 
-    /// Writes the copy that does not say what counts. One that cannot be written any more stays as it is; the next change
-    /// will tell.
+    /// Writes the copy that does not say what counts. One that cannot be written any more stays as
+    /// it is; the next change will tell.
     pub async fn mend(&self, newest: &Newest) -> Result<(), PartitionError> {
         if newest.twice {
             return Ok(());
@@ -130,8 +130,8 @@ impl Copies {
         drive.report().iter().any(written)
     }
 
-    /// Makes `layout`, which has its new generation, the state on the device; `newest` is the copy that counted. The
-    /// copy that counts now.
+    /// Makes `layout`, which has its new generation, the state on the device; `newest` is the copy
+    /// that counted. The copy that counts now.
     pub async fn commit(&self, layout: &Layout, newest: usize) -> Result<usize, PartitionError> {
         let bytes = encode(layout);
         let first = 1 - newest;
@@ -161,7 +161,8 @@ impl Copies {
         Ok(decode(&bytes))
     }
 
-    /// Writes a copy. A programme that failed is tried again in the chunk that was erased; one that cannot be erased ends it.
+    /// Writes a copy. A programme that failed is tried again in the chunk that was erased; one that
+    /// cannot be erased ends it.
     async fn write(&self, copy: usize, bytes: &[u8]) -> Result<(), PartitionError> {
         for _ in 1..TRIES {
             match self.try_write(copy, bytes).await {

@@ -1,9 +1,10 @@
 //! The model of an open-channel device, run by the clock of a core.
 //!
-//! As with emulated drives (`crate::flash`), the model is given commands with the instant at which they came and completions are told
-//! when that instant has passed. Here those who use the device react to completions with further commands, of which no host
-//! knows. They are told one instant of the device after the other, and what they submit then counts from that instant: how late
-//! the core looks does not slow garbage collection down.
+//! As with emulated drives (`crate::flash`), the model is given commands with the instant at which
+//! they came and completions are told when that instant has passed. Here those who use the device
+//! react to completions with further commands, of which no host knows. They are told one instant of
+//! the device after the other, and what they submit then counts from that instant: how late the
+//! core looks does not slow garbage collection down.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -32,8 +33,8 @@ pub(crate) trait Owner {
     /// The device has failed: no command is ever completed any more.
     fn lost(&self) {}
 
-    /// What the device is in has no space left: until there is some, nothing is written, and what is being written is not
-    /// complete.
+    /// What the device is in has no space left: until there is some, nothing is written, and what
+    /// is being written is not complete.
     fn full(&self) {}
 }
 
@@ -129,8 +130,9 @@ impl Drive {
         self.clock.drive_time(self.rt.turn_time())
     }
 
-    /// Submits a command at an instant that is not before what was told last. Which addresses were accepted: a bit each.
-    /// Of a read, data of the addresses in `wanted` will be [read](Self::read). Nothing when the power is off.
+    /// Submits a command at an instant that is not before what was told last. Which addresses were
+    /// accepted: a bit each. Of a read, data of the addresses in `wanted` will be
+    /// [read](Self::read). Nothing when the power is off.
     pub fn submit(
         &self,
         at: Time,
@@ -237,8 +239,8 @@ impl Drive {
         self.model.borrow().medium().map_or(0, Medium::allocated)
     }
 
-    /// Takes the power away: what the flash keeps. Nothing under way is ever completed. Of a device in a file, the file keeps
-    /// what counts; what is given here may be more.
+    /// Takes the power away: what the flash keeps. Nothing under way is ever completed. Of a device
+    /// in a file, the file keeps what counts; what is given here may be more.
     pub fn cut(&self) -> Option<Medium> {
         self.wait_for_space(false);
         let mut medium = self.model.borrow_mut().take()?;
@@ -329,7 +331,8 @@ impl Drive {
         self.model.borrow().next()
     }
 
-    /// Wakes the pump if something may be due before it wakes by itself. To be called after submitting.
+    /// Wakes the pump if something may be due before it wakes by itself. To be called after
+    /// submitting.
     pub fn hurry(&self) {
         if self.next().is_some_and(|next| next < self.pump_until.get()) {
             self.pump_until.set(Time::ZERO);

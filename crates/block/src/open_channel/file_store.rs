@@ -1,9 +1,11 @@
-//! Flash in a file: what is programmed is written and flushed before anybody is told of it, so that the device can be
-//! opened again after the program, or the power of the machine, has gone at any instant.
+//! Flash in a file: what is programmed is written and flushed before anybody is told of it, so that
+//! the device can be opened again after the program, or the power of the machine, has gone at any
+//! instant.
 //!
-//! Flushes are shared by all that has been written meanwhile. When the file fails, the device is out of order until it is
-//! opened again: nobody can know what the file holds. Where its file system has no space left, what is to be written waits
-//! for some, and nothing is lost: nobody was told of it yet.
+//! Flushes are shared by all that has been written meanwhile. When the file fails, the device is
+//! out of order until it is opened again: nobody can know what the file holds. Where its file
+//! system has no space left, what is to be written waits for some, and nothing is lost: nobody was
+//! told of it yet.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,8 +18,8 @@ use flashyard_time::Duration;
 use super::image::{Fate, Head, Image, PIECE, Record, checksum};
 use crate::{Device, FileDevice, IoError, Tag};
 
-/// Transfers of many pieces, and of few, that can be under way: memory is kept for them, so that none has to wait for
-/// what hosts have taken.
+/// Transfers of many pieces, and of few, that can be under way: memory is kept for them, so that
+/// none has to wait for what hosts have taken.
 const LARGE: usize = 16;
 const SMALL: usize = 64;
 /// Heads that can be written at once; two of the same chunk never are.
@@ -62,11 +64,13 @@ pub(super) struct Kept {
 struct Growing {
     /// What the records say, for the head.
     bodies: Vec<u8>,
-    /// Runs of units that are durable, though units before them are not yet: the first, and the one behind the last.
+    /// Runs of units that are durable, though units before them are not yet: the first, and the one
+    /// behind the last.
     early: BTreeMap<u32, u32>,
 }
 
-/// Write units of one chunk that follow each other, as they are in the file: room for each record, and the sectors.
+/// Write units of one chunk that follow each other, as they are in the file: room for each record,
+/// and the sectors.
 #[derive(Debug)]
 pub(super) struct Staged {
     /// The address of the first sector.
@@ -158,7 +162,8 @@ impl FileStore {
         !self.image.has_sums() || sum == Some(&checksum(&[data]))
     }
 
-    /// Gives a chunk that is in its last state the records that its head is to have; [`FileStore::settle`] writes it.
+    /// Gives a chunk that is in its last state the records that its head is to have;
+    /// [`FileStore::settle`] writes it.
     pub fn set_bodies(&self, chunk: u32, bodies: Vec<u8>) {
         let early = BTreeMap::new();
         let growing = Growing { bodies, early };
@@ -193,8 +198,9 @@ impl FileStore {
         &mut staged.bytes[piece * PIECE..][..PIECE]
     }
 
-    /// Gives the first `sectors` of what is staged, which are programmed now, their records. The first unit of a chunk
-    /// begins a new epoch. In the order in which the units of a chunk are programmed.
+    /// Gives the first `sectors` of what is staged, which are programmed now, their records. The
+    /// first unit of a chunk begins a new epoch. In the order in which the units of a chunk are
+    /// programmed.
     pub fn seal(&self, mut staged: Staged, sectors: usize) -> Option<Sealed> {
         let (chunk, sector) = self.image.chunk_of(staged.first)?;
         let size = self.image.geometry().ws_min as usize;
@@ -246,7 +252,8 @@ impl FileStore {
         })
     }
 
-    /// Writes units; durable after a [`FileStore::flush`], of which [`FileStore::flushed`] is to be told.
+    /// Writes units; durable after a [`FileStore::flush`], of which [`FileStore::flushed`] is to be
+    /// told.
     pub async fn write(&self, sealed: &Sealed) -> Result<(), IoError> {
         if sealed.unit == 0 {
             self.write_head(sealed.chunk, &[]).await?;
@@ -276,7 +283,8 @@ impl FileStore {
         }
     }
 
-    /// Gives a chunk to which nothing is added its records into its head, as far as they are durable.
+    /// Gives a chunk to which nothing is added its records into its head, as far as they are
+    /// durable.
     pub async fn settle(&self, chunk: u32) -> Result<(), IoError> {
         let growing = self.growing.borrow_mut().remove(&chunk);
         let Some(Growing { mut bodies, .. }) = growing.filter(|_| self.image.settles()) else {
@@ -411,8 +419,8 @@ impl FileStore {
         Ok(())
     }
 
-    /// Writes the head of a chunk, as it is when its turn has come, with the records in it or none: the last one written is
-    /// the newest.
+    /// Writes the head of a chunk, as it is when its turn has come, with the records in it or none:
+    /// the last one written is the newest.
     async fn write_head(&self, chunk: u32, bodies: &[u8]) -> Result<(), IoError> {
         let turn = &self.heads[chunk as usize % HEADS_AT_ONCE];
         turn.acquire(1).await;

@@ -1,4 +1,5 @@
-//! The bytes of a file that holds the flash of an open-channel device, little-endian, in pieces of 4 KiB:
+//! The bytes of a file that holds the flash of an open-channel device, little-endian, in pieces of
+//! 4 KiB:
 //!
 //! | pieces | hold |
 //! | --- | --- |
@@ -7,25 +8,30 @@
 //! | of each write unit of each chunk 1 | the record of the unit: metadata of its sectors, checksums |
 //! | behind each record | the sectors |
 //!
-//! Chunks follow each other as their addresses do: first all heads, then all units. A record counts only if it has the epoch
-//! of the head of its chunk; the epoch changes when the chunk is erased and when its first unit is written, so nothing of a
-//! former life comes back. Records of a chunk count up to the first one that does not.
+//! Chunks follow each other as their addresses do: first all heads, then all units. A record counts
+//! only if it has the epoch of the head of its chunk; the epoch changes when the chunk is erased
+//! and when its first unit is written, so nothing of a former life comes back. Records of a chunk
+//! count up to the first one that does not.
 //!
-//! When all units of a chunk are durable, or nothing is added to it any more, its head gets what the records say. So a file
-//! is opened by reading the heads, in one piece, and the records of the few chunks that were being written. In files of version
-//! 1 a head is one piece before the units of its chunk, and never has the records.
+//! When all units of a chunk are durable, or nothing is added to it any more, its head gets what
+//! the records say. So a file is opened by reading the heads, in one piece, and the records of the
+//! few chunks that were being written. In files of version 1 a head is one piece before the units
+//! of its chunk, and never has the records.
 //!
-//! Header: magic `FLSHIMAG`, version (4), CRC32C of the piece with these four bytes zero (4), UUID (16), and of the device
-//! channels, units of each, chunks of each, sectors of a chunk, of the least write and of the best write, sectors behind
-//! one that can be read, most open chunks (4 each).
+//! Header: magic `FLSHIMAG`, version (4), CRC32C of the piece with these four bytes zero (4), UUID
+//! (16), and of the device channels, units of each, chunks of each, sectors of a chunk, of the
+//! least write and of the best write, sectors behind one that can be read, most open chunks (4
+//! each).
 //!
-//! Head: magic `FLCH`, CRC32C of what follows (4), first half of the UUID (8), number of the chunk (4), epoch (4), erases
-//! (4), state (4): 0 as the records say, 1 closed, 2 out of use, 3 closed and durable; sectors that can be read of a closed one
-//! (4); in state 3 CRC32C of the following (4), and of each record what is in it behind the number of the chunk.
+//! Head: magic `FLCH`, CRC32C of what follows (4), first half of the UUID (8), number of the chunk
+//! (4), epoch (4), erases (4), state (4): 0 as the records say, 1 closed, 2 out of use, 3 closed
+//! and durable; sectors that can be read of a closed one (4); in state 3 CRC32C of the following
+//! (4), and of each record what is in it behind the number of the chunk.
 //!
-//! Record: magic `FLWU`, CRC32C of what follows (4), first half of the UUID (8), chunk (4), unit in it (4), epoch (4), units
-//! of the chunk that were durable when it was written (4), CRC32C of the sectors (4), metadata (16 for each sector), CRC32C of
-//! each sector (4 each). Files of version 1 lack the last, so what is read of them is not held against checksums.
+//! Record: magic `FLWU`, CRC32C of what follows (4), first half of the UUID (8), chunk (4), unit in
+//! it (4), epoch (4), units of the chunk that were durable when it was written (4), CRC32C of the
+//! sectors (4), metadata (16 for each sector), CRC32C of each sector (4 each). Files of version 1
+//! lack the last, so what is read of them is not held against checksums.
 
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::channel::{Geometry, Metadata, Shape};
@@ -184,7 +190,8 @@ impl Image {
         self.record_ends().1 - BODY
     }
 
-    /// The number of the chunk that holds an address of the device, in the order of addresses, and the sector in it.
+    /// The number of the chunk that holds an address of the device, in the order of addresses, and
+    /// the sector in it.
     pub fn chunk_of(&self, address: u64) -> Option<(u32, u32)> {
         let place = self.geometry.place(address)?;
         let unit = place.group * self.geometry.pus + place.pu;

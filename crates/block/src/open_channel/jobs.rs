@@ -1,5 +1,6 @@
-//! What a command has to do with the file that its device is in, beside what the device does: data are read while the model
-//! reads, and written when it has programmed or erased. The command is complete when both are done.
+//! What a command has to do with the file that its device is in, beside what the device does: data
+//! are read while the model reads, and written when it has programmed or erased. The command is
+//! complete when both are done.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -115,7 +116,8 @@ impl Work {
         }
     }
 
-    /// What to do now that the model is done; `failed` has a bit for each address that failed, and `chunk` tells how one is.
+    /// What to do now that the model is done; `failed` has a bit for each address that failed, and
+    /// `chunk` tells how one is.
     pub fn job(
         self,
         store: &FileStore,
@@ -200,7 +202,8 @@ async fn end(store: &FileStore, info: &ChunkInfo) -> Result<(), IoError> {
 /// A sector that is read: its place among the addresses, its chunk, and its number there.
 type Sought = (usize, u32, u32);
 
-/// Reads the sectors with a bit in `places`; which of them could not be read, or are not what was written.
+/// Reads the sectors with a bit in `places`; which of them could not be read, or are not what was
+/// written.
 async fn load(store: &FileStore, addresses: &[u64], places: u64) -> (u64, Pages) {
     let wanted = (0..addresses.len()).filter(|place| places >> place & 1 == 1);
     let sought: Vec<Sought> = wanted

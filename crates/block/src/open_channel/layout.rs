@@ -178,7 +178,8 @@ impl Layout {
         !others.any(|unit| channels.contains(&unit.0))
     }
 
-    /// Whether everything in here agrees with everything else; or what does not. For what was read from a device.
+    /// Whether everything in here agrees with everything else; or what does not. For what was read
+    /// from a device.
     pub fn validate(&self) -> Result<(), String> {
         let mut names = BTreeSet::new();
         let mut units = BTreeSet::new();
@@ -270,8 +271,8 @@ impl Layout {
         }
     }
 
-    /// Free units, so many on each of as few channels as possible; of channels that will do, those with the fewest free
-    /// units, so that whole channels are kept for those who need them.
+    /// Free units, so many on each of as few channels as possible; of channels that will do, those
+    /// with the fewest free units, so that whole channels are kept for those who need them.
     fn choose(&self, count: u32) -> Result<Vec<Unit>, LayoutError> {
         let free = self.free();
         let scarce = || LayoutError::Scarce(count, free.len() as u32);

@@ -18,8 +18,8 @@ use crate::{FileDevice, IoError};
 /// Bytes of a sector.
 pub(super) const SECTOR: usize = UNIT_BYTES as usize;
 
-/// The flash of an open-channel device with its content: in memory, which is taken when sectors are first written and
-/// given back when their chunk is reset, or in a file.
+/// The flash of an open-channel device with its content: in memory, which is taken when sectors are
+/// first written and given back when their chunk is reset, or in a file.
 pub struct Medium {
     pub(super) device: channel::Device,
     pub(super) store: Store,
@@ -43,9 +43,10 @@ impl Medium {
         }
     }
 
-    /// A device in a file with blocks of 4096 bytes, of which there are [`Medium::file_bytes`]. `device` is as it comes
-    /// from the factory, and gets into the state that the file tells of. An empty file becomes that of this device, called
-    /// `uuid`, if there is one to call it; one that holds anything else is refused.
+    /// A device in a file with blocks of 4096 bytes, of which there are [`Medium::file_bytes`].
+    /// `device` is as it comes from the factory, and gets into the state that the file tells of. An
+    /// empty file becomes that of this device, called `uuid`, if there is one to call it; one that
+    /// holds anything else is refused.
     pub async fn in_file(
         rt: &Rt,
         mut device: channel::Device,
@@ -65,7 +66,8 @@ impl Medium {
         image.pieces() * UNIT_BYTES
     }
 
-    /// Writes down what the next to open a file would have to find out. Without it nothing is lost but time.
+    /// Writes down what the next to open a file would have to find out. Without it nothing is lost
+    /// but time.
     pub(super) async fn settle(&self, rt: &Rt) {
         if let Store::File(store) = &self.store {
             // A file that has failed is found as it is.
@@ -119,7 +121,8 @@ impl Content {
         !self.lost.contains(&address)
     }
 
-    /// Stores the sector at `address`. [`IoError::NoSpace`] when memory has run out: it is lost until it is erased.
+    /// Stores the sector at `address`. [`IoError::NoSpace`] when memory has run out: it is lost
+    /// until it is erased.
     pub fn write(&mut self, address: u64, source: &[u8]) -> Result<(), IoError> {
         let written = self.bytes.write(address * UNIT_BYTES, source);
         if written.is_err() {

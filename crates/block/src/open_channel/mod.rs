@@ -1,18 +1,22 @@
 //! An emulated open-channel device, cut into partitions of exclusive parallel units.
 //!
-//! A partition is a device: a translation layer of its own ([`flashyard_flash::ftl`]) over units that nobody else can
-//! address, with queues, a write buffer and bounds of its own. What its neighbours do is not in its way, in flash or in software; on shared channels it is,
-//! which is why whole channels are given out unless a user wants otherwise.
+//! A partition is a device: a translation layer of its own ([`flashyard_flash::ftl`]) over units
+//! that nobody else can address, with queues, a write buffer and bounds of its own. What its
+//! neighbours do is not in its way, in flash or in software; on shared channels it is, which is why
+//! whole channels are given out unless a user wants otherwise.
 //!
-//! Which units belong to whom is stored on the device, twice, in chunks that no partition can reach.
+//! Which units belong to whom is stored on the device, twice, in chunks that no partition can
+//! reach.
 //!
-//! Time and content are apart, as with emulated drives (`crate::flash`). Content is in memory, which is forgotten when the
-//! program ends, or in a file, out of which the device is opened again whenever and however the program ended.
+//! Time and content are apart, as with emulated drives (`crate::flash`). Content is in memory,
+//! which is forgotten when the program ends, or in a file, out of which the device is opened again
+//! whenever and however the program ended.
 //!
-//! Map: `layout` decides who gets which units, pure; `codec` and `copies` are its bytes and its places; `drive` is the device in real time, `model`
-//! who waits for what in it, `units` the only way to it; `span` runs a translation layer, `partition` is what users see. Of a
-//! device in a file, `image` is the bytes, `file_store` reads and writes them, `jobs` says when, `reopen` what is found. `check` tells
-//! what is wrong with flash that stands `still`.
+//! Map: `layout` decides who gets which units, pure; `codec` and `copies` are its bytes and its
+//! places; `drive` is the device in real time, `model` who waits for what in it, `units` the only
+//! way to it; `span` runs a translation layer, `partition` is what users see. Of a device in a
+//! file, `image` is the bytes, `file_store` reads and writes them, `jobs` says when, `reopen` what
+//! is found. `check` tells what is wrong with flash that stands `still`.
 
 mod backing;
 mod check;
@@ -102,13 +106,14 @@ pub struct PartitionInfo {
     pub erases: (u32, u32),
     /// It takes no more writes: too much of its flash has failed.
     pub read_only: bool,
-    /// How much later than due 99 of 100 completions of the device were told, in nanoseconds of the machine's clock.
+    /// How much later than due 99 of 100 completions of the device were told, in nanoseconds of the
+    /// machine's clock.
     pub late_p99_ns: u64,
 }
 
 impl OpenChannel {
-    /// Runs `medium` from now on, `dilation` times slower than it is; 0 counts as 1. Partitions that are on it are
-    /// taken up. `uuid` is given to a device that has none.
+    /// Runs `medium` from now on, `dilation` times slower than it is; 0 counts as 1. Partitions
+    /// that are on it are taken up. `uuid` is given to a device that has none.
     pub async fn open(
         rt: &Rt,
         medium: Medium,
@@ -156,8 +161,8 @@ impl OpenChannel {
         Ok(this)
     }
 
-    /// Creates a partition; what was on its units is erased. `over_provisioning` is flash beyond the capacity, in
-    /// thousandths of it.
+    /// Creates a partition; what was on its units is erased. `over_provisioning` is flash beyond
+    /// the capacity, in thousandths of it.
     pub async fn create(
         &self,
         name: &str,
@@ -179,7 +184,8 @@ impl OpenChannel {
         self.end_change(grown)
     }
 
-    /// Deletes a partition, used or not: its later I/O gets [`crate::IoError::NotReady`], what was issued is waited for.
+    /// Deletes a partition, used or not: its later I/O gets [`crate::IoError::NotReady`], what was
+    /// issued is waited for.
     pub async fn delete(&self, name: &str) -> Result<(), PartitionError> {
         self.begin_change().await?;
         let deleted = self.delete_alone(name).await;
@@ -191,7 +197,8 @@ impl OpenChannel {
         self.state.borrow().partitions.get(name).cloned()
     }
 
-    /// Why a partition that is on the device could not be taken up. It can be deleted; its neighbours do not notice.
+    /// Why a partition that is on the device could not be taken up. It can be deleted; its
+    /// neighbours do not notice.
     pub fn fault(&self, name: &str) -> Option<PartitionError> {
         self.state.borrow().faults.get(name).cloned()
     }
@@ -226,7 +233,8 @@ impl OpenChannel {
         self.drive.allocated()
     }
 
-    /// Whether partitions and what is in them are there again when the device is opened after the program has ended.
+    /// Whether partitions and what is in them are there again when the device is opened after the
+    /// program has ended.
     pub fn is_kept(&self) -> bool {
         self.drive.is_kept()
     }
@@ -236,13 +244,15 @@ impl OpenChannel {
         self.drive.failure()
     }
 
-    /// Whether what the device is in has no space left: nothing can be written until there is some, and then it goes on.
+    /// Whether what the device is in has no space left: nothing can be written until there is some,
+    /// and then it goes on.
     pub fn is_full(&self) -> bool {
         self.drive.is_full()
     }
 
-    /// Makes everything in all partitions durable, with a checkpoint of each: so they are taken up again with little to
-    /// read. The first error, if there is one; the others are stopped all the same.
+    /// Makes everything in all partitions durable, with a checkpoint of each: so they are taken up
+    /// again with little to read. The first error, if there is one; the others are stopped all the
+    /// same.
     pub async fn stop(&self) -> Result<(), IoError> {
         let partitions: Vec<_> = self.state.borrow().partitions.values().cloned().collect();
         let stops = partitions.into_iter().map(|partition| {
@@ -256,7 +266,8 @@ impl OpenChannel {
         outcome
     }
 
-    /// Ends the device: what is under way is never completed. Finishes when a file that it is in is not used any more.
+    /// Ends the device: what is under way is never completed. Finishes when a file that it is in is
+    /// not used any more.
     pub async fn close(&self) {
         let medium = self.drive.cut();
         self.drive.idle().await;
@@ -265,13 +276,14 @@ impl OpenChannel {
         }
     }
 
-    /// Takes the power away, and gives what is left of the flash. Nothing under way is ever completed.
+    /// Takes the power away, and gives what is left of the flash. Nothing under way is ever
+    /// completed.
     pub fn power_cut(&self) -> Option<Medium> {
         self.drive.cut()
     }
 
-    /// Waits for the change before. Without space a change fails, and the device with it: what was half done would be in the
-    /// way of the next.
+    /// Waits for the change before. Without space a change fails, and the device with it: what was
+    /// half done would be in the way of the next.
     async fn begin_change(&self) -> Result<(), PartitionError> {
         self.changing.acquire(1).await;
         if self.drive.is_full() {
@@ -348,7 +360,8 @@ impl OpenChannel {
         Ok(begun)
     }
 
-    /// Takes up all partitions that the layout has, at the same time. One that cannot be has a fault.
+    /// Takes up all partitions that the layout has, at the same time. One that cannot be has a
+    /// fault.
     async fn take_up(&self) -> Result<(), PartitionError> {
         let records = self.state.borrow().layout.partitions.clone();
         let mut begun = Vec::with_capacity(records.len());

@@ -102,8 +102,8 @@ impl Model {
         owners.filter_map(|one| one.owner.upgrade()).collect()
     }
 
-    /// How late an owner was told of what the model had done, in nanoseconds of the machine's clock; of all owners when
-    /// none is named.
+    /// How late an owner was told of what the model had done, in nanoseconds of the machine's
+    /// clock; of all owners when none is named.
     pub fn lateness(&self, owner: Option<OwnerId>) -> Histogram {
         let mut all = Histogram::new();
         let owners = self.owners.iter().enumerate();

@@ -1,4 +1,5 @@
-//! Opening a file that holds the flash of an open-channel device: making it, and finding out what every chunk has come to.
+//! Opening a file that holds the flash of an open-channel device: making it, and finding out what
+//! every chunk has come to.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -41,8 +42,9 @@ pub(super) enum Care {
     All,
 }
 
-/// Opens a file for a `device` that was not used yet, and puts the device into the state that the file tells of. A file in
-/// which nothing is becomes that of this device if there is a `uuid` for it.
+/// Opens a file for a `device` that was not used yet, and puts the device into the state that the
+/// file tells of. A file in which nothing is becomes that of this device if there is a `uuid` for
+/// it.
 pub(super) async fn open(
     rt: &Rt,
     file: FileDevice,
@@ -79,8 +81,8 @@ pub(super) async fn open(
     Ok(Rc::into_inner(store).expect("those who worked have ended"))
 }
 
-/// Gives chunks to which nothing is added any more their records into their heads, so that the next to open the file has
-/// little to read.
+/// Gives chunks to which nothing is added any more their records into their heads, so that the next
+/// to open the file has little to read.
 pub(super) async fn settle(rt: &Rt, store: &Rc<FileStore>) -> Result<(), IoError> {
     let chunks = store.unsettled();
     if chunks.is_empty() {
@@ -360,8 +362,8 @@ async fn is_missed(
     Ok(false)
 }
 
-/// Leaves out units from the first one on whose sectors are not what was written. Only what was not durable when the last
-/// one was written can have been cut off, and nothing of what is `settled`.
+/// Leaves out units from the first one on whose sectors are not what was written. Only what was not
+/// durable when the last one was written can have been cut off, and nothing of what is `settled`.
 async fn drop_torn(
     store: &FileStore,
     chunk: u32,
@@ -390,7 +392,8 @@ async fn drop_torn(
     Ok(None)
 }
 
-/// Of a chunk whose erase was cut off, or whose head is damaged: nothing of it can be read until it is erased.
+/// Of a chunk whose erase was cut off, or whose head is damaged: nothing of it can be read until it
+/// is erased.
 fn torn_head(store: &FileStore, chunk: u32) -> Found {
     let head = Head {
         // None of the records that may be there has it.

@@ -1,7 +1,9 @@
-//! Parallel units under one translation layer, at work: the layer decides, this moves the data and waits.
+//! Parallel units under one translation layer, at work: the layer decides, this moves the data and
+//! waits.
 //!
-//! Queues, write buffer and what may be under way are of this span alone. A host's data go into the write buffer, or come out
-//! of it or of the flash, when the layer says so; a command is answered when the layer says that it is done.
+//! Queues, write buffer and what may be under way are of this span alone. A host's data go into the
+//! write buffer, or come out of it or of the flash, when the layer says so; a command is answered
+//! when the layer says that it is done.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -429,7 +431,8 @@ impl Work {
         woken
     }
 
-    /// Who waits for a write or a flush is told that there is no space; the command goes on when there is.
+    /// Who waits for a write or a flush is told that there is no space; the command goes on when
+    /// there is.
     fn refuse_writes(&mut self) -> Vec<Waker> {
         let mut woken = Vec::new();
         for command in self.commands.iter_mut().filter(|one| one.op != Op::Read) {

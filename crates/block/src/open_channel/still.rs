@@ -1,4 +1,5 @@
-//! Flash that is looked at and not used: in a file, or a real zoned device. Nothing of it is changed.
+//! Flash that is looked at and not used: in a file, or a real zoned device. Nothing of it is
+//! changed.
 
 use std::rc::Rc;
 
@@ -50,8 +51,8 @@ impl Still {
         }
     }
 
-    /// What is stored beside a sector, and its data if there is room for them; nothing when it was not written, or cannot be
-    /// read.
+    /// What is stored beside a sector, and its data if there is room for them; nothing when it was
+    /// not written, or cannot be read.
     pub async fn read(&self, address: u64, page: Option<&mut [u8]>) -> Option<Metadata> {
         match self {
             Self::File(store, found) => {

@@ -1,7 +1,7 @@
 //! A handle to some parallel units of a device, through which nothing else can be reached.
 //!
-//! This is where ownership is enforced, below everything that decides: a command with an address of somebody else is not
-//! submitted, whoever asks.
+//! This is where ownership is enforced, below everything that decides: a command with an address of
+//! somebody else is not submitted, whoever asks.
 
 use std::collections::VecDeque;
 use std::rc::Weak;
@@ -18,7 +18,8 @@ use crate::IoError;
 /// The chunk that the copies of the layout are in.
 const LAYOUT_CHUNK: u32 = 0;
 
-/// The units whose first chunk is not for partitions: it has a copy of the layout. On different channels if there are several.
+/// The units whose first chunk is not for partitions: it has a copy of the layout. On different
+/// channels if there are several.
 pub(super) fn layout_units(geometry: &Geometry) -> [Unit; 2] {
     [(0, 0), (geometry.groups - 1, geometry.pus - 1)]
 }
@@ -72,8 +73,8 @@ impl OwnUnits {
         &self.drive
     }
 
-    /// Submits a command. Which addresses were accepted: a bit each. Of a read, data of the addresses in `wanted` are
-    /// wanted.
+    /// Submits a command. Which addresses were accepted: a bit each. Of a read, data of the
+    /// addresses in `wanted` are wanted.
     pub fn submit(
         &self,
         at: Time,
@@ -106,7 +107,8 @@ impl OwnUnits {
         chunks * u64::from(geometry.clba)
     }
 
-    /// How much later than due it was told of its completions, in nanoseconds of the machine's clock.
+    /// How much later than due it was told of its completions, in nanoseconds of the machine's
+    /// clock.
     pub fn lateness(&self) -> Histogram {
         self.drive.lateness(Some(self.id))
     }
@@ -116,12 +118,14 @@ impl OwnUnits {
         self.drive.set_alarm(self.id, alarm);
     }
 
-    /// Gives a sector of its own, of the read whose completion is being told; false when that is lost.
+    /// Gives a sector of its own, of the read whose completion is being told; false when that is
+    /// lost.
     pub fn read(&self, address: u64, target: &mut [u8]) -> bool {
         self.owns(address) && self.drive.read(address, target)
     }
 
-    /// Stores data of a sector of a write that was accepted by [`OwnUnits::submit`]. Nothing when the power is off.
+    /// Stores data of a sector of a write that was accepted by [`OwnUnits::submit`]. Nothing when
+    /// the power is off.
     pub fn store(&self, tag: u32, address: u64, data: &[u8]) -> Option<Result<(), IoError>> {
         self.drive.store(self.id, tag, address, data)
     }
@@ -136,7 +140,8 @@ impl OwnUnits {
         self.drive.chunk(address).filter(|_| self.owns(address))
     }
 
-    /// Chunks of its units. The copies of the layout are shown as out of use to all who have the rest of the unit.
+    /// Chunks of its units. The copies of the layout are shown as out of use to all who have the
+    /// rest of the unit.
     pub fn report(&self) -> Vec<ChunkInfo> {
         let geometry = self.drive.geometry();
         let reserved =

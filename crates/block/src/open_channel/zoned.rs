@@ -10,9 +10,9 @@ use super::{OpenChannel, PartitionError};
 use crate::zoned::Zones;
 
 impl OpenChannel {
-    /// Opens the host-managed zoned block device at `path`, its zones dealt out to `units`, or to as many as make sense.
-    /// Partitions that are on it are taken up. `uuid` is given to a device that has none; one that holds anything else is
-    /// refused.
+    /// Opens the host-managed zoned block device at `path`, its zones dealt out to `units`, or to
+    /// as many as make sense. Partitions that are on it are taken up. `uuid` is given to a device
+    /// that has none; one that holds anything else is refused.
     pub async fn open_zoned(
         rt: &Rt,
         path: &Path,
@@ -48,8 +48,8 @@ impl OpenChannel {
         )))
     }
 
-    /// Whether the units of a partition have channels to themselves. What the zones of a real device share it does not
-    /// tell.
+    /// Whether the units of a partition have channels to themselves. What the zones of a real
+    /// device share it does not tell.
     pub(super) fn has_own_channels(&self, layout: &Layout, record: &Record) -> bool {
         !self.is_zoned() && layout.has_own_channels(record)
     }

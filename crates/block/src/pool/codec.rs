@@ -15,8 +15,8 @@
 //! | 64 | | volumes: UUID (16), blocks (8), number of runs (4), length of the name (4), name, runs |
 //! | | | clean runs |
 //!
-//! A run is its first extent and its number of extents, 8 bytes each. Magic, version, length and checksum keep
-//! their places in every later version.
+//! A run is its first extent and its number of extents, 8 bytes each. Magic, version, length and
+//! checksum keep their places in every later version.
 
 use super::metadata::{
     COPY_BYTES, EXTENT_BYTES, MAX_CLEAN_RUNS, MAX_NAME, MAX_RUNS, MAX_VOLUMES, Metadata, Record,

@@ -1,8 +1,9 @@
 //! The two copies of the metadata on a device.
 //!
-//! A change is written to the copy that is not the newest, flushed, and then to the other one, flushed again.
-//! So a power cut at any write leaves at least one copy whole, with the state before or after the change; and
-//! between changes both copies are equal, so that losing one of them loses nothing.
+//! A change is written to the copy that is not the newest, flushed, and then to the other one,
+//! flushed again. So a power cut at any write leaves at least one copy whole, with the state before
+//! or after the change; and between changes both copies are equal, so that losing one of them loses
+//! nothing.
 
 use flashyard_runtime::{Buf, Data};
 
@@ -89,8 +90,8 @@ pub(super) struct Prepared {
     copies: [Buf; 2],
 }
 
-/// Lays `metadata` out for both copies. Memory may be short for the moment: that is found here, when nothing has
-/// been written yet.
+/// Lays `metadata` out for both copies. Memory may be short for the moment: that is found here,
+/// when nothing has been written yet.
 pub(super) fn prepare(metadata: &Metadata) -> Result<Prepared, PoolError> {
     let bytes = encode(metadata);
     let lay_out = || {
@@ -103,8 +104,8 @@ pub(super) fn prepare(metadata: &Metadata) -> Result<Prepared, PoolError> {
     Ok(Prepared { copies })
 }
 
-/// Makes what was prepared (with its new generation) the state on the device; `newest` is the copy that counted
-/// before. Gives the copy that counts now.
+/// Makes what was prepared (with its new generation) the state on the device; `newest` is the copy
+/// that counted before. Gives the copy that counts now.
 pub(super) async fn commit(
     device: &dyn Device,
     prepared: Prepared,

@@ -1,5 +1,5 @@
-//! Sets of extents as sorted runs, and taking from them. Pure; memory follows the number of runs, never the
-//! size of a device.
+//! Sets of extents as sorted runs, and taking from them. Pure; memory follows the number of runs,
+//! never the size of a device.
 
 /// Extents `start` to before `start + count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,8 +89,9 @@ impl Runs {
         Self(left)
     }
 
-    /// Chooses `count` extents: from `near` on if that is free, then the first run that is long enough, and only
-    /// if there is none the first ones there are. `None` when the set is too small.
+    /// Chooses `count` extents: from `near` on if that is free, then the first run that is long
+    /// enough, and only if there is none the first ones there are. `None` when the set is too
+    /// small.
     pub(super) fn choose(&self, count: u64, near: Option<u64>) -> Option<Vec<Run>> {
         if count > self.count() {
             return None;

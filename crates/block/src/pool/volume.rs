@@ -1,5 +1,5 @@
-//! A raw volume: blocks mapped to runs of extents, nothing between. An I/O inside one run goes through without
-//! an allocation or a copy.
+//! A raw volume: blocks mapped to runs of extents, nothing between. An I/O inside one run goes
+//! through without an allocation or a copy.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,7 +11,8 @@ use crate::gate::{Gate, Span};
 use crate::range::locate;
 use crate::{Device, Health, Info, IoError, IoFuture, Limits, SharedDevice, Tag};
 
-/// See the module. Shared by all who use the volume, so that a compare-and-write is exclusive among them.
+/// See the module. Shared by all who use the volume, so that a compare-and-write is exclusive among
+/// them.
 pub(super) struct Volume {
     inner: Rc<Inner>,
 }
@@ -63,7 +64,8 @@ impl Volume {
         self.inner.blocks.set(record.blocks);
     }
 
-    /// Ends the volume: later I/O gets [`IoError::NotReady`]; finishes when all that was issued has ended.
+    /// Ends the volume: later I/O gets [`IoError::NotReady`]; finishes when all that was issued has
+    /// ended.
     pub(super) async fn close(&self) {
         self.inner.gate.close(IoError::NotReady);
         self.inner.gate.drained().await;
@@ -330,7 +332,8 @@ impl Inner {
         if !equal {
             return Err(IoError::Miscompare);
         }
-        // The write keeps the range barred until it has ended, even if nobody waits for it any more.
+        // The write keeps the range barred until it has ended, even if nobody waits for it any
+        // more.
         self.write(tag, span.start, write, fua).keep(hold).await
     }
 }

@@ -14,7 +14,8 @@ use crate::open_channel::{Done, OwnerId};
 
 /// How long to wait when buffers have run out.
 const BUFFER_WAIT: Duration = Duration::from_ms(1);
-/// From so many sectors of a unit on, they and the trailer are read at once, with whatever lies between them.
+/// From so many sectors of a unit on, they and the trailer are read at once, with whatever lies
+/// between them.
 const MANY: usize = 8;
 
 /// A write whose data are on their way.
@@ -42,7 +43,8 @@ struct Reading {
     /// Of each, its place in the command, and its number in the unit.
     sectors: Vec<(usize, usize)>,
     trailer: Option<Rc<Trailer>>,
-    /// What is read: the first sector and how many; behind the last sector of a unit is its trailer.
+    /// What is read: the first sector and how many; behind the last sector of a unit is its
+    /// trailer.
     runs: Vec<(usize, usize)>,
 }
 
@@ -192,8 +194,8 @@ impl Zones {
         }
     }
 
-    /// Finishes a zone, which is busy. Should that fail it is written no more all the same; that the device may count it
-    /// as active shows when it refuses another one.
+    /// Finishes a zone, which is busy. Should that fail it is written no more all the same; that
+    /// the device may count it as active shows when it refuses another one.
     async fn finish(&self, chunk: usize) {
         let start = self.change(chunk, |_| {});
         let _finished = self.file.finish_zone(start, self.facts.zone_bytes).await;
@@ -283,7 +285,8 @@ impl Zones {
         self.tell_done(owner, &done, pieces);
     }
 
-    /// What is to be read for these addresses, unit by unit. Sectors that are not written are left out.
+    /// What is to be read for these addresses, unit by unit. Sectors that are not written are left
+    /// out.
     fn plan(&self, addresses: &[u64], wanted: u64) -> Vec<Reading> {
         let state = self.state.borrow();
         let mut units: BTreeMap<(usize, u32), Vec<(usize, usize)>> = BTreeMap::new();
@@ -367,7 +370,8 @@ impl Zones {
         first.expect("it was asked for") + sector as u64
     }
 
-    /// Buffers of these lengths, all of them at once: whoever held some and waited for others could wait for ever.
+    /// Buffers of these lengths, all of them at once: whoever held some and waited for others could
+    /// wait for ever.
     async fn buffers(&self, lengths: &[usize]) -> Vec<Buf> {
         loop {
             let bufs: Option<Vec<Buf>> = lengths.iter().map(|len| Buf::take(*len)).collect();
@@ -402,7 +406,8 @@ impl Zones {
     }
 }
 
-/// What has to be read for sectors of a unit: their data, if they are wanted, and the trailer, if it is not known.
+/// What has to be read for sectors of a unit: their data, if they are wanted, and the trailer, if
+/// it is not known.
 fn runs(sectors: &[(usize, usize)], wanted: u64, known: bool) -> Vec<(usize, usize)> {
     let wanted = sectors.iter().filter(|(bit, _)| wanted >> bit & 1 == 1);
     let mut numbers: Vec<usize> = wanted.map(|(_, sector)| *sector).collect();

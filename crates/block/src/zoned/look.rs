@@ -39,7 +39,8 @@ pub(crate) struct Sight {
     file: File,
     geometry: Geometry,
     chunks: Vec<Chunk>,
-    /// The trailer that was read last, of a unit of a chunk: its sectors are mostly asked for one after the other.
+    /// The trailer that was read last, of a unit of a chunk: its sectors are mostly asked for one
+    /// after the other.
     last: RefCell<Option<(usize, u32, Rc<Trailer>)>>,
 }
 
@@ -58,7 +59,8 @@ impl Undivided {
         2..=self.device.zones.len() as u32 / LEAST_CHUNKS
     }
 
-    /// The first `count` sectors of a unit, if there are so many `units`. Those that are not what was written are zeros.
+    /// The first `count` sectors of a unit, if there are so many `units`. Those that are not what
+    /// was written are zeros.
     pub async fn start_of(&self, unit: u32, units: u32, count: usize) -> Vec<u8> {
         let zones = &self.device.zones;
         let zone = zones.get(unit as usize * (zones.len() / units as usize));
@@ -80,7 +82,8 @@ impl Undivided {
         bytes
     }
 
-    /// Deals the zones out to `units`, or to as many as make sense. Refuses a device that holds anything else than ours.
+    /// Deals the zones out to `units`, or to as many as make sense. Refuses a device that holds
+    /// anything else than ours.
     pub async fn divide(self, units: Option<u32>) -> Result<Sight, OpenError> {
         let (geometry, chunks) = survey::divided(&self.path, &self.device, units).await?;
         Ok(Sight {
@@ -110,8 +113,8 @@ impl Sight {
         chunks.map(info).collect()
     }
 
-    /// What is noted beside a sector, and its data if there is room for them; nothing when it is not there, or not what was
-    /// written.
+    /// What is noted beside a sector, and its data if there is room for them; nothing when it is
+    /// not there, or not what was written.
     pub async fn read(&self, address: u64, page: Option<&mut [u8]>) -> Option<Metadata> {
         let place = self.geometry.place(address)?;
         let chunk = index(&self.geometry, &place);
@@ -147,8 +150,8 @@ impl Sight {
         Some(trailer)
     }
 
-    /// Reads everything that is written: the chunks, by their place in the list, of which something is not what was written,
-    /// and the first such unit of each.
+    /// Reads everything that is written: the chunks, by their place in the list, of which something
+    /// is not what was written, and the first such unit of each.
     pub async fn verify(self: &Rc<Self>) -> Vec<(usize, u32)> {
         let lookers: Vec<_> = (0..AT_ONCE)
             .map(|first| {

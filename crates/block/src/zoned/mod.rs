@@ -1,19 +1,23 @@
-//! The zones of a real zoned block device as the chunks of parallel units, for partitions with translation layers of
-//! their own.
+//! The zones of a real zoned block device as the chunks of parallel units, for partitions with
+//! translation layers of their own.
 //!
-//! The kernel's zoned interface and the vector interface of open-channel devices agree in what matters: space is written
-//! in order, at a pointer that the device keeps, and erased as a whole. A zone is a chunk; so many zones that follow each other are a
-//! unit. Three things differ, and are met here:
+//! The kernel's zoned interface and the vector interface of open-channel devices agree in what
+//! matters: space is written in order, at a pointer that the device keeps, and erased as a whole. A
+//! zone is a chunk; so many zones that follow each other are a unit. Three things differ, and are
+//! met here:
 //!
-//! - A zone has no place beside its data: [`unit`] keeps what belongs there in the last block of each write unit.
+//! - A zone has no place beside its data: [`unit`] keeps what belongs there in the last block of
+//!   each write unit.
 //! - A write is complete when it is durable (`RWF_DSYNC`); so nothing has to be written behind it.
-//! - A device lets only so many zones be partly written. When that many are, one to which nothing was written for longest
-//!   is finished before another one is begun; whoever wanted to go on there is told that the chunk was closed early.
+//! - A device lets only so many zones be partly written. When that many are, one to which nothing
+//!   was written for longest is finished before another one is begun; whoever wanted to go on there
+//!   is told that the chunk was closed early.
 //!
-//! What zones share inside of a device nobody tells: tenants have flash and garbage collection of their own, not channels.
+//! What zones share inside of a device nobody tells: tenants have flash and garbage collection of
+//! their own, not channels.
 //!
-//! Map: `unit` is the bytes, `survey` what is found when a device is opened, `commands` what becomes of vectors; `look` is for
-//! those who only want to know what is there.
+//! Map: `unit` is the bytes, `survey` what is found when a device is opened, `commands` what
+//! becomes of vectors; `look` is for those who only want to know what is there.
 
 mod commands;
 mod look;
@@ -38,8 +42,8 @@ use unit::{SECTOR, Trailer};
 
 /// Trailers that are remembered, some 320 bytes each.
 const TRAILERS: usize = 4096;
-/// Zones that a unit of a partition may have partly written: one for what hosts write, one for what is moved, one for
-/// checkpoints.
+/// Zones that a unit of a partition may have partly written: one for what hosts write, one for what
+/// is moved, one for checkpoints.
 const ACTIVE_PER_UNIT: u32 = 3;
 /// Zones that the layout of the partitions may have partly written.
 const ACTIVE_OF_LAYOUT: u32 = 1;
@@ -77,7 +81,8 @@ struct Registered {
 }
 
 impl Registered {
-    /// It is gone, and nothing can come that is meant for it: but for an alarm, which counts only for who has set it.
+    /// It is gone, and nothing can come that is meant for it: but for an alarm, which counts only
+    /// for who has set it.
     fn is_vacant(&self) -> bool {
         self.under_way == 0 && self.owner.strong_count() == 0
     }
@@ -137,8 +142,8 @@ fn index(geometry: &Geometry, place: &Place) -> usize {
 struct Piece {
     /// Address of the first sector.
     address: u64,
-    /// How many of them there are. Behind them the buffer may hold the trailer: by its place on the medium it would be
-    /// taken for the first sector of the next unit.
+    /// How many of them there are. Behind them the buffer may hold the trailer: by its place on the
+    /// medium it would be taken for the first sector of the next unit.
     sectors: usize,
     buf: Buf,
 }
@@ -152,8 +157,8 @@ impl Piece {
 }
 
 impl Zones {
-    /// Opens a host-managed zoned block device, for nobody else to use, with its zones dealt out to `units`; without a
-    /// number, to as many as make sense.
+    /// Opens a host-managed zoned block device, for nobody else to use, with its zones dealt out to
+    /// `units`; without a number, to as many as make sense.
     pub async fn open(rt: &Rt, path: &Path, units: Option<u32>) -> Result<Rc<Self>, OpenError> {
         let found = survey::open(rt, path, units).await?;
         Ok(Rc::new_cyclic(|this: &Weak<Self>| Self {
@@ -182,7 +187,8 @@ impl Zones {
         &self.geometry
     }
 
-    /// Units that partitions may have in all, since each has zones partly written; nothing when all of them.
+    /// Units that partitions may have in all, since each has zones partly written; nothing when all
+    /// of them.
     pub fn most_units(&self) -> Option<u32> {
         most_units(&self.facts)
     }
@@ -207,8 +213,9 @@ impl Zones {
         }
     }
 
-    /// Begins a command. Which addresses were accepted: a bit each. Data of a write are [stored](Self::store) before the
-    /// caller waits for anything; of a read those in `wanted` are given when it is told that it is complete.
+    /// Begins a command. Which addresses were accepted: a bit each. Data of a write are
+    /// [stored](Self::store) before the caller waits for anything; of a read those in `wanted` are
+    /// given when it is told that it is complete.
     pub fn submit(
         &self,
         owner: OwnerId,

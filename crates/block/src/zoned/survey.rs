@@ -1,7 +1,8 @@
 //! Opening a zoned device: what it is, whether it will do, and what is in its zones.
 //!
-//! A zone that is partly written is finished: nobody goes on where a former life has stopped, and the device has only so
-//! many of them. How far a finished zone is written its device does not tell: the trailers of the units do.
+//! A zone that is partly written is finished: nobody goes on where a former life has stopped, and
+//! the device has only so many of them. How far a finished zone is written its device does not
+//! tell: the trailers of the units do.
 
 use std::path::Path;
 
@@ -38,7 +39,8 @@ pub(super) struct Undivided {
     pub zones: Vec<Zone>,
 }
 
-/// Opens the device at `path`, for nobody else to use, to be read and, if it is to be used, written.
+/// Opens the device at `path`, for nobody else to use, to be read and, if it is to be used,
+/// written.
 pub(super) async fn find(rt: &Rt, path: &Path, write: bool) -> Result<Undivided, OpenError> {
     let options = OpenOptions {
         write,
@@ -58,7 +60,8 @@ pub(super) async fn find(rt: &Rt, path: &Path, write: bool) -> Result<Undivided,
     Ok(Undivided { file, facts, zones })
 }
 
-/// Deals the zones of a device out to `units`, and looks what is in them. A device that holds anything else is refused.
+/// Deals the zones of a device out to `units`, and looks what is in them. A device that holds
+/// anything else is refused.
 pub(super) async fn divided(
     path: &Path,
     device: &Undivided,
@@ -91,7 +94,8 @@ pub(super) async fn open(rt: &Rt, path: &Path, units: Option<u32>) -> Result<Fou
     if has_ours(&chunks) {
         let active = |zone: &&Zone| zone.state == ZoneState::Active;
         for zone in zones.iter().take(chunks.len()).filter(active) {
-            // Should that fail, it is not written all the same: what it costs is one zone that counts as active.
+            // Should that fail, it is not written all the same: what it costs is one zone that
+            // counts as active.
             let _finished = file.finish_zone(zone.start, facts.zone_bytes).await;
         }
     }
@@ -253,7 +257,8 @@ pub(super) fn trailer_at(zone: u64, number: u32) -> u64 {
 
 /// Refuses a device that has nothing of ours, and something else.
 fn refuse_foreign(path: &Path, zones: &[Zone]) -> Result<(), OpenError> {
-    // Less than a unit may be what is left of our own first write. It is left alone until it is written over.
+    // Less than a unit may be what is left of our own first write. It is left alone until it is
+    // written over.
     let filled = |zone: &&Zone| match zone.state {
         ZoneState::Full => true,
         ZoneState::Active => zone.pointer.saturating_sub(zone.start) >= BYTES as u64,

@@ -1,11 +1,12 @@
 //! The bytes of a write unit: sectors, and behind them a block that says what they are.
 //!
-//! A zone has no place beside its data, so what an FTL stores beside its sectors stands in the last block of each unit. A
-//! zone is written in order: where that block is, the unit is whole. Of 64 KiB 60 are data.
+//! A zone has no place beside its data, so what an FTL stores beside its sectors stands in the last
+//! block of each unit. A zone is written in order: where that block is, the unit is whole. Of 64
+//! KiB 60 are data.
 //!
-//! The block, little-endian: magic `FLSHZONE`, version (4), CRC32C of all that follows up to the last entry (4), start of
-//! the zone in bytes (8), number of the unit in it (4), sectors (4), and of each sector its metadata (16) and the CRC32C
-//! of its data (4).
+//! The block, little-endian: magic `FLSHZONE`, version (4), CRC32C of all that follows up to the
+//! last entry (4), start of the zone in bytes (8), number of the unit in it (4), sectors (4), and
+//! of each sector its metadata (16) and the CRC32C of its data (4).
 
 use crc_fast::{CrcAlgorithm, checksum};
 use flashyard_flash::UNIT_BYTES;
@@ -33,7 +34,8 @@ pub(super) struct Trailer {
 }
 
 impl Trailer {
-    /// Of the sectors in `data`, with what is stored beside them; zeros beside those that have nothing.
+    /// Of the sectors in `data`, with what is stored beside them; zeros beside those that have
+    /// nothing.
     pub fn new(metadata: &[Metadata], data: &[u8]) -> Self {
         let mut trailer = Self {
             metadata: [Metadata::default(); SECTORS],

@@ -1,5 +1,5 @@
-//! Partitions of a zoned block device, in the simulated world: the disk keeps the rules of zones, and takes write pointers
-//! back when the power goes.
+//! Partitions of a zoned block device, in the simulated world: the disk keeps the rules of zones,
+//! and takes write pointers back when the power goes.
 
 mod check;
 #[path = "../support/mod.rs"]
@@ -71,7 +71,8 @@ fn a_partition_is_an_array() {
     }
 }
 
-/// Garbage collection erases zones and goes round many times, with as few active zones as there may be.
+/// Garbage collection erases zones and goes round many times, with as few active zones as there may
+/// be.
 #[test]
 fn it_is_written_over_and_over() {
     let (world, machine, _) = world(Config::calm(3), zones(7));
@@ -97,7 +98,8 @@ fn it_is_written_over_and_over() {
     });
 }
 
-/// What has happened to each block since what is known to be on the medium, values that were not acknowledged included.
+/// What has happened to each block since what is known to be on the medium, values that were not
+/// acknowledged included.
 struct Oracle {
     possible: Vec<Vec<u8>>,
 }
@@ -118,8 +120,8 @@ impl Oracle {
     }
 }
 
-/// What was flushed is there after a cut, what was written since is there or not, nothing else is; whenever the power goes,
-/// during recovery too.
+/// What was flushed is there after a cut, what was written since is there or not, nothing else is;
+/// whenever the power goes, during recovery too.
 #[test]
 fn what_was_flushed_survives_cuts() {
     let seeds = if cfg!(debug_assertions) { 12 } else { 200 };
@@ -154,8 +156,9 @@ fn what_was_flushed_survives_cuts() {
     }
 }
 
-/// The power goes while a new device gets its first layout and its first partition, again and again: there is the
-/// partition or there is not, and the device is never taken for somebody else's.
+/// The power goes while a new device gets its first layout and its first partition, again and
+/// again: there is the partition or there is not, and the device is never taken for somebody
+/// else's.
 #[test]
 fn a_new_device_can_be_cut_at_any_instant() {
     let mut found = [0; 2];
@@ -312,8 +315,8 @@ fn partitions_are_found_again_and_apart() {
     });
 }
 
-/// What lies between the units of a zone is never taken for data, wherever a read begins and ends, and whether the trailers
-/// of the units are known or come with their data.
+/// What lies between the units of a zone is never taken for data, wherever a read begins and ends,
+/// and whether the trailers of the units are known or come with their data.
 #[test]
 fn reads_across_units_bring_data_only() {
     const BLOCKS: u64 = 64;
@@ -451,7 +454,8 @@ fn what_others_have_written_is_not_touched() {
     assert_eq!(disk.read(5 * ZONE..5 * ZONE + 4), [7; 4]);
 }
 
-/// Writes and resets fail, zones are given up: nothing that was acknowledged is lost as long as there are others.
+/// Writes and resets fail, zones are given up: nothing that was acknowledged is lost as long as
+/// there are others.
 #[test]
 fn zones_that_fail_are_done_without() {
     for seed in 0..if cfg!(debug_assertions) { 4 } else { 40 } {

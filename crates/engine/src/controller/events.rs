@@ -1,7 +1,8 @@
-//! Asynchronous events: what a host asked to be told, and what there is to tell (Base Specification, Asynchronous
-//! Event Request).
+//! Asynchronous events: what a host asked to be told, and what there is to tell (Base
+//! Specification, Asynchronous Event Request).
 //!
-//! An event is told once; the next of its kind only after the host has read the log that goes with it.
+//! An event is told once; the next of its kind only after the host has read the log that goes with
+//! it.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -76,7 +77,8 @@ impl Events {
         Ok(())
     }
 
-    /// Takes back a kept request that is to be aborted; `false` if there is none of this identifier.
+    /// Takes back a kept request that is to be aborted; `false` if there is none of this
+    /// identifier.
     pub fn abort(&mut self, cid: u16) -> bool {
         let at = self.requests.iter().position(|kept| *kept == cid);
         at.is_some_and(|at| self.requests.remove(at).is_some())
@@ -108,8 +110,8 @@ impl Events {
         self.raise(EventKind::DiscoveryChanged);
     }
 
-    /// The log of `kind` was read to the end of what the host asked; without Retain Asynchronous Event the next
-    /// event may be told.
+    /// The log of `kind` was read to the end of what the host asked; without Retain Asynchronous
+    /// Event the next event may be told.
     pub fn log_was_read(&mut self, kind: EventKind, retain: bool) {
         if retain {
             return;

@@ -1,12 +1,14 @@
 //! What an I/O wants: to be answered soon, to be part of much, or only what nobody else needs.
 //!
-//! A tenant's configuration grants a class; it is a right and a cap. Below it the first of these decides: what the
-//! command says (Access Latency and Access Frequency, CDW13), the priority class of its queue (Connect, when weighted
-//! round robin was selected), and, if the host says nothing at all, how the queue behaves: one that is deep or moves much
-//! is part of much. Nothing raises an I/O beyond the grant.
+//! A tenant's configuration grants a class; it is a right and a cap. Below it the first of these
+//! decides: what the command says (Access Latency and Access Frequency, CDW13), the priority class
+//! of its queue (Connect, when weighted round robin was selected), and, if the host says nothing at
+//! all, how the queue behaves: one that is deep or moves much is part of much. Nothing raises an
+//! I/O beyond the grant.
 //!
-//! So a host that marks all it does as urgent gets its tenant's class for all of it, however deep its queues are, and
-//! nothing beyond: it overtakes those whose class is lower, and pays for it with its tenant's share.
+//! So a host that marks all it does as urgent gets its tenant's class for all of it, however deep
+//! its queues are, and nothing beyond: it overtakes those whose class is lower, and pays for it
+//! with its tenant's share.
 
 use flashyard_nvme::SubmissionQueueEntry;
 use flashyard_nvme::command::AccessLatency;
@@ -16,7 +18,8 @@ use flashyard_sched::Class;
 const SHALLOW: u16 = 4;
 /// Bytes of a command up to which it is a small one.
 const SMALL: u32 = 32 << 10;
-/// A queue is bulk from so many more large or deep commands than others on, and ceases to be at so many.
+/// A queue is bulk from so many more large or deep commands than others on, and ceases to be at so
+/// many.
 const BULK_AT: u8 = 24;
 const SHALLOW_AT: u8 = 8;
 const MOST: u8 = 32;
@@ -42,8 +45,8 @@ impl Intent {
         }
     }
 
-    /// The class of a command of `bytes` that has come while `in_flight` others of its queue are under way, for a
-    /// tenant that was granted `granted`.
+    /// The class of a command of `bytes` that has come while `in_flight` others of its queue are
+    /// under way, for a tenant that was granted `granted`.
     #[inline]
     pub fn classify(
         &mut self,

@@ -1,4 +1,5 @@
-//! Keep Alive: an association whose host is silent for too long has ended (Base Specification, section 3.9).
+//! Keep Alive: an association whose host is silent for too long has ended (Base Specification,
+//! section 3.9).
 
 use flashyard_time::{Duration, Time};
 
@@ -6,9 +7,11 @@ use flashyard_time::{Duration, Time};
 pub const KAS: u16 = 100;
 
 const GRANULARITY_MS: u64 = KAS as u64 * 100;
-/// What a discovery controller without a timer of its own gets, so that forgotten connections go away.
+/// What a discovery controller without a timer of its own gets, so that forgotten connections go
+/// away.
 const DISCOVERY_DEFAULT: Duration = Duration::from_secs(120);
-/// For the way through the network: a host that counts traffic leaves up to a whole timeout between two commands.
+/// For the way through the network: a host that counts traffic leaves up to a whole timeout between
+/// two commands.
 const SLACK: Duration = Duration::from_secs(1);
 /// Looked at so late, the timer says nothing about the host: it was the target that did not run.
 const LATE: Duration = Duration::from_secs(2);
@@ -64,8 +67,8 @@ impl KeepAlive {
         self.timeout.map(|timeout| self.restarted + timeout + SLACK)
     }
 
-    /// Whether the timer has expired. To be asked after all that the host has sent was read: a target that comes
-    /// late itself gives the host a little more time instead.
+    /// Whether the timer has expired. To be asked after all that the host has sent was read: a
+    /// target that comes late itself gives the host a little more time instead.
     pub fn poll(&mut self, now: Time) -> Option<Expired> {
         let deadline = self.next_wakeup()?;
         if now < deadline {
@@ -74,8 +77,8 @@ impl KeepAlive {
         if now.since(deadline) <= LATE {
             return Some(Expired);
         }
-        // The next deadline is LATE from now. Near the origin of the clock the subtraction stops at it, which only
-        // gives the host more time.
+        // The next deadline is LATE from now. Near the origin of the clock the subtraction stops at
+        // it, which only gives the host more time.
         let timeout = self.timeout?;
         self.restarted = now + LATE - timeout - SLACK;
         None

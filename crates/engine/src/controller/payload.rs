@@ -48,7 +48,8 @@ impl Payload {
         Self::to_host_between(sqe, bytes, bytes)
     }
 
-    /// Data for the host: at least `least` and at most `most` bytes, as many as the host has room for.
+    /// Data for the host: at least `least` and at most `most` bytes, as many as the host has room
+    /// for.
     ///
     /// # Errors
     /// As [`Self::to_host`].
@@ -68,8 +69,8 @@ impl Payload {
         }
     }
 
-    /// Data of the host: at least `least` and at most `most` bytes, in the capsule (which brought `capsule_bytes`)
-    /// or by R2T.
+    /// Data of the host: at least `least` and at most `most` bytes, in the capsule (which brought
+    /// `capsule_bytes`) or by R2T.
     ///
     /// # Errors
     /// Data SGL Length Invalid, SGL Offset Invalid, SGL Descriptor Type Invalid, Invalid Field.

@@ -1,5 +1,5 @@
-//! The properties of a controller: what is read and written by Property Get and Property Set (Base Specification,
-//! section 3.1.4).
+//! The properties of a controller: what is read and written by Property Get and Property Set (Base
+//! Specification, section 3.1.4).
 
 use flashyard_nvme::fabrics::{
     Capabilities, Configuration, ControllerStatus, Property, ReadyTimeouts, Shutdown,
@@ -10,10 +10,12 @@ use flashyard_nvme::{Status, SubmissionQueueEntry};
 /// The version of the specification that is kept to.
 pub const VERSION: Version = Version::V2_0;
 
-/// How long a host should wait for CSTS.RDY, in units of 500 ms. The answer is immediate; this is for a slow network.
+/// How long a host should wait for CSTS.RDY, in units of 500 ms. The answer is immediate; this is
+/// for a slow network.
 const READY_TIMEOUT: u8 = 30;
 
-/// CAP.AMS: beside round robin, weighted round robin with urgent class is there; the same number selects it in CC.AMS.
+/// CAP.AMS: beside round robin, weighted round robin with urgent class is there; the same number
+/// selects it in CC.AMS.
 const WEIGHTED_ROUND_ROBIN: u8 = 1;
 
 /// What the transport has to do after a Property Set.
@@ -23,7 +25,8 @@ pub enum Effect {
     Enabled,
     /// CC.EN went to 0: abort all commands, drop all I/O queues. The Admin queue stays.
     Reset,
-    /// The host says goodbye; CSTS.SHST is "complete" already, for nothing is held back that a Flush would save.
+    /// The host says goodbye; CSTS.SHST is "complete" already, for nothing is held back that a
+    /// Flush would save.
     Shutdown {
         /// CC.SHN was "abrupt".
         abrupt: bool,
@@ -106,8 +109,8 @@ impl Properties {
     /// Property Set.
     ///
     /// # Errors
-    /// Invalid Field: there is no such property, it has another size, cannot be set or not to this value. Nothing
-    /// has changed then.
+    /// Invalid Field: there is no such property, it has another size, cannot be set or not to this
+    /// value. Nothing has changed then.
     pub fn set(&mut self, sqe: &SubmissionQueueEntry) -> Result<Option<Effect>, Status> {
         if addressed(sqe)? != Property::Configuration {
             return Err(INVALID);

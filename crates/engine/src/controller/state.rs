@@ -57,7 +57,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// The controller that an accepted Connect of an Admin queue makes; `kato` as the Connect says, milliseconds.
+    /// The controller that an accepted Connect of an Admin queue makes; `kato` as the Connect says,
+    /// milliseconds.
     pub fn new(
         id: ControllerId,
         kind: ControllerKind,
@@ -105,7 +106,8 @@ impl Controller {
         &self.limits
     }
 
-    /// Whether commands other than fabrics commands are taken; otherwise they are a Command Sequence Error.
+    /// Whether commands other than fabrics commands are taken; otherwise they are a Command
+    /// Sequence Error.
     #[inline]
     pub fn is_ready(&self) -> bool {
         self.properties.is_ready()
@@ -121,7 +123,8 @@ impl Controller {
         self.kind == ControllerKind::Io && self.properties.takes_io_queues()
     }
 
-    /// Whether the host has selected weighted round robin, so that its queues have a priority class.
+    /// Whether the host has selected weighted round robin, so that its queues have a priority
+    /// class.
     pub fn is_weighted(&self) -> bool {
         self.properties.is_weighted()
     }
@@ -131,13 +134,14 @@ impl Controller {
         self.features.coalescing()
     }
 
-    /// Whether completions of I/O queues that are made now tell the host what it may have outstanding.
+    /// Whether completions of I/O queues that are made now tell the host what it may have
+    /// outstanding.
     pub fn tells_credits(&self) -> bool {
         self.features.credits()
     }
 
-    /// I/O queues that a host may make: those granted by Number of Queues, before that all there can be. None on a
-    /// discovery controller.
+    /// I/O queues that a host may make: those granted by Number of Queues, before that all there
+    /// can be. None on a discovery controller.
     pub fn granted_queues(&self) -> u16 {
         match self.kind {
             ControllerKind::Io => self.features.granted_queues(&self.limits),
@@ -165,8 +169,8 @@ impl Controller {
         self.queues.remove(&qid);
     }
 
-    /// A command has come on one of its queues: the Keep Alive Timer starts again. Cheap; also allowed once for
-    /// everything that one receive has brought.
+    /// A command has come on one of its queues: the Keep Alive Timer starts again. Cheap; also
+    /// allowed once for everything that one receive has brought.
     #[inline]
     pub fn on_traffic(&mut self, now: Time) {
         self.keep_alive.on_traffic(now);
@@ -177,7 +181,8 @@ impl Controller {
         self.keep_alive.next_wakeup()
     }
 
-    /// Looks at the Keep Alive Timer. When it has expired, CSTS.CFS is set and the association is to be ended.
+    /// Looks at the Keep Alive Timer. When it has expired, CSTS.CFS is set and the association is
+    /// to be ended.
     pub fn poll(&mut self, now: Time) -> Option<Expired> {
         let expired = self.keep_alive.poll(now)?;
         self.properties.set_fatal();
@@ -198,15 +203,16 @@ impl Controller {
         }
     }
 
-    /// A command was answered with an error: it goes to the error log. Errors of [`Self::admin`] are there already.
+    /// A command was answered with an error: it goes to the error log. Errors of [`Self::admin`]
+    /// are there already.
     ///
     /// [`Self::admin`]: Controller::admin
     pub fn on_error(&mut self, error: CommandError) {
         self.errors.push(error);
     }
 
-    /// The next Asynchronous Event Request to complete: its identifier, and DW0 of the completion. To be asked after
-    /// every change and every command, until there is none.
+    /// The next Asynchronous Event Request to complete: its identifier, and DW0 of the completion.
+    /// To be asked after every change and every command, until there is none.
     pub fn poll_event(&mut self) -> Option<(u16, u32)> {
         self.events.poll()
     }

@@ -49,7 +49,8 @@ pub(super) fn ask(
 }
 
 impl Handover {
-    /// Takes an answer in. Gives back what nobody waits for any more, if the home core has to hear of that.
+    /// Takes an answer in. Gives back what nobody waits for any more, if the home core has to hear
+    /// of that.
     pub(crate) fn on_reply(&self, reply: Reply) -> Option<Request> {
         let ticket = reply.ticket;
         let granted = matches!(reply.answer, Answer::Granted);

@@ -1,5 +1,5 @@
-//! The home core's side of a hand-over: admits I/Os of other cores, does them and answers. Permits that wait for
-//! their data are kept here.
+//! The home core's side of a hand-over: admits I/Os of other cores, does them and answers. Permits
+//! that wait for their data are kept here.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! What is known of a tenant: how long its I/O takes, the least that it takes, and what made it slower.
+//! What is known of a tenant: how long its I/O takes, the least that it takes, and what made it
+//! slower.
 
 use std::array;
 
@@ -68,8 +69,8 @@ impl Account {
         now.since(self.since) >= WINDOW.scale(2, 1)
     }
 
-    /// Books an I/O that stands for so many; gives what of each stage is more than the least of lately. Nobody needs to wait
-    /// for a turn, or to be taken in.
+    /// Books an I/O that stands for so many; gives what of each stage is more than the least of
+    /// lately. Nobody needs to wait for a turn, or to be taken in.
     pub(super) fn book(&mut self, io: &Io, stages: &Stages, times: u64) -> Stages {
         let books = &mut self.windows[0];
         books.stages.add(stages, times);
@@ -87,8 +88,9 @@ impl Account {
         self.windows[0].causes.charge(cause, ns);
     }
 
-    /// The part of the tenant's own work that goes on beside any one of its I/Os. Who has one I/O under way at a time
-    /// is never in its own way: by Little's law the mean number under way is the sum of their times over the time.
+    /// The part of the tenant's own work that goes on beside any one of its I/Os. Who has one I/O
+    /// under way at a time is never in its own way: by Little's law the mean number under way is
+    /// the sum of their times over the time.
     pub(super) fn beside_itself(&self, now: Time) -> Part {
         let stages = &self.windows[0].stages;
         let under_way = stages.turn + stages.device;

@@ -5,8 +5,8 @@ use flashyard_time::Time;
 
 use super::work::{BIN, Done};
 
-/// How many of a tenant's I/Os in a bin are looked at: each up to the first number, then one in so many. These are
-/// primes, so that an I/O is not looked at because of its place in a pattern.
+/// How many of a tenant's I/Os in a bin are looked at: each up to the first number, then one in so
+/// many. These are primes, so that an I/O is not looked at because of its place in a pattern.
 const STEPS: [(u32, u32); 3] = [(8, 1), (64, 7), (u32::MAX, 31)];
 
 #[derive(Default)]
@@ -40,7 +40,8 @@ impl Tally {
         self.in_bin >= self.next
     }
 
-    /// Begins a new bin. What was not looked at in the last one is stood for by the first of the new one.
+    /// Begins a new bin. What was not looked at in the last one is stood for by the first of the
+    /// new one.
     pub(super) fn begin_bin(&mut self, bin: u64) {
         let step = self.next.saturating_sub(self.in_bin);
         self.stands_for = self.stands_for.saturating_sub(step) + 1;

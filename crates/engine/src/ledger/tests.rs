@@ -20,13 +20,15 @@ fn io(tenant: TenantId, op: Op, bytes: u64) -> Io {
     }
 }
 
-/// An I/O with these stamps, in microseconds: it came to the switch, its turn, issued, ended. Nothing else took time.
+/// An I/O with these stamps, in microseconds: it came to the switch, its turn, issued, ended.
+/// Nothing else took time.
 fn done(ledger: &mut Ledger, io: &Io, at: [u64; 4], moved: impl FnOnce() -> Option<u64>) {
     let [arrived, _, _, ended] = at;
     pass(ledger, io, [arrived, 0, at[1], at[2], ended, ended], moved);
 }
 
-/// The same with the first byte `before` microseconds earlier, of which the network took `network`, and `sent`.
+/// The same with the first byte `before` microseconds earlier, of which the network took `network`,
+/// and `sent`.
 fn pass(
     ledger: &mut Ledger,
     io: &Io,
@@ -76,7 +78,8 @@ fn a_reader_hears_who_was_served_while_it_waited() {
     }
     let alone = ledger.why(READER, Time::from_ns(4_000_000)).expect("known");
     assert!(alone.causes.is_empty() && alone.ios == 16, "{alone:?}");
-    // Then a writer is served three parts of four while each read waits 2 ms and is 1 ms at the device.
+    // Then a writer is served three parts of four while each read waits 2 ms and is 1 ms at the
+    // device.
     for n in 0..64 {
         let at = 10_000 + n * 4_000;
         let write = io(WRITER, Op::Write, 65_536);
@@ -163,8 +166,8 @@ fn what_is_long_past_is_forgotten_and_tenants_can_go() {
     );
 }
 
-/// Both ways through the network, and what lies between it and the switch: each is a stage, and a cause as far as it is
-/// more than it needs to be.
+/// Both ways through the network, and what lies between it and the switch: each is a stage, and a
+/// cause as far as it is more than it needs to be.
 #[test]
 fn what_network_intake_and_sending_take_is_told_apart() {
     let mut ledger = Ledger::default();
@@ -254,7 +257,8 @@ fn what_is_booked_after_its_tenant_has_gone_is_forgotten() {
     assert!(ledger.why(READER, at).is_none());
 }
 
-/// Those that are looked at stand for all, however many come in a millisecond and whatever pattern they have.
+/// Those that are looked at stand for all, however many come in a millisecond and whatever pattern
+/// they have.
 #[test]
 fn the_few_that_are_looked_at_stand_for_all() {
     let mut ledger = Ledger::default();
@@ -315,8 +319,9 @@ fn there_are_accounts_for_those_who_have_io_and_no_more() {
     assert!(why.expect("known").ios >= 100);
 }
 
-/// What it costs to book I/Os depends on the time that passes, not on the square of the number of tenants; all of them are
-/// stood for nevertheless, and who has little of a wait is not told by name.
+/// What it costs to book I/Os depends on the time that passes, not on the square of the number of
+/// tenants; all of them are stood for nevertheless, and who has little of a wait is not told by
+/// name.
 #[test]
 fn a_crowd_is_looked_at_as_often_as_there_is_time_for() {
     const CROWD: u32 = 100;

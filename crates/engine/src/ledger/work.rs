@@ -6,8 +6,8 @@ use flashyard_time::{Duration, Time};
 /// How exactly the past is remembered, and for how long.
 pub(super) const BIN: Duration = Duration::from_ms(1);
 const BINS: usize = 256;
-/// Between what a written byte costs a drive that was written in order (about 3) and one that is full of holes (about
-/// 9).
+/// Between what a written byte costs a drive that was written in order (about 3) and one that is
+/// full of holes (about 9).
 const WRITE: u64 = 5;
 
 /// Work done so far: reads and writes, priced.
@@ -79,7 +79,8 @@ pub(super) fn bin(now: Time) -> u64 {
     now.as_ns() / BIN.as_ns()
 }
 
-/// What an I/O is worth beside others: its bytes with a floor for small ones, a write as much as [`WRITE`] reads.
+/// What an I/O is worth beside others: its bytes with a floor for small ones, a write as much as
+/// [`WRITE`] reads.
 #[inline]
 pub(super) fn price(io: &Io) -> u64 {
     match io.op {

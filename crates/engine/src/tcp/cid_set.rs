@@ -1,5 +1,6 @@
-//! The command identifiers in use on a queue. Hosts choose them freely from 65,536 (Linux puts a generation into
-//! the upper bits), so the set is a bitmap in segments that come into being when first touched.
+//! The command identifiers in use on a queue. Hosts choose them freely from 65,536 (Linux puts a
+//! generation into the upper bits), so the set is a bitmap in segments that come into being when
+//! first touched.
 
 /// Identifiers per segment.
 const SEGMENT: usize = 1024;

@@ -1,12 +1,13 @@
 //! When the answers that have gathered on a connection go out. Pure: time is told.
 //!
-//! All answers of one turn of the core go out together in any case. Beyond that answers are held back until a window
-//! of them is full, which costs the host fewer packets and wake-ups; how large it is the host may say, and if it says
-//! nothing it is large only on a deep queue. What is held goes at once when
-//! one of these holds: an answer of a latency-sensitive command, a failure or anything that is not an answer is among
-//! it; nothing else of the queue is in flight, so nothing more would come; a quarter of the queue is held, since with
-//! flow control the host gets its places back only with answers; it has become large; or old. Answers are gathered in
-//! the order in which they end, so none waits for a particular other one.
+//! All answers of one turn of the core go out together in any case. Beyond that answers are held
+//! back until a window of them is full, which costs the host fewer packets and wake-ups; how large
+//! it is the host may say, and if it says nothing it is large only on a deep queue. What is held
+//! goes at once when one of these holds: an answer of a latency-sensitive command, a failure or
+//! anything that is not an answer is among it; nothing else of the queue is in flight, so nothing
+//! more would come; a quarter of the queue is held, since with flow control the host gets its
+//! places back only with answers; it has become large; or old. Answers are gathered in the order in
+//! which they end, so none waits for a particular other one.
 
 use flashyard_time::{Duration, Time};
 
@@ -14,8 +15,9 @@ use flashyard_time::{Duration, Time};
 const MOST_AGE: Duration = Duration::from_us(50);
 /// Nor when it is so much.
 const MOST_BYTES: usize = 64 << 10;
-/// Most answers that the adaptive rule holds. A send of its own costs some two I/Os, so eight save most of that; waiting for more
-/// costs a queue of 128 up to a fifth (docs/experiments/priority-window.md).
+/// Most answers that the adaptive rule holds. A send of its own costs some two I/Os, so eight save
+/// most of that; waiting for more costs a queue of 128 up to a fifth
+/// (docs/experiments/priority-window.md).
 const MOST_ADAPTIVE: u16 = 8;
 
 /// How many answers are told to a host at once.
@@ -24,7 +26,8 @@ pub enum Coalescing {
     /// All of a turn, and more the deeper the queue is.
     #[default]
     Adaptive,
-    /// This many, 1 to 128. With 1 each goes in a packet of its own, as by a target that does not coalesce.
+    /// This many, 1 to 128. With 1 each goes in a packet of its own, as by a target that does not
+    /// coalesce.
     Window(u8),
 }
 

@@ -1,5 +1,5 @@
-//! The namespaces as one I/O queue sees them: a copy that is refreshed when its tenant's generation has moved, so
-//! that the path of an I/O takes no lock.
+//! The namespaces as one I/O queue sees them: a copy that is refreshed when its tenant's generation
+//! has moved, so that the path of an I/O takes no lock.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The rules of a queue pair: how many commands may be outstanding, which identifiers are in use, and the head
-//! pointer that completions carry.
+//! The rules of a queue pair: how many commands may be outstanding, which identifiers are in use,
+//! and the head pointer that completions carry.
 
 use std::cell::{Cell, RefCell};
 
@@ -10,8 +10,8 @@ use super::cid_set::CidSet;
 /// SQHD in the answer to Connect when the host switched SQ flow control off.
 pub(crate) const NO_FLOW_CONTROL: u16 = 0xffff;
 
-/// One queue pair. A command is outstanding from its capsule until its answer lies in the outbox, which is before
-/// the host can have it: so a host that reuses a place at once is always in time.
+/// One queue pair. A command is outstanding from its capsule until its answer lies in the outbox,
+/// which is before the host can have it: so a host that reuses a place at once is always in time.
 pub(crate) struct QueuePair {
     entries: u16,
     flow_control: bool,
@@ -52,7 +52,8 @@ impl QueuePair {
         usize::from(self.entries)
     }
 
-    /// A command has come. One with an identifier that is in use still takes a place, until it is answered.
+    /// A command has come. One with an identifier that is in use still takes a place, until it is
+    /// answered.
     #[inline]
     pub(crate) fn begin(&self, cid: u16) -> Result<Result<(), Duplicate>, Violation> {
         if self.outstanding.get() >= self.entries {

@@ -1,7 +1,8 @@
-//! Memory that a core shares out among tenants. Of what is left, each may hold a part, and never more than a fixed
-//! bound: so whoever comes finds some, though many others have taken as much as they may. (When `n` of them give back and
-//! take again, each comes to have one part in `n + 4` of the whole, and four such parts stay free.) A tenant that holds
-//! nothing may have what it needs as long as it is there.
+//! Memory that a core shares out among tenants. Of what is left, each may hold a part, and never
+//! more than a fixed bound: so whoever comes finds some, though many others have taken as much as
+//! they may. (When `n` of them give back and take again, each comes to have one part in `n + 4` of
+//! the whole, and four such parts stay free.) A tenant that holds nothing may have what it needs as
+//! long as it is there.
 //!
 //! Within a tenant it is first come, first served; tenants that wait are served in turn.
 
@@ -83,8 +84,8 @@ impl Pool {
         self.free.get()
     }
 
-    /// Lets those who wait have what they may have now, one of each tenant in turn, until a whole round has brought
-    /// nobody anything.
+    /// Lets those who wait have what they may have now, one of each tenant in turn, until a whole
+    /// round has brought nobody anything.
     fn serve(&self) {
         let mut in_vain = 0;
         loop {

@@ -32,7 +32,8 @@ pub(crate) fn complete_as(
     outbox.push(what, &pdu[..len]);
 }
 
-/// Puts data and the completion behind them into the outbox; without `entry` the data PDU says "success" itself.
+/// Puts data and the completion behind them into the outbox; without `entry` the data PDU says
+/// "success" itself.
 #[inline]
 pub(crate) fn complete_read(
     outbox: &Outbox,
@@ -71,7 +72,8 @@ pub(crate) fn complete_read(
     );
 }
 
-/// Puts a page and the completion behind it into the outbox. The page is copied, but not the zeroes behind its content.
+/// Puts a page and the completion behind it into the outbox. The page is copied, but not the zeroes
+/// behind its content.
 pub(crate) fn complete_page(
     outbox: &Outbox,
     how: Outgoing,

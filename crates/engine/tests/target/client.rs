@@ -1,5 +1,5 @@
-//! A host for tests: one TCP connection, one queue. It sends what it is told, right or wrong, and gives back what
-//! comes, PDU by PDU.
+//! A host for tests: one TCP connection, one queue. It sends what it is told, right or wrong, and
+//! gives back what comes, PDU by PDU.
 
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::fabrics::{Connect, ConnectData, ConnectResponse};

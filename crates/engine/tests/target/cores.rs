@@ -169,8 +169,8 @@ fn a_grant_that_is_not_used_is_returned() {
     }
 }
 
-/// A host that was invited and sends nothing does not keep the others from the device, and when it sends at last its
-/// write is done.
+/// A host that was invited and sends nothing does not keep the others from the device, and when it
+/// sends at last its write is done.
 #[test]
 fn a_turn_that_is_not_used_lapses() {
     for home in [0, 1] {

@@ -73,7 +73,8 @@ async fn completion(io: &mut Client) -> CompletionQueueEntry {
     }
 }
 
-/// Every kind of success and of failure: what is in the bytes beside the identifier, the head and the status.
+/// Every kind of success and of failure: what is in the bytes beside the identifier, the head and
+/// the status.
 async fn answers(io: &mut Client) -> Vec<(Status, [u8; 8], u16)> {
     let beyond = 1 << 40;
     let zeroes = LbaRange { slba: 0, blocks: 1 };
@@ -149,8 +150,8 @@ async fn hammer(io: &mut Client, depth: usize, until: Time, rt: &Rt) -> u64 {
     done
 }
 
-/// A host that asks for credits and then does as it likes gets what one gets that never asked, and so does the tenant
-/// beside it.
+/// A host that asks for credits and then does as it likes gets what one gets that never asked, and
+/// so does the tenant beside it.
 #[test]
 fn who_does_not_heed_its_credit_gains_nothing_and_harms_nobody() {
     let rates = |asks: bool| {
@@ -259,7 +260,8 @@ fn commands(ios: u64) -> Allowance {
     Allowance::Units(ios * Allowance::cost(u64::from(BLOCK)))
 }
 
-/// Commands that fail, at the device or on their way, give back what they took: nobody else of the tenant is told less.
+/// Commands that fail, at the device or on their way, give back what they took: nobody else of the
+/// tenant is told less.
 #[test]
 fn what_fails_gives_its_credit_back() {
     let site = Site::new(Config::calm(5), 1);
@@ -296,7 +298,8 @@ fn what_fails_gives_its_credit_back() {
     });
 }
 
-/// A completion that tells of several successes tells what may be outstanding at the namespace of the first.
+/// A completion that tells of several successes tells what may be outstanding at the namespace of
+/// the first.
 #[test]
 fn a_completion_for_many_tells_of_one_namespace() {
     let site = Site::new(Config::calm(6), 1);

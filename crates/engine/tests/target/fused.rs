@@ -180,7 +180,8 @@ fn a_pair_that_waits_for_its_data_has_no_turn() {
     }
 }
 
-/// A pair of which the first half's data arrive damaged fails when all of its data are there, and its connection goes on.
+/// A pair of which the first half's data arrive damaged fails when all of its data are there, and
+/// its connection goes on.
 #[test]
 fn damaged_data_of_a_half_are_not_fatal() {
     let digests = Digests {

@@ -1,5 +1,6 @@
-//! A seeded stream of malformed and mis-ordered PDUs and random commands against a live target: it may refuse and
-//! drop its tormentor, but it does not panic, loses no memory, and a neighbour notices nothing.
+//! A seeded stream of malformed and mis-ordered PDUs and random commands against a live target: it
+//! may refuse and drop its tormentor, but it does not panic, loses no memory, and a neighbour
+//! notices nothing.
 
 use flashyard_nvme::SubmissionQueueEntry;
 use flashyard_nvme::tcp::{Digests, H2CData, ICReq};

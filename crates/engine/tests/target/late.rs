@@ -1,5 +1,5 @@
-//! Hosts that are invited and send their data so late that their turn at the device lapses: they have another one, and
-//! pay for one.
+//! Hosts that are invited and send their data so late that their turn at the device lapses: they
+//! have another one, and pay for one.
 
 use flashyard_engine::TenantId;
 use flashyard_nvme::command::LbaRange;

@@ -1,5 +1,5 @@
-//! A host that keeps a queue busy and looks at everything that comes back: each command is answered once, and each
-//! block holds what was written there last.
+//! A host that keeps a queue busy and looks at everything that comes back: each command is answered
+//! once, and each block holds what was written there last.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
-//! Everything at once, by seed: hosts that read, write, abort, coalesce, dawdle and vanish, on a device of any core
-//! whose policy is replaced meanwhile. Each command of a host that stays is answered once, and nothing is left of the
-//! others.
+//! Everything at once, by seed: hosts that read, write, abort, coalesce, dawdle and vanish, on a
+//! device of any core whose policy is replaced meanwhile. Each command of a host that stays is
+//! answered once, and nothing is left of the others.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;

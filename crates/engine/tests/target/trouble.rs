@@ -1,6 +1,6 @@
-//! Trouble with several tenants at work, by seed and under each policy: one of them is taken away, the policy is
-//! replaced, the drive becomes a hundred times slower or stops answering. Whoever is not the cause goes on, nothing
-//! fails that need not, and no I/O is lost or done twice.
+//! Trouble with several tenants at work, by seed and under each policy: one of them is taken away,
+//! the policy is replaced, the drive becomes a hundred times slower or stops answering. Whoever is
+//! not the cause goes on, nothing fails that need not, and no I/O is lost or done twice.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -211,7 +211,8 @@ async fn take_away_first(shop: &Shop, seed: u64) {
     shop.bench.target.remove_tenant("a").expect("it is there");
 }
 
-/// From each policy to each other one and back, under load: nothing fails, and the drive is given each command once.
+/// From each policy to each other one and back, under load: nothing fails, and the drive is given
+/// each command once.
 #[test]
 fn policies_replace_each_other_under_load() {
     for (seed, (from, to)) in (0..).zip(pairs()) {
@@ -347,8 +348,8 @@ fn read(slba: u64) -> SubmissionQueueEntry {
     SubmissionQueueEntry::read(1, LbaRange { slba, blocks: 1 }, sgl)
 }
 
-/// A drive that is a hundred times slower for a while: everybody gets on meanwhile, and when it is as before, so are
-/// the tenants.
+/// A drive that is a hundred times slower for a while: everybody gets on meanwhile, and when it is
+/// as before, so are the tenants.
 #[test]
 fn a_drive_becomes_a_hundred_times_slower_and_comes_back() {
     for (n, name) in (0..).zip(POLICIES) {
@@ -405,8 +406,8 @@ async fn done_within(bench: &Bench, hosts: &[Worker], span: Duration) -> Vec<u64
     done().zip(before).map(|(now, then)| now - then).collect()
 }
 
-/// The tenants of a drive that does not answer wait, and can be spoken to; those of another drive notice nothing. When
-/// the answers come after all, everything goes on.
+/// The tenants of a drive that does not answer wait, and can be spoken to; those of another drive
+/// notice nothing. When the answers come after all, everything goes on.
 #[test]
 fn a_drive_stops_answering() {
     for (n, name) in (0..).zip(POLICIES) {
@@ -453,8 +454,8 @@ fn a_drive_stops_answering() {
     }
 }
 
-/// A volume whose drive does not answer cannot be taken away yet: nothing more is issued, who waits may give up, and
-/// wait again once the drive answers.
+/// A volume whose drive does not answer cannot be taken away yet: nothing more is issued, who waits
+/// may give up, and wait again once the drive answers.
 #[test]
 fn a_volume_of_a_drive_that_does_not_answer_is_taken_away_later() {
     for seed in 0..SEEDS * 4 {
@@ -490,8 +491,8 @@ fn a_volume_of_a_drive_that_does_not_answer_is_taken_away_later() {
     }
 }
 
-/// A tenant whose class is latency-sensitive and whose host marks all of its many commands as urgent has its share and
-/// no more.
+/// A tenant whose class is latency-sensitive and whose host marks all of its many commands as
+/// urgent has its share and no more.
 #[test]
 fn a_host_that_marks_everything_urgent_has_its_share() {
     for seed in 0..SEEDS {
@@ -509,7 +510,8 @@ fn a_host_that_marks_everything_urgent_has_its_share() {
             let hosts: Vec<_> = [loud, load("b", 2, 32)]
                 .map(|load| shop.work(seed, load))
                 .into();
-            // Until it is known what the drive can do, which takes nearly a second here, whoever is urgent goes first.
+            // Until it is known what the drive can do, which takes nearly a second here, whoever is
+            // urgent goes first.
             bench.host_rt.sleep(MS * 1000).await;
             let done = done_within(&bench, &hosts, MS * 300).await;
             let share = done[0] as f64 / (done[0] + done[1]) as f64;

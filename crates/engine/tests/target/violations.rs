@@ -1,5 +1,5 @@
-//! Hosts that break the rules of NVMe/TCP: each gets a `C2HTermReq` with the right FES (and FEI where it has a
-//! meaning), then nothing more, and the connection is closed. Others do not notice.
+//! Hosts that break the rules of NVMe/TCP: each gets a `C2HTermReq` with the right FES (and FEI
+//! where it has a meaning), then nothing more, and the connection is closed. Others do not notice.
 
 use flashyard_engine::HostEventKind;
 use flashyard_nvme::command::LbaRange;

@@ -1,5 +1,5 @@
-//! Where the latency of a tenant comes from, from the first byte of a command to the last of its answer, for devices at
-//! home on the core of the connection and on another one.
+//! Where the latency of a tenant comes from, from the first byte of a command to the last of its
+//! answer, for devices at home on the core of the connection and on another one.
 
 use std::rc::Rc;
 
@@ -207,7 +207,8 @@ fn answers_that_are_held_are_on_their_way_out() {
     });
 }
 
-/// The answer of a latency-sensitive command is not held, whatever else is under way and however many were asked for.
+/// The answer of a latency-sensitive command is not held, whatever else is under way and however
+/// many were asked for.
 #[test]
 fn an_answer_that_somebody_waits_for_is_not_held() {
     each_home(Some(64), |mut case| async move {

@@ -22,11 +22,13 @@ pub struct ChunkInfo {
     pub address: u64,
     /// Its state.
     pub state: ChunkState,
-    /// Sectors of acknowledged writes, where the next write goes if the chunk is open. A closed chunk ends here: it may
-    /// hold fewer sectors than others, when it was closed early, and none when its reset was interrupted. After a power
-    /// cut it is what was programmed, which may be less than was acknowledged, by no more than `mw_cunits`.
+    /// Sectors of acknowledged writes, where the next write goes if the chunk is open. A closed
+    /// chunk ends here: it may hold fewer sectors than others, when it was closed early, and none
+    /// when its reset was interrupted. After a power cut it is what was programmed, which may be
+    /// less than was acknowledged, by no more than `mw_cunits`.
     pub write_pointer: u32,
-    /// How worn it is, from 0 to 255 where the endurance ends; without a limit, resets, and 255 for all above.
+    /// How worn it is, from 0 to 255 where the endurance ends; without a limit, resets, and 255 for
+    /// all above.
     pub wear_index: u8,
     /// How often it was erased.
     pub resets: u32,
@@ -34,8 +36,8 @@ pub struct ChunkInfo {
     pub sequential: bool,
 }
 
-/// A chunk. Sectors are written, then acknowledged, then programmed; without early acknowledgement the last two
-/// are the same.
+/// A chunk. Sectors are written, then acknowledged, then programmed; without early acknowledgement
+/// the last two are the same.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk {
     pub state: ChunkState,
@@ -117,7 +119,8 @@ impl Chunk {
             .ok_or(Status::InvalidReset)
     }
 
-    /// Ends the chunk where its programmed sectors end; those from there up to `torn` are destroyed.
+    /// Ends the chunk where its programmed sectors end; those from there up to `torn` are
+    /// destroyed.
     pub fn close_early(&mut self, torn: u32) {
         self.state = ChunkState::Closed;
         self.next = self.programmed;

@@ -11,7 +11,8 @@ use crate::die::{Erase, Happened, Lane, Program, Read};
 const PLACE_BITS: u32 = 6;
 
 impl Device {
-    /// Lets everything happen that is due at `now`. An instant that has passed already changes nothing.
+    /// Lets everything happen that is due at `now`. An instant that has passed already changes
+    /// nothing.
     pub(super) fn run(&mut self, now: u64) {
         while let Some((at, happened)) = self.dies.next(now) {
             self.clock = at;

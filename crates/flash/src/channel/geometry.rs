@@ -28,8 +28,8 @@ pub struct Geometry {
     pub ws_min: u32,
     /// Sectors of the best write (`ws_opt`): whole word lines.
     pub ws_opt: u32,
-    /// Sectors that have to be written behind one before it can be read, and is safe, while the chunk is open
-    /// (`mw_cunits`).
+    /// Sectors that have to be written behind one before it can be read, and is safe, while the
+    /// chunk is open (`mw_cunits`).
     pub mw_cunits: u32,
     /// Chunks of a parallel unit that may be open at once; 0 for any number (`maxocpu`).
     pub open_chunks_per_pu: u32,
@@ -43,10 +43,11 @@ pub struct Geometry {
     pub write_ns: (u64, u64),
     /// Erasing a chunk: typically and at most, in nanoseconds (`tcrst`, `tcrsm`).
     pub reset_ns: (u64, u64),
-    /// Of so many resets of a parallel unit one takes its time, because chunks are so many times smaller than blocks
-    /// of the full-size drive; 1 at full size.
+    /// Of so many resets of a parallel unit one takes its time, because chunks are so many times
+    /// smaller than blocks of the full-size drive; 1 at full size.
     pub reset_dilution: u32,
-    /// Bits of the parts of an address: group, parallel unit, chunk, sector, the sector in the lowest ones.
+    /// Bits of the parts of an address: group, parallel unit, chunk, sector, the sector in the
+    /// lowest ones.
     pub bits: [u32; 4],
     /// Programmes of a word line, which lose their data together.
     pub(super) paired: u32,
@@ -70,8 +71,8 @@ pub struct Place {
 }
 
 impl Geometry {
-    /// The geometry of a sound profile over `capacity` bytes of flash. What does not fill a chunk of every parallel
-    /// unit is left out.
+    /// The geometry of a sound profile over `capacity` bytes of flash. What does not fill a chunk
+    /// of every parallel unit is left out.
     pub(super) fn new(
         profile: &Profile,
         capacity: u64,
@@ -203,7 +204,8 @@ impl Geometry {
     }
 }
 
-/// Programmes of a chunk: those of a block, halved while whole word lines remain and there are too few chunks.
+/// Programmes of a chunk: those of a block, halved while whole word lines remain and there are too
+/// few chunks.
 fn programs(profile: &Profile, rows: u64, paired: u64) -> u64 {
     let mut programs = profile.programs_per_block / paired * paired;
     while rows / programs.max(1) < WANTED_CHUNKS

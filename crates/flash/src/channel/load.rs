@@ -16,7 +16,8 @@ pub enum Work {
         /// Commands under way.
         depth: u32,
     },
-    /// Writes without pause, one write unit under way on each parallel unit; resets what it writes next.
+    /// Writes without pause, one write unit under way on each parallel unit; resets what it writes
+    /// next.
     Write,
 }
 
@@ -51,8 +52,8 @@ impl Tally {
     }
 }
 
-/// Writes the first chunk of every parallel unit, for readers, and waits until all is done. The status is that of the
-/// first write that failed.
+/// Writes the first chunk of every parallel unit, for readers, and waits until all is done. The
+/// status is that of the first write that failed.
 pub fn prepare(device: &mut Device) -> Status {
     let geometry = device.geometry().clone();
     let mut done = Vec::new();
@@ -75,11 +76,11 @@ pub fn prepare(device: &mut Device) -> Status {
     failed.map_or(Status::Success, |one| one.status)
 }
 
-/// Runs `tenants` on a device at rest for `warm_up` and then for `span`, which is measured. Commands that are under way
-/// at the end are left to the device.
+/// Runs `tenants` on a device at rest for `warm_up` and then for `span`, which is measured.
+/// Commands that are under way at the end are left to the device.
 ///
-/// The device must let free chunks be reset; those behind the first of each parallel unit are divided among the
-/// writers that share it, who must find at least one each.
+/// The device must let free chunks be reset; those behind the first of each parallel unit are
+/// divided among the writers that share it, who must find at least one each.
 pub fn run(
     device: &mut Device,
     tenants: &[Tenant],
@@ -233,8 +234,8 @@ impl Writer {
     }
 }
 
-/// The write point of tenant `number` on a parallel unit: somewhere in its share of the chunks, so that not all are at
-/// the same page type and not all reset at once.
+/// The write point of tenant `number` on a parallel unit: somewhere in its share of the chunks, so
+/// that not all are at the same page type and not all reset at once.
 fn writer(device: &Device, tenants: &[Tenant], number: u32, pu: (u32, u32)) -> Writer {
     let sharing = |tenant: &&Tenant| tenant.work == Work::Write && tenant.pus.contains(&pu);
     let writers = tenants.iter().filter(sharing).count() as u32;

@@ -1,17 +1,18 @@
-//! An open-channel drive: flash whose chunks the host writes, reads and resets itself, in the time it is told.
+//! An open-channel drive: flash whose chunks the host writes, reads and resets itself, in the time
+//! it is told.
 //!
-//! The vector interface of the Open-Channel SSD specification 2.0. A command names up to [`MOST_ADDRESSES`] sectors or
-//! chunks, its parts go to the dies they are on, and it is complete when the last of them is. Chunks are written in
-//! order, in write units; a write is complete at the end of its programme, or, with [`Options::buffered`], once the
-//! die has its data.
+//! The vector interface of the Open-Channel SSD specification 2.0. A command names up to
+//! [`MOST_ADDRESSES`] sectors or chunks, its parts go to the dies they are on, and it is complete
+//! when the last of them is. Chunks are written in order, in write units; a write is complete at
+//! the end of its programme, or, with [`Options::buffered`], once the die has its data.
 //!
-//! No data are kept, only [metadata](Metadata). [`Device::submit`] says at once which addresses of a write or copy were
-//! accepted: the owner may then store their data by address, for what is not yet programmed cannot be read. What a
-//! read or power cut says is readable has what was last accepted there. Data of a chunk may be forgotten when its
-//! reset is complete.
+//! No data are kept, only [metadata](Metadata). [`Device::submit`] says at once which addresses of
+//! a write or copy were accepted: the owner may then store their data by address, for what is not
+//! yet programmed cannot be read. What a read or power cut says is readable has what was last
+//! accepted there. Data of a chunk may be forgotten when its reset is complete.
 //!
-//! The same commands at the same instants give the same completions, however often [`Device::advance`] is called
-//! between them, in every build and on every machine.
+//! The same commands at the same instants give the same completions, however often
+//! [`Device::advance`] is called between them, in every build and on every machine.
 
 mod accept;
 mod chunk;
@@ -64,14 +65,16 @@ pub type Metadata = [u64; 2];
 pub enum Op<'a> {
     /// Reads sectors, with their metadata.
     Read,
-    /// Writes sectors: write units of `ws_min` sectors in order, each unit at the write pointer of its chunk.
+    /// Writes sectors: write units of `ws_min` sectors in order, each unit at the write pointer of
+    /// its chunk.
     Write {
         /// Of each sector, or nothing for zeros.
         metadata: &'a [Metadata],
     },
     /// Resets the chunks that begin with these sectors.
     Reset,
-    /// Writes what is read from the addresses, with its metadata, to as many others, which are as for a write.
+    /// Writes what is read from the addresses, with its metadata, to as many others, which are as
+    /// for a write.
     Copy {
         /// Where to.
         to: &'a [u64],
@@ -150,7 +153,8 @@ pub struct Stats {
     pub closed_early: u64,
     /// Chunks taken offline since the device was built.
     pub taken_offline: u64,
-    /// Notifications dropped because nobody took them; the chunk report has what they would have told.
+    /// Notifications dropped because nobody took them; the chunk report has what they would have
+    /// told.
     pub notifications_lost: u64,
 }
 
@@ -216,8 +220,9 @@ struct Active {
 }
 
 impl Device {
-    /// A device with `capacity` bytes of flash, everything erased. What does not fill a chunk of every parallel unit is
-    /// left out; smaller devices have smaller chunks. Whatever is left to chance follows from `seed`.
+    /// A device with `capacity` bytes of flash, everything erased. What does not fill a chunk of
+    /// every parallel unit is left out; smaller devices have smaller chunks. Whatever is left to
+    /// chance follows from `seed`.
     pub fn new(
         profile: &Profile,
         capacity: u64,
@@ -261,8 +266,9 @@ impl Device {
         &self.geometry
     }
 
-    /// Takes a command at `now`. Events up to `now` happen before it. A bit for each address tells which were accepted,
-    /// the lowest for the first: they are executed, and what the others lack is told by the completion.
+    /// Takes a command at `now`. Events up to `now` happen before it. A bit for each address tells
+    /// which were accepted, the lowest for the first: they are executed, and what the others lack
+    /// is told by the completion.
     pub fn submit(&mut self, now: Time, command: Command<'_>) -> Result<u64, Rejected> {
         self.run(now.as_ns());
         let count = command.addresses.len();
@@ -280,7 +286,8 @@ impl Device {
         Ok(self.accept(command))
     }
 
-    /// When something happens next, if nothing is submitted before; nothing when the device is idle.
+    /// When something happens next, if nothing is submitted before; nothing when the device is
+    /// idle.
     pub fn next_event(&self) -> Option<Time> {
         if self.done.is_empty() {
             self.dies.events.next_time().map(Time::from_ns)
@@ -305,8 +312,8 @@ impl Device {
         self.commands.len() - self.unused.len()
     }
 
-    /// The metadata of a read that is complete, one for each address, zeros for those that failed. Only until the next
-    /// command is submitted; then there are none.
+    /// The metadata of a read that is complete, one for each address, zeros for those that failed.
+    /// Only until the next command is submitted; then there are none.
     pub fn metadata(&self, completion: &Completion) -> &[Metadata] {
         match self.commands.get(completion.slot as usize) {
             Some(command) if command.serial == completion.serial => &command.metadata,

@@ -3,8 +3,8 @@
 use super::Faults;
 use crate::die::Order;
 
-/// How a device behaves beyond its profile. The default is hardware of the first generation: everything in turn, no
-/// buffer, nothing fails.
+/// How a device behaves beyond its profile. The default is hardware of the first generation:
+/// everything in turn, no buffer, nothing fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// In which order a die serves what waits for it.
@@ -23,8 +23,9 @@ pub struct Options {
     pub open_chunks_per_pu: u32,
     /// Resets after which a chunk goes offline; 0 for any number.
     pub endurance: u32,
-    /// By how many thousandths a programme may take longer or less long than its page type does, each as likely. With
-    /// none, dies that write without pause fall in step, and meet each other on their channel less than real ones do.
+    /// By how many thousandths a programme may take longer or less long than its page type does,
+    /// each as likely. With none, dies that write without pause fall in step, and meet each other
+    /// on their channel less than real ones do.
     pub program_spread: u16,
     /// What fails by chance.
     pub faults: Faults,

@@ -8,7 +8,8 @@ use super::execute::parts;
 use super::{ChunkState, Device};
 use crate::die::Job;
 
-/// What a power cut did, and what the device needed to be ready again. The chunk report tells what is left.
+/// What a power cut did, and what the device needed to be ready again. The chunk report tells what
+/// is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Commands that are never completed.
@@ -17,18 +18,19 @@ pub struct Recovered {
     pub programs: u32,
     /// Erases cut short: nothing can be read of their chunks before they are reset.
     pub erases: u32,
-    /// Sectors of writes that were complete and are lost. Only with a buffer that is not protected, or when the
-    /// programme of a page destroyed those of its word line; all of them less than `mw_cunits` before the write
-    /// pointer.
+    /// Sectors of writes that were complete and are lost. Only with a buffer that is not protected,
+    /// or when the programme of a page destroyed those of its word line; all of them less than
+    /// `mw_cunits` before the write pointer.
     pub lost_sectors: u64,
     /// Looking for the ends of open chunks; commands wait as long.
     pub span: Duration,
 }
 
 impl Device {
-    /// Lets time pass until `now`, takes the power away and gives it back. No command under way is ever completed. What was programmed stays, and open chunks end behind it. A programme
-    /// under way destroys its write unit and those of its word line; one that is protected ends. An erase under way
-    /// leaves its chunk to be reset.
+    /// Lets time pass until `now`, takes the power away and gives it back. No command under way is
+    /// ever completed. What was programmed stays, and open chunks end behind it. A programme under
+    /// way destroys its write unit and those of its word line; one that is protected ends. An erase
+    /// under way leaves its chunk to be reset.
     pub fn power_cut(&mut self, now: Time) -> Recovered {
         self.run(now.as_ns());
         let mut recovered = Recovered {
@@ -67,7 +69,8 @@ impl Device {
         }
     }
 
-    /// Cuts the programme of the write unit at `unit` short, unless it is protected or in a chunk closed already.
+    /// Cuts the programme of the write unit at `unit` short, unless it is protected or in a chunk
+    /// closed already.
     fn interrupt_program(&mut self, unit: u32, protected: bool, recovered: &mut Recovered) {
         let (chunk, sector) = self.split(unit);
         let size = self.geometry.ws_min;
@@ -89,8 +92,8 @@ impl Device {
         chunk.close_early(sector + size);
     }
 
-    /// Brings every chunk to what is programmed of it, and counts what was complete and is not. The most open chunks
-    /// that a die has.
+    /// Brings every chunk to what is programmed of it, and counts what was complete and is not. The
+    /// most open chunks that a die has.
     fn settle_chunks(&mut self, lost: &mut u64) -> u32 {
         self.open.fill(0);
         for number in 0..self.chunks.len() {

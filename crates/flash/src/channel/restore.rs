@@ -1,5 +1,5 @@
-//! Devices whose flash outlives the program: chunks are put back into the state they had, and geometries are made of
-//! what was written down of one.
+//! Devices whose flash outlives the program: chunks are put back into the state they had, and
+//! geometries are made of what was written down of one.
 
 use super::geometry::bits;
 use super::{ChunkState, Device, Geometry, MOST_ADDRESSES, Metadata};
@@ -7,7 +7,8 @@ use super::{ChunkState, Device, Geometry, MOST_ADDRESSES, Metadata};
 /// Parts of a device at most, so that numbers of sectors fit into 32 bits.
 const MOST_SECTORS: u64 = 1 << 32;
 
-/// What has to be known of a device for its addresses and the rules of its chunks; in the terms of [`Geometry`].
+/// What has to be known of a device for its addresses and the rules of its chunks; in the terms of
+/// [`Geometry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Groups.
@@ -56,8 +57,8 @@ impl Shape {
         }
     }
 
-    /// The geometry of a device of this shape, whose open chunks can be reset and which tells nothing of its times;
-    /// nothing when no device can be so.
+    /// The geometry of a device of this shape, whose open chunks can be reset and which tells
+    /// nothing of its times; nothing when no device can be so.
     pub fn geometry(&self) -> Option<Geometry> {
         let sectors = [self.groups, self.pus, self.chunks, self.clba]
             .into_iter()
@@ -94,8 +95,8 @@ impl Shape {
 }
 
 impl Device {
-    /// Puts a chunk of a device that was not used yet into the state it had; `metadata` is that of its programmed
-    /// sectors. False, and nothing changed, when no chunk can be so.
+    /// Puts a chunk of a device that was not used yet into the state it had; `metadata` is that of
+    /// its programmed sectors. False, and nothing changed, when no chunk can be so.
     pub fn restore(&mut self, kept: &KeptChunk, metadata: &[Metadata]) -> bool {
         let place = self.geometry.place(kept.address);
         let Some(place) = place.filter(|place| place.sector == 0) else {

@@ -8,22 +8,26 @@ pub enum Status {
     /// Done.
     #[default]
     Success,
-    /// A write that does not consist of whole write units, or a reset of what is not the first sector of a chunk.
+    /// A write that does not consist of whole write units, or a reset of what is not the first
+    /// sector of a chunk.
     InvalidField,
     /// More chunks would be open than a parallel unit may have.
     TooManyOpen,
     /// No such address.
     OutOfRange,
-    /// A read of what is not written, is being reset, or has too little written behind it to be read.
+    /// A read of what is not written, is being reset, or has too little written behind it to be
+    /// read.
     Unwritten,
     /// A read of what cannot be corrected. The data are lost.
     Unreadable,
-    /// The chunk is offline: it was bad from the factory, is worn out, or its reset has just failed.
+    /// The chunk is offline: it was bad from the factory, is worn out, or its reset has just
+    /// failed.
     Offline,
-    /// A reset of a chunk that may not be reset now: the capabilities forbid it, or it is written or reset already.
+    /// A reset of a chunk that may not be reset now: the capabilities forbid it, or it is written
+    /// or reset already.
     InvalidReset,
-    /// The write failed, or an earlier one of the same chunk did: the chunk is closed and ends where its write pointer
-    /// is. What is not readable has to be written elsewhere.
+    /// The write failed, or an earlier one of the same chunk did: the chunk is closed and ends
+    /// where its write pointer is. What is not readable has to be written elsewhere.
     ClosedEarly,
     /// A write that is not at the write pointer, or to a chunk that is neither free nor open.
     OutOfOrder,

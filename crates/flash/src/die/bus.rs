@@ -54,7 +54,8 @@ impl<T> Engine<T> {
         self.begin_move(now, bus);
     }
 
-    /// Has the channel tell `die` to sense. A channel that serves in turn lets nothing pass a transfer, not even that.
+    /// Has the channel tell `die` to sense. A channel that serves in turn lets nothing pass a
+    /// transfer, not even that.
     pub(super) fn command(&mut self, now: u64, index: u32) {
         let bus = index % self.buses.len() as u32;
         let bus = &mut self.buses[bus as usize];

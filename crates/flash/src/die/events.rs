@@ -1,14 +1,16 @@
-//! The events of a device in the order of their time: those of its dies and channels, and those of its owner.
+//! The events of a device in the order of their time: those of its dies and channels, and those of
+//! its owner.
 //!
-//! Nearly every event lies a constant span ahead, so events of one kind come sorted: a first-in first-out lane per
-//! kind, of which the earliest head is next. The rest, rare, goes through a queue that can also cancel.
+//! Nearly every event lies a constant span ahead, so events of one kind come sorted: a first-in
+//! first-out lane per kind, of which the earliest head is next. The rest, rare, goes through a
+//! queue that can also cancel.
 
 use alloc::collections::VecDeque;
 
 use flashyard_time::{EventKey, EventQueue, Time};
 
-/// Lanes of sorted events. Those of one instant happen in the order of their lanes. The owner uses those that are not
-/// about dies and channels.
+/// Lanes of sorted events. Those of one instant happen in the order of their lanes. The owner uses
+/// those that are not about dies and channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// A command left the firmware.
@@ -79,8 +81,8 @@ pub(super) enum Event<T> {
 /// All events ahead, where `T` is what the owner has of rare ones.
 #[derive(Debug)]
 pub(crate) struct Events<T> {
-    /// The first event of each lane and of the queue: its instant, and below that the place of its head, so that
-    /// one comparison orders by both. Instants stay below 2^60 ns, 36 years.
+    /// The first event of each lane and of the queue: its instant, and below that the place of its
+    /// head, so that one comparison orders by both. Instants stay below 2^60 ns, 36 years.
     heads: [u64; GROUP * GROUPS],
     /// The least head of each group, and of all: most questions need no more.
     least: [u64; GROUPS],
@@ -199,7 +201,8 @@ fn head(place: usize, at: u64) -> u64 {
     at << PLACE_BITS | place as u64
 }
 
-/// The least of the first [`GROUP`], without a branch and without one comparison waiting for all others.
+/// The least of the first [`GROUP`], without a branch and without one comparison waiting for all
+/// others.
 fn least(heads: &[u64]) -> u64 {
     let four = &heads[..GROUP];
     (four[0].min(four[1])).min(four[2].min(four[3]))

@@ -1,13 +1,13 @@
 //! Dies and channels: who may use a die next, and who a channel.
 //!
-//! A die does one thing at a time. Reads of the host come first, but only so many may overtake what else waits;
-//! then erases, reads in the background, and programmes. A programme or erase under way may be suspended for
-//! reads of the host. A channel moves data in pieces of 16 KiB, those of reads first. Either can be told to go
-//! [in turn](Order) instead.
+//! A die does one thing at a time. Reads of the host come first, but only so many may overtake what
+//! else waits; then erases, reads in the background, and programmes. A programme or erase under way
+//! may be suspended for reads of the host. A channel moves data in pieces of 16 KiB, those of reads
+//! first. Either can be told to go [in turn](Order) instead.
 //!
-//! The engine knows no commands and no addresses: its owner asks for reads, programmes and erases of dies, and learns
-//! from [`Engine::next`] which of them has [happened](Happened). The owner's own events stand in the same
-//! [order](events::Events), so that ties are broken in one place.
+//! The engine knows no commands and no addresses: its owner asks for reads, programmes and erases
+//! of dies, and learns from [`Engine::next`] which of them has [happened](Happened). The owner's
+//! own events stand in the same [order](events::Events), so that ties are broken in one place.
 
 mod bus;
 mod counts;
@@ -52,7 +52,8 @@ pub(crate) struct Program {
     pub background: bool,
     /// Tell when the die has the data.
     pub tell_loaded: bool,
-    /// Nanoseconds by which it takes longer, or less long, than others of its page type; never more than those take.
+    /// Nanoseconds by which it takes longer, or less long, than others of its page type; never more
+    /// than those take.
     pub longer_by: i32,
 }
 
@@ -93,7 +94,8 @@ pub(crate) enum Happened<T> {
 pub(crate) struct Order {
     /// A die serves first what came first, whatever it is, and nothing is suspended.
     pub die_in_turn: bool,
-    /// A channel serves first what came first, a whole programme or read at once. Even the command of a read waits.
+    /// A channel serves first what came first, a whole programme or read at once. Even the command
+    /// of a read waits.
     pub channel_in_turn: bool,
     /// Host reads that may overtake what else waits for a die.
     pub bypass: u16,
@@ -262,8 +264,8 @@ impl<T> Engine<T> {
             .fold(DieCounts::default(), |sum, die| sum.plus(die))
     }
 
-    /// Takes the power away: every event, the owner's too, and everything that waits is forgotten. Tells of each
-    /// programme or erase that had begun to change cells and had not ended.
+    /// Takes the power away: every event, the owner's too, and everything that waits is forgotten.
+    /// Tells of each programme or erase that had begun to change cells and had not ended.
     pub fn cut(&mut self, mut interrupted: impl FnMut(Job)) {
         self.events.clear();
         self.power_queue.clear();
@@ -441,7 +443,8 @@ mod tests {
             tokens
         };
         let mut engine = engine(1);
-        // The first two dies are on channels of their own; the third has to wait for the data of the first.
+        // The first two dies are on channels of their own; the third has to wait for the data of
+        // the first.
         for die in [0, 1, 16] {
             engine.program(0, program(die, die));
         }

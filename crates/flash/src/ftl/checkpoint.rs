@@ -1,7 +1,8 @@
 //! Checkpoints: the map and the table of lines, written piece by piece while everything goes on.
 //!
-//! Pages are composed when they are written: the map may be newer than the beginning of the checkpoint, never older.
-//! Each page is written twice; a root, also twice, makes the checkpoint complete when all pages are durable.
+//! Pages are composed when they are written: the map may be newer than the beginning of the
+//! checkpoint, never older. Each page is written twice; a root, also twice, makes the checkpoint
+//! complete when all pages are durable.
 
 use alloc::vec::Vec;
 
@@ -19,7 +20,8 @@ const INTERVAL: u32 = 4;
 const LEAST_VECTORS: u32 = 256;
 /// Of the format of checkpoints.
 pub(super) const VERSION: u32 = 2;
-/// The half of a page's word that tells the writes in it, and the half of its checkpoint's number that is in it.
+/// The half of a page's word that tells the writes in it, and the half of its checkpoint's number
+/// that is in it.
 const LATER: u64 = 0xFFFF_FFFF;
 /// In the table of lines: everything in the line had taken effect.
 pub(super) const SETTLED: u32 = 1 << 31;
@@ -54,8 +56,9 @@ struct Run {
 }
 
 impl Run {
-    /// What a page says of itself: its checkpoint, and which writes of the host are in it, counted from those that had
-    /// taken effect when the checkpoint began. More than can be said are not said: they are found anyway.
+    /// What a page says of itself: its checkpoint, and which writes of the host are in it, counted
+    /// from those that had taken effect when the checkpoint began. More than can be said are not
+    /// said: they are found anyway.
     fn word(&self, applied: u64) -> u64 {
         let since = applied.saturating_sub(self.applied).min(LATER);
         since << 32 | self.generation & LATER
@@ -73,8 +76,8 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// The sequence up to which the writes of the host are in a page with this word; nothing when it belongs to another
-    /// checkpoint.
+    /// The sequence up to which the writes of the host are in a page with this word; nothing when
+    /// it belongs to another checkpoint.
     pub fn applied_in(&self, word: u64) -> Option<u64> {
         (word & LATER == self.generation & LATER).then(|| self.applied + (word >> 32))
     }

@@ -1,4 +1,5 @@
-//! Garbage collection: reading what is valid in a line, having it written elsewhere, and erasing the line.
+//! Garbage collection: reading what is valid in a line, having it written elsewhere, and erasing
+//! the line.
 
 use alloc::vec::Vec;
 
@@ -92,8 +93,8 @@ impl Ftl {
         }
     }
 
-    /// Erases lines whose checkpoints are superseded, and those in which nothing is valid; while formatting, all that
-    /// was there before.
+    /// Erases lines whose checkpoints are superseded, and those in which nothing is valid; while
+    /// formatting, all that was there before.
     fn erase_leftovers(&mut self) {
         let complete = self.checkpoint.complete();
         for line in 0..self.layout.lines {
@@ -120,7 +121,8 @@ impl Ftl {
             return;
         }
         let complete = self.checkpoint.complete();
-        // It gives back the line that it takes and sets no price: the host does not wait for it longer than for others.
+        // It gives back the line that it takes and sets no price: the host does not wait for it
+        // longer than for others.
         if let Some(line) = self.cold_line(complete).filter(|_| !self.desperate) {
             self.begin_victim(line);
             return;
@@ -145,7 +147,8 @@ impl Ftl {
         self.collector.victim = Some((line, 0));
     }
 
-    /// Read-only, only room for what is in the write buffer is worth an erase: it may cost another chunk.
+    /// Read-only, only room for what is in the write buffer is worth an erase: it may cost another
+    /// chunk.
     fn may_collect(&self) -> bool {
         let room = self.lines.free() > 0 || self.writers[Stream::Host as usize].room > 0;
         self.state != State::ReadOnly || !(self.buffer.is_empty() || room)
@@ -247,8 +250,8 @@ impl Ftl {
         }
     }
 
-    /// A slot is free again. Until then the line it was read from is not erased: the same unit could by chance come to
-    /// hold the same logical one again, and be taken for what was read.
+    /// A slot is free again. Until then the line it was read from is not erased: the same unit
+    /// could by chance come to hold the same logical one again, and be taken for what was read.
     pub(super) fn release_moved(&mut self, slot: u32) {
         let from = self.layout.line_of(self.buffer.slot(slot).older);
         self.lines.get_mut(from).readers -= 1;
@@ -284,8 +287,9 @@ impl Ftl {
         }
     }
 
-    /// Says in the map which data the medium has lost, so that no older version is taken for them. Their lines are not
-    /// erased before a checkpoint says the same: until then it is there to be seen that they cannot be read.
+    /// Says in the map which data the medium has lost, so that no older version is taken for them.
+    /// Their lines are not erased before a checkpoint says the same: until then it is there to be
+    /// seen that they cannot be read.
     fn record_losses(&mut self) {
         if self.collector.lost.is_empty() {
             return;
@@ -359,7 +363,8 @@ impl Ftl {
         self.stats.erases += 1;
         let dead = self.lines.get(line).state == Use::Dead;
         self.collector.dead = if dead { self.collector.dead + 1 } else { 0 };
-        // Flash that is worn evenly ends all at once. There has to be some left for the write buffer.
+        // Flash that is worn evenly ends all at once. There has to be some left for the write
+        // buffer.
         if self.collector.dead >= DEAD_IN_A_ROW && self.lines.free() <= self.layout.host_reserve() {
             self.go_read_only();
         }

@@ -85,7 +85,8 @@ pub(super) struct Host {
     flushes: VecDeque<(u64, u32)>,
     /// What waits for the checkpoint of a generation.
     stops: VecDeque<(u64, u32)>,
-    /// Records in slots of the ring that are not in effect: of the two slots that have a copy each, the second.
+    /// Records in slots of the ring that are not in effect: of the two slots that have a copy each,
+    /// the second.
     records: Vec<(u32, Record)>,
 }
 
@@ -216,7 +217,8 @@ impl Ftl {
         self.ios.begin(IoOp::Read, Purpose::Read(number))
     }
 
-    /// Adds a unit to a read of the host; false when it was the last that fits, and the read is submitted.
+    /// Adds a unit to a read of the host; false when it was the last that fits, and the read is
+    /// submitted.
     fn add_read(&mut self, tag: Tag, unit: u32, part: Part) -> bool {
         self.lines.get_mut(self.layout.line_of(unit)).readers += 1;
         let address = self.layout.address(unit);
@@ -365,7 +367,8 @@ impl Ftl {
             && (self.last_records().is_some() || self.buffer.room() >= 2)
     }
 
-    /// The slot that takes another record: nothing was written after it, and neither copy is on its way.
+    /// The slot that takes another record: nothing was written after it, and neither copy is on its
+    /// way.
     fn last_records(&self) -> Option<u32> {
         let last = self.buffer.last_waiting(0);
         last.filter(|&slot| {
@@ -374,8 +377,9 @@ impl Ftl {
         })
     }
 
-    /// Puts a record into the ring, where there is room. It is written twice: one sector that goes bad would bring back
-    /// whatever its records have emptied. It takes effect with the second copy, which knows the first.
+    /// Puts a record into the ring, where there is room. It is written twice: one sector that goes
+    /// bad would bring back whatever its records have emptied. It takes effect with the second
+    /// copy, which knows the first.
     fn record(&mut self, record: Record) {
         let slot = self.last_records().unwrap_or_else(|| {
             let mut copies = [0; 2];
@@ -452,7 +456,8 @@ impl Ftl {
 
     /// Whether what waits in the ring has to be written though it does not fill a vector.
     pub(super) fn must_flush(&self) -> bool {
-        // A full table of records moves on like a flush. Read-only, nothing follows that vectors could wait for.
+        // A full table of records moves on like a flush. Read-only, nothing follows that vectors
+        // could wait for.
         self.desperate
             || self.state == State::ReadOnly
             || self.host.records.len() >= MOST_RECORDS

@@ -49,8 +49,8 @@ pub enum Action {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done. Of a write without [`durable`](super::Op::Write::durable) and a deallocation that means: until the power
-    /// goes, or for good after the next flush.
+    /// Done. Of a write without [`durable`](super::Op::Write::durable) and a deallocation that
+    /// means: until the power goes, or for good after the next flush.
     Success,
     /// The medium has lost data that were to be read.
     Unreadable,
@@ -67,7 +67,8 @@ pub enum IoOp {
     Write,
     /// Resets chunks.
     Reset,
-    /// Asks for the report of the chunk at the only address, for [`Ftl::on_report`](super::Ftl::on_report).
+    /// Asks for the report of the chunk at the only address, for
+    /// [`Ftl::on_report`](super::Ftl::on_report).
     Report,
 }
 

@@ -1,7 +1,7 @@
 //! Where things are: lines, chunks and units of a partition, and their addresses on the device.
 //!
-//! A unit has a number: units of a chunk follow each other, then the chunks of a line (one of each parallel unit), then
-//! the lines. Numbers of 32 bits are half the memory of addresses.
+//! A unit has a number: units of a chunk follow each other, then the chunks of a line (one of each
+//! parallel unit), then the lines. Numbers of 32 bits are half the memory of addresses.
 
 use alloc::vec::Vec;
 
@@ -26,7 +26,8 @@ pub(super) fn is_unit(entry: u32) -> bool {
     entry < FIRST_SLOT
 }
 
-/// Lines that are kept free beyond those of the next checkpoint: one for each writer to open, and one being erased.
+/// Lines that are kept free beyond those of the next checkpoint: one for each writer to open, and
+/// one being erased.
 const SPARE_LINES: u32 = 3;
 
 #[derive(Clone, Debug)]
@@ -54,7 +55,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The layout of `units`, groups and parallel units within them; nothing is shown to the host yet.
+    /// The layout of `units`, groups and parallel units within them; nothing is shown to the host
+    /// yet.
     pub fn new(geometry: &Geometry, units: &[(u32, u32)]) -> Result<Self, BuildError> {
         let width = u32::try_from(units.len()).map_err(|_| BuildError::Units)?;
         let bases: Option<Vec<u64>> = units.iter().map(|&unit| base(geometry, unit)).collect();
@@ -132,7 +134,8 @@ impl Layout {
         self.map_pages() + self.lines.div_ceil(LINES_PER_PAGE)
     }
 
-    /// Units that a checkpoint of so many logical units takes, padding included: all pages twice, twice the root.
+    /// Units that a checkpoint of so many logical units takes, padding included: all pages twice,
+    /// twice the root.
     pub fn checkpoint_units(&self, logical: u32) -> u32 {
         let pages = logical.div_ceil(UNITS_PER_PAGE) + self.lines.div_ceil(LINES_PER_PAGE);
         2 * pages + 2 * self.width * (self.distance + self.grain) + 4 * self.grain

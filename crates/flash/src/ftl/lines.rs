@@ -51,9 +51,11 @@ pub(super) struct Line {
     pub unsettled: u32,
     /// Reads under way.
     pub readers: u32,
-    /// It may be erased when the checkpoint of this generation is complete: until then it has tombstones that are needed.
+    /// It may be erased when the checkpoint of this generation is complete: until then it has
+    /// tombstones that are needed.
     pub needed_until: u64,
-    /// The newest checkpoint that has pages in it; of those that recovery found, the one it used, or 0.
+    /// The newest checkpoint that has pages in it; of those that recovery found, the one it used,
+    /// or 0.
     pub generation: u64,
     /// It is to be collected soon: a write failed, or a power cut left it unfinished.
     pub suspect: bool,
@@ -173,7 +175,8 @@ impl Lines {
         self.next_serial
     }
 
-    /// Opens a free line for a stream: the least worn one, for what is moved the most worn one, since it is cold.
+    /// Opens a free line for a stream: the least worn one, for what is moved the most worn one,
+    /// since it is cold.
     pub fn open(&mut self, stream: Stream) -> Option<u32> {
         let free = self.iter().filter(|(_, line)| line.state == Use::Free);
         let (number, _) = match stream {
@@ -221,7 +224,8 @@ impl Lines {
         self.free += u32::from(line.good > 0);
     }
 
-    /// The line to collect next, of those that gain anything and whose tombstones are not needed by then.
+    /// The line to collect next, of those that gain anything and whose tombstones are not needed by
+    /// then.
     pub fn victim(&self, valid: &[u32], choice: Choice, complete: u64) -> Option<u32> {
         let candidates = self.iter().filter(|(number, line)| {
             line.is_collectable(complete)

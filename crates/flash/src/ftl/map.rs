@@ -1,8 +1,9 @@
-//! The page map: where the durable copy of each logical unit is, or the newest of those still in the write buffer.
+//! The page map: where the durable copy of each logical unit is, or the newest of those still in
+//! the write buffer.
 //!
-//! An entry is a unit in flash, or a slot of the buffer, whose `older` leads on to what it will replace: a chain from
-//! the newest version to the durable one. What is in flash is valid as long as it is the end of a chain, so that what
-//! is not yet durable never costs what was.
+//! An entry is a unit in flash, or a slot of the buffer, whose `older` leads on to what it will
+//! replace: a chain from the newest version to the durable one. What is in flash is valid as long
+//! as it is the end of a chain, so that what is not yet durable never costs what was.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -87,8 +88,8 @@ impl Map {
         true
     }
 
-    /// The durable copy of `logical` has moved from one unit to another, or is lost. False when it was not there any
-    /// more.
+    /// The durable copy of `logical` has moved from one unit to another, or is lost. False when it
+    /// was not there any more.
     pub fn relocate(&mut self, buffer: &mut Buffer, logical: u32, from: u32, to: u32) -> bool {
         let Some(link) = self.link_to(buffer, logical, from) else {
             return false;
@@ -120,8 +121,8 @@ impl Map {
         self.replace(NONE, entry);
     }
 
-    /// Which logical units have their durable copies in these units, which are in order, and in which. Looks through the
-    /// whole map: for what cannot be read any more.
+    /// Which logical units have their durable copies in these units, which are in order, and in
+    /// which. Looks through the whole map: for what cannot be read any more.
     pub fn owners(&self, buffer: &Buffer, units: &[u32]) -> Vec<(u32, u32)> {
         (0..self.entries.len() as u32)
             .map(|logical| (logical, self.durable(buffer, logical)))

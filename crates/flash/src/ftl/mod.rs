@@ -1,15 +1,19 @@
-//! A host FTL: an ordinary block device over parallel units of an open-channel device that nobody else writes to.
+//! A host FTL: an ordinary block device over parallel units of an open-channel device that nobody
+//! else writes to.
 //!
 //! It is a state machine: it decides, its owner acts. The owner keeps all payload: the bytes of
-//! [`slots`](Ftl::slots) slots of 4 KiB, the write buffer. He [submits](Ftl::submit) commands in units of 4 KiB, does
-//! what [`poll`](Ftl::poll) says until it says nothing more, and tells of vector commands that are complete:
+//! [`slots`](Ftl::slots) slots of 4 KiB, the write buffer. He [submits](Ftl::submit) commands in
+//! units of 4 KiB, does what [`poll`](Ftl::poll) says until it says nothing more, and tells of
+//! vector commands that are complete:
 //!
 //! ```text
 //! while let Some(action) = ftl.poll(now) {
-//!     Submit(tag)   => by ftl.io(tag): a vector command to the device with those addresses and metadata. Data of each
-//!                      sector by its part: a slot, a page (ftl.page before a write), a host's read, or nobody.
-//!                      A report asks for the state of one chunk.
-//!     Store / Load  => copy a unit from a host's write into a slot, from a slot to a host's read, before the next poll
+//!     Submit(tag)   => by ftl.io(tag): a vector command to the device with those addresses and
+//!                      metadata. Data of each sector by its part: a slot, a page (ftl.page before
+//!                      a write), a host's read, or nobody. A report asks for the state of one
+//!                      chunk.
+//!     Store / Load  => copy a unit from a host's write into a slot, from a slot to a host's read,
+//!                      before the next poll
 //!     Zeroes        => a unit of a host's read has no data
 //!     Done          => answer the host
 //! }
@@ -18,22 +22,25 @@
 //! ftl.on_report(now, tag, chunk)
 //! ```
 //!
-//! [`next_wakeup`](Ftl::next_wakeup) says when to poll though nothing was completed. When the power goes, owner and FTL
-//! are forgotten; a new one [recovers](Ftl::recover) from the chunk report and what it reads.
+//! [`next_wakeup`](Ftl::next_wakeup) says when to poll though nothing was completed. When the power
+//! goes, owner and FTL are forgotten; a new one [recovers](Ftl::recover) from the chunk report and
+//! what it reads.
 //!
-//! **What holds.** A flush, or a durable write, is answered when what it covers can be read after a power cut; until
-//! then the copies that were durable before stay. A unit reads as one of the versions written to it since the last
-//! flush that covers it, or that one; a deallocated one as zeros. What the medium has lost reads as
-//! [`Unreadable`](Outcome::Unreadable), never as an older version. All units carry a sequence and a checksum over key,
-//! place and contents of their metadata. One thing is not so: when a sector goes bad that was written after the last
-//! checkpoint, and the power goes too, recovery cannot know whose data were in it. It counts such sectors
-//! ([`RecoveryStats::unreadable_sectors`]), and as many units may read as they were before.
+//! **What holds.** A flush, or a durable write, is answered when what it covers can be read after a
+//! power cut; until then the copies that were durable before stay. A unit reads as one of the
+//! versions written to it since the last flush that covers it, or that one; a deallocated one as
+//! zeros. What the medium has lost reads as [`Unreadable`](Outcome::Unreadable), never as an older
+//! version. All units carry a sequence and a checksum over key, place and contents of their
+//! metadata. One thing is not so: when a sector goes bad that was written after the last
+//! checkpoint, and the power goes too, recovery cannot know whose data were in it. It counts such
+//! sectors ([`RecoveryStats::unreadable_sectors`]), and as many units may read as they were before.
 //!
-//! **How.** Lines of one chunk per parallel unit are filled in write vectors striped over the units, the host's data,
-//! moved data and checkpoints in lines of their own. Data that are moved keep their sequence. A checkpoint of the map
-//! is written every so often; recovery reads it, and the metadata of what was written since. A tombstone, the record
-//! of a deallocation, stays where it is until a checkpoint shows the same. After a recovery nothing else is written or
-//! erased before a checkpoint is complete: what recovery decided is never decided again.
+//! **How.** Lines of one chunk per parallel unit are filled in write vectors striped over the
+//! units, the host's data, moved data and checkpoints in lines of their own. Data that are moved
+//! keep their sequence. A checkpoint of the map is written every so often; recovery reads it, and
+//! the metadata of what was written since. A tombstone, the record of a deallocation, stays where
+//! it is until a checkpoint shows the same. After a recovery nothing else is written or erased
+//! before a checkpoint is complete: what recovery decided is never decided again.
 
 mod buffer;
 mod checkpoint;
@@ -119,8 +126,9 @@ pub struct Ftl {
 }
 
 impl Ftl {
-    /// Makes a new partition of `units`, each a group and a parallel unit in it; whatever is in them is erased. The
-    /// `key`, a random number, is needed to recover. `report` has the chunks of these units; others are ignored.
+    /// Makes a new partition of `units`, each a group and a parallel unit in it; whatever is in
+    /// them is erased. The `key`, a random number, is needed to recover. `report` has the chunks of
+    /// these units; others are ignored.
     pub fn format(
         geometry: &Geometry,
         units: &[(u32, u32)],
@@ -150,7 +158,8 @@ impl Ftl {
         Ok(ftl)
     }
 
-    /// Takes up a partition that was formatted with the same units, in the same order, and the same key.
+    /// Takes up a partition that was formatted with the same units, in the same order, and the same
+    /// key.
     pub fn recover(
         geometry: &Geometry,
         units: &[(u32, u32)],
@@ -190,9 +199,11 @@ impl Ftl {
             return Err(BuildError::OpenChunks { least: OPEN_CHUNKS });
         }
         let layout = Layout::new(geometry, units)?;
-        // Every chunk of a line may hold back what is not durable, and one vector more is needed to make it so.
+        // Every chunk of a line may hold back what is not durable, and one vector more is needed to
+        // make it so.
         let held = layout.width * (layout.distance + 3 * layout.grain);
-        // No more than a line: when the partition becomes read-only, what is in there has to fit into what is erased.
+        // No more than a line: when the partition becomes read-only, what is in there has to fit
+        // into what is erased.
         let most = layout.line_units.clamp(held, 1 << 24);
         let ring = options.write_slots.clamp(held, most);
         let buffer = Buffer::new(ring, held + 2 * MOST_ADDRESSES as u32);
@@ -260,8 +271,9 @@ impl Ftl {
         self.ios.get(tag)
     }
 
-    /// A vector command is complete. A bit of `failed` for each address that failed, the lowest for the first; of a
-    /// read, `metadata` of each address. A completion nobody waits for changes nothing.
+    /// A vector command is complete. A bit of `failed` for each address that failed, the lowest for
+    /// the first; of a read, `metadata` of each address. A completion nobody waits for changes
+    /// nothing.
     pub fn on_completion(&mut self, now: Time, tag: Tag, failed: u64, metadata: &[Metadata]) {
         self.now = self.now.max(now);
         let Some(io) = self.ios.under_way(tag) else {
@@ -306,8 +318,8 @@ impl Ftl {
         self.collect();
     }
 
-    /// Nothing is under way and nothing can be done in good order: finishes what is half full, and takes from the
-    /// reserve. When that does not help either, flash has run out.
+    /// Nothing is under way and nothing can be done in good order: finishes what is half full, and
+    /// takes from the reserve. When that does not help either, flash has run out.
     fn work_desperately(&mut self) {
         self.desperate = true;
         self.step();

@@ -7,18 +7,19 @@ use core::fmt;
 pub enum Choice {
     /// The one with the fewest valid units.
     Greedy,
-    /// The one that gains most for what it costs, weighted by its age: for loads with hot and cold data.
+    /// The one that gains most for what it costs, weighted by its age: for loads with hot and cold
+    /// data.
     CostBenefit,
 }
 
 /// How a host FTL behaves. Part of it is fixed when a partition is formatted: its capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Flash that is kept beyond the capacity shown, in thousandths of that capacity; what the FTL needs for itself
-    /// (open lines, checkpoints) is not counted. Used by a format only.
+    /// Flash that is kept beyond the capacity shown, in thousandths of that capacity; what the FTL
+    /// needs for itself (open lines, checkpoints) is not counted. Used by a format only.
     pub over_provisioning: u32,
-    /// Slots of the write buffer, one unit each; raised to what the medium needs to make writes durable, and beyond that
-    /// no more than a chunk of every parallel unit.
+    /// Slots of the write buffer, one unit each; raised to what the medium needs to make writes
+    /// durable, and beyond that no more than a chunk of every parallel unit.
     pub write_slots: u32,
     /// What garbage collection takes next.
     pub victim: Choice,

@@ -1,16 +1,18 @@
 //! How garbage collection and the host share the writing, so that neither waits long for the other.
 //!
-//! Headroom is the flash that can be written before lines run short, counting what the collector has passed over as
-//! won. While it is below one line the collector works, and every unit of the host has a price in units moved: from
-//! nothing at one line of headroom to what the victim's valid units demand at none, and more below. So the host slows
-//! down along a line, not at an edge, and settles where as much is won as written.
+//! Headroom is the flash that can be written before lines run short, counting what the collector
+//! has passed over as won. While it is below one line the collector works, and every unit of the
+//! host has a price in units moved: from nothing at one line of headroom to what the victim's valid
+//! units demand at none, and more below. So the host slows down along a line, not at an edge, and
+//! settles where as much is won as written.
 
 /// A unit moved, in the coin that prices are in.
 const COIN: u64 = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Units that must be moved for each that the host writes, in coins, when headroom is just used up.
+    /// Units that must be moved for each that the host writes, in coins, when headroom is just used
+    /// up.
     balance: u64,
     /// Coins won and not spent.
     purse: u64,

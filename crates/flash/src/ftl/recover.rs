@@ -1,8 +1,9 @@
 //! Recovery: finding the newest checkpoint, and what was written after it began.
 //!
-//! Only reads; nothing is written before all is known. First one sector of each chunk says which line it belongs to;
-//! lines of checkpoints are read for the newest root and its pages; then the metadata of every line that was not
-//! settled when the checkpoint began. Power may go at any time: the next recovery finds the same.
+//! Only reads; nothing is written before all is known. First one sector of each chunk says which
+//! line it belongs to; lines of checkpoints are read for the newest root and its pages; then the
+//! metadata of every line that was not settled when the checkpoint began. Power may go at any time:
+//! the next recovery finds the same.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -265,8 +266,8 @@ impl Ftl {
         self.out.push_back(Action::Submit(tag));
     }
 
-    /// A page was read, for a vector whose completion is told next. Only for parts that are [pages](Part::Page), and
-    /// not for those that failed.
+    /// A page was read, for a vector whose completion is told next. Only for parts that are
+    /// [pages](Part::Page), and not for those that failed.
     pub fn on_page(&mut self, tag: Tag, place: usize, bytes: &[u8]) {
         let Some(mut recovery) = self.recovery.take() else {
             return;
@@ -566,8 +567,8 @@ impl Ftl {
         }))
     }
 
-    /// A root has two copies. When as many units that may be newer than the newest root cannot be read, they may be one.
-    /// What has a sector of the same chunk behind it is not newer than that.
+    /// A root has two copies. When as many units that may be newer than the newest root cannot be
+    /// read, they may be one. What has a sector of the same chunk behind it is not newer than that.
     fn check_hidden(&self, recovery: &Recovery, newest: u64) -> Result<(), RecoverError> {
         let newer = |unit: &&u32| {
             let head = recovery.heads[self.layout.chunk_of(**unit) as usize];

@@ -1,9 +1,10 @@
 //! Deciding, from a checkpoint and what was written since it began, where every logical unit is.
 //!
-//! Each page of the checkpoint says which writes of the host are in it. Of what was written after those, the highest
-//! sequence wins. What has a sequence from before is a copy that garbage collection made, perhaps of a version that was
-//! overwritten meanwhile: it counts only where the unit that the checkpoint names has been erased, for then the copy of
-//! it is durable. A deallocation from before is in the page.
+//! Each page of the checkpoint says which writes of the host are in it. Of what was written after
+//! those, the highest sequence wins. What has a sequence from before is a copy that garbage
+//! collection made, perhaps of a version that was overwritten meanwhile: it counts only where the
+//! unit that the checkpoint names has been erased, for then the copy of it is durable. A
+//! deallocation from before is in the page.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -55,7 +56,8 @@ impl Ftl {
         let applied = recovery.root.map_or(0, |root| root.applied);
         let mut found = core::mem::take(&mut recovery.found);
         found.retain(|copy| copy.logical < self.layout.logical);
-        // Of copies of the same version the first one wins: what garbage collection had not finished is done again.
+        // Of copies of the same version the first one wins: what garbage collection had not
+        // finished is done again.
         found.sort_unstable_by_key(|copy| {
             let serial = recovery.heads[self.layout.chunk_of(copy.unit) as usize].serial;
             (copy.logical, copy.sequence, Reverse(serial), copy.unit)

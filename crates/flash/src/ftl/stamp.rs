@@ -1,8 +1,9 @@
 //! What is written beside and into units so that recovery knows what they are.
 //!
-//! Beside every unit: logical unit, serial number of the line, sequence, kind and a checksum that also covers the key
-//! of the partition and the number of the unit: a unit of another tenant, of another place or of an earlier format
-//! does not pass. The data themselves are protected by the device.
+//! Beside every unit: logical unit, serial number of the line, sequence, kind and a checksum that
+//! also covers the key of the partition and the number of the unit: a unit of another tenant, of
+//! another place or of an earlier format does not pass. The data themselves are protected by the
+//! device.
 
 use crate::UNIT_BYTES;
 use crate::channel::Metadata;

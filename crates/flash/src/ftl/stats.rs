@@ -47,7 +47,8 @@ pub struct Space {
     pub capacity: u64,
     /// In good chunks.
     pub good: u64,
-    /// Beyond capacity and what the FTL needs for itself; at the least of it the partition is read-only.
+    /// Beyond capacity and what the FTL needs for itself; at the least of it the partition is
+    /// read-only.
     pub spare: u64,
     /// Least and most erases of a line.
     pub erases: (u32, u32),

@@ -1,7 +1,7 @@
 //! What a drive is made of: geometry, times and policies, as numbers with bounds.
 //!
-//! A profile is read from text in the TOML subset of [`Profile::parse`]. The ones that ship are in the
-//! folder `profiles` of this crate, every value with its source.
+//! A profile is read from text in the TOML subset of [`Profile::parse`]. The ones that ship are in
+//! the folder `profiles` of this crate, every value with its source.
 
 mod text;
 
@@ -134,7 +134,8 @@ profile! {
     read_overhead_ns: 0..=1_000_000,
     /// A programme; where pages are programmed one at a time, of a lower page.
     program_ns: 1..=1_000_000_000,
-    /// A programme of any page but the lower one; the same as `program_ns` where all are programmed at once.
+    /// A programme of any page but the lower one; the same as `program_ns` where all are programmed
+    /// at once.
     program_upper_ns: 1..=1_000_000_000,
     /// Erasing a block.
     erase_ns: 0..=10_000_000_000,

@@ -8,9 +8,9 @@ use super::{FIELDS, Profile, ProfileError, Victim};
 const WORDS: [&str; 2] = ["name", "gc_victim"];
 
 impl Profile {
-    /// Reads a profile: lines `key = value`, where the values of `name` and `gc_victim` are strings in double quotes
-    /// and every other one a whole number, with underscores where they help. `#` begins a comment. Every key stands
-    /// once.
+    /// Reads a profile: lines `key = value`, where the values of `name` and `gc_victim` are strings
+    /// in double quotes and every other one a whole number, with underscores where they help. `#`
+    /// begins a comment. Every key stands once.
     pub fn parse(text: &str) -> Result<Self, ProfileError> {
         let mut words: [Option<&str>; WORDS.len()] = [None; WORDS.len()];
         let mut values = [None; FIELDS.len()];
@@ -149,7 +149,8 @@ mod tests {
         );
     }
 
-    /// Whatever stands in a file: an error, or a profile of which drives can be built or not, but never a panic.
+    /// Whatever stands in a file: an error, or a profile of which drives can be built or not, but
+    /// never a panic.
     #[test]
     fn hostile_text_is_an_error_and_no_more() {
         let mut chance = Rng::new(11);

@@ -1,4 +1,5 @@
-//! The write buffer: what is written goes on to the dies row by row, in order or because somebody waits for it.
+//! The write buffer: what is written goes on to the dies row by row, in order or because somebody
+//! waits for it.
 
 use super::command::Op;
 use super::map::{NONE, Writer};
@@ -22,7 +23,8 @@ impl Device {
         }
     }
 
-    /// Completes `index` when everything the host has written so far is settled. Rows begun are filled up.
+    /// Completes `index` when everything the host has written so far is settled. Rows begun are
+    /// filled up.
     pub(super) fn force_out(&mut self, index: u32) {
         for writer in [Writer::Host, Writer::HostCold] {
             self.fill_group(writer);
@@ -33,7 +35,8 @@ impl Device {
         self.pump();
     }
 
-    /// Fills up what a write point has begun, so that nothing more has to be written until it settles.
+    /// Fills up what a write point has begun, so that nothing more has to be written until it
+    /// settles.
     pub(super) fn fill_group(&mut self, writer: Writer) {
         loop {
             let point = self.map.points[writer as usize];

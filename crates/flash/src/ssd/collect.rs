@@ -1,10 +1,10 @@
 //! Garbage collection and the pace it sets.
 //!
-//! Headroom is the number of units that can be written before the reserve of free superblocks is touched. Every unit
-//! of the host takes one; every cell that is collected gives as many as were no longer valid in it. Below zero the
-//! collector works, and the host is let in at the rate at which headroom is being gained, a little faster or slower
-//! the less or the more it is ahead. Without that pace writes would wait for whole superblocks: the same rate with a
-//! far longer tail.
+//! Headroom is the number of units that can be written before the reserve of free superblocks is
+//! touched. Every unit of the host takes one; every cell that is collected gives as many as were no
+//! longer valid in it. Below zero the collector works, and the host is let in at the rate at which
+//! headroom is being gained, a little faster or slower the less or the more it is ahead. Without
+//! that pace writes would wait for whole superblocks: the same rate with a far longer tail.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -74,7 +74,8 @@ impl Collector {
             buffered: 0,
             most_buffered: buffer,
             lead: profile.gc_lead_units.min(spare),
-            // A first guess, a write amplification of 5; it is measured as soon as the collector works.
+            // A first guess, a write amplification of 5; it is measured as soon as the collector
+            // works.
             unit_ns: profile.program_ns * 5 / u64::from(layout.program_units * layout.dies),
             measured: None,
             next_admission: 0,
@@ -90,7 +91,8 @@ impl Collector {
         u64::try_from(-self.headroom).unwrap_or(0)
     }
 
-    /// Time that a unit of the host takes at the present debt: half to one and a half of what gaining one takes.
+    /// Time that a unit of the host takes at the present debt: half to one and a half of what
+    /// gaining one takes.
     fn pace(&self) -> u64 {
         self.unit_ns * (self.lead / 2 + self.debt()) / self.lead
     }
@@ -203,7 +205,8 @@ impl Device {
         true
     }
 
-    /// Whether buffer and flash take another unit of the host, with enough left for what is being collected.
+    /// Whether buffer and flash take another unit of the host, with enough left for what is being
+    /// collected.
     fn has_room(&self, writer: Writer) -> bool {
         if self.buffer_used >= self.buffer_units {
             return false;
@@ -219,8 +222,8 @@ impl Device {
         free > 1 && kept.saturating_add(left) >= self.collector.expected + self.layout.cell_units
     }
 
-    /// Reads cells of victims as long as headroom is wanted and reads may be added. True when a superblock became
-    /// free at once.
+    /// Reads cells of victims as long as headroom is wanted and reads may be added. True when a
+    /// superblock became free at once.
     fn collect(&mut self) -> bool {
         let mut freed = false;
         while self.collector.headroom < 0 {
@@ -237,8 +240,8 @@ impl Device {
         freed
     }
 
-    /// Reads what is valid in the cell of a victim that begins at `unit`, as far as there is room for that; the rest
-    /// another time. True when a superblock became free at once.
+    /// Reads what is valid in the cell of a victim that begins at `unit`, as far as there is room
+    /// for that; the rest another time. True when a superblock became free at once.
     fn collect_cell(&mut self, victim: u32, unit: u32, room: u32) -> bool {
         let next = unit + self.layout.cell_units;
         let valid = self
@@ -343,7 +346,8 @@ impl Device {
         self.pump();
     }
 
-    /// One of the reads or erases of `superblock`, or its scan, has ended. True when it became free.
+    /// One of the reads or erases of `superblock`, or its scan, has ended. True when it became
+    /// free.
     fn end_of_part(&mut self, superblock: u32) -> bool {
         let place = self
             .collector
@@ -374,7 +378,8 @@ impl Device {
         self.erase(superblock)
     }
 
-    /// Erases what was kept until its copies, and what replaced the rest, would outlive a power cut.
+    /// Erases what was kept until its copies, and what replaced the rest, would outlive a power
+    /// cut.
     pub(super) fn release_pinned(&mut self) {
         while let Some(&(mark, superblock)) = self.collector.pinned.front()
             && self.unsettled.is_settled(mark)
@@ -384,9 +389,10 @@ impl Device {
         }
     }
 
-    /// Fills rows up when nothing goes on until the flash that waits for them is free. Not earlier: filling takes
-    /// flash, too. Where a superblock is a few rows, padding can take as much as collecting gains, for ever; when so much
-    /// was padded that this is likely, rows are filled with data as far as there are any.
+    /// Fills rows up when nothing goes on until the flash that waits for them is free. Not earlier:
+    /// filling takes flash, too. Where a superblock is a few rows, padding can take as much as
+    /// collecting gains, for ever; when so much was padded that this is likely, rows are filled
+    /// with data as far as there are any.
     fn relieve(&mut self) {
         let Some(&(mark, _)) = self.collector.pinned.front() else {
             return;
@@ -425,7 +431,8 @@ impl Device {
         self.collector.padded += self.stats.padded_units - padded;
     }
 
-    /// Collects what fits into the group of rows that the collector has begun, be it parts of cells.
+    /// Collects what fits into the group of rows that the collector has begun, be it parts of
+    /// cells.
     fn collect_into_rest(&mut self) {
         loop {
             let point = self.map.points[Writer::Collector as usize];
@@ -441,8 +448,8 @@ impl Device {
         }
     }
 
-    /// Fills the group of rows that a write point of the host has begun with what waits to be written there, if that
-    /// is next. It takes no more flash than padding.
+    /// Fills the group of rows that a write point of the host has begun with what waits to be
+    /// written there, if that is next. It takes no more flash than padding.
     fn fill_with_waiting(&mut self, writer: Writer) {
         while let Some(&index) = self.waiting.front() {
             let command = self.commands[index as usize];
@@ -463,7 +470,8 @@ impl Device {
         }
     }
 
-    /// Whether what is being read still finds room when the collector fills its rows up. If not, it will fill them.
+    /// Whether what is being read still finds room when the collector fills its rows up. If not, it
+    /// will fill them.
     fn collector_may_fill(&self) -> bool {
         let point = self.map.points[Writer::Collector as usize];
         let begun = point.next - self.layout.group_start(point.next);
@@ -534,7 +542,8 @@ impl Device {
             - i64::from(self.collector.expected)
     }
 
-    /// Counts anew what follows from a map that was set while nothing is under way. `scan` goes on where it was.
+    /// Counts anew what follows from a map that was set while nothing is under way. `scan` goes on
+    /// where it was.
     pub(super) fn reset_collector(&mut self, scan: Option<(u32, u32)>) {
         self.collector = Collector::new(&self.profile, &self.layout);
         self.collector.scan = scan;

@@ -1,9 +1,10 @@
-//! What was done to a drive before: empty, written in order, or worn into a steady state by random writes.
+//! What was done to a drive before: empty, written in order, or worn into a steady state by random
+//! writes.
 //!
-//! The steady state of uniformly random writes is set, not written. Ordered by age, the superblock of rank `r` has a
-//! valid fraction of `q^r`, where `q` makes the sum the capacity; the form is the limit for large blocks. Which
-//! units are valid is dealt at random. The tests hold the write amplification that follows against that of a drive
-//! really written to.
+//! The steady state of uniformly random writes is set, not written. Ordered by age, the superblock
+//! of rank `r` has a valid fraction of `q^r`, where `q` makes the sum the capacity; the form is the
+//! limit for large blocks. Which units are valid is dealt at random. The tests hold the write
+//! amplification that follows against that of a drive really written to.
 
 use core::fmt;
 use core::str::FromStr;
@@ -24,8 +25,8 @@ pub enum Condition {
     Empty,
     /// Everything was written once, in order.
     Clean,
-    /// Everything was written, then so many percent of the addresses at random until nothing changed any more.
-    /// More than 100 count as 100.
+    /// Everything was written, then so many percent of the addresses at random until nothing
+    /// changed any more. More than 100 count as 100.
     Fragmented(u8),
 }
 
@@ -119,7 +120,8 @@ impl Device {
         self.reset_collector(None);
     }
 
-    /// Leaves the addresses in `physical_of` in the order in which they are dealt: `percent` of them shuffled.
+    /// Leaves the addresses in `physical_of` in the order in which they are dealt: `percent` of
+    /// them shuffled.
     fn deal_addresses(&mut self, percent: u32, chance: &mut Rng) {
         let addresses = &mut self.map.physical_of;
         for (place, address) in addresses.iter_mut().enumerate() {
@@ -128,7 +130,8 @@ impl Device {
         if percent == 100 {
             return chance.shuffle(addresses);
         }
-        // Every address that is drawn changes places with the one drawn before it: a random cycle of them.
+        // Every address that is drawn changes places with the one drawn before it: a random cycle
+        // of them.
         let mut last = None;
         for place in 0..addresses.len() {
             if !chance.chance(u64::from(percent), 100) {

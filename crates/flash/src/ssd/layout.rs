@@ -1,21 +1,24 @@
 //! Where a physical unit lies: a profile's geometry at a given capacity.
 //!
-//! Physical units are numbered in the order in which they are written. A superblock is a block of every die; it is
-//! written row by row, where a row is one programme of every die. Within a row the lower pages of all dies come
-//! first, then the middle and the upper ones, so a cell - one page of all planes of one die - is followed by a cell
-//! of the next die.
+//! Physical units are numbered in the order in which they are written. A superblock is a block of
+//! every die; it is written row by row, where a row is one programme of every die. Within a row the
+//! lower pages of all dies come first, then the middle and the upper ones, so a cell - one page of
+//! all planes of one die - is followed by a cell of the next die.
 //!
-//! A smaller drive keeps dies, times, buffer and the fractions of spare and reserved flash, and has fewer
-//! programmes per block. An erase then costs its full time only once for as many blocks as make a real one.
+//! A smaller drive keeps dies, times, buffer and the fractions of spare and reserved flash, and has
+//! fewer programmes per block. An erase then costs its full time only once for as many blocks as
+//! make a real one.
 
 use core::ops::Range;
 
 use super::BuildError;
 use crate::{Profile, ProfileError, UNIT_BYTES};
 
-/// Blocks are shrunk until there are this many superblocks: with fewer the reserve eats into the spare flash.
+/// Blocks are shrunk until there are this many superblocks: with fewer the reserve eats into the
+/// spare flash.
 const WANTED_SUPERBLOCKS: u64 = 600;
-/// Superblocks that are reserved at least: one to write into, one to collect into, one under erase and one more.
+/// Superblocks that are reserved at least: one to write into, one to collect into, one under erase
+/// and one more.
 const LEAST_RESERVE: u64 = 4;
 /// Superblocks' worth of capacity without which there is nothing to collect.
 const LEAST_LOGICAL: u64 = 16;
@@ -77,7 +80,8 @@ impl Layout {
         let superblock = row * rows;
         let wanted = physical.div_ceil(superblock);
         let fraction = (wanted * profile.reserve_ppm).div_ceil(1_000_000);
-        // What the least reserve adds is added to the flash, so that the spare flash stays what it was.
+        // What the least reserve adds is added to the flash, so that the spare flash stays what it
+        // was.
         let superblocks = wanted + LEAST_RESERVE.saturating_sub(fraction);
         let total = superblocks * superblock;
         // Both write points may be open while the reserve is still free.
@@ -128,8 +132,8 @@ impl Layout {
         unit & (self.cell_units - 1) == 0 && unit.is_multiple_of(self.row_units())
     }
 
-    /// Units of the rows that share their cells: more than one row where pages of different types are programmed one
-    /// at a time.
+    /// Units of the rows that share their cells: more than one row where pages of different types
+    /// are programmed one at a time.
     pub fn group_units(&self) -> u32 {
         self.types / self.pages_per_program * self.row_units()
     }
@@ -183,8 +187,8 @@ impl Layout {
         })
     }
 
-    /// The programmes whose lower pages lie in the cells of `program`, of an upper one; none where all are programmed
-    /// at once.
+    /// The programmes whose lower pages lie in the cells of `program`, of an upper one; none where
+    /// all are programmed at once.
     pub fn sharing_cells(&self, program: u32) -> impl Iterator<Item = u32> {
         let row = program / self.dies;
         let in_superblock = row % (self.superblock_units / self.row_units());
@@ -198,8 +202,8 @@ impl Layout {
         (program / self.dies * self.pages_per_program % self.types) as u8
     }
 
-    /// The programme that is complete once the unit before `next` is written; only at the end of the last cell of
-    /// a die in a row.
+    /// The programme that is complete once the unit before `next` is written; only at the end of
+    /// the last cell of a die in a row.
     pub fn completed_by(&self, next: u32) -> Option<u32> {
         if next & (self.cell_units - 1) != 0 {
             return None;

@@ -1,7 +1,8 @@
 //! The page map: which physical unit holds a logical one, and the state of the superblocks.
 //!
-//! A physical unit is valid exactly when the logical unit written into it is still mapped to it. The bit and the
-//! count that say so save looks into a map far larger than the caches; tests check them against it.
+//! A physical unit is valid exactly when the logical unit written into it is still mapped to it.
+//! The bit and the count that say so save looks into a map far larger than the caches; tests check
+//! them against it.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -94,8 +95,8 @@ pub(super) struct Content {
 /// What commands will look at, and is fetched before they get there.
 #[derive(Debug, Default)]
 struct Ahead {
-    /// Logical units of the last commands. They are looked up together: a processor waits for several as long as
-    /// for one.
+    /// Logical units of the last commands. They are looked up together: a processor waits for
+    /// several as long as for one.
     next: [u32; MOST_AHEAD],
     waiting: usize,
     /// Where what the last writes replace lies.
@@ -180,8 +181,8 @@ impl Map {
         self.valid[self.superblock_units.divide(unit) as usize] += 1;
     }
 
-    /// Appends `logical` at the writer's point, which has a unit left or finds a free superblock. With
-    /// [`NONE`] it is padding. Returns the unit and the one that held it before.
+    /// Appends `logical` at the writer's point, which has a unit left or finds a free superblock.
+    /// With [`NONE`] it is padding. Returns the unit and the one that held it before.
     pub fn append(&mut self, writer: Writer, logical: u32) -> (u32, u32) {
         let unit = self.take(writer);
         self.logical_of[unit as usize] = logical;
@@ -195,8 +196,9 @@ impl Map {
         (unit, replaced)
     }
 
-    /// Appends the `valid` units of the cell that begins at `first` at the collector's point, as many as the cell
-    /// there takes, and removes them from `valid`. Adds where each was to `from` and returns where they are now.
+    /// Appends the `valid` units of the cell that begins at `first` at the collector's point, as
+    /// many as the cell there takes, and removes them from `valid`. Adds where each was to `from`
+    /// and returns where they are now.
     pub fn relocate(
         &mut self,
         first: u32,
@@ -224,8 +226,8 @@ impl Map {
         to
     }
 
-    /// Frees a superblock and writes what was valid in it at the collector's point, by way of memory: it takes no more
-    /// than the flash that it frees. Returns the units written.
+    /// Frees a superblock and writes what was valid in it at the collector's point, by way of
+    /// memory: it takes no more than the flash that it frees. Returns the units written.
     pub fn rewrite(&mut self, superblock: u32) -> Vec<u32> {
         let first = superblock * self.superblock_units.by();
         let units = first..first + self.superblock_units.by();
@@ -269,7 +271,8 @@ impl Map {
         unit
     }
 
-    /// The closed superblock with the fewest valid units, or the one opened first, of those that erasing gains any.
+    /// The closed superblock with the fewest valid units, or the one opened first, of those that
+    /// erasing gains any.
     pub fn victim(&self, choice: Victim) -> Option<u32> {
         match choice {
             Victim::Greedy => self.least_closed(|superblock| u64::from(self.valid[superblock])),

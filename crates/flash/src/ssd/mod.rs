@@ -1,13 +1,14 @@
 //! A solid-state drive in the time it is told.
 //!
-//! A command passes the firmware, one after another, and then either reads or writes. A read senses a page of a
-//! die, moves it over the die's channel and over the link to the host. A write is complete once it is in the write
-//! buffer; the buffer is programmed one row of dies after another. When free superblocks run out, garbage
-//! collection moves what is valid out of the emptiest one and paces the writes of the host, so that writes are
-//! cheap until that limit and then suddenly dear. What reads wait for is programmes and erases of their die.
+//! A command passes the firmware, one after another, and then either reads or writes. A read senses
+//! a page of a die, moves it over the die's channel and over the link to the host. A write is
+//! complete once it is in the write buffer; the buffer is programmed one row of dies after another.
+//! When free superblocks run out, garbage collection moves what is valid out of the emptiest one
+//! and paces the writes of the host, so that writes are cheap until that limit and then suddenly
+//! dear. What reads wait for is programmes and erases of their die.
 //!
-//! The same commands at the same instants give the same completions, however often [`Device::advance`] is called
-//! between them, in every build and on every machine.
+//! The same commands at the same instants give the same completions, however often
+//! [`Device::advance`] is called between them, in every build and on every machine.
 
 mod buffer;
 mod collect;
@@ -94,7 +95,8 @@ struct Active {
 }
 
 impl Device {
-    /// An empty drive of `capacity` bytes. Whatever is left to chance - only preconditioning is - follows from `seed`.
+    /// An empty drive of `capacity` bytes. Whatever is left to chance - only preconditioning is -
+    /// follows from `seed`.
     pub fn new(profile: &Profile, capacity: u64, seed: u64) -> Result<Self, BuildError> {
         let layout = Layout::new(profile, capacity)?;
         let map = Map::new(&layout);
@@ -177,9 +179,9 @@ impl Device {
         self.tell(completions);
     }
 
-    /// Lets time pass until commands are completed, and adds these to `completions`. When none is until `limit`, says
-    /// false; time then stands at what happened last. Whoever answers completions with commands in virtual time
-    /// needs no other.
+    /// Lets time pass until commands are completed, and adds these to `completions`. When none is
+    /// until `limit`, says false; time then stands at what happened last. Whoever answers
+    /// completions with commands in virtual time needs no other.
     pub fn advance_to_completion(
         &mut self,
         limit: Time,
@@ -235,7 +237,8 @@ impl Device {
         self.digest
     }
 
-    /// Checks what holds at every instant; takes as long as a look at every unit. `Err` says what does not hold.
+    /// Checks what holds at every instant; takes as long as a look at every unit. `Err` says what
+    /// does not hold.
     pub fn check(&self) -> Result<(), &'static str> {
         self.map.check()?;
         if self.collector.headroom != self.counted_headroom() {
@@ -260,13 +263,15 @@ impl Device {
         Ok((command.start as u32, command.units))
     }
 
-    /// Lets everything happen that is due at `now`. An instant that has passed already changes nothing.
+    /// Lets everything happen that is due at `now`. An instant that has passed already changes
+    /// nothing.
     fn run(&mut self, now: u64) {
         self.run_while(now, |_| true);
         self.clock = self.clock.max(now);
     }
 
-    /// Lets what is due at `now` happen as long as it is `wanted`. The clock stays at what happened last.
+    /// Lets what is due at `now` happen as long as it is `wanted`. The clock stays at what happened
+    /// last.
     fn run_while(&mut self, now: u64, wanted: impl Fn(&Self) -> bool) {
         while wanted(self)
             && let Some((at, happened)) = self.dies.next(now)
@@ -328,7 +333,8 @@ impl Device {
         }
     }
 
-    /// Divides a read into one operation per cell; what is buffered or was never written takes no flash.
+    /// Divides a read into one operation per cell; what is buffered or was never written takes no
+    /// flash.
     fn read(&mut self, index: u32, command: Active) {
         let (mut parts, mut buffered) = (0, 0);
         let mut pending: Option<(u32, Read)> = None;

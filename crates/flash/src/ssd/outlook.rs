@@ -1,4 +1,5 @@
-//! What whoever runs a drive by a real clock has to know at little cost: when to look again, and who pays.
+//! What whoever runs a drive by a real clock has to know at little cost: when to look again, and
+//! who pays.
 
 use flashyard_time::Time;
 
@@ -17,8 +18,9 @@ impl Device {
         self.stats.moved_units
     }
 
-    /// No command is complete before this instant, unless one is submitted before; nothing when none is under way,
-    /// whatever the drive does for itself. To look at the drive then, and not at every event, changes nothing.
+    /// No command is complete before this instant, unless one is submitted before; nothing when
+    /// none is under way, whatever the drive does for itself. To look at the drive then, and not at
+    /// every event, changes nothing.
     pub fn next_completion(&self) -> Option<Time> {
         if !self.done.is_empty() {
             return Some(Time::from_ns(self.clock));
@@ -27,7 +29,8 @@ impl Device {
             return None;
         }
         let events = &self.dies.events;
-        // A completion is an event ahead already, or will follow from one by the time that every completion takes.
+        // A completion is an event ahead already, or will follow from one by the time that every
+        // completion takes.
         let exit = self.front.read_exit.min(self.front.write_exit);
         let follows = events
             .next_time()
@@ -54,7 +57,8 @@ mod tests {
     use super::*;
     use crate::ssd::{Command, Condition, Op};
 
-    /// Keeps commands of all kinds under way, and looks at the drive when `next` says so. How often it looked.
+    /// Keeps commands of all kinds under way, and looks at the drive when `next` says so. How often
+    /// it looked.
     fn run(device: &mut Device, next: fn(&Device) -> Option<Time>) -> u64 {
         let mut chance = Rng::new(3);
         let (mut done, mut looks, mut issued) = (Vec::new(), 0, 0);

@@ -1,12 +1,13 @@
 //! Power cuts: what a drive still has when it comes back.
 //!
-//! A protected buffer keeps the dies programming for as long as its capacitors last; a volatile one is gone at once.
-//! Data of the host that was in neither flash nor kept is as if it had not been written: its addresses go back to
-//! what they held before, unit by unit. What was flushed stays, and so does what garbage collection was moving: it
-//! leaves the source alone until the copy is settled. A programme that is cut short leaves its cells
-//! unreadable, with the lower pages in them; the drive fills such rows up and goes on behind them. A block
-//! that was being erased is erased again. Deallocated units stay deallocated once that was acknowledged, flushed or
-//! not: the drive logs them at once.
+//! A protected buffer keeps the dies programming for as long as its capacitors last; a volatile one
+//! is gone at once. Data of the host that was in neither flash nor kept is as if it had not been
+//! written: its addresses go back to what they held before, unit by unit. What was flushed stays,
+//! and so does what garbage collection was moving: it leaves the source alone until the copy is
+//! settled. A programme that is cut short leaves its cells unreadable, with the lower pages in
+//! them; the drive fills such rows up and goes on behind them. A block that was being erased is
+//! erased again. Deallocated units stay deallocated once that was acknowledged, flushed or not: the
+//! drive logs them at once.
 
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -22,10 +23,11 @@ use crate::profile::Victim;
 /// What a drive has against a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerCut {
-    /// How long the capacitors of a protected buffer keep the dies programming. A volatile buffer has none.
+    /// How long the capacitors of a protected buffer keep the dies programming. A volatile buffer
+    /// has none.
     pub hold_up: Duration,
-    /// The map is written down after so many rows of programmes; what came later is found by reading it. At least
-    /// one.
+    /// The map is written down after so many rows of programmes; what came later is found by
+    /// reading it. At least one.
     pub checkpoint_rows: u64,
 }
 
@@ -51,8 +53,8 @@ pub struct Recovered {
 pub struct Lost {
     /// Its address.
     pub unit: u64,
-    /// How many of its last writes are lost. Zero when only a copy of settled data was, which the capacitors of a
-    /// protected buffer should have saved.
+    /// How many of its last writes are lost. Zero when only a copy of settled data was, which the
+    /// capacitors of a protected buffer should have saved.
     pub writes: u32,
     /// What it holds now.
     pub content: Content,
@@ -65,12 +67,14 @@ pub enum Content {
     Earlier,
     /// Nothing, as before them.
     Nothing,
-    /// Nothing, though there was something before: the drive relied on its capacitors, and they did not last.
+    /// Nothing, though there was something before: the drive relied on its capacitors, and they did
+    /// not last.
     Gone,
 }
 
 impl Default for PowerCut {
-    /// Capacitors that last for 100 ms, far longer than a buffer takes, and a checkpoint every 256 rows.
+    /// Capacitors that last for 100 ms, far longer than a buffer takes, and a checkpoint every 256
+    /// rows.
     fn default() -> Self {
         Self {
             hold_up: Duration::from_ms(100),
@@ -90,20 +94,20 @@ struct Cut {
 }
 
 impl Device {
-    /// Units that the host has written so far, in the order of its commands and within each in ascending order;
-    /// those of commands that are not complete may be among them.
+    /// Units that the host has written so far, in the order of its commands and within each in
+    /// ascending order; those of commands that are not complete may be among them.
     pub fn accepted_units(&self) -> u64 {
         self.unsettled.accepted()
     }
 
-    /// How many of these, counted from the first, outlive every power cut whatever the capacitors do. Whoever keeps
-    /// the data needs to know what the others replaced, and no more.
+    /// How many of these, counted from the first, outlive every power cut whatever the capacitors
+    /// do. Whoever keeps the data needs to know what the others replaced, and no more.
     pub fn settled_units(&self) -> u64 {
         self.unsettled.settled()
     }
 
-    /// Cuts the power at `now` and brings the drive back. Commands under way are gone without completion; those
-    /// completed before can still be fetched.
+    /// Cuts the power at `now` and brings the drive back. Commands under way are gone without
+    /// completion; those completed before can still be fetched.
     pub fn power_cut(&mut self, now: Time, power: &PowerCut) -> Recovered {
         self.run(now.as_ns());
         let rows = self.rows_to_scan(power);
@@ -125,7 +129,8 @@ impl Device {
         }
     }
 
-    /// Rows that are read to find out what is in the flash: those not settled, and those since the last checkpoint.
+    /// Rows that are read to find out what is in the flash: those not settled, and those since the
+    /// last checkpoint.
     fn rows_to_scan(&self, power: &PowerCut) -> u64 {
         let open: usize = Writer::ALL
             .iter()
@@ -234,12 +239,14 @@ impl Device {
         lost
     }
 
-    /// Goes back from `unit` to the last place of `logical` that is in the flash, over so many writes of the host.
+    /// Goes back from `unit` to the last place of `logical` that is in the flash, over so many
+    /// writes of the host.
     fn survivor(&self, cut: &Cut, logical: u32, unit: u32) -> (u32, Content, u32) {
         let (mut at, mut writes, mut moved) = (unit, 0, 0);
         let most = cut.dead.len() * self.layout.program_units as usize;
         while at != NONE && cut.dead.contains(&self.layout.program(at)) {
-            // Where superblocks are erased before their copies are settled, places may name each other in a circle.
+            // Where superblocks are erased before their copies are settled, places may name each
+            // other in a circle.
             moved += 1;
             let origin = self.unsettled.origin(at, self.layout.row_units());
             let Some((writer, replaced)) = origin.filter(|_| moved <= most) else {
@@ -260,8 +267,8 @@ impl Device {
         }
     }
 
-    /// Fills up the rows that were begun, and has each write point go on behind the last of them whose cells were
-    /// touched, at the beginning of a group.
+    /// Fills up the rows that were begun, and has each write point go on behind the last of them
+    /// whose cells were touched, at the beginning of a group.
     fn close_rows(&mut self, cut: &Cut) {
         for writer in Writer::ALL {
             let rows: Vec<u32> = self.unsettled.rows(writer).collect();
@@ -316,7 +323,8 @@ impl Device {
         }
     }
 
-    /// Forgets what was under way. How many superblocks had to be erased again, and how long that took.
+    /// Forgets what was under way. How many superblocks had to be erased again, and how long that
+    /// took.
     fn restart(&mut self) -> (u32, u64) {
         self.unsettled.settle_all();
         self.barriers.clear();
@@ -343,8 +351,8 @@ impl Device {
         (again, spent)
     }
 
-    /// Collects before anything else until the host may be let in: every cut wastes rows, and many of them, one soon
-    /// after the other, could waste them all. How long it took.
+    /// Collects before anything else until the host may be let in: every cut wastes rows, and many
+    /// of them, one soon after the other, could waste them all. How long it took.
     fn make_room(&mut self) -> u64 {
         let mut spent = 0;
         while self.collector_is_behind() || self.map.free.is_empty() {

@@ -1,8 +1,8 @@
 //! A drive as bytes, to begin again from where it was.
 //!
-//! Little-endian: magic and version, a fingerprint of profile and capacity, the clock, the map from logical to
-//! physical units (32 bits each), then what is needed of superblocks and write points, and a digest over all. The
-//! rest follows from these. About 1 MiB per GiB.
+//! Little-endian: magic and version, a fingerprint of profile and capacity, the clock, the map from
+//! logical to physical units (32 bits each), then what is needed of superblocks and write points,
+//! and a digest over all. The rest follows from these. About 1 MiB per GiB.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -96,7 +96,8 @@ impl Device {
         Ok(bytes)
     }
 
-    /// The drive that was written down, with counters at zero. Profile and capacity must be what they were.
+    /// The drive that was written down, with counters at zero. Profile and capacity must be what
+    /// they were.
     pub fn restore(profile: &Profile, capacity: u64, bytes: &[u8]) -> Result<Self, SnapshotError> {
         let mut device = Self::new(profile, capacity, 0).map_err(SnapshotError::Build)?;
         let mut input = Input(bytes);
@@ -175,7 +176,8 @@ impl Device {
         Ok(())
     }
 
-    /// Reads the write points; from these follows what is programmed, since nothing is on its way to a die.
+    /// Reads the write points; from these follows what is programmed, since nothing is on its way
+    /// to a die.
     fn read_points(&mut self, input: &mut Input<'_>) -> Result<(), SnapshotError> {
         let units = self.layout.superblock_units;
         let mut open = Vec::new();
@@ -207,7 +209,8 @@ impl Device {
         Ok(())
     }
 
-    /// Says that all programmes that `units`, from the first of a superblock on, complete are in the flash.
+    /// Says that all programmes that `units`, from the first of a superblock on, complete are in
+    /// the flash.
     fn set_programmed(&mut self, units: core::ops::Range<u32>) {
         let mut cell = units.start + self.layout.cell_units;
         while cell <= units.end {
@@ -249,8 +252,8 @@ impl Device {
         pinned.into_iter().try_for_each(|word| self.pin(word))
     }
 
-    /// Reads what the units of a write point that are not settled have replaced. Since nothing is on its way to a
-    /// die, these are the ones of the group of rows that is being filled.
+    /// Reads what the units of a write point that are not settled have replaced. Since nothing is
+    /// on its way to a die, these are the ones of the group of rows that is being filled.
     fn read_unsettled(
         &mut self,
         writer: Writer,

@@ -38,7 +38,8 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Units programmed for every unit that the host wrote, in thousandths; 1000 when nothing was written.
+    /// Units programmed for every unit that the host wrote, in thousandths; 1000 when nothing was
+    /// written.
     pub fn write_amplification(&self) -> u64 {
         let all = self.written_units + self.moved_units + self.padded_units;
         (all * 1000).checked_div(self.written_units).unwrap_or(1000)

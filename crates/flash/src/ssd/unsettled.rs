@@ -1,9 +1,10 @@
 //! What is written and would not outlive a power cut.
 //!
-//! Every write point fills rows, one after another; a row is one programme of every die. Data is settled when the
-//! programmes of its row have ended, and with them those of the rows that share its cells: where pages of different
-//! types are programmed one at a time, a programme of an upper page that is cut short takes the lower page with
-//! it. Of each unit that is not settled it is kept what it replaced, so that a cut can go back to that.
+//! Every write point fills rows, one after another; a row is one programme of every die. Data is
+//! settled when the programmes of its row have ended, and with them those of the rows that share
+//! its cells: where pages of different types are programmed one at a time, a programme of an upper
+//! page that is cut short takes the lower page with it. Of each unit that is not settled it is kept
+//! what it replaced, so that a cut can go back to that.
 
 use alloc::collections::VecDeque;
 

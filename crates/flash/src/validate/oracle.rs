@@ -64,7 +64,8 @@ impl Stages {
         }
     }
 
-    /// A read of `units` of an idle drive. A large one lies on a die of as many channels as it takes cells.
+    /// A read of `units` of an idle drive. A large one lies on a die of as many channels as it
+    /// takes cells.
     pub fn idle_read(&self, units: f64) -> f64 {
         let moved = units.min(self.cell_units) * self.channel;
         self.firmware(units) + self.entry + self.sense + moved + units * self.link + self.read_exit
@@ -95,8 +96,8 @@ impl Stages {
         self.dies * self.program_units * UNIT_BYTES as f64 / self.die_program() * 1e6
     }
 
-    /// Mean wait of reads of one unit that arrive at random, `rate` in a microsecond, before all stages: each an M/D/1
-    /// queue.
+    /// Mean wait of reads of one unit that arrive at random, `rate` in a microsecond, before all
+    /// stages: each an M/D/1 queue.
     pub fn wait(&self, rate: f64) -> f64 {
         md1(rate, self.command)
             + md1(rate / self.dies, self.die_read())
@@ -104,8 +105,8 @@ impl Stages {
             + md1(rate, self.link)
     }
 
-    /// Writes of one unit per second that the dies can do under collection: every unit is programmed
-    /// `amplification` times, and what is moved is read, a cell at a time.
+    /// Writes of one unit per second that the dies can do under collection: every unit is
+    /// programmed `amplification` times, and what is moved is read, a cell at a time.
     pub fn fragmented_writes(&self, amplification: f64) -> f64 {
         let valid = self.cell_units * (1.0 - 1.0 / amplification);
         let moved = self.sense / valid + self.channel;
@@ -118,28 +119,31 @@ impl Stages {
     }
 }
 
-/// Mean wait before a server that takes `service` microseconds, for arrivals at random, `rate` in a microsecond.
+/// Mean wait before a server that takes `service` microseconds, for arrivals at random, `rate` in a
+/// microsecond.
 fn md1(rate: f64, service: f64) -> f64 {
     let busy = rate * service;
     busy * service / (2.0 * (1.0 - busy))
 }
 
-/// Reads per second in a closed loop of `depth` over `servers` that take `service` microseconds each, if service times
-/// were exponential (product form).
+/// Reads per second in a closed loop of `depth` over `servers` that take `service` microseconds
+/// each, if service times were exponential (product form).
 pub(super) fn product_form(depth: f64, servers: f64, service: f64) -> f64 {
     servers / service * depth / (depth + servers - 1.0) * 1e6
 }
 
-/// Write amplification of collection in order of age - and for large blocks of greedy collection - under uniformly
-/// random writes, `ratio` being flash for data: the valid fraction `v` of what is collected solves
-/// `v = exp(-ratio (1 - v))`, which is `ratio / (ratio + W(-ratio exp(-ratio)))` with Lambert's W.
+/// Write amplification of collection in order of age - and for large blocks of greedy collection -
+/// under uniformly random writes, `ratio` being flash for data: the valid fraction `v` of what is
+/// collected solves `v = exp(-ratio (1 - v))`, which is `ratio / (ratio + W(-ratio exp(-ratio)))`
+/// with Lambert's W.
 pub(super) fn amplification(ratio: f64) -> f64 {
     amplification_of_classes(ratio, &[(1.0, 1.0)])
 }
 
-/// The same when addresses are of classes, each with its share of the data and of the writes. A unit of a class
-/// is overwritten within a cycle with probability `1 - exp(-x)`, where `x` is its writes in a cycle; all that is
-/// programmed in a cycle is the flash (Desnoyers' analysis of LRU cleaning).
+/// The same when addresses are of classes, each with its share of the data and of the writes. A
+/// unit of a class is overwritten within a cycle with probability `1 - exp(-x)`, where `x` is its
+/// writes in a cycle; all that is programmed in a cycle is the flash (Desnoyers' analysis of LRU
+/// cleaning).
 pub(super) fn amplification_of_classes(ratio: f64, classes: &[(f64, f64)]) -> f64 {
     let programmed = |amplification: f64| -> f64 {
         let copies = classes.iter().map(|(data, writes)| {

@@ -1,4 +1,5 @@
-//! Scripts, and the power cut at any one of their writes, and again at any write of the recoveries that follow.
+//! Scripts, and the power cut at any one of their writes, and again at any write of the recoveries
+//! that follow.
 
 use flashyard_flash::channel;
 use flashyard_flash::ftl::{Op, Options, State};
@@ -93,8 +94,8 @@ fn ask(model: &mut Model, owner: &mut Owner, op: Op, first: u64, count: u32) -> 
     }
 }
 
-/// Runs a script on a fresh partition and cuts the power at its write of that number, or at its end; then at so many
-/// writes after each recovery. In the end everything has to be as promised.
+/// Runs a script on a fresh partition and cuts the power at its write of that number, or at its
+/// end; then at so many writes after each recovery. In the end everything has to be as promised.
 pub fn cut_at(
     script: Script,
     name: &str,
@@ -126,8 +127,8 @@ pub fn cut_at(
     ended
 }
 
-/// Cuts at every so many of the writes of a script, and each time at every so many of the writes after the recovery;
-/// with `thrice` once more, two writes into the next. How many cuts there were.
+/// Cuts at every so many of the writes of a script, and each time at every so many of the writes
+/// after the recovery; with `thrice` once more, two writes into the next. How many cuts there were.
 pub fn cut_everywhere(
     script: Script,
     name: &str,

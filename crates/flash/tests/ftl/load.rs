@@ -1,4 +1,5 @@
-//! Random commands and random ends, for tests and for the example that cuts a hundred thousand times.
+//! Random commands and random ends, for tests and for the example that cuts a hundred thousand
+//! times.
 
 use flashyard_flash::ftl::{Op, RecoverError, State};
 use flashyard_time::{Duration, Rng};
@@ -58,8 +59,8 @@ pub fn live(
     true
 }
 
-/// Recovers, perhaps with more cuts before it is done, and checks everything. False when what the medium has lost
-/// makes that impossible, and the FTL says so.
+/// Recovers, perhaps with more cuts before it is done, and checks everything. False when what the
+/// medium has lost makes that impossible, and the FTL says so.
 pub fn recover(model: &mut Model, owner: &mut Owner, chance: &mut Rng) -> bool {
     owner.cut();
     while chance.chance(1, 3) {

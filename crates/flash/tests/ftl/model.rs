@@ -1,4 +1,5 @@
-//! What a block device promises, as a plain map: which versions each unit may have, now and after a power cut.
+//! What a block device promises, as a plain map: which versions each unit may have, now and after a
+//! power cut.
 
 use std::ops::Range;
 
@@ -13,8 +14,8 @@ pub struct Model {
     next_version: Version,
     /// Flash may run out.
     pub may_end: bool,
-    /// Units that read as older than they should, after a cut. No more than sectors that recovery could not read and
-    /// knew not whose they were: it counts these.
+    /// Units that read as older than they should, after a cut. No more than sectors that recovery
+    /// could not read and knew not whose they were: it counts these.
     pub stale: u64,
     /// Units that could not be read when all were read last.
     pub lost: u64,

@@ -81,7 +81,8 @@ fn a_flush_pads_what_is_not_full_and_nothing_else() {
     assert!(owner.done.iter().all(|(_, end)| *end == Outcome::Success));
 }
 
-/// A chunk that a failed programme closes keeps what it holds, the rest goes elsewhere, and it is collected soon.
+/// A chunk that a failed programme closes keeps what it holds, the rest goes elsewhere, and it is
+/// collected soon.
 #[test]
 fn a_chunk_closed_early_loses_nothing_and_is_used_again() {
     for name in ["dct983", "cnex"] {
@@ -132,7 +133,8 @@ fn a_chunk_closed_early_loses_nothing_and_is_used_again() {
     }
 }
 
-/// After a clean stop recovery reads a sector of each chunk, the checkpoint's line and each page once; no data.
+/// After a clean stop recovery reads a sector of each chunk, the checkpoint's line and each page
+/// once; no data.
 #[test]
 fn a_recovery_after_a_stop_reads_only_what_it_needs() {
     for name in ["dct983", "cnex"] {

@@ -1,5 +1,6 @@
-//! A swarm of media that fail in many ways at once, each by its seed: programmes, erases, sectors that go bad for good,
-//! chunks that wear out; with power cuts and without. Beside each a model says what may be read.
+//! A swarm of media that fail in many ways at once, each by its seed: programmes, erases, sectors
+//! that go bad for good, chunks that wear out; with power cuts and without. Beside each a model
+//! says what may be read.
 
 use flashyard_flash::channel::{self, Faults};
 use flashyard_flash::ftl::{Choice, Op, Options, Outcome, State};
@@ -23,7 +24,8 @@ pub struct Fate {
     /// Sectors that went bad with data in them, and units that cannot be read at the end.
     pub rotted: u64,
     pub lost: u64,
-    /// Units that recovery put back to older data, for it could not know whose what it could not read was.
+    /// Units that recovery put back to older data, for it could not know whose what it could not
+    /// read was.
     pub stale: u64,
 }
 

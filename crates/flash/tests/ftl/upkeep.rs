@@ -1,4 +1,5 @@
-//! What an FTL does beside serving: levelling wear, choosing victims, pacing the host, and checkpoints of many lines.
+//! What an FTL does beside serving: levelling wear, choosing victims, pacing the host, and
+//! checkpoints of many lines.
 
 use flashyard_flash::channel::{self, Device};
 use flashyard_flash::ftl::{Choice, Op, Options, State};
@@ -22,8 +23,8 @@ fn filled(lines: u64, options: Options) -> Owner {
     owner
 }
 
-/// Writes units one by one, many at once: nine of ten go to the first `warm` thousandths of the partition. When so many
-/// were taken, and after each next so many.
+/// Writes units one by one, many at once: nine of ten go to the first `warm` thousandths of the
+/// partition. When so many were taken, and after each next so many.
 fn write(owner: &mut Owner, chance: &mut Rng, warm: u64, (steps, writes): (u64, u64)) -> Vec<Time> {
     let capacity = owner.ftl.capacity();
     let (before, mut ends, mut under_way) = (owner.ftl.stats().host_units, Vec::new(), 0);
@@ -90,7 +91,8 @@ fn cost_benefit_moves_less_where_data_differ() {
     assert!(by_benefit * 100 < greedy * 93, "{by_benefit} {greedy}");
 }
 
-/// From flash that is free to flash that has to be won by moving data: neither at an edge, nor by fits and starts.
+/// From flash that is free to flash that has to be won by moving data: neither at an edge, nor by
+/// fits and starts.
 #[test]
 fn the_host_slows_down_smoothly() {
     const AVERAGED: usize = 8;

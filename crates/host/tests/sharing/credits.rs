@@ -81,8 +81,8 @@ fn what_exceeds_the_credit_waits_at_home_and_costs_nothing() {
     }
 }
 
-/// I/Os per second of two hosts of one tenant, the second with `depth` in flight, and how long each waited in the target
-/// for its turn on average, in nanoseconds.
+/// I/Os per second of two hosts of one tenant, the second with `depth` in flight, and how long each
+/// waited in the target for its turn on average, in nanoseconds.
 fn hosts_of_one_tenant(depth: usize) -> ([u64; 2], u64) {
     let site = Site::new(
         Config::calm(3),
@@ -109,8 +109,8 @@ fn hosts_of_one_tenant(depth: usize) -> ([u64; 2], u64) {
     (rates, why.stages.turn / why.ios)
 }
 
-/// Two hosts of one tenant queue no more in the target together than one does, and each gets what it can use: an equal
-/// part, or what the other one leaves.
+/// Two hosts of one tenant queue no more in the target together than one does, and each gets what
+/// it can use: an equal part, or what the other one leaves.
 #[test]
 fn hosts_of_a_tenant_share_its_credit() {
     for depth in [4, 256] {
@@ -128,7 +128,8 @@ fn hosts_of_a_tenant_share_its_credit() {
     }
 }
 
-/// What each command waits for comes, whatever the weather, the policy, and how completions are told.
+/// What each command waits for comes, whatever the weather, the policy, and how completions are
+/// told.
 #[test]
 fn nobody_waits_for_ever() {
     for seed in 0..9 {

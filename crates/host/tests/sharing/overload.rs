@@ -1,5 +1,6 @@
-//! A tenant that floods a slow device exhausts what is its own and nothing else. (A shared pool of buffers without this
-//! has brought down clusters: all retried at once, Keep Alives and Connects with them, until every host had given up.)
+//! A tenant that floods a slow device exhausts what is its own and nothing else. (A shared pool of
+//! buffers without this has brought down clusters: all retried at once, Keep Alives and Connects
+//! with them, until every host had given up.)
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -46,8 +47,8 @@ fn site(seed: u64, limits: Limits) -> Site {
     Site::new(Config::calm(seed), 1, limits, Box::new(Fair::new()), SLOW)
 }
 
-/// Writes of 4 KiB to 1 MiB on every queue, as many as there are places, until `ends`; what is told to come again does.
-/// Gives how many were done and how many were interrupted.
+/// Writes of 4 KiB to 1 MiB on every queue, as many as there are places, until `ends`; what is told
+/// to come again does. Gives how many were done and how many were interrupted.
 async fn flood(rt: Rt, association: Rc<Association>, ends: Rc<Cell<bool>>) -> (u64, u64) {
     let counts = Rc::new((Cell::new(0), Cell::new(0)));
     let writers: Vec<_> = (0..16 * 32)
@@ -91,8 +92,8 @@ fn flooding() -> Options {
     }
 }
 
-/// Whatever the flood of `a`, `b` is served with a latency that the device explains; associations of both come up, are
-/// kept alive and are administered; and memory stays within its bounds.
+/// Whatever the flood of `a`, `b` is served with a latency that the device explains; associations
+/// of both come up, are kept alive and are administered; and memory stays within its bounds.
 #[test]
 fn a_flood_drowns_nobody_else() {
     let site = site(1, limits());
@@ -156,8 +157,8 @@ fn a_flood_drowns_nobody_else() {
     });
 }
 
-/// Nothing goes round in circles while all wait: what happens in the world follows from the I/O that is done, not from
-/// the I/O that waits.
+/// Nothing goes round in circles while all wait: what happens in the world follows from the I/O
+/// that is done, not from the I/O that waits.
 #[test]
 fn who_waits_costs_nothing() {
     let site = site(2, limits());
@@ -188,8 +189,9 @@ fn who_waits_costs_nothing() {
     assert!(done > 300 && interrupted == 0, "{done} and {interrupted}");
 }
 
-/// What has waited for too long is told to come again, with a delay, before its host loses patience; a host that heeds
-/// that finishes everything without an error, and what was written is there.
+/// What has waited for too long is told to come again, with a delay, before its host loses
+/// patience; a host that heeds that finishes everything without an error, and what was written is
+/// there.
 #[test]
 fn what_is_interrupted_comes_again_and_is_done() {
     for seed in 0..3 {
@@ -289,7 +291,8 @@ fn what_is_interrupted_does_not_come_again_for_ever() {
     });
 }
 
-/// The status by itself: Command Interrupted, not for ever, with the first delay for a host that has said that it waits.
+/// The status by itself: Command Interrupted, not for ever, with the first delay for a host that
+/// has said that it waits.
 #[test]
 fn the_answer_at_overload_is_to_come_again() {
     let limits = Limits {

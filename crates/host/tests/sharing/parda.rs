@@ -16,7 +16,8 @@ fn site(config: Config) -> Site {
     Site::new(config, 1, Limits::default(), policy, DRIVE)
 }
 
-/// I/Os per second of two hosts that want 256 at a time, and the mean time that the drive has one, in nanoseconds.
+/// I/Os per second of two hosts that want 256 at a time, and the mean time that the drive has one,
+/// in nanoseconds.
 fn two_hosts(parda: Option<Duration>) -> ([u64; 2], u64) {
     let site = site(Config::calm(4));
     let addr = site.addr;

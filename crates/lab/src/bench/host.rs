@@ -3,16 +3,17 @@
 use flashyard_sched::{Credit, Io};
 use flashyard_time::{Duration, Time};
 
-/// Decides for all hosts which I/O is sent and which is held. Each worker is a host of its own, named by its place in
-/// the setup.
+/// Decides for all hosts which I/O is sent and which is held. Each worker is a host of its own,
+/// named by its place in the setup.
 ///
-/// Held I/O of a worker is asked for again, in order, after each completion of that worker; so a worker that has
-/// nothing under way has to be let go.
+/// Held I/O of a worker is asked for again, in order, after each completion of that worker; so a
+/// worker that has nothing under way has to be let go.
 pub trait HostPolicy {
     /// Whether `io` may be sent now. It is then on its way until [`HostPolicy::complete`].
     fn admit(&mut self, now: Time, worker: usize, io: &Io) -> bool;
 
-    /// An I/O has come back after `latency`, counted from where it was sent. `credit` is what the switch said with it.
+    /// An I/O has come back after `latency`, counted from where it was sent. `credit` is what the
+    /// switch said with it.
     fn complete(
         &mut self,
         now: Time,

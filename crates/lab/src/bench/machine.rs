@@ -1,7 +1,7 @@
 //! The event loop of a bench.
 //!
-//! What is due at the same instant happens in a fixed order: drives, answers on the network, workers, commands on the
-//! network, policies that waited.
+//! What is due at the same instant happens in a fixed order: drives, answers on the network,
+//! workers, commands on the network, policies that waited.
 
 use std::collections::VecDeque;
 

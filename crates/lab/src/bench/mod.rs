@@ -1,8 +1,9 @@
 //! The virtual machine: workers, a network, switches and drives in one event loop, in virtual time.
 //!
-//! An I/O is issued by a worker, may be held by its host, crosses the network, waits in the switch until the policy
-//! picks it, is done by the drive, and goes back. Everything follows from the setup and its seed; one run is one
-//! thread, and nothing is allocated for an I/O once as many were under way as ever will be.
+//! An I/O is issued by a worker, may be held by its host, crosses the network, waits in the switch
+//! until the policy picks it, is done by the drive, and goes back. Everything follows from the
+//! setup and its seed; one run is one thread, and nothing is allocated for an I/O once as many were
+//! under way as ever will be.
 
 mod host;
 mod machine;
@@ -55,7 +56,8 @@ pub struct Drive {
 pub struct Results {
     /// What each worker got, in the order of the setup.
     pub workers: Vec<Tally>,
-    /// Depends on instant, worker and address of every completion, measured or not, and on each drive's own digest.
+    /// Depends on instant, worker and address of every completion, measured or not, and on each
+    /// drive's own digest.
     pub digest: u64,
     /// I/Os completed, measured or not.
     pub completed: u64,
@@ -80,7 +82,8 @@ pub enum SetupError {
 pub const MOST_UNDER_WAY: u64 = 65_536;
 /// The most parts a span may be divided into.
 pub const MOST_WINDOWS: u64 = 100_000;
-/// When a run has to be over, by the clock of its drives: these count 36 years and have to have some left.
+/// When a run has to be over, by the clock of its drives: these count 36 years and have to have
+/// some left.
 pub const LATEST: Time = Time::from_ns(1 << 59);
 
 impl Setup {

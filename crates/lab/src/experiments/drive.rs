@@ -25,7 +25,8 @@ pub(super) fn profile(word: &str) -> Result<Profile, Refused> {
     Profile::parse(&text).map_err(|error| refused(error.to_string()))
 }
 
-/// The text of a file, and no more of it than shows that it is too long: not every file says how long it is.
+/// The text of a file, and no more of it than shows that it is too long: not every file says how
+/// long it is.
 fn read(path: &str) -> io::Result<String> {
     let mut text = String::new();
     let file = File::open(path)?;

@@ -53,7 +53,8 @@ impl Experiment for GimbalUtilization {
     }
 }
 
-/// Sixteen readers or sixteen writers on each drive: long I/O where it is clean, short where it is fragmented.
+/// Sixteen readers or sixteen writers on each drive: long I/O where it is clean, short where it is
+/// fragmented.
 fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
     const FRAGMENTED: Condition = Condition::Fragmented(100);
     let kinds = [

@@ -88,8 +88,8 @@ impl Experiment for IsolationOpenChannel {
     }
 }
 
-/// Mean, p99 and greatest latency of the reader in microseconds, and MB/s of all writers; zero where nothing, or only a
-/// range, was published.
+/// Mean, p99 and greatest latency of the reader in microseconds, and MB/s of all writers; zero
+/// where nothing, or only a range, was published.
 type Expected = [u32; 4];
 
 /// What a prototype of the model gave in 20 s with 2, 4 and 8 tenants.
@@ -186,7 +186,8 @@ impl Found<'_> {
         ]
     }
 
-    /// The four predictions that were stated before the model was built, and what is promised of own channels.
+    /// The four predictions that were stated before the model was built, and what is promised of
+    /// own channels.
     fn judge(&self) -> Vec<String> {
         let notes = [
             self.judge_growth(),

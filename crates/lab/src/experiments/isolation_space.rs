@@ -1,4 +1,5 @@
-//! What tenants with units of their own give up: capacity, and the bandwidth of everybody else's units.
+//! What tenants with units of their own give up: capacity, and the bandwidth of everybody else's
+//! units.
 
 use flashyard_flash::channel::load::{Tally, Work};
 

@@ -89,8 +89,8 @@ fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
     casts
 }
 
-/// The same flash, with whole channels for each tenant. What the profile does with programmes then makes no difference,
-/// so one profile of the same flash is enough.
+/// The same flash, with whole channels for each tenant. What the profile does with programmes then
+/// makes no difference, so one profile of the same flash is enough.
 fn own_channels(profiles: &[Profile]) -> Vec<Scene> {
     let scene = |writers: u32| {
         Scene::encounter(&profiles[0], Placement::Channels, Order::Fifo, writers + 1)

@@ -35,7 +35,8 @@ const COLUMNS: [Column; 7] = [
     column("note", "note", Unit::None),
 ];
 
-/// The test of the model's own speed: it needs the machine for itself, and no two runs of it are the same.
+/// The test of the model's own speed: it needs the machine for itself, and no two runs of it are
+/// the same.
 const SPEED_TEST: u8 = 20;
 
 impl Experiment for Validate {

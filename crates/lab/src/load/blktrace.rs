@@ -1,9 +1,9 @@
-//! Reads the binary traces of Linux's `blktrace`: the files of each CPU, one behind the other, or what
-//! `blkparse -d` makes of them.
+//! Reads the binary traces of Linux's `blktrace`: the files of each CPU, one behind the other, or
+//! what `blkparse -d` makes of them.
 //!
-//! A record is 48 bytes, in the byte order of the machine that wrote it, and what it carries beyond that. Only what
-//! was queued (`Q`) counts: that is what programs asked for, before the kernel merged and delayed it.
-//! (`include/uapi/linux/blktrace_api.h`)
+//! A record is 48 bytes, in the byte order of the machine that wrote it, and what it carries beyond
+//! that. Only what was queued (`Q`) counts: that is what programs asked for, before the kernel
+//! merged and delayed it. (`include/uapi/linux/blktrace_api.h`)
 
 use std::io::Read;
 
@@ -25,7 +25,8 @@ const NOTIFY: u32 = 1 << 26;
 const DISCARD: u32 = 1 << 29;
 const SECTOR_BYTES: u64 = 512;
 
-/// Reads a trace. The device of a record is its tenant, counted in the order in which devices appear.
+/// Reads a trace. The device of a record is its tenant, counted in the order in which devices
+/// appear.
 pub fn read(mut input: impl Read) -> Result<Trace, TraceError> {
     let (mut records, mut devices) = (Vec::new(), Vec::new());
     let mut offset = 0;
@@ -139,7 +140,8 @@ fn next_record(
     Ok(Some(bytes))
 }
 
-/// The place of `device` among those seen, one more for each new one; a trace of nonsense has one for all of the rest.
+/// The place of `device` among those seen, one more for each new one; a trace of nonsense has one
+/// for all of the rest.
 fn tenant(devices: &mut Vec<u32>, device: u32) -> u32 {
     const MOST_DEVICES: usize = 256;
     let known = devices.iter().position(|known| *known == device);

@@ -1,7 +1,7 @@
 //! Load: who issues which I/O, and when.
 //!
-//! A [`Worker`] is a description; [`source`] makes I/O of it, one at a time, from a seeded stream of its own, so that
-//! a worker does the same whoever else is there.
+//! A [`Worker`] is a description; [`source`] makes I/O of it, one at a time, from a seeded stream
+//! of its own, so that a worker does the same whoever else is there.
 
 pub mod blktrace;
 pub(crate) mod source;
@@ -34,7 +34,8 @@ pub struct Worker {
     pub start: Time,
     /// When it issues nothing more.
     pub stop: Time,
-    /// Spans of work and of rest that follow each other from the start on; nothing when it never rests.
+    /// Spans of work and of rest that follow each other from the start on; nothing when it never
+    /// rests.
     pub phases: Option<Phases>,
 }
 
@@ -127,13 +128,13 @@ pub struct Pattern {
 /// In which order addresses are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// One after another, from the beginning of the region, and again; reads and writes each on a way of their own, so
-    /// that mixing them leaves what is written in order.
+    /// One after another, from the beginning of the region, and again; reads and writes each on a
+    /// way of their own, so that mixing them leaves what is written in order.
     Sequential,
     /// Each multiple of the length equally likely.
     Random,
-    /// Some more often: the `r`-th most popular with a probability in proportion to `r^-theta`. Which is popular is
-    /// scattered over the region.
+    /// Some more often: the `r`-th most popular with a probability in proportion to `r^-theta`.
+    /// Which is popular is scattered over the region.
     Zipf {
         /// The exponent in thousandths, up to 2000.
         theta_per_mille: u32,
@@ -147,8 +148,8 @@ pub enum Unfit {
     NoDrive,
     /// A length is zero, no multiple of [`UNIT_BYTES`], too long, or there is none.
     Size,
-    /// The region does not lie on the drive, does not begin and end at multiples of [`UNIT_BYTES`], or has no room for
-    /// one I/O.
+    /// The region does not lie on the drive, does not begin and end at multiples of [`UNIT_BYTES`],
+    /// or has no room for one I/O.
     Region,
     /// A depth, gap, share, speed, exponent or phase has no meaning: zero, or too large.
     Number,

@@ -103,7 +103,8 @@ impl Source {
         !matches!(self.gaps, Gaps::None)
     }
 
-    /// The time to the next I/O, after the one before or the start; nothing when there is none, or in a closed loop.
+    /// The time to the next I/O, after the one before or the start; nothing when there is none, or
+    /// in a closed loop.
     pub(crate) fn gap(&mut self) -> Option<Duration> {
         match &mut self.gaps {
             Gaps::None => None,

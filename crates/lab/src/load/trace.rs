@@ -71,9 +71,10 @@ impl Trace {
         Ok(Self { records })
     }
 
-    /// Reads lines `time,op,offset,bytes` or `time,op,offset,bytes,tenant`: microseconds with up to three decimals;
-    /// `read`, `write`, `flush` or `discard`, or their first letters; bytes; and a number. The first line may name the
-    /// columns. Empty lines and those that begin with `#` mean nothing.
+    /// Reads lines `time,op,offset,bytes` or `time,op,offset,bytes,tenant`: microseconds with up to
+    /// three decimals; `read`, `write`, `flush` or `discard`, or their first letters; bytes; and a
+    /// number. The first line may name the columns. Empty lines and those that begin with `#` mean
+    /// nothing.
     pub fn from_csv(mut input: impl BufRead) -> Result<Self, TraceError> {
         let mut records = Vec::new();
         let mut line = Vec::new();
@@ -122,8 +123,8 @@ impl Trace {
         }
     }
 
-    /// The same with addresses folded onto a drive of `capacity` bytes: each modulo the capacity, and moved down where
-    /// its end would lie beyond.
+    /// The same with addresses folded onto a drive of `capacity` bytes: each modulo the capacity,
+    /// and moved down where its end would lie beyond.
     ///
     /// # Panics
     /// When the capacity is smaller than the longest I/O there can be.

@@ -1,8 +1,8 @@
 //! A Zipf distribution over any number of items, from a small table of whole numbers.
 //!
-//! The most popular items have a place of their own in the table; of the others those of nearly the same rank share
-//! one. Powers are made of square roots and products, which every machine rounds alike, so a seed gives the same
-//! addresses everywhere.
+//! The most popular items have a place of their own in the table; of the others those of nearly the
+//! same rank share one. Powers are made of square roots and products, which every machine rounds
+//! alike, so a seed gives the same addresses everywhere.
 
 use flashyard_time::Rng;
 
@@ -10,20 +10,23 @@ use flashyard_time::Rng;
 const SINGLE: u64 = 1024;
 /// Where ranks share a place, it holds this part of the ranks before it.
 const SHARED_PART: u64 = 64;
-/// The weight of the first rank: enough for the last of 2^32 with an exponent of 2 not to vanish within its place.
+/// The weight of the first rank: enough for the last of 2^32 with an exponent of 2 not to vanish
+/// within its place.
 const SCALE: f64 = (1_u64 << 52) as f64;
 
 /// Draws items, scattered over their numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Zipf {
     items: u64,
-    /// The first rank of each place, counted from zero, and the weight of all places up to and with it.
+    /// The first rank of each place, counted from zero, and the weight of all places up to and with
+    /// it.
     places: Vec<(u64, u64)>,
     step: u64,
 }
 
 impl Zipf {
-    /// A distribution over `items` numbers from zero. `theta_per_mille` is the exponent in thousandths.
+    /// A distribution over `items` numbers from zero. `theta_per_mille` is the exponent in
+    /// thousandths.
     pub(crate) fn new(items: u64, theta_per_mille: u32) -> Self {
         let mut places = Vec::new();
         let (mut rank, mut sum) = (0, 0);
@@ -69,7 +72,8 @@ impl Zipf {
 fn power(base: f64, per_mille: u32) -> f64 {
     let mut exponent = (u64::from(per_mille) << 32) / 1000;
     let (mut result, mut factor) = (1.0, base * base);
-    // The bits of the exponent from 2^1 down: every square root halves what the next bit stands for.
+    // The bits of the exponent from 2^1 down: every square root halves what the next bit stands
+    // for.
     for bit in (0..=33).rev() {
         if exponent >> bit & 1 == 1 {
             result *= factor;

@@ -1,12 +1,14 @@
 //! How evenly a drive is shared.
 
-/// Utilisation relative to a fair share: a worker's bandwidth for the `workers`-th part of what it has alone on the
-/// same drive in the same condition. 1 is exactly fair. (Gimbal, SIGCOMM 2021, section 5.1)
+/// Utilisation relative to a fair share: a worker's bandwidth for the `workers`-th part of what it
+/// has alone on the same drive in the same condition. 1 is exactly fair. (Gimbal, SIGCOMM 2021,
+/// section 5.1)
 pub fn f_util(bandwidth: f64, alone: f64, workers: usize) -> f64 {
     bandwidth / (alone / workers as f64)
 }
 
-/// Jain's index of shares: 1 when all are equal, `1 / n` when one of `n` has everything; nothing without shares.
+/// Jain's index of shares: 1 when all are equal, `1 / n` when one of `n` has everything; nothing
+/// without shares.
 pub fn jain(shares: &[f64]) -> Option<f64> {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();

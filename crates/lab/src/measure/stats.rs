@@ -38,7 +38,8 @@ impl Estimate {
     }
 }
 
-/// Beyond the table, the first terms of the expansion around the normal distribution (Abramowitz and Stegun 26.7.5).
+/// Beyond the table, the first terms of the expansion around the normal distribution (Abramowitz
+/// and Stegun 26.7.5).
 fn student_t(freedom: usize) -> f64 {
     const Z: f64 = 1.959_964;
     if let Some(t) = T_95.get(freedom - 1) {

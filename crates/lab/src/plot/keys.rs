@@ -69,8 +69,8 @@ fn names(chart: &Chart) -> impl Iterator<Item = String> {
     series.chain(marks).filter(|name| !name.trim().is_empty())
 }
 
-/// Names and values of the level lines of reference. The name tells the value: pushed aside by others it could not
-/// be told to which line it belongs.
+/// Names and values of the level lines of reference. The name tells the value: pushed aside by
+/// others it could not be told to which line it belongs.
 fn levels(chart: &Chart) -> impl Iterator<Item = (String, f64)> {
     chart.marks.iter().filter_map(|mark| {
         let MarkAt::Y(value) = mark.at else {
@@ -123,8 +123,8 @@ fn tall(lines: &[String]) -> f64 {
     LINE * lines.len() as f64 + BETWEEN
 }
 
-/// Middles for things of which each wants one and is so tall, in their order: as near as can be to the wanted ones
-/// without overlap, none above `top` nor, if there is room, below `bottom`.
+/// Middles for things of which each wants one and is so tall, in their order: as near as can be to
+/// the wanted ones without overlap, none above `top` nor, if there is room, below `bottom`.
 fn spread(wanted: &[(f64, f64)], top: f64, bottom: f64) -> Vec<f64> {
     let mut places = Vec::with_capacity(wanted.len());
     let mut free = f64::NEG_INFINITY;

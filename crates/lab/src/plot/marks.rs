@@ -1,5 +1,5 @@
-//! Lines of reference in a line chart. The names of upright ones stand above the drawing, those of level ones among
-//! the names of the series.
+//! Lines of reference in a line chart. The names of upright ones stand above the drawing, those of
+//! level ones among the names of the series.
 
 use crate::markup::Markup;
 use crate::report::{Chart, MarkAt};
@@ -20,8 +20,8 @@ pub(super) struct Upright {
     name: String,
 }
 
-/// Gives every upright mark's name a place in the lowest row where it touches no other; in the lowest the name of the
-/// axis stands already.
+/// Gives every upright mark's name a place in the lowest row where it touches no other; in the
+/// lowest the name of the axis stands already.
 pub(super) fn upright(chart: &Chart, frame: &Frame) -> Vec<Upright> {
     let mut taken = vec![(0_u16, MARGIN, MARGIN + width(&chart.y.label, BODY))];
     let mut names = Vec::new();

@@ -1,4 +1,5 @@
-//! How charts look: measures, colours for light and dark, and what tells series apart without colour.
+//! How charts look: measures, colours for light and dark, and what tells series apart without
+//! colour.
 
 use std::fmt::Write as _;
 
@@ -19,8 +20,8 @@ const COLOURS: usize = 8;
 const MARKERS: usize = 6;
 const DASHES: [&str; 6] = ["none", "7 3", "2 3", "10 3 2 3", "14 4", "5 2 1 2 1 2"];
 
-/// The style sheet of a chart. Colours are those of Okabe and Ito, which people with any common colour blindness tell
-/// apart; on dark ground the dark ones are raised.
+/// The style sheet of a chart. Colours are those of Okabe and Ito, which people with any common
+/// colour blindness tell apart; on dark ground the dark ones are raised.
 pub(super) const SHEET: &str = "\
 <style>
 .chart text{font-family:system-ui,-apple-system,'Segoe UI','Helvetica Neue',Arial,sans-serif;font-size:12px;fill:#57606a}
@@ -60,8 +61,8 @@ pub(super) fn dashes(series: usize) -> &'static str {
     DASHES[(series % COLOURS + series / COLOURS) % DASHES.len()]
 }
 
-/// The outline of the series' marker around a point, as path data; with its colour, unlike that of any of the 47
-/// before it.
+/// The outline of the series' marker around a point, as path data; with its colour, unlike that of
+/// any of the 47 before it.
 pub(super) fn marker(series: usize, (x, y): (f64, f64)) -> String {
     let around = |corners: &[(f64, f64)]| {
         let mut path = String::new();

@@ -1,7 +1,7 @@
 //! What a drive does alone, measured in advance, for policies that have to be told.
 //!
-//! The comparison of Gimbal's authors calibrates every scheme on the fragmented drive, and not again for a clean one; so
-//! does this.
+//! The comparison of Gimbal's authors calibrates every scheme on the fragmented drive, and not
+//! again for a clean one; so does this.
 
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::{Condition, Device};
@@ -24,7 +24,8 @@ pub struct Calibration {
     pub writes: [u64; 2],
     /// The least number of reads of 4 KiB under way that gives 95 % of their rate.
     pub depth: u32,
-    /// Mean latency of I/Os of 4 KiB, half of them writes, with the least number under way that gives 95 % of their rate.
+    /// Mean latency of I/Os of 4 KiB, half of them writes, with the least number under way that
+    /// gives 95 % of their rate.
     knee: Duration,
     /// The p95 of reads at some loads, nine in ten of the I/Os reads.
     curve: Vec<Point>,
@@ -122,8 +123,8 @@ fn write_tokens(reads: [u64; 2], writes: [u64; 2]) -> u64 {
 }
 
 impl Subject<'_> {
-    /// The highest rate of I/Os of 4 KiB with so many percent of reads, the least depth that gives 95 % of it, and the mean
-    /// latency there.
+    /// The highest rate of I/Os of 4 KiB with so many percent of reads, the least depth that gives
+    /// 95 % of it, and the mean latency there.
     fn saturation(&self, reads_percent: u32) -> Result<(u64, u32, Duration), Refused> {
         let depths: &[u32] = if self.quick { &QUICK_DEPTHS } else { &DEPTHS };
         let pattern = || Pattern::random(reads_percent, SMALL);

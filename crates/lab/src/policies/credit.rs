@@ -7,8 +7,9 @@ use flashyard_time::{Duration, Time};
 
 use crate::bench::HostPolicy;
 
-/// Each host keeps no more under way than the credit of its tenant says, which comes with every answer; before the first
-/// one, what Gimbal's target begins with. Several hosts of a tenant share its credit, but each has one I/O free.
+/// Each host keeps no more under way than the credit of its tenant says, which comes with every
+/// answer; before the first one, what Gimbal's target begins with. Several hosts of a tenant share
+/// its credit, but each has one I/O free.
 #[derive(Debug, Default)]
 pub struct CreditHosts {
     tenants: BTreeMap<TenantId, Window>,

@@ -1,7 +1,8 @@
 //! The policies that an experiment can put in front of a drive, by name.
 //!
-//! Most know nothing of the drive; those that have to be told get a [`Calibration`], which measures it. Two need hosts
-//! that help: Parda is nothing but that, and Gimbal tells credits to hosts that heed them.
+//! Most know nothing of the drive; those that have to be told get a [`Calibration`], which measures
+//! it. Two need hosts that help: Parda is nothing but that, and Gimbal tells credits to hosts that
+//! heed them.
 
 mod calibration;
 mod credit;
@@ -38,7 +39,8 @@ pub struct Switch {
     pub host: Option<Box<dyn HostPolicy>>,
 }
 
-/// A policy that knows nothing of the drive and needs no help, by name; `None` when there is none, or it does.
+/// A policy that knows nothing of the drive and needs no help, by name; `None` when there is none,
+/// or it does.
 pub fn named(name: &str) -> Option<Box<dyn Policy>> {
     let policy: Box<dyn Policy> = match name {
         "fifo" => fifo(),
@@ -51,8 +53,8 @@ pub fn named(name: &str) -> Option<Box<dyn Policy>> {
     Some(policy)
 }
 
-/// Any policy by name, for a drive that was measured, with unmodified hosts if it can do with them; `None` when there is
-/// none.
+/// Any policy by name, for a drive that was measured, with unmodified hosts if it can do with them;
+/// `None` when there is none.
 pub fn calibrated(name: &str, drive: &Calibration) -> Option<Switch> {
     let policy: Box<dyn Policy> = match name {
         "reflex" => Box::new(Reflex::new(drive.reflex())),

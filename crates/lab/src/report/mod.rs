@@ -14,8 +14,8 @@ pub struct Report {
     pub experiment: &'static str,
     /// What all chance in the run followed from.
     pub seed: u64,
-    /// A number that depends on every completion of every simulation in the run: equal digests, equal runs.
-    /// Zero when the run measured the machine it ran on.
+    /// A number that depends on every completion of every simulation in the run: equal digests,
+    /// equal runs. Zero when the run measured the machine it ran on.
     pub digest: u64,
     /// Every setting with the value it had, in the experiment's order.
     pub settings: Vec<(String, String)>,
@@ -70,7 +70,8 @@ pub enum Value {
     Count(u64),
     /// A number.
     Real(f64),
-    /// A mean over seeds; the true one lies within `mean - half..=mean + half` with 95 % confidence.
+    /// A mean over seeds; the true one lies within `mean - half..=mean + half` with 95 %
+    /// confidence.
     Interval {
         /// The mean.
         mean: f64,
@@ -109,7 +110,8 @@ pub struct Chart {
 pub enum ChartKind {
     /// A line through the points of each series.
     Lines,
-    /// Groups of bars, a group for each category; the first number of a point is the place of its category.
+    /// Groups of bars, a group for each category; the first number of a point is the place of its
+    /// category.
     Bars {
         /// The names of the groups, from the left.
         categories: Vec<String>,

@@ -1,5 +1,5 @@
-//! Numbers as people read them: on an axis with unit and prefix (`20K`, `1.5 ms`, `3.2 GB/s`), in a table in the one
-//! unit that the heading of its column names.
+//! Numbers as people read them: on an axis with unit and prefix (`20K`, `1.5 ms`, `3.2 GB/s`), in a
+//! table in the one unit that the heading of its column names.
 
 use super::{Column, Unit, Value};
 
@@ -16,7 +16,8 @@ impl Unit {
         }
     }
 
-    /// A heading with the unit of what stands below it: `p99, us`. `IOPS, IOPS` would say nothing more.
+    /// A heading with the unit of what stands below it: `p99, us`. `IOPS, IOPS` would say nothing
+    /// more.
     pub fn beside(self, heading: &str) -> String {
         match self.suffix() {
             "" => heading.to_owned(),
@@ -34,8 +35,8 @@ impl Unit {
         }
     }
 
-    /// A single value with its unit and a fitting prefix, of at most `digits` significant digits: `43.6K`, `806 MB/s`,
-    /// `2.94 ms`. Infinities and what is no number are said to be so.
+    /// A single value with its unit and a fitting prefix, of at most `digits` significant digits:
+    /// `43.6K`, `806 MB/s`, `2.94 ms`. Infinities and what is no number are said to be so.
     pub fn quantity(self, value: f64, digits: i32) -> String {
         if !value.is_finite() {
             return not_finite(value).to_owned();
@@ -73,8 +74,8 @@ const BINARY: [(f64, &str); 4] = [
 ];
 const MICROS: [(f64, &str); 3] = [(1.0, "u"), (1e3, "m"), (1e6, "")];
 
-/// The cells of a column, all with the same number of decimals so that they stand under each other; `-` where there
-/// is no value.
+/// The cells of a column, all with the same number of decimals so that they stand under each other;
+/// `-` where there is no value.
 pub(super) fn cells(column: Column, values: &[&Value]) -> Vec<String> {
     let scale = column.unit.scale();
     let numbers: Vec<f64> = values
@@ -116,7 +117,8 @@ pub(super) fn cells(column: Column, values: &[&Value]) -> Vec<String> {
         .collect()
 }
 
-/// Decimals that show three digits of the smallest number, and of the greatest no more than five unless it is whole.
+/// Decimals that show three digits of the smallest number, and of the greatest no more than five
+/// unless it is whole.
 fn decimals(numbers: &[f64]) -> usize {
     let sizes = numbers
         .iter()
@@ -128,7 +130,8 @@ fn decimals(numbers: &[f64]) -> usize {
     (2 - least).clamp(0, (4 - most).clamp(0, 4)) as usize
 }
 
-/// `value` with this many decimals and its thousands apart; a value that would look like zero keeps two digits.
+/// `value` with this many decimals and its thousands apart; a value that would look like zero keeps
+/// two digits.
 fn fixed(value: f64, decimals: usize) -> String {
     if !value.is_finite() {
         return not_finite(value).to_owned();

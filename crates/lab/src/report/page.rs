@@ -29,7 +29,8 @@ code{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow
 .small{color:var(--muted);font-size:14px}";
 
 impl Report {
-    /// The claim, every chart, what was noted, the table, the settings, and `command`, which repeats the run.
+    /// The claim, every chart, what was noted, the table, the settings, and `command`, which
+    /// repeats the run.
     pub fn page(&self, experiment: &dyn Experiment, command: &str) -> String {
         let name = escape(self.experiment);
         let mut page = Markup::default();

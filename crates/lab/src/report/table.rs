@@ -14,7 +14,8 @@ impl Report {
             .collect()
     }
 
-    /// The rows as people read them; the numbers of a column have one unit and equally many decimals.
+    /// The rows as people read them; the numbers of a column have one unit and equally many
+    /// decimals.
     pub fn cells(&self) -> Vec<Vec<String>> {
         let mut rows = vec![Vec::with_capacity(self.columns.len()); self.rows.len()];
         for (place, column) in self.columns.iter().enumerate() {
@@ -34,10 +35,10 @@ impl Report {
         !self.values(place).iter().any(words)
     }
 
-    /// The report for programs. `rows` are objects with the columns' names; an interval is
-    /// `{mean, half_width_95}`; what was not measured, or is not finite, is null. Units are the columns' base units
-    /// (microseconds, bytes, bytes per second). `digest` is 16 hexadecimal digits, since not every reader of JSON
-    /// keeps 64 bits of a number.
+    /// The report for programs. `rows` are objects with the columns' names; an interval is `{mean,
+    /// half_width_95}`; what was not measured, or is not finite, is null. Units are the columns'
+    /// base units (microseconds, bytes, bytes per second). `digest` is 16 hexadecimal digits, since
+    /// not every reader of JSON keeps 64 bits of a number.
     pub fn json(&self) -> Json {
         let rows = (0..self.rows.len()).map(|row| Json::Object(self.json_row(row)));
         let settings = self
@@ -54,7 +55,8 @@ impl Report {
         })
     }
 
-    /// The report as a document to be committed: claim, table, notes, and `command`, which repeats it.
+    /// The report as a document to be committed: claim, table, notes, and `command`, which repeats
+    /// it.
     pub fn markdown(&self, experiment: &dyn Experiment, command: &str) -> String {
         let mut lines = vec![
             format!("# {}", self.experiment),
@@ -91,7 +93,8 @@ impl Report {
         lines.join("\n")
     }
 
-    /// The digest as it is written everywhere: 16 hexadecimal digits, or "none" of what was measured.
+    /// The digest as it is written everywhere: 16 hexadecimal digits, or "none" of what was
+    /// measured.
     pub fn digest_text(&self) -> String {
         match self.digest {
             0 => "none".into(),

@@ -133,8 +133,8 @@ impl SubmissionQueueEntry {
             .with_sgl(sgl)
     }
 
-    /// Get Log Page: `bytes` (a multiple of 4, not 0) from `offset` on. With `retain` the event that announced the
-    /// log stays reported.
+    /// Get Log Page: `bytes` (a multiple of 4, not 0) from `offset` on. With `retain` the event
+    /// that announced the log stays reported.
     pub fn get_log_page(
         id: u8,
         nsid: u32,

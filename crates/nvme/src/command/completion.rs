@@ -54,9 +54,9 @@ impl CompletionQueueEntry {
         self
     }
 
-    /// The same, retiring up to four more commands that succeeded: their identifiers in DW0 and DW1, and how many in
-    /// the queue identifier, which is reserved on fabrics. Only for hosts that have asked for it (Completion
-    /// Coalescing, C0h).
+    /// The same, retiring up to four more commands that succeeded: their identifiers in DW0 and
+    /// DW1, and how many in the queue identifier, which is reserved on fabrics. Only for hosts that
+    /// have asked for it (Completion Coalescing, C0h).
     ///
     /// # Panics
     /// When there are more than four.
@@ -70,7 +70,8 @@ impl CompletionQueueEntry {
         entry
     }
 
-    /// The further commands that it retires; nothing if it says that there are more than it has room for.
+    /// The further commands that it retires; nothing if it says that there are more than it has
+    /// room for.
     #[inline]
     pub fn retired(&self) -> Option<impl Iterator<Item = u16>> {
         let (count, value) = (usize::from(self.sqid()), self.value());
@@ -82,8 +83,8 @@ impl CompletionQueueEntry {
     /// Where an [`Allowance`] begins in the queue identifier.
     const ALLOWANCE: u32 = 3;
 
-    /// The same, telling what the host may have outstanding. Only for hosts that have asked for it (Command Credits,
-    /// C1h).
+    /// The same, telling what the host may have outstanding. Only for hosts that have asked for it
+    /// (Command Credits, C1h).
     #[inline]
     pub fn with_allowance(mut self, allowance: Allowance) -> Self {
         let count = self.sqid() & ((1 << Self::ALLOWANCE) - 1);

@@ -1,4 +1,5 @@
-//! Commands and completions: the 64-byte submission queue entry, the 16-byte completion queue entry and their parts.
+//! Commands and completions: the 64-byte submission queue entry, the 16-byte completion queue entry
+//! and their parts.
 
 mod build;
 mod completion;

@@ -1,6 +1,7 @@
 //! Opcodes of the Admin command set, the NVM command set and of fabrics commands.
 //!
-//! Newtypes over the byte, so that an opcode nobody knows is still a value that can be logged and refused.
+//! Newtypes over the byte, so that an opcode nobody knows is still a value that can be logged and
+//! refused.
 
 /// Opcode of a command on the Admin queue (Base Specification, section 5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -1,26 +1,30 @@
-//! SGL descriptors: where the data of a command is (Base Specification, SGL section; NVMe/TCP, data transfer).
+//! SGL descriptors: where the data of a command is (Base Specification, SGL section; NVMe/TCP, data
+//! transfer).
 
 use crate::bytes::Field;
 
 /// The SGL descriptor 1 of a command (bytes 24 to 39), by its type.
 ///
-/// NVMe/TCP uses two forms: data that follows in the capsule, and data that the transport moves in data PDUs.
+/// NVMe/TCP uses two forms: data that follows in the capsule, and data that the transport moves in
+/// data PDUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sgl {
-    /// Type 0, subtype 1 (01h): Data Block with an offset: the data are in the capsule, `offset` bytes after ICDOFF.
+    /// Type 0, subtype 1 (01h): Data Block with an offset: the data are in the capsule, `offset`
+    /// bytes after ICDOFF.
     InCapsule {
         /// Offset into the in-capsule data, bytes.
         offset: u64,
         /// Length, bytes.
         length: u32,
     },
-    /// Type 5, subtype Ah (5Ah): Transport SGL Data Block: the data travel in H2CData or C2HData PDUs.
+    /// Type 5, subtype Ah (5Ah): Transport SGL Data Block: the data travel in H2CData or C2HData
+    /// PDUs.
     Transport {
         /// Length, bytes.
         length: u32,
     },
-    /// Type 0, subtype 0 (00h): Data Block with a memory address. Meaningful on PCIe only; on fabrics a descriptor
-    /// of zeroes is what a command without data carries.
+    /// Type 0, subtype 0 (00h): Data Block with a memory address. Meaningful on PCIe only; on
+    /// fabrics a descriptor of zeroes is what a command without data carries.
     Address {
         /// Memory address.
         address: u64,
@@ -32,7 +36,8 @@ pub enum Sgl {
         /// The identifier byte.
         identifier: u8,
     },
-    /// Type 2 or 3 (Segment, Last Segment), type 1 (Bit Bucket) and everything else: not supported here.
+    /// Type 2 or 3 (Segment, Last Segment), type 1 (Bit Bucket) and everything else: not supported
+    /// here.
     Other {
         /// The identifier byte: type in bits 7:4, subtype in bits 3:0.
         identifier: u8,

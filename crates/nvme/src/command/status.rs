@@ -276,7 +276,8 @@ impl Status {
         self.0 & Self::MORE != 0
     }
 
-    /// The same with a Command Retry Delay: 1 to 3 choose CRDT1 to CRDT3 of Identify Controller, 0 is none.
+    /// The same with a Command Retry Delay: 1 to 3 choose CRDT1 to CRDT3 of Identify Controller, 0
+    /// is none.
     pub const fn with_crd(self, crd: u8) -> Self {
         assert!(crd < 4, "a command retry delay has two bits");
         Self(self.0 & !(3 << 11) | (crd as u16) << 11)

@@ -1,5 +1,5 @@
-//! Controller properties: what is a register on PCIe and is read and written by Property Get and Set on fabrics
-//! (Base Specification, section 3.1.4).
+//! Controller properties: what is a register on PCIe and is read and written by Property Get and
+//! Set on fabrics (Base Specification, section 3.1.4).
 
 use crate::command::SubmissionQueueEntry;
 
@@ -89,7 +89,8 @@ pub struct Capabilities {
     pub mqes: u16,
     /// Contiguous Queues Required; 1 on fabrics.
     pub cqr: bool,
-    /// Arbitration mechanisms beside round robin: bit 0 weighted round robin with urgent, bit 1 vendor specific.
+    /// Arbitration mechanisms beside round robin: bit 0 weighted round robin with urgent, bit 1
+    /// vendor specific.
     pub ams: u8,
     /// Timeout to become ready, in units of 500 ms.
     pub to: u8,

@@ -32,7 +32,8 @@ structure! {
         rtd3r: u32 = 84,
         /// RTD3 Entry Latency, microseconds.
         rtd3e: u32 = 88,
-        /// Optional Asynchronous Events Supported ([`crate::feature::AsyncEventConfiguration`] has the bits).
+        /// Optional Asynchronous Events Supported ([`crate::feature::AsyncEventConfiguration`] has
+        /// the bits).
         oaes: u32 = 92,
         /// Controller Attributes.
         ctratt: u32 = 96,
@@ -192,7 +193,8 @@ impl IdentifyController {
     /// SGLS: Transport SGL Data Block descriptor.
     pub const SGLS_TRANSPORT: u32 = 1 << 21;
 
-    /// The most data of one command, bytes, if pages are of 2^(12 + `mpsmin`) bytes; `None` without limit.
+    /// The most data of one command, bytes, if pages are of 2^(12 + `mpsmin`) bytes; `None` without
+    /// limit.
     pub fn max_transfer(&self, mpsmin: u8) -> Option<u64> {
         let shift = 12 + u32::from(mpsmin & 0xf) + u32::from(self.mdts);
         if self.mdts == 0 {
@@ -228,8 +230,8 @@ impl Field for PowerStateDescriptor {
 }
 
 structure! {
-    /// I/O Command Set specific Identify Controller for the NVM command set (CNS 06h, CSI 0). Sizes are limits,
-    /// 0 without limit (or not told).
+    /// I/O Command Set specific Identify Controller for the NVM command set (CNS 06h, CSI 0). Sizes
+    /// are limits, 0 without limit (or not told).
     pub struct IdentifyControllerNvm: 4096 {
         /// Verify Size Limit, 2^n pages of CAP.MPSMIN.
         vsl: u8 = 0,

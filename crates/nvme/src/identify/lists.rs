@@ -1,4 +1,5 @@
-//! Identify structures that are lists: namespaces (02h), descriptors (03h), controllers (13h), command sets (1Ch).
+//! Identify structures that are lists: namespaces (02h), descriptors (03h), controllers (13h),
+//! command sets (1Ch).
 
 use crate::bytes::Field;
 use crate::identify::IDENTIFY_LEN;
@@ -8,8 +9,8 @@ const MAX_NAMESPACES: usize = IDENTIFY_LEN / 4;
 /// Controller identifiers a list holds.
 const MAX_CONTROLLERS: usize = IDENTIFY_LEN / 2 - 1;
 
-/// Writes a namespace list from NSIDs in ascending order; what does not fit in 1,024 is left out. The caller gives
-/// only those above the NSID of the command.
+/// Writes a namespace list from NSIDs in ascending order; what does not fit in 1,024 is left out.
+/// The caller gives only those above the NSID of the command.
 pub fn encode_namespace_list(nsids: impl IntoIterator<Item = u32>, data: &mut [u8; IDENTIFY_LEN]) {
     data.fill(0);
     for (i, nsid) in nsids.into_iter().take(MAX_NAMESPACES).enumerate() {
@@ -26,7 +27,8 @@ pub fn decode_namespace_list(data: &[u8; IDENTIFY_LEN]) -> impl Iterator<Item = 
         .take_while(|nsid| *nsid != 0)
 }
 
-/// Writes a controller list from identifiers in ascending order; what does not fit in 2,047 is left out.
+/// Writes a controller list from identifiers in ascending order; what does not fit in 2,047 is left
+/// out.
 pub fn encode_controller_list(ids: impl IntoIterator<Item = u16>, data: &mut [u8; IDENTIFY_LEN]) {
     data.fill(0);
     let mut count: u16 = 0;
@@ -43,7 +45,8 @@ pub fn decode_controller_list(data: &[u8; IDENTIFY_LEN]) -> impl Iterator<Item =
     (1..=count).map(|i| u16::get(data, i * 2))
 }
 
-/// Writes the I/O command set combinations (CNS 1Ch): bit `n` of a combination is the command set with CSI `n`.
+/// Writes the I/O command set combinations (CNS 1Ch): bit `n` of a combination is the command set
+/// with CSI `n`.
 pub fn encode_command_sets(combinations: &[u64], data: &mut [u8; IDENTIFY_LEN]) {
     data.fill(0);
     for (i, combination) in combinations.iter().take(IDENTIFY_LEN / 8).enumerate() {
@@ -104,8 +107,8 @@ impl NamespaceDescriptors {
         }
     }
 
-    /// Reads the list. Unknown types, and known ones of a wrong length, are passed over; a descriptor that runs
-    /// past the end ends the list.
+    /// Reads the list. Unknown types, and known ones of a wrong length, are passed over; a
+    /// descriptor that runs past the end ends the list.
     pub fn decode(data: &[u8; IDENTIFY_LEN]) -> Self {
         let mut found = Self::default();
         let mut rest = &data[..];

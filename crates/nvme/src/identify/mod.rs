@@ -1,5 +1,6 @@
-//! What the Identify command returns (Base Specification, Identify command; NVM Command Set, section 4.1.5):
-//! structures of 4,096 bytes, as owned values with the fields that this project sets or reads.
+//! What the Identify command returns (Base Specification, Identify command; NVM Command Set,
+//! section 4.1.5): structures of 4,096 bytes, as owned values with the fields that this project
+//! sets or reads.
 
 mod controller;
 mod lists;
@@ -58,8 +59,8 @@ impl Cns {
     pub const COMMAND_SETS: Self = Self(0x1c);
 }
 
-/// An ASCII field such as a serial or model number: `text`, padded with spaces. Characters that are not printable
-/// ASCII become `?`; what is too long is cut.
+/// An ASCII field such as a serial or model number: `text`, padded with spaces. Characters that are
+/// not printable ASCII become `?`; what is too long is cut.
 pub fn ascii_field<const N: usize>(text: &str) -> [u8; N] {
     bytes::ascii(text)
 }

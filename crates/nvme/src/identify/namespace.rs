@@ -29,7 +29,8 @@ structure! {
         rescap: u8 = 31,
         /// Format Progress Indicator.
         fpi: u8 = 32,
-        /// Deallocate Logical Block Features: bits 2:0 what reads return (1 zeroes), bit 3 Write Zeroes deallocates.
+        /// Deallocate Logical Block Features: bits 2:0 what reads return (1 zeroes), bit 3 Write
+        /// Zeroes deallocates.
         dlfeat: u8 = 33,
         /// Namespace Atomic Write Unit Normal, logical blocks, zero-based.
         nawun: u16 = 34,

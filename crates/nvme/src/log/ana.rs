@@ -1,4 +1,5 @@
-//! Asymmetric Namespace Access log (0Ch): a header, then a descriptor of each group with its namespaces behind it.
+//! Asymmetric Namespace Access log (0Ch): a header, then a descriptor of each group with its
+//! namespaces behind it.
 
 use crate::bytes::{Field, structure};
 
@@ -40,7 +41,8 @@ impl Field for AnaState {
 }
 
 structure! {
-    /// Descriptor of an ANA group; `nsids` NSIDs of 4 bytes follow it unless only groups were asked for.
+    /// Descriptor of an ANA group; `nsids` NSIDs of 4 bytes follow it unless only groups were asked
+    /// for.
     pub struct AnaGroup: 32 {
         /// ANA Group ID, not 0.
         group: u32 = 0,

@@ -1,4 +1,5 @@
-//! Discovery log (70h): a header of 1,024 bytes, then an entry of 1,024 bytes for each way to a subsystem.
+//! Discovery log (70h): a header of 1,024 bytes, then an entry of 1,024 bytes for each way to a
+//! subsystem.
 
 use crate::bytes::{self, Field, structure};
 use crate::nqn::Nqn;
@@ -51,7 +52,8 @@ impl DiscoveryEntry {
     /// EFLAGS: explicit persistent connections are supported.
     pub const EFLAGS_PERSISTENT: u16 = 1 << 1;
 
-    /// TRADDR or TRSVCID from text: padded with spaces as the specification has it, cut if too long.
+    /// TRADDR or TRSVCID from text: padded with spaces as the specification has it, cut if too
+    /// long.
     pub fn text<const N: usize>(text: &str) -> [u8; N] {
         bytes::ascii(text)
     }

@@ -2,7 +2,8 @@
 
 use crate::bytes::Field;
 
-/// What a command does beside returning a result (one dword of the Commands Supported and Effects log).
+/// What a command does beside returning a result (one dword of the Commands Supported and Effects
+/// log).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CommandEffects {
     /// Command Supported.
@@ -111,8 +112,8 @@ pub struct FeatureEffects {
     pub nic: bool,
     /// Controller Capability Change.
     pub ccc: bool,
-    /// FID Scope, 12 bits: bit 0 namespace, bit 1 controller, bit 2 NVM set, bit 3 endurance group, bit 4 domain,
-    /// bit 5 subsystem.
+    /// FID Scope, 12 bits: bit 0 namespace, bit 1 controller, bit 2 NVM set, bit 3 endurance group,
+    /// bit 4 domain, bit 5 subsystem.
     pub fsp: u16,
 }
 

@@ -6,7 +6,8 @@ use crate::command::Status;
 structure! {
     /// An entry of the Error Information log (01h).
     pub struct ErrorLogEntry: 64 {
-        /// Error Count: the number of this error since the controller was made, from 1; 0 is an empty entry.
+        /// Error Count: the number of this error since the controller was made, from 1; 0 is an
+        /// empty entry.
         error_count: u64 = 0,
         /// Submission Queue ID; FFFFh if the error is of no queue.
         sqid: u16 = 8,

@@ -31,8 +31,8 @@ impl H2cTransfer {
     /// the command are those of this transfer. (DATAL against MAXH2CDATA is checked by the framer.)
     ///
     /// # Errors
-    /// [`Violation`]: FES 2 for the wrong tag or command, FES 4 for data out of order or range, FES 1 for FLAGS.LAST
-    /// elsewhere than on the last PDU.
+    /// [`Violation`]: FES 2 for the wrong tag or command, FES 4 for data out of order or range,
+    /// FES 1 for FLAGS.LAST elsewhere than on the last PDU.
     #[inline]
     pub fn accept(&mut self, pdu: &H2CData) -> Result<(), Violation> {
         if pdu.ttag != self.ttag || pdu.cccid != self.cccid {
@@ -73,7 +73,8 @@ impl C2hTransfer {
     /// Takes the next C2HData PDU's header of the command.
     ///
     /// # Errors
-    /// [`Violation`]: FES 4 for data out of order or range, FES 1 for FLAGS.LAST elsewhere than on the last PDU.
+    /// [`Violation`]: FES 4 for data out of order or range, FES 1 for FLAGS.LAST elsewhere than on
+    /// the last PDU.
     #[inline]
     pub fn accept(&mut self, pdu: &C2HData) -> Result<(), Violation> {
         advance(&mut self.next, self.end, pdu.datao, pdu.datal, pdu.last)

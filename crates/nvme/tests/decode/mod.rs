@@ -1,4 +1,5 @@
-//! Reads any bytes as every structure that a peer can send. Used by the tests here and by the fuzz targets.
+//! Reads any bytes as every structure that a peer can send. Used by the tests here and by the fuzz
+//! targets.
 
 use flashyard_nvme::aer::AsyncEvent;
 use flashyard_nvme::dsm::DsmRange;

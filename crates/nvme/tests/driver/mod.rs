@@ -1,5 +1,5 @@
-//! Drives a framer with any bytes and holds it to what it promises, whatever the bytes are. Used by the tests here and
-//! by the fuzz targets.
+//! Drives a framer with any bytes and holds it to what it promises, whatever the bytes are. Used by
+//! the tests here and by the fuzz targets.
 
 use flashyard_nvme::tcp::{
     Digests, Event, Framer, Header, ICReq, ICResp, Limits, MAX_TERM_REQ, Negotiated, Offer, Role,
@@ -63,8 +63,8 @@ pub(crate) fn drive(
     seen
 }
 
-/// The bytes behind a first PDU, in one piece and in pieces that they choose themselves: both have to say the same.
-/// The first byte says what was agreed.
+/// The bytes behind a first PDU, in one piece and in pieces that they choose themselves: both have
+/// to say the same. The first byte says what was agreed.
 pub(crate) fn two_ways(role: Role, bytes: &[u8]) {
     let Some((&terms, bytes)) = bytes.split_first() else {
         return;

@@ -11,7 +11,8 @@ use super::world::Shared;
 use super::zones::{ZoneConfig, Zones};
 use crate::ZoneState;
 
-/// A block device or file of a simulated machine, seen from outside: takes no time, meets no faults.
+/// A block device or file of a simulated machine, seen from outside: takes no time, meets no
+/// faults.
 #[derive(Clone)]
 pub struct Disk {
     shared: Rc<Shared>,
@@ -62,8 +63,8 @@ impl Disk {
         self.with(|state| state.medium.flip(offset, mask));
     }
 
-    /// Operations on any byte of `range` fail with `errno` (of Linux), the next `times` times or always. For
-    /// [`Access::Sync`] the range does not matter.
+    /// Operations on any byte of `range` fail with `errno` (of Linux), the next `times` times or
+    /// always. For [`Access::Sync`] the range does not matter.
     ///
     /// # Panics
     /// When `times` is zero.
@@ -89,7 +90,8 @@ impl Disk {
         self.with(|state| state.delay = by);
     }
 
-    /// Bounds the storage behind it: a write that needs more fails with `ENOSPC`. `None`: as much as is needed.
+    /// Bounds the storage behind it: a write that needs more fails with `ENOSPC`. `None`: as much
+    /// as is needed.
     pub fn set_space(&self, bytes: Option<u64>) {
         self.with(|state| state.space = bytes);
     }

@@ -1,7 +1,7 @@
-//! What a simulated disk or file holds, and what of it survives a power cut. Every change lands in the content
-//! that reads see and in a volatile layer; a sync moves it from there to the durable content. At a power cut
-//! each change in the volatile layer is by seed kept, lost or torn between sectors, independently of the
-//! others: a change may be lost while a later one is kept.
+//! What a simulated disk or file holds, and what of it survives a power cut. Every change lands in
+//! the content that reads see and in a volatile layer; a sync moves it from there to the durable
+//! content. At a power cut each change in the volatile layer is by seed kept, lost or torn between
+//! sectors, independently of the others: a change may be lost while a later one is kept.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! One direction of a TCP connection: bytes in order, some time after they were sent, in pieces of any size.
+//! One direction of a TCP connection: bytes in order, some time after they were sent, in pieces of
+//! any size.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -34,13 +35,14 @@ impl Line {
 /// A line that several directions share.
 #[derive(Debug, Default)]
 pub(super) struct SharedLine {
-    /// By direction: when the line will have taken its last byte. Only those that are not done with.
+    /// By direction: when the line will have taken its last byte. Only those that are not done
+    /// with.
     busy: Vec<(u64, Time)>,
 }
 
 impl SharedLine {
-    /// Sends on behalf of `who` from `start` on what takes `transfer` on an idle line, and tells when that is done. Of
-    /// each other direction as much is sent in between, or what it has left.
+    /// Sends on behalf of `who` from `start` on what takes `transfer` on an idle line, and tells
+    /// when that is done. Of each other direction as much is sent in between, or what it has left.
     fn take(&mut self, who: u64, start: Time, transfer: Duration) -> Time {
         self.busy
             .retain(|(other, until)| *other != who && *until > start);
@@ -126,8 +128,8 @@ impl Pipe {
         self.waiting.is_empty()
     }
 
-    /// Accepts as much of what was offered as there is room for; tells when each piece arrives. `shared`: the line that
-    /// it has to share, and its name there.
+    /// Accepts as much of what was offered as there is room for; tells when each piece arrives.
+    /// `shared`: the line that it has to share, and its name there.
     pub(super) fn pump(
         &mut self,
         now: Time,
@@ -183,7 +185,8 @@ impl Pipe {
         self.arrived.len() - before
     }
 
-    /// After a time in which nothing could pass: everything due arrives anew from `now` on, in order. Tells when.
+    /// After a time in which nothing could pass: everything due arrives anew from `now` on, in
+    /// order. Tells when.
     pub(super) fn resume(&mut self, now: Time, rng: &mut Rng, mut arrives: impl FnMut(Time)) {
         let mut last = now;
         for parcel in &mut self.flying {
@@ -212,7 +215,8 @@ impl Pipe {
         self.end == Some(End::Reset)
     }
 
-    /// Ends the stream here and now, whatever is still on its way. What has arrived stays receivable.
+    /// Ends the stream here and now, whatever is still on its way. What has arrived stays
+    /// receivable.
     pub(super) fn cut(&mut self, end: End) {
         self.held = self.arrived.len();
         self.flying.clear();
@@ -220,7 +224,8 @@ impl Pipe {
         self.end.get_or_insert(end);
     }
 
-    /// In how many pieces has come what was receivable at the last receive and was not at the one before.
+    /// In how many pieces has come what was receivable at the last receive and was not at the one
+    /// before.
     pub(super) fn take_pieces(&mut self) -> u32 {
         std::mem::take(&mut self.pieces)
     }

@@ -1,5 +1,5 @@
-//! What every part of the world needs to act: the clock, the queue of what will happen, the seeded choices, the
-//! trace, and a place to tell cores that their operations have ended.
+//! What every part of the world needs to act: the clock, the queue of what will happen, the seeded
+//! choices, the trace, and a place to tell cores that their operations have ended.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -51,7 +51,8 @@ pub(super) struct Waiter {
     pub(super) ticket: Ticket,
 }
 
-/// How an operation has ended. Data is moved when the core reaps, for the buffer is in the core's table.
+/// How an operation has ended. Data is moved when the core reaps, for the buffer is in the core's
+/// table.
 pub(super) enum Ready {
     Done(io::Result<Outcome>),
     /// There is something to receive on this socket.

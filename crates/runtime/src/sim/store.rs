@@ -1,5 +1,5 @@
-//! Sparse bytes: what was never written reads as zero and takes no memory. Copies share their pages until one
-//! of them writes.
+//! Sparse bytes: what was never written reads as zero and takes no memory. Copies share their pages
+//! until one of them writes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -81,7 +81,8 @@ impl Store {
     }
 }
 
-/// Cuts `len` bytes at `offset` into pages: page number, range within the page, range within the whole.
+/// Cuts `len` bytes at `offset` into pages: page number, range within the page, range within the
+/// whole.
 fn split(offset: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! The trace of a world as one number: every event is mixed in, so that two runs with the same digest did the
-//! same things in the same order.
+//! The trace of a world as one number: every event is mixed in, so that two runs with the same
+//! digest did the same things in the same order.
 
 use flashyard_time::Time;
 
@@ -55,7 +55,8 @@ impl Trace {
     }
 }
 
-/// A bijection in which every bit of the input changes half of the output (the finalizer of splitmix64).
+/// A bijection in which every bit of the input changes half of the output (the finalizer of
+/// splitmix64).
 fn mix(mut word: u64) -> u64 {
     word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -1,8 +1,10 @@
-//! The zones of a simulated disk: where each may be written next, and what a power cut leaves of that.
+//! The zones of a simulated disk: where each may be written next, and what a power cut leaves of
+//! that.
 //!
-//! The rules are those that Linux and the devices keep: a write begins at the write pointer of a zone and ends within its
-//! capacity, no more zones are partly written than may be, and what is behind the pointer reads as zeroes. A power cut
-//! takes a pointer back, though not behind what was written durably; resets and finishes that have ended stay.
+//! The rules are those that Linux and the devices keep: a write begins at the write pointer of a
+//! zone and ends within its capacity, no more zones are partly written than may be, and what is
+//! behind the pointer reads as zeroes. A power cut takes a pointer back, though not behind what was
+//! written durably; resets and finishes that have ended stay.
 
 use std::ops::Range;
 
@@ -101,7 +103,8 @@ impl Zones {
         Ok(())
     }
 
-    /// Resets or finishes a zone: the bytes that read as zeroes from now on. The error if it cannot be.
+    /// Resets or finishes a zone: the bytes that read as zeroes from now on. The error if it cannot
+    /// be.
     pub(super) fn manage(&mut self, action: ZoneAction) -> Result<Range<u64>, i32> {
         let (start, len, reset) = match action {
             ZoneAction::Reset { start, len } => (start, len, true),
@@ -117,7 +120,8 @@ impl Zones {
             return Err(libc::EIO);
         }
         if !reset {
-            // What is in it when it is finished is durable, as with a device: it cannot be taken back.
+            // What is in it when it is finished is durable, as with a device: it cannot be taken
+            // back.
             (zone.state, zone.durable) = (ZoneState::Full, zone.pointer);
             return Ok(start..start);
         }

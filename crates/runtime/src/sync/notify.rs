@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 
 use super::wait_list::{Left, Place, WaitList};
 
-/// Wakes waiters. A permit is kept if nobody waits (like one bit), so a notify before the wait is not lost.
+/// Wakes waiters. A permit is kept if nobody waits (like one bit), so a notify before the wait is
+/// not lost.
 #[derive(Debug)]
 pub struct Notify {
     permit: Cell<bool>,
@@ -50,8 +51,8 @@ impl Notify {
         }
     }
 
-    /// Waits for a notification. One that was sent to this waiter by [`Notify::notify_one`] and not taken before
-    /// the future is dropped goes to the next.
+    /// Waits for a notification. One that was sent to this waiter by [`Notify::notify_one`] and not
+    /// taken before the future is dropped goes to the next.
     pub async fn notified(&self) {
         Notified {
             notify: self,

@@ -81,7 +81,8 @@ impl<T> Future for Receiver<T> {
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         self.shared.closed.set(true);
-        // The value may own the sender's other resources; it must not live on as long as the sender.
+        // The value may own the sender's other resources; it must not live on as long as the
+        // sender.
         drop(self.shared.value.take());
     }
 }

@@ -23,8 +23,8 @@ impl Semaphore {
         }
     }
 
-    /// Takes `n` permits, waiting behind earlier waiters. Dropping the future gives up the place; permits it was
-    /// handed and never saw go back.
+    /// Takes `n` permits, waiting behind earlier waiters. Dropping the future gives up the place;
+    /// permits it was handed and never saw go back.
     pub async fn acquire(&self, n: usize) {
         Acquire {
             semaphore: self,
@@ -62,8 +62,8 @@ impl Semaphore {
         self.permits.get()
     }
 
-    /// Serves waiters from the front as far as permits go. A wide request at the front holds up all behind it:
-    /// otherwise narrow ones could starve it.
+    /// Serves waiters from the front as far as permits go. A wide request at the front holds up all
+    /// behind it: otherwise narrow ones could starve it.
     fn hand_out(&self) {
         while let Some(waker) = self.grant_next() {
             waker.wake();

@@ -1,5 +1,6 @@
-//! The queue behind every waiting primitive: first come, first served, O(1) to leave from the middle, places
-//! reused. A waiter that was granted keeps its place until its future sees the grant or is dropped.
+//! The queue behind every waiting primitive: first come, first served, O(1) to leave from the
+//! middle, places reused. A waiter that was granted keeps its place until its future sees the grant
+//! or is dropped.
 
 use std::task::Waker;
 
@@ -102,7 +103,8 @@ impl<T: Copy> WaitList<T> {
         Some(waker)
     }
 
-    /// True and the place is given up if the waiter was granted; otherwise `waker` is kept for the grant.
+    /// True and the place is given up if the waiter was granted; otherwise `waker` is kept for the
+    /// grant.
     pub(super) fn take_grant(&mut self, place: Place, waker: &Waker) -> bool {
         match &mut self.places[place.0 as usize].state {
             State::Granted(_) => {

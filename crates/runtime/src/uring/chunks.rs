@@ -1,6 +1,6 @@
-//! The receive ring: chunks of memory that the kernel fills when data has come, for whichever connection it came.
-//! Idle connections therefore hold none. (`io_uring_setup_buf_ring(3)`.) Beside it, a stack of chunks for receives
-//! past the io_uring.
+//! The receive ring: chunks of memory that the kernel fills when data has come, for whichever
+//! connection it came. Idle connections therefore hold none. (`io_uring_setup_buf_ring(3)`.) Beside
+//! it, a stack of chunks for receives past the io_uring.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -19,7 +19,8 @@ pub(super) const CHUNK: usize = 16 << 10;
 /// The number of this ring among the buffer groups of the io_uring.
 pub(super) const GROUP: u16 = 0;
 
-/// The ring's memory: a page run of entries, then the chunks. Shared with the kernel until the io_uring is gone.
+/// The ring's memory: a page run of entries, then the chunks. Shared with the kernel until the
+/// io_uring is gone.
 pub(super) struct ChunkRing {
     base: NonNull<u8>,
     bytes: usize,
@@ -46,8 +47,8 @@ impl ChunkRing {
             tail: Cell::new(0),
             available: Cell::new(0),
         });
-        // SAFETY: the ring's memory is page-aligned, holds `entries` entries, and the kernel keeps the pages for
-        // as long as the registration lasts, whatever becomes of our mapping.
+        // SAFETY: the ring's memory is page-aligned, holds `entries` entries, and the kernel keeps
+        // the pages for as long as the registration lasts, whatever becomes of our mapping.
         unsafe {
             let start = ring.base.addr().get() as u64;
             submitter.register_buf_ring_with_flags(start, entries, GROUP, 0)?;
@@ -63,8 +64,8 @@ impl ChunkRing {
             "the kernel hands out what it was given"
         );
         self.available.set(self.available.get() - 1);
-        // SAFETY: the kernel took the chunk out of the ring, so nobody writes to it until it is given back; it
-        // lies inside of the mapping, which lives as long as the ring.
+        // SAFETY: the kernel took the chunk out of the ring, so nobody writes to it until it is
+        // given back; it lies inside of the mapping, which lives as long as the ring.
         unsafe { Chunk::of_ring(self.clone(), id, self.chunk(id), len as u32) }
     }
 
@@ -80,7 +81,8 @@ impl ChunkRing {
     /// Where chunk `id` is.
     fn chunk(&self, id: u16) -> NonNull<u8> {
         let offset = Self::entry_bytes(self.entries) + usize::from(id) * CHUNK;
-        // SAFETY: the mapping holds the entries and then `chunks` chunks, and `id` is less than that.
+        // SAFETY: the mapping holds the entries and then `chunks` chunks, and `id` is less than
+        // that.
         unsafe { self.base.add(offset) }
     }
 }
@@ -89,8 +91,9 @@ impl ChunkOwner for ChunkRing {
     fn give_back(&self, id: u16) {
         let tail = self.tail.get();
         let place = usize::from(tail & (self.entries - 1));
-        // SAFETY: `place` is inside of the entries; the kernel reads an entry only after the tail has passed it, so
-        // nobody else touches it now. The tail lies in the first entry's reserved field, which is aligned for it.
+        // SAFETY: `place` is inside of the entries; the kernel reads an entry only after the tail
+        // has passed it, so nobody else touches it now. The tail lies in the first entry's reserved
+        // field, which is aligned for it.
         unsafe {
             let entries = self.base.cast::<BufRingEntry>();
             let entry = entries.add(place).as_mut();
@@ -112,7 +115,8 @@ impl Drop for ChunkRing {
     }
 }
 
-/// Chunks that the kernel does not know of. The one used last is used first: it is in the processor's cache.
+/// Chunks that the kernel does not know of. The one used last is used first: it is in the
+/// processor's cache.
 pub(super) struct ChunkStack {
     base: NonNull<u8>,
     free: RefCell<Vec<u16>>,
@@ -154,8 +158,8 @@ impl ChunkStack {
             id < Self::CHUNKS && len <= CHUNK,
             "chunks come from `take` and are filled to their end at most"
         );
-        // SAFETY: the chunk lies in the mapping, which lives as long as the stack and began as zeroes; it was taken,
-        // so nobody else writes to it until it is given back.
+        // SAFETY: the chunk lies in the mapping, which lives as long as the stack and began as
+        // zeroes; it was taken, so nobody else writes to it until it is given back.
         unsafe {
             let start = self.base.add(usize::from(id) * CHUNK);
             Chunk::of_ring(self.clone(), id, start, len as u32)

@@ -1,12 +1,14 @@
-//! The eager path: while the core polls, a receive and a send are system calls of their own instead of requests of the
-//! ring. A receive that waits in the ring costs an armed poll, a wake-up, deferred work and an entrance of its own;
-//! a core that is awake anyway just asks the socket. Measured with such cores on both sides, a null device and 4 KiB
-//! reads, as a share of what bare spinning sockets do: at queue depth 1 0.73 instead of 0.58, at depth 32 0.63 instead
-//! of 0.56, at depth 128 0.69 instead of 0.65, over 16 queues the same.
+//! The eager path: while the core polls, a receive and a send are system calls of their own instead
+//! of requests of the ring. A receive that waits in the ring costs an armed poll, a wake-up,
+//! deferred work and an entrance of its own; a core that is awake anyway just asks the socket.
+//! Measured with such cores on both sides, a null device and 4 KiB reads, as a share of what bare
+//! spinning sockets do: at queue depth 1 0.73 instead of 0.58, at depth 32 0.63 instead of 0.56, at
+//! depth 128 0.69 instead of 0.65, over 16 queues the same.
 //!
-//! It serves a few busy sockets only. Where there are more, one entrance for all of them costs less than a call for
-//! each. What it does not finish becomes a request of the ring: a receive when the core is about to sleep, when
-//! nothing has come for a while, or when sockets get many; a send when the socket does not take all of it.
+//! It serves a few busy sockets only. Where there are more, one entrance for all of them costs less
+//! than a call for each. What it does not finish becomes a request of the ring: a receive when the
+//! core is about to sleep, when nothing has come for a while, or when sockets get many; a send when
+//! the socket does not take all of it.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -21,8 +23,8 @@ use crate::op::{Completion, Operation, Outcome, Table, Ticket};
 const MOST: usize = 4;
 /// Fruitless tries after which a receive goes to the ring: some 60 us where it is the only one.
 const TRIES: u32 = 256;
-/// After sockets were too many, so many receives go to the ring before the eager path is tried again: a moment
-/// where sockets are busy, yet long enough that the trying costs nothing.
+/// After sockets were too many, so many receives go to the ring before the eager path is tried
+/// again: a moment where sockets are busy, yet long enough that the trying costs nothing.
 const PAUSE: u32 = 4096;
 /// Longer sends are more than an empty socket takes at once; the ring sees them through.
 const LONGEST_SEND: usize = 64 << 10;
@@ -133,8 +135,9 @@ impl Eager {
             };
             let message = scratch.of(ticket).message(gather.as_iovecs(), *sent);
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: the message and what it points to belong to the operation's scratch place and to its gather,
-            // which stay in place and unchanged during the call; the socket is open as long as the operation.
+            // SAFETY: the message and what it points to belong to the operation's scratch place and
+            // to its gather, which stay in place and unchanged during the call; the socket is open
+            // as long as the operation.
             let result = unsafe { libc::sendmsg(socket.id().fd(), message, flags) };
             let result = match usize::try_from(result) {
                 Ok(count) => {

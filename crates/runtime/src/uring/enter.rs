@@ -1,6 +1,6 @@
-//! Entering the kernel by a registered number of the ring instead of its descriptor, which spares a look-up and two
-//! atomic counts in every call (`io_uring_register_ring_fd(3)`; the `io-uring` crate forgets the number with each
-//! borrow of its submitter).
+//! Entering the kernel by a registered number of the ring instead of its descriptor, which spares a
+//! look-up and two atomic counts in every call (`io_uring_register_ring_fd(3)`; the `io-uring`
+//! crate forgets the number with each borrow of its submitter).
 
 use std::io;
 use std::os::fd::RawFd;
@@ -45,8 +45,8 @@ struct KernelTimespec {
 }
 
 impl Entrance {
-    /// For the ring with this descriptor, which the caller keeps open for as long. Without a free number the
-    /// descriptor serves.
+    /// For the ring with this descriptor, which the caller keeps open for as long. Without a free
+    /// number the descriptor serves.
     pub(super) fn new(ring: RawFd) -> Self {
         let mut update = Update {
             offset: u32::MAX,
@@ -65,8 +65,8 @@ impl Entrance {
         self.call(entries, 0, ENTER_GETEVENTS, std::ptr::null(), 0)
     }
 
-    /// The same, and waits for a completion, at most `timeout` if there is one. An error with `ETIME` when that has
-    /// passed.
+    /// The same, and waits for a completion, at most `timeout` if there is one. An error with
+    /// `ETIME` when that has passed.
     pub(super) fn wait(&self, entries: u32, timeout: Option<Duration>) -> io::Result<()> {
         let timespec = timeout.map(|timeout| KernelTimespec {
             seconds: (timeout.as_ns() / 1_000_000_000).cast_signed(),
@@ -102,8 +102,9 @@ impl Entrance {
             Some(number) => (number, flags | ENTER_REGISTERED_RING),
             None => (self.ring.cast_unsigned(), flags),
         };
-        // SAFETY: `argument` is null or points to what the flags say, with everything it points to, until the call
-        // returns. That what the entries point to stays valid is the promise of those who pushed them.
+        // SAFETY: `argument` is null or points to what the flags say, with everything it points to,
+        // until the call returns. That what the entries point to stays valid is the promise of
+        // those who pushed them.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_io_uring_enter,

@@ -1,5 +1,6 @@
-//! Zones of block devices. The kernel has no request of the ring for them, only calls that wait for the device: a
-//! thread of its own makes those, one after the other, and the core is woken when one has ended.
+//! Zones of block devices. The kernel has no request of the ring for them, only calls that wait for
+//! the device: a thread of its own makes those, one after the other, and the core is woken when one
+//! has ended.
 
 use std::fs::File;
 use std::io;
@@ -127,7 +128,8 @@ fn spawn(remote: &'static Remote, ended: Ended) -> io::Result<mpsc::Sender<Job>>
     let (sender, jobs) = mpsc::channel::<Job>();
     let work = move || {
         for Job { ticket, fd, action } in jobs {
-            // SAFETY: the operation keeps the file open until its end was taken, which is told below.
+            // SAFETY: the operation keeps the file open until its end was taken, which is told
+            // below.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             let result = perform(fd, action);
             lock(&ended).push((ticket, result));
@@ -165,8 +167,8 @@ fn report(fd: BorrowedFd<'_>, start: u64, count: u32) -> io::Result<Vec<Zone>> {
     // Words, so that both structures are aligned in it.
     let mut words = vec![0_u64; (HEAD + count as usize * EACH) / size_of::<u64>()];
     let head = words.as_mut_ptr().cast::<KernelReport>();
-    // SAFETY: `words` has room for the head and for `count` zones behind it, as the call is told; both are plain numbers,
-    // for which all bits are valid.
+    // SAFETY: `words` has room for the head and for `count` zones behind it, as the call is told;
+    // both are plain numbers, for which all bits are valid.
     let (head, zones) = unsafe {
         head.write(KernelReport {
             sector: start / SECTOR,
@@ -242,7 +244,8 @@ pub(super) fn facts(file: FileId) -> io::Result<Option<Zoned>> {
     }))
 }
 
-/// The smaller limit; 0 is none. Zones that may be open bound those that may be written, whatever may be active.
+/// The smaller limit; 0 is none. Zones that may be open bound those that may be written, whatever
+/// may be active.
 fn least_limit(limits: [u64; 2]) -> u32 {
     let least = limits.into_iter().filter(|limit| *limit > 0).min();
     least.map_or(0, |least| u32::try_from(least).unwrap_or(u32::MAX))

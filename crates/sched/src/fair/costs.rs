@@ -1,9 +1,11 @@
-//! What an I/O costs: the time in which the device could do nothing else, were it given only I/O of this kind and size.
+//! What an I/O costs: the time in which the device could do nothing else, were it given only I/O of
+//! this kind and size.
 //!
-//! The cost of a class of I/O is one divided by the most of it that the device does per second; so the service of two
-//! tenants is equal when each gets the same part of what it would get alone. The curve of a kind is given at sizes that
-//! double, straight lines between them. A place on it is learnt from spans in which the device did, as fast as it
-//! could, nothing else; [`super::learn`] makes such spans when they do not come by themselves.
+//! The cost of a class of I/O is one divided by the most of it that the device does per second; so
+//! the service of two tenants is equal when each gets the same part of what it would get alone. The
+//! curve of a kind is given at sizes that double, straight lines between them. A place on it is
+//! learnt from spans in which the device did, as fast as it could, nothing else; [`super::learn`]
+//! makes such spans when they do not come by themselves.
 
 use crate::{Io, Op};
 
@@ -54,7 +56,8 @@ impl Class {
     }
 }
 
-/// What the latest I/O of a kind costs and counts in flight: the next one is of the same size more often than not.
+/// What the latest I/O of a kind costs and counts in flight: the next one is of the same size more
+/// often than not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Price {
     pub(super) bytes: u64,
@@ -88,7 +91,8 @@ impl Price {
     }
 }
 
-/// Kind of an I/O and the bytes that make its cost. What transfers nothing is charged as the least write.
+/// Kind of an I/O and the bytes that make its cost. What transfers nothing is charged as the least
+/// write.
 #[inline]
 pub(super) fn weigh(io: &Io) -> (Kind, u64) {
     match io.op {
@@ -108,16 +112,18 @@ fn weigh_rare(io: &Io) -> u64 {
     }
 }
 
-/// The costs of all classes. A class of which nothing is known is taken to lie on a line through its neighbour.
+/// The costs of all classes. A class of which nothing is known is taken to lie on a line through
+/// its neighbour.
 #[derive(Debug)]
 pub(super) struct Costs {
     curve: [u64; CLASSES],
     learnt: [bool; CLASSES],
 }
 
-/// Before anything is known: 400,000 reads of 4 KiB a second or 3 GB/s, a fifth as many writes and half as many bytes
-/// written. Wrong for every drive, and of no matter after the first tenth of a second of load; but writes in the
-/// background may never come to be measured, and are not to be taken for cheap because the drive's buffer takes them.
+/// Before anything is known: 400,000 reads of 4 KiB a second or 3 GB/s, a fifth as many writes and
+/// half as many bytes written. Wrong for every drive, and of no matter after the first tenth of a
+/// second of load; but writes in the background may never come to be measured, and are not to be
+/// taken for cheap because the drive's buffer takes them.
 const PRIOR: [(u64, u64); 2] = [(1_250, 1_250), (10_000, 2_500)];
 
 impl Costs {
@@ -161,8 +167,8 @@ impl Costs {
         self.learnt[usize::from(class.0)]
     }
 
-    /// The class was alone on the device, and what was served in `span` nanoseconds would, as it is charged,
-    /// have taken `charged`. Moves the cost by `part / 4` of the difference.
+    /// The class was alone on the device, and what was served in `span` nanoseconds would, as it is
+    /// charged, have taken `charged`. Moves the cost by `part / 4` of the difference.
     pub(super) fn correct(&mut self, class: Class, charged: u64, span: u64, part: u64) {
         let believed = self.at(class);
         let real = u128::from(believed) * u128::from(span) * u128::from(PER_NS)
@@ -176,7 +182,8 @@ impl Costs {
         self.set(class, moved);
     }
 
-    /// While no reads were measured: moves all their costs a quarter of the way to where `class` costs `cost`.
+    /// While no reads were measured: moves all their costs a quarter of the way to where `class`
+    /// costs `cost`.
     pub(super) fn suppose(&mut self, class: Class, cost: u64) {
         if self.is_any_learnt(Kind::Read) {
             return;
@@ -201,8 +208,8 @@ impl Costs {
         self.complete_curve(class.kind());
     }
 
-    /// Sets the sizes that were never measured by those that were: on the line between two, else in proportion to the
-    /// prior. While no writes were, they are to reads as in the prior.
+    /// Sets the sizes that were never measured by those that were: on the line between two, else in
+    /// proportion to the prior. While no writes were, they are to reads as in the prior.
     fn complete_curve(&mut self, kind: Kind) {
         let first = kind as usize * SIZES;
         let (fixed, unit) = PRIOR[kind as usize];

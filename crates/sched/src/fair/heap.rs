@@ -5,15 +5,16 @@ use alloc::vec::Vec;
 /// Where an item is that is not in the heap.
 const NOWHERE: u32 = u32::MAX;
 
-/// Items, each a small number, ordered by key and then by number. Every change takes time logarithmic in the number
-/// of items; memory is taken when an item is first seen and kept.
+/// Items, each a small number, ordered by key and then by number. Every change takes time
+/// logarithmic in the number of items; memory is taken when an item is first seen and kept.
 #[derive(Debug, Default)]
 pub(super) struct Heap {
     order: Vec<Entry>,
     places: Vec<u32>,
 }
 
-/// A key and, below it, an item, as one number: to compare two takes two instructions and no branch.
+/// A key and, below it, an item, as one number: to compare two takes two instructions and no
+/// branch.
 type Entry = u128;
 
 #[inline]

@@ -1,9 +1,11 @@
-//! What was done lately, while latency-sensitive I/O is about: a guess at what reads cost before they are measured.
+//! What was done lately, while latency-sensitive I/O is about: a guess at what reads cost before
+//! they are measured.
 //!
-//! Measuring takes reads that wait for the device. Beside somebody in a hurry few may be in it, and whether any wait
-//! depends on the very cost that is not known. But a device that is busy for a part of the time takes longer to answer by
-//! that part, and did in the busy part what came back; so its answers tell the cost, if roughly: others who kept it busy
-//! are counted as if they were the class. A guess that is somewhat too large is what somebody in a hurry would choose.
+//! Measuring takes reads that wait for the device. Beside somebody in a hurry few may be in it, and
+//! whether any wait depends on the very cost that is not known. But a device that is busy for a
+//! part of the time takes longer to answer by that part, and did in the busy part what came back;
+//! so its answers tell the cost, if roughly: others who kept it busy are counted as if they were
+//! the class. A guess that is somewhat too large is what somebody in a hurry would choose.
 
 use super::costs::{CLASSES, Class, Costs, Kind, PER_NS};
 use super::windows::Bases;
@@ -38,7 +40,8 @@ impl Lately {
         }
     }
 
-    /// A tick of `span` nanoseconds has ended; I/Os that came back and the sum of their latencies in it, by class.
+    /// A tick of `span` nanoseconds has ended; I/Os that came back and the sum of their latencies
+    /// in it, by class.
     pub(super) fn remember(&mut self, span: u64, served: impl Iterator<Item = (u64, u64)>) {
         let fade = |sum: &mut u64, new: u64| *sum = *sum - *sum / FADE + new;
         for (sums, (ios, latency)) in self.classes.iter_mut().zip(served) {

@@ -1,9 +1,10 @@
 //! Learns what I/O costs, by watching and by trying.
 //!
-//! Time is cut into ticks. A tick in which one class of I/O had the device to itself and more of it waited says what
-//! the class costs. Where several classes compete and one of them was not measured for long, each such class in turn is
-//! given the device alone for some tens of milliseconds: the trial. What the drive does of a mixture does not tell the
-//! parts: reads and writes may stand in each other's way fully, or not at all.
+//! Time is cut into ticks. A tick in which one class of I/O had the device to itself and more of it
+//! waited says what the class costs. Where several classes compete and one of them was not measured
+//! for long, each such class in turn is given the device alone for some tens of milliseconds: the
+//! trial. What the drive does of a mixture does not tell the parts: reads and writes may stand in
+//! each other's way fully, or not at all.
 
 use super::GAIN;
 use super::costs::{CLASSES, Class, Costs, Kind, PER_NS, SIZES};
@@ -12,32 +13,39 @@ use super::windows::Bases;
 
 /// Length of a tick on a usual drive.
 pub(super) const TICK_NS: u64 = 5_000_000;
-/// On slow ones it is as many times longer, but not more: while something is tried out, others wait.
+/// On slow ones it is as many times longer, but not more: while something is tried out, others
+/// wait.
 const LONGEST_STRETCH: u64 = 4;
 /// What was measured is believed for so long.
 const FRESH_NS: u64 = 60_000_000_000;
-/// A class whose tenants did not ask for as much as the device can do is not tried again for so long.
+/// A class whose tenants did not ask for as much as the device can do is not tried again for so
+/// long.
 const HOPELESS_NS: u64 = 1_000_000_000;
-/// What was measured of writes is measured again after so long if the rate moved to the end, otherwise after eight times
-/// that, and each time later: a drive takes writes at a rate that falls for a while before it is the one that lasts.
+/// What was measured of writes is measured again after so long if the rate moved to the end,
+/// otherwise after eight times that, and each time later: a drive takes writes at a rate that falls
+/// for a while before it is the one that lasts.
 const WRITES_FRESH_NS: u64 = 700_000_000;
-/// Reads are tried when the drive has written out what it had buffered: when the mean latency of a few at a time is
-/// not above this many percent of the base.
+/// Reads are tried when the drive has written out what it had buffered: when the mean latency of a
+/// few at a time is not above this many percent of the base.
 const SETTLED_PERCENT: u64 = 135;
 /// If it never is, they are tried after so many ticks.
 const SETTLE_LONGEST: u32 = 20;
-/// The rate of reads lasts when three ticks in a row differ by no more than so many parts of a hundred.
+/// The rate of reads lasts when three ticks in a row differ by no more than so many parts of a
+/// hundred.
 const READS_STEADY_PERCENT: u64 = 6;
-/// The rate of writes lasts when the last four ticks differ from the four before by no more: what a drive grants moves
-/// for a tenth of a second after the load has changed.
+/// The rate of writes lasts when the last four ticks differ from the four before by no more: what a
+/// drive grants moves for a tenth of a second after the load has changed.
 const WRITES_STEADY_PERCENT: u64 = 3;
-/// Where the rate differs more, because there are few I/Os in a tick, the mean of eight ticks is taken after so many.
+/// Where the rate differs more, because there are few I/Os in a tick, the mean of eight ticks is
+/// taken after so many.
 const READS_PATIENCE: u32 = 12;
 const WRITES_PATIENCE: u32 = 36;
-/// A class is tried when it does at least this part of the work; less is asked of one that was never measured.
+/// A class is tried when it does at least this part of the work; less is asked of one that was
+/// never measured.
 const GOOD_PART: u64 = 8;
 const NEW_PART: u64 = 32;
-/// Classes tried in one round: the most used ones. Others have to make do with what lies between them until the next.
+/// Classes tried in one round: the most used ones. Others have to make do with what lies between
+/// them until the next.
 const ROUND: usize = 2;
 /// Rounds are at least so far apart.
 const REST_NS: u64 = 300_000_000;
@@ -147,8 +155,8 @@ impl Learner {
         self.phase
     }
 
-    /// Classes have competed for so long that what has not been measured by now will not be soon: those who do it do not ask
-    /// for enough.
+    /// Classes have competed for so long that what has not been measured by now will not be soon:
+    /// those who do it do not ask for enough.
     #[inline]
     pub(super) fn has_tried(&self) -> bool {
         self.contended >= LONG_CONTENDED
@@ -290,9 +298,9 @@ impl Learner {
             && now >= self.hopeless[place]
     }
 
-    /// What was served of a class that was nearly alone says what it costs: nothing unknown was beside it, and as much of
-    /// it waited as the windows let. Of a class never measured less is asked: one late answer to somebody who asks for one
-    /// thing at a time is not enough.
+    /// What was served of a class that was nearly alone says what it costs: nothing unknown was
+    /// beside it, and as much of it waited as the windows let. Of a class never measured less is
+    /// asked: one late answer to somebody who asks for one thing at a time is not enough.
     fn is_telling(&self, class: Class, costs: &Costs, bases: &Bases) -> bool {
         let kind = class.kind();
         let mut others = Class::all().filter(|&other| other != class);
@@ -306,7 +314,8 @@ impl Learner {
 
     fn take_in(&mut self, now: u64, span: u64, class: Class, costs: &mut Costs, bases: &Bases) {
         let served = self.served[usize::from(class.0)];
-        // Where answers take longer than ticks, what was served has been charged by guesses long since dropped.
+        // Where answers take longer than ticks, what was served has been charged by guesses long
+        // since dropped.
         let charged = match self.scene.hurried && !costs.is_learnt(class) {
             true => served.ios * costs.at(class),
             false => served.charged,
@@ -390,7 +399,8 @@ impl Learner {
                 Kind::Read => READS_PATIENCE,
                 Kind::Write => WRITES_PATIENCE,
             };
-        // Writes that the drive's buffer took all the time are measured, too: it is as fast as that.
+        // Writes that the drive's buffer took all the time are measured, too: it is as fast as
+        // that.
         let taken = late && pressed && class.kind() == Kind::Write;
         if mean > 0 && (steady && busy || taken) {
             let before = costs.at(class);
@@ -427,8 +437,8 @@ impl Learner {
 }
 
 impl Trial {
-    /// Whether the rate is one that lasts, and the rate: charged time over real time, in millionths. One that is as it was
-    /// `known` to be needs no further proof.
+    /// Whether the rate is one that lasts, and the rate: charged time over real time, in
+    /// millionths. One that is as it was `known` to be needs no further proof.
     fn lasts(&self, kind: Kind, known: bool) -> (bool, u64) {
         let mean = |ticks: &[u64]| ticks.iter().sum::<u64>() / ticks.len() as u64;
         let last = mean(&self.last[4..]);

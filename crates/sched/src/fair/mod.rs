@@ -1,9 +1,10 @@
-//! `fair`: every tenant its part of the device's time, whatever the others do; latency-sensitive I/O first.
+//! `fair`: every tenant its part of the device's time, whatever the others do; latency-sensitive
+//! I/O first.
 //!
-//! Start-time fair queueing over costs that are learnt ([`costs`], [`learn`]), with windows for reads and for writes
-//! that are the same number for every device ([`windows`]), guarantees and limits by theoretical times ([`rates`]) and a
-//! bounded bypass for what is urgent. What was tried, why each number is what it is, and what it gives:
-//! `docs/scheduling.md`.
+//! Start-time fair queueing over costs that are learnt ([`costs`], [`learn`]), with windows for
+//! reads and for writes that are the same number for every device ([`windows`]), guarantees and
+//! limits by theoretical times ([`rates`]) and a bounded bypass for what is urgent. What was tried,
+//! why each number is what it is, and what it gives: `docs/scheduling.md`.
 
 mod costs;
 mod heap;
@@ -46,7 +47,8 @@ pub struct Fair {
     places: Vec<Place>,
     /// Tenants with something in the lane that may go, by tag.
     ready: [Heap; 4],
-    /// Lanes of tenants with a guarantee, by when they are owed the next I/O; an item is `4 * tenant + lane`.
+    /// Lanes of tenants with a guarantee, by when they are owed the next I/O; an item is `4 *
+    /// tenant + lane`.
     reserved: Heap,
     /// Lanes that wait for their limit, by when it opens.
     gated: Heap,
@@ -59,7 +61,8 @@ pub struct Fair {
     learner: Learner,
     /// Most load that may be in flight, by kind.
     windows: [u64; 2],
-    /// The same while there are guarantees; less while one is missed because the device is too slow with it.
+    /// The same while there are guarantees; less while one is missed because the device is too slow
+    /// with it.
     squeeze: u64,
     /// Tenants with nothing queued that are owed more of a kind than they get, by tag.
     claims: [Heap; 2],
@@ -71,7 +74,8 @@ pub struct Fair {
     queued: u32,
     /// Sum of the weights of those who have something queued or in flight.
     active_weight: u64,
-    /// Device time that urgent I/O may take beyond its tenants' shares, in costs, and when that was so.
+    /// Device time that urgent I/O may take beyond its tenants' shares, in costs, and when that was
+    /// so.
     urgent_budget: u64,
     budgeted: u64,
     /// Virtual time: the least tag of those who wait.
@@ -159,8 +163,8 @@ impl Fair {
         }
     }
 
-    /// The kind that is behind gets a larger window, the one that is ahead needs less: held to the pace of the other, it
-    /// would go in bursts.
+    /// The kind that is behind gets a larger window, the one that is ahead needs less: held to the
+    /// pace of the other, it would go in bursts.
     fn adjust_windows(&mut self) {
         let (read, write) = (self.least_tag(Kind::Read), self.least_tag(Kind::Write));
         let margin = self.lead() / 8;
@@ -183,7 +187,8 @@ impl Fair {
         }
     }
 
-    /// A guaranteed tenant that is behind and has nothing queued waits for the device: there has to be less in it.
+    /// A guaranteed tenant that is behind and has nothing queued waits for the device: there has to
+    /// be less in it.
     fn keep_guarantees(&mut self, now: Time) {
         let late = now.as_ns().saturating_sub(LATE_NS);
         let missed = self.tenants.iter().any(|tenant| {
@@ -209,7 +214,8 @@ impl Fair {
         self.squeeze = changed.clamp(ONE / 2, most);
     }
 
-    /// Lets all who wait start level again: what they had while costs were measured is not held against them.
+    /// Lets all who wait start level again: what they had while costs were measured is not held
+    /// against them.
     fn level(&mut self, now: Time) {
         self.virtual_now = 0;
         let numbers: Vec<u32> = self.tenants.numbers().collect();

@@ -11,7 +11,8 @@ use crate::{Class as Urgency, Credit, Io, IoId, Next, Share, TenantId};
 
 /// Background I/O beside other I/O counts so many times.
 const BACKGROUND_FACTOR: u64 = 64;
-/// While latency-sensitive I/O is about and nobody waits, background I/O takes this part of the device's time.
+/// While latency-sensitive I/O is about and nobody waits, background I/O takes this part of the
+/// device's time.
 const BACKGROUND_PART: u64 = 16;
 /// What of that it may take at once, in time of which it has that part.
 const BACKGROUND_BURST_NS: u64 = 1_000_000;
@@ -217,8 +218,8 @@ impl Fair {
         }
     }
 
-    /// Takes the cost of an I/O that goes to the device from its tenant, unless it was paid before, and counts it in
-    /// flight.
+    /// Takes the cost of an I/O that goes to the device from its tenant, unless it was paid before,
+    /// and counts it in flight.
     #[inline]
     fn charge(&mut self, now: Time, index: u32, payer: Payer) {
         let Place {
@@ -276,7 +277,8 @@ impl Fair {
             }
             Payer::Share => tenant.tag = tenant.tag.saturating_add(stride),
             Payer::Urgency => self.urgent_budget = self.urgent_budget.saturating_sub(cost),
-            // What is taken while nobody is in a hurry is in nobody's way later, either; slices are an account of their own.
+            // What is taken while nobody is in a hurry is in nobody's way later, either; slices are
+            // an account of their own.
             Payer::Nobody if !hurried || self.slices.is_on() => {}
             Payer::Nobody => {
                 let earliest = now.as_ns().saturating_sub(BACKGROUND_BURST_NS);
@@ -366,8 +368,8 @@ impl Fair {
         number
     }
 
-    /// What a tenant may have outstanding: what its share of the windows holds of I/O like its latest, twice, so that the
-    /// next is here when one ends.
+    /// What a tenant may have outstanding: what its share of the windows holds of I/O like its
+    /// latest, twice, so that the next is here when one ends.
     pub(super) fn credit_of(&self, id: TenantId) -> Credit {
         let tenant = self.tenants.get(id);
         let (weight, load, bytes) = tenant.map_or((1, ONE, 4096), |tenant| {

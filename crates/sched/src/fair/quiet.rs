@@ -1,16 +1,17 @@
-//! How much of the other I/O may be in flight while latency-sensitive I/O is about: one bandwidth-delay product, or what
-//! keeps 99 of 100 under the latency that its tenant wants.
+//! How much of the other I/O may be in flight while latency-sensitive I/O is about: one
+//! bandwidth-delay product, or what keeps 99 of 100 under the latency that its tenant wants.
 //!
-//! Each latency-sensitive I/O that takes longer than its target takes an eighth of the window away, each that does not
-//! gives a ninety-ninth of that back. The two are even when one in a hundred is late, whatever the latency is like:
-//! nothing has to be known of the drive.
+//! Each latency-sensitive I/O that takes longer than its target takes an eighth of the window away,
+//! each that does not gives a ninety-ninth of that back. The two are even when one in a hundred is
+//! late, whatever the latency is like: nothing has to be known of the drive.
 
 use super::GAIN;
 use super::windows::ONE;
 
 /// Parts of the window are counted finer than loads are, so that small steps add up.
 const FINE: u32 = 16;
-/// The least and the most that a target may ask for. Below the least one I/O of each kind goes in any case.
+/// The least and the most that a target may ask for. Below the least one I/O of each kind goes in
+/// any case.
 const LEAST: u64 = (ONE / 8) << FINE;
 const MOST: u64 = (GAIN * ONE) << FINE;
 const USUAL: u64 = ONE << FINE;
@@ -35,8 +36,8 @@ impl Quiet {
         self.fine >> FINE
     }
 
-    /// A latency-sensitive I/O took `ns`; its tenant wants it to take no longer than `target`, if that is not zero. Those
-    /// who say nothing have the usual window at most.
+    /// A latency-sensitive I/O took `ns`; its tenant wants it to take no longer than `target`, if
+    /// that is not zero. Those who say nothing have the usual window at most.
     #[inline]
     pub(super) fn heed(&mut self, target: u64, ns: u64) {
         let most = if target == 0 { USUAL } else { MOST };

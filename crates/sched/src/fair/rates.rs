@@ -26,7 +26,8 @@ struct Rate {
 pub(super) struct Paces {
     rates: [Option<Rate>; 6],
     burst: u64,
-    /// Whether one kept rate is enough to wait (a limit), or one missed is enough to go (a guarantee).
+    /// Whether one kept rate is enough to wait (a limit), or one missed is enough to go (a
+    /// guarantee).
     limits: bool,
 }
 
@@ -62,8 +63,8 @@ impl Paces {
         })
     }
 
-    /// From when on these rates let an I/O of `kind` pass (limits) or ask for one (guarantees); never, when no
-    /// guarantee speaks of its kind.
+    /// From when on these rates let an I/O of `kind` pass (limits) or ask for one (guarantees);
+    /// never, when no guarantee speaks of its kind.
     pub(super) fn opens(&self, kind: Kind) -> Time {
         let of_kind = self
             .rates
@@ -78,8 +79,8 @@ impl Paces {
         })
     }
 
-    /// Whether an I/O was due before `late`, in nanoseconds, of one who could do twice the rate: `ios` a second of `bytes`
-    /// each.
+    /// Whether an I/O was due before `late`, in nanoseconds, of one who could do twice the rate:
+    /// `ios` a second of `bytes` each.
     pub(super) fn is_behind(&self, late: u64, ios: u64, bytes: u64) -> bool {
         self.rates.iter().flatten().any(|rate| {
             let reach = if rate.bytes {
@@ -91,8 +92,8 @@ impl Paces {
         })
     }
 
-    /// An I/O was let pass. A limit is rounded up; a guarantee is given a little more than was said, because what counts is
-    /// what comes back in time.
+    /// An I/O was let pass. A limit is rounded up; a guarantee is given a little more than was
+    /// said, because what counts is what comes back in time.
     #[inline(never)]
     pub(super) fn charge(&mut self, now: Time, kind: Kind, bytes: u64) {
         let earliest = now.as_ns().saturating_sub(self.burst);

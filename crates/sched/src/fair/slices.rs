@@ -1,21 +1,25 @@
-//! Reads and writes by turns, while latency-sensitive I/O is about; and what is done in the background in turns of its own.
+//! Reads and writes by turns, while latency-sensitive I/O is about; and what is done in the
+//! background in turns of its own.
 //!
-//! A drive can let a read interrupt a programme a few times; where many reads for throughput use that up, one in a hurry
-//! waits for the programme's end. So the two are kept apart: for a slice of time only one kind goes to the device, then
-//! that whose tenants are behind. Before reads the drive is given time to programme what it had taken.
+//! A drive can let a read interrupt a programme a few times; where many reads for throughput use
+//! that up, one in a hurry waits for the programme's end. So the two are kept apart: for a slice of
+//! time only one kind goes to the device, then that whose tenants are behind. Before reads the
+//! drive is given time to programme what it had taken.
 //!
-//! Background I/O beside both has one slice of sixteen. Its part is one of time because nobody knows what it costs: it
-//! never has the device long enough to be measured.
+//! Background I/O beside both has one slice of sixteen. Its part is one of time because nobody
+//! knows what it costs: it never has the device long enough to be measured.
 
 use super::costs::Kind;
 
-/// Length of a slice: long against what is in flight, short against what those wait who are not in a hurry.
+/// Length of a slice: long against what is in flight, short against what those wait who are not in
+/// a hurry.
 const SLICE_NS: u64 = 10_000_000;
 /// Time between the last write and the first read: some programmes.
 const DRAIN_NS: u64 = 5_000_000;
 /// A kind is about for so long after I/O of it last waited.
 const ABOUT_NS: u64 = 20_000_000;
-/// A slice that nobody has wanted for so long is over: longer than it takes a host to send the next I/O.
+/// A slice that nobody has wanted for so long is over: longer than it takes a host to send the next
+/// I/O.
 const LULL_NS: u64 = 1_000_000;
 /// The tag of those who do not wait.
 const NOBODY: u64 = u64::MAX;

@@ -42,8 +42,9 @@ pub(super) const LANES: [Lane; 4] = [Lane::Urgent, Lane::Read, Lane::Write, Lane
 /// Ids below this are found at once: tenants are numbered from one on.
 const NEAR: u32 = 4096;
 
-/// A tenant with nothing queued counts as waiting when what it has in flight would give it its share at so many times
-/// the base latency. One with less gets less than its share by its own choice, and nobody waits for it.
+/// A tenant with nothing queued counts as waiting when what it has in flight would give it its
+/// share at so many times the base latency. One with less gets less than its share by its own
+/// choice, and nobody waits for it.
 const CLAIM: u64 = 5;
 
 /// Virtual time is service in costs, divided by the weight, times this.
@@ -172,8 +173,8 @@ impl Tenant {
         }
     }
 
-    /// An I/O of it has come. After a pause it starts with the others: what it did not use is not kept. Gives what that
-    /// adds to the weight of those who are here.
+    /// An I/O of it has come. After a pause it starts with the others: what it did not use is not
+    /// kept. Gives what that adds to the weight of those who are here.
     #[inline]
     pub(super) fn wake(&mut self, lane: Lane, virtual_now: u64) -> u64 {
         let more = if self.is_active() { 0 } else { self.weight };
@@ -196,14 +197,16 @@ impl Tenant {
         self.load[kind as usize] += load;
     }
 
-    /// Whether it counts as waiting with nothing queued, by kind, beside others of so much weight in all.
+    /// Whether it counts as waiting with nothing queued, by kind, beside others of so much weight
+    /// in all.
     pub(super) fn waits(&self, active_weight: u64) -> [bool; 2] {
         let least = CLAIM * ONE * self.weight;
         self.load
             .map(|load| self.queued == 0 && load * active_weight >= least)
     }
 
-    /// Whether it does with any kind, or did when it was looked at last. Of most tenants neither is so.
+    /// Whether it does with any kind, or did when it was looked at last. Of most tenants neither is
+    /// so.
     #[inline]
     pub(super) fn is_claiming(&self, active_weight: u64) -> bool {
         let most = self.load[0].max(self.load[1]);
@@ -237,7 +240,8 @@ impl Tenant {
 pub(super) struct Tenants {
     /// Number of each id, ordered by id.
     known: Vec<(TenantId, u32)>,
-    /// The same for ids below [`NEAR`], at the place of each: what every I/O asks for is found without a search.
+    /// The same for ids below [`NEAR`], at the place of each: what every I/O asks for is found
+    /// without a search.
     near: Vec<u32>,
     table: Vec<Tenant>,
     free: Vec<u32>,

@@ -1,5 +1,5 @@
-//! Whose turn it is: what is urgent, what is owed, then by virtual time as far as the windows let it, then what nobody
-//! else is in need of.
+//! Whose turn it is: what is urgent, what is owed, then by virtual time as far as the windows let
+//! it, then what nobody else is in need of.
 
 use flashyard_time::Time;
 
@@ -13,13 +13,14 @@ use crate::Next;
 
 /// For how long after the last latency-sensitive I/O.
 const QUIET_NS: u64 = 20_000_000;
-/// So many I/Os of a kind may be in flight whatever they count; one while latency-sensitive I/O is about.
+/// So many I/Os of a kind may be in flight whatever they count; one while latency-sensitive I/O is
+/// about.
 const FLOOR: u32 = 4;
-/// How far all who do one kind of I/O may be ahead of those who wait for the window of the other kind, in device time:
-/// drives take writes in bursts, and hold them back in bursts.
+/// How far all who do one kind of I/O may be ahead of those who wait for the window of the other
+/// kind, in device time: drives take writes in bursts, and hold them back in bursts.
 const LEAD_NS: u64 = 20_000_000;
-/// Urgent I/O goes first as long as its tenants take no more than their share, or all of it together no more than this
-/// part of the device's time.
+/// Urgent I/O goes first as long as its tenants take no more than their share, or all of it
+/// together no more than this part of the device's time.
 const URGENT_PART: u64 = 8;
 /// What may be taken of that part at once, in device time.
 const URGENT_BURST_NS: u64 = 4_000_000;
@@ -38,8 +39,8 @@ pub(super) enum Payer {
 pub(super) type Choice = (u32, Lane, Payer);
 
 impl Fair {
-    /// What is to be done, when something waits. Kept apart from [`crate::Policy::next`], which is asked more often than
-    /// there is anything to be found.
+    /// What is to be done, when something waits. Kept apart from [`crate::Policy::next`], which is
+    /// asked more often than there is anything to be found.
     #[inline(never)]
     pub(super) fn look(&mut self, now: Time) -> Next {
         self.open_gates(now);
@@ -82,8 +83,8 @@ impl Fair {
             .or_else(|| self.next_background(now, true))
     }
 
-    /// There is nothing but I/O for throughput, owed nothing but its share; so what may go is a matter of the windows and of
-    /// who waits, and not of the time.
+    /// There is nothing but I/O for throughput, owed nothing but its share; so what may go is a
+    /// matter of the windows and of who waits, and not of the time.
     #[inline]
     pub(super) fn is_plain(&self, now: Time) -> bool {
         !self.is_quiet(now)
@@ -103,7 +104,8 @@ impl Fair {
         self.quiet_until = now.as_ns() + QUIET_NS;
     }
 
-    /// With nothing queued, an I/O for throughput may go if there is room and nobody's claim is in its way.
+    /// With nothing queued, an I/O for throughput may go if there is room and nobody's claim is in
+    /// its way.
     #[inline]
     pub(super) fn may_pass(&self, now: Time, place: &Place) -> bool {
         let other = match place.kind {
@@ -116,8 +118,8 @@ impl Fair {
             && self.may_go(now, place.kind)
     }
 
-    /// Reads, writes and what is done in the background go by turns while latency-sensitive I/O is about. Reads and writes
-    /// do when it is known what they cost.
+    /// Reads, writes and what is done in the background go by turns while latency-sensitive I/O is
+    /// about. Reads and writes do when it is known what they cost.
     #[inline]
     fn slice(&mut self, now: Time) {
         if !self.is_quiet(now) || self.learner.phase() != Phase::Open {
@@ -169,8 +171,9 @@ impl Fair {
         ready.min(self.claims[kind as usize].least())
     }
 
-    /// The waiting tag that is least, but never less than before. While a class is tried out only its kind counts: who is
-    /// in a hurry then has no others to be compared with, and would take all that they do not.
+    /// The waiting tag that is least, but never less than before. While a class is tried out only
+    /// its kind counts: who is in a hurry then has no others to be compared with, and would take
+    /// all that they do not.
     #[inline]
     fn advance_virtual_time(&mut self) {
         let least = match self.learner.phase() {
@@ -185,7 +188,8 @@ impl Fair {
         }
     }
 
-    /// What is urgent: out of its tenant's share, else out of the part of the device that is kept for it.
+    /// What is urgent: out of its tenant's share, else out of the part of the device that is kept
+    /// for it.
     fn next_urgent(&mut self, now: Time) -> Option<Choice> {
         let (number, tag) = self.ready[Lane::Urgent as usize].first()?;
         if tag <= self.virtual_now + self.lead() {
@@ -218,8 +222,8 @@ impl Fair {
         LEAD_NS * PER_NS * WEIGHT_UNIT / self.active_weight.max(1)
     }
 
-    /// The head that comes next in virtual time, if the device has room for it; else the first of the other kind; and
-    /// neither if it is too far ahead of those who wait for the other.
+    /// The head that comes next in virtual time, if the device has room for it; else the first of
+    /// the other kind; and neither if it is too far ahead of those who wait for the other.
     #[inline]
     fn next_shared(&mut self, now: Time) -> Option<Choice> {
         if let Phase::Alone(class) | Phase::Settling(class) = self.learner.phase() {
@@ -276,7 +280,8 @@ impl Fair {
                 return Some((number, lane, Payer::Share));
             }
             self.ready[lane as usize].remove(number);
-            // It may have come back since: whenever anything of its tenant goes, all its lanes are offered.
+            // It may have come back since: whenever anything of its tenant goes, all its lanes are
+            // offered.
             if !core::mem::replace(&mut self.tenants[number].parked[lane as usize], true) {
                 self.parked.push(number * 4 + lane as u32);
             }
@@ -284,12 +289,14 @@ impl Fair {
         None
     }
 
-    /// Background I/O is held back though nobody waits: who asks for one thing at a time, and soon, never does.
+    /// Background I/O is held back though nobody waits: who asks for one thing at a time, and soon,
+    /// never does.
     fn is_background_held(&self, now: Time) -> bool {
         self.is_quiet(now) && !self.slices.is_on() && self.background_due > now.as_ns()
     }
 
-    /// Background I/O whose slice it is or whose small share is due, or, when nobody else waits, any.
+    /// Background I/O whose slice it is or whose small share is due, or, when nobody else waits,
+    /// any.
     fn next_background(&self, now: Time, idle: bool) -> Option<Choice> {
         if self.learner.phase() != Phase::Open {
             return None;

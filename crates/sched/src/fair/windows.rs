@@ -1,9 +1,10 @@
 //! How much the device holds at a time, and what it takes to answer when it is not busy.
 //!
-//! An I/O in flight counts as its cost divided by its base latency: one is what keeps a device with no queue just busy
-//! (the product of bandwidth and delay). Counted so, windows for small and large I/O, for reads and writes, and for
-//! fast and slow drives are the same number. A drive of `n` parts that are hit at random and hold `w` times that much
-//! gives `w / (w + 1)` of its most: ten gives nine tenths, and nothing in that depends on the drive.
+//! An I/O in flight counts as its cost divided by its base latency: one is what keeps a device with
+//! no queue just busy (the product of bandwidth and delay). Counted so, windows for small and large
+//! I/O, for reads and writes, and for fast and slow drives are the same number. A drive of `n`
+//! parts that are hit at random and hold `w` times that much gives `w / (w + 1)` of its most: ten
+//! gives nine tenths, and nothing in that depends on the drive.
 
 use super::costs::{CLASSES, Class, Kind, PER_NS, SIZES};
 
@@ -14,14 +15,15 @@ pub(super) const ONE: u64 = 1024;
 const PLACES: usize = 128;
 /// Samples before a quantile is looked at.
 const ENOUGH: u32 = 64;
-/// What of a hundred samples lies below the base latency: reads that the drive answers from its buffer are faster than
-/// any read of the flash, and rare.
+/// What of a hundred samples lies below the base latency: reads that the drive answers from its
+/// buffer are faster than any read of the flash, and rare.
 const QUICK_PERCENT: u32 = 3;
 
 /// Base latency while nothing is known.
 const UNKNOWN_NS: u64 = 50_000;
 
-/// A drive that answers reads of 4 KiB within so much, and so much more for each further 4 KiB, is not a slow one.
+/// A drive that answers reads of 4 KiB within so much, and so much more for each further 4 KiB, is
+/// not a slow one.
 const SWIFT_NS: (u64, u64) = (100_000, 8_000);
 /// No drive is taken to be more times slower than that.
 const SLOWEST: u64 = 16;
@@ -60,7 +62,8 @@ impl Bases {
         bases
     }
 
-    /// An I/O took `ns` in the device. Says whether what I/Os count in flight may be another from now on.
+    /// An I/O took `ns` in the device. Says whether what I/Os count in flight may be another from
+    /// now on.
     #[inline]
     pub(super) fn record(&mut self, class: Class, ns: u64) -> bool {
         let base = &mut self.classes[usize::from(class.0)];
@@ -86,7 +89,8 @@ impl Bases {
         (0..SIZES).find_map(near).unwrap_or(UNKNOWN_NS)
     }
 
-    /// How many times slower than drives of flash usually are this one is, by its answers to reads; at least 1.
+    /// How many times slower than drives of flash usually are this one is, by its answers to reads;
+    /// at least 1.
     pub(super) fn slowness(&self) -> u64 {
         let reads = self.classes[..SIZES].iter().enumerate();
         let times = |(size, base): (usize, &Base)| {
@@ -125,7 +129,8 @@ impl Bases {
         self.settle(class.kind());
     }
 
-    /// I/O of `kind` is about to meet a device at rest: what was measured before the last time it did is forgotten.
+    /// I/O of `kind` is about to meet a device at rest: what was measured before the last time it
+    /// did is forgotten.
     pub(super) fn begin_epoch(&mut self, kind: Kind) {
         for class in Class::all().filter(|class| class.kind() == kind) {
             let base = &mut self.classes[usize::from(class.0)];

@@ -1,4 +1,5 @@
-//! The write cost estimator: how many read bytes a written byte is worth, from the latency of writes.
+//! The write cost estimator: how many read bytes a written byte is worth, from the latency of
+//! writes.
 
 use flashyard_time::{Duration, Time};
 
@@ -7,7 +8,8 @@ use super::Tuning;
 /// A cost of one: a written byte is worth a read one.
 pub(super) const ONE: u64 = 1024;
 
-/// Falls by steps while the device's buffer absorbs writes, and half-way to the worst when it no longer does (ADMI).
+/// Falls by steps while the device's buffer absorbs writes, and half-way to the worst when it no
+/// longer does (ADMI).
 #[derive(Clone, Debug)]
 pub(super) struct WriteCost {
     value: u64,
@@ -21,7 +23,8 @@ pub(super) struct WriteCost {
     reads: u64,
     writes: u64,
     write_latency: Duration,
-    /// The released code: divides the number of writes by itself, so that the mean latency is always one tick.
+    /// The released code: divides the number of writes by itself, so that the mean latency is
+    /// always one tick.
     inert: bool,
 }
 

@@ -1,11 +1,14 @@
-//! Gimbal: congestion control by delay, an estimator of what writes cost, and round robin over virtual slots.
+//! Gimbal: congestion control by delay, an estimator of what writes cost, and round robin over
+//! virtual slots.
 //!
-//! After Min et al., "Gimbal: Enabling Multi-tenant Storage Disaggregation on SmartNIC JBOFs", SIGCOMM 2021, and its
-//! released code. I/Os take turns by deficit round robin ([`rounds`]), in which a written byte costs more than a read
-//! one ([`cost`]); what had its turn leaves as tokens allow ([`pace`]), at a rate that follows the device's latency
-//! ([`monitor`]). Weights, guarantees, limits and classes are not part of the design.
+//! After Min et al., "Gimbal: Enabling Multi-tenant Storage Disaggregation on SmartNIC JBOFs",
+//! SIGCOMM 2021, and its released code. I/Os take turns by deficit round robin ([`rounds`]), in
+//! which a written byte costs more than a read one ([`cost`]); what had its turn leaves as tokens
+//! allow ([`pace`]), at a rate that follows the device's latency ([`monitor`]). Weights,
+//! guarantees, limits and classes are not part of the design.
 //!
-//! The released code departs from the design in ways that change its behaviour; [`Flaws`] turns them on.
+//! The released code departs from the design in ways that change its behaviour; [`Flaws`] turns
+//! them on.
 
 mod cost;
 mod monitor;
@@ -44,8 +47,8 @@ pub struct Tuning {
     pub bucket_bytes: u64,
     /// Bytes over which the rate of completions is taken.
     pub completion_window: u64,
-    /// What a written byte costs at worst, in 1024ths of a read one: by the data sheet, the ratio of the rates of random
-    /// reads and writes.
+    /// What a written byte costs at worst, in 1024ths of a read one: by the data sheet, the ratio
+    /// of the rates of random reads and writes.
     pub worst_write_cost: u64,
     /// How much the write cost falls after each period in which writes were fast, in 1024ths.
     pub write_cost_step: u64,
@@ -64,17 +67,18 @@ pub struct Tuning {
 pub struct Flaws {
     /// The write cost estimator never sees a latency: writes cost as much as reads after 1.6 s.
     pub inert_write_cost: bool,
-    /// Reads and writes without tokens wait in one queue, whose head holds up both; what has its turn later overtakes.
+    /// Reads and writes without tokens wait in one queue, whose head holds up both; what has its
+    /// turn later overtakes.
     pub one_parking_queue: bool,
-    /// The rate of completions is zero before its first window and counts idle time: overload then cuts the target
-    /// rate to its lower bound.
+    /// The rate of completions is zero before its first window and counts idle time: overload then
+    /// cuts the target rate to its lower bound.
     pub raw_completion_rate: bool,
     /// The threshold of latency sinks below the lower bound, and averages begin at zero.
     pub raw_threshold: bool,
 }
 
-/// See the module. Work per call is constant, but for rounds in which no tenant can pay, which take time in proportion
-/// to the number of tenants with a backlog.
+/// See the module. Work per call is constant, but for rounds in which no tenant can pay, which take
+/// time in proportion to the number of tenants with a backlog.
 #[derive(Debug)]
 pub struct Gimbal {
     flaws: Flaws,
@@ -283,8 +287,8 @@ fn side(io: &Io) -> Side {
     }
 }
 
-/// Bytes that an I/O is billed. A range without transfer is work for the device's maps, not for its flash, and is never
-/// more than a slot.
+/// Bytes that an I/O is billed. A range without transfer is work for the device's maps, not for its
+/// flash, and is never more than a slot.
 fn billed(io: &Io, slot_bytes: u64) -> u64 {
     let bytes = match io.op {
         Op::WriteZeroes | Op::Deallocate => io.bytes.min(slot_bytes),

@@ -1,4 +1,5 @@
-//! The latency monitor: whether the device is congested, from a moving average and a threshold that follows it.
+//! The latency monitor: whether the device is congested, from a moving average and a threshold that
+//! follows it.
 
 use flashyard_time::Duration;
 
@@ -16,8 +17,9 @@ pub(super) enum Load {
 
 /// Follows the latency of reads or of writes.
 ///
-/// Between signals the threshold sinks towards the average, so that a rise crosses it; a signal lifts it half-way to
-/// the upper bound. The nearer the average is to that bound, the sooner comes the next signal.
+/// Between signals the threshold sinks towards the average, so that a rise crosses it; a signal
+/// lifts it half-way to the upper bound. The nearer the average is to that bound, the sooner comes
+/// the next signal.
 #[derive(Clone, Debug)]
 pub(super) struct Monitor {
     /// `None` before the first sample.
@@ -27,8 +29,8 @@ pub(super) struct Monitor {
     upper: u64,
     average_shift: u32,
     decay_shift: u32,
-    /// The released code: the average begins at zero, and the threshold may sink below the lower bound, where a
-    /// hardly used device seems congested.
+    /// The released code: the average begins at zero, and the threshold may sink below the lower
+    /// bound, where a hardly used device seems congested.
     raw: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Rate pacing: one target rate that follows congestion, and a bucket of tokens each for reads and writes.
+//! Rate pacing: one target rate that follows congestion, and a bucket of tokens each for reads and
+//! writes.
 
 use flashyard_time::{Duration, Time};
 
@@ -17,8 +18,8 @@ const SECOND: u64 = 1_000_000_000;
 
 /// The target rate and its two buckets.
 ///
-/// Refill is divided as the cost of a write says; what one bucket cannot hold goes to the other, so that reads alone or
-/// writes alone get all of the rate.
+/// Refill is divided as the cost of a write says; what one bucket cannot hold goes to the other, so
+/// that reads alone or writes alone get all of the rate.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     /// Bytes per second.
@@ -159,7 +160,8 @@ struct CompletionRate {
     mark: Time,
     in_flight: u32,
     rate: Option<u64>,
-    /// The released code: nothing before the first window, which begins with the clock; idle time counts.
+    /// The released code: nothing before the first window, which begins with the clock; idle time
+    /// counts.
     raw: bool,
 }
 

@@ -1,8 +1,10 @@
-//! Virtual slots: I/Os of a tenant in groups of equal cost, each done only when all of its members are.
+//! Virtual slots: I/Os of a tenant in groups of equal cost, each done only when all of its members
+//! are.
 
 use alloc::vec::Vec;
 
-/// The slots of one tenant. At most one is open and being filled; the others are full and wait for their members.
+/// The slots of one tenant. At most one is open and being filled; the others are full and wait for
+/// their members.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
     all: Vec<Slot>,
@@ -47,8 +49,8 @@ impl Slots {
         self.members
     }
 
-    /// Adds an I/O of this cost to the open slot; says which that is. A slot is full when its members cost its size or
-    /// more: an I/O is never divided.
+    /// Adds an I/O of this cost to the open slot; says which that is. A slot is full when its
+    /// members cost its size or more: an I/O is never divided.
     ///
     /// # Panics
     /// When all slots are full: a tenant with as many as it may have is not asked.

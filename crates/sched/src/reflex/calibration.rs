@@ -1,4 +1,5 @@
-//! What a device was found to do: the price of writes, and how many tokens a second a latency allows.
+//! What a device was found to do: the price of writes, and how many tokens a second a latency
+//! allows.
 
 use alloc::vec::Vec;
 
@@ -27,8 +28,8 @@ pub struct Point {
 }
 
 impl Calibration {
-    /// A device on which writing 4 KiB is worth `write_tokens` (at least those of a read), with some points of its curve
-    /// of load against latency, the last of which is its saturation.
+    /// A device on which writing 4 KiB is worth `write_tokens` (at least those of a read), with
+    /// some points of its curve of load against latency, the last of which is its saturation.
     ///
     /// # Panics
     /// Without any point: nothing would ever be let go.
@@ -46,8 +47,9 @@ impl Calibration {
         self.write_tokens
     }
 
-    /// Tokens per second that keep latency under `target`, between points by a straight line; without a target, as many
-    /// as the device can do. A target below the first point gets what that allows.
+    /// Tokens per second that keep latency under `target`, between points by a straight line;
+    /// without a target, as many as the device can do. A target below the first point gets what
+    /// that allows.
     pub fn rate(&self, target: Option<Duration>) -> u64 {
         let last = self.points[self.points.len() - 1];
         let Some(target) = target.filter(|target| *target < last.latency) else {

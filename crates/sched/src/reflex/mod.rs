@@ -1,11 +1,13 @@
-//! ReFlex: a token rate known in advance, reserved by latency-critical tenants and shared by best-effort ones.
+//! ReFlex: a token rate known in advance, reserved by latency-critical tenants and shared by
+//! best-effort ones.
 //!
-//! After Klimovic, Litz and Kozyrakis, "ReFlex: Remote Flash = Local Flash", ASPLOS 2017, and its released code
-//! (`nvme_sw_queue.c`). A tenant with a guarantee is latency-critical: it earns tokens at the rate of its guarantee and
-//! may go into debt by one write. The strictest of their latency targets decides, by [`Calibration`], how many tokens
-//! the device earns; what is not reserved is divided equally among all other tenants, and what those do not use goes to
-//! the next. Weights and limits are not part of the design. Tokens are given out in rounds, as the polling loop of the
-//! source does.
+//! After Klimovic, Litz and Kozyrakis, "ReFlex: Remote Flash = Local Flash", ASPLOS 2017, and its
+//! released code (`nvme_sw_queue.c`). A tenant with a guarantee is latency-critical: it earns
+//! tokens at the rate of its guarantee and may go into debt by one write. The strictest of their
+//! latency targets decides, by [`Calibration`], how many tokens the device earns; what is not
+//! reserved is divided equally among all other tenants, and what those do not use goes to the next.
+//! Weights and limits are not part of the design. Tokens are given out in rounds, as the polling
+//! loop of the source does.
 
 mod calibration;
 
@@ -19,7 +21,8 @@ use crate::{Gauge, Io, IoId, Next, Op, Outcome, Policy, Rates, Share, TenantId};
 
 pub use calibration::{Calibration, Point, READ_TOKENS};
 
-/// See the module. A round takes time in proportion to the number of tenants, everything else constant time.
+/// See the module. A round takes time in proportion to the number of tenants, everything else
+/// constant time.
 #[derive(Debug)]
 pub struct Reflex {
     calibration: Calibration,
@@ -51,7 +54,8 @@ struct Tenant {
 
 /// The list of what has been paid for; tenants have those behind.
 const READY: u32 = 0;
-/// From one round to the next. The polling loop of the source takes less when little happens and more when much does.
+/// From one round to the next. The polling loop of the source takes less when little happens and
+/// more when much does.
 const ROUND: Duration = Duration::from_us(5);
 /// After a longer pause, tokens are earned for so much only.
 const LONGEST_ROUND: Duration = Duration::from_ms(1);
@@ -284,7 +288,8 @@ impl Policy for Reflex {
 }
 
 impl Calibration {
-    /// Tokens per second of a guarantee. What does not say whether it reads or writes is priced as writes.
+    /// Tokens per second of a guarantee. What does not say whether it reads or writes is priced as
+    /// writes.
     fn tokens_of(&self, rates: &Rates) -> Option<u64> {
         let tokens = |each: u64, rate: Option<u64>| rate.unwrap_or(0).saturating_mul(each);
         let write = self.write_tokens();

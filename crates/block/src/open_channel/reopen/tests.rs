@@ -77,7 +77,8 @@ fn files_of_both_versions_are_opened_and_stay_what_they_are() {
     }
 }
 
-/// What a torn write left of a head tells which units there are; their records are where they always were.
+/// What a torn write left of a head tells which units there are; their records are where they
+/// always were.
 #[test]
 fn a_head_without_its_records_is_no_loss() {
     let world = World::new(Config::calm(1));

@@ -28,7 +28,8 @@ struct Host {
     protected: bool,
     commands: BTreeMap<u64, Command>,
     next_tag: u64,
-    /// Units in the order in which they were written, as far as the drive was told, since it was built.
+    /// Units in the order in which they were written, as far as the drive was told, since it was
+    /// built.
     order: Vec<u32>,
     /// The write of each unit that is the last one submitted.
     submitted: Vec<u32>,
@@ -68,7 +69,8 @@ impl Host {
 
     fn submit(&mut self, device: &mut Device) {
         let units = 1 + self.chance.below(12);
-        // A small part of the drive is written often, so that a unit is in the buffer more than once.
+        // A small part of the drive is written often, so that a unit is in the buffer more than
+        // once.
         let span = device.capacity() / crate::UNIT_BYTES - units;
         let span = if self.chance.chance(1, 2) {
             OFTEN

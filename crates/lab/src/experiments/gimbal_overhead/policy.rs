@@ -1,9 +1,10 @@
 //! A policy by itself: nanoseconds from an I/O's arrival over its dispatch to its end.
 //!
-//! Each load keeps its I/Os under way while virtual time goes on; what a policy holds back is waited for in virtual time
-//! only. Up to 64 are completed and then as many submitted, each with a look at the clock before and after. The median over
-//! all of these is told: whatever else the machine does strikes few of them. Where a few I/Os are all there is, the two
-//! are not told apart, as looking at the clock takes longer.
+//! Each load keeps its I/Os under way while virtual time goes on; what a policy holds back is
+//! waited for in virtual time only. Up to 64 are completed and then as many submitted, each with a
+//! look at the clock before and after. The median over all of these is told: whatever else the
+//! machine does strikes few of them. Where a few I/Os are all there is, the two are not told apart,
+//! as looking at the clock takes longer.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -35,8 +36,8 @@ const FEW: u32 = 8;
 /// Virtual time of an I/O.
 const SERVICE: Duration = Duration::from_ns(2_500);
 
-/// A policy that has seen nothing yet; none for one of hosts. What has to be calibrated is so for such a drive as virtual
-/// time goes on on.
+/// A policy that has seen nothing yet; none for one of hosts. What has to be calibrated is so for
+/// such a drive as virtual time goes on on.
 pub(super) fn make(name: &str) -> Option<Box<dyn Policy>> {
     match name {
         "flashfq" => Some(Box::new(FlashFq::new(Model {

@@ -1,5 +1,5 @@
-//! A device without temper: eight servers, of which each does one I/O at a time in a time that only its kind and
-//! length decide. Whatever is not kept here is the policy's doing.
+//! A device without temper: eight servers, of which each does one I/O at a time in a time that only
+//! its kind and length decide. Whatever is not kept here is the policy's doing.
 
 use std::collections::VecDeque;
 
@@ -66,7 +66,8 @@ enum Event {
     Look,
 }
 
-/// Lets closed loops of `workers` run against `policy` until `until`. A number over everything that was done.
+/// Lets closed loops of `workers` run against `policy` until `until`. A number over everything that
+/// was done.
 pub(super) fn run(policy: &mut dyn Policy, workers: &[Worker], seed: u64, until: Time) -> u64 {
     let chance = Rng::new(seed);
     let active = |(worker, place): (&Worker, u64)| Active {

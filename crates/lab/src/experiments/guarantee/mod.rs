@@ -330,8 +330,9 @@ fn neighbour(n: u32, chance: &mut Rng) -> Worker {
 mod tests {
     use super::*;
 
-    /// What docs/scheduling.md claims: on a device that takes what it is given, what was promised is sent in every tenth
-    /// of a second throughout which something waits, whatever the neighbours are.
+    /// What docs/scheduling.md claims: on a device that takes what it is given, what was promised
+    /// is sent in every tenth of a second throughout which something waits, whatever the neighbours
+    /// are.
     #[test]
     fn fair_sends_what_was_promised_in_every_interval_on_the_ideal_device() {
         let mut backlogged = 0;

@@ -1,5 +1,5 @@
-//! What a policy does for one tenant, seen from outside: what of its I/O waits, what is sent to the drive and what comes
-//! back, at every instant.
+//! What a policy does for one tenant, seen from outside: what of its I/O waits, what is sent to the
+//! drive and what comes back, at every instant.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -33,7 +33,8 @@ pub(super) struct Kept {
     /// All intervals, and those throughout which something of the tenant's waited.
     pub(super) intervals: u64,
     pub(super) backlogged: u64,
-    /// Of the backlogged: in which less than was promised was sent, and the least part of the promise that was.
+    /// Of the backlogged: in which less than was promised was sent, and the least part of the
+    /// promise that was.
     pub(super) broken: u64,
     pub(super) least_sent: f64,
     /// Of all: in which less than nearly the promise came back, and the least part of it that did.
@@ -147,8 +148,9 @@ impl Log {
         }
     }
 
-    /// Judges all intervals of `length` between `from` and `until` that begin a tenth of it apart. Of `per_second` I/Os so
-    /// many are promised as fit into one; what comes back may be less by `slack`, a part of that.
+    /// Judges all intervals of `length` between `from` and `until` that begin a tenth of it apart.
+    /// Of `per_second` I/Os so many are promised as fit into one; what comes back may be less by
+    /// `slack`, a part of that.
     pub(super) fn judge(
         &self,
         (from, until): (Time, Time),

@@ -1,4 +1,5 @@
-//! A device that keeps nothing and takes its time: as long as a fast drive for each I/O, however many there are.
+//! A device that keeps nothing and takes its time: as long as a fast drive for each I/O, however
+//! many there are.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -100,15 +100,16 @@ impl Alone {
     }
 }
 
-/// f-Utils that are tried first as everybody's rate, in hundredths, and how often the best is refined then.
+/// f-Utils that are tried first as everybody's rate, in hundredths, and how often the best is
+/// refined then.
 const RATES: [u32; 9] = [20, 30, 45, 60, 80, 100, 130, 165, 200];
 const QUICK_RATES: [u32; 1] = [60];
 const REFINEMENTS: usize = 5;
 
 /// The greatest least f-Util under any fixed rates, of each cast.
 ///
-/// All tenants have the same rate as an f-Util, as the one that has the least decides: what others get beyond it does
-/// not raise it.
+/// All tenants have the same rate as an f-Util, as the one that has the least decides: what others
+/// get beyond it does not raise it.
 pub(super) fn bounds<'a>(
     context: &Context,
     scale: Scale,
@@ -131,7 +132,8 @@ pub(super) fn bounds<'a>(
     Ok(casts.iter().zip(found).collect())
 }
 
-/// The greatest value of `least` that a grid and some halvings of its step around the best point find.
+/// The greatest value of `least` that a grid and some halvings of its step around the best point
+/// find.
 fn search(quick: bool, least: impl Fn(f64) -> Result<f64, Refused>) -> Result<f64, Refused> {
     let grid: &[u32] = if quick { &QUICK_RATES } else { &RATES };
     let mut best = (0.0, 0.0);

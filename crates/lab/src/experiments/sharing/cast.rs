@@ -56,8 +56,8 @@ impl Kind {
         format!("{} KiB {op}, QD {}", self.bytes >> 10, self.depth)
     }
 
-    /// The `place`-th of `count` workers on a drive of `capacity` bytes. Long writes go through a part of their own in
-    /// order; everything else is at random everywhere.
+    /// The `place`-th of `count` workers on a drive of `capacity` bytes. Long writes go through a
+    /// part of their own in order; everything else is at random everywhere.
     fn worker(self, tenant: u32, place: u32, count: u32, capacity: u64) -> Worker {
         let pace = Pace::Closed { depth: self.depth };
         let percent = if self.reads { 100 } else { 0 };
@@ -156,7 +156,8 @@ impl Cast {
         begin..begin + self.groups[group].count as usize
     }
 
-    /// All workers, with tenants counted from 1. The released Gimbal takes every connection for a tenant.
+    /// All workers, with tenants counted from 1. The released Gimbal takes every connection for a
+    /// tenant.
     pub(in crate::experiments) fn workers(&self, policy: &str, capacity: u64) -> Vec<Worker> {
         let connections = policy == "gimbal-released";
         let mut workers = Vec::new();
@@ -171,9 +172,9 @@ impl Cast {
         workers
     }
 
-    /// What tenants are owed, for policies that tell them apart by that alone. With caps, each was sold its part of what
-    /// its work reaches on the drive as calibrated. For ReFlex, a latency-sensitive tenant has reserved what one read at a
-    /// time can use, at a p95 of 1 ms.
+    /// What tenants are owed, for policies that tell them apart by that alone. With caps, each was
+    /// sold its part of what its work reaches on the drive as calibrated. For ReFlex, a
+    /// latency-sensitive tenant has reserved what one read at a time can use, at a p95 of 1 ms.
     pub(in crate::experiments) fn shares(
         &self,
         policy: &str,

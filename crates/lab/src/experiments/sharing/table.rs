@@ -76,7 +76,8 @@ impl Findings<'_> {
         known.map(|(_, bound)| *bound)
     }
 
-    /// What all tenants together use of the drive: the sum of what each has of its work's bandwidth alone.
+    /// What all tenants together use of the drive: the sum of what each has of its work's bandwidth
+    /// alone.
     pub(in crate::experiments) fn utilization(&self, cast: &Cast, results: &Results) -> f64 {
         let groups = 0..cast.groups.len();
         let all = groups.flat_map(|group| self.alone.f_utils(cast, group, results));

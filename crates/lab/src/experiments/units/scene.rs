@@ -129,7 +129,8 @@ impl Scene {
         )
     }
 
-    /// Parallel units of the tenant of that number, of a device of so many groups with so many units.
+    /// Parallel units of the tenant of that number, of a device of so many groups with so many
+    /// units.
     pub(in crate::experiments) fn units(
         &self,
         number: u32,

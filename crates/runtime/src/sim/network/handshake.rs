@@ -1,5 +1,5 @@
-//! How a connection comes about: a connect knocks at the other machine, again and again until it is heard, and
-//! its answer comes back.
+//! How a connection comes about: a connect knocks at the other machine, again and again until it is
+//! heard, and its answer comes back.
 
 use std::net::SocketAddr;
 
@@ -134,7 +134,8 @@ impl Network {
         );
     }
 
-    /// Makes both ends. The accepting one may send at once; the connecting one learns of it at `opens`.
+    /// Makes both ends. The accepting one may send at once; the connecting one learns of it at
+    /// `opens`.
     fn establish(
         &mut self,
         stage: &mut Stage,

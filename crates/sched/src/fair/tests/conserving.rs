@@ -1,4 +1,5 @@
-//! No device is left idle without a reason, and the books add up, whatever happens in whatever order.
+//! No device is left idle without a reason, and the books add up, whatever happens in whatever
+//! order.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,8 +12,8 @@ use crate::{Class, Op, Outcome, Rates};
 /// Ids that may be in use at a time, and tenants.
 const IDS: u32 = 128;
 const TENANTS: u32 = 6;
-/// The most that an idle device is kept from I/O that no limit holds back: two classes tried out that nobody asks for any
-/// more, and a slice with the drain before it.
+/// The most that an idle device is kept from I/O that no limit holds back: two classes tried out
+/// that nobody asks for any more, and a slice with the drain before it.
 const LONGEST: Duration = Duration::from_ms(300);
 /// No limit that is drawn holds an I/O of those sizes longer.
 const LONGEST_LIMIT: Duration = Duration::from_secs(50);

@@ -39,7 +39,8 @@ fn urgent_io_goes_first_and_takes_no_more_than_is_kept_for_it() {
     assert!(3.0 * rates[1] > rates[0], "{rates:?}");
 }
 
-/// However slow the device is: also where one I/O takes longer than others pause for, and ticks last.
+/// However slow the device is: also where one I/O takes longer than others pause for, and ticks
+/// last.
 #[test]
 fn urgent_io_goes_first_on_slow_devices_too() {
     let urgent = Worker {
@@ -91,7 +92,8 @@ fn background_io_fills_what_is_left_and_is_never_quite_starved() {
     assert!(light[0] > 40_000.0, "{light:?}");
 }
 
-/// One who asks for one thing at a time never waits in the switch, so that nobody seems to want the device.
+/// One who asks for one thing at a time never waits in the switch, so that nobody seems to want the
+/// device.
 #[test]
 fn background_io_keeps_to_its_part_while_somebody_is_in_a_hurry() {
     let background = Worker {
@@ -107,14 +109,16 @@ fn background_io_keeps_to_its_part_while_somebody_is_in_a_hurry() {
     let device = || Device::new(4, 80_000, 80_000);
     let done = run(&mut fair, &mut device(), &[background, hurried], ms(400), 9);
     let shares = rates(&done, 2, ms(100), ms(400));
-    // A sixteenth of 400,000 as far as the policy knows, of the 50,000 that the device does; with nobody about, all.
+    // A sixteenth of 400,000 as far as the policy knows, of the 50,000 that the device does; with
+    // nobody about, all.
     assert!(shares[0] > 1_000.0 && shares[0] < 26_000.0, "{shares:?}");
     let alone = run(&mut Fair::new(), &mut device(), &[background], ms(400), 9);
     let alone = rates(&alone, 1, ms(100), ms(400));
     assert!(alone[0] > 45_000.0, "{alone:?}");
 }
 
-/// Beside others, too, and however fast the device is; of which nobody knows what background writes cost it.
+/// Beside others, too, and however fast the device is; of which nobody knows what background writes
+/// cost it.
 #[test]
 fn background_io_beside_others_has_its_part_of_the_time() {
     for slow in [1, 4] {
@@ -142,7 +146,8 @@ fn background_io_beside_others_has_its_part_of_the_time() {
     }
 }
 
-/// Those who do not ask for enough to be measured are kept apart from others all the same, if later.
+/// Those who do not ask for enough to be measured are kept apart from others all the same, if
+/// later.
 #[test]
 fn kinds_go_by_turns_though_one_was_never_measured() {
     let hurried = Worker {

@@ -8,8 +8,8 @@ use flashyard_time::{Duration, EventQueue, Rng, Time};
 
 use crate::{Class, Io, IoId, Next, Op, Outcome, Policy, TenantId};
 
-/// Does as many I/Os at a time as it has servers; the rest wait in the order they came. Service takes the given time, more
-/// or less by half.
+/// Does as many I/Os at a time as it has servers; the rest wait in the order they came. Service
+/// takes the given time, more or less by half.
 pub(super) struct Device {
     pub(super) servers: usize,
     pub(super) read_ns: u64,

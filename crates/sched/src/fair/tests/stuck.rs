@@ -1,4 +1,5 @@
-//! What `fair` remembers, that nothing may go, is what it would find if it looked again; and who waits stands in order.
+//! What `fair` remembers, that nothing may go, is what it would find if it looked again; and who
+//! waits stands in order.
 
 use alloc::collections::VecDeque;
 
