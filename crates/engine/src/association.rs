@@ -14,7 +14,7 @@ use crate::counters::QueueCounters;
 use crate::credit::{Part, Parts};
 use crate::message::ConnectionId;
 use crate::part::party;
-use crate::target::{Caller, TenantShared};
+use crate::subsystems::{Caller, TenantShared};
 use crate::{Counters, HostEventController};
 
 /// A controller as its connections share it.

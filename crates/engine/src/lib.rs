@@ -8,7 +8,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `config`, `snapshot`, `host_event` | what a target is told, and what it shows |
-//! | `target`, `association` | tenants, namespaces, controllers; Connect, the fence |
+//! | `subsystems`, `association` | tenants, namespaces, controllers; Connect, the fence |
 //! | `core`, `message`, `handle` | one core, its inbox, its devices as others see them |
 //! | [`controller`], [`discovery`] | the NVMe-oF controller and the discovery log: pure |
 //! | `switch`, `ledger`, `sample` | a policy in front of a device; where the latency of its I/O comes from |
@@ -36,7 +36,7 @@ mod sample;
 mod snapshot;
 mod status;
 mod switch;
-mod target;
+mod subsystems;
 mod tcp;
 mod way;
 
@@ -50,7 +50,7 @@ pub use snapshot::{
     ControllerSnapshot, Counters, Life, NamespaceSnapshot, Snapshot, TenantSnapshot,
 };
 pub use switch::Switch;
-pub use target::Target;
+pub use subsystems::Target;
 pub use tcp::Coalescing;
 pub use way::Way;
 

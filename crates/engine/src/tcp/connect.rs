@@ -17,7 +17,7 @@ use super::io::{IoQueue, NewQueue};
 use super::queue::{NO_FLOW_CONTROL, QueuePair};
 use super::reply;
 use crate::controller::{AcceptedQueue, ConnectError, ConnectRequest, Payload};
-use crate::target::{Caller, ConnectFailure};
+use crate::subsystems::{Caller, ConnectFailure};
 
 /// What a connection has become.
 pub(crate) enum Joined {

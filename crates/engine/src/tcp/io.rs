@@ -33,7 +33,7 @@ use crate::credit::Purse;
 use crate::handover::Ended;
 use crate::ledger::{Past, Record};
 use crate::sample::Sample;
-use crate::target::TenantShared;
+use crate::subsystems::TenantShared;
 
 /// One I/O queue.
 pub(crate) struct IoQueue {

@@ -11,7 +11,7 @@ use crate::controller::NamespaceInfo;
 use crate::core::Core;
 use crate::credit::Purse;
 use crate::handover::Route;
-use crate::target::TenantShared;
+use crate::subsystems::TenantShared;
 
 /// A namespace and the way to its device.
 pub(crate) struct Namespace {

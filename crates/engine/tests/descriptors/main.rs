@@ -3,7 +3,7 @@
 //! are some. What belongs to the whole process is counted here, so the tests of this program run
 //! one at a time.
 
-#[path = "../target/client.rs"]
+#[path = "../simulated/client.rs"]
 #[expect(dead_code, reason = "it is made for more than this")]
 mod client;
 
