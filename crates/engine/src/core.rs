@@ -21,7 +21,7 @@ use crate::handle::Told;
 use crate::handover::{self, Handover, Homework};
 use crate::message::{ConnectionId, Message};
 use crate::switch::{Port, Switch};
-use crate::tcp::{self, Connection, Pool, Ration};
+use crate::tcp::{self, Connection, Pool, MemoryQuota};
 use crate::{DeviceHandle, Target};
 
 /// How often deadlines are looked at; what is late by so much is still in time.
@@ -66,14 +66,14 @@ struct Shares {
     peers: Rc<Pool>,
     capsules: Rc<Pool>,
     tenants: RefCell<BTreeMap<TenantId, TenantShares>>,
-    receives: Rc<Ration>,
+    receives: Rc<MemoryQuota>,
 }
 
 /// What the connections of a tenant share on a core.
 #[derive(Clone)]
 struct TenantShares {
-    peers: Rc<Ration>,
-    capsules: Rc<Ration>,
+    peers: Rc<MemoryQuota>,
+    capsules: Rc<MemoryQuota>,
 }
 
 impl TenantShares {
@@ -81,7 +81,7 @@ impl TenantShares {
     fn are_used(&self) -> bool {
         [&self.peers, &self.capsules]
             .into_iter()
-            .any(|ration| Rc::strong_count(ration) > 1)
+            .any(|quota| Rc::strong_count(quota) > 1)
     }
 }
 
@@ -240,12 +240,12 @@ impl Core {
     }
 
     /// Memory at the grace of the hosts of `tenant`.
-    pub(crate) fn peer_ration(&self, tenant: TenantId) -> Rc<Ration> {
+    pub(crate) fn peer_quota(&self, tenant: TenantId) -> Rc<MemoryQuota> {
         self.tenant_shares(tenant).peers
     }
 
     /// Memory for in-capsule data of `tenant`.
-    pub(crate) fn capsule_ration(&self, tenant: TenantId) -> Rc<Ration> {
+    pub(crate) fn capsule_quota(&self, tenant: TenantId) -> Rc<MemoryQuota> {
         self.tenant_shares(tenant).capsules
     }
 
@@ -253,14 +253,14 @@ impl Core {
         let mut tenants = self.shares.tenants.borrow_mut();
         tenants.retain(|id, shares| *id == tenant || shares.are_used());
         let shares = tenants.entry(tenant).or_insert_with(|| TenantShares {
-            peers: Ration::new(&self.shares.peers),
-            capsules: Ration::new(&self.shares.capsules),
+            peers: MemoryQuota::new(&self.shares.peers),
+            capsules: MemoryQuota::new(&self.shares.capsules),
         });
         shares.clone()
     }
 
     /// Memory for large receives.
-    pub(crate) fn receive_share(&self) -> &Rc<Ration> {
+    pub(crate) fn receive_share(&self) -> &Rc<MemoryQuota> {
         &self.shares.receives
     }
 
@@ -453,7 +453,7 @@ mod tests {
     use super::*;
     use crate::{Limits, TargetConfig};
 
-    /// Who has gone leaves nothing behind, and who is here has one ration, however often it comes.
+    /// Who has gone leaves nothing behind, and who is here has one quota, however often it comes.
     #[test]
     fn tenants_without_connections_are_forgotten() {
         let world = World::new(Config::calm(1));
@@ -465,17 +465,17 @@ mod tests {
         });
         let core = Core::start(world.machine(1).rt(0), target, 0);
         let [peers, capsules] = [
-            core.peer_ration(TenantId(1)),
-            core.capsule_ration(TenantId(2)),
+            core.peer_quota(TenantId(1)),
+            core.capsule_quota(TenantId(2)),
         ];
         for id in 3..1000 {
             drop((
-                core.peer_ration(TenantId(id)),
-                core.capsule_ration(TenantId(id)),
+                core.peer_quota(TenantId(id)),
+                core.capsule_quota(TenantId(id)),
             ));
             assert!(core.shares.tenants.borrow().len() <= 3);
         }
-        assert!(Rc::ptr_eq(&peers, &core.peer_ration(TenantId(1))));
-        assert!(Rc::ptr_eq(&capsules, &core.capsule_ration(TenantId(2))));
+        assert!(Rc::ptr_eq(&peers, &core.peer_quota(TenantId(1))));
+        assert!(Rc::ptr_eq(&capsules, &core.capsule_quota(TenantId(2))));
     }
 }

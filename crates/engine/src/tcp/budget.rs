@@ -1,6 +1,6 @@
 //! How much memory a connection may hold at the grace of its peer: write data that was invited and
 //! read data that has not been taken yet. Two bounds, always taken in the same order: that of the
-//! connection, and what its tenant may have of the core ([`super::ration`]). Whoever finds one
+//! connection, and what its tenant may have of the core ([`super::quota`]). Whoever finds one
 //! reached waits in order of arrival, before its turn at the device. There is no wait for a buffer
 //! after that: what is held here is within the bound of the core's pool
 //! ([`crate::Limits::promised_bytes`]), and a pool gives whatever is within its bound.
@@ -10,12 +10,12 @@ use std::rc::Rc;
 use flashyard_runtime::PAGE;
 use flashyard_runtime::sync::Semaphore;
 
-use super::ration::{Claim, Ration};
+use super::quota::{Reservation, MemoryQuota};
 
 /// The bounds of one connection.
 pub(crate) struct Budget {
     connection: Semaphore,
-    ration: Rc<Ration>,
+    quota: Rc<MemoryQuota>,
 }
 
 /// Memory counted against a [`Budget`] until dropped.
@@ -25,11 +25,11 @@ pub(crate) struct Held {
 }
 
 impl Budget {
-    /// `bytes` for the connection, out of the ration of its tenant.
-    pub(crate) fn new(bytes: usize, ration: Rc<Ration>) -> Rc<Self> {
+    /// `bytes` for the connection, out of the quota of its tenant.
+    pub(crate) fn new(bytes: usize, quota: Rc<MemoryQuota>) -> Rc<Self> {
         Rc::new(Self {
             connection: Semaphore::new(bytes),
-            ration,
+            quota,
         })
     }
 
@@ -44,7 +44,7 @@ impl Budget {
     pub(crate) fn release(&self, bytes: usize) {
         if bytes > 0 {
             self.connection.release(bytes);
-            self.ration.release(bytes);
+            self.quota.release(bytes);
         }
     }
 
@@ -52,7 +52,7 @@ impl Budget {
     /// when it is needed.
     pub(crate) async fn hold(self: &Rc<Self>, bytes: usize) -> Held {
         let connection = Passed::wait(&self.connection, bytes).await;
-        Claim::wait(&self.ration, bytes).await.keep();
+        Reservation::wait(&self.quota, bytes).await.keep();
         connection.keep();
         Held {
             budget: self.clone(),
@@ -64,7 +64,7 @@ impl Budget {
     #[inline]
     pub(crate) fn try_hold(self: &Rc<Self>, bytes: usize) -> Option<Held> {
         let connection = Passed::now(&self.connection, bytes)?;
-        Claim::now(&self.ration, bytes)?.keep();
+        Reservation::now(&self.quota, bytes)?.keep();
         connection.keep();
         Some(Held {
             budget: self.clone(),
@@ -137,13 +137,13 @@ impl Drop for Passed<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ration::Pool;
+    use super::super::quota::Pool;
     use super::*;
 
     #[test]
     fn a_bound_that_is_reached_leaves_the_other_untouched() {
         let pool = Pool::new(10_000, 10_000);
-        let budget = Budget::new(16_384, Ration::new(&pool));
+        let budget = Budget::new(16_384, MemoryQuota::new(&pool));
         let held = budget.try_hold(8192).expect("fits");
         assert!(budget.try_hold(4096).is_none(), "the core has no more");
         assert_eq!(budget.connection.available(), 8192);
@@ -154,7 +154,7 @@ mod tests {
             (pool.free(), budget.connection.available()),
             (10_000, 16_384)
         );
-        let narrow = Budget::new(4096, Ration::new(&pool));
+        let narrow = Budget::new(4096, MemoryQuota::new(&pool));
         assert!(
             narrow.try_hold(8192).is_none(),
             "the connection has no more"

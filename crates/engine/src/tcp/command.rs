@@ -19,7 +19,7 @@ use super::budget::{Budget, Held};
 use super::fused::{self, Pair};
 use super::io::IoQueue;
 use super::namespaces::Namespace;
-use super::ration::Claim;
+use super::quota::Reservation;
 use super::transfer::Arrived;
 use super::waiting::TakenBack;
 use crate::controller::io::check_ranges;
@@ -46,7 +46,7 @@ pub(crate) struct Command {
 /// Data that came in a capsule, counted against the core's share for them.
 pub(crate) struct CapsuleData {
     pub(crate) buf: Buf,
-    pub(crate) claim: Claim,
+    pub(crate) reservation: Reservation,
 }
 
 /// The rest of a command that could not be finished at once: goes to the pool of the connection.
@@ -56,7 +56,7 @@ pub(crate) enum Work {
     /// A read that the device is busy with.
     Reading(Issued<Data, Held>),
     /// A write that the device is busy with.
-    Writing(Issued<(), Claim>),
+    Writing(Issued<(), Reservation>),
     /// A fused pair.
     Pair(Option<Box<Pair>>),
 }
@@ -172,14 +172,14 @@ fn start_write(
     let Some(permit) = permit else {
         return Some(Work::Queued(Some(command)));
     };
-    let Some(CapsuleData { buf, claim }) = command.capsule.take() else {
+    let Some(CapsuleData { buf, reservation }) = command.capsule.take() else {
         unreachable!("whoever starts a write at once has its data");
     };
     let mut io = permit.device().write(want.tag, want.lba, buf, fua);
     let Some(result) = io.take_finished() else {
         return Some(Work::Writing(Issued {
             command,
-            means: Some((permit, claim)),
+            means: Some((permit, reservation)),
             io,
         }));
     };
@@ -207,8 +207,8 @@ pub(crate) fn execute(queue: Rc<IoQueue>, mut work: Work) -> impl Future<Output 
             }
             Work::Writing(write) => {
                 let result = (&mut write.io).await;
-                if let Some((permit, claim)) = write.means.take() {
-                    drop(claim);
+                if let Some((permit, reservation)) = write.means.take() {
+                    drop(reservation);
                     let looked = permit.complete(result.is_ok());
                     queue.finish_write(&write.command, (result, looked));
                 }
@@ -257,13 +257,13 @@ async fn write(queue: &Rc<IoQueue>, mut command: Command, range: LbaRange, fua: 
     let want = command.want(Op::Write, range.slba, bytes as u64);
     let capsule = command.capsule.take();
     let done = async {
-        let Some(CapsuleData { buf, claim }) = capsule else {
+        let Some(CapsuleData { buf, reservation }) = capsule else {
             return write_invited(queue, &mut command, want, bytes, fua).await;
         };
         let admission = admit(queue, command.cid, &command.namespace, want).await?;
         let write = admission.write(queue.waiting(), command.cid, want, buf, fua);
         command.heed(queue, write.await)?;
-        drop(claim);
+        drop(reservation);
         Ok(())
     };
     match done.await {
@@ -393,7 +393,7 @@ async fn compare(queue: &Rc<IoQueue>, command: &mut Command, range: LbaRange, fu
     let buffers = if capsule.is_some() { 1 } else { 2 };
     let held = hold(queue, cid, buffers * Budget::charge(bytes)).await?;
     let (theirs, _memory) = match capsule {
-        Some(CapsuleData { buf, claim }) => (buf, Memory::Capsule(claim, Some(held))),
+        Some(CapsuleData { buf, reservation }) => (buf, Memory::Capsule(reservation, Some(held))),
         None => invite(queue, cid, bytes, held).await?,
     };
     if fua {
@@ -509,8 +509,8 @@ pub(crate) async fn empty_cache(
 
 /// The command's data, from its capsule or by invitation.
 async fn data(queue: &Rc<IoQueue>, command: &mut Command) -> Result<(Buf, Memory), Failure> {
-    if let Some(CapsuleData { buf, claim }) = command.capsule.take() {
-        return Ok((buf, Memory::Capsule(claim, None)));
+    if let Some(CapsuleData { buf, reservation }) = command.capsule.take() {
+        return Ok((buf, Memory::Capsule(reservation, None)));
     }
     let bytes = command.payload.bytes() as usize;
     let held = hold(queue, command.cid, bytes).await?;
@@ -520,7 +520,7 @@ async fn data(queue: &Rc<IoQueue>, command: &mut Command) -> Result<(Buf, Memory
 /// What data are counted against, until dropped.
 pub(crate) enum Memory {
     Capsule(
-        #[expect(dead_code, reason = "held to be dropped")] Claim,
+        #[expect(dead_code, reason = "held to be dropped")] Reservation,
         #[expect(dead_code, reason = "held to be dropped")] Option<Held>,
     ),
     Peer(#[expect(dead_code, reason = "held to be dropped")] Option<Held>),

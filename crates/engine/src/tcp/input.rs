@@ -9,7 +9,7 @@ use flashyard_runtime::{Buf, Chunk};
 use flashyard_time::Time;
 
 use super::connection::{Connection, End};
-use super::ration::Claim;
+use super::quota::Reservation;
 
 /// A piece of the ring that is full is this long.
 const CHUNK: usize = 16 << 10;
@@ -45,7 +45,7 @@ enum Source {
 /// A large buffer, counted against what the core has for them.
 struct Large {
     buf: Buf,
-    claim: Claim,
+    reservation: Reservation,
 }
 
 /// A whole PDU, for the slow phases of a connection.
@@ -196,12 +196,12 @@ impl Input {
     }
 
     async fn receive_large(&mut self, large: Large) -> Result<Received, End> {
-        let Large { buf, claim } = large;
+        let Large { buf, reservation } = large;
         let (result, buf) = self.connection.stream().recv_into(buf, 0).await;
         let n = self.some(result)?;
         self.next_is_large = n >= WORTH_KEEPING;
         Ok(Received {
-            from: Source::Large(Large { buf, claim }, n),
+            from: Source::Large(Large { buf, reservation }, n),
             at: 0,
         })
     }
@@ -215,10 +215,10 @@ impl Input {
             return Some(kept);
         }
         let share = self.connection.core().receive_share();
-        let claim = Claim::now(share, LARGE)?;
+        let reservation = Reservation::now(share, LARGE)?;
         Some(Large {
             buf: Buf::take(LARGE)?,
-            claim,
+            reservation,
         })
     }
 

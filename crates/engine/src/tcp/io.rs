@@ -19,7 +19,7 @@ use super::input::Input;
 use super::namespaces::{Namespace, Namespaces};
 use super::outbox::Outbox;
 use super::queue::QueuePair;
-use super::ration::Ration;
+use super::quota::MemoryQuota;
 use super::reply;
 use super::session::Session;
 use super::transfer::Transfers;
@@ -52,7 +52,7 @@ pub(crate) struct IoQueue {
     packed: bool,
     namespaces: RefCell<Namespaces>,
     budget: Rc<Budget>,
-    capsules: Rc<Ration>,
+    capsules: Rc<MemoryQuota>,
     waiting: Waiting,
     transfers: Transfers,
     counters: Arc<QueueCounters>,
@@ -96,7 +96,7 @@ impl IoQueue {
     pub(crate) fn new(connection: Rc<Connection>, how: Outgoing, new: NewQueue) -> Rc<Self> {
         let core = connection.core();
         let bytes = core.target().config().limits.connection_bytes;
-        let budget = Budget::new(bytes, core.peer_ration(new.tenant.id));
+        let budget = Budget::new(bytes, core.peer_quota(new.tenant.id));
         connection.outbox().set_budget(budget.clone());
         connection
             .outbox()
@@ -111,7 +111,7 @@ impl IoQueue {
             window => Coalescing::Window(window),
         };
         connection.outbox().set_coalescing(rule, new.entries);
-        let capsules = core.capsule_ration(new.tenant.id);
+        let capsules = core.capsule_quota(new.tenant.id);
         Rc::new(Self {
             association: new.association,
             tenant: new.tenant,
@@ -162,7 +162,7 @@ impl IoQueue {
 
     /// Memory for data in capsules.
     #[inline]
-    pub(crate) fn capsule_share(&self) -> &Rc<Ration> {
+    pub(crate) fn capsule_share(&self) -> &Rc<MemoryQuota> {
         &self.capsules
     }
 

@@ -398,7 +398,7 @@ impl Drop for Outbox {
 mod tests {
     use flashyard_runtime::Buf;
 
-    use super::super::ration::{Pool, Ration};
+    use super::super::quota::{Pool, MemoryQuota};
     use super::*;
 
     /// Memory of answers that are never sent goes back to those who share it, wherever the answers
@@ -408,7 +408,7 @@ mod tests {
         const BYTES: usize = 64 << 10;
         const ALL: usize = 8 << 20;
         let pool = Pool::new(ALL, 1 << 20);
-        let budget = Budget::new(1 << 20, Ration::new(&pool));
+        let budget = Budget::new(1 << 20, MemoryQuota::new(&pool));
         let outbox = Outbox::new(1 << 20);
         outbox.set_budget(budget.clone());
         let push = || {

@@ -19,7 +19,7 @@ use super::fused::{Half, Pair};
 use super::input::Input;
 use super::io::IoQueue;
 use super::queue::Duplicate;
-use super::ration::Claim;
+use super::quota::Reservation;
 use crate::controller::fused::{Arrival, FAILED_FUSED, FusedPairs, MISSING_FUSED};
 use crate::controller::{IoLimits, Payload, io};
 use crate::ledger::Past;
@@ -187,10 +187,10 @@ impl<P: Fn(Work)> Session<P> {
         let Sink::Capsule(capsule) = &mut self.sink else {
             return;
         };
-        let share = Claim::wait(queue.capsule_share(), Budget::charge(len));
+        let share = Reservation::wait(queue.capsule_share(), Budget::charge(len));
         let cid = capsule.owner.cid();
         let memory = match queue.waiting().unless_withdrawn(cid, share).await {
-            Ok(claim) => command::buffer(len).map(|buf| CapsuleData { buf, claim }),
+            Ok(reservation) => command::buffer(len).map(|buf| CapsuleData { buf, reservation }),
             Err(taken_back) => Err(taken_back.error()),
         };
         match memory {
@@ -482,9 +482,9 @@ impl<P: Fn(Work)> Session<P> {
     /// Memory for the data of a capsule, if it is to be had now.
     #[inline]
     fn memory(&self, len: usize) -> Option<CapsuleData> {
-        let claim = Claim::now(self.queue.capsule_share(), Budget::charge(len))?;
+        let reservation = Reservation::now(self.queue.capsule_share(), Budget::charge(len))?;
         let buf = Buf::take(len)?;
-        Some(CapsuleData { buf, claim })
+        Some(CapsuleData { buf, reservation })
     }
 
     /// Goes on with a capsule that has all its data and memory for them.

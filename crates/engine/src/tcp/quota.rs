@@ -26,11 +26,11 @@ pub(crate) struct Pool {
     /// Each may have this part of what is left; all of it if it is 0.
     part: usize,
     /// Those of whom somebody waits, in the order in which they are served.
-    waiting: RefCell<VecDeque<Rc<Ration>>>,
+    waiting: RefCell<VecDeque<Rc<MemoryQuota>>>,
 }
 
 /// What one tenant has of a [`Pool`].
-pub(crate) struct Ration {
+pub(crate) struct MemoryQuota {
     pool: Rc<Pool>,
     held: Cell<usize>,
     waiting: RefCell<VecDeque<Waiter>>,
@@ -38,16 +38,16 @@ pub(crate) struct Ration {
 
 struct Waiter {
     bytes: usize,
-    tell: Sender<Claim>,
+    tell: Sender<Reservation>,
 }
 
-/// A part of a ration, until dropped.
-pub(crate) struct Claim {
-    ration: Rc<Ration>,
+/// A part of a quota, until dropped.
+pub(crate) struct Reservation {
+    quota: Rc<MemoryQuota>,
     bytes: usize,
 }
 
-/// What came of looking at those who wait for a ration.
+/// What came of looking at those who wait for a quota.
 enum Looked {
     /// The first has been served.
     Served,
@@ -69,8 +69,8 @@ impl Pool {
     }
 
     /// `bytes` that need not be left for anybody else.
-    pub(crate) fn of_one(bytes: usize) -> Rc<Ration> {
-        Ration::new(&Rc::new(Self {
+    pub(crate) fn of_one(bytes: usize) -> Rc<MemoryQuota> {
+        MemoryQuota::new(&Rc::new(Self {
             free: Cell::new(bytes),
             most: bytes,
             part: 0,
@@ -93,22 +93,22 @@ impl Pool {
             if in_vain >= waiting.len() {
                 return;
             }
-            let Some(ration) = waiting.pop_front() else {
+            let Some(quota) = waiting.pop_front() else {
                 return;
             };
             drop(waiting);
-            match ration.look() {
+            match quota.look() {
                 Looked::Nobody => continue,
                 Looked::Served => in_vain = 0,
                 Looked::Waits => in_vain += 1,
             }
-            self.waiting.borrow_mut().push_back(ration);
+            self.waiting.borrow_mut().push_back(quota);
         }
     }
 }
 
-impl Ration {
-    /// The ration of a tenant that holds nothing.
+impl MemoryQuota {
+    /// The quota of a tenant that holds nothing.
     pub(crate) fn new(pool: &Rc<Pool>) -> Rc<Self> {
         Rc::new(Self {
             pool: pool.clone(),
@@ -126,16 +126,16 @@ impl Ration {
     }
 
     #[inline]
-    fn take(self: &Rc<Self>, bytes: usize) -> Claim {
+    fn take(self: &Rc<Self>, bytes: usize) -> Reservation {
         self.pool.free.set(self.pool.free.get() - bytes);
         self.held.set(self.held.get() + bytes);
-        Claim {
-            ration: self.clone(),
+        Reservation {
+            quota: self.clone(),
             bytes,
         }
     }
 
-    /// Gives back what [`Claim::keep`] left taken.
+    /// Gives back what [`Reservation::keep`] left taken.
     #[inline]
     pub(crate) fn release(&self, bytes: usize) {
         if bytes == 0 {
@@ -168,25 +168,25 @@ impl Ration {
     }
 }
 
-impl Claim {
-    /// `bytes` of the ration, if they are to be had and nobody waits for them.
+impl Reservation {
+    /// `bytes` of the quota, if they are to be had and nobody waits for them.
     #[inline]
-    pub(crate) fn now(ration: &Rc<Ration>, bytes: usize) -> Option<Self> {
-        let first = ration.waiting.borrow().is_empty();
-        (first && ration.fits(bytes)).then(|| ration.take(bytes))
+    pub(crate) fn now(quota: &Rc<MemoryQuota>, bytes: usize) -> Option<Self> {
+        let first = quota.waiting.borrow().is_empty();
+        (first && quota.fits(bytes)).then(|| quota.take(bytes))
     }
 
     /// Waits for `bytes` of it.
-    pub(crate) async fn wait(ration: &Rc<Ration>, bytes: usize) -> Self {
-        if let Some(claim) = Self::now(ration, bytes) {
-            return claim;
+    pub(crate) async fn wait(quota: &Rc<MemoryQuota>, bytes: usize) -> Self {
+        if let Some(reservation) = Self::now(quota, bytes) {
+            return reservation;
         }
         let (tell, told) = oneshot::channel();
-        let pool = &ration.pool;
-        if ration.waiting.borrow().is_empty() {
-            pool.waiting.borrow_mut().push_back(ration.clone());
+        let pool = &quota.pool;
+        if quota.waiting.borrow().is_empty() {
+            pool.waiting.borrow_mut().push_back(quota.clone());
         }
-        ration
+        quota
             .waiting
             .borrow_mut()
             .push_back(Waiter { bytes, tell });
@@ -197,36 +197,36 @@ impl Claim {
         wait.await
     }
 
-    /// Leaves it taken: given back by [`Ration::release`].
+    /// Leaves it taken: given back by [`MemoryQuota::release`].
     #[inline]
     pub(crate) fn keep(mut self) {
         self.bytes = 0;
     }
 }
 
-impl Drop for Claim {
+impl Drop for Reservation {
     #[inline]
     fn drop(&mut self) {
-        self.ration.release(self.bytes);
+        self.quota.release(self.bytes);
     }
 }
 
-/// The wait for a claim.
+/// The wait for a reservation.
 struct Wait<'a> {
     /// Until it has come.
-    told: Option<Receiver<Claim>>,
+    told: Option<Receiver<Reservation>>,
     pool: &'a Pool,
 }
 
 impl Future for Wait<'_> {
-    type Output = Claim;
+    type Output = Reservation;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Claim> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reservation> {
         let told = self.told.as_mut().expect("it is not polled after its end");
         match Pin::new(told).poll(context) {
-            Poll::Ready(claim) => {
+            Poll::Ready(reservation) => {
                 self.told = None;
-                Poll::Ready(claim.expect("a ration lives as long as somebody waits for it"))
+                Poll::Ready(reservation.expect("a quota lives as long as somebody waits for it"))
             }
             Poll::Pending => Poll::Pending,
         }
@@ -253,15 +253,15 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    fn poll(wait: Pin<&mut (impl Future<Output = Claim> + ?Sized)>) -> Option<Claim> {
+    fn poll(wait: Pin<&mut (impl Future<Output = Reservation> + ?Sized)>) -> Option<Reservation> {
         match wait.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(claim) => Some(claim),
+            Poll::Ready(reservation) => Some(reservation),
             Poll::Pending => None,
         }
     }
 
-    fn all_it_gets(ration: &Rc<Ration>, bytes: usize) -> Vec<Claim> {
-        std::iter::from_fn(|| Claim::now(ration, bytes)).collect()
+    fn all_it_gets(quota: &Rc<MemoryQuota>, bytes: usize) -> Vec<Reservation> {
+        std::iter::from_fn(|| Reservation::now(quota, bytes)).collect()
     }
 
     #[test]
@@ -269,11 +269,11 @@ mod tests {
         let pool = Pool::new(128 * MIB, 16 * MIB);
         let mut taken = Vec::new();
         for n in 1..=16 {
-            let claims = all_it_gets(&Ration::new(&pool), MIB / 4);
-            let got = claims.len() * MIB / 4;
+            let reservations = all_it_gets(&MemoryQuota::new(&pool), MIB / 4);
+            let got = reservations.len() * MIB / 4;
             let least = if n < 9 { 5 * MIB } else { MIB };
             assert!((least..=16 * MIB).contains(&got), "number {n} got {got}");
-            taken.push(claims);
+            taken.push(reservations);
         }
         assert!(pool.free() >= 4 * MIB, "{} are free", pool.free());
         taken.clear();
@@ -283,13 +283,13 @@ mod tests {
     #[test]
     fn those_who_give_back_and_take_again_come_to_have_the_same() {
         let pool = Pool::new(128 * MIB, 16 * MIB);
-        let rations: Vec<_> = (0..60).map(|_| Ration::new(&pool)).collect();
-        let mut taken: Vec<_> = rations.iter().map(|r| all_it_gets(r, MIB / 16)).collect();
+        let quotas: Vec<_> = (0..60).map(|_| MemoryQuota::new(&pool)).collect();
+        let mut taken: Vec<_> = quotas.iter().map(|r| all_it_gets(r, MIB / 16)).collect();
         for round in 0..100 {
-            for (ration, claims) in rations.iter().zip(&mut taken) {
-                claims.truncate(claims.len() - claims.len().div_ceil(8).min(claims.len()));
-                claims.extend(all_it_gets(ration, MIB / 16));
-                let same = claims.len() * MIB / 16;
+            for (quota, reservations) in quotas.iter().zip(&mut taken) {
+                reservations.truncate(reservations.len() - reservations.len().div_ceil(8).min(reservations.len()));
+                reservations.extend(all_it_gets(quota, MIB / 16));
+                let same = reservations.len() * MIB / 16;
                 assert!(round < 50 || (MIB..3 * MIB).contains(&same), "{same}");
             }
         }
@@ -300,15 +300,15 @@ mod tests {
     #[test]
     fn who_has_nothing_may_have_what_is_there_and_others_wait() {
         let pool = Pool::new(4 * MIB, 2 * MIB);
-        let (one, two) = (Ration::new(&pool), Ration::new(&pool));
-        let large = Claim::now(&one, 3 * MIB).expect("it has nothing");
-        assert!(Claim::now(&one, 4096).is_none(), "it has more than a part");
-        let mut wait = pin!(Claim::wait(&two, 2 * MIB));
+        let (one, two) = (MemoryQuota::new(&pool), MemoryQuota::new(&pool));
+        let large = Reservation::now(&one, 3 * MIB).expect("it has nothing");
+        assert!(Reservation::now(&one, 4096).is_none(), "it has more than a part");
+        let mut wait = pin!(Reservation::wait(&two, 2 * MIB));
         assert!(poll(wait.as_mut()).is_none());
-        assert!(Claim::now(&two, 4096).is_none(), "behind the other one");
+        assert!(Reservation::now(&two, 4096).is_none(), "behind the other one");
         drop(large);
-        let claim = poll(wait.as_mut()).expect("there is room");
-        claim.keep();
+        let reservation = poll(wait.as_mut()).expect("there is room");
+        reservation.keep();
         assert_eq!(pool.free(), 2 * MIB);
         two.release(2 * MIB);
         assert_eq!(pool.free(), 4 * MIB);
@@ -317,17 +317,17 @@ mod tests {
     #[test]
     fn whoever_leaves_unblocks_those_behind() {
         let pool = Pool::new(4 * MIB, 4 * MIB);
-        let ration = Ration::new(&pool);
-        let held = Claim::now(&ration, MIB / 2).expect("it has nothing");
-        let mut narrow = pin!(Claim::wait(&ration, 4096));
+        let quota = MemoryQuota::new(&pool);
+        let held = Reservation::now(&quota, MIB / 2).expect("it has nothing");
+        let mut narrow = pin!(Reservation::wait(&quota, 4096));
         {
-            let mut wide = pin!(Claim::wait(&ration, 3 * MIB));
+            let mut wide = pin!(Reservation::wait(&quota, 3 * MIB));
             assert!(poll(wide.as_mut()).is_none());
             assert!(poll(narrow.as_mut()).is_none());
         }
         assert!(poll(narrow.as_mut()).is_some());
         {
-            let mut granted = pin!(Claim::wait(&ration, MIB));
+            let mut granted = pin!(Reservation::wait(&quota, MIB));
             assert!(poll(granted.as_mut()).is_none());
             drop(held);
         }
@@ -337,8 +337,8 @@ mod tests {
 
     #[test]
     fn what_is_for_one_it_may_have_all_of() {
-        let ration = Pool::of_one(MIB);
-        assert_eq!(all_it_gets(&ration, MIB / 16).len(), 16);
+        let quota = Pool::of_one(MIB);
+        assert_eq!(all_it_gets(&quota, MIB / 16).len(), 16);
     }
 
     /// By chance: nothing is lost, nobody who could have been served waits, and all end.
@@ -347,17 +347,17 @@ mod tests {
         for seed in 0..200 {
             let mut rng = Rng::new(seed);
             let pool = Pool::new(8 * MIB, 2 * MIB);
-            let rations: Vec<_> = (0..6).map(|_| Ration::new(&pool)).collect();
-            let mut waits: Vec<Pin<Box<dyn Future<Output = Claim>>>> = Vec::new();
-            let mut claims = Vec::new();
+            let quotas: Vec<_> = (0..6).map(|_| MemoryQuota::new(&pool)).collect();
+            let mut waits: Vec<Pin<Box<dyn Future<Output = Reservation>>>> = Vec::new();
+            let mut reservations = Vec::new();
             for _ in 0..300 {
-                let ration = rations[rng.below(6) as usize].clone();
+                let quota = quotas[rng.below(6) as usize].clone();
                 let most = 1 << (12 + rng.below(9));
                 let bytes = 1 + rng.below(most) as usize;
                 match rng.below(4) {
-                    0 | 1 => waits.push(Box::pin(async move { Claim::wait(&ration, bytes).await })),
-                    2 if !claims.is_empty() => {
-                        claims.swap_remove(rng.below(claims.len() as u64) as usize);
+                    0 | 1 => waits.push(Box::pin(async move { Reservation::wait(&quota, bytes).await })),
+                    2 if !reservations.is_empty() => {
+                        reservations.swap_remove(rng.below(reservations.len() as u64) as usize);
                     }
                     3 if !waits.is_empty() => {
                         drop(waits.swap_remove(rng.below(waits.len() as u64) as usize));
@@ -365,28 +365,28 @@ mod tests {
                     _ => {}
                 }
                 waits.retain_mut(|wait| match poll(wait.as_mut()) {
-                    Some(claim) => {
-                        claims.push(claim);
+                    Some(reservation) => {
+                        reservations.push(reservation);
                         false
                     }
                     None => true,
                 });
-                let held: usize = claims.iter().map(|claim: &Claim| claim.bytes).sum();
+                let held: usize = reservations.iter().map(|reservation: &Reservation| reservation.bytes).sum();
                 assert_eq!(pool.free() + held, 8 * MIB, "seed {seed}");
             }
             while !waits.is_empty() {
-                claims.clear();
+                reservations.clear();
                 let before = waits.len();
                 waits.retain_mut(|wait| match poll(wait.as_mut()) {
-                    Some(claim) => {
-                        claims.push(claim);
+                    Some(reservation) => {
+                        reservations.push(reservation);
                         false
                     }
                     None => true,
                 });
                 assert!(waits.len() < before, "seed {seed}: {before} wait for ever");
             }
-            claims.clear();
+            reservations.clear();
             assert_eq!(pool.free(), 8 * MIB);
             assert!(pool.waiting.borrow().is_empty());
         }
