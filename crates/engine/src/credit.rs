@@ -55,7 +55,7 @@ pub(crate) struct Parts {
 
 /// What one queue has outstanding at one device; given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Purse {
+pub(crate) struct CreditShare {
     account: Arc<Account>,
     part: Arc<Part>,
     spent: Cell<u64>,
@@ -154,8 +154,8 @@ impl Parts {
     }
 }
 
-impl Purse {
-    /// A purse with nothing spent.
+impl CreditShare {
+    /// A credit_share with nothing spent.
     pub(crate) fn new(account: Arc<Account>, part: Arc<Part>) -> Self {
         Self {
             account,
@@ -228,7 +228,7 @@ impl Purse {
     }
 }
 
-impl Drop for Purse {
+impl Drop for CreditShare {
     fn drop(&mut self) {
         let spent = self.spent.get();
         if spent > 0 {
@@ -260,16 +260,16 @@ mod tests {
         Credit { ios, bytes }
     }
 
-    fn purse(book: &Book, part: &Arc<Part>) -> Purse {
-        Purse::new(book.accounts().of(TENANT), part.clone())
+    fn credit_share(book: &Book, part: &Arc<Part>) -> CreditShare {
+        CreditShare::new(book.accounts().of(TENANT), part.clone())
     }
 
     #[test]
     fn what_the_policy_says_is_what_is_told() {
         let book = Book::default();
         book.enter(&ended(4096), || panic!("nobody is to be told"));
-        let purse = purse(&book, &Arc::default());
-        assert_eq!(purse.allowance(), Allowance::Unbounded);
+        let credit_share = credit_share(&book, &Arc::default());
+        assert_eq!(credit_share.allowance(), Allowance::Unbounded);
         for (credit, bytes, told) in [
             (credit(16, 16 * 4096), 4096, 128),
             (credit(16, 16 * 512), 512, 128),
@@ -278,39 +278,39 @@ mod tests {
             (credit(u32::MAX, u64::MAX), u64::MAX, UNBOUNDED - 1),
         ] {
             book.enter(&ended(bytes), || Some(credit));
-            assert_eq!(purse.allowance(), Allowance::Units(told), "{credit:?}");
+            assert_eq!(credit_share.allowance(), Allowance::Units(told), "{credit:?}");
         }
         book.enter(&ended(4096), || None);
-        assert_eq!(purse.allowance(), Allowance::Unbounded);
+        assert_eq!(credit_share.allowance(), Allowance::Unbounded);
     }
 
     #[test]
     fn others_leave_what_they_do_not_use_and_never_less_than_an_equal_part() {
         let book = Book::default();
         let parts: [Arc<Part>; 2] = Default::default();
-        let purses = [&parts[0], &parts[1]].map(|part| purse(&book, part));
-        let second_queue = purse(&book, &parts[0]);
+        let credit_shares = [&parts[0], &parts[1]].map(|part| credit_share(&book, part));
+        let second_queue = credit_share(&book, &parts[0]);
         book.enter(&ended(4096), || Some(credit(100, 100 * 4096)));
-        assert_eq!(purses[0].allowance(), Allowance::Units(800));
+        assert_eq!(credit_shares[0].allowance(), Allowance::Units(800));
         // It does not take anything away from itself, on whichever queue.
-        (0..50).for_each(|_| purses[0].spend(4096));
+        (0..50).for_each(|_| credit_shares[0].spend(4096));
         second_queue.spend(8192);
-        assert_eq!(purses[0].allowance(), Allowance::Units(800));
+        assert_eq!(credit_shares[0].allowance(), Allowance::Units(800));
         assert_eq!(second_queue.allowance(), Allowance::Units(800));
-        assert_eq!(purses[1].allowance(), Allowance::Units(400));
-        purses[1].spend(4096);
-        assert_eq!(purses[0].allowance(), Allowance::Units(792));
-        (0..70).for_each(|_| purses[1].spend(4096));
-        assert_eq!(purses[0].allowance(), Allowance::Units(400));
-        (0..71).for_each(|_| purses[1].give_back(4096));
-        assert_eq!(purses[0].allowance(), Allowance::Units(800));
+        assert_eq!(credit_shares[1].allowance(), Allowance::Units(400));
+        credit_shares[1].spend(4096);
+        assert_eq!(credit_shares[0].allowance(), Allowance::Units(792));
+        (0..70).for_each(|_| credit_shares[1].spend(4096));
+        assert_eq!(credit_shares[0].allowance(), Allowance::Units(400));
+        (0..71).for_each(|_| credit_shares[1].give_back(4096));
+        assert_eq!(credit_shares[0].allowance(), Allowance::Units(800));
     }
 
     #[test]
     fn a_queue_that_ends_gives_back_what_it_had() {
         let book = Book::default();
         let parts: [Arc<Part>; 2] = Default::default();
-        let (gone, left) = (purse(&book, &parts[0]), purse(&book, &parts[1]));
+        let (gone, left) = (credit_share(&book, &parts[0]), credit_share(&book, &parts[1]));
         book.enter(&ended(4096), || Some(credit(10, 10 * 4096)));
         (0..9).for_each(|_| gone.spend(4096));
         assert_eq!(left.allowance(), Allowance::Units(40));
@@ -322,10 +322,10 @@ mod tests {
     #[test]
     fn only_news_are_worth_a_message() {
         let book = Book::default();
-        let purse = purse(&book, &Arc::default());
+        let credit_share = credit_share(&book, &Arc::default());
         let news = |ios: u32| {
             book.enter(&ended(4096), || Some(credit(ios, u64::from(ios) * 4096)));
-            purse.news()
+            credit_share.news()
         };
         assert_eq!(news(80), Some(Allowance::Units(640)));
         assert_eq!(news(85), None);
@@ -336,10 +336,10 @@ mod tests {
     #[test]
     fn a_tenant_that_has_gone_is_forgotten() {
         let book = Book::default();
-        let old = purse(&book, &Arc::default());
+        let old = credit_share(&book, &Arc::default());
         book.forget(TENANT);
         book.enter(&ended(4096), || panic!("nobody is to be told"));
-        let new = purse(&book, &Arc::default());
+        let new = credit_share(&book, &Arc::default());
         book.enter(&ended(4096), || Some(credit(1, 4096)));
         assert_eq!(new.allowance(), Allowance::Units(8));
         assert_eq!(old.allowance(), Allowance::Unbounded);
@@ -361,17 +361,17 @@ mod tests {
     fn an_account_that_is_opened_anew_counts_nobody_who_was_busy_before() {
         let book = Book::default();
         let part = Arc::default();
-        let old = purse(&book, &part);
+        let old = credit_share(&book, &part);
         old.spend(4096);
         book.forget(TENANT);
-        let new = purse(&book, &part);
+        let new = credit_share(&book, &part);
         new.spend(4096);
         old.give_back(4096);
         new.give_back(4096);
         book.enter(&ended(4096), || Some(credit(10, 10 * 4096)));
         assert_eq!(new.allowance(), Allowance::Units(80));
         let others = Arc::default();
-        let other = purse(&book, &others);
+        let other = credit_share(&book, &others);
         (0..10).for_each(|_| other.spend(4096));
         assert_eq!(new.allowance(), Allowance::Units(40));
     }

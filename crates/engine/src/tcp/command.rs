@@ -24,7 +24,7 @@ use super::transfer::Arrived;
 use super::waiting::TakenBack;
 use crate::controller::io::check_ranges;
 use crate::controller::{IoOp, Payload};
-use crate::credit::Purse;
+use crate::credit::CreditShare;
 use crate::handover::{Admission, Ended, Operation, Route};
 use crate::ledger::Past;
 use crate::status;
@@ -595,17 +595,17 @@ impl Command {
     /// It has come: for a host that is told what it may have outstanding, this counts.
     #[inline]
     pub(crate) fn count(&self) {
-        if let Some(purse) = &self.namespace.purse {
-            purse.spend(u64::from(self.payload.bytes()));
+        if let Some(credit_share) = &self.namespace.credit_share {
+            credit_share.spend(u64::from(self.payload.bytes()));
         }
     }
 
     /// It is being answered; gives who knows what the host may have outstanding now.
     #[inline]
-    pub(crate) fn settle(&self) -> Option<&Purse> {
-        let purse = self.namespace.purse.as_ref()?;
-        purse.give_back(u64::from(self.payload.bytes()));
-        Some(purse)
+    pub(crate) fn settle(&self) -> Option<&CreditShare> {
+        let credit_share = self.namespace.credit_share.as_ref()?;
+        credit_share.give_back(u64::from(self.payload.bytes()));
+        Some(credit_share)
     }
 
     /// Takes an I/O of it that has come back from its device.

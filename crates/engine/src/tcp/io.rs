@@ -29,7 +29,7 @@ use crate::association::Association;
 use crate::controller::{CommandError, ControllerLimits, Intent, IoOp};
 use crate::core::Core;
 use crate::counters::QueueCounters;
-use crate::credit::Purse;
+use crate::credit::CreditShare;
 use crate::handover::Ended;
 use crate::ledger::{Past, Record};
 use crate::sample::Sample;
@@ -319,7 +319,7 @@ impl IoQueue {
             Some(self.success(command))
         } else {
             self.pair.end(cid);
-            let news = command.settle().and_then(Purse::news);
+            let news = command.settle().and_then(CreditShare::news);
             news.map(|news| reply::entry(cid, Status::SUCCESS, 0).with_allowance(news))
         };
         let held = matches!(data, Data::Buf(_)).then_some(held);
@@ -366,7 +366,7 @@ impl IoQueue {
     fn success(&self, command: &Command) -> CompletionQueueEntry {
         let sqhd = self.pair.end(command.cid);
         let entry = reply::entry(command.cid, Status::SUCCESS, sqhd);
-        let allowance = command.settle().map_or(Allowance::Silent, Purse::allowance);
+        let allowance = command.settle().map_or(Allowance::Silent, CreditShare::allowance);
         entry.with_allowance(allowance)
     }
 

@@ -9,7 +9,7 @@ use flashyard_block::Tag;
 use crate::association::Association;
 use crate::controller::NamespaceInfo;
 use crate::core::Core;
-use crate::credit::Purse;
+use crate::credit::CreditShare;
 use crate::handover::Route;
 use crate::subsystems::TenantShared;
 
@@ -19,7 +19,7 @@ pub(crate) struct Namespace {
     pub(crate) route: Route,
     pub(crate) tag: Tag,
     /// For a host that is told what it may have outstanding.
-    pub(crate) purse: Option<Purse>,
+    pub(crate) credit_share: Option<CreditShare>,
 }
 
 /// All that a queue may reach.
@@ -84,14 +84,14 @@ impl Namespaces {
                     device: device.id(),
                 }
             };
-            let purse = self.told.as_ref().map(|association| {
-                Purse::new(device.account(tenant.id), association.part(device.id()))
+            let credit_share = self.told.as_ref().map(|association| {
+                CreditShare::new(device.account(tenant.id), association.part(device.id()))
             });
             Rc::new(Namespace {
                 info,
                 route,
                 tag,
-                purse,
+                credit_share,
             })
         });
         self.list = namespaces.collect();
