@@ -31,7 +31,7 @@ pub struct Switch {
     credits: Book,
     /// How often the policy was replaced: what an earlier one has dispatched is none of its
     /// business.
-    reign: Cell<u32>,
+    epoch: Cell<u32>,
     /// The timer for a policy that said "not before".
     timer: RefCell<Option<(Time, Task<()>)>>,
     /// I/Os in the policy, not named by it yet.
@@ -71,7 +71,7 @@ impl Switch {
             policy: RefCell::new(policy),
             ledger: RefCell::default(),
             credits: Book::default(),
-            reign: Cell::new(0),
+            epoch: Cell::new(0),
             timer: RefCell::default(),
             queued: Cell::new(0),
         })
@@ -83,7 +83,7 @@ impl Switch {
     pub fn set_policy(self: &Rc<Self>, policy: Box<dyn Policy>) {
         let now = self.rt.turn_time();
         *self.policy.borrow_mut() = policy;
-        self.reign.set(self.reign.get() + 1);
+        self.epoch.set(self.epoch.get() + 1);
         for io in self.places.borrow_mut().queued() {
             self.policy.borrow_mut().arrive(now, io);
         }
@@ -135,7 +135,7 @@ impl Switch {
             match next {
                 Next::Dispatch(id) => {
                     self.queued.set(self.queued.get() - 1);
-                    let waiter = self.places.borrow_mut().grant(id, now, self.reign.get());
+                    let waiter = self.places.borrow_mut().grant(id, now, self.epoch.get());
                     if let Some(waker) = waiter {
                         waker.wake();
                     }
@@ -200,7 +200,7 @@ impl Port {
         let io = want.io(switch.places.borrow_mut().take());
         if switch.policy.borrow_mut().pass(now, &io) {
             self.present.set(self.present.get() + 1);
-            return Some(Permit::new(self, io, now, (now, switch.reign.get())));
+            return Some(Permit::new(self, io, now, (now, switch.epoch.get())));
         }
         switch.places.borrow_mut().give_back(io.id);
         None
@@ -294,20 +294,20 @@ pub(crate) struct Permit {
     dispatched: Time,
     issued: Time,
     /// Under which policy it was dispatched.
-    reign: u32,
+    epoch: u32,
     spent: bool,
 }
 
 impl Permit {
     #[inline]
-    fn new(port: &Rc<Port>, io: Io, arrived: Time, (dispatched, reign): (Time, u32)) -> Self {
+    fn new(port: &Rc<Port>, io: Io, arrived: Time, (dispatched, epoch): (Time, u32)) -> Self {
         Self {
             port: port.clone(),
             io,
             arrived,
             dispatched,
             issued: dispatched,
-            reign,
+            epoch,
             spent: false,
         }
     }
@@ -367,7 +367,7 @@ impl Permit {
             ok,
         };
         let mut policy = switch.policy.borrow_mut();
-        if self.reign == switch.reign.get() {
+        if self.epoch == switch.epoch.get() {
             policy.complete(now, &self.io, outcome);
         }
         switch
@@ -489,13 +489,13 @@ impl Places {
         queued.into_iter().map(|(_, io)| io).collect()
     }
 
-    fn grant(&mut self, id: IoId, now: Time, reign: u32) -> Option<Waker> {
+    fn grant(&mut self, id: IoId, now: Time, epoch: u32) -> Option<Waker> {
         let place = &mut self.table[id.0 as usize];
         assert!(
             place.waiting.take().is_some(),
             "a policy dispatches what is queued, and once"
         );
-        place.granted = Some((now, reign));
+        place.granted = Some((now, epoch));
         place.waker.take()
     }
 
