@@ -18,7 +18,7 @@ use flashyard_sched::Policy;
 use flashyard_time::{Duration, Time};
 
 use crate::handle::Told;
-use crate::handover::{self, Handover, Homework};
+use crate::forwarding::{self, Forwarding, Homework};
 use crate::message::{ConnectionId, Message};
 use crate::switch::{Port, Switch};
 use crate::tcp::{self, Connection, Pool, MemoryQuota};
@@ -49,7 +49,7 @@ pub struct Core {
     next_serial: Cell<u64>,
     /// Until when the next latency-sensitive command is expected.
     hurry_until: Cell<Time>,
-    handover: Handover,
+    forwarding: Forwarding,
     homework: Homework,
     shares: Shares,
     /// Wakes Connects that wait for the writes of dead associations.
@@ -109,7 +109,7 @@ impl Core {
             connections: RefCell::default(),
             next_serial: Cell::new(0),
             hurry_until: Cell::new(Time::ZERO),
-            handover: Handover::default(),
+            forwarding: Forwarding::default(),
             homework: Homework::default(),
             shares,
             fence: Notify::new(),
@@ -205,8 +205,8 @@ impl Core {
     }
 
     /// I/Os of this core that are away.
-    pub(crate) fn handover(&self) -> &Handover {
-        &self.handover
+    pub(crate) fn forwarding(&self) -> &Forwarding {
+        &self.forwarding
     }
 
     /// I/Os of other cores that wait here.
@@ -324,11 +324,11 @@ impl Core {
     }
 
     async fn read_inbox(self: Rc<Self>, messages: Receiver<Message>) {
-        let handovers = CommandPool::new(&self.rt, HANDOVERS);
+        let forwarding = CommandPool::new(&self.rt, HANDOVERS);
         while let Some(message) = messages.recv().await {
             match message {
                 Message::Request(request) => {
-                    if let Err(late) = handovers.run(handover::serve(self.clone(), request)) {
+                    if let Err(late) = forwarding.run(forwarding::serve(self.clone(), request)) {
                         self.begin(late).await;
                     }
                 }
@@ -352,7 +352,7 @@ impl Core {
             Message::Serve(stream) => self.serve(self.rt.attach(stream)),
             Message::Reply(reply) => {
                 let home = reply.home();
-                if let Some(request) = self.handover.on_reply(reply) {
+                if let Some(request) = self.forwarding.on_reply(reply) {
                     self.target.tell(home, Message::Request(request));
                 }
             }

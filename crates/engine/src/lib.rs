@@ -13,7 +13,7 @@
 //! | [`controller`], [`discovery`] | the NVMe-oF controller and the discovery log: pure |
 //! | `switch`, `ledger`, `sample` | a policy in front of a device; where the latency of its I/O comes from |
 //! | `credit` | what hosts are told that they may have outstanding |
-//! | `handover` | I/O for a device at home on another core |
+//! | `forwarding` | I/O for a device at home on another core |
 //! | `way` | I/O through a switch without a command around it |
 //! | `tcp` | connections, queues, commands |
 #![forbid(unsafe_code)]
@@ -27,7 +27,7 @@ mod counters;
 mod credit;
 pub mod discovery;
 mod handle;
-mod handover;
+mod forwarding;
 mod host_event;
 mod ledger;
 mod message;

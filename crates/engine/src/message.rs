@@ -4,7 +4,7 @@
 use flashyard_runtime::Detached;
 
 use crate::DeviceHandle;
-use crate::handover::{Reply, Request};
+use crate::forwarding::{Reply, Request};
 
 /// Names a TCP connection in the whole target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

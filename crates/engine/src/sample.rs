@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use crate::core::Core;
-use crate::handover::{self, Route};
+use crate::forwarding::{self, Route};
 use crate::ledger::{Past, Record};
 use crate::tcp::Namespace;
 
@@ -39,7 +39,7 @@ impl Drop for Sample {
         match &self.namespace.route {
             Route::Here(port) => port.book(&self.record),
             Route::There { core, device } => {
-                handover::book(&self.core, *core, *device, *self.record);
+                forwarding::book(&self.core, *core, *device, *self.record);
             }
             Route::Nowhere => {}
         }

@@ -25,7 +25,7 @@ use super::waiting::TakenBack;
 use crate::controller::io::check_ranges;
 use crate::controller::{IoOp, Payload};
 use crate::credit::CreditShare;
-use crate::handover::{Admission, Ended, Operation, Route};
+use crate::forwarding::{Admission, Ended, Operation, Route};
 use crate::ledger::Past;
 use crate::status;
 use crate::switch::{Permit, Want};

@@ -16,7 +16,7 @@ use super::transfer::Arrived;
 use super::waiting::TakenBack;
 use crate::controller::Payload;
 use crate::controller::fused::{self, CompareAndWrite, FAILED_FUSED, Refused};
-use crate::handover::Operation;
+use crate::forwarding::Operation;
 use crate::ledger::Past;
 use crate::switch::Want;
 

@@ -30,7 +30,7 @@ use crate::controller::{CommandError, ControllerLimits, Intent, IoOp};
 use crate::core::Core;
 use crate::counters::QueueCounters;
 use crate::credit::CreditShare;
-use crate::handover::Ended;
+use crate::forwarding::Ended;
 use crate::ledger::{Past, Record};
 use crate::sample::Sample;
 use crate::subsystems::TenantShared;

@@ -10,7 +10,7 @@ use crate::association::Association;
 use crate::controller::NamespaceInfo;
 use crate::core::Core;
 use crate::credit::CreditShare;
-use crate::handover::Route;
+use crate::forwarding::Route;
 use crate::subsystems::TenantShared;
 
 /// A namespace and the way to its device.

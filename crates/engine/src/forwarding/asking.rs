@@ -17,7 +17,7 @@ use crate::tcp::{Elsewhere, Withdrawn};
 
 /// Who waits for which answer.
 #[derive(Default)]
-pub(crate) struct Handover {
+pub(crate) struct Forwarding {
     places: RefCell<Places>,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn ask(
     Ok(Waits { place: Some(place) })
 }
 
-impl Handover {
+impl Forwarding {
     /// Takes an answer in. Gives back what nobody waits for any more, if the home core has to hear
     /// of that.
     pub(crate) fn on_reply(&self, reply: Reply) -> Option<Request> {
@@ -93,7 +93,7 @@ struct Place {
 
 impl Place {
     fn take(core: &Rc<Core>, home: usize) -> Self {
-        let mut places = core.handover().places.borrow_mut();
+        let mut places = core.forwarding().places.borrow_mut();
         let index = places.free.pop().unwrap_or_else(|| {
             places.states.push(State::default());
             u32::try_from(places.states.len() - 1).expect("fewer I/Os than bytes of memory")
@@ -124,12 +124,12 @@ impl Place {
     }
 
     fn is_too_late(&self) -> bool {
-        let places = self.core.handover().places.borrow();
+        let places = self.core.forwarding().places.borrow();
         places.states[self.ticket.index as usize].too_late
     }
 
     fn poll(&self, context: &mut Context<'_>) -> Poll<Answer> {
-        let mut places = self.core.handover().places.borrow_mut();
+        let mut places = self.core.forwarding().places.borrow_mut();
         let state = &mut places.states[self.ticket.index as usize];
         match state.answer.take() {
             Some(answer) => Poll::Ready(answer),
@@ -143,7 +143,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut places = self.core.handover().places.borrow_mut();
+        let mut places = self.core.forwarding().places.borrow_mut();
         let state = &mut places.states[self.ticket.index as usize];
         state.generation = state.generation.wrapping_add(1);
         state.waker = None;
