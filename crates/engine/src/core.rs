@@ -18,7 +18,7 @@ use flashyard_sched::Policy;
 use flashyard_time::{Duration, Time};
 
 use crate::handle::Told;
-use crate::forwarding::{self, Forwarding, Homework};
+use crate::forwarding::{self, Forwarding, RemoteGrants};
 use crate::message::{ConnectionId, Message};
 use crate::switch::{Port, Switch};
 use crate::tcp::{self, Connection, Pool, MemoryQuota};
@@ -50,7 +50,7 @@ pub struct Core {
     /// Until when the next latency-sensitive command is expected.
     hurry_until: Cell<Time>,
     forwarding: Forwarding,
-    homework: Homework,
+    remote_grants: RemoteGrants,
     shares: Shares,
     /// Wakes Connects that wait for the writes of dead associations.
     fence: Notify,
@@ -110,7 +110,7 @@ impl Core {
             next_serial: Cell::new(0),
             hurry_until: Cell::new(Time::ZERO),
             forwarding: Forwarding::default(),
-            homework: Homework::default(),
+            remote_grants: RemoteGrants::default(),
             shares,
             fence: Notify::new(),
             listeners: RefCell::default(),
@@ -210,8 +210,8 @@ impl Core {
     }
 
     /// I/Os of other cores that wait here.
-    pub(crate) fn homework(&self) -> &Homework {
-        &self.homework
+    pub(crate) fn remote_grants(&self) -> &RemoteGrants {
+        &self.remote_grants
     }
 
     /// Waits until a fence has been lifted, or `deadline`.

@@ -20,7 +20,7 @@ use crate::switch::{Permit, Port, Want};
 use crate::tcp::Waiting;
 use asking::Asked;
 pub(crate) use asking::{Grant, Forwarding};
-pub(crate) use home::{Homework, serve};
+pub(crate) use home::{RemoteGrants, serve};
 
 /// What is to be done to a device.
 pub(crate) enum Operation {

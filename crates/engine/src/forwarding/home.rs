@@ -18,7 +18,7 @@ use crate::switch::{Permit, Port, Want};
 
 /// What is done here for other cores and has not been issued.
 #[derive(Default)]
-pub(crate) struct Homework {
+pub(crate) struct RemoteGrants {
     entries: RefCell<BTreeMap<Ticket, Entry>>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) async fn serve(core: Rc<Core>, request: Request) {
             want,
             operation,
         } => {
-            let ended = match core.homework().take_granted(ticket) {
+            let ended = match core.remote_grants().take_granted(ticket) {
                 Some(mut permit) => {
                     permit.issue();
                     perform(permit, want, operation).await
@@ -53,12 +53,12 @@ pub(crate) async fn serve(core: Rc<Core>, request: Request) {
             (ticket, Answer::Done(ended))
         }
         Request::Withdraw(ticket) => {
-            if core.homework().withdraw(ticket) {
+            if core.remote_grants().withdraw(ticket) {
                 return;
             }
             (ticket, Answer::TooLate)
         }
-        Request::Release(ticket) => return drop(core.homework().take_granted(ticket)),
+        Request::Release(ticket) => return drop(core.remote_grants().take_granted(ticket)),
         Request::Book { device, record } => {
             if let Some(port) = core.port(device) {
                 port.book(&record);
@@ -124,7 +124,7 @@ async fn admit(
     };
     let permit = match port.try_admit(want) {
         Some(permit) => permit,
-        None => match queue(core.homework(), ticket, &port, want).await {
+        None => match queue(core.remote_grants(), ticket, &port, want).await {
             Some(permit) => permit,
             None => return Answer::Withdrawn,
         },
@@ -132,7 +132,7 @@ async fn admit(
     match operation {
         Some(operation) => Answer::Done(perform(permit, want, operation).await),
         None => {
-            core.homework()
+            core.remote_grants()
                 .entries
                 .borrow_mut()
                 .insert(ticket, Entry::Granted(permit));
@@ -142,24 +142,24 @@ async fn admit(
 }
 
 /// Waits for the turn of an I/O; nothing if it was taken back before.
-async fn queue(homework: &Homework, ticket: Ticket, port: &Rc<Port>, want: Want) -> Option<Permit> {
+async fn queue(remote_grants: &RemoteGrants, ticket: Ticket, port: &Rc<Port>, want: Want) -> Option<Permit> {
     let mut turn = pin!(port.admit(want));
     let permit = std::future::poll_fn(|context| {
-        if homework.is_withdrawn(ticket) {
+        if remote_grants.is_withdrawn(ticket) {
             return Poll::Ready(None);
         }
         if let Poll::Ready(permit) = turn.as_mut().poll(context) {
             return Poll::Ready(Some(permit));
         }
-        homework.wait(ticket, context.waker());
+        remote_grants.wait(ticket, context.waker());
         Poll::Pending
     })
     .await;
-    homework.entries.borrow_mut().remove(&ticket);
+    remote_grants.entries.borrow_mut().remove(&ticket);
     permit
 }
 
-impl Homework {
+impl RemoteGrants {
     fn wait(&self, ticket: Ticket, waker: &Waker) {
         let entry = Entry::Queued {
             withdrawn: false,
