@@ -161,7 +161,7 @@ pub enum PolicyName {
     /// Device time in proportion to weights, with guarantees, limits and latency targets.
     #[default]
     Fair,
-    /// Gimbal (SIGCOMM 2021), with the faults of its release mended.
+    /// Gimbal (SIGCOMM 2021), with the faults of its release repaired.
     Gimbal,
     /// Gimbal as its authors released it.
     GimbalReleased,

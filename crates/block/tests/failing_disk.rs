@@ -49,7 +49,7 @@ fn after_a_failed_flush_nothing_is_promised_any_more() {
             for flushed in flushes {
                 assert_eq!(flushed.await, Err(IoError::Write), "seed {seed}");
             }
-            disk.mend();
+            disk.repair();
             assert_eq!(flush(&*device).await, Err(IoError::Write));
             assert_eq!(write(&*device, 1, 4096, 1).await, Err(IoError::Write));
             assert_eq!(
@@ -108,11 +108,11 @@ fn errors_of_the_medium_reach_the_one_who_asked() {
             .compare_and_write(Tag::default(), 1, filled(4096, 0), filled(4096, 1), false)
             .await;
         assert_eq!(both, Err(IoError::Read));
-        disk.mend();
+        disk.repair();
         disk.fail(Access::Read, 0..MIB, ENODEV, None);
         assert_eq!(read(&device, 0, 4096).await, Err(IoError::NotReady));
         // The gate is as it was.
-        disk.mend();
+        disk.repair();
         let both = device
             .compare_and_write(Tag::default(), 1, filled(4096, 0), filled(4096, 1), false)
             .await;

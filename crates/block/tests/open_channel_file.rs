@@ -415,7 +415,7 @@ fn a_file_that_fails_ends_the_device_and_loses_nothing() {
             assert_eq!(refused, Some(PartitionError::Failed(IoError::Write)));
             assert_eq!(read(&*partition, 5, BLOCK).await, Err(IoError::NotReady));
             device.close().await;
-            disk.mend();
+            disk.repair();
         });
         world.run(&machine, |rt| async move {
             let device = open(&rt).await;
@@ -444,7 +444,7 @@ fn what_the_disk_cannot_read_is_told() {
         let disk = at.disk(PATH).expect("it was made");
         disk.fail(Access::Read, 0..u64::MAX, 5, None);
         assert_eq!(read(&*partition, 5, BLOCK).await, Err(IoError::Read));
-        disk.mend();
+        disk.repair();
         assert_eq!(read(&*partition, 5, BLOCK).await.unwrap(), [3; BLOCK]);
     });
 }
@@ -510,7 +510,7 @@ fn whatever_was_cut_off_is_sound() {
 }
 
 #[test]
-fn a_damaged_copy_of_the_layout_is_told_and_mended_and_two_are_refused() {
+fn a_damaged_copy_of_the_layout_is_told_and_repaired_and_two_are_refused() {
     for damaged in 0..2 {
         let world = World::new(Config::calm(damaged));
         let machine = world.machine(1);
@@ -531,7 +531,7 @@ fn a_damaged_copy_of_the_layout_is_told_and_mended_and_two_are_refused() {
             );
             assert!(report.copies[1 - damaged as usize].whole);
             assert!(report.partitions[0].recoverable, "{report}");
-            // Opening mends it.
+            // Opening repairs it.
             let device = open(&rt).await;
             assert_eq!(device.list().len(), 1);
             device.close().await;

@@ -195,7 +195,7 @@ fn one_damaged_copy_loses_nothing_and_two_are_reported() {
             assert_eq!(
                 check(&disk).await.unwrap().verdict(),
                 Verdict::Sound,
-                "the next change mends the copy"
+                "the next change repairs the copy"
             );
 
             disk.content()[70] ^= 1;

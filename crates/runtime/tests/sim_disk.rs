@@ -187,7 +187,7 @@ fn faults_strike_where_and_as_often_as_told() {
         assert_eq!(errno(write(&file, 0, 512, 2, false).await), libc::ENOSPC);
         assert_eq!(errno(file.punch(0, 512).await), libc::ENOSPC);
         assert_eq!(errno(file.sync().await), libc::EIO);
-        disk.mend();
+        disk.repair();
         assert!(file.sync().await.is_ok());
         assert_eq!(read(&file, 0, 512).await.unwrap(), [1; 512]);
         disk.flip(3, 0x81);

@@ -341,7 +341,7 @@ impl Service {
             Some(error) => Some((
                 "unavailable",
                 format!(
-                    "the file that device `{device}` is in has failed ({error:?}): mend its disk, or free space on it, and \
+                    "the file that device `{device}` is in has failed ({error:?}): repair its disk, or free space on it, and \
                      start the target again"
                 ),
             )),

@@ -330,7 +330,7 @@ fn a_damaged_layout_is_told_and_nothing_is_made_anew() {
     let target = Target::start(&scratch, &[]);
     assert_eq!(target.json(&["partition", "show", "db"])["state"], "online");
     assert_eq!(target.terminate(), 0);
-    assert!(check(&image).status.success(), "mended");
+    assert!(check(&image).status.success(), "repaired");
     let bytes = std::fs::read(&image).expect("it is there");
     let copies = (0..bytes.len())
         .step_by(4096)

@@ -286,7 +286,7 @@ fn copy_repairs(copies: &[CopyReport; 2]) -> Vec<String> {
     let mut repairs: Vec<String> = damaged.map(unusable).collect();
     if repairs.is_empty() && copies[0].generation != copies[1].generation {
         repairs.push(
-            "one copy is older: a change was cut off; it is mended when the device is opened"
+            "one copy is older: a change was cut off; it is repaired when the device is opened"
                 .into(),
         );
     }

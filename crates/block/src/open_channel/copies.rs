@@ -109,7 +109,7 @@ impl Copies {
 
     /// Writes the copy that does not say what counts. One that cannot be written any more stays as
     /// it is; the next change will tell.
-    pub async fn mend(&self, newest: &Newest) -> Result<(), PartitionError> {
+    pub async fn repair(&self, newest: &Newest) -> Result<(), PartitionError> {
         if newest.twice {
             return Ok(());
         }

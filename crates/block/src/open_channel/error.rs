@@ -75,7 +75,7 @@ impl fmt::Display for PartitionError {
             Self::Off => f.write_str("the device has no power"),
             Self::Failed(why) => write!(
                 f,
-                "the file that holds the flash has failed ({why:?}): mend its disk, or free space on it, and start the target \
+                "the file that holds the flash has failed ({why:?}): repair its disk, or free space on it, and start the target \
                  again"
             ),
             Self::Full => f.write_str(

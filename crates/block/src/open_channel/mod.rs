@@ -130,7 +130,7 @@ impl OpenChannel {
         let found = copies.find().await?;
         let (layout, newest) = match found {
             Some(found) => {
-                copies.mend(&found).await?;
+                copies.repair(&found).await?;
                 (found.layout, found.copy)
             }
             None => {

@@ -65,7 +65,7 @@ pub(super) async fn open(
         make(&store, device).await.map_err(file_failed)?;
         return Ok(store);
     };
-    mend_header(&store, whole).await.map_err(file_failed)?;
+    repair_header(&store, whole).await.map_err(file_failed)?;
     let store = Rc::new(store);
     for mut found in look_at_all(rt, &store, Care::Usual).await? {
         if let Some(bodies) = found.bodies.take() {
@@ -219,11 +219,11 @@ async fn make(store: &FileStore, device: &Device) -> Result<(), IoError> {
             store.end(chunk, Fate::Offline).await?;
         }
     }
-    mend_header(store, [false; HEADERS as usize]).await
+    repair_header(store, [false; HEADERS as usize]).await
 }
 
 /// Writes copies of the header that are not whole, one when the other is durable.
-async fn mend_header(store: &FileStore, whole: [bool; HEADERS as usize]) -> Result<(), IoError> {
+async fn repair_header(store: &FileStore, whole: [bool; HEADERS as usize]) -> Result<(), IoError> {
     for (copy, _) in (0..).zip(whole).filter(|(_, whole)| !whole) {
         store.flush().await?;
         let fill = |piece: &mut [u8]| store.image().encode_header(piece);

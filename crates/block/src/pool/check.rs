@@ -113,7 +113,7 @@ fn copy_repairs(copies: &[CopyReport; 2]) -> Vec<String> {
     };
     let mut repairs: Vec<String> = damaged.map(unusable).collect();
     if repairs.is_empty() && copies[0].generation != copies[1].generation {
-        repairs.push("one copy is older: a change was cut off; the next change mends it".into());
+        repairs.push("one copy is older: a change was cut off; the next change repairs it".into());
     }
     repairs
 }

@@ -489,7 +489,7 @@ fn zones_that_fail_are_done_without() {
             }
             drop((device, partition));
             rt.sleep(Duration::from_ms(100)).await;
-            disk.mend();
+            disk.repair();
             let device = open(&rt).await.unwrap();
             let partition = device.partition("db").expect("it is there");
             for (lba, value) in &content {

@@ -158,7 +158,7 @@ async fn fail(site: &Site, rt: &Rt, rng: &mut Rng, device: usize, span: Duration
     let times = rng.chance(1, 2).then(|| 1 + rng.below(4) as u32);
     disk.fail(access, range, EIO, times);
     rt.sleep(span).await;
-    disk.mend();
+    disk.repair();
 }
 
 /// The target is told to end while hosts are at work. It waits for the I/O that devices have.

@@ -81,7 +81,7 @@ impl Disk {
     }
 
     /// Takes all faults back.
-    pub fn mend(&self) {
+    pub fn repair(&self) {
         self.with(|state| state.faults.clear());
     }
 

@@ -156,7 +156,7 @@ fn no_store_that_was_cut_and_damaged_is_served() {
     let half = fs::read(running.join(STORE)).expect("it is there");
     assert!(half != fs::read(home.join(STORE)).expect("it is there"));
     snapshot(&running, &victim);
-    assert!(open(&victim, IfDamaged::Refuse).expect("it is mended") == stored);
+    assert!(open(&victim, IfDamaged::Refuse).expect("it is repaired") == stored);
     let mut refused = 0;
     for seed in 0..160 {
         snapshot(&running, &victim);
