@@ -377,7 +377,7 @@ fn a_drive_nobody_waits_for_wakes_nobody() {
     let kept = device.clone();
     world.run(&machine, |rt| async move {
         let device = dct983(&rt, 4096, Store::Pattern);
-        // Programmes go on for milliseconds after the last write is complete.
+        // Programs go on for milliseconds after the last write is complete.
         for lba in (0..2048).step_by(32) {
             write(&device, lba, 128 << 10, 1).await.unwrap();
         }

@@ -1,4 +1,4 @@
-//! Partitions on flash that fails: programmes, erases, reads, and chunks that wear out, with the
+//! Partitions on flash that fails: programs, erases, reads, and chunks that wear out, with the
 //! power going now and then, until too little is left. By seed, in the simulated world.
 
 mod support;

@@ -268,7 +268,7 @@ fn theory(a: f64) -> f64 {
     1.0 / (1.0 - valid)
 }
 
-/// Sequential writes in virtual time, against programmes without pause.
+/// Sequential writes in virtual time, against programs without pause.
 fn sequential(name: &str) {
     let profile = Profile {
         channels: 2,

@@ -3,10 +3,10 @@
 //! Prints what the model gives beside what is expected of it. `cargo run --release --example
 //! isolation`; the seconds simulated per row may be given.
 //!
-//! Programmes that all take the same time fall in step: dies that write without pause meet each
+//! Programs that all take the same time fall in step: dies that write without pause meet each
 //! other less and less on their channel, which then moves more, and has a read wait less, than the
 //! prototype that the expectations come from. So the rows in which reads wait for a channel are
-//! given once more with programmes that vary by a tenth.
+//! given once more with programs that vary by a tenth.
 
 use flashyard_flash::Profile;
 use flashyard_flash::channel::load::{Tally, Tenant, Work, prepare, run};

@@ -319,7 +319,7 @@ fn a_buffered_write_is_complete_when_the_die_has_it() {
 }
 
 #[test]
-fn programmes_may_take_different_times() {
+fn programs_may_take_different_times() {
     let mut device = device(Options {
         program_spread: 100,
         ..Options::default()
@@ -367,7 +367,7 @@ fn a_vector_takes_as_long_as_its_slowest_part() {
     assert_eq!(ns(done, start), taken);
 }
 
-/// A read beside a programme of its die that has just begun, and one that waits behind it.
+/// A read beside a program of its die that has just begun, and one that waits behind it.
 fn disturbed_read(options: Options) -> u64 {
     let mut device = device(options);
     fill(&mut device, 0);
@@ -413,7 +413,7 @@ fn the_order_of_a_die_decides_what_a_read_waits_for() {
 }
 
 #[test]
-fn a_failed_programme_closes_its_chunk_and_says_so() {
+fn a_failed_program_closes_its_chunk_and_says_so() {
     let mut device = plain();
     let third = sector(&device, 0, 32);
     assert!(device.inject(Fault::Write(third)));

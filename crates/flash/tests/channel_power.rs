@@ -298,7 +298,7 @@ fn page_pairs_lose_no_more_than_was_told() {
 }
 
 #[test]
-fn one_shot_programmes_lose_nothing_that_was_complete() {
+fn one_shot_programs_lose_nothing_that_was_complete() {
     survives("dct983", Options::default(), false);
 }
 
@@ -323,7 +323,7 @@ fn a_protected_buffer_loses_nothing() {
 }
 
 #[test]
-fn suspended_programmes_and_erases_are_cut_like_others() {
+fn suspended_programs_and_erases_are_cut_like_others() {
     let options = Options {
         dies: DieOrder::Suspend {
             bypass: 8,

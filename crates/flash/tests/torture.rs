@@ -267,7 +267,7 @@ fn no_drive_ever_stops_answering() {
     }
 }
 
-/// Bytes of one programme of every die.
+/// Bytes of one program of every die.
 fn row_bytes(profile: &Profile) -> u64 {
     let dies = profile.channels * profile.dies_per_channel;
     dies * profile.planes * profile.page_bytes * profile.pages_per_program

@@ -180,7 +180,7 @@ async fn serve(rt: Rt, placement: Placement, dilation: u32) -> Vec<Served> {
 
 async fn open_channel(rt: &Rt, dilation: u32) -> OpenChannel {
     let profile = Profile::named("cnex").expect("it ships");
-    // Programmes that take a tenth more or less: otherwise dies fall in step.
+    // Programs that take a tenth more or less: otherwise dies fall in step.
     let options = channel::Options {
         program_spread: 100,
         ..channel::Options::default()

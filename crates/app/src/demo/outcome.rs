@@ -182,7 +182,7 @@ impl Outcome {
         };
         format!(
             "Beside the writes of {} a read of {} takes {} instead of {} in the mean, and {} instead of {} at the 99th \
-             percentile ({:.1} times as long): reads wait for the programmes and erases that writes cause. With all three at \
+             percentile ({:.1} times as long): reads wait for the programs and erases that writes cause. With all three at \
              work it takes {} first in, first out, and {} behind the fair switch (99th percentile: {} and {}).",
             PLAYERS[WRITER].tenant,
             PLAYERS[READER].tenant,

@@ -161,7 +161,7 @@ impl Copies {
         Ok(decode(&bytes))
     }
 
-    /// Writes a copy. A programme that failed is tried again in the chunk that was erased; one that
+    /// Writes a copy. A program that failed is tried again in the chunk that was erased; one that
     /// cannot be erased ends it.
     async fn write(&self, copy: usize, bytes: &[u8]) -> Result<(), PartitionError> {
         for _ in 1..TRIES {

@@ -96,7 +96,7 @@ pub struct PartitionInfo {
     pub units: Vec<Unit>,
     /// Nobody else has units on its channels.
     pub own_channels: bool,
-    /// Bytes per second that its units can programme, if their channels are free.
+    /// Bytes per second that its units can program, if their channels are free.
     pub programs_per_second: u64,
     /// Bytes written by hosts, and written to flash in all.
     pub written: (u64, u64),

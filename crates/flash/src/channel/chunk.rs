@@ -51,7 +51,7 @@ pub(super) struct Chunk {
     pub programmed: u32,
     /// Sectors before this one and not programmed were destroyed.
     pub torn: u32,
-    /// Write units accepted whose programme has not ended.
+    /// Write units accepted whose program has not ended.
     pub writers: u32,
     /// Sectors of accepted reads that have not been sensed.
     pub readers: u32,

@@ -115,7 +115,7 @@ impl Device {
         }
     }
 
-    /// Begins the programme of every accepted write unit.
+    /// Begins the program of every accepted write unit.
     fn program_all(&mut self, index: u32) {
         let size = self.geometry.ws_min;
         let command = &self.commands[index as usize];
@@ -143,7 +143,7 @@ impl Device {
         }
     }
 
-    /// By how much the next programme of a page takes longer than usual.
+    /// By how much the next program of a page takes longer than usual.
     fn longer_by(&mut self, page_type: u8) -> i32 {
         let usual = if page_type == 0 {
             self.geometry.program_ns.0
@@ -178,7 +178,7 @@ impl Device {
         self.end_part(index);
     }
 
-    /// A programme has ended.
+    /// A program has ended.
     fn programmed(&mut self, program: Program) {
         let (index, first) = parts(program.token);
         let command = &mut self.commands[index as usize];
@@ -227,7 +227,7 @@ impl Device {
         }
     }
 
-    /// A programme of an open chunk has failed.
+    /// A program of an open chunk has failed.
     fn close_early(&mut self, number: usize) {
         let die = self.die_of(number) as usize;
         let torn = self.chunks[number].programmed + self.geometry.ws_min;
@@ -348,7 +348,7 @@ impl Device {
         self.release(index);
     }
 
-    /// Frees the place of a command that is complete and has no programme under way.
+    /// Frees the place of a command that is complete and has no program under way.
     fn release(&mut self, index: u32) {
         let command = &self.commands[index as usize];
         if command.complete && command.programs == 0 {

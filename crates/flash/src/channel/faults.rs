@@ -9,7 +9,7 @@ use flashyard_time::Rng;
 pub struct Faults {
     /// Chunks that are offline from the factory.
     pub bad_chunks: u32,
-    /// Programmes that fail and close their chunk.
+    /// Programs that fail and close their chunk.
     pub writes: u32,
     /// Resets that fail and take their chunk offline.
     pub resets: u32,
@@ -20,7 +20,7 @@ pub struct Faults {
 /// What fails once, the next time it is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The programme of the write unit that begins with this sector.
+    /// The program of the write unit that begins with this sector.
     Write(u64),
     /// The reset of the chunk that begins with this sector.
     Reset(u64),

@@ -7,7 +7,7 @@ use super::{MOST_ADDRESSES, Options};
 
 /// Chunks are shrunk until a parallel unit has this many.
 const WANTED_CHUNKS: u64 = 32;
-/// Programmes that a chunk keeps at least when it is shrunk.
+/// Programs that a chunk keeps at least when it is shrunk.
 const LEAST_PROGRAMS: u64 = 8;
 /// Chunks that a parallel unit has at least: one to write, one to move into.
 const LEAST_CHUNKS: u64 = 2;
@@ -24,7 +24,7 @@ pub struct Geometry {
     pub chunks: u32,
     /// Sectors of each chunk (`clba`).
     pub clba: u32,
-    /// Sectors of the smallest write, to which every write is aligned (`ws_min`): one programme.
+    /// Sectors of the smallest write, to which every write is aligned (`ws_min`): one program.
     pub ws_min: u32,
     /// Sectors of the best write (`ws_opt`): whole word lines.
     pub ws_opt: u32,
@@ -49,7 +49,7 @@ pub struct Geometry {
     /// Bits of the parts of an address: group, parallel unit, chunk, sector, the sector in the
     /// lowest ones.
     pub bits: [u32; 4],
-    /// Programmes of a word line, which lose their data together.
+    /// Programs of a word line, which lose their data together.
     pub(super) paired: u32,
     /// Sectors of a cell: a page of all planes.
     pub(super) cell: u32,
@@ -87,7 +87,7 @@ impl Geometry {
             return Err(BuildError::Profile(ProfileError::Conflict {
                 field: "planes",
                 value: profile.planes,
-                bound: "so small that a programme fits into a vector of 64 sectors",
+                bound: "so small that a program fits into a vector of 64 sectors",
             }));
         }
         let row = dies * ws_min * UNIT_BYTES;
@@ -204,7 +204,7 @@ impl Geometry {
     }
 }
 
-/// Programmes of a chunk: those of a block, halved while whole word lines remain and there are too
+/// Programs of a chunk: those of a block, halved while whole word lines remain and there are too
 /// few chunks.
 fn programs(profile: &Profile, rows: u64, paired: u64) -> u64 {
     let mut programs = profile.programs_per_block / paired * paired;
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn one_shot_programmes_need_nothing_behind_them() {
+    fn one_shot_programs_need_nothing_behind_them() {
         let profile = Profile::named("dct983").expect("it ships");
         let options = Options {
             buffered: true,
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!((plain.ws_min, plain.ws_opt, plain.mw_cunits), (24, 24, 0));
         assert_eq!(
             buffered.mw_cunits, 24,
-            "one programme is acknowledged early"
+            "one program is acknowledged early"
         );
         assert_eq!(plain.page_type(7), 0);
         assert_eq!((plain.page_type(8), plain.page_type(23)), (1, 2));

@@ -4,7 +4,7 @@
 //! The vector interface of the Open-Channel SSD specification 2.0. A command names up to
 //! [`MOST_ADDRESSES`] sectors or chunks, its parts go to the dies they are on, and it is complete
 //! when the last of them is. Chunks are written in order, in write units; a write is complete at
-//! the end of its programme, or, with [`Options::buffered`], once the die has its data.
+//! the end of its program, or, with [`Options::buffered`], once the die has its data.
 //!
 //! No data are kept, only [metadata](Metadata). [`Device::submit`] says at once which addresses of
 //! a write or copy were accepted: the owner may then store their data by address, for what is not
@@ -128,7 +128,7 @@ pub struct Notification {
 /// What happened to a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A programme failed: the chunk is closed, and ends at its write pointer.
+    /// A program failed: the chunk is closed, and ends at its write pointer.
     ClosedEarly,
     /// A reset failed: the chunk is offline.
     ResetFailed,
@@ -180,7 +180,7 @@ pub struct Device {
     link_out_free: u64,
     link_in_free: u64,
     lot: Lot,
-    /// How long programmes take.
+    /// How long programs take.
     spread: Rng,
     notifications: VecDeque<Notification>,
     done: Vec<Completion>,
@@ -210,7 +210,7 @@ struct Active {
     accepted: u64,
     /// Parts that the completion waits for.
     parts: u32,
-    /// Programmes that have not ended, acknowledged or not.
+    /// Programs that have not ended, acknowledged or not.
     programs: u32,
     complete: bool,
     units: [u32; MOST_ADDRESSES],

@@ -23,7 +23,7 @@ pub struct Options {
     pub open_chunks_per_pu: u32,
     /// Resets after which a chunk goes offline; 0 for any number.
     pub endurance: u32,
-    /// By how many thousandths a programme may take longer or less long than its page type does,
+    /// By how many thousandths a program may take longer or less long than its page type does,
     /// each as likely. With none, dies that write without pause fall in step, and meet each other
     /// on their channel less than real ones do.
     pub program_spread: u16,
@@ -36,16 +36,16 @@ pub struct Options {
 pub enum DieOrder {
     /// What came first.
     Fifo,
-    /// Reads before programmes and erases that have not begun; so many in a row.
+    /// Reads before programs and erases that have not begun; so many in a row.
     ReadPriority {
         /// Reads that may overtake what else waits, at least one.
         bypass: u16,
     },
-    /// As [`DieOrder::ReadPriority`], and a read suspends a programme or erase under way.
+    /// As [`DieOrder::ReadPriority`], and a read suspends a program or erase under way.
     Suspend {
         /// Reads that may overtake what else waits, at least one.
         bypass: u16,
-        /// How often one programme or erase may be suspended.
+        /// How often one program or erase may be suspended.
         suspends: u8,
     },
 }

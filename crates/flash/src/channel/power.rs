@@ -14,12 +14,12 @@ use crate::die::Job;
 pub struct Recovered {
     /// Commands that are never completed.
     pub commands: u32,
-    /// Programmes cut short: their chunks are closed and end before them.
+    /// Programs cut short: their chunks are closed and end before them.
     pub programs: u32,
     /// Erases cut short: nothing can be read of their chunks before they are reset.
     pub erases: u32,
     /// Sectors of writes that were complete and are lost. Only with a buffer that is not protected,
-    /// or when the programme of a page destroyed those of its word line; all of them less than
+    /// or when the program of a page destroyed those of its word line; all of them less than
     /// `mw_cunits` before the write pointer.
     pub lost_sectors: u64,
     /// Looking for the ends of open chunks; commands wait as long.
@@ -28,7 +28,7 @@ pub struct Recovered {
 
 impl Device {
     /// Lets time pass until `now`, takes the power away and gives it back. No command under way is
-    /// ever completed. What was programmed stays, and open chunks end behind it. A programme under
+    /// ever completed. What was programmed stays, and open chunks end behind it. A program under
     /// way destroys its write unit and those of its word line; one that is protected ends. An erase
     /// under way leaves its chunk to be reset.
     pub fn power_cut(&mut self, now: Time) -> Recovered {
@@ -69,7 +69,7 @@ impl Device {
         }
     }
 
-    /// Cuts the programme of the write unit at `unit` short, unless it is protected or in a chunk
+    /// Cuts the program of the write unit at `unit` short, unless it is protected or in a chunk
     /// closed already.
     fn interrupt_program(&mut self, unit: u32, protected: bool, recovered: &mut Recovered) {
         let (chunk, sector) = self.split(unit);

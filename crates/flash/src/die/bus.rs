@@ -1,4 +1,4 @@
-//! Channels: moving the data of reads and programmes in pieces.
+//! Channels: moving the data of reads and programs in pieces.
 
 use alloc::collections::VecDeque;
 
@@ -15,7 +15,7 @@ pub(super) struct Bus {
     current: Option<(u32, u8)>,
     /// Dies that want to give the data of a read.
     reads: VecDeque<u32>,
-    /// Dies that want the data of a programme; where a channel serves in turn, the others too.
+    /// Dies that want the data of a program; where a channel serves in turn, the others too.
     programs: VecDeque<u32>,
 }
 

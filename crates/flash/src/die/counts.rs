@@ -5,11 +5,11 @@
 pub struct DieCounts {
     /// Pages of all planes read.
     pub reads: u64,
-    /// Programmes ended.
+    /// Programs ended.
     pub programs: u64,
     /// Erases ended.
     pub erases: u64,
-    /// Programmes and erases suspended.
+    /// Programs and erases suspended.
     pub suspends: u64,
     /// Where the time went.
     pub time: DieTime,
@@ -20,7 +20,7 @@ pub struct DieCounts {
 pub struct DieTime {
     /// Sensing, waiting for the channel and moving, of the host and of garbage collection.
     pub reading: u64,
-    /// Waiting for the channel and taking the data of a programme.
+    /// Waiting for the channel and taking the data of a program.
     pub loading: u64,
     /// Programming.
     pub programming: u64,

@@ -61,11 +61,11 @@ const EMPTY: u64 = u64::MAX;
 /// An event that is rare, not sorted, or may be cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rare<T> {
-    /// A die finished its programme or erase.
+    /// A die finished its program or erase.
     JobDone(u32),
-    /// A die has suspended its programme or erase.
+    /// A die has suspended its program or erase.
     Suspended(u32),
-    /// A die goes on with its programme or erase.
+    /// A die goes on with its program or erase.
     Resumed(u32),
     /// Something of the owner.
     Owner(T),

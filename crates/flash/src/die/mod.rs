@@ -1,11 +1,11 @@
 //! Dies and channels: who may use a die next, and who a channel.
 //!
 //! A die does one thing at a time. Reads of the host come first, but only so many may overtake what
-//! else waits; then erases, reads in the background, and programmes. A programme or erase under way
+//! else waits; then erases, reads in the background, and programs. A program or erase under way
 //! may be suspended for reads of the host. A channel moves data in pieces of 16 KiB, those of reads
 //! first. Either can be told to go [in turn](Order) instead.
 //!
-//! The engine knows no commands and no addresses: its owner asks for reads, programmes and erases
+//! The engine knows no commands and no addresses: its owner asks for reads, programs and erases
 //! of dies, and learns from [`Engine::next`] which of them has [happened](Happened). The owner's
 //! own events stand in the same [order](events::Events), so that ties are broken in one place.
 
@@ -40,7 +40,7 @@ pub(crate) struct Read {
     pub background: bool,
 }
 
-/// A programme of all planes of a die.
+/// A program of all planes of a die.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Program {
     /// What the owner knows it by.
@@ -83,7 +83,7 @@ pub(crate) enum Happened<T> {
     Rare(T),
     /// The data of a read has left the channel.
     Read(Read),
-    /// A die has the data of a programme that asked for this.
+    /// A die has the data of a program that asked for this.
     Loaded(Program),
     Programmed(Program),
     Erased(Erase),
@@ -94,12 +94,12 @@ pub(crate) enum Happened<T> {
 pub(crate) struct Order {
     /// A die serves first what came first, whatever it is, and nothing is suspended.
     pub die_in_turn: bool,
-    /// A channel serves first what came first, a whole programme or read at once. Even the command
+    /// A channel serves first what came first, a whole program or read at once. Even the command
     /// of a read waits.
     pub channel_in_turn: bool,
     /// Host reads that may overtake what else waits for a die.
     pub bypass: u16,
-    /// How often one programme or erase may be suspended.
+    /// How often one program or erase may be suspended.
     pub suspends: u8,
 }
 
@@ -111,9 +111,9 @@ pub(crate) struct Engine<T> {
     order: Order,
     dies: Vec<Die>,
     buses: Vec<Bus>,
-    /// Units of one programme.
+    /// Units of one program.
     program_units: u8,
-    /// Dies that wait until fewer programme, and how many do.
+    /// Dies that wait until fewer program, and how many do.
     power_queue: VecDeque<u32>,
     programming: u32,
 }
@@ -140,7 +140,7 @@ enum Phase {
     Commanding,
     /// Sensing, then waiting for the channel and moving.
     Reading,
-    /// Taking the data of a programme.
+    /// Taking the data of a program.
     Loading,
     /// Programming or erasing.
     Working,
@@ -154,7 +154,7 @@ struct Die {
     /// When the phase began.
     since: u64,
     read: Read,
-    /// The programme or erase under way, suspended or not.
+    /// The program or erase under way, suspended or not.
     job: Option<Job>,
     /// How long the suspended job still takes.
     paused: Option<u64>,
@@ -163,7 +163,7 @@ struct Die {
     suspends: u8,
     /// Host reads since something else began to wait.
     overtaken: u16,
-    /// Waits for fewer dies to programme.
+    /// Waits for fewer dies to program.
     in_power_queue: bool,
     /// Units still to be moved.
     moving: u8,
@@ -265,7 +265,7 @@ impl<T> Engine<T> {
     }
 
     /// Takes the power away: every event, the owner's too, and everything that waits is forgotten.
-    /// Tells of each programme or erase that had begun to change cells and had not ended.
+    /// Tells of each program or erase that had begun to change cells and had not ended.
     pub fn cut(&mut self, mut interrupted: impl FnMut(Job)) {
         self.events.clear();
         self.power_queue.clear();

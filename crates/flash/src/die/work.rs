@@ -21,7 +21,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Has a die programme.
+    /// Has a die program.
     pub fn program(&mut self, now: u64, program: Program) {
         let die = program.die;
         self.dies[die as usize].programs.push_back(program);
@@ -82,7 +82,7 @@ impl<T> Engine<T> {
         if !die.programs.is_empty() && self.may_program(index) {
             return self.begin_program(now, index);
         }
-        // What waits is a programme that the power budget holds back; it must not hold back reads.
+        // What waits is a program that the power budget holds back; it must not hold back reads.
         if let Some(read) = self.dies[index as usize].host_reads.pop_front() {
             self.begin_read(now, index, read);
         }
@@ -147,7 +147,7 @@ impl<T> Engine<T> {
         read
     }
 
-    /// Whether the power budget lets another die programme; if not, the die is called when it does.
+    /// Whether the power budget lets another die program; if not, the die is called when it does.
     fn may_program(&mut self, index: u32) -> bool {
         if self.programming < self.times.programming_dies {
             return true;
@@ -174,7 +174,7 @@ impl<T> Engine<T> {
         let die = &mut self.dies[index as usize];
         die.counts.time.loading += now - die.since;
         let Some(Job::Program(program)) = die.job else {
-            unreachable!("only a programme is loaded")
+            unreachable!("only a program is loaded")
         };
         let span = self.times.program[program.page_type as usize];
         let span = span.saturating_add_signed(i64::from(program.longer_by));
@@ -191,7 +191,7 @@ impl<T> Engine<T> {
         self.begin_work(now, index, span);
     }
 
-    /// Programmes or erases for `span`.
+    /// Programs or erases for `span`.
     fn begin_work(&mut self, now: u64, index: u32, span: u64) {
         let at = now + span;
         let key = self.events.push_own(at, Rare::JobDone(index));
@@ -253,7 +253,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// A programme or erase has ended.
+    /// A program or erase has ended.
     pub(super) fn job_done(&mut self, now: u64, index: u32) -> Job {
         self.count_work(now, index);
         let die = &mut self.dies[index as usize];
@@ -274,7 +274,7 @@ impl<T> Engine<T> {
         job
     }
 
-    /// Calls dies that wait to programme, as long as the budget lasts.
+    /// Calls dies that wait to program, as long as the budget lasts.
     fn give_power(&mut self, now: u64) {
         for _ in 0..self.power_queue.len() {
             if self.programming >= self.times.programming_dies {

@@ -120,9 +120,9 @@ profile! {
     page_bytes: 4096..=131_072,
     /// Kinds of pages with read times of their own: 1 for SLC, 2 for MLC, 3 for TLC.
     page_types: 1..=3,
-    /// Pages that one programme writes: all types at once, or 1.
+    /// Pages that one program writes: all types at once, or 1.
     pages_per_program: 1..=3,
-    /// Programmes that fill a block of the full-size drive.
+    /// Programs that fill a block of the full-size drive.
     programs_per_block: 1..=8192,
     /// Sensing a lower page.
     read_lower_ns: 1..=1_000_000_000,
@@ -132,9 +132,9 @@ profile! {
     read_upper_ns: 1..=1_000_000_000,
     /// Command and address of a read, on the die.
     read_overhead_ns: 0..=1_000_000,
-    /// A programme; where pages are programmed one at a time, of a lower page.
+    /// A program; where pages are programmed one at a time, of a lower page.
     program_ns: 1..=1_000_000_000,
-    /// A programme of any page but the lower one; the same as `program_ns` where all are programmed
+    /// A program of any page but the lower one; the same as `program_ns` where all are programmed
     /// at once.
     program_upper_ns: 1..=1_000_000_000,
     /// Erasing a block.
@@ -157,7 +157,7 @@ profile! {
     buffer_hit_ns: 0..=1_000_000_000,
     /// A flush that has nothing to wait for.
     flush_ns: 0..=1_000_000_000,
-    /// Write buffer: at least two programmes of every die.
+    /// Write buffer: at least two programs of every die.
     buffer_bytes: 4096..=1_099_511_627_776,
     /// 1 when the write buffer outlives a power cut, else 0.
     buffer_protected: 0..=1,
@@ -171,15 +171,15 @@ profile! {
     gc_lead_units: 1..=16_777_216,
     /// Host reads of a die that may overtake what else waits for it; with none they would starve.
     read_bypass: 1..=65_535,
-    /// How often a host read may suspend one programme or erase.
+    /// How often a host read may suspend one program or erase.
     suspends: 0..=255,
     /// Suspending.
     suspend_ns: 0..=1_000_000_000,
     /// Resuming.
     resume_ns: 0..=1_000_000_000,
-    /// The last part of a programme or erase, which is never suspended.
+    /// The last part of a program or erase, which is never suspended.
     suspend_guard_ns: 0..=1_000_000_000,
-    /// Dies that may programme at once.
+    /// Dies that may program at once.
     programming_dies: 1..=4096,
 }
 
@@ -236,13 +236,13 @@ impl Profile {
             return conflict(
                 "buffer_bytes",
                 self.buffer_bytes,
-                "at least two programmes of every die",
+                "at least two programs of every die",
             );
         }
         Ok(())
     }
 
-    /// Bytes of one programme of every die.
+    /// Bytes of one program of every die.
     pub(crate) fn row_bytes(&self) -> u64 {
         self.channels
             * self.dies_per_channel

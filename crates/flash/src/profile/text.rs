@@ -125,7 +125,7 @@ mod tests {
             with("pages_per_program", "2"),
             "`pages_per_program` is 2; it must be 1 or page_types"
         );
-        assert!(with("buffer_bytes", "4096").ends_with("at least two programmes of every die"));
+        assert!(with("buffer_bytes", "4096").ends_with("at least two programs of every die"));
         for nonsense in [
             "",
             "-1",

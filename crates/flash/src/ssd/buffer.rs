@@ -68,7 +68,7 @@ impl Device {
         }
     }
 
-    /// Puts a unit of the host into the buffer and begins the programme that it completes.
+    /// Puts a unit of the host into the buffer and begins the program that it completes.
     pub(super) fn append_host(&mut self, writer: Writer, logical: u32) {
         let (unit, replaced) = self.map.append(writer, logical);
         self.buffer_used += 1;
@@ -87,7 +87,7 @@ impl Device {
         }
     }
 
-    /// Has the die programme what is complete once the unit before `next` is written.
+    /// Has the die program what is complete once the unit before `next` is written.
     pub(super) fn end_cell(&mut self, writer: Writer, next: u32) {
         let Some(program) = self.layout.completed_by(next) else {
             return;
@@ -104,7 +104,7 @@ impl Device {
         self.dies.program(self.clock, job);
     }
 
-    /// A programme has ended.
+    /// A program has ended.
     pub(super) fn programmed(&mut self, program: Program) {
         self.programs_under_way -= 1;
         self.map.set_programmed(program.token);

@@ -1,12 +1,12 @@
 //! Where a physical unit lies: a profile's geometry at a given capacity.
 //!
 //! Physical units are numbered in the order in which they are written. A superblock is a block of
-//! every die; it is written row by row, where a row is one programme of every die. Within a row the
+//! every die; it is written row by row, where a row is one program of every die. Within a row the
 //! lower pages of all dies come first, then the middle and the upper ones, so a cell - one page of
 //! all planes of one die - is followed by a cell of the next die.
 //!
 //! A smaller drive keeps dies, times, buffer and the fractions of spare and reserved flash, and has
-//! fewer programmes per block. An erase then costs its full time only once for as many blocks as
+//! fewer programs per block. An erase then costs its full time only once for as many blocks as
 //! make a real one.
 
 use core::ops::Range;
@@ -30,7 +30,7 @@ pub(super) struct Layout {
     pub types: u32,
     pub pages_per_program: u32,
     pub cell_units: u32,
-    /// Units of one programme.
+    /// Units of one program.
     pub program_units: u32,
     pub superblock_units: u32,
     pub superblocks: u32,
@@ -122,7 +122,7 @@ impl Layout {
         self.superblocks * self.superblock_units
     }
 
-    /// Units of one programme of every die.
+    /// Units of one program of every die.
     pub fn row_units(&self) -> u32 {
         self.dies * self.program_units
     }
@@ -163,19 +163,19 @@ impl Layout {
         }
     }
 
-    /// The programme that holds `unit`, counted over all superblocks.
+    /// The program that holds `unit`, counted over all superblocks.
     pub fn program(&self, unit: u32) -> u32 {
         let cell = self.cell_number(unit);
         let page = self.by_dies.divide(cell);
         self.by_pages.divide(page) * self.dies + cell - page * self.dies
     }
 
-    /// The programmes of a row, which is counted over all superblocks.
+    /// The programs of a row, which is counted over all superblocks.
     pub fn programs_of(&self, row: u32) -> Range<u32> {
         row * self.dies..(row + 1) * self.dies
     }
 
-    /// The units that a programme writes.
+    /// The units that a program writes.
     pub fn units_of(&self, program: u32) -> impl Iterator<Item = u32> {
         let (row, die) = (program / self.dies, program % self.dies);
         let (pages, cell_units) = (self.pages_per_program, self.cell_units);
@@ -187,7 +187,7 @@ impl Layout {
         })
     }
 
-    /// The programmes whose lower pages lie in the cells of `program`, of an upper one; none where
+    /// The programs whose lower pages lie in the cells of `program`, of an upper one; none where
     /// all are programmed at once.
     pub fn sharing_cells(&self, program: u32) -> impl Iterator<Item = u32> {
         let row = program / self.dies;
@@ -197,12 +197,12 @@ impl Layout {
         (1..=below).map(move |below| program - below * dies)
     }
 
-    /// The page type of the first page of programme `program`.
+    /// The page type of the first page of program `program`.
     pub fn program_type(&self, program: u32) -> u8 {
         (program / self.dies * self.pages_per_program % self.types) as u8
     }
 
-    /// The programme that is complete once the unit before `next` is written; only at the end of
+    /// The program that is complete once the unit before `next` is written; only at the end of
     /// the last cell of a die in a row.
     pub fn completed_by(&self, next: u32) -> Option<u32> {
         if next & (self.cell_units - 1) != 0 {
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(
             place(256),
             (0, 1, 0),
-            "the middle page of the same programme"
+            "the middle page of the same program"
         );
         assert_eq!(place(767), (31, 2, 31));
         assert_eq!(place(768), (0, 0, 32), "the next row");

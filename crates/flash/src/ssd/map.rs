@@ -70,9 +70,9 @@ pub(super) struct Map {
     /// Openings so far.
     pub openings: u64,
     pub free: VecDeque<u32>,
-    /// One bit for each programme: its data is in the flash.
+    /// One bit for each program: its data is in the flash.
     pub programmed: Vec<u64>,
-    /// Programmes of each superblock that have not ended.
+    /// Programs of each superblock that have not ended.
     unprogrammed: Vec<u32>,
     programs: u32,
     pub points: [WritePoint; 3],

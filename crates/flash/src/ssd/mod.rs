@@ -5,7 +5,7 @@
 //! complete once it is in the write buffer; the buffer is programmed one row of dies after another.
 //! When free superblocks run out, garbage collection moves what is valid out of the emptiest one
 //! and paces the writes of the host, so that writes are cheap until that limit and then suddenly
-//! dear. What reads wait for is programmes and erases of their die.
+//! dear. What reads wait for is programs and erases of their die.
 //!
 //! The same commands at the same instants give the same completions, however often
 //! [`Device::advance`] is called between them, in every build and on every machine.
@@ -68,7 +68,7 @@ pub struct Device {
     buffer_units: u32,
     buffer_used: u32,
     buffer_protected: bool,
-    /// Programmes that the dies were told of and that have not ended.
+    /// Programs that the dies were told of and that have not ended.
     programs_under_way: u32,
     unsettled: Unsettled,
     /// Commands that wait until what was written before them is settled.
@@ -295,7 +295,7 @@ impl Device {
                 }
                 Happened::Read(read) => self.send(read.token, u32::from(read.units)),
                 Happened::Programmed(program) => self.programmed(program),
-                Happened::Loaded(_) => unreachable!("no programme asks for it"),
+                Happened::Loaded(_) => unreachable!("no program asks for it"),
                 Happened::Erased(erase) => {
                     self.erased(erase.token);
                     self.pump();

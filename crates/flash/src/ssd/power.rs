@@ -4,7 +4,7 @@
 //! is gone at once. Data of the host that was in neither flash nor kept is as if it had not been
 //! written: its addresses go back to what they held before, unit by unit. What was flushed stays,
 //! and so does what garbage collection was moving: it leaves the source alone until the copy is
-//! settled. A programme that is cut short leaves its cells unreadable, with the lower pages in
+//! settled. A program that is cut short leaves its cells unreadable, with the lower pages in
 //! them; the drive fills such rows up and goes on behind them. A block that was being erased is
 //! erased again. Deallocated units stay deallocated once that was acknowledged, flushed or not: the
 //! drive logs them at once.
@@ -26,7 +26,7 @@ pub struct PowerCut {
     /// How long the capacitors of a protected buffer keep the dies programming. A volatile buffer
     /// has none.
     pub hold_up: Duration,
-    /// The map is written down after so many rows of programmes; what came later is found by
+    /// The map is written down after so many rows of programs; what came later is found by
     /// reading it. At least one.
     pub checkpoint_rows: u64,
 }
@@ -40,7 +40,7 @@ pub struct Recovered {
     pub spent: Duration,
     /// Units that were programmed while the capacitors lasted.
     pub held_up_units: u64,
-    /// Programmes that were cut short.
+    /// Programs that were cut short.
     pub torn_programs: u32,
     /// Superblocks whose erase was cut short and done again.
     pub erased_again: u32,
@@ -85,11 +85,11 @@ impl Default for PowerCut {
 
 /// What is being found out about a cut.
 struct Cut {
-    /// For each die, how many more programmes it can end; nothing when its power is gone.
+    /// For each die, how many more programs it can end; nothing when its power is gone.
     left: Vec<Option<u64>>,
     held_up: u64,
     torn: BTreeSet<u32>,
-    /// Programmes whose data is not in the flash, whether torn or not begun.
+    /// Programs whose data is not in the flash, whether torn or not begun.
     dead: BTreeSet<u32>,
 }
 
@@ -179,7 +179,7 @@ impl Device {
         cut
     }
 
-    /// Ends a programme with what power its die has left, or tears it.
+    /// Ends a program with what power its die has left, or tears it.
     fn hold_up(&mut self, cut: &mut Cut, program: u32, begun: bool) {
         let left = &mut cut.left[(program % self.layout.dies) as usize];
         match left {
@@ -189,7 +189,7 @@ impl Device {
                 self.map.set_programmed(program);
                 return;
             }
-            // Whatever runs out of power does so while it programmes.
+            // Whatever runs out of power does so while it programs.
             Some(0) if begun || cut.held_up > 0 => {
                 *left = None;
                 cut.torn.insert(program);

@@ -209,7 +209,7 @@ impl Device {
         Ok(())
     }
 
-    /// Says that all programmes that `units`, from the first of a superblock on, complete are in
+    /// Says that all programs that `units`, from the first of a superblock on, complete are in
     /// the flash.
     fn set_programmed(&mut self, units: core::ops::Range<u32>) {
         let mut cell = units.start + self.layout.cell_units;

@@ -19,13 +19,13 @@ pub struct Stats {
     pub padded_units: u64,
     /// Units forgotten.
     pub deallocated_units: u64,
-    /// Programmes ended.
+    /// Programs ended.
     pub programs: u64,
     /// Erases of a block that took their time; in a drive scaled down most take none.
     pub erases: u64,
     /// Superblocks collected.
     pub collected: u64,
-    /// Programmes and erases suspended.
+    /// Programs and erases suspended.
     pub suspends: u64,
     /// Where the time of the dies went.
     pub die_time: DieTime,

@@ -1,8 +1,8 @@
 //! What is written and would not outlive a power cut.
 //!
-//! Every write point fills rows, one after another; a row is one programme of every die. Data is
-//! settled when the programmes of its row have ended, and with them those of the rows that share
-//! its cells: where pages of different types are programmed one at a time, a programme of an upper
+//! Every write point fills rows, one after another; a row is one program of every die. Data is
+//! settled when the programs of its row have ended, and with them those of the rows that share
+//! its cells: where pages of different types are programmed one at a time, a program of an upper
 //! page that is cut short takes the lower page with it. Of each unit that is not settled it is kept
 //! what it replaced, so that a cut can go back to that.
 
@@ -39,7 +39,7 @@ struct Stream {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     pub number: u32,
-    /// Programmes that have not ended.
+    /// Programs that have not ended.
     left: u32,
     /// The last of those that share their cells.
     ends_group: bool,
@@ -71,7 +71,7 @@ impl Unsettled {
         &mut self.streams[writer as usize].replaced
     }
 
-    /// A programme of row `number` has ended. True when something is settled by that.
+    /// A program of row `number` has ended. True when something is settled by that.
     pub fn programmed(&mut self, number: u32, row_units: u32) -> bool {
         for stream in &mut self.streams {
             if let Some(row) = stream.rows.iter_mut().find(|row| row.number == number) {

@@ -37,10 +37,10 @@ const REFLEX: [(u64, u64, u64); 6] = [
 /// The same for reads alone.
 const REFLEX_READS: [(u64, u64, u64); 3] = [(500, 85, 95), (1000, 95, 97), (1500, 98, 100)];
 
-const DEARER: &str = "between a suspended programme and a whole one: programmes of 2.5 ms, suspended three times, \
+const DEARER: &str = "between a suspended program and a whole one: programs of 2.5 ms, suspended three times, \
     then hold reads up to their end; with 8 suspends the load is within";
 const CHEAPER: &str = "one write cost does not do for all mixes here: of the same tokens so few are reads that they \
-    take a tenth of the dies' time; they wait for programmes, but hardly for each other";
+    take a tenth of the dies' time; they wait for programs, but hardly for each other";
 
 /// Test 19.
 pub(super) fn tails(bench: &Bench) -> Vec<Row> {

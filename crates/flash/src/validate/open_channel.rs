@@ -12,7 +12,7 @@ use crate::channel::{Command, Device, MOST_ADDRESSES, Op, Options, Place};
 
 /// Test 12.
 pub(super) fn cnex(bench: &Bench) -> Vec<Row> {
-    // Long for the slow programmes of a few units, short enough that all of them do not fill the
+    // Long for the slow programs of a few units, short enough that all of them do not fill the
     // device.
     let span = Duration::from_ms(if bench.full { 500 } else { 100 });
     let rate = |pus| Writers::new(bench, pus).rate(span);
@@ -28,10 +28,10 @@ pub(super) fn cnex(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// A device, and parallel units of it that are written with one programme under way on each.
+/// A device, and parallel units of it that are written with one program under way on each.
 struct Writers {
     device: Device,
-    /// Of each unit that is written, the programmes begun.
+    /// Of each unit that is written, the programs begun.
     begun: Vec<u32>,
 }
 
@@ -61,7 +61,7 @@ impl Writers {
         self.write(programs, Time::ZERO, Time::MAX);
     }
 
-    /// Writes up to `most` programmes of each unit until `end`. Returns how many were complete
+    /// Writes up to `most` programs of each unit until `end`. Returns how many were complete
     /// after `begin`.
     fn write(&mut self, most: u32, begin: Time, end: Time) -> u64 {
         for unit in 0..self.begun.len() {

@@ -86,12 +86,12 @@ impl Stages {
         self.sense + self.channel
     }
 
-    /// What a programme takes of its die, loading included.
+    /// What a program takes of its die, loading included.
     pub fn die_program(&self) -> f64 {
         self.program + self.program_units * self.channel
     }
 
-    /// Bytes per second that the dies can programme.
+    /// Bytes per second that the dies can program.
     pub fn write_rate(&self) -> f64 {
         self.dies * self.program_units * UNIT_BYTES as f64 / self.die_program() * 1e6
     }

@@ -220,7 +220,7 @@ pub(super) fn busy_die(bench: &Bench) -> Vec<Row> {
     let mean_square = times.iter().map(|time| time * time).sum::<f64>() / 2.0;
     let wait = mean_us(&latencies) - stages.idle_read(1.0);
     let row = Row::near(
-        "wait of a read for programmes, us",
+        "wait of a read for programs, us",
         rate * mean_square / 2.0,
         wait,
         0.1,

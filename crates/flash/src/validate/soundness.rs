@@ -91,7 +91,7 @@ fn preconditioning(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Test 15: what the dies did, to the nanosecond, with suspended programmes.
+/// Test 15: what the dies did, to the nanosecond, with suspended programs.
 pub(super) fn accounts(bench: &Bench) -> Vec<Row> {
     // Blocks so small that erases are not diluted much.
     let profile = Profile {

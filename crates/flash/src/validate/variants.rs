@@ -35,7 +35,7 @@ const STUDY: [Studied; 5] = [
     studied("dct983-d", 48.8, 143.0, 158.0, 266.0),
 ];
 
-const BUSY: &str = "19 K programmes a second of 1.36 ms on 32 dies, not suspended, are met by 82 % of the reads and \
+const BUSY: &str = "19 K programs a second of 1.36 ms on 32 dies, not suspended, are met by 82 % of the reads and \
     hold them for 0.56 ms in the mean: 0.64 ms in all";
 
 /// The rows of a full run.

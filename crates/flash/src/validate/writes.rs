@@ -13,7 +13,7 @@ use crate::ssd::{Command, Condition, Device, Op, Stats};
 use crate::workload::Worker;
 use crate::{Profile, UNIT_BYTES};
 
-/// Test 6: all dies programme without a break.
+/// Test 6: all dies program without a break.
 pub(super) fn sequential(bench: &Bench) -> Vec<Row> {
     let write = bench.load(
         &bench.profile,

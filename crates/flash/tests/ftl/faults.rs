@@ -1,4 +1,4 @@
-//! A medium that fails: programmes, erases and reads, until the flash runs out.
+//! A medium that fails: programs, erases and reads, until the flash runs out.
 
 use flashyard_flash::channel::{self, Fault, Faults};
 use flashyard_flash::ftl::{Op, Options, State};
@@ -64,7 +64,7 @@ fn completions_may_be_late_and_in_any_order() {
 }
 
 #[test]
-fn failing_programmes_and_reads_lose_nothing() {
+fn failing_programs_and_reads_lose_nothing() {
     for seed in 0..SEEDS {
         let faults = Faults {
             writes: 5_000,

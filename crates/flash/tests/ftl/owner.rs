@@ -69,7 +69,7 @@ pub struct Owner {
     highest_before: u64,
 }
 
-/// A small device of two channels with two dies each, and chunks of few programmes.
+/// A small device of two channels with two dies each, and chunks of few programs.
 pub fn profile(name: &str) -> Profile {
     Profile {
         channels: 2,

@@ -30,7 +30,7 @@ fn survives_random_cuts(
 const LIVES: u64 = if cfg!(debug_assertions) { 8 } else { 300 };
 
 #[test]
-fn one_shot_programmes_cut_at_random() {
+fn one_shot_programs_cut_at_random() {
     survives_random_cuts("dct983", channel::Options::default(), 1, LIVES, 300);
 }
 

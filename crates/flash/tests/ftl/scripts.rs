@@ -81,7 +81,7 @@ fn a_flush_pads_what_is_not_full_and_nothing_else() {
     assert!(owner.done.iter().all(|(_, end)| *end == Outcome::Success));
 }
 
-/// A chunk that a failed programme closes keeps what it holds, the rest goes elsewhere, and it is
+/// A chunk that a failed program closes keeps what it holds, the rest goes elsewhere, and it is
 /// collected soon.
 #[test]
 fn a_chunk_closed_early_loses_nothing_and_is_used_again() {

@@ -1,4 +1,4 @@
-//! A swarm of media that fail in many ways at once, each by its seed: programmes, erases, sectors
+//! A swarm of media that fail in many ways at once, each by its seed: programs, erases, sectors
 //! that go bad for good, chunks that wear out; with power cuts and without. Beside each a model
 //! says what may be read.
 

@@ -11,7 +11,7 @@ use crate::report::Report;
 pub(super) struct Generalization;
 
 const CLAIM: &str = "A policy whose constants were found on one drive may be wrong for the next. The scenes of `gimbal-fairness-fragmented`, \
-`gimbal-fairness-clean` and `gimbal-sizes` on drives that write alike but treat a programme in progress differently \
+`gimbal-fairness-clean` and `gimbal-sizes` on drives that write alike but treat a program in progress differently \
 (variants A0, B and D of the DCT 983), and on a consumer drive (970 PRO). Gimbal keeps the thresholds, the worst write cost \
 of nine and the eight slots that its authors give for the DCT 983; ReFlex and FlashFQ are calibrated anew for each drive, \
 fragmented; `fair` has no constant for a drive.";

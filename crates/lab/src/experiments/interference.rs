@@ -21,9 +21,9 @@ use crate::{parallel, policies};
 /// See [`Experiment::claim`].
 pub(super) struct Interference;
 
-const CLAIM: &str = "Writes hurt reads far more than their number says, because a programme or an erase occupies a \
+const CLAIM: &str = "Writes hurt reads far more than their number says, because a program or an erase occupies a \
 die for as long as dozens of reads. Mixing 30 % of writes into random reads on a fragmented drive leaves less than a \
-third of the I/Os. How long a single read waits beside a writer depends on what the drive does with a programme in \
+third of the I/Os. How long a single read waits beside a writer depends on what the drive does with a program in \
 progress: drives that write equally fast (the variants of the profile) differ by a factor of seven in p99. Without a \
 policy other than first in, first out, this is what tenants do to each other.";
 
@@ -415,7 +415,7 @@ fn tail_chart(played: &[Played]) -> Chart {
     Chart {
         name: "tail",
         title: "One read at a time, alone and beside a writer".into(),
-        claim: "The same writer costs a read a little or a lot, as the drive treats a programme in progress.".into(),
+        claim: "The same writer costs a read a little or a lot, as the drive treats a program in progress.".into(),
         kind: ChartKind::Bars { categories },
         x: Axis { label: "profile".into(), unit: Unit::None, scale: Scale::Linear },
         y: Axis { label: "latency of the reads".into(), unit: Unit::Micros, scale: Scale::Linear },

@@ -14,9 +14,9 @@ use crate::report::{
 pub(super) struct IsolationOpenChannel;
 
 const CLAIM: &str = "A tenant whose flash units are on channels of its own does not notice its neighbours. One tenant reads 4 KiB \
-at random, one at a time; one, three or seven others write without pause, a programme under way on each unit they may use. Either \
+at random, one at a time; one, three or seven others write without pause, a program under way on each unit they may use. Either \
 all share all units, or each has whole channels, or each has units of every channel; the device does everything in turn, or reads first, \
-or suspends programmes for reads. After the study with open-channel SSDs (2017), whose conventional SSD answered in 0.30, 1.85 and 2.02 ms in the \
+or suspends programs for reads. After the study with open-channel SSDs (2017), whose conventional SSD answered in 0.30, 1.85 and 2.02 ms in the \
 mean and 22.92, 19.76 and 29.97 ms at worst with 2, 4 and 8 tenants. The expected figures come from a prototype of the model, made before it.";
 
 const SETTINGS: [Setting; 3] = [PROFILE, GIB, MS];
@@ -204,7 +204,7 @@ impl Found<'_> {
         let slopes = [(four - two) / 2e3, (eight - four) / 4e3];
         let as_said = slopes.iter().all(|slope| (slope / 2.2 - 1.0).abs() <= 0.1);
         format!(
-            "Prediction 1, shared and in turn a read waits 2.2 ms more for each further writer, whose programme stands before it on \
+            "Prediction 1, shared and in turn a read waits 2.2 ms more for each further writer, whose program stands before it on \
              every unit: {}. From 2 to 4 tenants {:.2} ms each, from 4 to 8 {:.2} ms.",
             verdict(as_said),
             slopes[0],
@@ -240,7 +240,7 @@ impl Found<'_> {
         let (fifo, first) = (times(Order::Fifo), times(Order::ReadsFirst));
         let as_said = fifo.iter().all(|times| *times > 1.2);
         format!(
-            "Prediction 3, units of its own on shared channels are no isolation while programmes of 64 KiB share the channel: {}. p99 is \
+            "Prediction 3, units of its own on shared channels are no isolation while programs of 64 KiB share the channel: {}. p99 is \
              {:.1}, {:.1} and {:.1} times that of the reader alone; where reads go first on the channel, {:.1}, {:.1} and {:.1} times.",
             verdict(as_said),
             fifo[0],
@@ -304,7 +304,7 @@ impl Found<'_> {
         Chart {
             name: "p99",
             title: "p99 of one read at a time beside writers".into(),
-            claim: "Only channels of its own keep a reader at what it has alone; reads first and suspended programmes come close.".into(),
+            claim: "Only channels of its own keep a reader at what it has alone; reads first and suspended programs come close.".into(),
             kind: ChartKind::Lines,
             x: axis("tenants", Unit::None),
             y: axis("p99", Unit::Micros),

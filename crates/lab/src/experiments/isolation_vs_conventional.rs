@@ -18,10 +18,10 @@ use crate::report::{Report, Value};
 /// See [`Experiment::claim`].
 pub(super) struct IsolationVsConventional;
 
-const CLAIM: &str = "What writers do to a reader is decided inside the drive: a switch before it divides bandwidth and cannot shorten a programme, as writes \
+const CLAIM: &str = "What writers do to a reader is decided inside the drive: a switch before it divides bandwidth and cannot shorten a program, as writes \
 are answered from the drive's buffer and programmed when the drive likes. Own units can. One tenant reads 4 KiB at random, one at a time, in the class for latency; one, three or seven others write, 4 KiB at random with \
 32 under way each on a fragmented drive, or 128 KiB in order with four on a clean one. The drives write equally fast; the second does not suspend. Beside them \
-the same flash as an open-channel device with whole channels for each tenant (`own channels`), whose writers programme without pause: raw bandwidth, before any garbage \
+the same flash as an open-channel device with whole channels for each tenant (`own channels`), whose writers program without pause: raw bandwidth, before any garbage \
 collection of their own.";
 
 const SETTINGS: [Setting; 3] = [
@@ -89,7 +89,7 @@ fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
     casts
 }
 
-/// The same flash, with whole channels for each tenant. What the profile does with programmes then
+/// The same flash, with whole channels for each tenant. What the profile does with programs then
 /// makes no difference, so one profile of the same flash is enough.
 fn own_channels(profiles: &[Profile]) -> Vec<Scene> {
     let scene = |writers: u32| {

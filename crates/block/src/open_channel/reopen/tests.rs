@@ -27,7 +27,7 @@ async fn file(rt: &Rt, image: &Image) -> FileDevice {
 }
 
 /// Writes the first units of a chunk.
-async fn programme(store: &FileStore, chunk: u32, units: u32) {
+async fn program(store: &FileStore, chunk: u32, units: u32) {
     let image = store.image();
     let size = image.geometry().ws_min;
     for unit in 0..units {
@@ -53,8 +53,8 @@ fn files_of_both_versions_are_opened_and_stay_what_they_are() {
             let units = image.units();
             let store = FileStore::new(&rt, file(&rt, &image).await, image.clone()).unwrap();
             make(&store, &device).await.unwrap();
-            programme(&store, 3, 2).await;
-            programme(&store, 4, units).await;
+            program(&store, 3, 2).await;
+            program(&store, 4, units).await;
             let full = store.kept(4).head.fate;
             assert_eq!(matches!(full, Fate::Settled(_)), version > 1, "{full:?}");
             drop(store);
@@ -89,7 +89,7 @@ fn a_head_without_its_records_is_no_loss() {
         let image = Image::new([7; 16], device.geometry().clone());
         let store = FileStore::new(&rt, file(&rt, &image).await, image.clone()).unwrap();
         make(&store, &device).await.unwrap();
-        programme(&store, 4, image.units()).await;
+        program(&store, 4, image.units()).await;
         drop(store);
         let disk = at.disk("/flash").expect("it was made");
         let place = image.head(4) * PIECE as u64;

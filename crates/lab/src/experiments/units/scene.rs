@@ -26,11 +26,11 @@ pub(in crate::experiments) enum Placement {
 pub(in crate::experiments) enum Order {
     /// Everything in turn.
     Fifo,
-    /// The same, with programmes that vary by a tenth, so that dies do not fall in step.
+    /// The same, with programs that vary by a tenth, so that dies do not fall in step.
     FifoVarying,
-    /// Reads before programmes that have not begun, and first on the channel.
+    /// Reads before programs that have not begun, and first on the channel.
     ReadsFirst,
-    /// The same, and a read suspends a programme or an erase under way.
+    /// The same, and a read suspends a program or an erase under way.
     Suspend,
 }
 
