@@ -5,6 +5,8 @@ use crate::tidy::Finding;
 
 /// Beyond this a file holds more than one idea.
 const MOST_LINES: usize = 700;
+/// Comments are read side by side with another file.
+const WIDEST_COMMENT: usize = 100;
 /// Crates without clock, socket, thread or randomness: decisions only.
 const PURE: [&str; 4] = ["time", "nvme", "sched", "flash"];
 /// Crates that talk to the kernel or to guest memory.
@@ -94,12 +96,25 @@ fn check_rust(name: &str, text: &str, complain: &mut impl FnMut(usize, String)) 
         }
     }
     for (number, line) in (1..).zip(text.lines()) {
+        if is_comment(line) && line.chars().count() > WIDEST_COMMENT {
+            complain(
+                number,
+                format!("a comment wider than {WIDEST_COMMENT} columns"),
+            );
+        }
         for note in NOTES {
             if has_word(line, note) {
                 complain(number, format!("`{note}`: do it, or open an issue"));
             }
         }
     }
+}
+
+/// Whether there is nothing but a comment, rows of tables aside, which cannot be wrapped.
+fn is_comment(line: &str) -> bool {
+    let text = line.trim_start();
+    let words = text.trim_start_matches(['/', '!']).trim_start();
+    text.starts_with("//") && !words.starts_with('|')
 }
 
 /// A pure crate says so at its root, where the compiler holds it to it.
@@ -175,6 +190,11 @@ mod tests {
         finds(rust, "//! A.\nfn a() { std::dbg!(1); }\n", 2, "dbg!(");
         finds(rust, "//! A.\nfn a() { }  \n", 2, "trailing");
         finds(rust, "//! A.", 1, "newline");
+        let long = "words ".repeat(20);
+        let comment = format!("//! A.\n    // {long}.\n");
+        finds(rust, &comment, 2, "wider than 100");
+        let others = format!("//! A.\n//! | {long} |\nconst A: &str = \"{long}.\";\n");
+        assert_eq!(messages(rust, &others), Vec::<String>::new());
         finds(
             rust,
             &format!("//! A.\n// {}: later\n", NOTES[0]),

@@ -17,11 +17,11 @@ use flashyard_runtime::{CommandPool, Rt, Task, TcpListener, TcpStream};
 use flashyard_sched::Policy;
 use flashyard_time::{Duration, Time};
 
-use crate::handle::Told;
 use crate::forwarding::{self, Forwarding, RemoteGrants};
+use crate::handle::Told;
 use crate::message::{ConnectionId, Message};
 use crate::switch::{Port, Switch};
-use crate::tcp::{self, Connection, Pool, MemoryQuota};
+use crate::tcp::{self, Connection, MemoryQuota, Pool};
 use crate::{DeviceHandle, Target};
 
 /// How often deadlines are looked at; what is late by so much is still in time.

@@ -278,7 +278,11 @@ mod tests {
             (credit(u32::MAX, u64::MAX), u64::MAX, UNBOUNDED - 1),
         ] {
             book.enter(&ended(bytes), || Some(credit));
-            assert_eq!(credit_share.allowance(), Allowance::Units(told), "{credit:?}");
+            assert_eq!(
+                credit_share.allowance(),
+                Allowance::Units(told),
+                "{credit:?}"
+            );
         }
         book.enter(&ended(4096), || None);
         assert_eq!(credit_share.allowance(), Allowance::Unbounded);
@@ -310,7 +314,10 @@ mod tests {
     fn a_queue_that_ends_gives_back_what_it_had() {
         let book = Book::default();
         let parts: [Arc<Part>; 2] = Default::default();
-        let (gone, left) = (credit_share(&book, &parts[0]), credit_share(&book, &parts[1]));
+        let (gone, left) = (
+            credit_share(&book, &parts[0]),
+            credit_share(&book, &parts[1]),
+        );
         book.enter(&ended(4096), || Some(credit(10, 10 * 4096)));
         (0..9).for_each(|_| gone.spend(4096));
         assert_eq!(left.allowance(), Allowance::Units(40));

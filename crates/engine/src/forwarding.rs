@@ -19,7 +19,7 @@ use crate::message::Message;
 use crate::switch::{Permit, Port, Want};
 use crate::tcp::Waiting;
 use asking::Asked;
-pub(crate) use asking::{Grant, Forwarding};
+pub(crate) use asking::{Forwarding, Grant};
 pub(crate) use home::{RemoteGrants, serve};
 
 /// What is to be done to a device.

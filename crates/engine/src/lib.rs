@@ -26,8 +26,8 @@ mod core;
 mod counters;
 mod credit;
 pub mod discovery;
-mod handle;
 mod forwarding;
+mod handle;
 mod host_event;
 mod ledger;
 mod message;
@@ -35,8 +35,8 @@ mod part;
 mod sample;
 mod snapshot;
 mod status;
-mod switch;
 mod subsystems;
+mod switch;
 mod tcp;
 mod way;
 
@@ -49,8 +49,8 @@ pub use ledger::{Cause, Stages, Why};
 pub use snapshot::{
     ControllerSnapshot, Counters, Life, NamespaceSnapshot, Snapshot, TenantSnapshot,
 };
-pub use switch::Switch;
 pub use subsystems::Target;
+pub use switch::Switch;
 pub use tcp::Coalescing;
 pub use way::Way;
 

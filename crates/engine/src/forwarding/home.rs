@@ -142,7 +142,12 @@ async fn admit(
 }
 
 /// Waits for the turn of an I/O; nothing if it was taken back before.
-async fn queue(remote_grants: &RemoteGrants, ticket: Ticket, port: &Rc<Port>, want: Want) -> Option<Permit> {
+async fn queue(
+    remote_grants: &RemoteGrants,
+    ticket: Ticket,
+    port: &Rc<Port>,
+    want: Want,
+) -> Option<Permit> {
     let mut turn = pin!(port.admit(want));
     let permit = std::future::poll_fn(|context| {
         if remote_grants.is_withdrawn(ticket) {

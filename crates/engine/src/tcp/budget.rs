@@ -10,7 +10,7 @@ use std::rc::Rc;
 use flashyard_runtime::PAGE;
 use flashyard_runtime::sync::Semaphore;
 
-use super::quota::{Reservation, MemoryQuota};
+use super::quota::{MemoryQuota, Reservation};
 
 /// The bounds of one connection.
 pub(crate) struct Budget {

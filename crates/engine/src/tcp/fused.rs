@@ -205,7 +205,9 @@ impl<'a> Source<'a> {
 
     async fn data(self) -> Result<(Buf, Memory), Failure> {
         match self {
-            Self::Here(CapsuleData { buf, reservation }) => Ok((buf, Memory::Capsule(reservation, None))),
+            Self::Here(CapsuleData { buf, reservation }) => {
+                Ok((buf, Memory::Capsule(reservation, None)))
+            }
             Self::Missing => Err(Status::DATA_TRANSFER_ERROR.into()),
             Self::Coming(arrival) => match arrival.await {
                 Arrived::Whole(buf, held) => Ok((buf, Memory::Peer(held))),

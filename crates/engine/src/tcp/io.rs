@@ -366,7 +366,9 @@ impl IoQueue {
     fn success(&self, command: &Command) -> CompletionQueueEntry {
         let sqhd = self.pair.end(command.cid);
         let entry = reply::entry(command.cid, Status::SUCCESS, sqhd);
-        let allowance = command.settle().map_or(Allowance::Silent, CreditShare::allowance);
+        let allowance = command
+            .settle()
+            .map_or(Allowance::Silent, CreditShare::allowance);
         entry.with_allowance(allowance)
     }
 

@@ -44,5 +44,5 @@ mod waiting;
 pub(crate) use connection::{Connection, send, serve};
 pub use hold::Coalescing;
 pub(crate) use namespaces::Namespace;
-pub(crate) use quota::{Pool, MemoryQuota};
+pub(crate) use quota::{MemoryQuota, Pool};
 pub(crate) use waiting::{Elsewhere, Waiting, Withdrawn};

@@ -398,7 +398,7 @@ impl Drop for Outbox {
 mod tests {
     use flashyard_runtime::Buf;
 
-    use super::super::quota::{Pool, MemoryQuota};
+    use super::super::quota::{MemoryQuota, Pool};
     use super::*;
 
     /// Memory of answers that are never sent goes back to those who share it, wherever the answers

@@ -186,10 +186,7 @@ impl Reservation {
         if quota.waiting.borrow().is_empty() {
             pool.waiting.borrow_mut().push_back(quota.clone());
         }
-        quota
-            .waiting
-            .borrow_mut()
-            .push_back(Waiter { bytes, tell });
+        quota.waiting.borrow_mut().push_back(Waiter { bytes, tell });
         let wait = Wait {
             told: Some(told),
             pool,
@@ -287,7 +284,9 @@ mod tests {
         let mut taken: Vec<_> = quotas.iter().map(|r| all_it_gets(r, MIB / 16)).collect();
         for round in 0..100 {
             for (quota, reservations) in quotas.iter().zip(&mut taken) {
-                reservations.truncate(reservations.len() - reservations.len().div_ceil(8).min(reservations.len()));
+                reservations.truncate(
+                    reservations.len() - reservations.len().div_ceil(8).min(reservations.len()),
+                );
                 reservations.extend(all_it_gets(quota, MIB / 16));
                 let same = reservations.len() * MIB / 16;
                 assert!(round < 50 || (MIB..3 * MIB).contains(&same), "{same}");
@@ -302,10 +301,16 @@ mod tests {
         let pool = Pool::new(4 * MIB, 2 * MIB);
         let (one, two) = (MemoryQuota::new(&pool), MemoryQuota::new(&pool));
         let large = Reservation::now(&one, 3 * MIB).expect("it has nothing");
-        assert!(Reservation::now(&one, 4096).is_none(), "it has more than a part");
+        assert!(
+            Reservation::now(&one, 4096).is_none(),
+            "it has more than a part"
+        );
         let mut wait = pin!(Reservation::wait(&two, 2 * MIB));
         assert!(poll(wait.as_mut()).is_none());
-        assert!(Reservation::now(&two, 4096).is_none(), "behind the other one");
+        assert!(
+            Reservation::now(&two, 4096).is_none(),
+            "behind the other one"
+        );
         drop(large);
         let reservation = poll(wait.as_mut()).expect("there is room");
         reservation.keep();
@@ -355,7 +360,9 @@ mod tests {
                 let most = 1 << (12 + rng.below(9));
                 let bytes = 1 + rng.below(most) as usize;
                 match rng.below(4) {
-                    0 | 1 => waits.push(Box::pin(async move { Reservation::wait(&quota, bytes).await })),
+                    0 | 1 => waits.push(Box::pin(
+                        async move { Reservation::wait(&quota, bytes).await },
+                    )),
                     2 if !reservations.is_empty() => {
                         reservations.swap_remove(rng.below(reservations.len() as u64) as usize);
                     }
@@ -371,7 +378,10 @@ mod tests {
                     }
                     None => true,
                 });
-                let held: usize = reservations.iter().map(|reservation: &Reservation| reservation.bytes).sum();
+                let held: usize = reservations
+                    .iter()
+                    .map(|reservation: &Reservation| reservation.bytes)
+                    .sum();
                 assert_eq!(pool.free() + held, 8 * MIB, "seed {seed}");
             }
             while !waits.is_empty() {

@@ -262,10 +262,7 @@ mod tests {
         let plain = Geometry::new(&profile, 8 << 30, &Options::default()).expect("it fits");
         let buffered = Geometry::new(&profile, 8 << 30, &options).expect("it fits");
         assert_eq!((plain.ws_min, plain.ws_opt, plain.mw_cunits), (24, 24, 0));
-        assert_eq!(
-            buffered.mw_cunits, 24,
-            "one program is acknowledged early"
-        );
+        assert_eq!(buffered.mw_cunits, 24, "one program is acknowledged early");
         assert_eq!(plain.page_type(7), 0);
         assert_eq!((plain.page_type(8), plain.page_type(23)), (1, 2));
     }

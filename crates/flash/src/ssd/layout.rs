@@ -264,11 +264,7 @@ mod tests {
         };
         assert_eq!(place(7), (0, 0, 0));
         assert_eq!(place(8), (1, 0, 1));
-        assert_eq!(
-            place(256),
-            (0, 1, 0),
-            "the middle page of the same program"
-        );
+        assert_eq!(place(256), (0, 1, 0), "the middle page of the same program");
         assert_eq!(place(767), (31, 2, 31));
         assert_eq!(place(768), (0, 0, 32), "the next row");
         assert_eq!(layout.completed_by(256), None);
