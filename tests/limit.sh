@@ -26,8 +26,6 @@ copy=$!
 "$@" >&"$out" &
 tests=$!
 exec {out}>&-
-trap 'kill -KILL -- "-$tests" 2>/dev/null; rm -f "$log"' EXIT
-trap 'exit 130' INT TERM HUP
 
 # Tests of which the binary says that they run for over 60 s, or that they have begun, and not how they ended.
 hanging() {
@@ -37,27 +35,39 @@ hanging() {
         END { for (name in late) print name }' "$log"
 }
 
-while :; do
-    before=$(stat --format %s "$log")
-    sleep "$seconds" &
-    clock=$!
-    wait -n "$tests" "$clock"
-    if ! kill -0 "$tests" 2>/dev/null; then
-        kill "$clock" && wait "$clock" 2>/dev/null
-        break
-    fi
-    if [[ $(stat --format %s "$log") == "$before" ]]; then
-        mapfile -t names < <(hanging)
-        printf '\n'
-        printf 'test %s ... FAILED: it hangs\n' "${names[@]:-"(of unknown name: run without --quiet)"}"
-        printf '\ntest result: FAILED. 0 passed; %d failed; hung: no test of %s has ended for %d s\n' \
-            "${#names[@]}" "$1" "$seconds"
-        exit 101
-    fi
-done
+# Ends the tests when none of them has ended for so long, and leaves their names in `$log.hanging`. A process beside
+# them, since `wait -n` misses a job that has ended before it is called.
+watch() {
+    local before=-1 now
+    while sleep "$seconds"; do
+        now=$(stat --format %s "$log") || return
+        if [[ $now == "$before" ]]; then
+            hanging >"$log.hanging"
+            kill -KILL -- "-$tests"
+            return
+        fi
+        before=$now
+    done
+}
+
+watch >/dev/null 2>&1 &
+watch=$!
+# Bash then says nothing of its end.
+disown "$watch"
+trap 'kill -KILL -- "-$tests" "-$watch" 2>/dev/null; rm -f "$log" "$log.hanging"' EXIT
+trap 'exit 130' INT TERM HUP
+
 wait "$tests"
 status=$?
 # What tests left running would keep the copy open.
-kill -KILL -- "-$tests" 2>/dev/null
+kill -KILL -- "-$tests" "-$watch" 2>/dev/null
 wait "$copy"
+if [[ -e $log.hanging ]]; then
+    mapfile -t names <"$log.hanging"
+    printf '\n'
+    printf 'test %s ... FAILED: it hangs\n' "${names[@]:-"(of unknown name: run without --quiet)"}"
+    printf '\ntest result: FAILED. 0 passed; %d failed; hung: no test of %s has ended for %d s\n' \
+        "${#names[@]}" "$1" "$seconds"
+    status=101
+fi
 exit "$status"
