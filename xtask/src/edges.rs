@@ -12,17 +12,18 @@ struct Rule {
 }
 
 /// The table of ARCHITECTURE.md, from the bottom up.
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     rule("time", &[], &[]),
     rule("nvme", &["time"], &[]),
     rule("sched", &["time"], &[]),
     rule("flash", &["time"], &[]),
     rule("runtime", &["time"], &[]),
     rule("block", &["runtime", "flash", "sched", "time"], &[]),
+    rule("controller", &["nvme", "sched", "time"], &[]),
     // Tests of the target connect to it with our own initiator.
     rule(
         "engine",
-        &["nvme", "sched", "block", "runtime", "time"],
+        &["controller", "nvme", "sched", "block", "runtime", "time"],
         &["host"],
     ),
     // Tests of the initiator need a target to connect to.
@@ -33,20 +34,46 @@ const RULES: [Rule; 12] = [
     ),
     rule(
         "vfio",
-        &["engine", "nvme", "sched", "block", "runtime", "time"],
+        &[
+            "engine",
+            "controller",
+            "nvme",
+            "sched",
+            "block",
+            "runtime",
+            "time",
+        ],
         &["host"],
     ),
     rule(
         "lab",
         &[
-            "time", "nvme", "sched", "flash", "runtime", "block", "engine", "host",
+            "time",
+            "nvme",
+            "sched",
+            "flash",
+            "runtime",
+            "block",
+            "controller",
+            "engine",
+            "host",
         ],
         &[],
     ),
     rule(
         "app",
         &[
-            "time", "nvme", "sched", "flash", "runtime", "block", "engine", "host", "vfio", "lab",
+            "time",
+            "nvme",
+            "sched",
+            "flash",
+            "runtime",
+            "block",
+            "controller",
+            "engine",
+            "host",
+            "vfio",
+            "lab",
         ],
         &[],
     ),

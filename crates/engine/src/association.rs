@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::alive::Counted;
-use crate::controller::{Controller, HostId};
 use crate::counters::QueueCounters;
 use crate::credit::{Part, Parts};
 use crate::message::ConnectionId;
 use crate::part::party;
 use crate::subsystems::{Caller, TenantShared};
 use crate::{Counters, HostEventController};
+use flashyard_controller::{Controller, HostId};
 
 /// A controller as its connections share it.
 #[derive(Debug)]

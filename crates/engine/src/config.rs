@@ -4,8 +4,8 @@ use flashyard_block::{Class, TenantId};
 use flashyard_time::Duration;
 
 use crate::DeviceHandle;
-use crate::controller::ControllerLimits;
 use crate::part::Stock;
+use flashyard_controller::ControllerLimits;
 
 /// Identity and bounds of a target.
 #[derive(Clone, Debug)]

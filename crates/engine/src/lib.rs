@@ -2,15 +2,14 @@
 //! device, and the NVMe/TCP transport.
 //!
 //! A [`Target`] is what all cores share: configuration, tenants, associations. A [`Core`] runs on
-//! one executor: it is the home of devices, and serves connections. What a host asks goes through
-//! pure state machines ([`controller`]); what moves data is in `tcp`.
+//! one executor: it is the home of devices, and serves connections. What a controller decides is in
+//! `flashyard_controller`; what moves data is in `tcp`.
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | `config`, `snapshot`, `host_event` | what a target is told, and what it shows |
 //! | `subsystems`, `association` | tenants, namespaces, controllers; Connect, the fence |
 //! | `core`, `message`, `handle` | one core, its inbox, its devices as others see them |
-//! | [`controller`], [`discovery`] | the NVMe-oF controller and the discovery log: pure |
 //! | `switch`, `ledger`, `sample` | a policy in front of a device; where the latency of its I/O comes from |
 //! | `credit` | what hosts are told that they may have outstanding |
 //! | `forwarding` | I/O for a device at home on another core |
@@ -21,11 +20,9 @@
 mod alive;
 mod association;
 mod config;
-pub mod controller;
 mod core;
 mod counters;
 mod credit;
-pub mod discovery;
 mod forwarding;
 mod handle;
 mod host_event;

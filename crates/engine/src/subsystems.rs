@@ -19,8 +19,6 @@ use flashyard_time::Time;
 
 use crate::alive::Census;
 use crate::association::Entry;
-use crate::controller::{ControllerLimits, HostList, Media, NamespaceFeatures, Subsystem};
-use crate::discovery::Discovery;
 use crate::handle::Told;
 use crate::host_event::HostEvents;
 use crate::message::{ConnectionId, Message};
@@ -29,6 +27,8 @@ use crate::{
     ControllerSnapshot, Counters, DeviceHandle, HostEvent, Life, NamespaceSnapshot, Snapshot,
     TargetConfig, TenantSnapshot, TenantSpec,
 };
+use flashyard_controller::discovery::Discovery;
+use flashyard_controller::{ControllerLimits, HostList, Media, NamespaceFeatures, Subsystem};
 
 pub(crate) use connect::{Caller, ConnectFailure};
 
@@ -326,7 +326,8 @@ impl State {
     fn media_of(tenant: &Tenant) -> Media {
         let mut media = Media::default();
         for device in tenant.devices.values() {
-            media.add(device.health());
+            let health = device.health();
+            media.add(health.spare, health.worn_out);
         }
         media
     }

@@ -2,8 +2,8 @@
 //! things is another matter.
 
 use flashyard_block::pool::PoolError;
+use flashyard_controller::subsystem::{MODEL, serial_number};
 use flashyard_engine::ConfigError;
-use flashyard_engine::controller::subsystem::{MODEL, serial_number};
 use flashyard_nvme::Nqn;
 use flashyard_nvme::identify::ascii_text;
 use serde_json::{Value, json};

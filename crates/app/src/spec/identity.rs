@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use flashyard_engine::controller::subsystem::printable;
+use flashyard_controller::subsystem::printable;
 use flashyard_nvme::Nqn;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

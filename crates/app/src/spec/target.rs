@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 
-use flashyard_engine::controller::ControllerLimits;
+use flashyard_controller::ControllerLimits;
 use serde::{Deserialize, Serialize};
 
 use super::Size;

@@ -5,15 +5,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use flashyard_block::Info;
 use flashyard_nvme::Nqn;
 
 use super::{State, Target, Tenant, TenantShared};
-use crate::controller::subsystem::printable;
-use crate::controller::{ControllerLimits, HostList, NamespaceFeatures, NamespaceInfo, Subsystem};
-use crate::discovery::Change;
 use crate::handle::Told;
 use crate::message::Message;
 use crate::{ConfigError, Counters, DeviceHandle, Life, NamespaceSpec, TenantSpec};
+use flashyard_controller::discovery::Change;
+use flashyard_controller::subsystem::printable;
+use flashyard_controller::{
+    ControllerLimits, HostList, NamespaceFeatures, NamespaceInfo, Subsystem,
+};
 
 impl Target {
     /// Adds a tenant, or changes one: hosts that are not allowed any more lose their associations.
@@ -114,13 +117,7 @@ impl Target {
             return Err(ConfigError::NamespaceExists);
         }
         let device = spec.device.info();
-        let info = NamespaceInfo {
-            nguid: spec.nguid,
-            eui64: spec.eui64,
-            read_only: spec.read_only || device.read_only,
-            write_protected: spec.read_only,
-            ..NamespaceInfo::on_device(spec.nsid, spec.uuid, &device)
-        };
+        let info = namespace_info(&spec, &device);
         tenant.devices.insert(spec.nsid, spec.device);
         tenant.change(|subsystem| {
             subsystem.namespaces.insert(spec.nsid, info);
@@ -314,5 +311,27 @@ impl State {
         for (tenant, nsid) in changed {
             self.on_namespace_change(target, &tenant, nsid);
         }
+    }
+}
+
+/// A namespace as its hosts see it: what its device is, with the names and the protection that it
+/// was given.
+fn namespace_info(spec: &NamespaceSpec, device: &Info) -> NamespaceInfo {
+    NamespaceInfo {
+        nsid: spec.nsid,
+        block_size: device.block_size,
+        blocks: device.blocks,
+        used: device.blocks,
+        uuid: spec.uuid,
+        nguid: spec.nguid,
+        eui64: spec.eui64,
+        read_only: spec.read_only || device.read_only,
+        write_protected: spec.read_only,
+        volatile_cache: device.volatile_cache,
+        deallocate: device.deallocate,
+        write_granularity: device.limits.write_granularity,
+        optimal_write: device.limits.optimal_write,
+        atomic_write: device.limits.atomic_write.max(1),
+        deallocate_granularity: device.limits.deallocate_granularity,
     }
 }

@@ -10,15 +10,15 @@ use flashyard_time::Time;
 
 use super::{State, Target, Tenant, TenantShared};
 use crate::association::{Association, Entry};
-use crate::controller::{
-    AcceptedQueue, ConnectError, ConnectRequest, Controller, ControllerId, ControllerKind,
-    Counters as HealthCounters, DiscoveryView, Media, NamespaceFeatures, NamespaceInfo,
-    SubsystemView,
-};
 use crate::counters::QueueCounters;
 use crate::message::{ConnectionId, Message};
 use crate::part::party;
 use crate::{Counters, DeviceHandle, HostEvent, HostEventController, HostEventKind, Life, Limits};
+use flashyard_controller::{
+    AcceptedQueue, ConnectError, ConnectRequest, Controller, ControllerId, ControllerKind,
+    Counters as HealthCounters, DiscoveryView, Media, NamespaceFeatures, NamespaceInfo,
+    SubsystemView,
+};
 
 /// The connection that a Connect of an Admin queue has come by.
 #[derive(Clone, Copy)]

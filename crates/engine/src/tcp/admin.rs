@@ -19,8 +19,8 @@ use super::reply;
 use crate::HostEventKind;
 use crate::alive::Counted;
 use crate::association::Association;
-use crate::controller::{AdminOutcome, Answer, Effect, Payload};
 use crate::message::Message;
+use flashyard_controller::{AdminOutcome, Answer, Effect, Payload};
 
 /// One Admin queue: one association.
 pub(crate) struct AdminQueue {

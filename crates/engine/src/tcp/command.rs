@@ -22,13 +22,13 @@ use super::namespaces::Namespace;
 use super::quota::Reservation;
 use super::transfer::Arrived;
 use super::waiting::TakenBack;
-use crate::controller::io::check_ranges;
-use crate::controller::{IoOp, Payload};
 use crate::credit::CreditShare;
 use crate::forwarding::{Admission, Ended, Operation, Route};
 use crate::ledger::Past;
 use crate::status;
 use crate::switch::{Permit, Want};
+use flashyard_controller::io::check_ranges;
+use flashyard_controller::{IoOp, Payload};
 
 /// A checked command with the data that came in its capsule.
 pub(crate) struct Command {

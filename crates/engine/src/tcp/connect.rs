@@ -16,8 +16,8 @@ use super::input::{Input, Pdu};
 use super::io::{IoQueue, NewQueue};
 use super::queue::{NO_FLOW_CONTROL, QueuePair};
 use super::reply;
-use crate::controller::{AcceptedQueue, ConnectError, ConnectRequest, Payload};
 use crate::subsystems::{Caller, ConnectFailure};
+use flashyard_controller::{AcceptedQueue, ConnectError, ConnectRequest, Payload};
 
 /// What a connection has become.
 pub(crate) enum Joined {

@@ -17,10 +17,10 @@ use super::outbox::Outbox;
 use super::owed::Owed;
 use super::waiting::TellWithdrawn;
 use crate::alive::Counted;
-use crate::controller::limits::ADMIN_IN_CAPSULE_BYTES;
 use crate::core::Core;
 use crate::message::ConnectionId;
 use crate::{HostEvent, HostEventKind, Limits};
+use flashyard_controller::limits::ADMIN_IN_CAPSULE_BYTES;
 
 /// What a peer may still send after it was told to go, before nothing more is read at all.
 const LAST_WORDS: usize = 1 << 20;

@@ -14,11 +14,11 @@ use super::io::IoQueue;
 use super::namespaces::Namespace;
 use super::transfer::Arrived;
 use super::waiting::TakenBack;
-use crate::controller::Payload;
-use crate::controller::fused::{self, CompareAndWrite, FAILED_FUSED, Refused};
 use crate::forwarding::Operation;
 use crate::ledger::Past;
 use crate::switch::Want;
+use flashyard_controller::Payload;
+use flashyard_controller::fused::{self, CompareAndWrite, FAILED_FUSED, Refused};
 
 /// One of two, as it arrived, with all data of its capsule.
 pub(crate) struct Half {

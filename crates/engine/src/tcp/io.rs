@@ -26,7 +26,6 @@ use super::transfer::Transfers;
 use super::waiting::{TellWithdrawn, Waiting};
 use crate::alive::Counted;
 use crate::association::Association;
-use crate::controller::{CommandError, ControllerLimits, Intent, IoOp};
 use crate::core::Core;
 use crate::counters::QueueCounters;
 use crate::credit::CreditShare;
@@ -34,6 +33,7 @@ use crate::forwarding::Ended;
 use crate::ledger::{Past, Record};
 use crate::sample::Sample;
 use crate::subsystems::TenantShared;
+use flashyard_controller::{CommandError, ControllerLimits, Intent, IoOp};
 
 /// One I/O queue.
 pub(crate) struct IoQueue {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use flashyard_block::Tag;
 
 use crate::association::Association;
-use crate::controller::NamespaceInfo;
 use crate::core::Core;
 use crate::credit::CreditShare;
 use crate::forwarding::Route;
 use crate::subsystems::TenantShared;
+use flashyard_controller::NamespaceInfo;
 
 /// A namespace and the way to its device.
 pub(crate) struct Namespace {

@@ -20,10 +20,10 @@ use super::input::Input;
 use super::io::IoQueue;
 use super::queue::Duplicate;
 use super::quota::Reservation;
-use crate::controller::fused::{Arrival, FAILED_FUSED, FusedPairs, MISSING_FUSED};
-use crate::controller::{IoLimits, Payload, io};
 use crate::ledger::Past;
 use crate::status;
+use flashyard_controller::fused::{Arrival, FAILED_FUSED, FusedPairs, MISSING_FUSED};
+use flashyard_controller::{IoLimits, Payload, io};
 
 /// Write data of at least this length are received straight to where they belong.
 const DIRECT: u32 = 8 << 10;

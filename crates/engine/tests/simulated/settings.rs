@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use flashyard_engine::controller::ControllerLimits;
+use flashyard_controller::ControllerLimits;
 use flashyard_nvme::identify::IdentifyController;
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;

@@ -1,8 +1,8 @@
 //! Connect, right and wrong.
 
 use super::*;
-use crate::controller::tests::{Fixture, host, nqn};
-use crate::controller::{ControllerKind, HostList};
+use crate::tests::{Fixture, host, nqn};
+use crate::{ControllerKind, HostList};
 
 fn command() -> Connect {
     Connect {

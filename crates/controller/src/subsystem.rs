@@ -1,7 +1,8 @@
 //! What a controller knows of its NVM subsystem: names, namespaces, and who may connect. Plain
 //! data; the target changes it, controllers read it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 
 use flashyard_nvme::Nqn;
 use flashyard_nvme::identify::ascii_field;
@@ -88,29 +89,6 @@ pub struct NamespaceInfo {
     pub atomic_write: u32,
     /// Best size and alignment of deallocation, logical blocks; 0 if nothing is to be said.
     pub deallocate_granularity: u32,
-}
-
-impl NamespaceInfo {
-    /// A namespace on a device. The NGUID is made of the UUID's bytes, and there is no EUI64.
-    pub fn on_device(nsid: u32, uuid: [u8; 16], device: &flashyard_block::Info) -> Self {
-        Self {
-            nsid,
-            block_size: device.block_size,
-            blocks: device.blocks,
-            used: device.blocks,
-            uuid,
-            nguid: uuid,
-            eui64: None,
-            read_only: device.read_only,
-            write_protected: false,
-            volatile_cache: device.volatile_cache,
-            deallocate: device.deallocate,
-            write_granularity: device.limits.write_granularity,
-            optimal_write: device.limits.optimal_write,
-            atomic_write: device.limits.atomic_write.max(1),
-            deallocate_granularity: device.limits.deallocate_granularity,
-        }
-    }
 }
 
 /// Which hosts may connect.

@@ -1,8 +1,7 @@
 //! What went wrong and how much was done: the error log and the counters of the SMART log.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
-use flashyard_block::Health;
 use flashyard_nvme::Status;
 use flashyard_nvme::log::CriticalWarning;
 use flashyard_time::Duration;
@@ -106,11 +105,12 @@ impl Default for Media {
 }
 
 impl Media {
-    /// Adds that of a namespace.
-    pub fn add(&mut self, health: Health) {
+    /// Adds that of a namespace: percent of its spare that is left, and whether so much of it has
+    /// failed that it takes no writes any more.
+    pub fn add(&mut self, spare: u8, worn_out: bool) {
         self.count += 1;
-        self.worn_out += usize::from(health.worn_out);
-        self.spare = self.spare.min(health.spare);
+        self.worn_out += usize::from(worn_out);
+        self.spare = self.spare.min(spare);
     }
 
     /// Available Spare, percent.
@@ -137,26 +137,30 @@ impl Media {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
+
+    /// Spare, percent, and whether it is worn out.
+    type Health = (u8, bool);
 
     #[test]
     fn what_media_warn_of() {
-        let good = Health::default();
-        let health = |spare, worn_out| Health { spare, worn_out };
+        let good = (100, false);
         let (spare, reliability) = (CriticalWarning::SPARE, CriticalWarning::RELIABILITY);
         let all = spare | reliability | CriticalWarning::READ_ONLY;
         let cases: [(&[Health], u8, u8); 6] = [
             (&[], 100, 0),
-            (&[good, health(10, false)], 10, 0),
-            (&[health(9, false), good], 9, spare),
-            (&[good, health(0, true)], 0, spare | reliability),
-            (&[health(0, true)], 0, all),
-            (&[health(0, true); 2], 0, all),
+            (&[good, (10, false)], 10, 0),
+            (&[(9, false), good], 9, spare),
+            (&[good, (0, true)], 0, spare | reliability),
+            (&[(0, true)], 0, all),
+            (&[(0, true); 2], 0, all),
         ];
         for (namespaces, left, warning) in cases {
             let mut media = Media::default();
-            for health in namespaces {
-                media.add(*health);
+            for (spare, worn_out) in namespaces {
+                media.add(*spare, *worn_out);
             }
             assert_eq!(media.spare(), left, "{namespaces:?}");
             assert_eq!(media.critical_warning(10), warning, "{namespaces:?}");

@@ -127,7 +127,7 @@ impl Properties {
         if (wanted.en && !supported) || wanted.shn == Shutdown::Reserved {
             return Err(INVALID);
         }
-        let before = std::mem::replace(&mut self.configuration, wanted);
+        let before = core::mem::replace(&mut self.configuration, wanted);
         if before.en != wanted.en {
             self.status = ControllerStatus {
                 rdy: wanted.en,

@@ -1,5 +1,7 @@
 //! The Identify command.
 
+use alloc::vec::Vec;
+
 use flashyard_nvme::fabrics::ConnectData;
 use flashyard_nvme::feature::AsyncEventConfiguration;
 use flashyard_nvme::identify::{

@@ -1,12 +1,14 @@
 //! What Identify returns, read as a host reads it.
 
+use alloc::vec::Vec;
+
 use flashyard_nvme::identify::{
     ascii_text, decode_command_sets, decode_controller_list, decode_namespace_list,
 };
 use flashyard_nvme::{Nqn, Sgl};
 
 use super::*;
-use crate::controller::tests::{Fixture, namespace as example};
+use crate::tests::{Fixture, namespace as example};
 
 const SGL: Sgl = Sgl::Transport { length: 4096 };
 

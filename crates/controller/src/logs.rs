@@ -1,5 +1,8 @@
 //! The Get Log Page command.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use flashyard_nvme::identify::{CSI_NVM, NSID_ALL};
 use flashyard_nvme::log::{
     self, CHANGED_NAMESPACES_LEN, CommandEffects, EffectsLog, ErrorLogEntry, FeatureEffects,

@@ -1,5 +1,5 @@
-//! The NVMe-oF controller as state machines: no I/O, no clock, no lock. The transport brings
-//! commands and time, and does what it is told.
+//! What an NVMe controller decides, without transport and without I/O: state machines with no clock
+//! and no lock. A front end brings commands and time, and does what it is told.
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -9,16 +9,22 @@
 //! | `admin` | its answer to every command of the Admin queue |
 //! | [`properties`] | CAP, CC, CSTS and the others |
 //! | `identify`, `logs`, `features` | what those commands return and change |
-//! | [`events`] | Asynchronous Event Requests and what they tell |
+//! | [`discovery`] | the discovery log |
+//! | [`events`] | Asynchronous Event Requests and what they report |
 //! | [`keep_alive`] | the Keep Alive Timer |
 //! | [`health`] | error log and SMART counters |
 //! | [`limits`] | the bounds that a host is told and held to |
 //! | [`payload`] | where a command's data are |
 //! | [`io`], [`fused`] | checks of I/O commands, and of pairs of them |
 //! | [`intent`] | what class an I/O command is of |
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
 
 mod admin;
 pub mod connect;
+pub mod discovery;
 pub mod events;
 mod features;
 pub mod fused;

@@ -1,8 +1,10 @@
 //! Get Features and Set Features. Nothing is saved over a reset, for hosts set what they need at
 //! every connect. What belongs to a namespace is the same for all controllers of its subsystem.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::RefCell;
 
 use flashyard_nvme::feature::{
     AsyncEventConfiguration, CompletionCoalescing, ErrorRecovery, FeatureId,

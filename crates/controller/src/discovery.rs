@@ -1,8 +1,10 @@
 //! What can be discovered: every subsystem at every address, told to the hosts that may connect to
 //! it (Base Specification, Discovery Log Page).
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use alloc::collections::BTreeMap;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
 
 use flashyard_nvme::Nqn;
 use flashyard_nvme::fabrics::ConnectData;
@@ -11,8 +13,8 @@ use flashyard_nvme::log::{
     Treq,
 };
 
-use crate::controller::HostList;
-use crate::controller::limits::ADMIN_QUEUE_DEPTH;
+use crate::HostList;
+use crate::limits::ADMIN_QUEUE_DEPTH;
 
 /// The port that hosts look for a discovery controller at. Subsystems are announced at the other
 /// ports, if there are such, so that a host does not connect to each of them twice.

@@ -1,7 +1,10 @@
 //! A controller with a subsystem around it, for the tests of all parts; and the Admin queue as a
 //! whole.
 
-use std::net::{IpAddr, Ipv4Addr};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use core::net::{IpAddr, Ipv4Addr};
 
 use flashyard_nvme::command::Fuse;
 use flashyard_nvme::feature::AsyncEventConfiguration;

@@ -1,10 +1,12 @@
 //! Every feature, with every Select.
 
+use alloc::vec::Vec;
+
 use flashyard_nvme::Sgl;
 use flashyard_time::Duration;
 
 use super::*;
-use crate::controller::tests::{Fixture, host};
+use crate::tests::{Fixture, host};
 
 type Entry = SubmissionQueueEntry;
 

@@ -1,5 +1,11 @@
 //! What hosts see of the target.
 
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::*;
 
 fn nqn(name: &str) -> Nqn {
@@ -174,7 +180,7 @@ fn every_change_moves_the_generation_and_tells_whom_it_concerns() {
     let concerned = |change: Change| (change.concerns(&a), change.concerns(&b));
     let mut generation = discovery.generation();
     let mut moved = |discovery: &Discovery| {
-        let before = std::mem::replace(&mut generation, discovery.generation());
+        let before = core::mem::replace(&mut generation, discovery.generation());
         discovery.generation() != before
     };
 

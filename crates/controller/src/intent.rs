@@ -101,6 +101,8 @@ fn of_priority(priority: u8) -> Class {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use flashyard_nvme::Sgl;
     use flashyard_nvme::command::LbaRange;
 

@@ -1,14 +1,16 @@
 //! What Get Log Page returns, read as a host reads it.
 
-use flashyard_block::Health;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use flashyard_nvme::Sgl;
 use flashyard_nvme::feature::AsyncEventConfiguration;
 use flashyard_nvme::log::{DiscoveryHeader, decode_changed_namespaces};
 use flashyard_time::Duration;
 
 use super::*;
-use crate::controller::Media;
-use crate::controller::tests::Fixture;
+use crate::Media;
+use crate::tests::Fixture;
 
 fn get(id: u8, nsid: u32, offset: u64, bytes: u32, retain: bool) -> SubmissionQueueEntry {
     let sgl = Sgl::Transport { length: bytes };
@@ -34,7 +36,7 @@ fn which_logs_there_are() {
             assert_eq!(supported[usize::from(id)], ids.contains(&id), "{id:#x}");
             let there = matches!(
                 fixture.admin(get(id, 0, 0, 4, true)),
-                super::super::AdminOutcome::Data { .. }
+                crate::AdminOutcome::Data { .. }
             );
             assert_eq!(there, ids.contains(&id), "{id:#x}");
         }
@@ -115,16 +117,12 @@ fn counters_become_smart() {
 #[test]
 fn a_medium_that_is_worn_out_is_told() {
     let mut fixture = Fixture::io();
-    let worn_out = Health {
-        spare: 0,
-        worn_out: true,
-    };
-    fixture.counters.media.add(Health::default());
-    fixture.counters.media.add(worn_out);
+    fixture.counters.media.add(100, false);
+    fixture.counters.media.add(0, true);
     let smart = SmartLog::decode(&log(&mut fixture, 2));
     assert_eq!((smart.critical_warning, smart.available_spare), (0b0101, 0));
     fixture.counters.media = Media::default();
-    fixture.counters.media.add(worn_out);
+    fixture.counters.media.add(0, true);
     let smart = SmartLog::decode(&log(&mut fixture, 2));
     assert_eq!(smart.critical_warning, 0b1101);
     assert!(smart.available_spare < smart.available_spare_threshold);

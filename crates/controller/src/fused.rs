@@ -70,7 +70,7 @@ impl<T> FusedPairs<T> {
     /// A command has arrived. The other result is a first whose second did not come: answer it
     /// [`MISSING_FUSED`].
     pub fn arrive(&mut self, fuse: Fuse, command: T) -> (Option<T>, Arrival<T>) {
-        let last = std::mem::replace(&mut self.last, Last::Other);
+        let last = core::mem::replace(&mut self.last, Last::Other);
         match (fuse, last) {
             (Fuse::First, last) => {
                 self.last = Last::First(command);
@@ -95,13 +95,13 @@ impl<T> FusedPairs<T> {
             Fuse::First => (Last::RefusedFirst, MISSING_FUSED),
             _ => (Last::Other, FAILED_FUSED),
         };
-        let kept = std::mem::replace(&mut self.last, next).into_first();
+        let kept = core::mem::replace(&mut self.last, next).into_first();
         kept.map(|first| (first, status))
     }
 
     /// Takes what is kept: at an abort, a reset or the end of the queue.
     pub fn take(&mut self) -> Option<T> {
-        std::mem::replace(&mut self.last, Last::Other).into_first()
+        core::mem::replace(&mut self.last, Last::Other).into_first()
     }
 
     /// What is kept.
@@ -219,7 +219,7 @@ pub fn check_pair(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::tests::namespace;
+    use crate::tests::namespace;
     use flashyard_nvme::Sgl;
 
     #[test]

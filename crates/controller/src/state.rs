@@ -1,6 +1,6 @@
 //! One controller: the state behind the Admin queue of one association.
 
-use std::collections::BTreeSet;
+use alloc::collections::BTreeSet;
 
 use flashyard_nvme::Nqn;
 use flashyard_nvme::fabrics::ControllerStatus;

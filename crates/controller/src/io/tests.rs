@@ -1,10 +1,12 @@
 //! Every I/O command, right and wrong.
 
+use alloc::vec::Vec;
+
 use flashyard_nvme::Sgl;
 use flashyard_time::Rng;
 
 use super::*;
-use crate::controller::tests::namespace;
+use crate::tests::namespace;
 
 const LIMITS: IoLimits = IoLimits {
     transfer_bytes: 128 << 10,

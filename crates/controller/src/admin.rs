@@ -1,6 +1,8 @@
 //! The Admin queue: what becomes of each command.
 
-use std::net::IpAddr;
+use alloc::vec::Vec;
+
+use core::net::IpAddr;
 
 use flashyard_nvme::command::{FabricsType, Fuse};
 use flashyard_nvme::{AdminOpcode, CompletionQueueEntry, Status, SubmissionQueueEntry};

@@ -4,7 +4,7 @@
 //! An event is told once; the next of its kind only after the host has read the log that goes with
 //! it.
 
-use std::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeSet, VecDeque};
 
 use flashyard_nvme::Status;
 use flashyard_nvme::aer::AsyncEvent;
@@ -171,6 +171,9 @@ impl ChangedNamespaces {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
     use super::*;
 
     fn listening(mask: u32) -> Events {
