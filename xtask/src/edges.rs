@@ -12,13 +12,18 @@ struct Rule {
 }
 
 /// The table of ARCHITECTURE.md, from the bottom up.
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 14] = [
     rule("time", &[], &[]),
     rule("nvme", &["time"], &[]),
     rule("sched", &["time"], &[]),
     rule("flash", &["time"], &[]),
     rule("runtime", &["time"], &[]),
-    rule("block", &["runtime", "flash", "sched", "time"], &[]),
+    rule("block", &["runtime", "sched", "time"], &[]),
+    rule(
+        "drives",
+        &["block", "flash", "runtime", "sched", "time"],
+        &[],
+    ),
     rule("controller", &["nvme", "sched", "time"], &[]),
     // Tests of the target connect to it with our own initiator.
     rule(
@@ -54,6 +59,7 @@ const RULES: [Rule; 13] = [
             "flash",
             "runtime",
             "block",
+            "drives",
             "controller",
             "engine",
             "host",
@@ -69,6 +75,7 @@ const RULES: [Rule; 13] = [
             "flash",
             "runtime",
             "block",
+            "drives",
             "controller",
             "engine",
             "host",

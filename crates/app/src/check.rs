@@ -8,7 +8,8 @@ use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use flashyard_block::{FileDevice, FileOptions, Verdict, open_channel, pool};
+use flashyard_block::{FileDevice, FileOptions, Verdict, pool};
+use flashyard_drives::open_channel;
 use flashyard_runtime::{Rt, uring};
 use flashyard_time::Duration;
 use serde_json::{Value, json};

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use flashyard_block::open_channel::OpenChannel;
+use flashyard_block::SharedDevice;
 use flashyard_block::pool::Pool;
-use flashyard_block::{FlashDevice, SharedDevice};
+use flashyard_drives::FlashDevice;
+use flashyard_drives::open_channel::OpenChannel;
 use flashyard_engine::{Core, Switch, Target};
 use flashyard_runtime::{Rt, channel, uring};
 

@@ -152,7 +152,7 @@ impl FileDevice {
 
     /// Writes `buf` at block `lba`, and gives it back whatever happens: for those who keep memory
     /// of their own.
-    pub(crate) async fn put(&self, lba: u64, buf: Buf) -> (Result<(), IoError>, Buf) {
+    pub async fn put(&self, lba: u64, buf: Buf) -> (Result<(), IoError>, Buf) {
         let inner = &self.inner;
         let place = inner
             .writable()
@@ -171,7 +171,7 @@ impl FileDevice {
     }
 
     /// Fills `buf` from block `lba` on, and gives it back whatever happens.
-    pub(crate) async fn take(&self, lba: u64, buf: Buf) -> (Result<(), IoError>, Buf) {
+    pub async fn take(&self, lba: u64, buf: Buf) -> (Result<(), IoError>, Buf) {
         let inner = &self.inner;
         match inner.locate_read(lba, buf.len()) {
             Ok(offset) => {

@@ -12,9 +12,11 @@ use crate::{IoError, IoFuture};
 
 /// Blocks or bytes (one unit per gate) from `start` to before `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
+pub struct Span {
+    /// The first of them.
+    pub start: u64,
+    /// The one behind the last.
+    pub end: u64,
 }
 
 impl Span {
@@ -29,7 +31,7 @@ impl Span {
 /// everything that was let in before is waited for, whatever its range: remembering ranges would
 /// cost each I/O more than rare compare-and-writes gain. What comes later and does not touch the
 /// range passes all the time.
-pub(crate) struct Gate {
+pub struct Gate {
     rt: Rt,
     /// Something is barred or closed: the slow way in.
     watched: Cell<bool>,
@@ -49,7 +51,7 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// An open gate with nothing behind it.
-    pub(crate) fn new(rt: &Rt) -> Rc<Self> {
+    pub fn new(rt: &Rt) -> Rc<Self> {
         Rc::new(Self {
             rt: rt.clone(),
             watched: Cell::new(false),
@@ -67,7 +69,7 @@ impl Gate {
     /// Lets an I/O on `span` in, at once or when the range is free, and keeps count of it until it
     /// has ended. `durable`: its failure is one of the device's durability.
     #[inline]
-    pub(crate) fn pass<T, F>(self: &Rc<Self>, span: Span, durable: bool, start: F) -> IoFuture<T>
+    pub fn pass<T, F>(self: &Rc<Self>, span: Span, durable: bool, start: F) -> IoFuture<T>
     where
         F: FnOnce() -> IoFuture<T> + 'static,
     {
@@ -84,11 +86,7 @@ impl Gate {
     }
 
     /// Begins an exclusive section on `span`; it ends when the hold is dropped.
-    pub(crate) async fn exclude(
-        self: &Rc<Self>,
-        span: Span,
-        durable: bool,
-    ) -> Result<Hold, IoError> {
+    pub async fn exclude(self: &Rc<Self>, span: Span, durable: bool) -> Result<Hold, IoError> {
         self.turn.acquire(1).await;
         let hold = Hold {
             gate: self.clone(),
@@ -110,7 +108,7 @@ impl Gate {
     }
 
     /// A flush that shares what is running and what waits; `start` issues one.
-    pub(crate) fn flush<F>(self: &Rc<Self>, start: F) -> IoFuture<()>
+    pub fn flush<F>(self: &Rc<Self>, start: F) -> IoFuture<()>
     where
         F: FnOnce() -> IoFuture<()> + 'static,
     {
@@ -141,24 +139,24 @@ impl Gate {
 
     /// Whether a read has failed on the medium since this was asked last.
     #[inline]
-    pub(crate) fn take_failed_read(&self) -> bool {
+    pub fn take_failed_read(&self) -> bool {
         self.read_failed.replace(false)
     }
 
     /// Turns away whatever comes from now on with `error`.
-    pub(crate) fn close(&self, error: IoError) {
+    pub fn close(&self, error: IoError) {
         self.closed.set(Some(error));
         self.watched.set(true);
         self.changed.notify_all();
     }
 
     /// Whether [`Gate::close`] was called.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.closed.get().is_some()
     }
 
     /// Finishes when nothing is under way any more. Of use after [`Gate::close`].
-    pub(crate) async fn drained(&self) {
+    pub async fn drained(&self) {
         self.turn.acquire(1).await;
         self.turn.release(1);
         self.emptied(0).await;
@@ -215,7 +213,7 @@ impl Gate {
 }
 
 /// One I/O's stay behind the gate; ends when dropped.
-pub(crate) struct Hold {
+pub struct Hold {
     gate: Rc<Gate>,
     role: Role,
     durable: bool,
@@ -230,13 +228,13 @@ enum Role {
 
 impl Hold {
     /// The runtime its I/O can run on in when nobody waits for it.
-    pub(crate) fn runtime(&self) -> Rt {
+    pub fn runtime(&self) -> Rt {
         self.gate.rt.clone()
     }
 
     /// Ends the stay with the I/O's result, and gives back what may be told: a promise of
     /// durability is not kept once any has been broken.
-    pub(crate) fn settle<T>(self, result: Result<T, IoError>) -> Result<T, IoError> {
+    pub fn settle<T>(self, result: Result<T, IoError>) -> Result<T, IoError> {
         if matches!(result, Err(IoError::Read)) {
             self.gate.read_failed.set(true);
         }

@@ -8,9 +8,8 @@ use std::task::{Context, Poll, ready};
 
 use flashyard_runtime::{Buf, ControlOp, TransferOp};
 
-use crate::IoError;
-use crate::flash::Wait;
 use crate::gate::Hold;
+use crate::{IoError, TimedEnd};
 
 /// What the outcome of an operation of the runtime without payload means.
 pub type ControlMeaning<T> = fn(io::Result<()>) -> Result<T, IoError>;
@@ -38,8 +37,8 @@ enum State<T> {
     Boxed(Pin<Box<dyn Future<Output = Result<T, IoError>>>>),
     Control(ControlOp, ControlMeaning<T>),
     Transfer(TransferOp, TransferMeaning<T>),
-    /// The result is known; it is told when an emulated drive says so.
-    Timed(Wait, Option<Result<T, IoError>>),
+    /// The result is known; it is told when its end has come.
+    Timed(TimedEnd, Option<Result<T, IoError>>),
 }
 
 impl<T: 'static> IoFuture<T> {
@@ -64,9 +63,10 @@ impl<T: 'static> IoFuture<T> {
         Self::new(State::Transfer(op, meaning))
     }
 
-    /// A result that an emulated drive has not come to yet.
-    pub(crate) fn timed(wait: Wait, result: Result<T, IoError>) -> Self {
-        Self::new(State::Timed(wait, Some(result)))
+    /// A result that is known and told when `end` has come: of an I/O whose effect is there before
+    /// its time has passed.
+    pub fn timed(end: TimedEnd, result: Result<T, IoError>) -> Self {
+        Self::new(State::Timed(end, Some(result)))
     }
 
     /// The result, if the I/O has finished already (then the future is spent). Spares those who
@@ -80,7 +80,7 @@ impl<T: 'static> IoFuture<T> {
     }
 
     /// Keeps `hold` until the I/O has ended, even if the future is dropped before.
-    pub(crate) fn keep(mut self, hold: Hold) -> Self {
+    pub fn keep(mut self, hold: Hold) -> Self {
         if let State::Ready(result) = &mut self.state {
             *result = result.take().map(|result| hold.settle(result));
             return self;
@@ -126,8 +126,8 @@ impl<T: 'static> Future for IoFuture<T> {
                 let (outcome, buf) = ready!(Pin::new(op).poll(context));
                 meaning(outcome, buf)
             }
-            State::Timed(wait, result) => {
-                ready!(Pin::new(wait).poll(context));
+            State::Timed(end, result) => {
+                ready!(Pin::new(end).poll(context));
                 result.take().expect("not polled after it was ready")
             }
         };

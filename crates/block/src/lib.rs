@@ -1,35 +1,35 @@
 //! Block devices: the trait everything stacks on, the terminal devices (`null`, `memory`, `file`,
-//! `block`, `flash`), and pools that cut a device into volumes.
+//! `block`), and pools that cut a device into volumes.
 
 mod clean;
 mod device;
 mod durability;
 mod file;
-pub mod flash;
-mod gate;
+pub mod gate;
 mod io_future;
 mod memory;
 mod null;
 mod open;
-pub mod open_channel;
 mod paced;
 pub mod pool;
 mod range;
 mod sparse;
 mod system_error;
+mod timed_end;
 mod verdict;
-mod zoned;
 
 pub use clean::make_clean;
 pub use device::{Device, Health, Info, IoError, Limits, SharedDevice, Tag};
 pub use file::{FileDevice, FileOptions};
-pub use flash::{FlashDevice, FlashOptions, FlashStats};
 // The words of a tag are those of the schedulers, so that an I/O needs no translation on its way
 // into a switch.
 pub use flashyard_sched::{Class, TenantId};
 pub use io_future::{ControlMeaning, IoFuture, TransferMeaning};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;
-pub use open::{MAX_BYTES, OpenError};
+pub use open::{MAX_BYTES, OpenError, geometry};
 pub use paced::{Coming, Paced};
+pub use range::{locate, locate_blocks};
+pub use sparse::Sparse;
+pub use timed_end::{EndSource, TimedEnd};
 pub use verdict::Verdict;

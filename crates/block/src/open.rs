@@ -72,7 +72,7 @@ impl std::error::Error for OpenError {
 }
 
 /// Number of blocks of a device of `bytes` bytes, if it can be one at all.
-pub(crate) fn geometry(block_size: u32, bytes: u64) -> Result<u64, OpenError> {
+pub fn geometry(block_size: u32, bytes: u64) -> Result<u64, OpenError> {
     if block_size != 512 && block_size != 4096 {
         return Err(OpenError::Config(format!(
             "block_size is {block_size}: it must be 512 or 4096"

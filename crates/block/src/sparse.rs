@@ -3,7 +3,7 @@
 use crate::IoError;
 
 /// Memory is taken and given back in pieces of this size, in bytes, unless another is asked for.
-pub(crate) const EXTENT: usize = 64 * 1024;
+pub const EXTENT: usize = 64 * 1024;
 
 /// Extents per table.
 const TABLE: usize = 1024;
@@ -13,7 +13,7 @@ type Extent = Option<Box<[u8]>>;
 /// Two levels of tables over extents. Positions and lengths are in bytes; the caller keeps them
 /// inside its size.
 #[derive(Debug)]
-pub(crate) struct Sparse {
+pub struct Sparse {
     tables: Vec<Option<Box<[Extent]>>>,
     extents: usize,
     /// Bytes of an extent, as a power of two.
@@ -28,7 +28,7 @@ impl Default for Sparse {
 
 impl Sparse {
     /// Nothing written; memory will be taken in pieces of `extent` bytes, a power of two.
-    pub(crate) fn with_extents(extent: usize) -> Self {
+    pub fn with_extents(extent: usize) -> Self {
         assert!(
             extent.is_power_of_two(),
             "positions are divided by shifting"
@@ -41,19 +41,19 @@ impl Sparse {
     }
 
     /// Bytes of memory its extents take.
-    pub(crate) fn allocated(&self) -> u64 {
+    pub fn allocated(&self) -> u64 {
         (self.extents as u64) << self.extent_bits
     }
 
     /// Whether nothing was ever written (or all of it was freed) in the extents that the range
     /// touches.
-    pub(crate) fn is_unwritten(&self, position: u64, len: usize) -> bool {
+    pub fn is_unwritten(&self, position: u64, len: usize) -> bool {
         self.pieces(position, len as u64)
             .all(|piece| self.extent(piece.index).is_none())
     }
 
     /// Copies what is there, zeroes where nothing is, to all of `target`.
-    pub(crate) fn read(&self, position: u64, target: &mut [u8]) {
+    pub fn read(&self, position: u64, target: &mut [u8]) {
         let mut rest = target;
         for piece in self.pieces(position, rest.len() as u64) {
             let (target, behind) = rest.split_at_mut(piece.len);
@@ -68,7 +68,7 @@ impl Sparse {
     }
 
     /// Whether the content equals `expected`.
-    pub(crate) fn equals(&self, position: u64, expected: &[u8]) -> bool {
+    pub fn equals(&self, position: u64, expected: &[u8]) -> bool {
         let mut rest = expected;
         self.pieces(position, expected.len() as u64).all(|piece| {
             let (expected, behind) = rest.split_at(piece.len);
@@ -81,7 +81,7 @@ impl Sparse {
     }
 
     /// Stores `source`. [`IoError::NoSpace`] when memory has run out; a part may be stored then.
-    pub(crate) fn write(&mut self, position: u64, source: &[u8]) -> Result<(), IoError> {
+    pub fn write(&mut self, position: u64, source: &[u8]) -> Result<(), IoError> {
         let mut rest = source;
         for piece in self.pieces(position, source.len() as u64) {
             let (source, behind) = rest.split_at(piece.len);
@@ -93,7 +93,7 @@ impl Sparse {
     }
 
     /// Makes a range read as zeroes; `free` gives the memory of whole extents back.
-    pub(crate) fn zero(&mut self, position: u64, len: u64, free: bool) {
+    pub fn zero(&mut self, position: u64, len: u64, free: bool) {
         let table_bytes = self.table_bytes();
         let end = (position + len).min(self.tables.len() as u64 * table_bytes);
         let mut at = position;

@@ -16,7 +16,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// What `repairs` and `problems` come to, of which either may be empty.
-    pub(crate) fn of(repairs: &[String], problems: &[String]) -> Self {
+    pub fn of(repairs: &[String], problems: &[String]) -> Self {
         match (repairs, problems) {
             (_, [_, ..]) => Self::Lost,
             ([_, ..], []) => Self::Repairable,

@@ -11,8 +11,9 @@ mod rig;
 
 use std::rc::Rc;
 
-use flashyard_block::flash::Store;
-use flashyard_block::{FlashDevice, FlashOptions, SharedDevice};
+use flashyard_block::SharedDevice;
+use flashyard_drives::flash::Store;
+use flashyard_drives::{FlashDevice, FlashOptions};
 use flashyard_engine::Class;
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::{Condition, Device};

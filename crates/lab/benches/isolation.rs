@@ -16,9 +16,10 @@ mod rig;
 
 use std::rc::Rc;
 
-use flashyard_block::flash::Store;
-use flashyard_block::open_channel::{Medium, OpenChannel, Wanted};
-use flashyard_block::{FlashDevice, FlashOptions, SharedDevice, Tag};
+use flashyard_block::{SharedDevice, Tag};
+use flashyard_drives::flash::Store;
+use flashyard_drives::open_channel::{Medium, OpenChannel, Wanted};
+use flashyard_drives::{FlashDevice, FlashOptions};
 use flashyard_engine::Class;
 use flashyard_flash::ssd::{Condition, Device};
 use flashyard_flash::{Profile, channel};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use flashyard_block::FlashStats;
+use flashyard_drives::FlashStats;
 use flashyard_flash::ssd;
 use flashyard_time::Duration;
 use serde_json::{Value, json};

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use flashyard_block::pool::{Pool, PoolError};
 use flashyard_block::{
-    Device, FileDevice, FileOptions, FlashDevice, MemoryDevice, NullDevice, OpenError, SharedDevice,
+    Device, FileDevice, FileOptions, MemoryDevice, NullDevice, OpenError, SharedDevice,
 };
+use flashyard_drives::FlashDevice;
 use flashyard_flash::ssd;
 use flashyard_host::{Options as HostOptions, Persistence, RemoteDevice};
 use flashyard_nvme::Nqn;

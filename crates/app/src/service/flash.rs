@@ -6,8 +6,9 @@ use std::io::Read;
 use std::path::Path;
 use std::rc::Rc;
 
-use flashyard_block::flash::Store;
-use flashyard_block::{FileDevice, FlashDevice, FlashOptions, FlashStats};
+use flashyard_block::FileDevice;
+use flashyard_drives::flash::Store;
+use flashyard_drives::{FlashDevice, FlashOptions, FlashStats};
 use flashyard_flash::ssd::{self, BuildError};
 use flashyard_flash::{Profile, UNIT_BYTES};
 use flashyard_runtime::Rt;

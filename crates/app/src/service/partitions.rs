@@ -3,10 +3,10 @@
 
 use std::rc::Rc;
 
-use flashyard_block::open_channel::{
+use flashyard_block::{FileDevice, FileOptions, SharedDevice};
+use flashyard_drives::open_channel::{
     LayoutError, Medium, OpenChannel, PartitionError, PartitionInfo, Wanted,
 };
-use flashyard_block::{FileDevice, FileOptions, SharedDevice};
 use flashyard_flash::channel::{self, Options};
 use flashyard_flash::ssd::BuildError;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! What a user says of a partition of an open-channel or zoned device.
 
-use flashyard_block::open_channel::{Unit, Wanted};
+use flashyard_drives::open_channel::{Unit, Wanted};
 use serde::{Deserialize, Serialize};
 
 use super::{DeviceKind, DeviceSpec, PolicyName};

@@ -2,11 +2,9 @@
 
 use std::rc::Rc;
 
-use flashyard_block::flash::Store;
-use flashyard_block::{
-    FileDevice, FileOptions, FlashDevice, FlashOptions, MemoryDevice, NullDevice, Paced,
-    SharedDevice,
-};
+use flashyard_block::{FileDevice, FileOptions, MemoryDevice, NullDevice, Paced, SharedDevice};
+use flashyard_drives::flash::Store;
+use flashyard_drives::{FlashDevice, FlashOptions};
 use flashyard_flash::{Profile, ssd};
 use flashyard_runtime::Rt;
 use flashyard_sched::{Fair, Fifo, Policy, Window};

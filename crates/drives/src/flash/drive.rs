@@ -1,0 +1,400 @@
+//! The model of a drive, run by the clock of a core.
+//!
+//! A command is given to the model with the instant at which it came. What the model completes at
+//! an instant is told to whoever waits once that instant has passed: the core looks at the clock
+//! all the time while something is due within microseconds, and sleeps when nothing is under way.
+//! How much later than due it was told is the lateness. The clock is that of the core's turn, as
+//! for every device: what is begun and ended is seen at the beginning of a turn, so that nobody who
+//! measures by turns sees an I/O end before it began.
+//!
+//! Dilation makes the drive slower by a factor without changing it, so that what the rest of the
+//! machine costs becomes small beside it: the model sees the clock divided by the factor.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+
+use flashyard_flash::ssd::{self, Completion};
+use flashyard_runtime::{Rt, Sleep, Task};
+use flashyard_time::{Duration, Histogram, Time};
+
+use super::plan::Plan;
+use super::stats::FlashStats;
+use flashyard_block::{EndSource, IoError, TimedEnd};
+
+/// A drive in real time.
+pub(super) struct Drive {
+    rt: Rt,
+    clock: DriveClock,
+    model: RefCell<Model>,
+    /// The pump, and until when it sleeps.
+    pump: Cell<Option<Waker>>,
+    pump_until: Cell<Time>,
+    /// Kept for its allocation.
+    woken: RefCell<Vec<Waker>>,
+    _pump: Task<()>,
+}
+
+impl Drive {
+    /// Runs `device` from now on, `dilation` times slower than it is.
+    pub(super) fn start(rt: &Rt, device: ssd::Device, dilation: u32) -> Rc<Self> {
+        let clock = DriveClock {
+            began: rt.now(),
+            drive_began: device.now(),
+            dilation: u64::from(dilation.max(1)),
+        };
+        Rc::new_cyclic(|drive| {
+            let pump = Pump {
+                drive: Weak::clone(drive),
+                sleep: None,
+            };
+            Self {
+                rt: rt.clone(),
+                clock,
+                model: RefCell::new(Model::new(device)),
+                pump: Cell::new(None),
+                pump_until: Cell::new(Time::MAX),
+                woken: RefCell::default(),
+                _pump: rt.spawn(pump),
+            }
+        })
+    }
+
+    /// Begins an I/O. [`IoError::Busy`] when the drive takes no more.
+    pub(super) fn begin(self: &Rc<Self>, plan: Plan) -> Result<TimedEnd, IoError> {
+        let now = self.rt.turn_time();
+        let mut woken = std::mem::take(&mut *self.woken.borrow_mut());
+        let begun = self
+            .model
+            .borrow_mut()
+            .begin(now, &self.clock, plan, &mut woken);
+        self.wake(woken);
+        let slot = begun?;
+        self.hurry();
+        Ok(TimedEnd::new(Rc::clone(self) as Rc<dyn EndSource>, slot))
+    }
+
+    /// What the drive has done until now.
+    pub(super) fn stats(&self) -> FlashStats {
+        self.deliver();
+        self.hurry();
+        let model = self.model.borrow();
+        FlashStats {
+            drive: model.device.stats(),
+            lateness: model.lateness.clone(),
+            latency: model.latency.clone(),
+            under_way: model.device.outstanding(),
+            dilation: self.clock.dilation as u32,
+        }
+    }
+
+    /// Units that garbage collection has moved until the drive was last looked at.
+    pub(super) fn moved_units(&self) -> u64 {
+        self.model.borrow().device.moved_units()
+    }
+
+    /// Forgets the lateness and latency of what has ended.
+    pub(super) fn clear_timing(&self) {
+        let model = &mut *self.model.borrow_mut();
+        model.lateness.clear();
+        model.latency.clear();
+    }
+
+    /// Tells what is due, and when to look again.
+    fn deliver(&self) -> Option<Time> {
+        let mut woken = std::mem::take(&mut *self.woken.borrow_mut());
+        let now = self.rt.turn_time();
+        let next = self
+            .model
+            .borrow_mut()
+            .advance(now, &self.clock, &mut woken);
+        self.wake(woken);
+        next
+    }
+
+    fn wake(&self, mut woken: Vec<Waker>) {
+        woken.drain(..).for_each(Waker::wake);
+        *self.woken.borrow_mut() = woken;
+    }
+
+    /// Wakes the pump if something may be due before it wakes by itself.
+    fn hurry(&self) {
+        let next = self.model.borrow().next(&self.clock);
+        if next.is_some_and(|next| next < self.pump_until.get()) {
+            self.pump_until.set(Time::ZERO);
+            if let Some(pump) = self.pump.take() {
+                pump.wake();
+            }
+        }
+    }
+}
+
+/// The clock of the core and that of the drive.
+struct DriveClock {
+    began: Time,
+    drive_began: Time,
+    dilation: u64,
+}
+
+impl DriveClock {
+    fn drive_time(&self, now: Time) -> Time {
+        let passed = now.since(self.began).as_ns() / self.dilation;
+        self.drive_began + Duration::from_ns(passed)
+    }
+
+    /// The first instant at which the drive's clock shows `at`.
+    fn core_time(&self, at: Time) -> Time {
+        let passed = at.since(self.drive_began).as_ns();
+        self.began + Duration::from_ns(passed.saturating_mul(self.dilation))
+    }
+}
+
+/// The model with those who wait for it. An I/O has one command with the device at a time, so there
+/// are never more slots than commands that the device takes.
+struct Model {
+    device: ssd::Device,
+    slots: Vec<Slot>,
+    unused: Vec<u32>,
+    done: Vec<Completion>,
+    lateness: Histogram,
+    latency: Histogram,
+}
+
+struct Slot {
+    state: SlotState,
+    plan: Plan,
+    begun: Time,
+}
+
+enum SlotState {
+    Unused,
+    /// The waker is that of who polled last.
+    Waiting(Option<Waker>),
+    /// Nobody waits any more; the drive goes on with it.
+    Abandoned,
+    Done,
+}
+
+impl Model {
+    fn new(device: ssd::Device) -> Self {
+        Self {
+            device,
+            slots: Vec::new(),
+            unused: Vec::new(),
+            done: Vec::new(),
+            lateness: Histogram::new(),
+            latency: Histogram::new(),
+        }
+    }
+
+    /// Begins an I/O, and gives its slot.
+    fn begin(
+        &mut self,
+        now: Time,
+        clock: &DriveClock,
+        mut plan: Plan,
+        woken: &mut Vec<Waker>,
+    ) -> Result<u32, IoError> {
+        // Room that a command leaves belongs first to the one that follows it in its I/O.
+        if self.next(clock).is_some_and(|next| next <= now) {
+            self.advance(now, clock, woken);
+        }
+        let place = self.unused.last().copied();
+        let slot = place.unwrap_or(self.slots.len() as u32);
+        let command = plan
+            .next(u64::from(slot))
+            .expect("an I/O of some length has a command");
+        self.device
+            .submit(clock.drive_time(now), command)
+            .map_err(|rejected| match rejected {
+                ssd::Rejected::QueueFull => IoError::Busy,
+                ssd::Rejected::OutOfRange => IoError::OutOfRange,
+            })?;
+        let begun = Slot {
+            state: SlotState::Waiting(None),
+            plan,
+            begun: now,
+        };
+        if self.unused.pop().is_some() {
+            self.slots[slot as usize] = begun;
+        } else {
+            self.slots.push(begun);
+        }
+        Ok(slot)
+    }
+
+    /// Lets the drive run until `now`, and gives the instant to look again. It stops at every
+    /// completion, so that what follows in an I/O begins when the drive says and not when somebody
+    /// looks.
+    fn advance(&mut self, now: Time, clock: &DriveClock, woken: &mut Vec<Waker>) -> Option<Time> {
+        let mut done = std::mem::take(&mut self.done);
+        let until = clock.drive_time(now);
+        while self.device.advance_to_completion(until, &mut done) {
+            for completion in done.drain(..) {
+                self.command_done(completion, now, clock, woken);
+            }
+        }
+        self.done = done;
+        self.next(clock)
+    }
+
+    /// When something may be due; nothing while nobody waits, whatever the drive does for itself.
+    fn next(&self, clock: &DriveClock) -> Option<Time> {
+        self.device.next_completion().map(|at| clock.core_time(at))
+    }
+
+    fn command_done(
+        &mut self,
+        completion: Completion,
+        now: Time,
+        clock: &DriveClock,
+        woken: &mut Vec<Waker>,
+    ) {
+        let slot = &mut self.slots[completion.tag as usize];
+        if let Some(command) = slot.plan.next(completion.tag) {
+            self.device
+                .submit(completion.at, command)
+                .expect("the I/O was checked, and one of its commands has just made room");
+            return;
+        }
+        let due = clock.core_time(completion.at);
+        self.lateness.record(now.since(due).as_ns());
+        self.latency.record(due.since(slot.begun).as_ns());
+        match std::mem::replace(&mut slot.state, SlotState::Done) {
+            SlotState::Waiting(waker) => woken.extend(waker),
+            SlotState::Abandoned => self.release(completion.tag as u32),
+            SlotState::Unused | SlotState::Done => unreachable!("an I/O ends once"),
+        }
+    }
+
+    fn release(&mut self, slot: u32) {
+        self.slots[slot as usize].state = SlotState::Unused;
+        self.unused.push(slot);
+    }
+}
+
+impl EndSource for Drive {
+    fn poll_end(&self, slot: u32, context: &mut Context<'_>) -> Poll<()> {
+        let mut model = self.model.borrow_mut();
+        let former = match &mut model.slots[slot as usize].state {
+            SlotState::Done => return Poll::Ready(()),
+            SlotState::Waiting(Some(known)) if known.will_wake(context.waker()) => None,
+            SlotState::Waiting(waker) => waker.replace(context.waker().clone()),
+            SlotState::Unused | SlotState::Abandoned => unreachable!("it is waited for"),
+        };
+        drop(model);
+        drop(former);
+        Poll::Pending
+    }
+
+    fn release(&self, slot: u32) {
+        let mut model = self.model.borrow_mut();
+        let state = &mut model.slots[slot as usize].state;
+        let waker = match std::mem::replace(state, SlotState::Abandoned) {
+            SlotState::Waiting(waker) => waker,
+            _ => {
+                model.release(slot);
+                None
+            }
+        };
+        drop(model);
+        drop(waker);
+    }
+}
+
+/// Tells what is due, for as long as there is a drive.
+struct Pump {
+    drive: Weak<Drive>,
+    sleep: Option<Sleep>,
+}
+
+impl Future for Pump {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(drive) = self.drive.upgrade() else {
+            return Poll::Ready(());
+        };
+        loop {
+            let next = drive.deliver();
+            drive.pump.set(Some(context.waker().clone()));
+            drive.pump_until.set(next.unwrap_or(Time::MAX));
+            self.sleep = next.map(|next| drive.rt.sleep_until_precise(next));
+            let Some(sleep) = &mut self.sleep else {
+                return Poll::Pending;
+            };
+            if Pin::new(sleep).poll(context).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flashyard_flash::Profile;
+    use flashyard_flash::ssd::Condition;
+
+    use super::*;
+
+    const CLOCK: DriveClock = DriveClock {
+        began: Time::ZERO,
+        drive_began: Time::ZERO,
+        dilation: 1,
+    };
+
+    fn model(profile: &str) -> Model {
+        let profile = Profile::named(profile).expect("it ships");
+        let device = ssd::Device::in_condition(&profile, 256 << 20, 1, Condition::Clean);
+        Model::new(device.expect("256 MiB fit"))
+    }
+
+    /// Looks at the drive every `step`, and gives the mean latency of so many writes of parts of
+    /// units.
+    fn latency(writes: u64, step: Duration) -> u64 {
+        let (mut model, mut woken) = (model("dct983"), Vec::new());
+        for write in 0..writes {
+            let plan = Plan::write(write * 4096 + 512, 1024, false);
+            model
+                .begin(Time::ZERO, &CLOCK, plan, &mut woken)
+                .expect("there is room");
+        }
+        let mut now = Time::ZERO;
+        while model.next(&CLOCK).is_some() {
+            now += step;
+            model.advance(now, &CLOCK, &mut woken);
+        }
+        assert_eq!(model.latency.count(), writes);
+        model.latency.mean()
+    }
+
+    #[test]
+    fn what_follows_in_an_io_does_not_wait_for_a_look() {
+        let often = latency(8, Duration::from_ns(100));
+        assert_eq!(latency(8, Duration::from_ms(5)), often);
+    }
+
+    #[test]
+    fn a_full_drive_has_room_for_what_follows() {
+        let (mut model, mut woken) = (model("ideal"), Vec::new());
+        let part = |place: u64| Plan::write(place % 60_000 * 4096 + 512, 512, false);
+        let mut begun = 0;
+        while model
+            .begin(Time::ZERO, &CLOCK, part(begun), &mut woken)
+            .is_ok()
+        {
+            begun += 1;
+        }
+        // By now reads have ended whose writes are still to come.
+        let mut now = Time::ZERO + Duration::from_ms(1);
+        let refused = model.begin(now, &CLOCK, part(begun), &mut woken);
+        assert!(matches!(refused, Err(IoError::Busy)));
+        while model.next(&CLOCK).is_some() {
+            now += Duration::from_ms(1);
+            model.advance(now, &CLOCK, &mut woken);
+        }
+        assert_eq!(model.latency.count(), begun);
+    }
+}
