@@ -4,6 +4,7 @@
 mod content;
 mod drives;
 mod identity;
+mod images;
 mod partitions;
 mod promises;
 mod refusals;
