@@ -27,7 +27,6 @@ use crate::outbox::{self, Outbox};
 use crate::queue::{ADMIN_IN_CAPSULE, HostError, Queue, Shared};
 use crate::receiver::{self, Violation};
 use crate::slots::MAX_DEPTH;
-use crate::watch;
 
 /// Commands in flight on the Admin queue; its submission queue has one entry more.
 const ADMIN_DEPTH: u16 = 31;
@@ -61,7 +60,7 @@ pub(crate) async fn connect(
         options,
         queue_failed: Rc::new(Notify::new()),
     };
-    watch::within(rt, timeout, making.run())
+    rt.timeout(timeout, making.run())
         .await
         .unwrap_or(Err(ConnectError::Timeout))
 }

@@ -12,7 +12,6 @@ use flashyard_runtime::{Buf, Rt};
 use flashyard_time::Duration;
 
 use crate::queue::{HostError, Shared};
-use crate::watch;
 
 /// Data from this size on are received straight into the command's buffer.
 const DIRECT: usize = 16 << 10;
@@ -101,7 +100,7 @@ pub(crate) async fn receive(rt: Rt, queue: Rc<Shared>, framer: Framer) {
             .outbox
             .push_termination(violation, receiver.framer.offending_header());
         queue.end_commands(error);
-        watch::within(&rt, FAREWELL, drain(&queue)).await;
+        rt.timeout(FAREWELL, drain(&queue)).await;
     }
     queue.fail(error);
 }

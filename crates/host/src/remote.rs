@@ -29,7 +29,6 @@ use flashyard_time::{Duration, Time};
 use crate::association::{Association, ConnectError, Options};
 use crate::events::Event;
 use crate::queue::{HostError, Queue};
-use crate::watch;
 
 /// How often a command whose data were damaged on the way is issued again.
 const DAMAGE_ATTEMPTS: u32 = 3;
@@ -221,7 +220,9 @@ impl Inner {
             if patience == Duration::ZERO {
                 return Err(HostError::Timeout);
             }
-            if watch::within(&self.rt, patience, self.changed.notified())
+            if self
+                .rt
+                .timeout(patience, self.changed.notified())
                 .await
                 .is_none()
             {

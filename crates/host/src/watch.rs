@@ -1,13 +1,9 @@
 //! What watches over an association while it lives: queues that fail, commands that stay
 //! unanswered, and the Keep Alive timer of the controller.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 
 use flashyard_nvme::SubmissionQueueEntry;
-use flashyard_runtime::Rt;
 use flashyard_time::Duration;
 
 use crate::association::Inner;
@@ -72,7 +68,7 @@ pub(crate) async fn keep_alive(inner: Rc<Inner>) {
         let answer = inner
             .admin
             .command(SubmissionQueueEntry::keep_alive(), Payload::None);
-        match within(&inner.rt, kato, answer).await {
+        match inner.rt.timeout(kato, answer).await {
             Some(Ok(_)) => {}
             // Refused: the controller has forgotten us, or never kept a timer. The former shows
             // elsewhere.
@@ -81,21 +77,4 @@ pub(crate) async fn keep_alive(inner: Rc<Inner>) {
             None => return inner.fail(HostError::Timeout),
         }
     }
-}
-
-/// The future's output, or `None` when `span` has passed first.
-pub(crate) async fn within<T>(
-    rt: &Rt,
-    span: Duration,
-    future: impl Future<Output = T>,
-) -> Option<T> {
-    let mut future = pin!(future);
-    let mut deadline = pin!(rt.sleep(span));
-    poll_fn(|context| {
-        if let Poll::Ready(output) = future.as_mut().poll(context) {
-            return Poll::Ready(Some(output));
-        }
-        deadline.as_mut().poll(context).map(|()| None)
-    })
-    .await
 }

@@ -4,10 +4,10 @@
 //! against [`Rt`] and runs in both.
 //!
 //! Map: [`Rt`] and the turn in `executor`; tasks in `task` and `pool`, their wakers in `wake`,
-//! timers in `timer`; sockets in `net`; files and block devices in `file`, zones of those in
-//! `zone`; page-aligned buffers in `buffer` with their memory in `memory`, and what is sent in
-//! `gather`; waiting for each other within a core in `sync`, between cores in `channel`; operations
-//! in flight in `op`, and the boundary to the drivers in `driver`.
+//! timers in `timer` and `timeout`; sockets in `net`; files and block devices in `file`, zones of
+//! those in `zone`; page-aligned buffers in `buffer` with their memory in `memory`, and what is
+//! sent in `gather`; waiting for each other within a core in `sync`, between cores in `channel`;
+//! operations in flight in `op`, and the boundary to the drivers in `driver`.
 
 mod buffer;
 pub mod channel;
@@ -22,6 +22,7 @@ mod pool;
 pub mod sim;
 pub mod sync;
 mod task;
+mod timeout;
 mod timer;
 pub mod uring;
 mod wake;

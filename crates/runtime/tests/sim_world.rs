@@ -316,3 +316,26 @@ fn a_waker_of_another_thread_wakes_nobody_in_a_world() {
     world.run_for(Duration::from_ms(1));
     assert_eq!((polls.get(), world.digest()), (1, digest));
 }
+
+#[test]
+fn a_timeout_gives_what_came_in_time_and_drops_what_did_not() {
+    let world = World::new(Config::calm(1));
+    let machine = world.machine(1);
+    world.run(&machine, |rt| async move {
+        let (long, short) = (Duration::from_ms(20), Duration::from_ms(10));
+        let in_time = rt.timeout(long, async { rt.sleep(short).await }).await;
+        assert_eq!(in_time, Some(()));
+        let begun = rt.now();
+        let alive = Rc::new(());
+        let held = alive.clone();
+        let late = async {
+            rt.sleep(long).await;
+            drop(held);
+        };
+        assert_eq!(rt.timeout(short, late).await, None);
+        assert!(rt.now().since(begun) < long, "it did not wait for it");
+        assert_eq!(Rc::strong_count(&alive), 1, "it was dropped");
+        let at_once = rt.timeout_at(begun, async { 7 }).await;
+        assert_eq!(at_once, Some(7), "the future is asked first");
+    });
+}

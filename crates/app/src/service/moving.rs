@@ -7,7 +7,7 @@ use flashyard_engine::ConfigError;
 use serde_json::{Value, json};
 
 use super::handover::Cleared;
-use super::volumes::{DRAIN, within};
+use super::volumes::DRAIN;
 use super::{Fault, Service};
 use crate::control::KindName;
 use crate::state::{Phase, VolumeRecord};
@@ -96,7 +96,7 @@ impl Service {
         }
         let drained = self.cores.call(handle.core(), move |state| async move {
             let removed = state.engine.remove_device(&handle);
-            within(&state.rt, DRAIN, removed).await.is_some()
+            state.rt.timeout(DRAIN, removed).await.is_some()
         });
         if drained {
             self.served.remove(name);

@@ -2,14 +2,10 @@
 //! deleting them, and finishing at start what a crash has cut.
 
 use std::cmp::Ordering;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
 
 use flashyard_block::SharedDevice;
 use flashyard_block::pool::{Pool, PoolError};
 use flashyard_engine::{ConfigError, DeviceHandle, NamespaceSpec};
-use flashyard_runtime::Rt;
 use flashyard_time::Duration;
 use serde_json::Value;
 
@@ -403,20 +399,6 @@ impl Service {
         self.tell_share_to(&device_name, &record.spec.tenant);
         Ok(())
     }
-}
-
-/// What `future` gives, if that comes within `span`.
-pub(super) async fn within<T>(
-    rt: &Rt,
-    span: Duration,
-    future: impl Future<Output = T>,
-) -> Option<T> {
-    let (mut future, mut late) = (pin!(future), pin!(rt.sleep(span)));
-    poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => late.as_mut().poll(context).map(|()| None),
-    })
-    .await
 }
 
 /// The volume of this identity, and what the pool calls it: another one that has taken its name is

@@ -9,7 +9,7 @@ use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_time::Duration;
 
-use crate::client::{Client, within};
+use crate::client::Client;
 use crate::devices::{Gate, Held};
 use crate::world::{BLOCK, Bench, Site, memory, pattern};
 
@@ -101,11 +101,7 @@ fn a_host_that_waits_for_memory_can_leave_and_come_back() {
             io.submit(write(1, 7), &pattern(9, BLOCK as usize)).await;
             rt.sleep(Duration::from_ms(10)).await;
             drop((admin, io));
-            let again = within(
-                &rt,
-                rt.now() + Duration::from_secs(2),
-                bench.connect("a", 2),
-            );
+            let again = rt.timeout(Duration::from_secs(2), bench.connect("a", 2));
             let (_admin, mut io) = again.await.expect("nothing of it is left");
             assert!(io.read(1, 7, 1, BLOCK).await.is_ok());
             gate.open();

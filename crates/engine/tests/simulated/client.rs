@@ -370,7 +370,7 @@ impl Client {
     pub(crate) async fn next_within(&mut self, span: Duration) -> Option<Incoming> {
         let deadline = self.rt.now() + span;
         let rt = self.rt.clone();
-        within(&rt, deadline, self.incoming()).await
+        rt.timeout_at(deadline, self.incoming()).await
     }
 
     async fn incoming(&mut self) -> Incoming {
@@ -473,22 +473,4 @@ impl Client {
             }
         }
     }
-}
-
-/// The result of `future`, if it comes before `deadline`.
-pub(crate) async fn within<T>(
-    rt: &Rt,
-    deadline: flashyard_time::Time,
-    future: impl Future<Output = T>,
-) -> Option<T> {
-    let mut future = std::pin::pin!(future);
-    let mut late = std::pin::pin!(rt.sleep_until(deadline));
-    std::future::poll_fn(|context| {
-        use std::task::Poll;
-        if let Poll::Ready(value) = future.as_mut().poll(context) {
-            return Poll::Ready(Some(value));
-        }
-        late.as_mut().poll(context).map(|()| None)
-    })
-    .await
 }

@@ -20,7 +20,7 @@ use flashyard_runtime::{Buf, Rt, uring};
 use flashyard_sched::{Fifo, Window};
 use flashyard_time::{Duration, Rng};
 
-use crate::client::{Client, Identity, Incoming, within};
+use crate::client::{Client, Identity, Incoming};
 use crate::devices::Held;
 use crate::world::{BLOCK, NO_DIGESTS, PREFIX, Site, memory, subnqn, tenant};
 
@@ -256,7 +256,7 @@ fn sizes_are_mixed_and_buffers_end_on_other_cores() {
             }
             let late = rt.now() + Duration::from_secs(1);
             for core in &bench.cores {
-                let ended = within(&rt, late, core.shutdown()).await;
+                let ended = rt.timeout_at(late, core.shutdown()).await;
                 assert!(ended.is_some(), "seed {seed}: something is left");
             }
             assert!(bench.target.snapshot().controllers.is_empty());

@@ -14,7 +14,7 @@ use flashyard_runtime::sim::Config;
 use flashyard_sched::{Fair, Fifo, Policy, Window};
 use flashyard_time::{Duration, Rng};
 
-use crate::client::{Client, Incoming, within};
+use crate::client::{Client, Incoming};
 use crate::devices::{Gate, Held};
 use crate::world::{BLOCK, Bench, Site, memory};
 
@@ -49,7 +49,9 @@ fn each_command_is_answered_once_and_nothing_is_left() {
             for tenant in ["a", "b"] {
                 bench.target.detach(tenant, 1).expect("it is attached");
             }
-            let removed = within(&rt, late, bench.cores[home].remove_device(&device)).await;
+            let removed = rt
+                .timeout_at(late, bench.cores[home].remove_device(&device))
+                .await;
             assert!(removed.is_some(), "seed {seed}: permits have been lost");
             while bench.target.snapshot().connections_per_core != [0; 3] {
                 assert!(rt.now() < late, "seed {seed}: connections are left");

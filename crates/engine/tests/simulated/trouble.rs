@@ -19,7 +19,7 @@ use flashyard_sched::{
 };
 use flashyard_time::{Duration, Time};
 
-use crate::client::{Incoming, within};
+use crate::client::Incoming;
 use crate::drive::{Dial, drive};
 use crate::load::{Load, Progress, work};
 use crate::world::{BLOCK, Bench, Site, tenant};
@@ -116,7 +116,7 @@ impl Shop {
         let rt = &self.bench.host_rt;
         let removed = self.bench.cores[self.home].remove_device(device);
         let late = rt.now() + Duration::from_secs(60);
-        let removed = within(rt, late, removed).await;
+        let removed = rt.timeout_at(late, removed).await;
         assert!(removed.is_some(), "seed {seed}: permits have been lost");
     }
 }
@@ -474,7 +474,7 @@ fn a_volume_of_a_drive_that_does_not_answer_is_taken_away_later() {
             for _ in 0..3 {
                 let rt = &bench.host_rt;
                 let removal = core.remove_device(&shop.devices[0]);
-                let removed = within(rt, rt.now() + MS * 50, removal).await;
+                let removed = rt.timeout_at(rt.now() + MS * 50, removal).await;
                 assert!(removed.is_none(), "seed {seed}: I/O is under way");
             }
             let (given, done) = (shop.dial.given.borrow().len(), host.done.get());

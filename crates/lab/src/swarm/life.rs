@@ -13,7 +13,6 @@ use super::library::{self, Host};
 use super::panics;
 use super::plain;
 use super::plan::{Fault, HostPlan, Kind, Plan};
-use super::raw::within;
 use super::site::{Notes, Site};
 use super::trouble;
 
@@ -131,7 +130,7 @@ async fn life(site: Rc<Site>, rt: Rt) {
         rt.sleep(LOOK).await;
     }
     site.stopping.set(true);
-    let ended = within(&rt, STOPPING, async {
+    let ended = rt.timeout(STOPPING, async {
         for task in tasks.hosts.into_iter().chain(tasks.troubles) {
             task.await;
         }
@@ -294,7 +293,7 @@ async fn look_at_the_end(site: &Rc<Site>, rt: &Rt, idle: Leftovers) {
         ));
     }
     let Some(up) = site.up() else { return };
-    let ended = within(rt, SHUTDOWN, async {
+    let ended = rt.timeout(SHUTDOWN, async {
         for core in &up.cores {
             core.shutdown().await;
         }

@@ -2,10 +2,7 @@
 //! wrong, and gives back what comes, PDU by PDU. It works on real sockets as well as in the
 //! simulated world.
 
-use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::pin::pin;
-use std::task::Poll;
 
 use flashyard_nvme::fabrics::{Connect, ConnectData};
 use flashyard_nvme::tcp::{
@@ -227,7 +224,7 @@ impl Raw {
         }
         let mut gather = Gather::new();
         gather.push_bytes(bytes);
-        let sent = within(&self.rt, STUCK, self.stream.send(gather)).await;
+        let sent = self.rt.timeout(STUCK, self.stream.send(gather)).await;
         self.stuck = sent.is_none();
     }
 
@@ -296,7 +293,7 @@ impl Raw {
         let stream = &self.stream;
         let receiving = self.receiving.get_or_insert_with(|| stream.recv());
         let span = deadline.since(self.rt.now());
-        let received = within(&self.rt, span, &mut *receiving).await?;
+        let received = self.rt.timeout(span, &mut *receiving).await?;
         self.receiving = None;
         match received {
             Ok(chunk) if !chunk.is_empty() => {
@@ -306,14 +303,4 @@ impl Raw {
             _ => Some(false),
         }
     }
-}
-
-/// The result of `future`, if it comes within `span`.
-pub async fn within<T>(rt: &Rt, span: Duration, future: impl Future<Output = T>) -> Option<T> {
-    let (mut future, mut late) = (pin!(future), pin!(rt.sleep(span)));
-    poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(value) => Poll::Ready(Some(value)),
-        Poll::Pending => late.as_mut().poll(context).map(|()| None),
-    })
-    .await
 }

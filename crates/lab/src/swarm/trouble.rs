@@ -8,7 +8,6 @@ use flashyard_runtime::sim::Access;
 use flashyard_time::{Duration, Rng};
 
 use super::plan::{Fault, Kind};
-use super::raw::within;
 use super::site::{Notes, Site};
 
 const EIO: i32 = 5;
@@ -164,7 +163,7 @@ async fn fail(site: &Site, rt: &Rt, rng: &mut Rng, device: usize, span: Duration
 /// The target is told to end while hosts are at work. It waits for the I/O that devices have.
 async fn shut_down(site: &Site, rt: &Rt) {
     let Some(up) = site.up() else { return };
-    let ended = within(rt, SHUTDOWN, async {
+    let ended = rt.timeout(SHUTDOWN, async {
         for core in &up.cores {
             core.shutdown().await;
         }
