@@ -4,14 +4,14 @@ use alloc::vec::Vec;
 
 use core::net::IpAddr;
 
-use flashyard_nvme::command::{FabricsType, Fuse};
+use flashyard_nvme::command::Fuse;
+use flashyard_nvme::fabrics::{Property, PropertySize};
 use flashyard_nvme::{AdminOpcode, CompletionQueueEntry, Status, SubmissionQueueEntry};
 use flashyard_time::Time;
 
-use super::limits::ADMIN_IN_CAPSULE_BYTES;
 use super::properties::Effect;
 use super::{
-    CommandError, Controller, ControllerId, Counters, NamespaceFeatures, Payload, Subsystem,
+    CommandError, Controller, ControllerId, Counters, NamespaceFeatures, Room, Subsystem, Transfer,
     features,
 };
 use crate::discovery::Discovery;
@@ -108,36 +108,33 @@ pub enum AdminOutcome {
 
 impl Controller {
     /// The data that an Admin command brings: to be received before [`Self::admin`] is asked.
-    /// `capsule_bytes` is what came in the capsule.
-    ///
-    /// # Errors
-    /// The status to answer with.
-    pub fn admin_payload(
-        &self,
-        sqe: &SubmissionQueueEntry,
-        capsule_bytes: u32,
-    ) -> Result<Payload, Status> {
+    pub fn admin_transfer(&self, sqe: &SubmissionQueueEntry) -> Transfer {
         let bytes = match sqe.admin_opcode() {
             AdminOpcode::SET_FEATURES if self.is_ready() => features::data_of_set(sqe.feature_id()),
             _ => 0,
         };
         if bytes == 0 {
-            return Ok(Payload::None);
+            return Transfer::None;
         }
-        Payload::from_host(sqe, bytes, ADMIN_IN_CAPSULE_BYTES, capsule_bytes)
+        Transfer::FromHost {
+            least: bytes,
+            most: self.transport.admin_bytes,
+        }
     }
 
     /// Executes a command of the Admin queue that is not a fabrics command. `data` is what
-    /// [`Self::admin_payload`] said.
+    /// [`Self::admin_transfer`] asked for, `room` what the host has for data that go to it.
     pub fn admin(
         &mut self,
         now: Time,
         sqe: &SubmissionQueueEntry,
         view: &SubsystemView<'_>,
         data: &[u8],
+        room: Room,
     ) -> AdminOutcome {
         self.on_traffic(now);
-        self.execute(now, sqe, view, data).unwrap_or_else(|status| {
+        let done = self.execute(now, sqe, view, (data, room));
+        done.unwrap_or_else(|status| {
             self.on_error(CommandError {
                 sqid: 0,
                 cid: sqe.cid(),
@@ -150,25 +147,29 @@ impl Controller {
         })
     }
 
-    /// Executes a fabrics command of the Admin queue. After [`Effect::Reset`] the transport aborts
-    /// all commands but this one and drops all I/O queues; only then it answers.
-    pub fn fabrics(&mut self, now: Time, sqe: &SubmissionQueueEntry) -> (Answer, Option<Effect>) {
-        self.on_traffic(now);
-        let result = match sqe.fabrics_type() {
-            FabricsType::PROPERTY_GET => self.properties.get(sqe).map(|value| (value, None)),
-            FabricsType::PROPERTY_SET => self.properties.set(sqe).map(|effect| (0, effect)),
-            // The queue is connected already.
-            FabricsType::CONNECT => Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
-            _ => Err(Status::INVALID_FIELD.with_dnr()),
-        };
-        match result {
-            Ok((value, effect)) => {
-                self.apply(effect, now);
-                let status = Status::SUCCESS;
-                (Answer { status, value }, effect)
-            }
-            Err(status) => (Answer::of(status), None),
-        }
+    /// Reads a property.
+    ///
+    /// # Errors
+    /// Invalid Field: it has another size.
+    pub fn get_property(&self, property: Property, size: PropertySize) -> Result<u64, Status> {
+        self.properties.get(property, size)
+    }
+
+    /// Sets a property. After [`Effect::Reset`] the front end aborts all commands but the one that
+    /// asked for it and drops all I/O queues; only then it answers.
+    ///
+    /// # Errors
+    /// Invalid Field: it has another size, cannot be set or not to this value.
+    pub fn set_property(
+        &mut self,
+        now: Time,
+        property: Property,
+        size: PropertySize,
+        value: u64,
+    ) -> Result<Option<Effect>, Status> {
+        let effect = self.properties.set(property, size, value)?;
+        self.apply(effect, now);
+        Ok(effect)
     }
 
     fn execute(
@@ -176,7 +177,7 @@ impl Controller {
         now: Time,
         sqe: &SubmissionQueueEntry,
         view: &SubsystemView<'_>,
-        data: &[u8],
+        (data, room): (&[u8], Room),
     ) -> Result<AdminOutcome, Status> {
         if !self.is_ready() {
             return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
@@ -185,9 +186,9 @@ impl Controller {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
         match sqe.admin_opcode() {
-            AdminOpcode::IDENTIFY => self.identify(sqe, view).map(without_dw0),
-            AdminOpcode::GET_LOG_PAGE => self.get_log_page(sqe, view).map(without_dw0),
-            AdminOpcode::GET_FEATURES => self.get_features(now, sqe, view),
+            AdminOpcode::IDENTIFY => self.identify(sqe, view, room).map(without_dw0),
+            AdminOpcode::GET_LOG_PAGE => self.get_log_page(sqe, view, room).map(without_dw0),
+            AdminOpcode::GET_FEATURES => self.get_features(now, sqe, view, room),
             AdminOpcode::SET_FEATURES => self
                 .set_features(now, sqe, view, data)
                 .map(AdminOutcome::Complete),

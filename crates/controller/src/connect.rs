@@ -2,10 +2,10 @@
 //! section 6.3).
 
 use flashyard_nvme::fabrics::{Connect, ConnectData, InvalidParameter};
-use flashyard_nvme::{CompletionQueueEntry, Nqn, Sgl, Status, SubmissionQueueEntry};
+use flashyard_nvme::{CompletionQueueEntry, Nqn, Status, SubmissionQueueEntry};
 
-use super::limits::{ADMIN_IN_CAPSULE_BYTES, ADMIN_QUEUE_DEPTH};
-use super::{Controller, HostId, Payload, Subsystem};
+use super::limits::ADMIN_QUEUE_DEPTH;
+use super::{Controller, HostId, Subsystem};
 
 /// A Connect whose form is right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +43,8 @@ impl ConnectError {
     /// try again.
     pub const BUSY: Self = Self::of(Status::CONNECT_CONTROLLER_BUSY);
 
-    const fn of(status: Status) -> Self {
+    /// A status, nothing more.
+    pub const fn of(status: Status) -> Self {
         Self { status, dw0: 0 }
     }
 
@@ -63,25 +64,6 @@ impl From<InvalidParameter> for ConnectError {
 }
 
 impl ConnectRequest {
-    /// Where the data of a Connect are; `capsule_bytes` is what came in the capsule.
-    ///
-    /// # Errors
-    /// The answer, when the descriptor is not one of 1,024 bytes.
-    pub fn payload(
-        sqe: &SubmissionQueueEntry,
-        capsule_bytes: u32,
-    ) -> Result<Payload, ConnectError> {
-        let len = ConnectData::LEN as u32;
-        let most = ADMIN_IN_CAPSULE_BYTES;
-        if let Sgl::Transport { .. } = sqe.sgl() {
-            // Nothing is invited before a host is known.
-            return Err(ConnectError::of(
-                Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr(),
-            ));
-        }
-        Payload::from_host(sqe, len, most, capsule_bytes).map_err(ConnectError::of)
-    }
-
     /// Reads a Connect with its data, of which those after the first 1,024 bytes are ignored.
     ///
     /// # Errors

@@ -18,8 +18,9 @@ use flashyard_time::Time;
 
 use super::admin::{AdminOutcome, Answer, SubsystemView};
 use super::identify::WARNING_TEMPERATURE;
-use super::limits::{ADMIN_IN_CAPSULE_BYTES, ControllerLimits};
-use super::{Controller, ControllerKind, Payload};
+use super::limits::ControllerLimits;
+use super::transfer::within;
+use super::{Controller, ControllerKind, Room};
 
 /// What holds for a feature whatever its value.
 pub(super) struct Traits {
@@ -225,6 +226,7 @@ impl Controller {
         now: Time,
         sqe: &SubmissionQueueEntry,
         view: &SubsystemView<'_>,
+        room: Room,
     ) -> Result<AdminOutcome, Status> {
         let feature = self.feature(sqe)?;
         let value = match Select::from_bits(sqe.feature_select()) {
@@ -251,9 +253,8 @@ impl Controller {
         Ok(match value {
             Value::Dword(dw0) => AdminOutcome::Complete(Answer::dw0(dw0)),
             Value::Data(mut page) => {
-                let most = ADMIN_IN_CAPSULE_BYTES;
-                let room = Payload::to_host_between(sqe, feature.data, most)?;
-                page.resize(room.bytes() as usize, 0);
+                let bytes = within(room, feature.data, self.transport.admin_bytes)?;
+                page.resize(bytes as usize, 0);
                 AdminOutcome::Data { page, dw0: 0 }
             }
         })

@@ -7,8 +7,8 @@
 use flashyard_nvme::command::{Fuse, LbaRange};
 use flashyard_nvme::{IoOpcode, Status, SubmissionQueueEntry};
 
-use super::io::{self, IoLimits, IoOp};
-use super::{NamespaceInfo, Payload};
+use super::io::{self, IoOp};
+use super::{NamespaceInfo, Transfer};
 
 /// Finds the pairs of one queue. `T` is a command as the transport keeps it.
 #[derive(Debug)]
@@ -122,15 +122,15 @@ impl<T> Last<T> {
     }
 }
 
-/// A Compare and Write that may be executed.
+/// A Compare and Write that may be executed; `D` is where the transport has the data of a half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CompareAndWrite {
+pub struct CompareAndWrite<D> {
     /// Blocks.
     pub range: LbaRange,
     /// Data to compare with.
-    pub compare: Payload,
+    pub compare: D,
     /// Data to write.
-    pub write: Payload,
+    pub write: D,
     /// Force Unit Access of the compare: what is compared has to be on the medium.
     pub compare_fua: bool,
     /// Force Unit Access of the write.
@@ -146,48 +146,43 @@ pub struct Refused {
     pub second: Status,
 }
 
-/// A half of a pair, as it arrived.
-#[derive(Clone, Copy, Debug)]
-pub struct Half<'a> {
-    /// The command.
-    pub sqe: &'a SubmissionQueueEntry,
-    /// Bytes of data that came in its capsule.
-    pub capsule_bytes: u32,
-}
-
-/// Checks both halves of a pair; `namespace` is the one that the first names.
+/// Checks both halves of a pair; `namespace` is the one that the first names. `locate` finds the
+/// data of each half, or says why they cannot be where the command says.
 ///
 /// # Errors
 /// What to answer to each.
-pub fn check_pair(
-    first: Half<'_>,
-    second: Half<'_>,
+pub fn check_pair<D>(
+    [first, second]: [&SubmissionQueueEntry; 2],
     namespace: Option<&NamespaceInfo>,
     transfer_bytes: u32,
-) -> Result<CompareAndWrite, Refused> {
+    locate: [impl FnOnce(Transfer) -> Result<D, Status>; 2],
+) -> Result<CompareAndWrite<D>, Refused> {
     let both = |status| Refused {
         first: status,
         second: status,
     };
-    let opcodes = (first.sqe.io_opcode(), second.sqe.io_opcode());
+    let opcodes = (first.io_opcode(), second.io_opcode());
     if opcodes != (IoOpcode::COMPARE, IoOpcode::WRITE) {
         return Err(both(MISSING_FUSED));
     }
-    if first.sqe.nsid() != second.sqe.nsid() {
+    if first.nsid() != second.nsid() {
         return Err(both(MISSING_FUSED));
     }
-    let check = |half: Half<'_>| {
-        let limits = IoLimits {
-            transfer_bytes,
-            capsule_bytes: half.capsule_bytes,
-        };
-        io::check(half.sqe, namespace, limits)
-    };
-    let compare = check(first).map_err(|status| Refused {
+    let check = |half| io::check(half, namespace, transfer_bytes);
+    let [locate_compare, locate_write] = locate;
+    let compare = check(first).and_then(|compare| {
+        let data = locate_compare(compare.transfer)?;
+        Ok((compare.op, data))
+    });
+    let (compare_op, compare) = compare.map_err(|status| Refused {
         first: status,
         second: FAILED_FUSED,
     })?;
-    let write = check(second).map_err(|status| Refused {
+    let write = check(second).and_then(|write| {
+        let data = locate_write(write.transfer)?;
+        Ok((write.op, data))
+    });
+    let (write_op, write) = write.map_err(|status| Refused {
         first: FAILED_FUSED,
         second: status,
     })?;
@@ -197,7 +192,7 @@ pub fn check_pair(
             fua: compare_fua,
         },
         IoOp::Write { range: same, fua },
-    ) = (compare.op, write.op)
+    ) = (compare_op, write_op)
     else {
         return Err(both(MISSING_FUSED));
     };
@@ -209,8 +204,8 @@ pub fn check_pair(
     }
     Ok(CompareAndWrite {
         range,
-        compare: compare.payload,
-        write: write.payload,
+        compare,
+        write,
         compare_fua,
         fua,
     })
@@ -299,33 +294,33 @@ mod tests {
     fn checked(
         first: SubmissionQueueEntry,
         second: SubmissionQueueEntry,
-    ) -> Result<CompareAndWrite, Refused> {
-        let half = |sqe| Half {
-            sqe,
-            capsule_bytes: 8192,
+    ) -> Result<CompareAndWrite<u32>, Refused> {
+        let length = |sqe: SubmissionQueueEntry| match sqe.sgl() {
+            Sgl::Transport { length } => length,
+            _ => 0,
         };
-        check_pair(half(&first), half(&second), Some(&namespace(1)), 1 << 20)
+        let locate = [length(first), length(second)].map(|length| {
+            move |transfer| {
+                (transfer == Transfer::from_host(length))
+                    .then_some(length)
+                    .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())
+            }
+        });
+        check_pair([&first, &second], Some(&namespace(1)), 1 << 20, locate)
     }
 
     #[test]
     fn a_good_pair() {
         let compare = SubmissionQueueEntry::compare(1, at(7), BLOCK).with_fuse(Fuse::First);
-        let sgl = Sgl::InCapsule {
-            offset: 0,
-            length: 512,
-        };
-        let write = SubmissionQueueEntry::write(1, at(7), sgl)
+        let write = SubmissionQueueEntry::write(1, at(7), BLOCK)
             .with_fua()
             .with_fuse(Fuse::Second);
         assert_eq!(
             checked(compare, write),
             Ok(CompareAndWrite {
                 range: at(7),
-                compare: Payload::Invited { bytes: 512 },
-                write: Payload::InCapsule {
-                    offset: 0,
-                    bytes: 512
-                },
+                compare: 512,
+                write: 512,
                 compare_fua: false,
                 fua: true,
             })

@@ -17,7 +17,8 @@ use super::health::ERROR_LOG_ENTRIES;
 use super::keep_alive::KAS;
 use super::limits::WRITE_ZEROES_BYTES;
 use super::properties::VERSION;
-use super::{Controller, ControllerKind, NamespaceInfo, Payload, Subsystem};
+use super::transfer::within;
+use super::{Controller, ControllerKind, NamespaceInfo, Room, Subsystem};
 
 /// WCTEMP, kelvin. No temperature is measured; hosts expect a plausible threshold.
 pub(super) const WARNING_TEMPERATURE: u16 = 343;
@@ -54,8 +55,9 @@ impl Controller {
         &self,
         sqe: &SubmissionQueueEntry,
         view: &SubsystemView<'_>,
+        room: Room,
     ) -> Result<Vec<u8>, Status> {
-        Payload::to_host(sqe, IDENTIFY_LEN as u32)?;
+        within(room, IDENTIFY_LEN as u32, IDENTIFY_LEN as u32)?;
         let mut data = [0; IDENTIFY_LEN];
         match (self.kind, Cns(sqe.cns())) {
             (_, Cns::CONTROLLER) => self.describe(view).encode(&mut data),
@@ -145,13 +147,12 @@ impl Controller {
             sqes: ENTRY_SIZES.0,
             cqes: ENTRY_SIZES.1,
             maxcmd: self.limits.queue_depth,
-            sgls: IdentifyController::SGLS_SUPPORTED
-                | IdentifyController::SGLS_OFFSET
-                | IdentifyController::SGLS_TRANSPORT,
+            sgls: self.transport.sgls,
             subnqn: Some(subsystem.nqn),
-            ioccsz: (64 + self.limits.in_capsule_bytes) / 16,
-            iorcsz: 1,
-            msdbd: 1,
+            ioccsz: self.transport.ioccsz,
+            iorcsz: self.transport.iorcsz,
+            icdoff: self.transport.icdoff,
+            msdbd: self.transport.msdbd,
             ..IdentifyController::default()
         };
         match self.kind {

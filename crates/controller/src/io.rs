@@ -10,16 +10,7 @@ use flashyard_nvme::identify::NSID_ALL;
 use flashyard_nvme::{IoOpcode, Status, SubmissionQueueEntry};
 
 use super::limits::WRITE_ZEROES_BYTES;
-use super::{NamespaceInfo, Payload};
-
-/// What the transport demands of an I/O command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct IoLimits {
-    /// Bytes that one command may move.
-    pub transfer_bytes: u32,
-    /// Bytes of data that came in this command's capsule.
-    pub capsule_bytes: u32,
-}
+use super::{NamespaceInfo, Transfer};
 
 /// An I/O command that may be executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +18,7 @@ pub struct IoRequest {
     /// What is to be done.
     pub op: IoOp,
     /// Its data.
-    pub payload: Payload,
+    pub transfer: Transfer,
 }
 
 /// What an I/O command does. Ranges lie within the namespace.
@@ -74,7 +65,8 @@ pub enum IoOp {
     Flush,
 }
 
-/// Checks an I/O command. `namespace` is the one its NSID names, if there is one attached.
+/// Checks an I/O command, which may move `transfer_bytes` at most. `namespace` is the one its NSID
+/// names, if there is one attached.
 ///
 /// # Errors
 /// The status to answer with.
@@ -82,18 +74,18 @@ pub enum IoOp {
 pub fn check(
     sqe: &SubmissionQueueEntry,
     namespace: Option<&NamespaceInfo>,
-    limits: IoLimits,
+    transfer_bytes: u32,
 ) -> Result<IoRequest, Status> {
     if sqe.fuse() == Fuse::Reserved {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     match sqe.io_opcode() {
-        IoOpcode::READ => read(sqe, attached(namespace)?, limits),
-        IoOpcode::WRITE => write(sqe, attached(namespace)?, limits),
+        IoOpcode::READ => read(sqe, attached(namespace)?, transfer_bytes),
+        IoOpcode::WRITE => write(sqe, attached(namespace)?, transfer_bytes),
         IoOpcode::FLUSH => flush(sqe, namespace),
-        IoOpcode::COMPARE => compare(sqe, attached(namespace)?, limits),
+        IoOpcode::COMPARE => compare(sqe, attached(namespace)?, transfer_bytes),
         IoOpcode::WRITE_ZEROES => write_zeroes(sqe, attached(namespace)?),
-        IoOpcode::DATASET_MANAGEMENT => dataset_management(sqe, attached(namespace)?, limits),
+        IoOpcode::DATASET_MANAGEMENT => dataset_management(sqe, attached(namespace)?),
         _ => Err(Status::INVALID_OPCODE.with_dnr()),
     }
 }
@@ -121,46 +113,46 @@ pub fn check_ranges<'a>(
 fn read(
     sqe: &SubmissionQueueEntry,
     namespace: &NamespaceInfo,
-    limits: IoLimits,
+    transfer_bytes: u32,
 ) -> Result<IoRequest, Status> {
-    let (range, bytes) = transfer(sqe, namespace, limits)?;
+    let (range, bytes) = transfer(sqe, namespace, transfer_bytes)?;
     Ok(IoRequest {
         op: IoOp::Read {
             range,
             fua: sqe.fua(),
         },
-        payload: Payload::to_host(sqe, bytes)?,
+        transfer: Transfer::ToHost { bytes },
     })
 }
 
 fn write(
     sqe: &SubmissionQueueEntry,
     namespace: &NamespaceInfo,
-    limits: IoLimits,
+    transfer_bytes: u32,
 ) -> Result<IoRequest, Status> {
     writable(namespace)?;
-    let (range, bytes) = transfer(sqe, namespace, limits)?;
+    let (range, bytes) = transfer(sqe, namespace, transfer_bytes)?;
     Ok(IoRequest {
         op: IoOp::Write {
             range,
             fua: sqe.fua(),
         },
-        payload: Payload::from_host(sqe, bytes, bytes, limits.capsule_bytes)?,
+        transfer: Transfer::from_host(bytes),
     })
 }
 
 fn compare(
     sqe: &SubmissionQueueEntry,
     namespace: &NamespaceInfo,
-    limits: IoLimits,
+    transfer_bytes: u32,
 ) -> Result<IoRequest, Status> {
-    let (range, bytes) = transfer(sqe, namespace, limits)?;
+    let (range, bytes) = transfer(sqe, namespace, transfer_bytes)?;
     Ok(IoRequest {
         op: IoOp::Compare {
             range,
             fua: sqe.fua(),
         },
-        payload: Payload::from_host(sqe, bytes, bytes, limits.capsule_bytes)?,
+        transfer: Transfer::from_host(bytes),
     })
 }
 
@@ -180,14 +172,13 @@ fn write_zeroes(
             fua: sqe.fua(),
             deallocate: sqe.deac(),
         },
-        payload: Payload::None,
+        transfer: Transfer::None,
     })
 }
 
 fn dataset_management(
     sqe: &SubmissionQueueEntry,
     namespace: &NamespaceInfo,
-    limits: IoLimits,
 ) -> Result<IoRequest, Status> {
     let ranges = sqe.dsm_ranges();
     let deallocate = sqe.dsm_deallocate();
@@ -199,7 +190,10 @@ fn dataset_management(
     let least = ranges * DsmRange::LEN;
     Ok(IoRequest {
         op: IoOp::DatasetManagement { ranges, deallocate },
-        payload: Payload::from_host(sqe, least as u32, most as u32, limits.capsule_bytes)?,
+        transfer: Transfer::FromHost {
+            least: least as u32,
+            most: most as u32,
+        },
     })
 }
 
@@ -211,7 +205,7 @@ fn flush(
     attached(namespace.filter(|_| sqe.nsid() != NSID_ALL))?;
     Ok(IoRequest {
         op: IoOp::Flush,
-        payload: Payload::None,
+        transfer: Transfer::None,
     })
 }
 
@@ -234,12 +228,12 @@ fn writable(namespace: &NamespaceInfo) -> Result<(), Status> {
 fn transfer(
     sqe: &SubmissionQueueEntry,
     namespace: &NamespaceInfo,
-    limits: IoLimits,
+    transfer_bytes: u32,
 ) -> Result<(LbaRange, u32), Status> {
     no_protection_information(sqe)?;
     let blocks = (sqe.cdw12() & 0xffff) + 1;
     let bytes = u64::from(blocks) * u64::from(namespace.block_size);
-    if bytes > u64::from(limits.transfer_bytes) {
+    if bytes > u64::from(transfer_bytes) {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     Ok((range_within(sqe, namespace)?, bytes as u32))

@@ -14,7 +14,7 @@
 //! | [`keep_alive`] | the Keep Alive Timer |
 //! | [`health`] | error log and SMART counters |
 //! | [`limits`] | the bounds that a host is told and held to |
-//! | [`payload`] | where a command's data are |
+//! | [`transfer`] | what data a command moves |
 //! | [`io`], [`fused`] | checks of I/O commands, and of pairs of them |
 //! | [`intent`] | what class an I/O command is of |
 #![no_std]
@@ -35,10 +35,10 @@ pub mod io;
 pub mod keep_alive;
 pub mod limits;
 mod logs;
-pub mod payload;
 pub mod properties;
 pub mod state;
 pub mod subsystem;
+pub mod transfer;
 
 #[cfg(test)]
 mod tests;
@@ -50,10 +50,10 @@ pub use features::NamespaceFeatures;
 pub use fused::FusedPairs;
 pub use health::{CommandError, Counters, Media};
 pub use intent::Intent;
-pub use io::{IoLimits, IoOp, IoRequest};
+pub use io::{IoOp, IoRequest};
 pub use keep_alive::Expired;
-pub use limits::ControllerLimits;
-pub use payload::Payload;
+pub use limits::{ControllerLimits, TransportCapabilities};
 pub use properties::Effect;
 pub use state::{Controller, ControllerId, ControllerKind, HostId};
 pub use subsystem::{HostList, NamespaceInfo, Subsystem};
+pub use transfer::{Room, Transfer};

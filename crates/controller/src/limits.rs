@@ -37,12 +37,25 @@ impl ControllerLimits {
     }
 }
 
+/// What the transport of a controller can do, as Identify Controller reports it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TransportCapabilities {
+    /// SGLS: which descriptors it takes.
+    pub sgls: u32,
+    /// IOCCSZ: the size of a command capsule, units of 16 bytes; 0 without capsules.
+    pub ioccsz: u32,
+    /// IORCSZ: the size of a response capsule, units of 16 bytes; 0 without capsules.
+    pub iorcsz: u32,
+    /// ICDOFF: where in a capsule data begin, units of 16 bytes after the command.
+    pub icdoff: u16,
+    /// MSDBD: descriptors that a capsule may hold.
+    pub msdbd: u8,
+    /// Bytes of data that a command of the Admin queue may bring, or take with Get Features.
+    pub admin_bytes: u32,
+}
+
 /// Entries of an Admin queue (ASQSZ of the discovery log).
 pub const ADMIN_QUEUE_DEPTH: u16 = 128;
-
-/// Bytes of data in the capsule of a command on the Admin queue, and of every fabrics command: what
-/// the NVMe/TCP Transport Specification demands, whatever IOCCSZ says.
-pub const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
 
 /// Bytes that one Write Zeroes may cover (WZSL): with blocks of 512 B, hosts cannot count further
 /// than 65,536 blocks.

@@ -13,7 +13,8 @@ use flashyard_nvme::{AdminOpcode, IoOpcode, Status, SubmissionQueueEntry};
 use super::admin::SubsystemView;
 use super::health::{CommandError, Counters, ERROR_LOG_ENTRIES};
 use super::identify::firmware_revision;
-use super::{Controller, ControllerKind, EventKind, Payload, features};
+use super::transfer::within;
+use super::{Controller, ControllerKind, EventKind, Room, features};
 
 /// Composite temperature in kelvin: 40 degrees Celsius. No device here has a sensor; hosts that
 /// watch temperatures take 0 K for a broken one.
@@ -46,6 +47,7 @@ impl Controller {
         &mut self,
         sqe: &SubmissionQueueEntry,
         view: &SubsystemView<'_>,
+        room: Room,
     ) -> Result<Vec<u8>, Status> {
         let id = LogId(sqe.log_id());
         if !self.logs().contains(&id) {
@@ -58,7 +60,7 @@ impl Controller {
         if sqe.log_offset_is_index() || !sqe.log_offset().is_multiple_of(4) {
             return Err(INVALID);
         }
-        Payload::to_host(sqe, bytes)?;
+        within(room, bytes, bytes)?;
         let mut page = vec![0; bytes as usize];
         self.read_log(id, sqe, view, &mut page)?;
         Ok(page)

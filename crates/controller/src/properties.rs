@@ -1,11 +1,11 @@
-//! The properties of a controller: what is read and written by Property Get and Property Set (Base
-//! Specification, section 3.1.4).
+//! The properties of a controller (Base Specification, section 3.1.4): its registers, however a
+//! transport reads and writes them.
 
+use flashyard_nvme::Status;
 use flashyard_nvme::fabrics::{
-    Capabilities, Configuration, ControllerStatus, Property, ReadyTimeouts, Shutdown,
+    Capabilities, Configuration, ControllerStatus, Property, PropertySize, ReadyTimeouts, Shutdown,
     ShutdownStatus, Version,
 };
-use flashyard_nvme::{Status, SubmissionQueueEntry};
 
 /// The version of the specification that is kept to.
 pub const VERSION: Version = Version::V2_0;
@@ -18,7 +18,7 @@ const READY_TIMEOUT: u8 = 30;
 /// selects it in CC.AMS.
 const WEIGHTED_ROUND_ROBIN: u8 = 1;
 
-/// What the transport has to do after a Property Set.
+/// What the front end has to do after a property was set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// CC.EN went to 1: the controller is ready.
@@ -84,12 +84,15 @@ impl Properties {
         self.status
     }
 
-    /// Property Get: DW0 and DW1 of the answer.
+    /// The value of a property.
     ///
     /// # Errors
-    /// Invalid Field: there is no such property, or it has another size.
-    pub fn get(&self, sqe: &SubmissionQueueEntry) -> Result<u64, Status> {
-        Ok(match addressed(sqe)? {
+    /// Invalid Field: it has another size.
+    pub fn get(&self, property: Property, size: PropertySize) -> Result<u64, Status> {
+        if property.size() != size {
+            return Err(INVALID);
+        }
+        Ok(match property {
             Property::Capabilities => self.capabilities.bits(),
             Property::Version => VERSION.bits().into(),
             Property::Configuration => self.configuration.bits().into(),
@@ -106,17 +109,21 @@ impl Properties {
         })
     }
 
-    /// Property Set.
+    /// Sets a property.
     ///
     /// # Errors
-    /// Invalid Field: there is no such property, it has another size, cannot be set or not to this
-    /// value. Nothing has changed then.
-    pub fn set(&mut self, sqe: &SubmissionQueueEntry) -> Result<Option<Effect>, Status> {
-        if addressed(sqe)? != Property::Configuration {
+    /// Invalid Field: it has another size, cannot be set or not to this value. Nothing has changed
+    /// then.
+    pub fn set(
+        &mut self,
+        property: Property,
+        size: PropertySize,
+        value: u64,
+    ) -> Result<Option<Effect>, Status> {
+        if property != Property::Configuration || property.size() != size {
             return Err(INVALID);
         }
-        let wanted = Configuration::from_bits(sqe.property_value() as u32);
-        self.configure(wanted)
+        self.configure(Configuration::from_bits(value as u32))
     }
 
     fn configure(&mut self, wanted: Configuration) -> Result<Option<Effect>, Status> {
@@ -154,30 +161,23 @@ impl Properties {
 
 const INVALID: Status = Status::INVALID_FIELD.with_dnr();
 
-/// The property that a command means, if it asks for it in its size.
-fn addressed(sqe: &SubmissionQueueEntry) -> Result<Property, Status> {
-    Property::at(sqe.property_offset())
-        .filter(|property| property.size() == sqe.property_size())
-        .ok_or(INVALID)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CAP: u32 = 0x00;
-    const VS: u32 = 0x08;
-    const CC: u32 = 0x14;
-    const CSTS: u32 = 0x1c;
-    const NSSR: u32 = 0x20;
-    const CRTO: u32 = 0x68;
+    const CAP: Property = Property::Capabilities;
+    const VS: Property = Property::Version;
+    const CC: Property = Property::Configuration;
+    const CSTS: Property = Property::Status;
+    const NSSR: Property = Property::SubsystemReset;
+    const CRTO: Property = Property::ReadyTimeouts;
 
-    fn get(properties: &Properties, offset: u32) -> Result<u64, Status> {
-        properties.get(&SubmissionQueueEntry::property_get(offset, offset == CAP))
+    fn get(properties: &Properties, property: Property) -> Result<u64, Status> {
+        properties.get(property, property.size())
     }
 
     fn set(properties: &mut Properties, cc: u64) -> Result<Option<Effect>, Status> {
-        properties.set(&SubmissionQueueEntry::property_set(CC, false, cc))
+        properties.set(CC, PropertySize::Four, cc)
     }
 
     #[test]
@@ -187,45 +187,40 @@ mod tests {
         assert_eq!((capabilities.mqes, capabilities.cqr), (127, true));
         assert_eq!(capabilities.css, Capabilities::CSS_NVM);
         assert_eq!(capabilities.crms, Capabilities::CRMS_WITH_MEDIA);
-        for (offset, value) in [
+        for (property, value) in [
             (VS, 0x0002_0000),
             (CC, 0),
             (CSTS, 0),
             (NSSR, 0),
             (CRTO, u64::from(READY_TIMEOUT)),
         ] {
-            assert_eq!(get(&properties, offset), Ok(value), "{offset:#x}");
+            assert_eq!(get(&properties, property), Ok(value), "{property:?}");
         }
     }
 
     #[test]
-    fn wrong_sizes_and_offsets() {
+    fn wrong_sizes_and_what_cannot_be_set() {
         let mut properties = Properties::new(128);
-        for (offset, eight) in [
-            (CAP, false),
-            (VS, true),
-            (CC, true),
-            (CSTS, true),
-            (0x04, false),
-            (0x24, false),
-            (0x28, true),
-            (u32::MAX, false),
+        let (four, eight) = (PropertySize::Four, PropertySize::Eight);
+        for (property, size) in [
+            (CAP, four),
+            (VS, eight),
+            (CC, eight),
+            (CSTS, eight),
+            (VS, PropertySize::Reserved),
         ] {
-            let command = SubmissionQueueEntry::property_get(offset, eight);
-            assert_eq!(properties.get(&command), Err(INVALID), "{offset:#x}");
+            assert_eq!(properties.get(property, size), Err(INVALID), "{property:?}");
         }
-        let reserved = SubmissionQueueEntry::property_get(VS, false).with_cdw(10, 2);
-        assert_eq!(properties.get(&reserved), Err(INVALID));
-        for (offset, eight) in [
-            (CAP, true),
-            (VS, false),
-            (CSTS, false),
-            (NSSR, false),
-            (CRTO, false),
-            (CC, true),
+        for (property, size) in [
+            (CAP, eight),
+            (VS, four),
+            (CSTS, four),
+            (NSSR, four),
+            (CRTO, four),
+            (CC, eight),
         ] {
-            let command = SubmissionQueueEntry::property_set(offset, eight, 0);
-            assert_eq!(properties.set(&command), Err(INVALID), "{offset:#x}");
+            let set = properties.set(property, size, 0);
+            assert_eq!(set, Err(INVALID), "{property:?}");
         }
     }
 

@@ -11,7 +11,7 @@ use super::events::Events;
 use super::features::Features;
 use super::health::{CommandError, ErrorLog};
 use super::keep_alive::{Expired, KeepAlive};
-use super::limits::ControllerLimits;
+use super::limits::{ControllerLimits, TransportCapabilities};
 use super::properties::{Effect, Properties};
 
 /// Controller Identifier (CNTLID), unique in its subsystem while the controller lives.
@@ -48,6 +48,7 @@ pub struct Controller {
     pub(super) kind: ControllerKind,
     pub(super) host: HostId,
     pub(super) limits: ControllerLimits,
+    pub(super) transport: TransportCapabilities,
     pub(super) properties: Properties,
     pub(super) features: Features,
     pub(super) events: Events,
@@ -64,7 +65,7 @@ impl Controller {
         kind: ControllerKind,
         host: HostId,
         kato: u32,
-        limits: ControllerLimits,
+        (limits, transport): (ControllerLimits, TransportCapabilities),
         now: Time,
     ) -> Self {
         let limits = limits.sane();
@@ -77,6 +78,7 @@ impl Controller {
             kind,
             host,
             limits,
+            transport,
             properties: Properties::new(limits.queue_depth),
             features: Features::new(now),
             events: Events::default(),

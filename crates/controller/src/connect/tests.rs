@@ -154,24 +154,6 @@ fn form() {
     }
 }
 
-#[test]
-fn data_come_in_the_capsule() {
-    let sqe = SubmissionQueueEntry::connect(command());
-    let bytes = 1024;
-    assert_eq!(
-        ConnectRequest::payload(&sqe, 1024),
-        Ok(Payload::InCapsule { offset: 0, bytes })
-    );
-    assert_eq!(
-        ConnectRequest::payload(&sqe, 1023),
-        Err(status(Status::DATA_SGL_LENGTH_INVALID))
-    );
-    assert_eq!(
-        ConnectRequest::payload(&sqe.with_sgl(Sgl::Transport { length: 1024 }), 0),
-        Err(status(Status::SGL_DESCRIPTOR_TYPE_INVALID))
-    );
-}
-
 fn io(qid: u16) -> ConnectRequest {
     let command = Connect {
         qid,

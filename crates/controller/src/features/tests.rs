@@ -6,6 +6,7 @@ use flashyard_nvme::Sgl;
 use flashyard_time::Duration;
 
 use super::*;
+use crate::Transfer;
 use crate::tests::{Fixture, host};
 
 type Entry = SubmissionQueueEntry;
@@ -234,16 +235,13 @@ fn temperature_thresholds() {
 fn a_timestamp_goes_on() {
     let mut fixture = Fixture::io();
     assert_eq!(get_data(&mut fixture, 0x0e, 0, 0, 8), [0; 8]);
-    let set = Entry::set_features(0x0e, 0, 0).with_sgl(Sgl::InCapsule {
-        offset: 0,
-        length: 8,
-    });
+    let set = Entry::set_features(0x0e, 0, 0);
     assert_eq!(
-        fixture.controller.admin_payload(&set, 8),
-        Ok(Payload::InCapsule {
-            offset: 0,
-            bytes: 8
-        })
+        fixture.controller.admin_transfer(&set),
+        Transfer::FromHost {
+            least: 8,
+            most: 8192
+        }
     );
     let outcome = fixture.admin_with(set, &[1, 0, 0, 0, 0, 1, 0xff, 0xff]);
     assert_eq!(outcome, AdminOutcome::Complete(Answer::SUCCESS));
@@ -259,10 +257,13 @@ fn a_timestamp_goes_on() {
 fn host_behavior_switches_retry_delays_on() {
     let mut fixture = Fixture::io();
     assert!(!fixture.controller.honours_retry_delay());
-    let set = Entry::set_features(0x16, 0, 0).with_sgl(Sgl::Transport { length: 512 });
+    let set = Entry::set_features(0x16, 0, 0);
     assert_eq!(
-        fixture.controller.admin_payload(&set, 0),
-        Ok(Payload::Invited { bytes: 512 })
+        fixture.controller.admin_transfer(&set),
+        Transfer::FromHost {
+            least: 512,
+            most: 8192
+        }
     );
     let mut data = [0; 512];
     data[0] = 2;

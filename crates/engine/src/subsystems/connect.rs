@@ -16,8 +16,8 @@ use crate::part::party;
 use crate::{Counters, DeviceHandle, HostEvent, HostEventController, HostEventKind, Life, Limits};
 use flashyard_controller::{
     AcceptedQueue, ConnectError, ConnectRequest, Controller, ControllerId, ControllerKind,
-    Counters as HealthCounters, DiscoveryView, Media, NamespaceFeatures, NamespaceInfo,
-    SubsystemView,
+    ControllerLimits, Counters as HealthCounters, DiscoveryView, Media, NamespaceFeatures,
+    NamespaceInfo, SubsystemView, TransportCapabilities,
 };
 
 /// The connection that a Connect of an Admin queue has come by.
@@ -25,6 +25,8 @@ use flashyard_controller::{
 pub(crate) struct Caller {
     pub(crate) connection: ConnectionId,
     pub(crate) peer: SocketAddr,
+    /// What its transport can do for a controller of these bounds.
+    pub(crate) capabilities: fn(&ControllerLimits) -> TransportCapabilities,
 }
 
 /// What an accepted Connect of an Admin queue gives.
@@ -290,8 +292,9 @@ impl Target {
             ControllerKind::Discovery
         };
         let kato = request.command.kato;
-        let limits = state.controller_limits;
-        let controller = Controller::new(id, kind, request.host(), kato, limits, now);
+        let limits = state.controller_limits.sane();
+        let bounds = (limits, (caller.capabilities)(&limits));
+        let controller = Controller::new(id, kind, request.host(), kato, bounds, now);
         let association = Association::new(controller, tenant, self.census.controller());
         state
             .associations

@@ -13,14 +13,16 @@ use flashyard_time::Time;
 
 use super::connect::in_capsule;
 use super::connection::{Connection, End};
+use super::fabrics;
 use super::input::{Input, Pdu};
+use super::payload::{self, Payload};
 use super::queue::{Duplicate, QueuePair};
 use super::reply;
 use crate::HostEventKind;
 use crate::alive::Counted;
 use crate::association::Association;
 use crate::message::Message;
-use flashyard_controller::{AdminOutcome, Answer, Effect, Payload};
+use flashyard_controller::{AdminOutcome, Answer, Effect};
 
 /// One Admin queue: one association.
 pub(crate) struct AdminQueue {
@@ -162,7 +164,7 @@ impl AdminQueue {
 
     async fn on_fabrics(&self, entry: &SubmissionQueueEntry) -> Answer {
         let now = self.connection.core().rt().now();
-        let (answer, effect) = self.association.controller().fabrics(now, entry);
+        let (answer, effect) = fabrics::execute(&mut self.association.controller(), now, entry);
         match effect {
             Some(Effect::Reset) => self.reset().await,
             Some(Effect::Shutdown { .. }) => self.has_said_goodbye.set(true),
@@ -215,14 +217,15 @@ impl AdminQueue {
         core.target()
             .with_view(&self.association, local, now, |view| {
                 let mut controller = self.association.controller();
-                let data = match controller.admin_payload(entry, capsule_bytes) {
-                    Ok(Payload::Invited { .. }) => {
+                let transfer = controller.admin_transfer(entry);
+                let data = match Payload::locate(transfer, entry, capsule_bytes) {
+                    Ok(Payload::ByR2t { .. }) => {
                         return refuse(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr());
                     }
                     Ok(payload) => in_capsule(payload, data).unwrap_or_default(),
                     Err(status) => return refuse(status),
                 };
-                controller.admin(now, entry, view, data)
+                controller.admin(now, entry, view, data, payload::room(entry))
             })
     }
 

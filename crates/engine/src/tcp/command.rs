@@ -19,6 +19,7 @@ use super::budget::{Budget, Held};
 use super::fused::{self, Pair};
 use super::io::IoQueue;
 use super::namespaces::Namespace;
+use super::payload::Payload;
 use super::quota::Reservation;
 use super::transfer::Arrived;
 use super::waiting::TakenBack;
@@ -27,8 +28,8 @@ use crate::forwarding::{Admission, Ended, Operation, Route};
 use crate::ledger::Past;
 use crate::status;
 use crate::switch::{Permit, Want};
+use flashyard_controller::IoOp;
 use flashyard_controller::io::check_ranges;
-use flashyard_controller::{IoOp, Payload};
 
 /// A checked command with the data that came in its capsule.
 pub(crate) struct Command {

@@ -3,21 +3,23 @@
 use std::rc::Rc;
 
 use flashyard_nvme::command::FabricsType;
-use flashyard_nvme::fabrics::ConnectResponse;
+use flashyard_nvme::fabrics::{ConnectData, ConnectResponse};
 use flashyard_nvme::tcp::{
     CapsuleCmd, Digests, Header, Offer, Outgoing, Role, Violation, answer_request,
 };
-use flashyard_nvme::{CompletionQueueEntry, Status};
+use flashyard_nvme::{CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
 
 use super::admin::AdminQueue;
 use super::connection::{Connection, End};
+use super::fabrics::{self, ADMIN_IN_CAPSULE_BYTES};
 use super::hold::Pushed;
 use super::input::{Input, Pdu};
 use super::io::{IoQueue, NewQueue};
+use super::payload::Payload;
 use super::queue::{NO_FLOW_CONTROL, QueuePair};
 use super::reply;
 use crate::subsystems::{Caller, ConnectFailure};
-use flashyard_controller::{AcceptedQueue, ConnectError, ConnectRequest, Payload};
+use flashyard_controller::{AcceptedQueue, ConnectError, ConnectRequest, Transfer};
 
 /// What a connection has become.
 pub(crate) enum Joined {
@@ -94,11 +96,26 @@ fn connect_request(
     if !entry.is_fabrics() || entry.fabrics_type() != FabricsType::CONNECT {
         return Err(refuse(Status::COMMAND_SEQUENCE_ERROR.with_dnr()));
     }
-    let request = ConnectRequest::payload(entry, capsule.data_len).and_then(|payload| {
+    let request = connect_data(entry, capsule.data_len).and_then(|payload| {
         let data = in_capsule(payload, &pdu.data).unwrap_or_default();
         ConnectRequest::parse(entry, data)
     });
     request.map_err(|refused| refused.completion(entry.cid()))
+}
+
+/// Where the data of a Connect are; `capsule_bytes` is what came in the capsule.
+fn connect_data(entry: &SubmissionQueueEntry, capsule_bytes: u32) -> Result<Payload, ConnectError> {
+    let transfer = Transfer::FromHost {
+        least: ConnectData::LEN as u32,
+        most: ADMIN_IN_CAPSULE_BYTES,
+    };
+    if let Sgl::Transport { .. } = entry.sgl() {
+        // No R2T is sent before a host is known.
+        return Err(ConnectError::of(
+            Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr(),
+        ));
+    }
+    Payload::locate(transfer, entry, capsule_bytes).map_err(ConnectError::of)
 }
 
 /// The part of a capsule's data that belongs to its command.
@@ -122,6 +139,7 @@ async fn join(
         let caller = Caller {
             connection: connection.id(),
             peer: connection.stream().peer_addr(),
+            capabilities: fabrics::capabilities,
         };
         let seat = unfenced(connection, || target.connect_admin(request, caller, now())).await?;
         let cntlid = seat.association.cntlid;
@@ -183,5 +201,33 @@ async fn unfenced<T>(
             }
             Err(ConnectFailure::Fenced) => core.fence_lifted_or(deadline).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flashyard_nvme::fabrics::Connect;
+
+    use super::*;
+
+    #[test]
+    fn data_come_in_the_capsule() {
+        let command = Connect {
+            recfmt: 0,
+            qid: 0,
+            sqsize: 31,
+            cattr: 0,
+            kato: 0,
+        };
+        let sqe = SubmissionQueueEntry::connect(command);
+        let refused = |status: Status| Err(ConnectError::of(status.with_dnr()));
+        let bytes = 1024;
+        let in_capsule = Payload::InCapsule { offset: 0, bytes };
+        assert_eq!(connect_data(&sqe, 1024), Ok(in_capsule));
+        let short = refused(Status::DATA_SGL_LENGTH_INVALID);
+        assert_eq!(connect_data(&sqe, 1023), short);
+        let by_r2t = sqe.with_sgl(Sgl::Transport { length: 1024 });
+        let kind = refused(Status::SGL_DESCRIPTOR_TYPE_INVALID);
+        assert_eq!(connect_data(&by_r2t, 0), kind);
     }
 }

@@ -10,6 +10,7 @@ use flashyard_time::Time;
 
 use super::admin::{self, AdminQueue};
 use super::connect::{self, Joined};
+use super::fabrics::ADMIN_IN_CAPSULE_BYTES;
 use super::hold::Pushed;
 use super::input::Input;
 use super::io::{self, IoQueue};
@@ -20,7 +21,6 @@ use crate::alive::Counted;
 use crate::core::Core;
 use crate::message::ConnectionId;
 use crate::{HostEvent, HostEventKind, Limits};
-use flashyard_controller::limits::ADMIN_IN_CAPSULE_BYTES;
 
 /// What a peer may still send after it was told to go, before nothing more is read at all.
 const LAST_WORDS: usize = 1 << 20;

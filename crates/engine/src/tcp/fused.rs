@@ -12,12 +12,12 @@ use super::budget::{Budget, Held};
 use super::command::{self, CapsuleData, Failure, Memory, admit};
 use super::io::IoQueue;
 use super::namespaces::Namespace;
+use super::payload::Payload;
 use super::transfer::Arrived;
 use super::waiting::TakenBack;
 use crate::forwarding::Operation;
 use crate::ledger::Past;
 use crate::switch::Want;
-use flashyard_controller::Payload;
 use flashyard_controller::fused::{self, CompareAndWrite, FAILED_FUSED, Refused};
 
 /// One of two, as it arrived, with all data of its capsule.
@@ -32,15 +32,6 @@ pub(crate) struct Half {
 pub(crate) struct Pair {
     pub(crate) first: Half,
     pub(crate) second: Half,
-}
-
-impl Half {
-    fn arrival(&self) -> fused::Half<'_> {
-        fused::Half {
-            sqe: &self.entry,
-            capsule_bytes: self.capsule_bytes,
-        }
-    }
 }
 
 /// Does a pair and answers both halves, the first one first.
@@ -78,12 +69,11 @@ async fn compare_and_write(queue: &Rc<IoQueue>, pair: Pair) -> Result<u64, Refus
     }
     let namespace = queue.namespace(first.entry.nsid());
     let info = namespace.as_ref().map(|namespace| &namespace.info);
-    let checked = fused::check_pair(
-        first.arrival(),
-        second.arrival(),
-        info,
-        queue.limits().transfer_bytes,
-    )?;
+    let locate = [&first, &second]
+        .map(|half| |transfer| Payload::locate(transfer, &half.entry, half.capsule_bytes));
+    let entries = [&first.entry, &second.entry];
+    let most = queue.limits().transfer_bytes;
+    let checked = fused::check_pair(entries, info, most, locate)?;
     let Some(namespace) = namespace else {
         let status = Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr();
         return Err(Refused {
@@ -106,7 +96,7 @@ async fn compare_and_write(queue: &Rc<IoQueue>, pair: Pair) -> Result<u64, Refus
 async fn perform(
     queue: &Rc<IoQueue>,
     (namespace, tag): (&Rc<Namespace>, Tag),
-    checked: &CompareAndWrite,
+    checked: &CompareAndWrite<Payload>,
     cids: [u16; 2],
     capsules: [Option<CapsuleData>; 2],
 ) -> Result<(), Failure> {
@@ -146,14 +136,14 @@ async fn perform(
 /// The data of both halves, with what they are counted against.
 async fn data(
     queue: &Rc<IoQueue>,
-    checked: &CompareAndWrite,
+    checked: &CompareAndWrite<Payload>,
     cids: [u16; 2],
     capsules: [Option<CapsuleData>; 2],
 ) -> Result<[(Buf, Memory); 2], Failure> {
     let payloads = [checked.compare, checked.write];
     let invited = payloads
         .iter()
-        .filter(|payload| matches!(payload, Payload::Invited { .. }));
+        .filter(|payload| matches!(payload, Payload::ByR2t { .. }));
     let bytes: usize = invited
         .map(|payload| Budget::charge(payload.bytes() as usize))
         .sum();
@@ -191,7 +181,7 @@ impl<'a> Source<'a> {
                 data.cut(offset as usize..(offset + bytes) as usize);
                 Self::Here(data)
             }
-            (Payload::Invited { bytes }, _) => {
+            (Payload::ByR2t { bytes }, _) => {
                 let buf = command::buffer(bytes as usize)?;
                 let charge = Budget::charge(bytes as usize);
                 let held = held.as_mut().map(|held| held.split(charge));

@@ -13,6 +13,7 @@
 //! | `outbox` | PDUs to be sent |
 //! | `owed` | what a peer owes, and since when |
 //! | `connect` | the Connect command: becoming a queue |
+//! | `fabrics`, `payload` | fabrics commands; where the data of a command are |
 //! | `admin` | the Admin queue: a controller and its events |
 //! | `io`, `session` | the I/O queue: what its commands share; from bytes to commands |
 //! | `command`, `fused`, `reply` | commands at work, and their answers |
@@ -27,6 +28,7 @@ mod cid_set;
 mod command;
 mod connect;
 mod connection;
+mod fabrics;
 mod fused;
 mod hold;
 mod input;
@@ -34,6 +36,7 @@ mod io;
 mod namespaces;
 mod outbox;
 mod owed;
+mod payload;
 mod queue;
 mod quota;
 mod reply;

@@ -18,12 +18,13 @@ use super::connection::End;
 use super::fused::{Half, Pair};
 use super::input::Input;
 use super::io::IoQueue;
+use super::payload::Payload;
 use super::queue::Duplicate;
 use super::quota::Reservation;
 use crate::ledger::Past;
 use crate::status;
 use flashyard_controller::fused::{Arrival, FAILED_FUSED, FusedPairs, MISSING_FUSED};
-use flashyard_controller::{IoLimits, Payload, io};
+use flashyard_controller::io;
 
 /// Write data of at least this length are received straight to where they belong.
 const DIRECT: u32 = 8 << 10;
@@ -303,13 +304,14 @@ impl<P: Fn(Work)> Session<P> {
     ) -> Result<(), Violation> {
         let entry = &capsule.entry;
         let namespace = self.queue.namespace(entry.nsid());
-        let limits = IoLimits {
-            transfer_bytes: self.queue.limits().transfer_bytes,
-            capsule_bytes: capsule.data_len,
-        };
+        let most = self.queue.limits().transfer_bytes;
         let info = namespace.as_ref().map(|namespace| &namespace.info);
-        let request = match io::check(entry, info, limits) {
-            Ok(request) => request,
+        let checked = io::check(entry, info, most).and_then(|request| {
+            let payload = Payload::locate(request.transfer, entry, capsule.data_len)?;
+            Ok((request.op, payload))
+        });
+        let (op, payload) = match checked {
+            Ok(checked) => checked,
             Err(status) => {
                 self.refuse(capsule, status);
                 return Ok(());
@@ -319,7 +321,6 @@ impl<P: Fn(Work)> Session<P> {
             self.refuse(capsule, Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
             return Ok(());
         };
-        let payload = request.payload;
         let (cid, opcode) = (entry.cid(), entry.opcode());
         let class = self
             .queue
@@ -329,7 +330,7 @@ impl<P: Fn(Work)> Session<P> {
             opcode,
             class,
             namespace,
-            op: request.op,
+            op,
             payload,
             capsule: None,
             past: Past {

@@ -1,11 +1,13 @@
-//! Where the data of a command is, checked against what the command needs.
+//! Where the data of a command are: in its capsule, to be asked for with R2T, or on their way to
+//! the host; checked against what the command moves.
 
+use flashyard_controller::{Room, Transfer};
 use flashyard_nvme::command::Psdt;
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 
 /// The data of a command, as its SGL descriptor says and its opcode demands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Payload {
+pub(crate) enum Payload {
     /// No data.
     None,
     /// So many bytes go to the host.
@@ -21,7 +23,7 @@ pub enum Payload {
         bytes: u32,
     },
     /// The data have to be asked for with R2T.
-    Invited {
+    ByR2t {
         /// Length, bytes.
         bytes: u32,
     },
@@ -30,52 +32,39 @@ pub enum Payload {
 impl Payload {
     /// Length in bytes.
     #[inline]
-    pub fn bytes(self) -> u32 {
+    pub(crate) fn bytes(self) -> u32 {
         match self {
             Self::None => 0,
-            Self::ToHost { bytes } | Self::InCapsule { bytes, .. } | Self::Invited { bytes } => {
-                bytes
-            }
+            Self::ToHost { bytes } | Self::InCapsule { bytes, .. } | Self::ByR2t { bytes } => bytes,
         }
     }
 
-    /// Data for the host: exactly `bytes`, moved by the transport.
-    ///
-    /// # Errors
-    /// Data SGL Length Invalid, SGL Descriptor Type Invalid, Invalid Field.
-    #[inline]
-    pub fn to_host(sqe: &SubmissionQueueEntry, bytes: u32) -> Result<Self, Status> {
-        Self::to_host_between(sqe, bytes, bytes)
-    }
-
-    /// Data for the host: at least `least` and at most `most` bytes, as many as the host has room
-    /// for.
-    ///
-    /// # Errors
-    /// As [`Self::to_host`].
-    #[inline]
-    pub fn to_host_between(
-        sqe: &SubmissionQueueEntry,
-        least: u32,
-        most: u32,
-    ) -> Result<Self, Status> {
-        demand_sgl(sqe)?;
-        match sqe.sgl() {
-            Sgl::Transport { length } if (least..=most).contains(&length) => {
-                Ok(Self::ToHost { bytes: length })
-            }
-            Sgl::Transport { .. } => Err(LENGTH_INVALID),
-            _ => Err(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr()),
-        }
-    }
-
-    /// Data of the host: at least `least` and at most `most` bytes, in the capsule (which brought
-    /// `capsule_bytes`) or by R2T.
+    /// Where the data of a command are; its capsule brought `capsule_bytes`.
     ///
     /// # Errors
     /// Data SGL Length Invalid, SGL Offset Invalid, SGL Descriptor Type Invalid, Invalid Field.
     #[inline]
-    pub fn from_host(
+    pub(crate) fn locate(
+        transfer: Transfer,
+        sqe: &SubmissionQueueEntry,
+        capsule_bytes: u32,
+    ) -> Result<Self, Status> {
+        match transfer {
+            Transfer::None => Ok(Self::None),
+            Transfer::ToHost { bytes } => {
+                if room(sqe)? == bytes {
+                    Ok(Self::ToHost { bytes })
+                } else {
+                    Err(LENGTH_INVALID)
+                }
+            }
+            Transfer::FromHost { least, most } => Self::from_host(sqe, least, most, capsule_bytes),
+        }
+    }
+
+    /// Data of the host: in the capsule or by R2T.
+    #[inline]
+    fn from_host(
         sqe: &SubmissionQueueEntry,
         least: u32,
         most: u32,
@@ -91,7 +80,7 @@ impl Payload {
             return Err(LENGTH_INVALID);
         }
         let Some(offset) = place else {
-            return Ok(Self::Invited { bytes: length });
+            return Ok(Self::ByR2t { bytes: length });
         };
         let offset = u32::try_from(offset)
             .ok()
@@ -104,6 +93,16 @@ impl Payload {
             offset,
             bytes: length,
         })
+    }
+}
+
+/// Room that a host has for data, as its command says.
+#[inline]
+pub(crate) fn room(sqe: &SubmissionQueueEntry) -> Room {
+    demand_sgl(sqe)?;
+    match sqe.sgl() {
+        Sgl::Transport { length } => Ok(length),
+        _ => Err(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr()),
     }
 }
 
@@ -133,14 +132,18 @@ mod tests {
 
     #[test]
     fn data_of_the_host() {
-        let invited = |length| with(Sgl::Transport { length });
+        let by_r2t = |length| with(Sgl::Transport { length });
+        let host_data = Transfer::FromHost {
+            least: 512,
+            most: 1024,
+        };
         let length = Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
         let offset = Err(Status::SGL_OFFSET_INVALID.with_dnr());
         let kind = Err(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr());
         let table = [
-            (invited(512), Ok(Payload::Invited { bytes: 512 })),
-            (invited(511), length),
-            (invited(1025), length),
+            (by_r2t(512), Ok(Payload::ByR2t { bytes: 512 })),
+            (by_r2t(511), length),
+            (by_r2t(1025), length),
             (
                 capsule(0, 1024),
                 Ok(Payload::InCapsule {
@@ -171,7 +174,7 @@ mod tests {
         ];
         for (sqe, expected) in table {
             assert_eq!(
-                Payload::from_host(&sqe, 512, 1024, 1024),
+                Payload::locate(host_data, &sqe, 1024),
                 expected,
                 "{:?}",
                 sqe.sgl()
@@ -181,23 +184,58 @@ mod tests {
 
     #[test]
     fn data_for_the_host() {
+        let locate = |bytes, sqe| Payload::locate(Transfer::ToHost { bytes }, &sqe, 8192);
         let read = with(Sgl::Transport { length: 4096 });
+        assert_eq!(locate(4096, read), Ok(Payload::ToHost { bytes: 4096 }));
         assert_eq!(
-            Payload::to_host(&read, 4096),
-            Ok(Payload::ToHost { bytes: 4096 })
-        );
-        assert_eq!(
-            Payload::to_host(&read, 4092),
+            locate(4092, read),
             Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr())
         );
         assert_eq!(
-            Payload::to_host(&capsule(0, 4096), 4096),
+            locate(4096, capsule(0, 4096)),
             Err(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr())
         );
         let prp = SubmissionQueueEntry::default();
-        assert_eq!(
-            Payload::to_host(&prp, 0),
-            Err(Status::INVALID_FIELD.with_dnr())
-        );
+        assert_eq!(locate(0, prp), Err(Status::INVALID_FIELD.with_dnr()));
+    }
+
+    #[test]
+    fn a_command_without_data_needs_no_descriptor() {
+        let prp = SubmissionQueueEntry::default();
+        assert_eq!(Payload::locate(Transfer::None, &prp, 0), Ok(Payload::None));
+    }
+
+    /// As `data_of_the_host`, for the lengths that I/O commands demand.
+    #[test]
+    fn data_of_io_commands() {
+        let moved = |length| with(Sgl::Transport { length });
+        let keyed = with(Sgl::Keyed { identifier: 0x40 });
+        let read = Transfer::ToHost { bytes: 512 };
+        let write = Transfer::FromHost {
+            least: 512,
+            most: 512,
+        };
+        let two_ranges = Transfer::FromHost {
+            least: 32,
+            most: 4096,
+        };
+        let length = Status::DATA_SGL_LENGTH_INVALID;
+        for (transfer, sqe, status) in [
+            (read, moved(513), length),
+            (read, moved(0), length),
+            (write, moved(1024), length),
+            (write, capsule(7681, 512), length),
+            (write, capsule(8193, 512), Status::SGL_OFFSET_INVALID),
+            (read, capsule(0, 512), Status::SGL_DESCRIPTOR_TYPE_INVALID),
+            (write, keyed, Status::SGL_DESCRIPTOR_TYPE_INVALID),
+            (two_ranges, moved(31), length),
+            (two_ranges, moved(4097), length),
+        ] {
+            let located = Payload::locate(transfer, &sqe, 8192);
+            assert_eq!(located, Err(status.with_dnr()), "{sqe:?}");
+        }
+        let located = Payload::locate(two_ranges, &capsule(4096, 4096), 8192);
+        let (offset, bytes) = (4096, 4096);
+        assert_eq!(located, Ok(Payload::InCapsule { offset, bytes }));
     }
 }
