@@ -5,6 +5,8 @@
 //! The models and translation layers themselves are in [`flashyard_flash`], which knows no clock
 //! and no disk. Here is what runs them by the clock of a core, and what keeps their content.
 
+mod backing;
+mod clock;
 pub mod flash;
 pub mod open_channel;
 mod zoned;

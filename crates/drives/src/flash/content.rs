@@ -1,8 +1,7 @@
 //! What is on an emulated drive, apart from when it gets there.
 
-use flashyard_flash::UNIT_BYTES;
-
 use flashyard_block::{IoError, Sparse};
+use flashyard_flash::UNIT_BYTES;
 
 use super::pattern;
 

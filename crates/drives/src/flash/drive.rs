@@ -1,64 +1,41 @@
 //! The model of a drive, run by the clock of a core.
 //!
-//! A command is given to the model with the instant at which it came. What the model completes at
-//! an instant is told to whoever waits once that instant has passed: the core looks at the clock
-//! all the time while something is due within microseconds, and sleeps when nothing is under way.
-//! How much later than due it was told is the lateness. The clock is that of the core's turn, as
-//! for every device: what is begun and ended is seen at the beginning of a turn, so that nobody who
-//! measures by turns sees an I/O end before it began.
-//!
-//! Dilation makes the drive slower by a factor without changing it, so that what the rest of the
-//! machine costs becomes small beside it: the model sees the clock divided by the factor.
+//! What the model completes at an instant is told to whoever waits once that instant has passed
+//! (`clock`). How much later than due it was told is the lateness.
 
-use std::cell::{Cell, RefCell};
-use std::future::Future;
-use std::pin::Pin;
+use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
+use flashyard_block::{EndSource, IoError, TimedEnd};
 use flashyard_flash::ssd::{self, Completion};
-use flashyard_runtime::{Rt, Sleep, Task};
-use flashyard_time::{Duration, Histogram, Time};
+use flashyard_runtime::Rt;
+use flashyard_time::{Histogram, Time};
 
 use super::plan::Plan;
 use super::stats::FlashStats;
-use flashyard_block::{EndSource, IoError, TimedEnd};
+use crate::clock::{DriveClock, Pump, Timed};
 
 /// A drive in real time.
 pub(super) struct Drive {
     rt: Rt,
     clock: DriveClock,
     model: RefCell<Model>,
-    /// The pump, and until when it sleeps.
-    pump: Cell<Option<Waker>>,
-    pump_until: Cell<Time>,
+    pump: Pump,
     /// Kept for its allocation.
     woken: RefCell<Vec<Waker>>,
-    _pump: Task<()>,
 }
 
 impl Drive {
     /// Runs `device` from now on, `dilation` times slower than it is.
     pub(super) fn start(rt: &Rt, device: ssd::Device, dilation: u32) -> Rc<Self> {
-        let clock = DriveClock {
-            began: rt.now(),
-            drive_began: device.now(),
-            dilation: u64::from(dilation.max(1)),
-        };
-        Rc::new_cyclic(|drive| {
-            let pump = Pump {
-                drive: Weak::clone(drive),
-                sleep: None,
-            };
-            Self {
-                rt: rt.clone(),
-                clock,
-                model: RefCell::new(Model::new(device)),
-                pump: Cell::new(None),
-                pump_until: Cell::new(Time::MAX),
-                woken: RefCell::default(),
-                _pump: rt.spawn(pump),
-            }
+        let clock = DriveClock::new(rt.now(), device.now(), dilation);
+        Rc::new_cyclic(|drive| Self {
+            rt: rt.clone(),
+            clock,
+            model: RefCell::new(Model::new(device)),
+            pump: Pump::start(rt, Weak::clone(drive)),
+            woken: RefCell::default(),
         })
     }
 
@@ -72,21 +49,21 @@ impl Drive {
             .begin(now, &self.clock, plan, &mut woken);
         self.wake(woken);
         let slot = begun?;
-        self.hurry();
+        self.pump.wake_by(self.next());
         Ok(TimedEnd::new(Rc::clone(self) as Rc<dyn EndSource>, slot))
     }
 
     /// What the drive has done until now.
     pub(super) fn stats(&self) -> FlashStats {
-        self.deliver();
-        self.hurry();
+        let next = self.deliver();
+        self.pump.wake_by(next);
         let model = self.model.borrow();
         FlashStats {
             drive: model.device.stats(),
             lateness: model.lateness.clone(),
             latency: model.latency.clone(),
             under_way: model.device.outstanding(),
-            dilation: self.clock.dilation as u32,
+            dilation: self.clock.dilation(),
         }
     }
 
@@ -102,7 +79,17 @@ impl Drive {
         model.latency.clear();
     }
 
-    /// Tells what is due, and when to look again.
+    fn wake(&self, mut woken: Vec<Waker>) {
+        woken.drain(..).for_each(Waker::wake);
+        *self.woken.borrow_mut() = woken;
+    }
+
+    fn next(&self) -> Option<Time> {
+        self.model.borrow().next(&self.clock)
+    }
+}
+
+impl Timed for Drive {
     fn deliver(&self) -> Option<Time> {
         let mut woken = std::mem::take(&mut *self.woken.borrow_mut());
         let now = self.rt.turn_time();
@@ -114,40 +101,8 @@ impl Drive {
         next
     }
 
-    fn wake(&self, mut woken: Vec<Waker>) {
-        woken.drain(..).for_each(Waker::wake);
-        *self.woken.borrow_mut() = woken;
-    }
-
-    /// Wakes the pump if something may be due before it wakes by itself.
-    fn hurry(&self) {
-        let next = self.model.borrow().next(&self.clock);
-        if next.is_some_and(|next| next < self.pump_until.get()) {
-            self.pump_until.set(Time::ZERO);
-            if let Some(pump) = self.pump.take() {
-                pump.wake();
-            }
-        }
-    }
-}
-
-/// The clock of the core and that of the drive.
-struct DriveClock {
-    began: Time,
-    drive_began: Time,
-    dilation: u64,
-}
-
-impl DriveClock {
-    fn drive_time(&self, now: Time) -> Time {
-        let passed = now.since(self.began).as_ns() / self.dilation;
-        self.drive_began + Duration::from_ns(passed)
-    }
-
-    /// The first instant at which the drive's clock shows `at`.
-    fn core_time(&self, at: Time) -> Time {
-        let passed = at.since(self.drive_began).as_ns();
-        self.began + Duration::from_ns(passed.saturating_mul(self.dilation))
+    fn pump(&self) -> &Pump {
+        &self.pump
     }
 }
 
@@ -304,46 +259,18 @@ impl EndSource for Drive {
     }
 }
 
-/// Tells what is due, for as long as there is a drive.
-struct Pump {
-    drive: Weak<Drive>,
-    sleep: Option<Sleep>,
-}
-
-impl Future for Pump {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Some(drive) = self.drive.upgrade() else {
-            return Poll::Ready(());
-        };
-        loop {
-            let next = drive.deliver();
-            drive.pump.set(Some(context.waker().clone()));
-            drive.pump_until.set(next.unwrap_or(Time::MAX));
-            self.sleep = next.map(|next| drive.rt.sleep_until_precise(next));
-            let Some(sleep) = &mut self.sleep else {
-                return Poll::Pending;
-            };
-            if Pin::new(sleep).poll(context).is_pending() {
-                return Poll::Pending;
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use flashyard_flash::Profile;
     use flashyard_flash::ssd::Condition;
 
+    use flashyard_time::Duration;
+
     use super::*;
 
-    const CLOCK: DriveClock = DriveClock {
-        began: Time::ZERO,
-        drive_began: Time::ZERO,
-        dilation: 1,
-    };
+    fn clock() -> DriveClock {
+        DriveClock::new(Time::ZERO, Time::ZERO, 1)
+    }
 
     fn model(profile: &str) -> Model {
         let profile = Profile::named(profile).expect("it ships");
@@ -358,13 +285,13 @@ mod tests {
         for write in 0..writes {
             let plan = Plan::write(write * 4096 + 512, 1024, false);
             model
-                .begin(Time::ZERO, &CLOCK, plan, &mut woken)
+                .begin(Time::ZERO, &clock(), plan, &mut woken)
                 .expect("there is room");
         }
         let mut now = Time::ZERO;
-        while model.next(&CLOCK).is_some() {
+        while model.next(&clock()).is_some() {
             now += step;
-            model.advance(now, &CLOCK, &mut woken);
+            model.advance(now, &clock(), &mut woken);
         }
         assert_eq!(model.latency.count(), writes);
         model.latency.mean()
@@ -382,18 +309,18 @@ mod tests {
         let part = |place: u64| Plan::write(place % 60_000 * 4096 + 512, 512, false);
         let mut begun = 0;
         while model
-            .begin(Time::ZERO, &CLOCK, part(begun), &mut woken)
+            .begin(Time::ZERO, &clock(), part(begun), &mut woken)
             .is_ok()
         {
             begun += 1;
         }
         // By now reads have ended whose writes are still to come.
         let mut now = Time::ZERO + Duration::from_ms(1);
-        let refused = model.begin(now, &CLOCK, part(begun), &mut woken);
+        let refused = model.begin(now, &clock(), part(begun), &mut woken);
         assert!(matches!(refused, Err(IoError::Busy)));
-        while model.next(&CLOCK).is_some() {
+        while model.next(&clock()).is_some() {
             now += Duration::from_ms(1);
-            model.advance(now, &CLOCK, &mut woken);
+            model.advance(now, &clock(), &mut woken);
         }
         assert_eq!(model.latency.count(), begun);
     }

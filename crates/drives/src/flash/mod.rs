@@ -19,6 +19,10 @@ mod stats;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use flashyard_block::{
+    Device, FileDevice, Info, IoError, IoFuture, Limits, OpenError, Tag, geometry, locate,
+    locate_blocks,
+};
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::ssd;
 use flashyard_runtime::{Buf, Data, Rt};
@@ -27,10 +31,6 @@ pub use stats::FlashStats;
 
 use content::Content;
 use drive::Drive;
-use flashyard_block::{
-    Device, FileDevice, Info, IoError, IoFuture, Limits, OpenError, Tag, geometry, locate,
-    locate_blocks,
-};
 use plan::{Plan, Through};
 
 /// Where the content of an emulated drive is.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::rc::Rc;
 
+use flashyard_block::{FileDevice, OpenError, Verdict};
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::channel::{ChunkInfo, ChunkState, Geometry};
 use flashyard_flash::ftl::{self, Action, Ftl, IoOp, Part, State, Tag};
@@ -21,7 +22,6 @@ use super::reopen::{self, Care, Told};
 use super::still::Still;
 use super::units::copies;
 use crate::zoned;
-use flashyard_block::{FileDevice, OpenError, Verdict};
 
 /// Problems that are told one by one.
 const MOST_TOLD: usize = 20;

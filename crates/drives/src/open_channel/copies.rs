@@ -13,13 +13,12 @@ use flashyard_flash::channel::{ChunkInfo, ChunkState, MOST_ADDRESSES, Op};
 use flashyard_runtime::sync::oneshot;
 use flashyard_time::Time;
 
-use super::backing::Backing;
 use super::codec::{Decoded, MAX_BYTES, decode, encode};
-use super::drive::{Done, Owner};
 use super::error::PartitionError;
 use super::layout::Layout;
 use super::medium::SECTOR;
 use super::units::{OwnUnits, Scope, copies};
+use crate::backing::{Backing, Done, Owner, Vector};
 
 /// Sectors of a copy at most.
 pub(super) const SECTORS: usize = MAX_BYTES.div_ceil(SECTOR);
@@ -81,7 +80,7 @@ impl Owner for Copies {
 
 impl Copies {
     /// The copies on a device. It has at least two units, and chunks long enough.
-    pub fn new(drive: &Backing) -> Result<Rc<Self>, PartitionError> {
+    pub fn new(drive: &Rc<dyn Backing>) -> Result<Rc<Self>, PartitionError> {
         let geometry = drive.geometry();
         let bound = (geometry.clba as usize) < SECTORS + 2 * geometry.mw_cunits as usize;
         if geometry.total_pus() < 2 || bound {
@@ -240,7 +239,12 @@ impl Copies {
         };
         self.waiting.borrow_mut().insert(tag, waiting);
         let at = self.units.drive().catch_up();
-        let submitted = self.units.submit(at, tag, op, (addresses, u64::MAX));
+        let vector = Vector {
+            op,
+            addresses,
+            wanted: u64::MAX,
+        };
+        let submitted = self.units.submit(at, tag, vector);
         let Ok(accepted) = submitted else {
             self.waiting.borrow_mut().remove(&tag);
             return Err(PartitionError::Off);
@@ -248,7 +252,7 @@ impl Copies {
         if matches!(op, Op::Write { .. }) && accepted != 0 {
             self.store(tag, addresses, data)?;
         }
-        self.units.drive().hurry();
+        self.units.drive().doorbell();
         receiver.await.ok_or(PartitionError::Off)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use flashyard_block::IoError;
 use flashyard_flash::ftl::{BuildError, RecoverError};
 
 use super::layout::LayoutError;
-use flashyard_block::IoError;
 
 /// Why a change of partitions, or opening a device, failed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,13 +10,13 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+use flashyard_block::{Device, FileDevice, IoError, Tag};
 use flashyard_flash::channel::{MOST_ADDRESSES, Metadata};
 use flashyard_runtime::sync::Semaphore;
 use flashyard_runtime::{Buf, Rt};
 use flashyard_time::Duration;
 
 use super::image::{Fate, Head, Image, PIECE, Record, checksum};
-use flashyard_block::{Device, FileDevice, IoError, Tag};
 
 /// Transfers of many pieces, and of few, that can be under way: memory is kept for them, so that
 /// none has to wait for what hosts have taken.

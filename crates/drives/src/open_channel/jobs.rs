@@ -6,11 +6,11 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
+use flashyard_block::IoError;
 use flashyard_flash::channel::{ChunkInfo, ChunkState, MOST_ADDRESSES, Metadata, Op};
 
 use super::file_store::{FileStore, Sealed, Staged};
 use super::image::{Fate, PIECE};
-use flashyard_block::IoError;
 
 /// Data of sectors that were read.
 #[derive(Debug, Default)]

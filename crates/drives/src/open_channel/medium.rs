@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::rc::Rc;
 
+use flashyard_block::{FileDevice, IoError, Sparse};
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::channel::{self, Geometry, Place};
 use flashyard_runtime::Rt;
@@ -12,7 +13,6 @@ use super::error::PartitionError;
 use super::file_store::FileStore;
 use super::image::Image;
 use super::reopen;
-use flashyard_block::{FileDevice, IoError, Sparse};
 
 /// Bytes of a sector.
 pub(super) const SECTOR: usize = UNIT_BYTES as usize;

@@ -18,7 +18,6 @@
 //! file, `image` is the bytes, `file_store` reads and writes them, `jobs` says when, `reopen` what
 //! is found. `check` tells what is wrong with flash that stands `still`.
 
-mod backing;
 mod check;
 mod codec;
 mod copies;
@@ -41,6 +40,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use flashyard_block::IoError;
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::channel::Geometry;
 use flashyard_flash::ftl::State;
@@ -54,18 +54,18 @@ pub use layout::{LayoutError, Unit, Wanted};
 pub use medium::Medium;
 pub use partition::Partition;
 
-use flashyard_block::IoError;
+use crate::backing::Backing;
 
-use backing::Backing;
 use copies::Copies;
 use drive::Drive;
-pub(crate) use drive::{Done, Owner, OwnerId};
 use layout::{Layout, Record};
 use span::{Begin, Span};
 
 /// An open-channel device with its partitions. Lives on its home core.
 pub struct OpenChannel {
-    drive: Backing,
+    backing: Rc<dyn Backing>,
+    /// The backing, when it is emulated.
+    model: Option<Rc<Drive>>,
     copies: Rc<Copies>,
     /// Held by the change that is under way.
     changing: Semaphore,
@@ -121,12 +121,16 @@ impl OpenChannel {
         dilation: u32,
     ) -> Result<Self, PartitionError> {
         let drive = Drive::start(rt, medium, dilation);
-        Self::open_on(Backing::Model(drive), uuid).await
+        Self::open_on(Rc::clone(&drive) as _, Some(drive), uuid).await
     }
 
-    async fn open_on(drive: Backing, uuid: [u8; 16]) -> Result<Self, PartitionError> {
-        let copies = Copies::new(&drive)?;
-        let Geometry { groups, pus, .. } = *drive.geometry();
+    async fn open_on(
+        backing: Rc<dyn Backing>,
+        model: Option<Rc<Drive>>,
+        uuid: [u8; 16],
+    ) -> Result<Self, PartitionError> {
+        let copies = Copies::new(&backing)?;
+        let Geometry { groups, pus, .. } = *backing.geometry();
         let found = copies.find().await?;
         let (layout, newest) = match found {
             Some(found) => {
@@ -146,7 +150,8 @@ impl OpenChannel {
             )));
         }
         let this = Self {
-            drive,
+            backing,
+            model,
             copies,
             changing: Semaphore::new(1),
             state: RefCell::new(Contents {
@@ -157,7 +162,7 @@ impl OpenChannel {
             }),
         };
         this.take_up().await?;
-        this.drive.wait_for_space(true);
+        this.backing.wait_for_space(true);
         Ok(this)
     }
 
@@ -220,34 +225,35 @@ impl OpenChannel {
 
     /// What the device is made of.
     pub fn geometry(&self) -> &Geometry {
-        self.drive.geometry()
+        self.backing.geometry()
     }
 
     /// How much later than due completions were told, in nanoseconds of the machine's clock.
     pub fn lateness(&self) -> Histogram {
-        self.drive.lateness(None)
+        let model = self.model.as_ref();
+        model.map_or_else(Histogram::new, |model| model.lateness_of_all())
     }
 
     /// Bytes of memory that the content of the flash takes now.
     pub fn allocated(&self) -> u64 {
-        self.drive.allocated()
+        self.model.as_ref().map_or(0, |model| model.allocated())
     }
 
     /// Whether partitions and what is in them are there again when the device is opened after the
     /// program has ended.
     pub fn is_kept(&self) -> bool {
-        self.drive.is_kept()
+        self.backing.is_kept()
     }
 
     /// Why the device has failed, if it has: nothing can be done with it before it is opened again.
     pub fn failure(&self) -> Option<IoError> {
-        self.drive.failure()
+        self.backing.failure()
     }
 
     /// Whether what the device is in has no space left: nothing can be written until there is some,
     /// and then it goes on.
     pub fn is_full(&self) -> bool {
-        self.drive.is_full()
+        self.backing.is_full()
     }
 
     /// Makes everything in all partitions durable, with a checkpoint of each: so they are taken up
@@ -257,7 +263,7 @@ impl OpenChannel {
         let partitions: Vec<_> = self.state.borrow().partitions.values().cloned().collect();
         let stops = partitions.into_iter().map(|partition| {
             let stop = async move { partition.stop().await };
-            self.drive.rt().spawn(stop)
+            self.backing.rt().spawn(stop)
         });
         let mut outcome = Ok(());
         for stop in stops.collect::<Vec<_>>() {
@@ -269,33 +275,36 @@ impl OpenChannel {
     /// Ends the device: what is under way is never completed. Finishes when a file that it is in is
     /// not used any more.
     pub async fn close(&self) {
-        let medium = self.drive.cut();
-        self.drive.idle().await;
+        let Some(model) = &self.model else {
+            return;
+        };
+        let medium = model.cut();
+        model.idle().await;
         if let Some(medium) = medium {
-            medium.settle(self.drive.rt()).await;
+            medium.settle(model.rt()).await;
         }
     }
 
     /// Takes the power away, and gives what is left of the flash. Nothing under way is ever
     /// completed.
     pub fn power_cut(&self) -> Option<Medium> {
-        self.drive.cut()
+        self.model.as_ref()?.cut()
     }
 
     /// Waits for the change before. Without space a change fails, and the device with it: what was
     /// half done would be in the way of the next.
     async fn begin_change(&self) -> Result<(), PartitionError> {
         self.changing.acquire(1).await;
-        if self.drive.is_full() {
+        if self.backing.is_full() {
             self.changing.release(1);
             return Err(PartitionError::Full);
         }
-        self.drive.wait_for_space(false);
+        self.backing.wait_for_space(false);
         Ok(())
     }
 
     fn end_change<T>(&self, outcome: Result<T, PartitionError>) -> Result<T, PartitionError> {
-        self.drive.wait_for_space(true);
+        self.backing.wait_for_space(true);
         self.changing.release(1);
         outcome.map_err(|error| match (error, self.failure()) {
             (PartitionError::Off, Some(why)) => PartitionError::Failed(why),
@@ -316,7 +325,7 @@ impl OpenChannel {
         // Formatted before anybody can know of it: a cut leaves units that nobody has.
         let span = self.format(&record, 0).await?;
         self.commit(layout).await?;
-        let partition = Partition::new(self.drive.rt(), vec![span], self.stripe(&record));
+        let partition = Partition::new(self.backing.rt(), vec![span], self.stripe(&record));
         let mut state = self.state.borrow_mut();
         state.partitions.insert(name.to_owned(), partition.clone());
         Ok(partition)
@@ -351,7 +360,7 @@ impl OpenChannel {
 
     async fn format(&self, record: &Record, place: usize) -> Result<Rc<Span>, PartitionError> {
         let begun = Span::begin(
-            &self.drive,
+            &self.backing,
             &record.spans[place],
             record.over_provisioning,
             Begin::Format,
@@ -366,8 +375,14 @@ impl OpenChannel {
         let records = self.state.borrow().layout.partitions.clone();
         let mut begun = Vec::with_capacity(records.len());
         for record in &records {
-            let begin =
-                |span| Span::begin(&self.drive, span, record.over_provisioning, Begin::Recover);
+            let begin = |span| {
+                Span::begin(
+                    &self.backing,
+                    span,
+                    record.over_provisioning,
+                    Begin::Recover,
+                )
+            };
             let spans = record.spans.iter().map(begin);
             begun.push(spans.collect::<Result<Vec<_>, _>>()?);
         }
@@ -376,7 +391,7 @@ impl OpenChannel {
             let mut state = self.state.borrow_mut();
             match ready {
                 Ok(()) => {
-                    let partition = Partition::new(self.drive.rt(), spans, self.stripe(record));
+                    let partition = Partition::new(self.backing.rt(), spans, self.stripe(record));
                     state.partitions.insert(record.name.clone(), partition);
                 }
                 Err(fault @ PartitionError::Recover(..)) => {

@@ -2,14 +2,14 @@
 
 use std::rc::{Rc, Weak};
 
+use flashyard_block::IoError;
 use flashyard_flash::channel::{Command, Completion, Geometry, Metadata, Op, Rejected};
 use flashyard_time::{Duration, Histogram, Time};
 
-use super::drive::{Done, Owner, OwnerId};
 use super::file_store::FileStore;
 use super::jobs::{Job, Pages, Work};
 use super::medium::{Medium, Store};
-use flashyard_block::IoError;
+use crate::backing::{Done, Owner, OwnerId, Vector};
 
 /// See the module.
 pub(super) struct Model {
@@ -164,8 +164,7 @@ impl Model {
         &mut self,
         at: Time,
         (owner, tag): (OwnerId, u32),
-        op: Op<'_>,
-        addresses: &[u64],
+        Vector { op, addresses, .. }: Vector<'_>,
     ) -> Option<Result<u64, Rejected>> {
         let medium = self.medium.as_mut()?;
         let new = self.slots.len() as u32;
@@ -198,11 +197,12 @@ impl Model {
     }
 
     /// What has to be read out of the file for the command that was submitted last.
-    pub fn begin_read(&mut self, op: Op<'_>, addresses: &[u64], wanted: u64) -> Option<(u32, Job)> {
+    pub fn begin_read(&mut self, vector: Vector<'_>, accepted: u64) -> Option<(u32, Job)> {
         self.file()?;
-        if op != Op::Read {
+        if vector.op != Op::Read {
             return None;
         }
+        let (addresses, wanted) = (vector.addresses, vector.wanted & accepted);
         let slot = &mut self.slots[self.last as usize];
         slot.addresses = addresses.to_vec();
         slot.pages = Pages::nothing();

@@ -3,15 +3,15 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use flashyard_block::gate::{self, Gate};
+use flashyard_block::{
+    Device, Health, Info, IoError, IoFuture, Limits, Tag, locate, locate_blocks,
+};
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::ftl::{Op, State};
 use flashyard_runtime::{Buf, Data, Rt};
 
 use super::span::Span;
-use flashyard_block::gate::{self, Gate};
-use flashyard_block::{
-    Device, Health, Info, IoError, IoFuture, Limits, Tag, locate, locate_blocks,
-};
 
 /// At a spare of this part of the capacity a translation layer takes no more writes
 /// ([`flashyard_flash::ftl::Space`] counts that in).

@@ -4,13 +4,13 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use flashyard_block::{Device as _, FileDevice, IoError};
 use flashyard_flash::channel::{ChunkState, Device, Geometry, KeptChunk, Metadata, Place, Shape};
 use flashyard_runtime::Rt;
 
 use super::error::PartitionError;
 use super::file_store::{FileStore, Kept};
 use super::image::{Fate, HEADERS, Head, Header, Image, PIECE, Record, checksum, decode_header};
-use flashyard_block::{Device as _, FileDevice, IoError};
 
 /// Pieces at the start of a file that have to be empty for it to be made anew.
 const LOOKED_AT: usize = 16;

@@ -12,19 +12,18 @@ use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
+use flashyard_block::IoError;
 use flashyard_flash::channel::Op as VectorOp;
 use flashyard_flash::ftl::{self, Action, Ftl, IoOp, Op, Outcome, Part, State, Tag};
 use flashyard_runtime::Buf;
 use flashyard_runtime::sync::Notify;
 use flashyard_time::{Histogram, Time};
 
-use super::backing::Backing;
-use super::drive::{Done, Owner};
 use super::error::PartitionError;
 use super::layout;
 use super::medium::SECTOR;
 use super::units::{OwnUnits, Scope, Turns};
-use flashyard_block::IoError;
+use crate::backing::{Backing, Done, Owner, Vector};
 
 /// Commands of hosts that may be under way.
 const MOST_COMMANDS: usize = 1024;
@@ -86,7 +85,7 @@ pub(super) enum Begin {
 impl Span {
     /// Begins; [`Span::ready`] tells when commands are taken.
     pub fn begin(
-        drive: &Backing,
+        drive: &Rc<dyn Backing>,
         span: &layout::Span,
         over_provisioning: u32,
         begin: Begin,
@@ -225,7 +224,7 @@ impl Span {
         }
         drop(work);
         self.act(now);
-        self.units.drive().hurry();
+        self.units.drive().doorbell();
         let span = Rc::clone(self);
         Ok(Pending { span, id })
     }
@@ -234,7 +233,7 @@ impl Span {
     fn go_on(&self) {
         let now = self.units.drive().catch_up();
         self.act(now);
-        self.units.drive().hurry();
+        self.units.drive().doorbell();
     }
 
     /// Does what the layer says at an instant of the device.
@@ -332,7 +331,12 @@ impl Work {
                 metadata: io.metadata(),
             },
         };
-        let Ok(accepted) = units.submit(now, tag, op, (io.addresses(), wanted(io.parts()))) else {
+        let vector = Vector {
+            op,
+            addresses: io.addresses(),
+            wanted: wanted(io.parts()),
+        };
+        let Ok(accepted) = units.submit(now, tag, vector) else {
             self.turns.ended();
             self.refused.push_back((tag, u64::MAX));
             return;

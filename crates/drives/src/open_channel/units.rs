@@ -4,16 +4,15 @@
 //! somebody else is not submitted, whoever asks.
 
 use std::collections::VecDeque;
-use std::rc::Weak;
+use std::rc::{Rc, Weak};
 
+use flashyard_block::IoError;
 use flashyard_flash::channel::{ChunkInfo, ChunkState, Geometry, Op, Place};
 use flashyard_time::{Histogram, Time};
 
-use super::backing::Backing;
-use super::drive::{Owner, OwnerId};
 use super::layout::Unit;
 use super::medium::chunk_address;
-use flashyard_block::IoError;
+use crate::backing::{Backing, Owner, OwnerId, Vector};
 
 /// The chunk that the copies of the layout are in.
 const LAYOUT_CHUNK: u32 = 0;
@@ -35,7 +34,7 @@ pub(super) enum Scope {
 
 /// See the module. Commands to the device in order, so many under way.
 pub(super) struct OwnUnits {
-    drive: Backing,
+    drive: Rc<dyn Backing>,
     id: OwnerId,
     scope: Scope,
     /// Of each parallel unit, channel after channel: whether it is its own.
@@ -53,7 +52,7 @@ pub(super) enum Denied {
 
 impl OwnUnits {
     /// A handle to what `scope` says, for `owner`.
-    pub fn new(drive: &Backing, scope: Scope, owner: Weak<dyn Owner>) -> Self {
+    pub fn new(drive: &Rc<dyn Backing>, scope: Scope, owner: Weak<dyn Owner>) -> Self {
         let geometry = drive.geometry();
         let mut own = vec![false; geometry.total_pus() as usize];
         if let Scope::Units(units) = &scope {
@@ -69,31 +68,25 @@ impl OwnUnits {
         }
     }
 
-    pub fn drive(&self) -> &Backing {
-        &self.drive
+    pub fn drive(&self) -> &dyn Backing {
+        &*self.drive
     }
 
-    /// Submits a command. Which addresses were accepted: a bit each. Of a read, data of the
-    /// addresses in `wanted` are wanted.
-    pub fn submit(
-        &self,
-        at: Time,
-        tag: u32,
-        op: Op<'_>,
-        (addresses, wanted): (&[u64], u64),
-    ) -> Result<u64, Denied> {
-        let targets = match op {
+    /// Submits a command. Which addresses were accepted: a bit each.
+    pub fn submit(&self, at: Time, tag: u32, vector: Vector<'_>) -> Result<u64, Denied> {
+        let targets = match vector.op {
             Op::Copy { to } => to,
             _ => &[],
         };
-        if let Some(&foreign) = addresses
+        if let Some(&foreign) = vector
+            .addresses
             .iter()
             .chain(targets)
             .find(|one| !self.owns(**one))
         {
             return Err(Denied::Foreign(foreign));
         }
-        let submitted = self.drive.submit(at, self.id, tag, op, (addresses, wanted));
+        let submitted = self.drive.submit(at, self.id, tag, vector);
         submitted.ok_or(Denied::Device)?.map_err(|_| Denied::Device)
     }
 
@@ -110,7 +103,7 @@ impl OwnUnits {
     /// How much later than due it was told of its completions, in nanoseconds of the machine's
     /// clock.
     pub fn lateness(&self) -> Histogram {
-        self.drive.lateness(Some(self.id))
+        self.drive.lateness(self.id)
     }
 
     /// Has the owner told at an instant.
@@ -229,11 +222,10 @@ mod tests {
     use flashyard_flash::channel::{self, Options};
     use flashyard_runtime::sim::{Config, World};
 
-    use std::rc::Rc;
-
-    use super::super::drive::{Done, Drive};
+    use super::super::drive::Drive;
     use super::super::medium::Medium;
     use super::*;
+    use crate::backing::Done;
 
     struct Nobody;
 
@@ -250,25 +242,33 @@ mod tests {
             let profile = Profile::named("cnex").expect("it ships");
             let device = channel::Device::new(&profile, 1 << 30, 1, Options::default());
             let medium = Medium::new(device.expect("the capacity fits"));
-            let drive = Backing::Model(Drive::start(&rt, medium, 1));
+            let drive: Rc<dyn Backing> = Drive::start(&rt, medium, 1);
             let owner: Rc<dyn Owner> = Rc::new(Nobody);
             let scope = Scope::Units(vec![(0, 0), (3, 2)]);
             let units = OwnUnits::new(&drive, scope, Rc::downgrade(&owner));
             let geometry = drive.geometry().clone();
             let chunk = |unit, chunk| chunk_address(&geometry, unit, chunk);
             let [layout, _] = copies(&geometry);
+            let submit = |op: Op<'_>, addresses: &[u64]| {
+                let vector = Vector {
+                    op,
+                    addresses,
+                    wanted: 0,
+                };
+                units.submit(drive.catch_up(), 0, vector)
+            };
             for foreign in [chunk((0, 1), 1), chunk((3, 3), 1), layout, u64::MAX] {
                 let own = chunk((3, 2), 1);
-                let read = units.submit(drive.catch_up(), 0, Op::Read, (&[own, foreign], 0));
+                let read = submit(Op::Read, &[own, foreign]);
                 assert_eq!(read, Err(Denied::Foreign(foreign)));
                 let copy = Op::Copy { to: &[foreign] };
-                let copied = units.submit(drive.catch_up(), 0, copy, (&[own], 0));
+                let copied = submit(copy, &[own]);
                 assert_eq!(copied, Err(Denied::Foreign(foreign)));
                 assert_eq!(units.chunk(foreign), None);
                 assert!(!units.read(foreign, &mut [0; 4096]));
             }
             let own = [chunk((0, 0), 1), chunk((3, 2), 0)];
-            let submitted = units.submit(drive.catch_up(), 0, Op::Read, (&own, 0));
+            let submitted = submit(Op::Read, &own);
             assert!(submitted.is_ok(), "{submitted:?}");
             let report = units.report();
             assert_eq!(report.len() as u32, 2 * geometry.chunks);

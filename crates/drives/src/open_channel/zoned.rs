@@ -4,7 +4,6 @@ use std::path::Path;
 
 use flashyard_runtime::Rt;
 
-use super::backing::Backing;
 use super::layout::{Layout, Record};
 use super::{OpenChannel, PartitionError};
 use crate::zoned::Zones;
@@ -21,17 +20,17 @@ impl OpenChannel {
     ) -> Result<Self, PartitionError> {
         let zones = Zones::open(rt, path, units).await;
         let zones = zones.map_err(|error| PartitionError::Store(error.to_string()))?;
-        Self::open_on(Backing::Zones(zones), uuid).await
+        Self::open_on(zones, None, uuid).await
     }
 
     /// Whether it is a real device.
     pub fn is_zoned(&self) -> bool {
-        matches!(self.drive, Backing::Zones(_))
+        self.model.is_none()
     }
 
     /// Whether the device lets the partitions of a layout write into all of their units.
     pub(super) fn check_units(&self, layout: &Layout) -> Result<(), PartitionError> {
-        let Some(most) = self.drive.most_units() else {
+        let Some(most) = self.backing.most_units() else {
             return Ok(());
         };
         let units: usize = layout

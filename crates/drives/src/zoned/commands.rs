@@ -10,7 +10,7 @@ use flashyard_time::Duration;
 use super::survey::trailer_at;
 use super::unit::{BYTES, SECTOR, SECTORS, Trailer};
 use super::{Chunk, Piece, Zones};
-use crate::open_channel::{Done, OwnerId};
+use crate::backing::{Done, OwnerId};
 
 /// How long to wait when buffers have run out.
 const BUFFER_WAIT: Duration = Duration::from_ms(1);

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use flashyard_block::OpenError;
 use flashyard_flash::channel::{ChunkInfo, Geometry, Metadata};
 use flashyard_runtime::{Buf, File, OpenOptions, Rt, ZoneModel};
 use flashyard_time::Duration;
@@ -11,7 +12,6 @@ use flashyard_time::Duration;
 use super::survey::{self, LEAST_CHUNKS, system, trailer_at};
 use super::unit::{BYTES, SECTOR, SECTORS, Trailer};
 use super::{Chunk, index};
-use flashyard_block::OpenError;
 
 /// How long to wait when buffers have run out.
 const BUFFER_WAIT: Duration = Duration::from_ms(1);

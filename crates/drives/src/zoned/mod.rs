@@ -29,14 +29,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::rc::{Rc, Weak};
 
-use flashyard_flash::channel::{ChunkInfo, ChunkState, Geometry, Op, Place};
+use flashyard_block::{IoError, OpenError};
+use flashyard_flash::channel::{ChunkInfo, ChunkState, Geometry, Op, Place, Rejected};
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Buf, File, Rt, Zoned};
 use flashyard_time::Time;
 
-use crate::open_channel::{Owner, OwnerId};
+use crate::backing::{Backing, Owner, OwnerId, Vector};
 use commands::Staged;
-use flashyard_block::{IoError, OpenError};
 pub(crate) use look::{Sight, Undivided, is_zoned};
 use unit::{SECTOR, Trailer};
 
@@ -179,137 +179,6 @@ impl Zones {
         }))
     }
 
-    pub fn rt(&self) -> &Rt {
-        &self.rt
-    }
-
-    pub fn geometry(&self) -> &Geometry {
-        &self.geometry
-    }
-
-    /// Units that partitions may have in all, since each has zones partly written; nothing when all
-    /// of them.
-    pub fn most_units(&self) -> Option<u32> {
-        most_units(&self.facts)
-    }
-
-    /// Adds somebody who will submit commands.
-    pub fn register(&self, owner: Weak<dyn Owner>) -> OwnerId {
-        let owners = &mut self.state.borrow_mut().owners;
-        let registered = Registered {
-            owner,
-            alarm: None,
-            under_way: 0,
-        };
-        match owners.iter().position(Registered::is_vacant) {
-            Some(id) => {
-                owners[id] = registered;
-                id
-            }
-            None => {
-                owners.push(registered);
-                owners.len() - 1
-            }
-        }
-    }
-
-    /// Begins a command. Which addresses were accepted: a bit each. Data of a write are
-    /// [stored](Self::store) before the caller waits for anything; of a read those in `wanted` are
-    /// given when it is told that it is complete.
-    pub fn submit(
-        &self,
-        owner: OwnerId,
-        tag: u32,
-        op: Op<'_>,
-        addresses: &[u64],
-        wanted: u64,
-    ) -> u64 {
-        let this = self.this.upgrade().expect("whoever calls has it");
-        self.state.borrow_mut().owners[owner].under_way += 1;
-        let addresses = addresses.to_vec();
-        let all = u64::MAX >> (u64::BITS as usize - addresses.len().clamp(1, 64));
-        let task = match op {
-            Op::Read => self
-                .rt
-                .spawn(async move { this.read_vector(owner, tag, addresses, wanted).await }),
-            Op::Reset => self
-                .rt
-                .spawn(async move { this.reset_vector(owner, tag, addresses).await }),
-            Op::Write { metadata } => {
-                if !self.stage(owner, tag, metadata, &addresses) {
-                    self.rt
-                        .spawn(async move { this.tell(owner, tag, u64::MAX, Vec::new()) })
-                        .detach();
-                    return 0;
-                }
-                self.rt
-                    .spawn(async move { this.write_vector(owner, tag).await })
-            }
-            // Nobody asks a zoned device to copy.
-            Op::Copy { .. } => self
-                .rt
-                .spawn(async move { this.tell(owner, tag, u64::MAX, Vec::new()) }),
-        };
-        task.detach();
-        all
-    }
-
-    /// Has `owner` told at `alarm`, or not any more.
-    pub fn set_alarm(&self, owner: OwnerId, alarm: Option<Time>) {
-        let former = std::mem::replace(&mut self.state.borrow_mut().owners[owner].alarm, alarm);
-        let Some(at) = alarm.filter(|_| alarm != former) else {
-            return;
-        };
-        let this = self.this.clone();
-        let sleep = self.rt.sleep_until(at);
-        let ring = async move {
-            sleep.await;
-            if let Some(this) = this.upgrade() {
-                this.ring(owner, at);
-            }
-        };
-        self.rt.spawn(ring).detach();
-    }
-
-    /// Stores data of a sector of a write that was accepted.
-    pub fn store(
-        &self,
-        owner: OwnerId,
-        tag: u32,
-        address: u64,
-        data: &[u8],
-    ) -> Result<(), IoError> {
-        let mut state = self.state.borrow_mut();
-        let staged = state.staged.get_mut(&(owner, tag));
-        staged
-            .and_then(|staged| staged.sector(address))
-            .map(|sector| sector.copy_from_slice(data))
-            .ok_or(IoError::OutOfRange)
-    }
-
-    /// Gives a sector of the read whose completion is being told; false when it is lost.
-    pub fn read(&self, address: u64, target: &mut [u8]) -> bool {
-        let state = self.state.borrow();
-        let mut pieces = state.telling.iter();
-        let Some(sector) = pieces.find_map(|piece| piece.sector(address)) else {
-            return false;
-        };
-        target.copy_from_slice(sector);
-        true
-    }
-
-    /// The chunk that holds `address`; nothing when none does.
-    pub fn chunk(&self, address: u64) -> Option<ChunkInfo> {
-        let place = self.geometry.place(address)?;
-        Some(self.info(self.index(&place)))
-    }
-
-    /// Every chunk, ordered by address.
-    pub fn report(&self) -> Vec<ChunkInfo> {
-        let count = self.state.borrow().chunks.len();
-        (0..count).map(|chunk| self.info(chunk)).collect()
-    }
-
     fn info(&self, chunk: usize) -> ChunkInfo {
         let zone = self.state.borrow().chunks[chunk];
         zone.info(&self.geometry, chunk)
@@ -332,6 +201,135 @@ impl Zones {
         if let Some(owner) = owner {
             owner.alarm(self.rt.turn_time());
         }
+    }
+}
+
+impl Backing for Zones {
+    fn rt(&self) -> &Rt {
+        &self.rt
+    }
+
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn writes_per_chunk(&self) -> u32 {
+        1
+    }
+
+    fn catch_up(&self) -> Time {
+        self.rt.turn_time()
+    }
+
+    fn most_units(&self) -> Option<u32> {
+        most_units(&self.facts)
+    }
+
+    fn register(&self, owner: Weak<dyn Owner>) -> OwnerId {
+        let owners = &mut self.state.borrow_mut().owners;
+        let registered = Registered {
+            owner,
+            alarm: None,
+            under_way: 0,
+        };
+        match owners.iter().position(Registered::is_vacant) {
+            Some(id) => {
+                owners[id] = registered;
+                id
+            }
+            None => {
+                owners.push(registered);
+                owners.len() - 1
+            }
+        }
+    }
+
+    fn submit(
+        &self,
+        _: Time,
+        owner: OwnerId,
+        tag: u32,
+        vector: Vector<'_>,
+    ) -> Option<Result<u64, Rejected>> {
+        let this = self.this.upgrade().expect("whoever calls has it");
+        self.state.borrow_mut().owners[owner].under_way += 1;
+        let (addresses, wanted) = (vector.addresses.to_vec(), vector.wanted);
+        let all = u64::MAX >> (u64::BITS as usize - addresses.len().clamp(1, 64));
+        let task = match vector.op {
+            Op::Read => self
+                .rt
+                .spawn(async move { this.read_vector(owner, tag, addresses, wanted).await }),
+            Op::Reset => self
+                .rt
+                .spawn(async move { this.reset_vector(owner, tag, addresses).await }),
+            Op::Write { metadata } => {
+                if !self.stage(owner, tag, metadata, &addresses) {
+                    self.rt
+                        .spawn(async move { this.tell(owner, tag, u64::MAX, Vec::new()) })
+                        .detach();
+                    return Some(Ok(0));
+                }
+                self.rt
+                    .spawn(async move { this.write_vector(owner, tag).await })
+            }
+            // Nobody asks a zoned device to copy.
+            Op::Copy { .. } => self
+                .rt
+                .spawn(async move { this.tell(owner, tag, u64::MAX, Vec::new()) }),
+        };
+        task.detach();
+        Some(Ok(all))
+    }
+
+    fn set_alarm(&self, owner: OwnerId, alarm: Option<Time>) {
+        let former = std::mem::replace(&mut self.state.borrow_mut().owners[owner].alarm, alarm);
+        let Some(at) = alarm.filter(|_| alarm != former) else {
+            return;
+        };
+        let this = self.this.clone();
+        let sleep = self.rt.sleep_until(at);
+        let ring = async move {
+            sleep.await;
+            if let Some(this) = this.upgrade() {
+                this.ring(owner, at);
+            }
+        };
+        self.rt.spawn(ring).detach();
+    }
+
+    fn store(
+        &self,
+        owner: OwnerId,
+        tag: u32,
+        address: u64,
+        data: &[u8],
+    ) -> Option<Result<(), IoError>> {
+        let mut state = self.state.borrow_mut();
+        let staged = state.staged.get_mut(&(owner, tag));
+        let stored = staged
+            .and_then(|staged| staged.sector(address))
+            .map(|sector| sector.copy_from_slice(data));
+        Some(stored.ok_or(IoError::OutOfRange))
+    }
+
+    fn read(&self, address: u64, target: &mut [u8]) -> bool {
+        let state = self.state.borrow();
+        let mut pieces = state.telling.iter();
+        let Some(sector) = pieces.find_map(|piece| piece.sector(address)) else {
+            return false;
+        };
+        target.copy_from_slice(sector);
+        true
+    }
+
+    fn chunk(&self, address: u64) -> Option<ChunkInfo> {
+        let place = self.geometry.place(address)?;
+        Some(self.info(self.index(&place)))
+    }
+
+    fn report(&self) -> Vec<ChunkInfo> {
+        let count = self.state.borrow().chunks.len();
+        (0..count).map(|chunk| self.info(chunk)).collect()
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use flashyard_block::OpenError;
 use flashyard_flash::channel::{ChunkState, Geometry, Shape};
 use flashyard_runtime::{
     Buf, File, FileKind, OpenOptions, Rt, Zone, ZoneKind, ZoneModel, ZoneState, Zoned,
@@ -13,7 +14,6 @@ use flashyard_runtime::{
 
 use super::unit::{BYTES, SECTOR, SECTORS, Trailer};
 use super::{ACTIVE_OF_LAYOUT, ACTIVE_PER_UNIT, Chunk};
-use flashyard_block::OpenError;
 
 /// Zones of a unit at least.
 pub(super) const LEAST_CHUNKS: u32 = 8;

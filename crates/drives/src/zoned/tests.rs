@@ -7,7 +7,7 @@ use flashyard_runtime::sim::{Config, World, ZoneConfig};
 use flashyard_time::Duration;
 
 use super::*;
-use crate::open_channel::Done;
+use crate::backing::Done;
 
 /// Notes what it is told.
 #[derive(Default)]
@@ -30,6 +30,16 @@ fn register(zones: &Zones) -> (Rc<Somebody>, OwnerId) {
     let somebody = Rc::new(Somebody::default());
     let owner: Rc<dyn Owner> = somebody.clone();
     (somebody, zones.register(Rc::downgrade(&owner)))
+}
+
+fn submit(zones: &Zones, owner: OwnerId, tag: u32, op: Op, (addresses, wanted): (&[u64], u64)) {
+    let vector = Vector {
+        op,
+        addresses,
+        wanted,
+    };
+    let accepted = zones.submit(zones.catch_up(), owner, tag, vector);
+    assert!(matches!(accepted, Some(Ok(_))), "{accepted:?}");
 }
 
 fn with_zones<F: Future<Output = ()> + 'static>(test: impl FnOnce(Rc<Zones>) -> F + 'static) {
@@ -55,11 +65,11 @@ fn a_place_is_not_taken_while_something_can_come_for_who_had_it() {
         let unit: Vec<u64> = (0..unit::SECTORS as u64).collect();
         for op in [Op::Write { metadata: &[] }, Op::Read, Op::Reset] {
             let (gone, first) = register(&zones);
-            zones.submit(first, 7, op, &unit, 0);
+            submit(&zones, first, 7, op, (&unit, 0));
             drop(gone);
             let (somebody, second) = register(&zones);
             assert_ne!(second, first, "{op:?}");
-            zones.submit(second, 8, Op::Read, &unit, 0);
+            submit(&zones, second, 8, Op::Read, (&unit, 0));
             zones.rt().sleep(Duration::from_secs(1)).await;
             assert_eq!(*somebody.done.borrow(), [8], "{op:?}");
             let (_third, third) = register(&zones);
@@ -93,10 +103,10 @@ fn whoever_comes_and_goes_leaves_nothing() {
         for _ in 0..100 {
             let (somebody, id) = register(&zones);
             assert_ne!(id, first);
-            zones.submit(id, 1, Op::Read, &[0], 1);
+            submit(&zones, id, 1, Op::Read, (&[0], 1));
             // Not a write at the pointer of its chunk, so it is refused; that is told as well.
-            zones.submit(id, 2, Op::Write { metadata: &[] }, &[3], 1);
-            zones.submit(id, 3, Op::Copy { to: &[0] }, &[0], 1);
+            submit(&zones, id, 2, Op::Write { metadata: &[] }, (&[3], 1));
+            submit(&zones, id, 3, Op::Copy { to: &[0] }, (&[0], 1));
             zones.rt().sleep(Duration::from_ms(10)).await;
             somebody.done.borrow_mut().sort_unstable();
             assert_eq!(*somebody.done.borrow(), [1, 2, 3]);

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use flashyard_block::FileOptions;
 use flashyard_flash::Profile;
 use flashyard_flash::channel::Options;
 use flashyard_runtime::sim::{Config, World};
 
 use super::*;
-use flashyard_block::FileOptions;
 
 fn factory() -> Device {
     let mut profile = Profile::named("cnex").expect("it ships");
