@@ -131,7 +131,7 @@ impl Making<'_> {
                 queue.queue.shared.packed.set(packed);
                 queue.queue.shared.retry_delays.set(delays);
                 if let Some(credits) = &credits {
-                    queue.queue.shared.heed(Rc::clone(credits));
+                    queue.queue.shared.apply(Rc::clone(credits));
                 }
                 opened.push(queue);
             }

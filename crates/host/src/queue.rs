@@ -470,7 +470,7 @@ impl Shared {
     }
 
     /// From now on what is sent is bounded by these, too.
-    pub(crate) fn heed(&self, credits: Rc<Credits>) {
+    pub(crate) fn apply(&self, credits: Rc<Credits>) {
         let fresh = self.credits.set(credits).is_ok();
         assert!(fresh, "a queue is made once");
     }

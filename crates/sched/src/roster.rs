@@ -10,12 +10,12 @@ use crate::TenantId;
 pub struct Roster<T> {
     /// The number of each id, ordered by id.
     known: Vec<(TenantId, u32)>,
-    seats: Vec<Seat<T>>,
+    entries: Vec<Entry<T>>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Seat<T> {
+struct Entry<T> {
     id: TenantId,
     state: T,
 }
@@ -24,7 +24,7 @@ impl<T> Default for Roster<T> {
     fn default() -> Self {
         Self {
             known: Vec::new(),
-            seats: Vec::new(),
+            entries: Vec::new(),
             free: Vec::new(),
         }
     }
@@ -37,13 +37,13 @@ impl<T> Roster<T> {
             Ok(at) => return self.known[at].1,
             Err(at) => at,
         };
-        let seat = Seat { id, state: new() };
+        let entry = Entry { id, state: new() };
         let number = if let Some(number) = self.free.pop() {
-            self.seats[number as usize] = seat;
+            self.entries[number as usize] = entry;
             number
         } else {
-            self.seats.push(seat);
-            self.seats.len() as u32 - 1
+            self.entries.push(entry);
+            self.entries.len() as u32 - 1
         };
         self.known.insert(at, (id, number));
         number
@@ -57,7 +57,7 @@ impl<T> Roster<T> {
 
     /// Lets the tenant of this number go, if it has not gone already.
     pub fn release(&mut self, number: u32) {
-        let at = self.place(self.seats[number as usize].id);
+        let at = self.place(self.entries[number as usize].id);
         if let Some(at) = at.ok().filter(|&at| self.known[at].1 == number) {
             self.known.remove(at);
             self.free.push(number);
@@ -66,8 +66,8 @@ impl<T> Roster<T> {
 
     /// Every tenant with its number, ordered by id.
     pub fn iter(&self) -> impl Iterator<Item = (TenantId, u32, &T)> {
-        let seat = |&(id, number): &(TenantId, u32)| (id, number, &self[number]);
-        self.known.iter().map(seat)
+        let entry = |&(id, number): &(TenantId, u32)| (id, number, &self[number]);
+        self.known.iter().map(entry)
     }
 
     fn place(&self, id: TenantId) -> Result<usize, usize> {
@@ -78,13 +78,13 @@ impl<T> Roster<T> {
 impl<T> Index<u32> for Roster<T> {
     type Output = T;
     fn index(&self, number: u32) -> &T {
-        &self.seats[number as usize].state
+        &self.entries[number as usize].state
     }
 }
 
 impl<T> IndexMut<u32> for Roster<T> {
     fn index_mut(&mut self, number: u32) -> &mut T {
-        &mut self.seats[number as usize].state
+        &mut self.entries[number as usize].state
     }
 }
 

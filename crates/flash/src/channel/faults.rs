@@ -1,4 +1,4 @@
-//! What goes wrong on purpose: by chance, from a seed, or as told.
+//! What goes wrong on purpose: by chance, from a seed, or as reported.
 
 use alloc::vec::Vec;
 
@@ -30,13 +30,13 @@ pub enum Fault {
 
 /// The faults of a device.
 #[derive(Debug)]
-pub(super) struct Lot {
+pub(super) struct FaultSource {
     rates: Faults,
     writes: Rng,
     resets: Rng,
     reads: Rng,
-    /// Faults told, by number of unit.
-    told: Vec<(Kind, u32)>,
+    /// Faults reported, by number of unit.
+    reported: Vec<(Kind, u32)>,
 }
 
 /// What is tried.
@@ -49,7 +49,7 @@ pub(super) enum Kind {
 
 const ALL: u64 = 1_000_000;
 
-impl Lot {
+impl FaultSource {
     pub fn new(rates: Faults, seed: u64) -> Self {
         let chance = Rng::new(seed).split(2);
         Self {
@@ -57,7 +57,7 @@ impl Lot {
             writes: chance.split(0),
             resets: chance.split(1),
             reads: chance.split(2),
-            told: Vec::new(),
+            reported: Vec::new(),
         }
     }
 
@@ -69,15 +69,18 @@ impl Lot {
 
     /// Has `kind` fail at `unit` once.
     pub fn tell(&mut self, kind: Kind, unit: u32) {
-        self.told.push((kind, unit));
+        self.reported.push((kind, unit));
     }
 
     /// Whether `kind` fails at `unit` now.
     pub fn strikes(&mut self, kind: Kind, unit: u32) -> bool {
-        if !self.told.is_empty()
-            && let Some(place) = self.told.iter().position(|&told| told == (kind, unit))
+        if !self.reported.is_empty()
+            && let Some(place) = self
+                .reported
+                .iter()
+                .position(|&reported| reported == (kind, unit))
         {
-            self.told.swap_remove(place);
+            self.reported.swap_remove(place);
             return true;
         }
         let (rate, chance) = match kind {

@@ -1,5 +1,5 @@
 //! An open-channel drive: flash whose chunks the host writes, reads and resets itself, in the time
-//! it is told.
+//! it is reported.
 //!
 //! The vector interface of the Open-Channel SSD specification 2.0. A command names up to
 //! [`MOST_ADDRESSES`] sectors or chunks, its parts go to the dies they are on, and it is complete
@@ -48,7 +48,7 @@ use crate::Profile;
 use crate::die::Engine;
 use crate::front::Front;
 use chunk::Chunk;
-use faults::{Kind, Lot};
+use faults::{FaultSource, Kind};
 
 /// Addresses of one command at most.
 pub const MOST_ADDRESSES: usize = 64;
@@ -84,7 +84,7 @@ pub enum Op<'a> {
 /// A command to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
-    /// What the completion is told apart by; need not be unique.
+    /// What the completion is reported apart by; need not be unique.
     pub tag: u64,
     /// What to do.
     pub op: Op<'a>,
@@ -136,7 +136,7 @@ pub enum Event {
     WornOut,
 }
 
-/// What a device counts; what its dies count is told by [`Device::pu_counts`].
+/// What a device counts; what its dies count is reported by [`Device::pu_counts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Commands completed.
@@ -154,7 +154,7 @@ pub struct Stats {
     /// Chunks taken offline since the device was built.
     pub taken_offline: u64,
     /// Notifications dropped because nobody took them; the chunk report has what they would have
-    /// told.
+    /// reported.
     pub notifications_lost: u64,
 }
 
@@ -179,7 +179,7 @@ pub struct Device {
     firmware_free: u64,
     link_out_free: u64,
     link_in_free: u64,
-    lot: Lot,
+    lot: FaultSource,
     /// How long programs take.
     spread: Rng,
     notifications: VecDeque<Notification>,
@@ -246,7 +246,7 @@ impl Device {
             firmware_free: 0,
             link_out_free: 0,
             link_in_free: 0,
-            lot: Lot::new(options.faults, seed),
+            lot: FaultSource::new(options.faults, seed),
             spread: Rng::new(seed).split(4),
             notifications: VecDeque::new(),
             done: Vec::with_capacity(256),
@@ -255,7 +255,7 @@ impl Device {
             options,
             geometry,
         };
-        for bad in Lot::bad_chunks(options.faults, seed, chunks as u32) {
+        for bad in FaultSource::bad_chunks(options.faults, seed, chunks as u32) {
             device.chunks[bad as usize].take_offline();
         }
         Ok(device)
@@ -268,7 +268,7 @@ impl Device {
 
     /// Takes a command at `now`. Events up to `now` happen before it. A bit for each address tells
     /// which were accepted, the lowest for the first: they are executed, and what the others lack
-    /// is told by the completion.
+    /// is reported by the completion.
     pub fn submit(&mut self, now: Time, command: Command<'_>) -> Result<u64, Rejected> {
         self.run(now.as_ns());
         let count = command.addresses.len();

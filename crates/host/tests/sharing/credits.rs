@@ -1,4 +1,4 @@
-//! Hosts that are told what they may have outstanding, and heed it.
+//! Hosts that are told what they may have outstanding, and apply it.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use flashyard_time::{Duration, Rng};
 
 use crate::world::{BULK, DRIVE, Site, Work, one, options, rates};
 
-/// Two equal bulk tenants, of which `a` heeds credits or does not.
+/// Two equal bulk tenants, of which `a` applies credits or does not.
 struct Shared {
     /// I/Os per second of each.
     rates: [u64; 2],

@@ -190,7 +190,7 @@ fn who_waits_costs_nothing() {
 }
 
 /// What has waited for too long is told to come again, with a delay, before its host loses
-/// patience; a host that heeds that finishes everything without an error, and what was written is
+/// patience; a host that applies that finishes everything without an error, and what was written is
 /// there.
 #[test]
 fn what_is_interrupted_comes_again_and_is_done() {

@@ -3,7 +3,9 @@
 use flashyard_flash::ssd::Condition;
 
 use super::drive;
-use super::sharing::{COLUMNS, Cast, GIB, Group, Kind, SHORT, entrants, f_util_chart, play};
+use super::sharing::{
+    COLUMNS, GIB, Group, Kind, SHORT, Workload, contenders, f_util_chart, measure_all,
+};
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::report::Report;
 
@@ -37,39 +39,39 @@ impl Experiment for Generalization {
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
         let profiles = drive::profiles(&context.words("profile"))?;
-        let casts = casts(context.quick, profiles.len());
-        let found = play(context, &profiles, &casts, &entrants(context), true)?;
+        let workloads = workloads(context.quick, profiles.len());
+        let found = measure_all(context, &profiles, &workloads, &contenders(context), true)?;
         Ok(Report {
             rows: found.rows(&profiles),
-            charts: casts
+            charts: workloads
                 .iter()
-                .filter(|cast| cast.groups[1].kind == Kind::WRITE_4K)
+                .filter(|workload| workload.groups[1].kind == Kind::WRITE_4K)
                 .zip(CHARTS)
-                .map(|(cast, name)| f_util_chart(&found, &profiles, cast, name, SAME))
+                .map(|(workload, name)| f_util_chart(&found, &profiles, workload, name, SAME))
                 .collect(),
             ..Report::of(self, context, found.digest, &COLUMNS)
         })
     }
 }
 
-/// All scenes on each drive.
-fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
+/// All scenarios on each drive.
+fn workloads(quick: bool, profiles: usize) -> Vec<Workload> {
     const FRAGMENTED: Condition = Condition::Fragmented(100);
     let mixed = |read, write| [Group::of(16, read), Group::of(16, write)];
     let sizes = [Group::of(16, Kind::READ_4K), Group::of(4, Kind::READ_128K)];
-    let scenes = [
+    let scenarios = [
         (FRAGMENTED, mixed(Kind::READ_4K, Kind::WRITE_4K)),
         (Condition::Clean, mixed(Kind::READ_128K, Kind::WRITE_128K)),
         (Condition::Clean, sizes),
         (FRAGMENTED, sizes),
     ];
-    let scenes = &scenes[..if quick { 1 } else { scenes.len() }];
-    let cast = |profile| {
-        let cast = move |&(condition, groups)| Cast::new(profile, condition, groups);
-        scenes.iter().map(cast)
+    let scenarios = &scenarios[..if quick { 1 } else { scenarios.len() }];
+    let workload = |profile| {
+        let workload = move |&(condition, groups)| Workload::new(profile, condition, groups);
+        scenarios.iter().map(workload)
     };
     let profiles = if quick { 1 } else { profiles };
-    (0..profiles).flat_map(cast).collect()
+    (0..profiles).flat_map(workload).collect()
 }
 
 const SAME: &str = "The same constants give another picture on each drive.";

@@ -8,7 +8,7 @@ use super::columns::{POLICY, PROFILE as PROFILE_COLUMN, column};
 use super::drive;
 use super::outcome::fold_digests;
 use super::sharing::{
-    Alone, Cast, Entrant, GIB, Group, Kind, POLICIES, PROFILE, Scale, calibrate, entrants,
+    Alone, Contender, GIB, Group, Kind, POLICIES, PROFILE, Scale, Workload, calibrate, contenders,
     measure_alone, set_up,
 };
 use crate::bench::{Results, Setup};
@@ -70,7 +70,7 @@ const NEAR: f64 = 0.2;
 /// One policy's course on one drive.
 struct Course {
     profile: usize,
-    entrant: Entrant,
+    contender: Contender,
     results: Results,
     /// Bytes per second that reads and writes reach alone.
     alone: [f64; 2],
@@ -129,25 +129,32 @@ impl Experiment for GimbalDynamic {
 /// The course of every policy on every drive.
 fn courses(context: &Context, profiles: &[Profile]) -> Result<Vec<Course>, Refused> {
     let scale = Scale::of(context);
-    let casts: Vec<Cast> = (0..profiles.len()).map(cast).collect();
-    let entrants = entrants(context);
-    let parts = profiles.len() * (3 + entrants.len());
+    let workloads: Vec<Workload> = (0..profiles.len()).map(workload).collect();
+    let contenders = contenders(context);
+    let parts = profiles.len() * (3 + contenders.len());
     context.progress.begin(parts as u64);
     let calibrations = calibrate(context, scale, profiles)?;
-    let alone = measure_alone(context, scale, profiles, &casts)?;
+    let alone = measure_alone(context, scale, profiles, &workloads)?;
     let mut jobs = Vec::new();
-    for cast in &casts {
-        jobs.extend(entrants.iter().map(|&entrant| (cast, entrant)));
+    for workload in &workloads {
+        jobs.extend(contenders.iter().map(|&contender| (workload, contender)));
     }
-    let courses = parallel::map(&jobs, |&(cast, entrant)| {
-        let setup = set_up(scale, profiles, cast, entrant, &calibrations, context.seed)?;
+    let courses = parallel::map(&jobs, |&(workload, contender)| {
+        let setup = set_up(
+            scale,
+            profiles,
+            workload,
+            contender,
+            &calibrations,
+            context.seed,
+        )?;
         let (results, window) = follow(context, setup)?;
-        context.progress.step(&entrant.label());
+        context.progress.step(&contender.label());
         Ok(Course {
-            profile: cast.profile,
-            entrant,
+            profile: workload.profile,
+            contender,
             results,
-            alone: alone_of(&alone, cast),
+            alone: alone_of(&alone, workload),
             window,
         })
     });
@@ -171,16 +178,16 @@ fn follow(context: &Context, mut setup: Setup) -> Result<(Results, f64), Refused
     Ok((setup.run()?, window))
 }
 
-fn cast(profile: usize) -> Cast {
+fn workload(profile: usize) -> Workload {
     let groups = [
         Group::of(EACH, Kind::READ_4K),
         Group::of(EACH, Kind::WRITE_4K),
     ];
-    Cast::new(profile, Condition::Fragmented(100), groups)
+    Workload::new(profile, Condition::Fragmented(100), groups)
 }
 
-fn alone_of(alone: &Alone, cast: &Cast) -> [f64; 2] {
-    [Kind::READ_4K, Kind::WRITE_4K].map(|kind| alone.of(cast, kind))
+fn alone_of(alone: &Alone, workload: &Workload) -> [f64; 2] {
+    [Kind::READ_4K, Kind::WRITE_4K].map(|kind| alone.of(workload, kind))
 }
 
 /// When each reader and then each writer works. The first reader stays to the end.
@@ -286,7 +293,7 @@ impl Course {
                 .map(|windows| windows as f64 * self.window * 1e6);
             vec![
                 Value::Text(profile.into()),
-                Value::Text(self.entrant.label()),
+                Value::Text(self.contender.label()),
                 Value::Count(u64::from(step.number)),
                 Value::Count(u64::from(step.present[0])),
                 Value::Count(u64::from(step.present[1])),
@@ -306,7 +313,7 @@ impl Course {
         let converged: Vec<_> = self.steps().skip(1).map(|step| step.converged).collect();
         let mut soon: Vec<_> = converged.iter().flatten().copied().collect();
         soon.sort_unstable();
-        let who = format!("{} on {profile}", self.entrant.label());
+        let who = format!("{} on {profile}", self.contender.label());
         match soon.last() {
             Some(&most) => format!(
                 "{who}: after half of the steps it converged within {:.0} ms, at most {:.0} ms; {} of {} steps did not converge.",
@@ -329,7 +336,7 @@ fn settled(step: u32) -> std::ops::Range<usize> {
 /// f-Util of readers and of writers over time on the first drive, a line for each policy.
 fn charts(courses: &[Course]) -> Vec<Chart> {
     let series = |course: &Course, group: usize| Series {
-        label: course.entrant.label(),
+        label: course.contender.label(),
         points: (0..STEPS as usize * WINDOWS)
             .step_by(SMOOTH)
             .filter_map(|window| course.point(group, window))

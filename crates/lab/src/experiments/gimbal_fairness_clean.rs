@@ -4,8 +4,8 @@ use flashyard_flash::ssd::Condition;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, Cast, GIB, Group, Kind, MS, POLICIES, PROFILE, entrants, f_util_chart, play,
-    utilization_chart,
+    COLUMNS, GIB, Group, Kind, MS, POLICIES, PROFILE, Workload, contenders, f_util_chart,
+    measure_all, utilization_chart,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::report::Report;
@@ -40,22 +40,22 @@ impl Experiment for GimbalFairnessClean {
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
         let profiles = drive::profiles(&context.words("profile"))?;
-        let casts = casts(context.quick, profiles.len());
-        let found = play(context, &profiles, &casts, &entrants(context), true)?;
+        let workloads = workloads(context.quick, profiles.len());
+        let found = measure_all(context, &profiles, &workloads, &contenders(context), true)?;
         Ok(Report {
             rows: found.rows(&profiles),
             charts: vec![
                 f_util_chart(
                     &found,
                     &profiles,
-                    &casts[0],
+                    &workloads[0],
                     "f-util",
                     "The nearer both bars are to each other, and to the line, the fairer.",
                 ),
                 utilization_chart(
                     &found,
                     &profiles,
-                    &casts,
+                    &workloads,
                     "What is calibrated for the fragmented drive leaves much of the clean one unused.",
                 ),
             ],
@@ -65,11 +65,11 @@ impl Experiment for GimbalFairnessClean {
 }
 
 /// Sixteen readers and sixteen writers on each drive.
-fn casts(_quick: bool, profiles: usize) -> Vec<Cast> {
+fn workloads(_quick: bool, profiles: usize) -> Vec<Workload> {
     let groups = [
         Group::of(16, Kind::READ_128K),
         Group::of(16, Kind::WRITE_128K),
     ];
-    let cast = |profile| Cast::new(profile, Condition::Clean, groups);
-    (0..profiles).map(cast).collect()
+    let workload = |profile| Workload::new(profile, Condition::Clean, groups);
+    (0..profiles).map(workload).collect()
 }

@@ -4,8 +4,8 @@ use flashyard_flash::ssd::Condition;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, Cast, GIB, Group, Kind, MS, POLICIES, PROFILE, entrants, f_util_chart, latency_chart,
-    play, utilization_chart,
+    COLUMNS, GIB, Group, Kind, MS, POLICIES, PROFILE, Workload, contenders, f_util_chart,
+    latency_chart, measure_all, utilization_chart,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::report::Report;
@@ -41,28 +41,28 @@ impl Experiment for GimbalFairnessFragmented {
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
         let profiles = drive::profiles(&context.words("profile"))?;
-        let casts = casts(context.quick, profiles.len());
-        let found = play(context, &profiles, &casts, &entrants(context), true)?;
+        let workloads = workloads(context.quick, profiles.len());
+        let found = measure_all(context, &profiles, &workloads, &contenders(context), true)?;
         Ok(Report {
             rows: found.rows(&profiles),
             charts: vec![
                 f_util_chart(
                     &found,
                     &profiles,
-                    &casts[0],
+                    &workloads[0],
                     "f-util",
                     "The nearer both bars are to each other, and to the line, the fairer.",
                 ),
                 utilization_chart(
                     &found,
                     &profiles,
-                    &casts,
+                    &workloads,
                     "A policy that is fair by doing little would show here.",
                 ),
                 latency_chart(
                     &found,
                     &profiles,
-                    &casts[0],
+                    &workloads[0],
                     0,
                     "read-latency",
                     "With a fixed number of I/Os under way, the mean follows from the rate; the tail does not.",
@@ -74,8 +74,8 @@ impl Experiment for GimbalFairnessFragmented {
 }
 
 /// Sixteen readers and sixteen writers on each drive.
-fn casts(_quick: bool, profiles: usize) -> Vec<Cast> {
+fn workloads(_quick: bool, profiles: usize) -> Vec<Workload> {
     let groups = [Group::of(16, Kind::READ_4K), Group::of(16, Kind::WRITE_4K)];
-    let cast = |profile| Cast::new(profile, Condition::Fragmented(100), groups);
-    (0..profiles).map(cast).collect()
+    let workload = |profile| Workload::new(profile, Condition::Fragmented(100), groups);
+    (0..profiles).map(workload).collect()
 }

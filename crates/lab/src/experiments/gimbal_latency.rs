@@ -10,7 +10,8 @@ use super::columns::{
 use super::drive;
 use super::figures::{self, Figures};
 use super::sharing::{
-    Cast, Entrant, GIB, Group, Kind, POLICIES, PROFILE, Play, SHORT, entrants, play,
+    Contender, GIB, Group, Kind, Measured, POLICIES, PROFILE, SHORT, Workload, contenders,
+    measure_all,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::measure::{Tally, mean_us, percentile_us};
@@ -65,62 +66,62 @@ impl Experiment for GimbalLatency {
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
         let profiles = drive::profiles(&context.words("profile"))?;
-        let casts = casts(context.quick, profiles.len());
-        let entrants = with_credit(entrants(context));
-        let found = play(context, &profiles, &casts, &entrants, false)?;
+        let workloads = workloads(context.quick, profiles.len());
+        let contenders = with_credit(contenders(context));
+        let found = measure_all(context, &profiles, &workloads, &contenders, false)?;
         Ok(Report {
             rows: found
-                .plays
+                .measured
                 .iter()
-                .flat_map(|play| rows(&profiles, play))
+                .flat_map(|measured| rows(&profiles, measured))
                 .collect(),
-            charts: charts(&found.plays, &profiles, &casts),
+            charts: charts(&found.measured, &profiles, &workloads),
             ..Report::of(self, context, found.digest, &COLUMNS)
         })
     }
 }
 
-/// Each policy, and those that tell credit a second time with hosts that heed it.
-fn with_credit(plain: Vec<Entrant>) -> Vec<Entrant> {
-    let both = |entrant: Entrant| {
-        let tells = matches!(entrant.policy, "gimbal" | "fair");
-        let heeded = Entrant {
+/// Each policy, and those that tell credit a second time with hosts that apply it.
+fn with_credit(plain: Vec<Contender>) -> Vec<Contender> {
+    let both = |contender: Contender| {
+        let tells = matches!(contender.policy, "gimbal" | "fair");
+        let applied = Contender {
             credit: true,
-            ..entrant
+            ..contender
         };
-        [Some(entrant), tells.then_some(heeded)]
+        [Some(contender), tells.then_some(applied)]
     };
     plain.into_iter().flat_map(both).flatten().collect()
 }
 
 /// Sixteen readers and sixteen writers on each drive, in both conditions.
-fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
-    let scenes = [
+fn workloads(quick: bool, profiles: usize) -> Vec<Workload> {
+    let scenarios = [
         (Condition::Fragmented(100), [Kind::READ_4K, Kind::WRITE_4K]),
         (Condition::Clean, [Kind::READ_128K, Kind::WRITE_128K]),
     ];
-    let scenes = &scenes[..if quick { 1 } else { scenes.len() }];
-    let cast = |profile| {
-        let cast = move |&(condition, kinds): &(Condition, [Kind; 2])| {
-            Cast::new(profile, condition, kinds.map(|kind| Group::of(16, kind)))
+    let scenarios = &scenarios[..if quick { 1 } else { scenarios.len() }];
+    let workload = |profile| {
+        let workload = move |&(condition, kinds): &(Condition, [Kind; 2])| {
+            Workload::new(profile, condition, kinds.map(|kind| Group::of(16, kind)))
         };
-        scenes.iter().map(cast)
+        scenarios.iter().map(workload)
     };
-    (0..profiles).flat_map(cast).collect()
+    (0..profiles).flat_map(workload).collect()
 }
 
 /// A row for each group.
-fn rows(profiles: &[Profile], play: &Play) -> Vec<Vec<Value>> {
+fn rows(profiles: &[Profile], measured: &Measured) -> Vec<Vec<Value>> {
     let row = |group: usize| {
-        let figures = play.together(group);
+        let figures = measured.together(group);
         let flight = |part| figures.value(|tally| percentile_us(&tally.flight(), part));
         vec![
-            Value::Text(profiles[play.cast.profile].name.clone()),
-            Value::Text(play.cast.condition.to_string()),
-            Value::Text(play.entrant.policy.into()),
-            Value::Flag(play.entrant.credit),
-            Value::Text(play.cast.groups[group].label()),
-            Value::Text(play.cast.groups[group].kind.label()),
+            Value::Text(profiles[measured.workload.profile].name.clone()),
+            Value::Text(measured.workload.condition.to_string()),
+            Value::Text(measured.contender.policy.into()),
+            Value::Flag(measured.contender.credit),
+            Value::Text(measured.workload.groups[group].label()),
+            Value::Text(measured.workload.groups[group].kind.label()),
             figures.rate(Tally::bytes_per_second),
             figures.value(|tally| mean_us(&tally.flight())),
             flight(figures::P50),
@@ -132,7 +133,7 @@ fn rows(profiles: &[Profile], play: &Play) -> Vec<Vec<Value>> {
             figures.percentile(figures::P999),
         ]
     };
-    (0..play.cast.groups.len()).map(row).collect()
+    (0..measured.workload.groups.len()).map(row).collect()
 }
 
 fn device_mean_us(tally: &Tally) -> Option<f64> {
@@ -142,32 +143,50 @@ fn device_mean_us(tally: &Tally) -> Option<f64> {
 }
 
 /// The p99.9 of readers and of writers on the first drive, in each condition.
-fn charts(plays: &[Play], profiles: &[Profile], casts: &[Cast]) -> Vec<Chart> {
-    let first = casts.iter().filter(|cast| cast.profile == 0);
+fn charts(measured: &[Measured], profiles: &[Profile], workloads: &[Workload]) -> Vec<Chart> {
+    let first = workloads.iter().filter(|workload| workload.profile == 0);
     let names = ["fragmented", "clean"];
     first
         .zip(names)
-        .map(|(cast, name)| chart(plays, profiles, cast, name))
+        .map(|(workload, name)| chart(measured, profiles, workload, name))
         .collect()
 }
 
-fn chart(plays: &[Play], profiles: &[Profile], cast: &Cast, name: &'static str) -> Chart {
-    let plays: Vec<_> = plays.iter().filter(|play| play.cast == cast).collect();
+fn chart(
+    measured: &[Measured],
+    profiles: &[Profile],
+    workload: &Workload,
+    name: &'static str,
+) -> Chart {
+    let measured: Vec<_> = measured
+        .iter()
+        .filter(|measured| measured.workload == workload)
+        .collect();
     let p999 =
         |figures: &Figures| figures.mean(|tally| percentile_us(&tally.flight(), figures::P999));
     let series = |group: usize| Series {
-        label: cast.groups[group].label(),
+        label: workload.groups[group].label(),
         points: (0..)
             .map(f64::from)
-            .zip(plays.iter().map(|play| p999(&play.together(group))))
+            .zip(
+                measured
+                    .iter()
+                    .map(|measured| p999(&measured.together(group))),
+            )
             .collect(),
     };
     Chart {
         name,
-        title: format!("p99.9 from the host's sending: {}", cast.label(profiles)),
+        title: format!(
+            "p99.9 from the host's sending: {}",
+            workload.label(profiles)
+        ),
         claim: "Where hosts hold I/O back, what they do send comes back sooner.".into(),
         kind: ChartKind::Bars {
-            categories: plays.iter().map(|play| play.entrant.label()).collect(),
+            categories: measured
+                .iter()
+                .map(|measured| measured.contender.label())
+                .collect(),
         },
         x: Axis {
             label: "policy".into(),
@@ -179,7 +198,7 @@ fn chart(plays: &[Play], profiles: &[Profile], cast: &Cast, name: &'static str) 
             unit: Unit::Micros,
             scale: Scale::Linear,
         },
-        series: (0..cast.groups.len()).map(series).collect(),
+        series: (0..workload.groups.len()).map(series).collect(),
         marks: Vec::new(),
     }
 }

@@ -4,8 +4,8 @@ use flashyard_flash::ssd::Condition;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, Cast, GIB, Group, Kind, POLICIES, PROFILE, SHORT, entrants, f_util_chart, play,
-    utilization_chart,
+    COLUMNS, GIB, Group, Kind, POLICIES, PROFILE, SHORT, Workload, contenders, f_util_chart,
+    measure_all, utilization_chart,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::report::Report;
@@ -39,29 +39,29 @@ impl Experiment for GimbalSizes {
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
         let profiles = drive::profiles(&context.words("profile"))?;
-        let casts = casts(context.quick, profiles.len());
-        let found = play(context, &profiles, &casts, &entrants(context), true)?;
+        let workloads = workloads(context.quick, profiles.len());
+        let found = measure_all(context, &profiles, &workloads, &contenders(context), true)?;
         Ok(Report {
             rows: found.rows(&profiles),
             charts: vec![
                 f_util_chart(
                     &found,
                     &profiles,
-                    &casts[0],
+                    &workloads[0],
                     "f-util",
                     "Who counts bytes gives long reads too much, who counts I/Os gives short ones too much.",
                 ),
                 f_util_chart(
                     &found,
                     &profiles,
-                    casts.last().expect("there is a cast"),
+                    workloads.last().expect("there is a cast"),
                     "f-util-fragmented",
                     "On the fragmented drive both kinds compete for the same dies.",
                 ),
                 utilization_chart(
                     &found,
                     &profiles,
-                    &casts,
+                    &workloads,
                     "A policy that is fair by doing little would show here.",
                 ),
             ],
@@ -71,13 +71,13 @@ impl Experiment for GimbalSizes {
 }
 
 /// Sixteen short readers and four long ones on each drive, in both conditions.
-fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
+fn workloads(quick: bool, profiles: usize) -> Vec<Workload> {
     let groups = [Group::of(16, Kind::READ_4K), Group::of(4, Kind::READ_128K)];
     let conditions = [Condition::Clean, Condition::Fragmented(100)];
     let conditions = &conditions[usize::from(quick)..];
-    let cast = |profile| {
-        let cast = move |&condition| Cast::new(profile, condition, groups);
-        conditions.iter().map(cast)
+    let workload = |profile| {
+        let workload = move |&condition| Workload::new(profile, condition, groups);
+        conditions.iter().map(workload)
     };
-    (0..profiles).flat_map(cast).collect()
+    (0..profiles).flat_map(workload).collect()
 }

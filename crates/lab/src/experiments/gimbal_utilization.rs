@@ -4,7 +4,8 @@ use flashyard_flash::ssd::Condition;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, Cast, GIB, Group, Kind, POLICIES, PROFILE, SHORT, entrants, play, utilization_chart,
+    COLUMNS, GIB, Group, Kind, POLICIES, PROFILE, SHORT, Workload, contenders, measure_all,
+    utilization_chart,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::report::Report;
@@ -38,14 +39,14 @@ impl Experiment for GimbalUtilization {
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
         let profiles = drive::profiles(&context.words("profile"))?;
-        let casts = casts(context.quick, profiles.len());
-        let found = play(context, &profiles, &casts, &entrants(context), false)?;
+        let workloads = workloads(context.quick, profiles.len());
+        let found = measure_all(context, &profiles, &workloads, &contenders(context), false)?;
         Ok(Report {
             rows: found.rows(&profiles),
             charts: vec![utilization_chart(
                 &found,
                 &profiles,
-                &casts,
+                &workloads,
                 "Writes on a clean drive show what an old calibration costs.",
             )],
             ..Report::of(self, context, found.digest, &COLUMNS)
@@ -55,7 +56,7 @@ impl Experiment for GimbalUtilization {
 
 /// Sixteen readers or sixteen writers on each drive: long I/O where it is clean, short where it is
 /// fragmented.
-fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
+fn workloads(quick: bool, profiles: usize) -> Vec<Workload> {
     const FRAGMENTED: Condition = Condition::Fragmented(100);
     let kinds = [
         (Condition::Clean, Kind::READ_128K),
@@ -64,9 +65,10 @@ fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
         (FRAGMENTED, Kind::WRITE_4K),
     ];
     let kinds = &kinds[if quick { 3 } else { 0 }..];
-    let cast = |profile| {
-        let cast = move |&(condition, kind)| Cast::new(profile, condition, [Group::of(16, kind)]);
-        kinds.iter().map(cast)
+    let workload = |profile| {
+        let workload =
+            move |&(condition, kind)| Workload::new(profile, condition, [Group::of(16, kind)]);
+        kinds.iter().map(workload)
     };
-    (0..profiles).flat_map(cast).collect()
+    (0..profiles).flat_map(workload).collect()
 }

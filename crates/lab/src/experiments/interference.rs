@@ -74,7 +74,7 @@ const CROWD: u32 = 8;
 
 /// What is on the bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cast {
+enum Workload {
     /// One worker that mixes so many percent of reads into its writes, 128 under way.
     Mix(u32),
     /// One reader, one at a time.
@@ -89,10 +89,10 @@ enum Cast {
     Crowd,
 }
 
-/// A cast on a drive.
-struct Scene {
+/// A workload on a drive.
+struct Scenario {
     policy: &'static str,
-    cast: Cast,
+    workload: Workload,
     profile: Profile,
     condition: Condition,
     /// 4 KiB at random, or 128 KiB one after another.
@@ -117,25 +117,25 @@ impl Experiment for Interference {
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
-        let scenes = scenes(context)?;
-        let jobs: Vec<_> = scenes
+        let scenarios = scenarios(context)?;
+        let jobs: Vec<_> = scenarios
             .iter()
-            .flat_map(|scene| context.seeds().map(move |seed| (scene, seed)))
+            .flat_map(|scenario| context.seeds().map(move |seed| (scenario, seed)))
             .collect();
         context.progress.begin(jobs.len() as u64);
-        let results = parallel::map(&jobs, |(scene, seed)| {
-            let results = play(context, scene, *seed);
-            context.progress.step(&scene.label());
+        let results = parallel::map(&jobs, |(scenario, seed)| {
+            let results = measure_all(context, scenario, *seed);
+            context.progress.step(&scenario.label());
             results
         });
         let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
         let digest = fold_digests(&results);
         let per_scene: Vec<_> = results.chunks(context.seed_count as usize).collect();
-        let played: Vec<_> = scenes.iter().zip(per_scene).collect();
+        let played: Vec<_> = scenarios.iter().zip(per_scene).collect();
         Ok(Report {
             rows: played
                 .iter()
-                .flat_map(|(scene, results)| scene.rows(results, &played))
+                .flat_map(|(scenario, results)| scenario.rows(results, &played))
                 .collect(),
             charts: vec![mix_chart(&played), tail_chart(&played)],
             ..Report::of(self, context, digest, &COLUMNS)
@@ -143,20 +143,25 @@ impl Experiment for Interference {
     }
 }
 
-/// A scene and what came of it under each seed.
-type Played<'a> = (&'a Scene, &'a [Results]);
+/// A scenario and what came of it under each seed.
+type Observed<'a> = (&'a Scenario, &'a [Results]);
 
-impl Scene {
+impl Scenario {
     fn label(&self) -> String {
-        format!("{}: {} {}", self.scene(), self.profile.name, self.condition)
+        format!(
+            "{}: {} {}",
+            self.scenario(),
+            self.profile.name,
+            self.condition
+        )
     }
 
-    fn scene(&self) -> &'static str {
-        match self.cast {
-            Cast::Mix(_) => "mix",
-            Cast::Reader | Cast::ReaderOfCrowd | Cast::WriterOfCrowd => "alone",
-            Cast::ReaderAndWriter => "one reader, one writer",
-            Cast::Crowd => "8 readers, 8 writers",
+    fn scenario(&self) -> &'static str {
+        match self.workload {
+            Workload::Mix(_) => "mix",
+            Workload::Reader | Workload::ReaderOfCrowd | Workload::WriterOfCrowd => "alone",
+            Workload::ReaderAndWriter => "one reader, one writer",
+            Workload::Crowd => "8 readers, 8 writers",
         }
     }
 
@@ -173,36 +178,36 @@ impl Scene {
             };
             Worker::new(label, tenant, Pace::Closed { depth }, pattern)
         };
-        match self.cast {
-            Cast::Mix(reads) => vec![worker("mixed", 1, 128, reads)],
-            Cast::Reader => vec![worker("reader, QD 1", 1, 1, 100)],
-            Cast::ReaderAndWriter => {
+        match self.workload {
+            Workload::Mix(reads) => vec![worker("mixed", 1, 128, reads)],
+            Workload::Reader => vec![worker("reader, QD 1", 1, 1, 100)],
+            Workload::ReaderAndWriter => {
                 vec![
                     worker("reader, QD 1", 1, 1, 100),
                     worker("writer, QD 32", 2, 32, 0),
                 ]
             }
-            Cast::ReaderOfCrowd => vec![worker("reader, QD 32", 1, 32, 100)],
-            Cast::WriterOfCrowd => vec![worker("writer, QD 32", 1, 32, 0)],
-            Cast::Crowd => crowd(),
+            Workload::ReaderOfCrowd => vec![worker("reader, QD 32", 1, 32, 100)],
+            Workload::WriterOfCrowd => vec![worker("writer, QD 32", 1, 32, 0)],
+            Workload::Crowd => crowd(),
         }
     }
 
     /// A row for each worker, or for the reads and the writes of one that mixes them.
-    fn rows(&self, results: &[Results], played: &[Played]) -> Vec<Vec<Value>> {
+    fn rows(&self, results: &[Results], played: &[Observed]) -> Vec<Vec<Value>> {
         let row = |label: &str, reads, workers| self.row(label, reads, &of(results, workers), None);
-        match self.cast {
-            Cast::Mix(share) => self.rows_of_mix(share, &of(results, 0..1)),
-            Cast::Reader => vec![row("reader, QD 1", 100, 0..1)],
-            Cast::ReaderOfCrowd => vec![row("reader, QD 32", 100, 0..1)],
-            Cast::WriterOfCrowd => vec![row("writer, QD 32", 0, 0..1)],
-            Cast::ReaderAndWriter => {
+        match self.workload {
+            Workload::Mix(share) => self.rows_of_mix(share, &of(results, 0..1)),
+            Workload::Reader => vec![row("reader, QD 1", 100, 0..1)],
+            Workload::ReaderOfCrowd => vec![row("reader, QD 32", 100, 0..1)],
+            Workload::WriterOfCrowd => vec![row("writer, QD 32", 0, 0..1)],
+            Workload::ReaderAndWriter => {
                 vec![
                     row("reader, QD 1", 100, 0..1),
                     row("writer, QD 32", 0, 1..2),
                 ]
             }
-            Cast::Crowd => self.rows_of_crowd(results, played),
+            Workload::Crowd => self.rows_of_crowd(results, played),
         }
     }
 
@@ -218,7 +223,7 @@ impl Scene {
         rows
     }
 
-    fn rows_of_crowd(&self, results: &[Results], played: &[Played]) -> Vec<Vec<Value>> {
+    fn rows_of_crowd(&self, results: &[Results], played: &[Observed]) -> Vec<Vec<Value>> {
         let workers = 2 * CROWD as usize;
         let row = |label: &str, reads, range, alone| {
             let all = of(results, range);
@@ -227,23 +232,28 @@ impl Scene {
             self.row(label, reads, &all, Some(share))
         };
         vec![
-            row("8 readers, QD 32", 100, 0..workers / 2, Cast::ReaderOfCrowd),
+            row(
+                "8 readers, QD 32",
+                100,
+                0..workers / 2,
+                Workload::ReaderOfCrowd,
+            ),
             row(
                 "8 writers, QD 32",
                 0,
                 workers / 2..workers,
-                Cast::WriterOfCrowd,
+                Workload::WriterOfCrowd,
             ),
         ]
     }
 
-    /// What a cast of one worker got on the drive of this scene.
-    fn of_the_same_drive(&self, cast: Cast, played: &[Played]) -> Figures {
-        let same = |(scene, _): &&Played| {
-            scene.cast == cast
-                && scene.policy == self.policy
-                && scene.profile == self.profile
-                && scene.condition == self.condition
+    /// What a workload of one worker got on the drive of this scenario.
+    fn of_the_same_drive(&self, workload: Workload, played: &[Observed]) -> Figures {
+        let same = |(scenario, _): &&Observed| {
+            scenario.workload == workload
+                && scenario.policy == self.policy
+                && scenario.profile == self.profile
+                && scenario.condition == self.condition
         };
         let found = played.iter().find(same);
         of(
@@ -256,7 +266,7 @@ impl Scene {
         let [mean, p50, p99, p999, max] = figures.latencies();
         vec![
             Value::Text(self.policy.into()),
-            Value::Text(self.scene().into()),
+            Value::Text(self.scenario().into()),
             Value::Text(self.profile.name.clone()),
             Value::Text(self.condition.to_string()),
             Value::Text(worker.into()),
@@ -282,59 +292,64 @@ fn crowd() -> Vec<Worker> {
     readers.chain((CROWD + 1..=2 * CROWD).map(writer)).collect()
 }
 
-/// All scenes of all policies: mixes on the first drive, in both conditions; then each drive with
-/// readers and writers.
-fn scenes(context: &Context) -> Result<Vec<Scene>, Refused> {
+/// All scenarios of all policies: mixes on the first drive, in both conditions; then each drive
+/// with readers and writers.
+fn scenarios(context: &Context) -> Result<Vec<Scenario>, Refused> {
     let mut profiles = drive::profiles(&context.words("profile"))?;
     if context.quick {
         profiles.truncate(1);
     }
-    let mut scenes = Vec::new();
+    let mut scenarios = Vec::new();
     for policy in &context.policies {
-        mixes(context, policy, &profiles[0], &mut scenes);
+        mixes(context, policy, &profiles[0], &mut scenarios);
         for profile in &profiles {
-            encounters(policy, profile, &mut scenes);
+            encounters(policy, profile, &mut scenarios);
         }
     }
-    Ok(scenes)
+    Ok(scenarios)
 }
 
-fn mixes(context: &Context, policy: &'static str, profile: &Profile, scenes: &mut Vec<Scene>) {
+fn mixes(
+    context: &Context,
+    policy: &'static str,
+    profile: &Profile,
+    scenarios: &mut Vec<Scenario>,
+) {
     let shares: &[u32] = if context.quick { &QUICK_MIXES } else { &MIXES };
     for (condition, large) in [(FRAGMENTED, false), (Condition::Clean, true)] {
         let profile = || profile.clone();
-        let scene = |&reads: &u32| Scene {
+        let scenario = |&reads: &u32| Scenario {
             policy,
-            cast: Cast::Mix(reads),
+            workload: Workload::Mix(reads),
             profile: profile(),
             condition,
             large,
         };
-        scenes.extend(shares.iter().map(scene));
+        scenarios.extend(shares.iter().map(scenario));
     }
 }
 
-fn encounters(policy: &'static str, profile: &Profile, scenes: &mut Vec<Scene>) {
-    let casts = [
-        Cast::Reader,
-        Cast::ReaderAndWriter,
-        Cast::ReaderOfCrowd,
-        Cast::WriterOfCrowd,
-        Cast::Crowd,
+fn encounters(policy: &'static str, profile: &Profile, scenarios: &mut Vec<Scenario>) {
+    let workloads = [
+        Workload::Reader,
+        Workload::ReaderAndWriter,
+        Workload::ReaderOfCrowd,
+        Workload::WriterOfCrowd,
+        Workload::Crowd,
     ];
-    let scene = |cast| Scene {
+    let scenario = |workload| Scenario {
         policy,
-        cast,
+        workload,
         profile: profile.clone(),
         condition: FRAGMENTED,
         large: false,
     };
-    scenes.extend(casts.map(scene));
+    scenarios.extend(workloads.map(scenario));
 }
 
 const FRAGMENTED: Condition = Condition::Fragmented(100);
 
-fn play(context: &Context, scene: &Scene, seed: u64) -> Result<Results, Refused> {
+fn measure_all(context: &Context, scenario: &Scenario, seed: u64) -> Result<Results, Refused> {
     let gib = if context.quick {
         1
     } else {
@@ -345,14 +360,14 @@ fn play(context: &Context, scene: &Scene, seed: u64) -> Result<Results, Refused>
     } else {
         context.number("ms")
     });
-    let device = drive::build(&scene.profile, gib, seed, scene.condition)?;
-    let policy = policies::named(scene.policy).ok_or_else(|| {
+    let device = drive::build(&scenario.profile, gib, seed, scenario.condition)?;
+    let policy = policies::named(scenario.policy).ok_or_else(|| {
         Refused::Conflict(format!(
             "`{}` has to be calibrated for its drive, which this experiment does not do",
-            scene.policy
+            scenario.policy
         ))
     })?;
-    let setup = Setup::new(device, policy, scene.workers());
+    let setup = Setup::new(device, policy, scenario.workers());
     Ok(setup.measured(span / 2, span).seeded(seed).run()?)
 }
 
@@ -368,13 +383,18 @@ fn of(results: &[Results], workers: std::ops::Range<usize>) -> Figures {
 }
 
 /// Bandwidth against the share of reads, for both conditions.
-fn mix_chart(played: &[Played]) -> Chart {
+fn mix_chart(played: &[Observed]) -> Chart {
     let mut series: Vec<Series> = Vec::new();
-    for (scene, results) in played {
-        let Cast::Mix(reads) = scene.cast else {
+    for (scenario, results) in played {
+        let Workload::Mix(reads) = scenario.workload else {
             continue;
         };
-        let label = format!("{}, {} {}", scene.policy, scene.condition, scene.kind());
+        let label = format!(
+            "{}, {} {}",
+            scenario.policy,
+            scenario.condition,
+            scenario.kind()
+        );
         let point = (f64::from(reads), of(results, 0..1).bandwidth());
         match series.iter_mut().find(|known| known.label == label) {
             Some(known) => known.points.insert(0, point),
@@ -397,15 +417,19 @@ fn mix_chart(played: &[Played]) -> Chart {
 }
 
 /// A read at a time, alone and beside a writer, on every drive.
-fn tail_chart(played: &[Played]) -> Chart {
+fn tail_chart(played: &[Observed]) -> Chart {
     let mut categories = Vec::new();
-    let of_cast = |cast| played.iter().filter(move |(scene, _)| scene.cast == cast);
-    for (scene, _) in of_cast(Cast::Reader) {
-        categories.push(format!("{}, {}", scene.profile.name, scene.policy));
+    let of_cast = |workload| {
+        played
+            .iter()
+            .filter(move |(scenario, _)| scenario.workload == workload)
+    };
+    for (scenario, _) in of_cast(Workload::Reader) {
+        categories.push(format!("{}, {}", scenario.profile.name, scenario.policy));
     }
-    let bars = |label: &str, cast, figure: &dyn Fn(&Tally) -> Option<f64>| Series {
+    let bars = |label: &str, workload, figure: &dyn Fn(&Tally) -> Option<f64>| Series {
         label: label.into(),
-        points: of_cast(cast)
+        points: of_cast(workload)
             .enumerate()
             .map(|(place, (_, results))| (place as f64, of(results, 0..1).mean(figure)))
             .collect(),
@@ -420,10 +444,10 @@ fn tail_chart(played: &[Played]) -> Chart {
         x: Axis { label: "profile".into(), unit: Unit::None, scale: Scale::Linear },
         y: Axis { label: "latency of the reads".into(), unit: Unit::Micros, scale: Scale::Linear },
         series: vec![
-            bars("alone, mean", Cast::Reader, &mean),
-            bars("beside a writer, mean", Cast::ReaderAndWriter, &mean),
-            bars("alone, p99", Cast::Reader, &p99),
-            bars("beside a writer, p99", Cast::ReaderAndWriter, &p99),
+            bars("alone, mean", Workload::Reader, &mean),
+            bars("beside a writer, mean", Workload::ReaderAndWriter, &mean),
+            bars("alone, p99", Workload::Reader, &p99),
+            bars("beside a writer, p99", Workload::ReaderAndWriter, &p99),
         ],
         marks: Vec::new(),
     }

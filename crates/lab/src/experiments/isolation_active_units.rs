@@ -1,7 +1,9 @@
 //! What a writer that uses fewer units spares a reader of all of them.
 
 use super::columns::{MAX, MEAN, P50, P99, P999, PROFILE as PROFILE_COLUMN, column};
-use super::units::{DRIVE, Extent, GIB, MS, Order, PROFILE, Placement, Played, Scene, play};
+use super::units::{
+    DRIVE, Extent, GIB, MS, Observed, Order, PROFILE, Placement, Scenario, measure_all,
+};
 use super::{drive, figures};
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::report::{Axis, Chart, ChartKind, Column, Report, Scale, Series, Unit, Value};
@@ -63,15 +65,15 @@ impl Experiment for IsolationActiveUnits {
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
         let profile = drive::profile(context.word("profile"))?;
-        let mut scenes = Vec::new();
+        let mut scenarios = Vec::new();
         for order in ORDERS {
-            let scene = |active| Scene {
+            let scenario = |active| Scenario {
                 active: Some(active),
-                ..Scene::encounter(&profile, Placement::Shared, order, 2)
+                ..Scenario::encounter(&profile, Placement::Shared, order, 2)
             };
-            scenes.extend(ACTIVE.map(scene));
+            scenarios.extend(ACTIVE.map(scenario));
         }
-        let (played, digest) = play(context, Extent::of(context), &scenes)?;
+        let (played, digest) = measure_all(context, Extent::of(context), &scenarios)?;
         Ok(Report {
             rows: played.iter().map(row).collect(),
             charts: vec![trade(&played)],
@@ -80,19 +82,19 @@ impl Experiment for IsolationActiveUnits {
     }
 }
 
-fn row(played: &Played) -> Vec<Value> {
-    let scene = played.scene;
-    let active = scene.active.unwrap_or(0);
+fn row(played: &Observed) -> Vec<Value> {
+    let scenario = played.scenario;
+    let active = scenario.active.unwrap_or(0);
     let [mean, p50, p99, p999, max] = played.latencies();
-    let known = scene.profile.name == DRIVE && scene.order != Order::Suspend;
+    let known = scenario.profile.name == DRIVE && scenario.order != Order::Suspend;
     let place = ACTIVE.iter().position(|&units| units == active);
     let expected = |what: usize, times: u32| match place.filter(|_| known) {
         Some(place) => Value::Real(f64::from(EXPECTED[place][what]) * f64::from(times)),
         None => Value::Missing,
     };
     vec![
-        Value::Text(scene.profile.name.clone()),
-        Value::Text(scene.order.label().into()),
+        Value::Text(scenario.profile.name.clone()),
+        Value::Text(scenario.order.label().into()),
         Value::Count(active.into()),
         mean,
         p50,
@@ -107,18 +109,18 @@ fn row(played: &Played) -> Vec<Value> {
 }
 
 /// Mean and p99 of the reader against what the writer gets.
-fn trade(played: &[Played]) -> Chart {
-    let series = |order: Order, name: &str, figure: &dyn Fn(&Played) -> f64| Series {
+fn trade(played: &[Observed]) -> Chart {
+    let series = |order: Order, name: &str, figure: &dyn Fn(&Observed) -> f64| Series {
         label: format!("{name}, {}", order.label()),
         points: played
             .iter()
             .rev()
-            .filter(|one| one.scene.order == order)
+            .filter(|one| one.scenario.order == order)
             .map(|one| (one.others_bytes_per_second(), figure(one)))
             .collect(),
     };
-    let mean = |one: &Played| one.mean_us();
-    let p99 = |one: &Played| one.percentile_us(figures::P99);
+    let mean = |one: &Observed| one.mean_us();
+    let p99 = |one: &Observed| one.percentile_us(figures::P99);
     let axis = |label: &str, unit| Axis {
         label: label.into(),
         unit,

@@ -3,7 +3,9 @@
 use flashyard_flash::channel::load::Work;
 
 use super::columns::{MAX, MEAN, P50, P99, P999, PROFILE as PROFILE_COLUMN, column};
-use super::units::{DRIVE, Extent, GIB, MS, Order, PROFILE, Placement, Played, Scene, play};
+use super::units::{
+    DRIVE, Extent, GIB, MS, Observed, Order, PROFILE, Placement, Scenario, measure_all,
+};
 use super::{drive, figures};
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::report::{
@@ -67,17 +69,17 @@ impl Experiment for IsolationOpenChannel {
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
         let profile = drive::profile(context.word("profile"))?;
-        let mut scenes = vec![Scene {
+        let mut scenarios = vec![Scenario {
             parts: 1,
-            ..Scene::encounter(&profile, Placement::Shared, Order::Fifo, 1)
+            ..Scenario::encounter(&profile, Placement::Shared, Order::Fifo, 1)
         }];
         for placement in PLACEMENTS {
             for order in ORDERS {
-                let scene = |tenants| Scene::encounter(&profile, placement, order, tenants);
-                scenes.extend(TENANTS.map(scene));
+                let scenario = |tenants| Scenario::encounter(&profile, placement, order, tenants);
+                scenarios.extend(TENANTS.map(scenario));
             }
         }
-        let (played, digest) = play(context, Extent::of(context), &scenes)?;
+        let (played, digest) = measure_all(context, Extent::of(context), &scenarios)?;
         let found = Found { played };
         Ok(Report {
             rows: found.played.iter().map(|one| found.row(one)).collect(),
@@ -124,22 +126,23 @@ fn expected(placement: Placement, order: Order) -> [Expected; 3] {
     }
 }
 
-/// All scenes, the reader alone first.
+/// All scenarios, the reader alone first.
 struct Found<'a> {
-    played: Vec<Played<'a>>,
+    played: Vec<Observed<'a>>,
 }
 
 impl Found<'_> {
-    fn alone(&self) -> &Played<'_> {
+    fn alone(&self) -> &Observed<'_> {
         &self.played[0]
     }
 
-    /// The same scene for each number of tenants.
-    fn of(&self, placement: Placement, order: Order) -> [&Played<'_>; 3] {
+    /// The same scenario for each number of tenants.
+    fn of(&self, placement: Placement, order: Order) -> [&Observed<'_>; 3] {
         TENANTS.map(|tenants| {
-            let wanted = |played: &&Played| {
-                let scene = played.scene;
-                (scene.placement, scene.order, scene.tenants) == (placement, order, tenants)
+            let wanted = |played: &&Observed| {
+                let scenario = played.scenario;
+                (scenario.placement, scenario.order, scenario.tenants)
+                    == (placement, order, tenants)
             };
             let found = self.played.iter().find(wanted);
             found.expect("every scene is played")
@@ -147,31 +150,31 @@ impl Found<'_> {
     }
 
     /// How many times the mean latency of everything shared and in turn is that of `played`.
-    fn gain(&self, played: &Played) -> Option<f64> {
+    fn gain(&self, played: &Observed) -> Option<f64> {
         let place = TENANTS
             .iter()
-            .position(|&tenants| tenants == played.scene.tenants)?;
+            .position(|&tenants| tenants == played.scenario.tenants)?;
         let shared = self.of(Placement::Shared, Order::Fifo)[place].mean_us();
         Some(shared / played.mean_us())
     }
 
-    fn row(&self, played: &Played) -> Vec<Value> {
-        let scene = played.scene;
+    fn row(&self, played: &Observed) -> Vec<Value> {
+        let scenario = played.scenario;
         let [mean, p50, p99, p999, max] = played.latencies();
-        let [a, b, c, d] = expectations(scene);
+        let [a, b, c, d] = expectations(scenario);
         let finite = |gain: f64| gain.is_finite().then_some(Value::Real(gain));
         vec![
-            Value::Text(scene.profile.name.clone()),
-            Value::Count(scene.tenants.into()),
+            Value::Text(scenario.profile.name.clone()),
+            Value::Count(scenario.tenants.into()),
             Value::Text(
-                if scene.tenants == 1 {
+                if scenario.tenants == 1 {
                     "alone"
                 } else {
-                    scene.placement.label()
+                    scenario.placement.label()
                 }
                 .into(),
             ),
-            Value::Text(scene.order.label().into()),
+            Value::Text(scenario.order.label().into()),
             mean,
             p50,
             p99,
@@ -200,7 +203,9 @@ impl Found<'_> {
     }
 
     fn judge_growth(&self) -> String {
-        let [two, four, eight] = self.of(Placement::Shared, Order::Fifo).map(Played::mean_us);
+        let [two, four, eight] = self
+            .of(Placement::Shared, Order::Fifo)
+            .map(Observed::mean_us);
         let slopes = [(four - two) / 2e3, (eight - four) / 4e3];
         let as_said = slopes.iter().all(|slope| (slope / 2.2 - 1.0).abs() <= 0.1);
         format!(
@@ -256,7 +261,7 @@ impl Found<'_> {
         let shared = self.of(Placement::Shared, Order::Fifo);
         let own = self.of(Placement::Channels, Order::Fifo);
         let lost = [0, 1, 2].map(|place| {
-            let (own, shared): (&Played, &Played) = (own[place], shared[place]);
+            let (own, shared): (&Observed, &Observed) = (own[place], shared[place]);
             1.0 - own.others_bytes_per_second() / shared.others_bytes_per_second()
         });
         let near = |(lost, said): (f64, f64)| (lost - said).abs() <= 0.04;
@@ -295,7 +300,7 @@ impl Found<'_> {
                 .of(placement, order)
                 .map(|one| {
                     (
-                        f64::from(one.scene.tenants),
+                        f64::from(one.scenario.tenants),
                         one.percentile_us(figures::P99),
                     )
                 })
@@ -332,12 +337,14 @@ fn axis(label: &str, unit: Unit) -> Axis {
     }
 }
 
-fn expectations(scene: &Scene) -> [Value; 4] {
-    let place = TENANTS.iter().position(|&tenants| tenants == scene.tenants);
-    let known = place.filter(|_| scene.profile.name == DRIVE);
-    let [mean, p99, max, writers] = match (known, scene.tenants, scene.first) {
-        (Some(place), ..) => expected(scene.placement, scene.order)[place],
-        (None, 1, Work::Read { .. }) if scene.profile.name == DRIVE => [76, 0, 0, 0],
+fn expectations(scenario: &Scenario) -> [Value; 4] {
+    let place = TENANTS
+        .iter()
+        .position(|&tenants| tenants == scenario.tenants);
+    let known = place.filter(|_| scenario.profile.name == DRIVE);
+    let [mean, p99, max, writers] = match (known, scenario.tenants, scenario.first) {
+        (Some(place), ..) => expected(scenario.placement, scenario.order)[place],
+        (None, 1, Work::Read { .. }) if scenario.profile.name == DRIVE => [76, 0, 0, 0],
         _ => [0; 4],
     };
     let value = |number: u32, times: u64| match number {

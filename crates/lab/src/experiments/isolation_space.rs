@@ -5,7 +5,7 @@ use flashyard_flash::channel::load::{Tally, Work};
 
 use super::columns::{PROFILE as PROFILE_COLUMN, column};
 use super::drive;
-use super::units::{Extent, GIB, MS, Order, PROFILE, Placement, Played, Scene, play};
+use super::units::{Extent, GIB, MS, Observed, Order, PROFILE, Placement, Scenario, measure_all};
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::report::{Axis, Chart, ChartKind, Column, Report, Scale, Series, Unit, Value};
 
@@ -74,26 +74,26 @@ impl Experiment for IsolationSpace {
     fn run(&self, context: &Context) -> Result<Report, Refused> {
         let profile = drive::profile(context.word("profile"))?;
         let extent = Extent::of(context);
-        let mut scenes = Vec::new();
+        let mut scenarios = Vec::new();
         for placement in PLACEMENTS {
             for parts in PARTS {
-                let scene = |first| Scene {
+                let scenario = |first| Scenario {
                     parts,
                     first,
-                    ..Scene::encounter(&profile, placement, Order::FifoVarying, 1)
+                    ..Scenario::encounter(&profile, placement, Order::FifoVarying, 1)
                 };
-                scenes.extend(WORKS.map(scene));
+                scenarios.extend(WORKS.map(scenario));
             }
         }
-        let (played, digest) = play(context, extent, &scenes)?;
+        let (played, digest) = measure_all(context, extent, &scenarios)?;
         let parts: Vec<Part> = played.chunks(WORKS.len()).map(Part).collect();
-        let flash = scenes[0].device(extent, context.seed)?;
+        let flash = scenarios[0].device(extent, context.seed)?;
         let bytes_per_unit = flash.geometry().capacity() / u64::from(flash.geometry().total_pus());
         let mut rows = Vec::new();
         for part in &parts {
             // The first part is the whole device.
             let whole = &parts[0];
-            let units = flash.geometry().total_pus() / part.scene().parts;
+            let units = flash.geometry().total_pus() / part.scenario().parts;
             let bytes = bytes_per_unit * u64::from(units);
             let row = |percent| part.row(whole, units, bytes, percent);
             rows.extend(OVER_PROVISIONING.map(row));
@@ -107,11 +107,11 @@ impl Experiment for IsolationSpace {
 }
 
 /// A tenant alone on its part of the device: writing, then reading.
-struct Part<'a>(&'a [Played<'a>]);
+struct Part<'a>(&'a [Observed<'a>]);
 
 impl Part<'_> {
-    fn scene(&self) -> &Scene {
-        self.0[0].scene
+    fn scenario(&self) -> &Scenario {
+        self.0[0].scenario
     }
 
     fn writing(&self) -> f64 {
@@ -123,14 +123,14 @@ impl Part<'_> {
     }
 
     fn row(&self, whole: &Part, units: u32, flash: u64, percent: u32) -> Vec<Value> {
-        let scene = self.scene();
+        let scenario = self.scenario();
         let rate = |tallies: &[Tally]| tallies[0].bytes_per_second() as f64;
         let capacity = flash * 100 / u64::from(100 + percent);
         let amplification = write_amplification(1.0 + f64::from(percent) / 100.0);
         vec![
-            Value::Text(scene.profile.name.clone()),
-            Value::Count(scene.parts.into()),
-            Value::Text(scene.placement.label().into()),
+            Value::Text(scenario.profile.name.clone()),
+            Value::Count(scenario.parts.into()),
+            Value::Text(scenario.placement.label().into()),
             Value::Count(units.into()),
             self.0[0].value(rate),
             Value::Real(self.writing() / whole.writing()),
@@ -138,7 +138,7 @@ impl Part<'_> {
             Value::Real(self.reading() / whole.reading()),
             Value::Count(percent.into()),
             Value::Count(capacity),
-            Value::Real(capacity as f64 / flash as f64 / f64::from(scene.parts)),
+            Value::Real(capacity as f64 / flash as f64 / f64::from(scenario.parts)),
             Value::Real(amplification),
             Value::Real(self.writing() / amplification),
         ]
@@ -159,12 +159,12 @@ fn chart(parts: &[Part]) -> Chart {
     let of = |placement| {
         parts
             .iter()
-            .filter(move |part| part.scene().placement == placement)
+            .filter(move |part| part.scenario().placement == placement)
     };
     let series = |placement: Placement, name: &str, figure: &dyn Fn(&Part) -> f64| Series {
         label: format!("{name}, {}", placement.label()),
         points: of(placement)
-            .map(|part| (f64::from(part.scene().parts), figure(part)))
+            .map(|part| (f64::from(part.scenario().parts), figure(part)))
             .collect(),
     };
     let axis = |label: &str, unit| Axis {

@@ -6,9 +6,10 @@ use flashyard_flash::ssd::Condition;
 use flashyard_sched::Class;
 
 use super::sharing::{
-    COLUMNS, Cast, Findings, GIB, Group, Kind, MS, PROFILE, Play, entrants, latency_chart, play,
+    COLUMNS, Findings, GIB, Group, Kind, MS, Measured, PROFILE, Workload, contenders,
+    latency_chart, measure_all,
 };
-use super::units::{Extent, Order, Placement, Played, Scene, play_on};
+use super::units::{Extent, Observed, Order, Placement, Scenario, measure_on};
 use super::{drive, figures};
 use crate::bench::fold;
 use crate::experiment::{Context, Experiment, Refused, Setting};
@@ -60,15 +61,15 @@ impl Experiment for IsolationVsConventional {
     fn run(&self, context: &Context) -> Result<Report, Refused> {
         let mut profiles = drive::profiles(&context.words("profile"))?;
         profiles.truncate(if context.quick { 1 } else { profiles.len() });
-        let casts = casts(context.quick, profiles.len());
-        let found = play(context, &profiles, &casts, &entrants(context), false)?;
-        let scenes = own_channels(&profiles);
-        let (own, digest) = play_on(context, Extent::of(context), &scenes)?;
+        let workloads = workloads(context.quick, profiles.len());
+        let found = measure_all(context, &profiles, &workloads, &contenders(context), false)?;
+        let scenarios = own_channels(&profiles);
+        let (own, digest) = measure_on(context, Extent::of(context), &scenarios)?;
         let mut rows = found.rows(&profiles);
         rows.extend(own.iter().flat_map(rows_of_own));
         Ok(Report {
             rows,
-            charts: charts(&found, &profiles, &casts),
+            charts: charts(&found, &profiles, &workloads),
             notes: notes(&found, &profiles, &own),
             ..Report::of(self, context, fold(found.digest, digest), &COLUMNS)
         })
@@ -76,34 +77,35 @@ impl Experiment for IsolationVsConventional {
 }
 
 /// The reader alone, then beside writers, on every drive in each condition.
-fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
-    let mut casts = Vec::new();
+fn workloads(quick: bool, profiles: usize) -> Vec<Workload> {
+    let mut workloads = Vec::new();
     for profile in 0..profiles {
         for (condition, kind) in KINDS {
-            casts.push(Cast::new(profile, condition, [READER]));
-            let beside = |count| Cast::new(profile, condition, [READER, Group::of(count, kind)]);
-            casts.extend(WRITERS.map(beside));
+            workloads.push(Workload::new(profile, condition, [READER]));
+            let beside =
+                |count| Workload::new(profile, condition, [READER, Group::of(count, kind)]);
+            workloads.extend(WRITERS.map(beside));
         }
     }
-    casts.truncate(if quick { 2 } else { casts.len() });
-    casts
+    workloads.truncate(if quick { 2 } else { workloads.len() });
+    workloads
 }
 
 /// The same flash, with whole channels for each tenant. What the profile does with programs then
 /// makes no difference, so one profile of the same flash is enough.
-fn own_channels(profiles: &[Profile]) -> Vec<Scene> {
-    let scene = |writers: u32| {
-        Scene::encounter(&profiles[0], Placement::Channels, Order::Fifo, writers + 1)
+fn own_channels(profiles: &[Profile]) -> Vec<Scenario> {
+    let scenario = |writers: u32| {
+        Scenario::encounter(&profiles[0], Placement::Channels, Order::Fifo, writers + 1)
     };
     [0].iter()
         .chain(&WRITERS)
-        .map(|&writers| scene(writers))
+        .map(|&writers| scenario(writers))
         .collect()
 }
 
 /// The reader, and the writers together.
-fn rows_of_own(played: &Played) -> Vec<Vec<Value>> {
-    let writers = played.scene.tenants - 1;
+fn rows_of_own(played: &Observed) -> Vec<Vec<Value>> {
+    let writers = played.scenario.tenants - 1;
     let [mean, p50, p99, p999, max] = played.latencies();
     let tenants = match writers {
         0 => READER.label(),
@@ -115,7 +117,7 @@ fn rows_of_own(played: &Played) -> Vec<Vec<Value>> {
     };
     let row = |worker: String, kind: &str, [bandwidth, iops]: [Value; 2], latencies: [Value; 5]| {
         let named = [
-            played.scene.profile.name.clone(),
+            played.scenario.profile.name.clone(),
             "open channels".into(),
             tenants.clone(),
             "own channels".into(),
@@ -148,36 +150,42 @@ fn rows_of_own(played: &Played) -> Vec<Vec<Value>> {
 }
 
 /// The reader's latency under each policy beside seven writers.
-fn charts(found: &Findings, profiles: &[Profile], casts: &[Cast]) -> Vec<crate::report::Chart> {
-    let crowds = casts
+fn charts(
+    found: &Findings,
+    profiles: &[Profile],
+    workloads: &[Workload],
+) -> Vec<crate::report::Chart> {
+    let crowds = workloads
         .iter()
-        .filter(|cast| cast.profile < 2 && cast.tenants() == WRITERS[2] + 1);
+        .filter(|workload| workload.profile < 2 && workload.tenants() == WRITERS[2] + 1);
     let names = [
         "first-fragmented",
         "first-clean",
         "second-fragmented",
         "second-clean",
     ];
-    let chart = |(cast, name)| latency_chart(found, profiles, cast, 0, name, SUSPENDS);
+    let chart = |(workload, name)| latency_chart(found, profiles, workload, 0, name, SUSPENDS);
     crowds.zip(names).map(chart).collect()
 }
 
 const SUSPENDS: &str = "What is under way in the drive cannot be overtaken by any switch: only the drive can suspend it.";
 
 /// How many times its p99 alone the reader has, under each policy, and on channels of its own.
-fn notes(found: &Findings, profiles: &[Profile], own: &[Played]) -> Vec<String> {
+fn notes(found: &Findings, profiles: &[Profile], own: &[Observed]) -> Vec<String> {
     let mut notes = Vec::new();
     for (number, profile) in profiles.iter().enumerate() {
         for (condition, kind) in KINDS {
-            let of = |play: &&Play| play.cast.profile == number && play.cast.condition == condition;
-            let plays: Vec<&Play> = found.plays.iter().filter(of).collect();
+            let of = |measured: &&Measured| {
+                measured.workload.profile == number && measured.workload.condition == condition
+            };
+            let measured: Vec<&Measured> = found.measured.iter().filter(of).collect();
             notes.extend(note(
-                &plays,
+                &measured,
                 &format!("{}, {condition}, {}", profile.name, kind.label()),
             ));
         }
     }
-    let p99 = |one: &Played| one.percentile_us(figures::P99);
+    let p99 = |one: &Observed| one.percentile_us(figures::P99);
     let alone = p99(&own[0]);
     let times: Vec<_> = own[1..]
         .iter()
@@ -190,22 +198,27 @@ fn notes(found: &Findings, profiles: &[Profile], own: &[Played]) -> Vec<String> 
     notes
 }
 
-fn note(plays: &[&Play], what: &str) -> Option<String> {
-    let p99 = |play: &Play| {
-        play.together(0)
+fn note(measured: &[&Measured], what: &str) -> Option<String> {
+    let p99 = |measured: &Measured| {
+        measured
+            .together(0)
             .mean(|tally| percentile_us(&tally.total(), figures::P99))
     };
-    let alone = plays.iter().find(|play| play.cast.tenants() == 1)?;
+    let alone = measured
+        .iter()
+        .find(|measured| measured.workload.tenants() == 1)?;
     let mut policies = Vec::new();
-    let entrants = plays.iter().filter(|play| play.cast.tenants() == 1);
-    for entrant in entrants.map(|play| play.entrant) {
-        let beside = plays
+    let contenders = measured
+        .iter()
+        .filter(|measured| measured.workload.tenants() == 1);
+    for contender in contenders.map(|measured| measured.contender) {
+        let beside = measured
             .iter()
-            .filter(|play| play.entrant == entrant && play.cast.tenants() > 1);
+            .filter(|measured| measured.contender == contender && measured.workload.tenants() > 1);
         let times: Vec<_> = beside
-            .map(|play| format!("{:.2}", p99(play) / p99(alone)))
+            .map(|measured| format!("{:.2}", p99(measured) / p99(alone)))
             .collect();
-        policies.push(format!("{} under {}", times.join(", "), entrant.label()));
+        policies.push(format!("{} under {}", times.join(", "), contender.label()));
     }
     Some(format!(
         "{what}: p99 of the reader beside more and more writers is {} times that alone ({:.0} us).",

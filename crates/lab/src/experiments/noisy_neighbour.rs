@@ -6,7 +6,8 @@ use flashyard_sched::Class;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, Cast, Findings, GIB, Group, Kind, PROFILE, SHORT, entrants, latency_chart, play,
+    COLUMNS, Findings, GIB, Group, Kind, PROFILE, SHORT, Workload, contenders, latency_chart,
+    measure_all,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::report::{Chart, Report};
@@ -48,18 +49,18 @@ impl Experiment for NoisyNeighbour {
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
         let profiles = drive::profiles(&context.words("profile"))?;
-        let casts = casts(context.quick, profiles.len());
-        let found = play(context, &profiles, &casts, &entrants(context), false)?;
+        let workloads = workloads(context.quick, profiles.len());
+        let found = measure_all(context, &profiles, &workloads, &contenders(context), false)?;
         Ok(Report {
             rows: found.rows(&profiles),
-            charts: charts(&found, &profiles, &casts),
+            charts: charts(&found, &profiles, &workloads),
             ..Report::of(self, context, found.digest, &COLUMNS)
         })
     }
 }
 
 /// A latency-sensitive reader beside one reader, one writer, or sixteen of each.
-fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
+fn workloads(quick: bool, profiles: usize) -> Vec<Workload> {
     const SMALL: [Kind; 2] = [Kind::READ_4K, Kind::WRITE_4K];
     const LARGE: [Kind; 2] = [Kind::READ_128K, Kind::WRITE_128K];
     let single = Group::of(1, Kind::new(true, 4096, 1)).of_class(Class::Latency);
@@ -67,7 +68,7 @@ fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
         (Condition::Fragmented(100), SMALL),
         (Condition::Clean, LARGE),
     ];
-    let mut casts = Vec::new();
+    let mut workloads = Vec::new();
     for profile in 0..profiles {
         for (condition, [read, write]) in drives {
             let neighbours = [
@@ -77,19 +78,21 @@ fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
             ];
             for neighbours in neighbours {
                 let groups = [vec![single], neighbours].concat();
-                casts.push(Cast::new(profile, condition, groups));
+                workloads.push(Workload::new(profile, condition, groups));
             }
         }
     }
-    casts.truncate(if quick { 1 } else { casts.len() });
-    casts
+    workloads.truncate(if quick { 1 } else { workloads.len() });
+    workloads
 }
 
 /// The latency of the one beside sixteen readers and writers, in both conditions.
-fn charts(found: &Findings, profiles: &[Profile], casts: &[Cast]) -> Vec<Chart> {
-    let crowds = casts.iter().filter(|cast| cast.groups.len() == 3);
+fn charts(found: &Findings, profiles: &[Profile], workloads: &[Workload]) -> Vec<Chart> {
+    let crowds = workloads
+        .iter()
+        .filter(|workload| workload.groups.len() == 3);
     let names = ["latency-fragmented", "latency-clean"];
-    let chart = |(cast, name)| latency_chart(found, profiles, cast, 0, name, UNNOTICED);
+    let chart = |(workload, name)| latency_chart(found, profiles, workload, 0, name, UNNOTICED);
     crowds.zip(names).map(chart).collect()
 }
 

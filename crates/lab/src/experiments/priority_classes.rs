@@ -6,7 +6,7 @@ use flashyard_sched::Class;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, Cast, Findings, GIB, Group, Kind, SHORT, entrants, latency_chart, play,
+    COLUMNS, Findings, GIB, Group, Kind, SHORT, Workload, contenders, latency_chart, measure_all,
 };
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::report::{Chart, Report};
@@ -48,47 +48,47 @@ impl Experiment for PriorityClasses {
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
         let profiles = drive::profiles(&context.words("profile"))?;
-        let casts = casts(context.quick, profiles.len());
-        let found = play(context, &profiles, &casts, &entrants(context), false)?;
+        let workloads = workloads(context.quick, profiles.len());
+        let found = measure_all(context, &profiles, &workloads, &contenders(context), false)?;
         Ok(Report {
             rows: found.rows(&profiles),
-            charts: charts(&found, &profiles, &casts),
+            charts: charts(&found, &profiles, &workloads),
             ..Report::of(self, context, found.digest, &COLUMNS)
         })
     }
 }
 
 /// The backup for throughput, and in the background; on each drive.
-fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
+fn workloads(quick: bool, profiles: usize) -> Vec<Workload> {
     let classes = [Class::Throughput, Class::Background];
-    let cast = |profile, class| {
+    let workload = |profile, class| {
         let groups = [
             Group::of(1, Kind::new(true, 4096, 1)).of_class(Class::Latency),
             Group::of(1, Kind::new(true, 128 << 10, 8)),
             Group::of(1, Kind::WRITE_4K).of_class(class),
         ];
-        Cast::new(profile, Condition::Fragmented(100), groups)
+        Workload::new(profile, Condition::Fragmented(100), groups)
     };
-    let all = (0..profiles).flat_map(|profile| classes.map(|class| cast(profile, class)));
+    let all = (0..profiles).flat_map(|profile| classes.map(|class| workload(profile, class)));
     all.skip(usize::from(quick))
         .take(if quick { 1 } else { usize::MAX })
         .collect()
 }
 
 /// The latency of the one in a hurry, with the backup in the background.
-fn charts(found: &Findings, profiles: &[Profile], casts: &[Cast]) -> Vec<Chart> {
-    let in_background = |cast: &&Cast| cast.groups[2].class == Class::Background;
-    let chart = |(cast, name)| {
+fn charts(found: &Findings, profiles: &[Profile], workloads: &[Workload]) -> Vec<Chart> {
+    let in_background = |workload: &&Workload| workload.groups[2].class == Class::Background;
+    let chart = |(workload, name)| {
         latency_chart(
             found,
             profiles,
-            cast,
+            workload,
             0,
             name,
             "Who is in a hurry waits for the drive, and not for others.",
         )
     };
-    casts
+    workloads
         .iter()
         .filter(in_background)
         .zip(CHARTS)

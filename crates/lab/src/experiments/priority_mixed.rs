@@ -5,7 +5,7 @@ use flashyard_sched::Class;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, Cast, GIB, Group, Kind, PROFILE, SHORT, entrants, latency_chart, play,
+    COLUMNS, GIB, Group, Kind, PROFILE, SHORT, Workload, contenders, latency_chart, measure_all,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::report::Report;
@@ -40,14 +40,14 @@ impl Experiment for PriorityMixed {
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
         let profiles = drive::profiles(&context.words("profile"))?;
-        let casts = casts(context.quick, profiles.len());
-        let found = play(context, &profiles, &casts, &entrants(context), false)?;
+        let workloads = workloads(context.quick, profiles.len());
+        let found = measure_all(context, &profiles, &workloads, &contenders(context), false)?;
         Ok(Report {
             rows: found.rows(&profiles),
             charts: vec![latency_chart(
                 &found,
                 &profiles,
-                casts.last().expect("there is a cast"),
+                workloads.last().expect("there is a cast"),
                 0,
                 "latency",
                 "Who is served first does not notice the others but by what the drive itself is busy with.",
@@ -58,7 +58,7 @@ impl Experiment for PriorityMixed {
 }
 
 /// One latency-sensitive tenant beside one to eight others, then as many of each.
-fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
+fn workloads(quick: bool, profiles: usize) -> Vec<Workload> {
     let groups = |(urgent, bulk)| {
         let one = Kind::new(true, 4096, 1);
         [
@@ -68,9 +68,9 @@ fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
     };
     let counts = [(1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (4, 4), (8, 8)];
     let counts = &counts[..if quick { 1 } else { counts.len() }];
-    let cast = |profile| {
-        let cast = move |&counts| Cast::new(profile, Condition::Clean, groups(counts));
-        counts.iter().map(cast)
+    let workload = |profile| {
+        let workload = move |&counts| Workload::new(profile, Condition::Clean, groups(counts));
+        counts.iter().map(workload)
     };
-    (0..profiles).flat_map(cast).collect()
+    (0..profiles).flat_map(workload).collect()
 }

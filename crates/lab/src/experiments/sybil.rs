@@ -4,7 +4,8 @@ use flashyard_flash::ssd::Condition;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, Cast, GIB, Group, Kind, POLICIES, PROFILE, SHORT, entrants, f_util_chart, play,
+    COLUMNS, GIB, Group, Kind, POLICIES, PROFILE, SHORT, Workload, contenders, f_util_chart,
+    measure_all,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::report::Report;
@@ -38,14 +39,14 @@ impl Experiment for Sybil {
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
         let profiles = drive::profiles(&context.words("profile"))?;
-        let casts = casts(context.quick, profiles.len());
-        let found = play(context, &profiles, &casts, &entrants(context), false)?;
+        let workloads = workloads(context.quick, profiles.len());
+        let found = measure_all(context, &profiles, &workloads, &contenders(context), false)?;
         Ok(Report {
             rows: found.rows(&profiles),
             charts: vec![f_util_chart(
                 &found,
                 &profiles,
-                casts.last().expect("there is a cast"),
+                workloads.last().expect("there is a cast"),
                 "f-util",
                 "Where the first bar is the higher one, opening queues pays.",
             )],
@@ -55,15 +56,15 @@ impl Experiment for Sybil {
 }
 
 /// One tenant with sixteen queues and fifteen with one, all readers or all writers.
-fn casts(quick: bool, profiles: usize) -> Vec<Cast> {
+fn workloads(quick: bool, profiles: usize) -> Vec<Workload> {
     let kinds = [Kind::WRITE_4K, Kind::READ_4K];
     let kinds = &kinds[..if quick { 1 } else { 2 }];
-    let cast = |profile| {
-        let cast = move |&kind| {
+    let workload = |profile| {
+        let workload = move |&kind| {
             let groups = [Group::of_one_tenant(16, kind), Group::of(15, kind)];
-            Cast::new(profile, Condition::Fragmented(100), groups)
+            Workload::new(profile, Condition::Fragmented(100), groups)
         };
-        kinds.iter().map(cast)
+        kinds.iter().map(workload)
     };
-    (0..profiles).flat_map(cast).collect()
+    (0..profiles).flat_map(workload).collect()
 }

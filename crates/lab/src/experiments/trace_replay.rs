@@ -87,7 +87,7 @@ const MOST_TENANTS: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A drive under the trace.
-struct Scene {
+struct Scenario {
     policy: &'static str,
     profile: Profile,
     condition: Condition,
@@ -117,20 +117,20 @@ impl Experiment for TraceReplay {
             context.number("gib")
         };
         let tenants = tenants(context, gib << 30)?;
-        let scenes = scenes(context)?;
-        context.progress.begin(scenes.len() as u64);
-        let results = parallel::map(&scenes, |scene| {
-            let results = replay(context, scene, gib, &tenants);
+        let scenarios = scenarios(context)?;
+        context.progress.begin(scenarios.len() as u64);
+        let results = parallel::map(&scenarios, |scenario| {
+            let results = replay(context, scenario, gib, &tenants);
             context
                 .progress
-                .step(&format!("{} {}", scene.profile.name, scene.condition));
+                .step(&format!("{} {}", scenario.profile.name, scenario.condition));
             results
         });
         let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let rows = scenes
+        let rows = scenarios
             .iter()
             .zip(&results)
-            .flat_map(|(scene, results)| rows(scene, results, &tenants));
+            .flat_map(|(scenario, results)| rows(scenario, results, &tenants));
         Ok(Report {
             rows: rows.collect(),
             ..Report::of(self, context, fold_digests(&results), &COLUMNS)
@@ -213,29 +213,29 @@ fn made_up(context: &Context) -> Trace {
     Trace::new(records).expect("there is I/O in it")
 }
 
-fn scenes(context: &Context) -> Result<Vec<Scene>, Refused> {
-    let mut scenes = Vec::new();
+fn scenarios(context: &Context) -> Result<Vec<Scenario>, Refused> {
+    let mut scenarios = Vec::new();
     for profile in drive::profiles(&context.words("profile"))? {
         for condition in drive::conditions(&context.words("condition")) {
-            let scene = |policy: &&'static str| Scene {
+            let scenario = |policy: &&'static str| Scenario {
                 policy,
                 profile: profile.clone(),
                 condition,
             };
-            scenes.extend(context.policies.iter().map(scene));
+            scenarios.extend(context.policies.iter().map(scenario));
         }
     }
-    Ok(scenes)
+    Ok(scenarios)
 }
 
 fn replay(
     context: &Context,
-    scene: &Scene,
+    scenario: &Scenario,
     gib: u64,
     tenants: &[Tenant],
 ) -> Result<Results, Refused> {
     let speed_percent = context.number("speed") as u32;
-    let device = drive::build(&scene.profile, gib, context.seed, scene.condition)?;
+    let device = drive::build(&scenario.profile, gib, context.seed, scenario.condition)?;
     let pace = ReplayPace::Recorded {
         speed_percent,
         most: MOST_UNDER_WAY,
@@ -251,7 +251,7 @@ fn replay(
         .max()
         .unwrap_or(Duration::ZERO);
     let span = length.scale(100, u64::from(speed_percent)) + PATIENCE;
-    let policy = policies::named(scene.policy).expect("a context has policies that there are");
+    let policy = policies::named(scenario.policy).expect("a context has policies that there are");
     let setup = Setup::new(device, policy, tenants.iter().map(worker).collect());
     Ok(setup
         .measured(Duration::ZERO, span)
@@ -260,7 +260,7 @@ fn replay(
 }
 
 /// Reads and the rest of each tenant.
-fn rows(scene: &Scene, results: &Results, tenants: &[Tenant]) -> Vec<Vec<Value>> {
+fn rows(scenario: &Scenario, results: &Results, tenants: &[Tenant]) -> Vec<Vec<Value>> {
     let mut rows = Vec::new();
     for ((tenant, _), tally) in tenants.iter().zip(&results.workers) {
         let (reads, writes) = Figures(vec![tally.clone()]).sides();
@@ -270,9 +270,9 @@ fn rows(scene: &Scene, results: &Results, tenants: &[Tenant]) -> Vec<Vec<Value>>
                 continue;
             }
             let mut row = vec![
-                Value::Text(scene.policy.into()),
-                Value::Text(scene.profile.name.clone()),
-                Value::Text(scene.condition.to_string()),
+                Value::Text(scenario.policy.into()),
+                Value::Text(scenario.profile.name.clone()),
+                Value::Text(scenario.condition.to_string()),
                 Value::Text(format!("tenant {tenant}")),
                 Value::Text(kind.into()),
                 Value::Count(count),

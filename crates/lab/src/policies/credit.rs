@@ -1,4 +1,4 @@
-//! Hosts that heed the credit of a switch.
+//! Hosts that apply the credit of a switch.
 
 use std::collections::BTreeMap;
 

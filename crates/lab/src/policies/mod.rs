@@ -2,7 +2,7 @@
 //!
 //! Most know nothing of the drive; those that have to be told get a [`Calibration`], which measures
 //! it. Two need hosts that help: Parda is nothing but that, and Gimbal tells credits to hosts that
-//! heed them.
+//! apply them.
 
 mod calibration;
 mod credit;

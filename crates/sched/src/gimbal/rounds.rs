@@ -33,7 +33,7 @@ pub(super) struct Rounds {
 
 #[derive(Debug)]
 struct Tenant {
-    stand: Stand,
+    activity: Activity,
     /// Of an active one.
     deficit: u64,
     slots: Slots,
@@ -43,7 +43,7 @@ struct Tenant {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stand {
+enum Activity {
     /// Nothing is queued.
     Idle,
     Active,
@@ -72,8 +72,8 @@ impl Rounds {
             self.occupied += 1;
         }
         self.queues.push(list(number), io);
-        if self.tenants[number].stand == Stand::Idle {
-            self.take_up(number);
+        if self.tenants[number].activity == Activity::Idle {
+            self.activate(number);
         }
     }
 
@@ -124,8 +124,8 @@ impl Rounds {
         tenant.under_way -= 1;
         let room =
             tenant.slots.end(slot) && tenant.slots.closed() < allowed(self.slots, self.occupied);
-        if room && tenant.stand == Stand::Deferred {
-            self.take_up(number);
+        if room && tenant.activity == Activity::Deferred {
+            self.activate(number);
         }
         self.leave(number);
     }
@@ -137,8 +137,9 @@ impl Rounds {
             Some((lane, _)) => {
                 let number = lane - PARKED.len() as u32;
                 // An active one is found without a backlog when its turn comes.
-                if self.tenants[number].stand == Stand::Deferred && self.queues.is_empty(lane) {
-                    self.tenants[number].stand = Stand::Idle;
+                if self.tenants[number].activity == Activity::Deferred && self.queues.is_empty(lane)
+                {
+                    self.tenants[number].activity = Activity::Idle;
                 }
                 self.leave(number);
             }
@@ -176,7 +177,7 @@ impl Rounds {
     fn number(&mut self, id: TenantId) -> u32 {
         let (slots, bytes) = (self.slots, self.slot_bytes);
         let number = self.tenants.number(id, || Tenant {
-            stand: Stand::Idle,
+            activity: Activity::Idle,
             deficit: 0,
             slots: Slots::new(slots, bytes),
             under_way: 0,
@@ -198,7 +199,7 @@ impl Rounds {
         }
         self.members[index] = (number, slot);
         if tenant.slots.closed() >= allowed(self.slots, self.occupied) {
-            tenant.stand = Stand::Deferred;
+            tenant.activity = Activity::Deferred;
             self.active.pop_front();
         }
         if self.queues.is_empty(list(number)) {
@@ -208,16 +209,16 @@ impl Rounds {
     }
 
     /// A tenant with a backlog may have its turn, if it has a free slot.
-    fn take_up(&mut self, number: u32) {
+    fn activate(&mut self, number: u32) {
         let backlog = !self.queues.is_empty(list(number));
         let most = allowed(self.slots, self.occupied);
         let tenant = &mut self.tenants[number];
-        tenant.stand = match backlog {
-            false => Stand::Idle,
-            true if tenant.slots.closed() >= most => Stand::Deferred,
-            true => Stand::Active,
+        tenant.activity = match backlog {
+            false => Activity::Idle,
+            true if tenant.slots.closed() >= most => Activity::Deferred,
+            true => Activity::Active,
         };
-        if tenant.stand == Stand::Active {
+        if tenant.activity == Activity::Active {
             tenant.deficit = if tenant.under_way == 0 {
                 self.quantum
             } else {
@@ -230,10 +231,10 @@ impl Rounds {
     /// The tenant at the head, or one that is deferred, has no backlog any more.
     fn rest(&mut self, number: u32) {
         let tenant = &mut self.tenants[number];
-        if tenant.stand == Stand::Active {
+        if tenant.activity == Activity::Active {
             self.active.pop_front();
         }
-        tenant.stand = Stand::Idle;
+        tenant.activity = Activity::Idle;
         self.release(number);
     }
 
@@ -260,7 +261,7 @@ impl Rounds {
 
     fn release(&mut self, number: u32) {
         let tenant = &self.tenants[number];
-        if tenant.gone && tenant.stand == Stand::Idle && self.is_vacant(number) {
+        if tenant.gone && tenant.activity == Activity::Idle && self.is_vacant(number) {
             self.tenants.release(number);
         }
     }

@@ -94,7 +94,7 @@ const SPAN: Duration = Duration::from_ms(500);
 const SLACK: f64 = 0.02;
 
 /// A device, a policy and what was promised.
-struct Scene {
+struct Scenario {
     policy: &'static str,
     /// A drive and its condition, or the ideal device.
     drive: Option<(Profile, Condition)>,
@@ -126,23 +126,25 @@ impl Experiment for Guarantee {
         } else {
             context.number("crowds")
         };
-        let scenes = scenes(context, gib)?;
-        context.progress.begin(scenes.len() as u64);
+        let scenarios = scenarios(context, gib)?;
+        context.progress.begin(scenarios.len() as u64);
         let (mut rows, mut digest) = (Vec::new(), 0);
-        for scene in &scenes {
+        for scenario in &scenarios {
             // What becomes of promises that nobody knows of is soon seen.
-            let crowds = if scene.policy == "fair" {
+            let crowds = if scenario.policy == "fair" {
                 crowds
             } else {
                 crowds.div_ceil(10)
             };
             let seeds: Vec<u64> = (0..crowds).map(|n| context.seed + n).collect();
-            let kept = parallel::map(&seeds, |&seed| scene.play(gib, seed, context.quick));
+            let kept = parallel::map(&seeds, |&seed| {
+                scenario.measure_all(gib, seed, context.quick)
+            });
             let kept = kept.into_iter().collect::<Result<Vec<_>, Refused>>()?;
             let digests = kept.iter().map(|(_, digest)| *digest);
             digest = digests.fold(digest, bench::fold);
-            rows.push(scene.row(crowds, kept.into_iter().map(|(kept, _)| kept)));
-            context.progress.step(&scene.label());
+            rows.push(scenario.row(crowds, kept.into_iter().map(|(kept, _)| kept)));
+            context.progress.step(&scenario.label());
         }
         Ok(Report {
             rows,
@@ -151,11 +153,11 @@ impl Experiment for Guarantee {
     }
 }
 
-fn scenes(context: &Context, gib: u64) -> Result<Vec<Scene>, Refused> {
-    let (mut scenes, devices) = (Vec::new(), context.words("device"));
+fn scenarios(context: &Context, gib: u64) -> Result<Vec<Scenario>, Refused> {
+    let (mut scenarios, devices) = (Vec::new(), context.words("device"));
     let part = context.number("part");
     let mut each = |drive: Option<(&Profile, Condition)>, reads, all| {
-        scenes.extend(context.policies.iter().map(|policy| Scene {
+        scenarios.extend(context.policies.iter().map(|policy| Scenario {
             policy,
             drive: drive.map(|(profile, condition)| (profile.clone(), condition)),
             reads,
@@ -177,14 +179,14 @@ fn scenes(context: &Context, gib: u64) -> Result<Vec<Scene>, Refused> {
             }
         }
     }
-    Ok(scenes)
+    Ok(scenarios)
 }
 
 fn op(reads: bool) -> Op {
     if reads { Op::Read } else { Op::Write }
 }
 
-impl Scene {
+impl Scenario {
     fn kind(&self) -> &'static str {
         if self.reads {
             "4 KiB read, QD 64"
@@ -206,7 +208,7 @@ impl Scene {
     }
 
     /// One crowd: how the promise was kept, and a number over everything that was done.
-    fn play(&self, gib: u64, seed: u64, quick: bool) -> Result<(Kept, u64), Refused> {
+    fn measure_all(&self, gib: u64, seed: u64, quick: bool) -> Result<(Kept, u64), Refused> {
         let (warm_up, span) = if quick {
             (INTERVAL, INTERVAL)
         } else {
@@ -338,13 +340,15 @@ mod tests {
         let mut backlogged = 0;
         for seed in 0..50 {
             let reads = seed % 2 == 0;
-            let scene = Scene {
+            let scenario = Scenario {
                 policy: "fair",
                 drive: None,
                 reads,
                 rate: ideal::rate(op(reads), BYTES) * 3 / 10,
             };
-            let (kept, _) = scene.play(1, seed, false).expect("nothing can be refused");
+            let (kept, _) = scenario
+                .measure_all(1, seed, false)
+                .expect("nothing can be refused");
             assert_eq!(kept.broken, 0, "seed {seed}: {kept:?}");
             backlogged += kept.backlogged;
         }
@@ -356,15 +360,15 @@ mod tests {
 
     #[test]
     fn who_does_not_know_of_promises_breaks_them() {
-        let scene = Scene {
+        let scenario = Scenario {
             policy: "fifo",
             drive: None,
             reads: true,
             rate: ideal::rate(Op::Read, BYTES) * 3 / 10,
         };
         let kept = (0..10).map(|seed| {
-            scene
-                .play(1, seed, false)
+            scenario
+                .measure_all(1, seed, false)
                 .expect("nothing can be refused")
                 .0
         });

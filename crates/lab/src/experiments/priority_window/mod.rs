@@ -6,7 +6,7 @@ mod world;
 use flashyard_nvme::feature::CompletionCoalescing;
 use flashyard_time::Duration;
 
-use self::world::{Met, Scene};
+use self::world::{Measured, Scenario};
 use super::columns::{IOPS, KIND, MEAN, P99, column};
 use super::figures::{self, Figures};
 use crate::bench::fold;
@@ -103,7 +103,7 @@ impl Experiment for PriorityWindow {
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
-        let rows = play(context);
+        let rows = measure_all(context);
         Ok(Report {
             rows: rows.iter().map(|row| row.values(&rows)).collect(),
             charts: charts(&rows),
@@ -118,7 +118,7 @@ impl Experiment for PriorityWindow {
 }
 
 /// Everything with everything, under each seed.
-fn play(context: &Context) -> Vec<Row> {
+fn measure_all(context: &Context) -> Vec<Row> {
     let mut cells = Vec::new();
     for line in context.words("network") {
         for kind in context.words("kind") {
@@ -136,7 +136,7 @@ fn play(context: &Context) -> Vec<Row> {
             Duration::from_ms(context.number("ms")),
         )
     };
-    let scene = |&(line, kind, window): &(&str, &str, &str), seed| Scene {
+    let scenario = |&(line, kind, window): &(&str, &str, &str), seed| Scenario {
         line: bits_per_second(line),
         write: kind == "write",
         asked: asked(window),
@@ -146,17 +146,17 @@ fn play(context: &Context) -> Vec<Row> {
     };
     let jobs = cells
         .iter()
-        .flat_map(|cell| seeds.iter().map(|&seed| scene(cell, seed)));
-    let jobs: Vec<Scene> = jobs.collect();
+        .flat_map(|cell| seeds.iter().map(|&seed| scenario(cell, seed)));
+    let jobs: Vec<Scenario> = jobs.collect();
     context.progress.begin(jobs.len() as u64);
-    let met = parallel::map(&jobs, |scene| {
-        let met = scene.play();
-        context.progress.step(&format!("{scene:?}"));
+    let met = parallel::map(&jobs, |scenario| {
+        let met = scenario.measure_all();
+        context.progress.step(&format!("{scenario:?}"));
         met
     });
     let mut met = met.into_iter();
     let row = |&(line, kind, window): &(&str, &str, &str)| {
-        let met: Vec<Met> = met.by_ref().take(seeds.len()).collect();
+        let met: Vec<Measured> = met.by_ref().take(seeds.len()).collect();
         Row {
             line: line.into(),
             kind: kind.into(),
@@ -340,7 +340,7 @@ mod tests {
             ..Request::default()
         };
         let context = Context::new(&PriorityWindow, &request, &Silent).expect("defaults are sound");
-        let rows = play(&context);
+        let rows = measure_all(&context);
         for row in &rows {
             let gain = row.gain(&rows).expect("window 1 is among them");
             let best = row.like(&rows).map(Row::iops).fold(0.0, f64::max);

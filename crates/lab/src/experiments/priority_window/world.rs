@@ -44,7 +44,7 @@ const OVERHEAD: usize = 90;
 
 /// One encounter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Scene {
+pub(super) struct Scenario {
     /// Bits per second of each machine's line.
     pub(super) line: u64,
     /// Whether the tenants write instead of reading.
@@ -65,7 +65,7 @@ const TENANTS: [Tenant; 2] = [
 ];
 
 /// What came of it.
-pub(super) struct Met {
+pub(super) struct Measured {
     pub(super) bulk: Tally,
     pub(super) hurried: Tally,
     /// Sends of all machines per I/O.
@@ -79,9 +79,9 @@ struct Book {
     digest: Cell<u64>,
 }
 
-impl Scene {
+impl Scenario {
     /// Lets it happen.
-    pub(super) fn play(self) -> Met {
+    pub(super) fn measure_all(self) -> Measured {
         let world = World::new(self.config());
         let server = world.machine(1);
         let hosts = TENANTS.map(|_| world.machine(1));
@@ -106,7 +106,7 @@ impl Scene {
         }
     }
 
-    async fn meet(self, rts: [Rt; 2], addr: SocketAddr, weather: Weather) -> Met {
+    async fn meet(self, rts: [Rt; 2], addr: SocketAddr, weather: Weather) -> Measured {
         let mut associations = Vec::new();
         for (rt, tenant) in rts.iter().zip(&TENANTS) {
             let task = rt.spawn(self.connect(rt.clone(), addr, tenant.0));
@@ -145,7 +145,7 @@ impl Scene {
         }
         let [bulk, hurried] = books.each_ref().map(|book| book.tally.borrow().clone());
         let ios = (bulk.iops() + hurried.iops()) * self.span.as_secs_f64();
-        Met {
+        Measured {
             bulk,
             hurried,
             sends: sends / ios.max(1.0),

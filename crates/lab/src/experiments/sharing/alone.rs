@@ -5,7 +5,7 @@ use flashyard_flash::ssd::Condition;
 use flashyard_sched::{Policy, TenantId};
 use flashyard_time::Duration;
 
-use super::{Cast, Group, Kind, Scale};
+use super::{Group, Kind, Scale, Workload};
 use crate::bench::{Results, Setup};
 use crate::experiment::{Context, Refused};
 use crate::experiments::drive;
@@ -22,13 +22,13 @@ type Place = (usize, Condition, Kind);
 /// So many workers of a kind reach what the kind can reach.
 const WORKERS: u32 = 16;
 
-/// Every kind of work in some casts, once for each drive.
-pub(super) fn kinds(casts: &[Cast]) -> Vec<Place> {
+/// Every kind of work in some workloads, once for each drive.
+pub(super) fn kinds(workloads: &[Workload]) -> Vec<Place> {
     let mut kinds = Vec::new();
-    for cast in casts {
-        for group in &cast.groups {
+    for workload in workloads {
+        for group in &workload.groups {
             // The most of a kind does not depend on how much of it one worker has under way.
-            let place = (cast.profile, cast.condition, saturating(group.kind));
+            let place = (workload.profile, workload.condition, saturating(group.kind));
             if !kinds.contains(&place) {
                 kinds.push(place);
             }
@@ -50,8 +50,15 @@ impl Alone {
         places: &[Place],
     ) -> Result<Self, Refused> {
         let measured = parallel::map(places, |&(profile, condition, kind)| {
-            let cast = Cast::new(profile, condition, [Group::of(WORKERS, kind)]);
-            let results = run(scale, profiles, &cast, policies::fifo(), context.seed, 1)?;
+            let workload = Workload::new(profile, condition, [Group::of(WORKERS, kind)]);
+            let results = run(
+                scale,
+                profiles,
+                &workload,
+                policies::fifo(),
+                context.seed,
+                1,
+            )?;
             let name = &profiles[profile].name;
             context
                 .progress
@@ -62,9 +69,9 @@ impl Alone {
         Ok(Self(measured.into_iter().collect::<Result<_, _>>()?))
     }
 
-    /// Bytes per second of a kind of work on the drive of a cast.
-    pub(in crate::experiments) fn of(&self, cast: &Cast, kind: Kind) -> f64 {
-        let place = (cast.profile, cast.condition, saturating(kind));
+    /// Bytes per second of a kind of work on the drive of a workload.
+    pub(in crate::experiments) fn of(&self, workload: &Workload, kind: Kind) -> f64 {
+        let place = (workload.profile, workload.condition, saturating(kind));
         let found = self.0.iter().find(|(known, _)| *known == place);
         found.expect("every kind of every cast is measured").1
     }
@@ -72,16 +79,16 @@ impl Alone {
     /// The f-Util of every tenant of a group.
     pub(in crate::experiments) fn f_utils(
         &self,
-        cast: &Cast,
+        workload: &Workload,
         group: usize,
         results: &Results,
     ) -> Vec<f64> {
         let Group {
             kind, one_tenant, ..
-        } = cast.groups[group];
-        let alone = self.of(cast, kind);
-        let tenants = cast.tenants() as usize;
-        let bandwidths = results.workers[cast.range(group)]
+        } = workload.groups[group];
+        let alone = self.of(workload, kind);
+        let tenants = workload.tenants() as usize;
+        let bandwidths = results.workers[workload.range(group)]
             .iter()
             .map(Tally::bytes_per_second);
         if one_tenant {
@@ -93,9 +100,9 @@ impl Alone {
     }
 
     /// The least f-Util of all tenants.
-    pub(super) fn least(&self, cast: &Cast, results: &Results) -> f64 {
-        let groups = 0..cast.groups.len();
-        let all = groups.flat_map(|group| self.f_utils(cast, group, results));
+    pub(super) fn least(&self, workload: &Workload, results: &Results) -> f64 {
+        let groups = 0..workload.groups.len();
+        let all = groups.flat_map(|group| self.f_utils(workload, group, results));
         all.fold(f64::INFINITY, f64::min)
     }
 }
@@ -106,7 +113,7 @@ const RATES: [u32; 9] = [20, 30, 45, 60, 80, 100, 130, 165, 200];
 const QUICK_RATES: [u32; 1] = [60];
 const REFINEMENTS: usize = 5;
 
-/// The greatest least f-Util under any fixed rates, of each cast.
+/// The greatest least f-Util under any fixed rates, of each workload.
 ///
 /// All tenants have the same rate as an f-Util, as the one that has the least decides: what others
 /// get beyond it does not raise it.
@@ -114,22 +121,22 @@ pub(super) fn bounds<'a>(
     context: &Context,
     scale: Scale,
     profiles: &[Profile],
-    casts: &'a [Cast],
+    workloads: &'a [Workload],
     alone: &Alone,
-) -> Result<Vec<(&'a Cast, f64)>, Refused> {
-    let found = parallel::map(casts, |cast| {
+) -> Result<Vec<(&'a Workload, f64)>, Refused> {
+    let found = parallel::map(workloads, |workload| {
         let least = |rate: f64| {
-            let policy = Box::new(Paced::new(rates(cast, alone, rate)));
-            let results = run(scale, profiles, cast, policy, context.seed, 2)?;
-            Ok::<_, Refused>(alone.least(cast, &results))
+            let policy = Box::new(Paced::new(rates(workload, alone, rate)));
+            let results = run(scale, profiles, workload, policy, context.seed, 2)?;
+            Ok::<_, Refused>(alone.least(workload, &results))
         };
         let best = search(scale.quick, least)?;
-        let what = format!("best rates: {}", cast.label(profiles));
+        let what = format!("best rates: {}", workload.label(profiles));
         context.progress.step(&what);
         Ok::<_, Refused>(best)
     });
     let found = found.into_iter().collect::<Result<Vec<_>, _>>()?;
-    Ok(casts.iter().zip(found).collect())
+    Ok(workloads.iter().zip(found).collect())
 }
 
 /// The greatest value of `least` that a grid and some halvings of its step around the best point
@@ -163,25 +170,30 @@ fn search(quick: bool, least: impl Fn(f64) -> Result<f64, Refused>) -> Result<f6
 }
 
 /// Bytes per second of each tenant at this f-Util.
-fn rates(cast: &Cast, alone: &Alone, f_util: f64) -> Vec<(TenantId, u64)> {
-    let groups = cast.groups.iter().flat_map(|group| {
-        let share = alone.of(cast, group.kind) / f64::from(cast.tenants());
+fn rates(workload: &Workload, alone: &Alone, f_util: f64) -> Vec<(TenantId, u64)> {
+    let groups = workload.groups.iter().flat_map(|group| {
+        let share = alone.of(workload, group.kind) / f64::from(workload.tenants());
         (0..group.tenants()).map(move |_| (share * f_util) as u64)
     });
     (1..).map(TenantId).zip(groups).collect()
 }
 
-/// A cast under a policy, for a part of the usual time.
+/// A workload under a policy, for a part of the usual time.
 fn run(
     scale: Scale,
     profiles: &[Profile],
-    cast: &Cast,
+    workload: &Workload,
     policy: Box<dyn Policy>,
     seed: u64,
     part: u64,
 ) -> Result<Results, Refused> {
-    let device = drive::build(&profiles[cast.profile], scale.gib, seed, cast.condition)?;
-    let setup = Setup::new(device, policy, cast.workers("", scale.capacity()));
+    let device = drive::build(
+        &profiles[workload.profile],
+        scale.gib,
+        seed,
+        workload.condition,
+    )?;
+    let setup = Setup::new(device, policy, workload.workers("", scale.capacity()));
     let span = |span: Duration| span / part;
     Ok(setup
         .measured(span(scale.warm_up), span(scale.span))

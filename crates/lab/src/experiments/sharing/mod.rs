@@ -1,13 +1,13 @@
 //! Tenants that share one drive under several policies: what the experiments of the Gimbal study
 //! have in common.
 //!
-//! A [`Cast`] says who works on which drive. [`play`] measures what each kind of worker reaches
-//! alone, finds the best fixed rates where an experiment asks for that bound, and runs every cast
-//! under every [`Entrant`].
+//! A [`Workload`] says who works on which drive. [`measure_all`] measures what each kind of worker
+//! reaches alone, finds the best fixed rates where an experiment asks for that bound, and runs
+//! every workload under every [`Contender`].
 
 mod alone;
-mod cast;
 mod table;
+mod workload;
 
 use flashyard_flash::Profile;
 use flashyard_time::{Duration, Time};
@@ -20,30 +20,30 @@ use crate::parallel;
 use crate::policies::{self, Calibration, CreditHosts};
 
 pub(super) use alone::Alone;
-pub(super) use cast::{Cast, Group, Kind};
 pub(super) use table::{COLUMNS, f_util_chart, latency_chart, utilization_chart};
+pub(super) use workload::{Group, Kind, Workload};
 
 /// A policy, with hosts that do what it asks of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entrant {
+pub(super) struct Contender {
     pub(super) policy: &'static str,
-    /// Hosts heed the credit that the switch tells them.
+    /// Hosts apply the credit that the switch tells them.
     pub(super) credit: bool,
 }
 
-/// A cast under an entrant, and what came of it under each seed.
-pub(super) struct Play<'a> {
-    pub(super) cast: &'a Cast,
-    pub(super) entrant: Entrant,
+/// A workload under an contender, and what came of it under each seed.
+pub(super) struct Measured<'a> {
+    pub(super) workload: &'a Workload,
+    pub(super) contender: Contender,
     pub(super) results: Vec<Results>,
 }
 
 /// Everything that was found out.
 pub(super) struct Findings<'a> {
-    pub(super) plays: Vec<Play<'a>>,
+    pub(super) measured: Vec<Measured<'a>>,
     pub(super) alone: Alone,
-    /// The least f-Util under the best fixed rates, of each cast that it was sought for.
-    pub(super) bounds: Vec<(&'a Cast, f64)>,
+    /// The least f-Util under the best fixed rates, of each workload that it was sought for.
+    pub(super) bounds: Vec<(&'a Workload, f64)>,
     pub(super) digest: u64,
 }
 
@@ -73,7 +73,7 @@ pub(super) const MS: Setting = Setting {
     meaning: "milliseconds that are measured, after two thirds as long",
 };
 
-/// The same, where there are many scenes or few surprises.
+/// The same, where there are many scenarios or few surprises.
 pub(super) const SHORT: Setting = Setting {
     default: "1500",
     ..MS
@@ -86,7 +86,7 @@ pub(super) const PROFILE: Setting = Setting {
     meaning: "the drives",
 };
 
-impl Entrant {
+impl Contender {
     /// A policy whose hosts do nothing special, unless it consists of that.
     pub(super) fn plain(policy: &'static str) -> Self {
         Self {
@@ -104,13 +104,13 @@ impl Entrant {
     }
 }
 
-/// The policies of a context, one entrant each.
-pub(super) fn entrants(context: &Context) -> Vec<Entrant> {
+/// The policies of a context, one contender each.
+pub(super) fn contenders(context: &Context) -> Vec<Contender> {
     context
         .policies
         .iter()
         .copied()
-        .map(Entrant::plain)
+        .map(Contender::plain)
         .collect()
 }
 
@@ -156,92 +156,101 @@ pub(super) fn calibrate(
     measured.into_iter().collect()
 }
 
-/// What the work of some casts reaches alone.
+/// What the work of some workloads reaches alone.
 pub(super) fn measure_alone(
     context: &Context,
     scale: Scale,
     profiles: &[Profile],
-    casts: &[Cast],
+    workloads: &[Workload],
 ) -> Result<Alone, Refused> {
-    Alone::measure(context, scale, profiles, &alone::kinds(casts))
+    Alone::measure(context, scale, profiles, &alone::kinds(workloads))
 }
 
-/// Runs every cast under every entrant, in that order; `bounded` when the best fixed rates are
-/// sought as well.
-pub(super) fn play<'a>(
+/// Runs every workload under every contender, in that order; `bounded` when the best fixed rates
+/// are sought as well.
+pub(super) fn measure_all<'a>(
     context: &Context,
     profiles: &[Profile],
-    casts: &'a [Cast],
-    entrants: &[Entrant],
+    workloads: &'a [Workload],
+    contenders: &[Contender],
     bounded: bool,
 ) -> Result<Findings<'a>, Refused> {
     let scale = Scale::of(context);
     let seeds: Vec<u64> = context.seeds().collect();
-    let kinds = alone::kinds(casts);
-    let sought = if bounded { casts.len() } else { 0 };
-    let runs = casts.len() * entrants.len() * seeds.len();
-    let used = casts.iter().map(|cast| cast.profile + 1).max().unwrap_or(0);
+    let kinds = alone::kinds(workloads);
+    let sought = if bounded { workloads.len() } else { 0 };
+    let runs = workloads.len() * contenders.len() * seeds.len();
+    let used = workloads
+        .iter()
+        .map(|workload| workload.profile + 1)
+        .max()
+        .unwrap_or(0);
     let profiles = &profiles[..used];
     let total = used + kinds.len() + sought + runs;
     context.progress.begin(total as u64);
     let calibrations = calibrate(context, scale, profiles)?;
     let alone = Alone::measure(context, scale, profiles, &kinds)?;
     let bounds = if bounded {
-        alone::bounds(context, scale, profiles, casts, &alone)?
+        alone::bounds(context, scale, profiles, workloads, &alone)?
     } else {
         Vec::new()
     };
     let mut jobs = Vec::with_capacity(runs);
-    for cast in casts {
-        for &entrant in entrants {
-            jobs.extend(seeds.iter().map(|&seed| (cast, entrant, seed)));
+    for workload in workloads {
+        for &contender in contenders {
+            jobs.extend(seeds.iter().map(|&seed| (workload, contender, seed)));
         }
     }
-    let results = parallel::map(&jobs, |&(cast, entrant, seed)| {
-        let setup = set_up(scale, profiles, cast, entrant, &calibrations, seed)?;
+    let results = parallel::map(&jobs, |&(workload, contender, seed)| {
+        let setup = set_up(scale, profiles, workload, contender, &calibrations, seed)?;
         let results = setup.measured(scale.warm_up, scale.span).run();
-        let what = format!("{}: {}", entrant.label(), cast.label(profiles));
+        let what = format!("{}: {}", contender.label(), workload.label(profiles));
         context.progress.step(&what);
         Ok::<_, Refused>(results?)
     });
     let mut results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
     let digest = fold_digests(&results);
-    let plays = jobs
+    let measured = jobs
         .iter()
         .step_by(seeds.len())
-        .map(|&(cast, entrant, _)| Play {
-            cast,
-            entrant,
+        .map(|&(workload, contender, _)| Measured {
+            workload,
+            contender,
             results: results.drain(..seeds.len()).collect(),
         });
     Ok(Findings {
-        plays: plays.collect(),
+        measured: measured.collect(),
         alone,
         bounds,
         digest,
     })
 }
 
-/// A cast before its drive under an entrant.
+/// A workload before its drive under an contender.
 pub(super) fn set_up(
     scale: Scale,
     profiles: &[Profile],
-    cast: &Cast,
-    entrant: Entrant,
+    workload: &Workload,
+    contender: Contender,
     calibrations: &[Calibration],
     seed: u64,
 ) -> Result<Setup, Refused> {
-    let device = drive::build(&profiles[cast.profile], scale.gib, seed, cast.condition)?;
-    let calibration = &calibrations[cast.profile];
-    let mut switch = policies::calibrated(entrant.policy, calibration)
+    let device = drive::build(
+        &profiles[workload.profile],
+        scale.gib,
+        seed,
+        workload.condition,
+    )?;
+    let calibration = &calibrations[workload.profile];
+    let mut switch = policies::calibrated(contender.policy, calibration)
         .expect("a context has policies that there are");
-    for (tenant, share) in cast.shares(entrant.policy, calibration) {
+    for (tenant, share) in workload.shares(contender.policy, calibration) {
         switch.policy.set_share(Time::ZERO, tenant, &share);
     }
-    let workers = cast.workers(entrant.policy, scale.capacity());
+    let workers = workload.workers(contender.policy, scale.capacity());
     let mut setup = Setup::new(device, switch.policy, workers).seeded(seed);
     setup.host = switch.host;
-    if entrant.credit {
+    if contender.credit {
         setup.host = Some(Box::new(CreditHosts::default()));
     }
     Ok(setup)

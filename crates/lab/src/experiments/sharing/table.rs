@@ -2,7 +2,7 @@
 
 use flashyard_flash::Profile;
 
-use super::{Cast, Findings, Play};
+use super::{Findings, Measured, Workload};
 use crate::bench::Results;
 use crate::experiments::columns::{
     BANDWIDTH, CONDITION, F_UTIL, IOPS, KIND, MAX, MEAN, P50, P99, P999, POLICY, PROFILE, WORKER,
@@ -34,32 +34,36 @@ pub(in crate::experiments) const COLUMNS: [Column; 18] = [
 ];
 
 impl Findings<'_> {
-    /// A row for each group of each play.
+    /// A row for each group of each measured.
     pub(in crate::experiments) fn rows(&self, profiles: &[Profile]) -> Vec<Vec<Value>> {
-        let rows = |play| self.rows_of(profiles, play);
-        self.plays.iter().flat_map(rows).collect()
+        let rows = |measured| self.rows_of(profiles, measured);
+        self.measured.iter().flat_map(rows).collect()
     }
 
-    fn rows_of(&self, profiles: &[Profile], play: &Play) -> Vec<Vec<Value>> {
-        let Play { cast, entrant, .. } = play;
-        let groups = 0..cast.groups.len();
+    fn rows_of(&self, profiles: &[Profile], measured: &Measured) -> Vec<Vec<Value>> {
+        let Measured {
+            workload,
+            contender,
+            ..
+        } = measured;
+        let groups = 0..workload.groups.len();
         let row = |group: usize| {
-            let together = play.together(group);
+            let together = measured.together(group);
             let [mean, p50, p99, p999, max] = together.latencies();
             vec![
-                Value::Text(profiles[cast.profile].name.clone()),
-                Value::Text(cast.condition.to_string()),
-                Value::Text(cast.tenants_label()),
-                Value::Text(entrant.label()),
-                Value::Text(cast.groups[group].label()),
-                Value::Text(cast.groups[group].kind.label()),
+                Value::Text(profiles[workload.profile].name.clone()),
+                Value::Text(workload.condition.to_string()),
+                Value::Text(workload.tenants_label()),
+                Value::Text(contender.label()),
+                Value::Text(workload.groups[group].label()),
+                Value::Text(workload.groups[group].kind.label()),
                 together.rate(Tally::bytes_per_second),
                 together.rate(Tally::iops),
-                self.f_util(play, group, mean_of),
-                self.f_util(play, group, least),
-                self.f_util(play, group, greatest),
-                self.bound(cast).map_or(Value::Missing, Value::Real),
-                play.value(|results| self.utilization(cast, results)),
+                self.f_util(measured, group, mean_of),
+                self.f_util(measured, group, least),
+                self.f_util(measured, group, greatest),
+                self.bound(workload).map_or(Value::Missing, Value::Real),
+                measured.value(|results| self.utilization(workload, results)),
                 mean,
                 p50,
                 p99,
@@ -71,38 +75,42 @@ impl Findings<'_> {
     }
 
     /// The least f-Util under the best fixed rates, where it was sought.
-    pub(in crate::experiments) fn bound(&self, cast: &Cast) -> Option<f64> {
-        let known = self.bounds.iter().find(|(known, _)| *known == cast);
+    pub(in crate::experiments) fn bound(&self, workload: &Workload) -> Option<f64> {
+        let known = self.bounds.iter().find(|(known, _)| *known == workload);
         known.map(|(_, bound)| *bound)
     }
 
     /// What all tenants together use of the drive: the sum of what each has of its work's bandwidth
     /// alone.
-    pub(in crate::experiments) fn utilization(&self, cast: &Cast, results: &Results) -> f64 {
-        let groups = 0..cast.groups.len();
-        let all = groups.flat_map(|group| self.alone.f_utils(cast, group, results));
-        all.sum::<f64>() / f64::from(cast.tenants())
+    pub(in crate::experiments) fn utilization(
+        &self,
+        workload: &Workload,
+        results: &Results,
+    ) -> f64 {
+        let groups = 0..workload.groups.len();
+        let all = groups.flat_map(|group| self.alone.f_utils(workload, group, results));
+        all.sum::<f64>() / f64::from(workload.tenants())
     }
 
     /// The mean over seeds of a figure of the f-Utils of a group.
     pub(in crate::experiments) fn f_util_of(
         &self,
-        play: &Play,
+        measured: &Measured,
         group: usize,
         figure: fn(&[f64]) -> f64,
     ) -> Option<Estimate> {
-        let of = |results| figure(&self.alone.f_utils(play.cast, group, results));
-        let values: Vec<f64> = play.results.iter().map(of).collect();
+        let of = |results| figure(&self.alone.f_utils(measured.workload, group, results));
+        let values: Vec<f64> = measured.results.iter().map(of).collect();
         Estimate::of(&values)
     }
 
-    fn f_util(&self, play: &Play, group: usize, figure: fn(&[f64]) -> f64) -> Value {
-        let estimate = self.f_util_of(play, group, figure);
+    fn f_util(&self, measured: &Measured, group: usize, figure: fn(&[f64]) -> f64) -> Value {
+        let estimate = self.f_util_of(measured, group, figure);
         estimate.map_or(Value::Missing, value_of)
     }
 }
 
-impl Play<'_> {
+impl Measured<'_> {
     /// The mean over seeds of a figure of a run.
     fn value(&self, figure: impl Fn(&Results) -> f64) -> Value {
         let values: Vec<f64> = self.results.iter().map(figure).collect();
@@ -111,7 +119,7 @@ impl Play<'_> {
 
     /// What the workers of a group got together, under each seed.
     pub(in crate::experiments) fn together(&self, group: usize) -> Figures {
-        let range = self.cast.range(group);
+        let range = self.workload.range(group);
         let sum = |results: &Results| {
             let mut tallies = results.workers[range.clone()].iter().cloned();
             let mut sum = tallies.next().expect("a group has workers");
@@ -134,60 +142,71 @@ fn greatest(values: &[f64]) -> f64 {
     values.iter().copied().fold(0.0, f64::max)
 }
 
-/// The f-Util of each group under each policy on the drive of one cast, beside the bound.
+/// The f-Util of each group under each policy on the drive of one workload, beside the bound.
 pub(in crate::experiments) fn f_util_chart(
     findings: &Findings,
     profiles: &[Profile],
-    cast: &Cast,
+    workload: &Workload,
     name: &'static str,
     claim: &str,
 ) -> Chart {
-    let plays = || findings.plays.iter().filter(|play| play.cast == cast);
+    let measured = || {
+        findings
+            .measured
+            .iter()
+            .filter(|measured| measured.workload == workload)
+    };
     let series = |group: usize| Series {
-        label: cast.groups[group].label_with_kind(),
-        points: bars(plays(), |play| {
+        label: workload.groups[group].label_with_kind(),
+        points: bars(measured(), |measured| {
             findings
-                .f_util_of(play, group, mean_of)
+                .f_util_of(measured, group, mean_of)
                 .map(|estimate| estimate.mean)
         }),
     };
-    let bound = findings.bound(cast).map(|bound| Mark {
+    let bound = findings.bound(workload).map(|bound| Mark {
         label: "best fixed rates".into(),
         at: MarkAt::Y(bound),
     });
     Chart {
         name,
-        title: format!("f-Util: {}", cast.label(profiles)),
+        title: format!("f-Util: {}", workload.label(profiles)),
         claim: claim.into(),
-        kind: categories(plays()),
+        kind: categories(measured()),
         x: axis("policy", Unit::None, Scale::Linear),
         y: axis("f-Util, mean of a group", Unit::Ratio, Scale::Linear),
-        series: (0..cast.groups.len()).map(series).collect(),
+        series: (0..workload.groups.len()).map(series).collect(),
         marks: bound.into_iter().collect(),
     }
 }
 
-/// What all tenants use together under each policy, for each cast.
+/// What all tenants use together under each policy, for each workload.
 pub(in crate::experiments) fn utilization_chart(
     findings: &Findings,
     profiles: &[Profile],
-    casts: &[Cast],
+    workloads: &[Workload],
     claim: &str,
 ) -> Chart {
-    let series = |cast: &Cast| Series {
-        label: cast.label(profiles),
+    let series = |workload: &Workload| Series {
+        label: workload.label(profiles),
         points: bars(
-            findings.plays.iter().filter(|play| play.cast == cast),
-            |play| {
-                let each = play
+            findings
+                .measured
+                .iter()
+                .filter(|measured| measured.workload == workload),
+            |measured| {
+                let each = measured
                     .results
                     .iter()
-                    .map(|results| findings.utilization(cast, results));
-                Some(each.sum::<f64>() / play.results.len() as f64)
+                    .map(|results| findings.utilization(workload, results));
+                Some(each.sum::<f64>() / measured.results.len() as f64)
             },
         ),
     };
-    let first = findings.plays.iter().filter(|play| play.cast == &casts[0]);
+    let first = findings
+        .measured
+        .iter()
+        .filter(|measured| measured.workload == &workloads[0]);
     Chart {
         name: "utilization",
         title: "What all tenants use of the drive together".into(),
@@ -199,7 +218,7 @@ pub(in crate::experiments) fn utilization_chart(
             Unit::Ratio,
             Scale::Linear,
         ),
-        series: casts.iter().map(series).collect(),
+        series: workloads.iter().map(series).collect(),
         marks: Vec::new(),
     }
 }
@@ -208,16 +227,21 @@ pub(in crate::experiments) fn utilization_chart(
 pub(in crate::experiments) fn latency_chart(
     findings: &Findings,
     profiles: &[Profile],
-    cast: &Cast,
+    workload: &Workload,
     group: usize,
     name: &'static str,
     claim: &str,
 ) -> Chart {
-    let plays = || findings.plays.iter().filter(|play| play.cast == cast);
+    let measured = || {
+        findings
+            .measured
+            .iter()
+            .filter(|measured| measured.workload == workload)
+    };
     let series = |(label, part): (&str, u32)| Series {
         label: label.into(),
-        points: bars(plays(), |play| {
-            let figures = play.together(group);
+        points: bars(measured(), |measured| {
+            let figures = measured.together(group);
             Some(figures.mean(|tally| percentile_us(&tally.total(), part)))
         }),
     };
@@ -226,12 +250,12 @@ pub(in crate::experiments) fn latency_chart(
         ("p99", figures::P99),
         ("p99.9", figures::P999),
     ];
-    let who = cast.groups[group].label();
+    let who = workload.groups[group].label();
     Chart {
         name,
-        title: format!("Latency of {who}: {}", cast.label(profiles)),
+        title: format!("Latency of {who}: {}", workload.label(profiles)),
         claim: claim.into(),
-        kind: categories(plays()),
+        kind: categories(measured()),
         x: axis("policy", Unit::None, Scale::Linear),
         y: axis("latency", Unit::Micros, Scale::Linear),
         series: parts.into_iter().map(series).collect(),
@@ -239,18 +263,20 @@ pub(in crate::experiments) fn latency_chart(
     }
 }
 
-fn categories<'a>(plays: impl Iterator<Item = &'a Play<'a>>) -> ChartKind {
+fn categories<'a>(measured: impl Iterator<Item = &'a Measured<'a>>) -> ChartKind {
     ChartKind::Bars {
-        categories: plays.map(|play| play.entrant.label()).collect(),
+        categories: measured
+            .map(|measured| measured.contender.label())
+            .collect(),
     }
 }
 
 fn bars<'a>(
-    plays: impl Iterator<Item = &'a Play<'a>>,
-    height: impl Fn(&Play) -> Option<f64>,
+    measured: impl Iterator<Item = &'a Measured<'a>>,
+    height: impl Fn(&Measured) -> Option<f64>,
 ) -> Vec<(f64, f64)> {
-    let bar = |(place, play): (usize, &Play)| Some((place as f64, height(play)?));
-    plays.enumerate().filter_map(bar).collect()
+    let bar = |(place, measured): (usize, &Measured)| Some((place as f64, height(measured)?));
+    measured.enumerate().filter_map(bar).collect()
 }
 
 fn axis(label: &str, unit: Unit, scale: Scale) -> Axis {

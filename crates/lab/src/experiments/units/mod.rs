@@ -1,6 +1,6 @@
 //! What the experiments on isolation share: tenants on parallel units of an open-channel device.
 
-mod scene;
+mod scenario;
 
 use flashyard_flash::channel::load::Tally;
 use flashyard_time::{Duration, Histogram};
@@ -12,7 +12,7 @@ use crate::measure::Estimate;
 use crate::parallel;
 use crate::report::Value;
 
-pub(super) use scene::{Order, Placement, Scene};
+pub(super) use scenario::{Order, Placement, Scenario};
 
 /// The open-channel drives that experiments are about unless a user names another.
 pub(super) const DRIVE: &str = "cnex";
@@ -62,9 +62,9 @@ impl Extent {
     }
 }
 
-/// What a scene came to, under each seed.
-pub(super) struct Played<'a> {
-    pub(super) scene: &'a Scene,
+/// What a scenario came to, under each seed.
+pub(super) struct Observed<'a> {
+    pub(super) scenario: &'a Scenario,
     runs: Vec<Run>,
 }
 
@@ -74,43 +74,43 @@ struct Run {
     digest: u64,
 }
 
-/// Runs every scene under every seed. The digest covers all completions of all of them.
-pub(super) fn play<'a>(
+/// Runs every scenario under every seed. The digest covers all completions of all of them.
+pub(super) fn measure_all<'a>(
     context: &Context,
     extent: Extent,
-    scenes: &'a [Scene],
-) -> Result<(Vec<Played<'a>>, u64), Refused> {
-    let parts = scenes.len() * context.seed_count as usize;
+    scenarios: &'a [Scenario],
+) -> Result<(Vec<Observed<'a>>, u64), Refused> {
+    let parts = scenarios.len() * context.seed_count as usize;
     context.progress.begin(parts as u64);
-    play_on(context, extent, scenes)
+    measure_on(context, extent, scenarios)
 }
 
 /// The same as a part of a larger run, which has counted its parts.
-pub(super) fn play_on<'a>(
+pub(super) fn measure_on<'a>(
     context: &Context,
     extent: Extent,
-    scenes: &'a [Scene],
-) -> Result<(Vec<Played<'a>>, u64), Refused> {
+    scenarios: &'a [Scenario],
+) -> Result<(Vec<Observed<'a>>, u64), Refused> {
     let seeds: Vec<u64> = context.seeds().collect();
-    let mut jobs = Vec::with_capacity(scenes.len() * seeds.len());
-    for scene in scenes {
-        jobs.extend(seeds.iter().map(|&seed| (scene, seed)));
+    let mut jobs = Vec::with_capacity(scenarios.len() * seeds.len());
+    for scenario in scenarios {
+        jobs.extend(seeds.iter().map(|&seed| (scenario, seed)));
     }
-    let runs = parallel::map(&jobs, |&(scene, seed)| {
-        let (tallies, digest) = scene.run(extent, seed)?;
-        context.progress.step(&scene.label());
+    let runs = parallel::map(&jobs, |&(scenario, seed)| {
+        let (tallies, digest) = scenario.run(extent, seed)?;
+        context.progress.step(&scenario.label());
         Ok::<_, Refused>(Run { tallies, digest })
     });
     let mut runs = runs.into_iter().collect::<Result<Vec<_>, _>>()?;
     let digest = runs.iter().map(|run| run.digest).fold(0, fold);
-    let played = scenes.iter().map(|scene| Played {
-        scene,
+    let played = scenarios.iter().map(|scenario| Observed {
+        scenario,
         runs: runs.drain(..seeds.len()).collect(),
     });
     Ok((played.collect(), digest))
 }
 
-impl Played<'_> {
+impl Observed<'_> {
     /// Mean, p50, p99, p99.9 and greatest latency of the first tenant, as values of a table.
     pub(super) fn latencies(&self) -> [Value; 5] {
         let percentile = |part| self.value(move |run| percentile_us(run, part));

@@ -30,7 +30,7 @@ pub(in crate::experiments) struct Group {
 
 /// Groups on a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::experiments) struct Cast {
+pub(in crate::experiments) struct Workload {
     /// The place of the drive's profile.
     pub(in crate::experiments) profile: usize,
     pub(in crate::experiments) condition: Condition,
@@ -115,13 +115,13 @@ impl Group {
 }
 
 impl Group {
-    /// With what they do: groups of one cast may differ in that only.
+    /// With what they do: groups of one workload may differ in that only.
     pub(in crate::experiments) fn label_with_kind(&self) -> String {
         format!("{}, {}", self.label(), self.kind.label())
     }
 }
 
-impl Cast {
+impl Workload {
     pub(in crate::experiments) fn new(
         profile: usize,
         condition: Condition,
@@ -220,14 +220,17 @@ mod tests {
             Group::of_one_tenant(3, Kind::READ_4K),
             Group::of(2, Kind::WRITE_128K),
         ];
-        let cast = Cast::new(0, Condition::Clean, groups);
-        assert_eq!((cast.tenants(), cast.range(1)), (3, 3..5));
-        assert_eq!(cast.tenants_label(), "1 tenant with 3 readers + 2 writers");
+        let workload = Workload::new(0, Condition::Clean, groups);
+        assert_eq!((workload.tenants(), workload.range(1)), (3, 3..5));
+        assert_eq!(
+            workload.tenants_label(),
+            "1 tenant with 3 readers + 2 writers"
+        );
         for (policy, tenants) in [
             ("fair", [1, 1, 1, 2, 3]),
             ("gimbal-released", [1, 2, 3, 4, 5]),
         ] {
-            let workers = cast.workers(policy, 1 << 30);
+            let workers = workload.workers(policy, 1 << 30);
             let found: Vec<_> = workers.iter().map(|worker| worker.tenant.0).collect();
             assert_eq!(found, tenants);
             assert!(workers.iter().all(|worker| worker.check(1 << 30).is_ok()));

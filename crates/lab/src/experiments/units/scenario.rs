@@ -36,7 +36,7 @@ pub(in crate::experiments) enum Order {
 
 /// One reader of 4 KiB, or one writer, and writers beside it.
 #[derive(Clone, Debug)]
-pub(in crate::experiments) struct Scene {
+pub(in crate::experiments) struct Scenario {
     pub(in crate::experiments) profile: Profile,
     pub(in crate::experiments) placement: Placement,
     pub(in crate::experiments) order: Order,
@@ -96,7 +96,7 @@ impl Order {
     }
 }
 
-impl Scene {
+impl Scenario {
     /// A reader of one sector at a time, and `tenants - 1` writers, each on its part.
     pub(in crate::experiments) fn encounter(
         profile: &Profile,
