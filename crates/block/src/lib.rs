@@ -1,5 +1,6 @@
 //! Block devices: the trait everything stacks on, the terminal devices (`null`, `memory`, `file`,
-//! `block`), and pools that cut a device into volumes.
+//! `block`), pools that cut a device into volumes, and the `superblock` for what devices keep
+//! of themselves.
 
 mod clean;
 mod device;
@@ -14,6 +15,7 @@ mod paced;
 pub mod pool;
 mod range;
 mod sparse;
+pub mod superblock;
 mod system_error;
 mod timed_end;
 mod verdict;

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::codec::Decoded;
-use super::copies::{self, why};
+use super::copies::Start;
 use super::metadata::{EXTENT_BYTES, Metadata, extents_of_device};
 use super::{PoolError, VolumeInfo};
+use crate::superblock::{self, COPY_NAMES, CopyReport, Repair};
 use crate::{Device, Verdict};
 
 /// What [`check`] found.
@@ -21,17 +21,6 @@ pub struct Report {
     pub volumes: Vec<VolumeInfo>,
 }
 
-/// What one copy of the metadata is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CopyReport {
-    /// Checksum, bounds and owners of extents are right.
-    pub whole: bool,
-    /// Generation, when whole.
-    pub generation: Option<u64>,
-    /// In words.
-    pub state: String,
-}
-
 impl Report {
     /// What this comes to.
     pub fn verdict(&self) -> Verdict {
@@ -41,7 +30,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, copy) in ["first", "second"].iter().zip(&self.copies) {
+        for (name, copy) in COPY_NAMES.iter().zip(&self.copies) {
             writeln!(f, "{name} copy: {}", copy.state)?;
         }
         for volume in &self.volumes {
@@ -66,17 +55,17 @@ impl fmt::Display for Report {
 ///
 /// Fails only when the device cannot be read at all.
 pub async fn check(device: &dyn Device) -> Result<Report, PoolError> {
-    let found = copies::find(device).await?;
-    let copies = [describe(&found.copies[0]), describe(&found.copies[1])];
+    let found = superblock::find::<Metadata, _>(&Start(device)).await?;
+    let copies = found.copies.each_ref().map(CopyReport::from);
     let (mut repairs, mut problems) = (Vec::new(), Vec::new());
     let mut volumes = Vec::new();
     match found.newest() {
         Ok(newest) => {
-            repairs = copy_repairs(&copies);
-            problems.extend(device_problems(device, &newest.metadata));
-            volumes = list(&newest.metadata);
+            repairs.extend(superblock::repairs(&copies).into_iter().map(tell));
+            problems.extend(device_problems(device, &newest.content));
+            volumes = list(&newest.content);
         }
-        Err(error) => problems.push(error.to_string()),
+        Err(error) => problems.push(PoolError::from(error).to_string()),
     }
     Ok(Report {
         copies,
@@ -86,36 +75,15 @@ pub async fn check(device: &dyn Device) -> Result<Report, PoolError> {
     })
 }
 
-fn describe(copy: &Decoded) -> CopyReport {
-    let generation = match copy {
-        Decoded::Valid(metadata) => Some(metadata.generation),
-        _ => None,
-    };
-    CopyReport {
-        whole: generation.is_some(),
-        generation,
-        state: why(copy),
+fn tell(repair: Repair<'_>) -> String {
+    match repair {
+        Repair::Rewrite(name, why) => format!(
+            "the {name} copy is not usable: {why}; the next change of the pool writes it anew from the other one"
+        ),
+        Repair::Older => {
+            "one copy is older: a change was cut off; the next change repairs it".into()
+        }
     }
-}
-
-/// What is wrong with copies of which one can be used. What was acknowledged is in both, so it is
-/// in that one.
-fn copy_repairs(copies: &[CopyReport; 2]) -> Vec<String> {
-    let damaged = copies
-        .iter()
-        .zip(["first", "second"])
-        .filter(|(copy, _)| !copy.whole);
-    let unusable = |(copy, name): (&CopyReport, &str)| {
-        format!(
-            "the {name} copy is not usable: {}; the next change of the pool writes it anew from the other one",
-            copy.state
-        )
-    };
-    let mut repairs: Vec<String> = damaged.map(unusable).collect();
-    if repairs.is_empty() && copies[0].generation != copies[1].generation {
-        repairs.push("one copy is older: a change was cut off; the next change repairs it".into());
-    }
-    repairs
 }
 
 fn device_problems(device: &dyn Device, metadata: &Metadata) -> Option<String> {

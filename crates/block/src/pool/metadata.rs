@@ -407,7 +407,7 @@ mod tests {
         });
         pool.add_clean(&Runs::new(clean).unwrap());
         assert_eq!(pool.validate(), Ok(()));
-        assert!(super::super::codec::encode(&pool).len() as u64 <= COPY_BYTES);
+        assert!(crate::superblock::encode(&pool).len() as u64 <= COPY_BYTES);
         assert_eq!(
             pool.clone().add("one-more", [9; 16], 1),
             Err(PoolError::TooManyVolumes)

@@ -9,7 +9,8 @@
 //! Bounds: 1024 volumes, 32768 runs of extents of all volumes together.
 //!
 //! Map: `runs` and `metadata` decide, pure; `codec` is the layout on the device, `copies` its two
-//! places; `volume` is what users see; `check` looks without changing.
+//! places, at which [`superblock`] keeps it; `volume` is what users see; `check` looks without
+//! changing.
 
 mod check;
 mod codec;
@@ -27,13 +28,15 @@ use std::rc::Rc;
 use flashyard_runtime::Rt;
 use flashyard_runtime::sync::{Semaphore, oneshot};
 
-pub use check::{CopyReport, Report, check};
+pub use check::{Report, check};
 pub use error::PoolError;
 
+use self::copies::Start;
 use self::error::device_error;
 use self::metadata::{DATA_START, EXTENT_BYTES, Metadata, extents_of_device};
 use self::runs::Runs;
 use self::volume::Volume;
+use crate::superblock::{self, Found, Other};
 use crate::{IoError, SharedDevice, make_clean};
 
 /// An open pool; cheap to clone. Lives on the home core of its device.
@@ -96,8 +99,9 @@ impl Pool {
         uuid: [u8; 16],
         force: bool,
     ) -> Result<Self, PoolError> {
-        let found = copies::find(&*device).await?;
-        if let (Some(occupant), false) = (found.occupant(), force) {
+        let start = Start(&*device);
+        let found: Found<Metadata> = superblock::find(&start).await?;
+        if !force && let Some(occupant) = start.occupant(&found).await? {
             return Err(PoolError::Occupied(occupant));
         }
         let info = device.info();
@@ -106,12 +110,13 @@ impl Pool {
             info.block_size,
             info.blocks * u64::from(info.block_size),
         )?;
-        let (generation, first) = found.successor()?;
-        metadata.generation = generation;
+        let (highest, place) = found.highest();
+        metadata.generation = copies::after(highest)?;
         if device.is_blank() {
             metadata.add_clean(&metadata.free());
         }
-        let newest = copies::commit(&*device, copies::prepare(&metadata)?, 1 - first).await?;
+        let prepared = superblock::prepare(&start, &metadata)?;
+        let newest = superblock::commit(&start, prepared, place).await?;
         Ok(Self::new(rt, device, metadata, newest))
     }
 
@@ -124,14 +129,15 @@ impl Pool {
             let flushed = device.flush(crate::Tag::default()).await;
             flushed.map_err(device_error("flushing what was written before"))?;
         }
-        let found = copies::find(&*device).await?.newest()?;
-        let mut metadata = found.metadata;
+        let found = superblock::find(&Start(&*device)).await?;
+        let newest = found.newest()?;
+        let mut metadata: Metadata = newest.content;
         fit(&mut metadata, &device)?;
-        if found.doubtful {
+        if newest.other == Other::Unusable {
             // The lost copy may have given away what this one calls clean.
             metadata.clean = Runs::default();
         }
-        Ok(Self::new(rt, device, metadata, found.copy))
+        Ok(Self::new(rt, device, metadata, newest.place))
     }
 
     /// Creates a volume of `bytes` bytes (rounded up to whole blocks) that reads as zeroes.
@@ -220,7 +226,7 @@ impl Pool {
                 return Err(PoolError::InUse(name));
             }
             inner.state.borrow_mut().stuck = true;
-            copies::erase(&*inner.device).await
+            Start(&*inner.device).erase().await
         })
         .await
     }
@@ -329,10 +335,11 @@ impl Inner {
     async fn commit(&self, mut metadata: Metadata) -> Result<(), PoolError> {
         metadata.generation = copies::after(metadata.generation)?;
         let newest = self.state.borrow().newest;
-        let prepared = copies::prepare(&metadata)?;
+        let start = Start(&*self.device);
+        let prepared = superblock::prepare(&start, &metadata)?;
         // Until it is known that both copies are written, nobody may build on either state.
         self.state.borrow_mut().stuck = true;
-        let newest = copies::commit(&*self.device, prepared, newest).await?;
+        let newest = superblock::commit(&start, prepared, newest).await?;
         let mut state = self.state.borrow_mut();
         state.metadata = metadata;
         state.newest = newest;

@@ -1,10 +1,14 @@
 //! Verification of a file that holds an open-channel device, or of a zoned device, read-only:
 //! header, chunks, layout, and whether each partition can be taken up.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::path::Path;
 use std::rc::Rc;
 
+use flashyard_block::superblock::{
+    self, COPY_NAMES, CopyReport, Decoded, Places, Raw, Repair, decode,
+};
 use flashyard_block::{FileDevice, OpenError, Verdict};
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::channel::{ChunkInfo, ChunkState, Geometry};
@@ -13,8 +17,7 @@ use flashyard_runtime::Rt;
 use flashyard_time::Time;
 
 use super::PartitionError;
-use super::codec::{Decoded, decode};
-use super::copies::{SECTORS, newest, why};
+use super::copies::{SECTORS, newest};
 use super::file_store::FileStore;
 use super::image::{Header, PIECE, decode_header};
 use super::layout::{Layout, Record, Span};
@@ -39,17 +42,6 @@ pub struct Report {
     pub repairs: Vec<String>,
     /// What is lost, or cannot be used, one line each.
     pub problems: Vec<String>,
-}
-
-/// What one copy of the layout is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CopyReport {
-    /// Checksum, bounds and owners of units are right.
-    pub whole: bool,
-    /// Generation, when whole.
-    pub generation: Option<u64>,
-    /// In words.
-    pub state: String,
 }
 
 /// What was found of a partition.
@@ -78,7 +70,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, copy) in ["first", "second"].iter().zip(&self.copies) {
+        for (name, copy) in COPY_NAMES.iter().zip(&self.copies) {
             writeln!(f, "{name} copy: {}", copy.state)?;
         }
         let [free, written, offline] = self.chunks;
@@ -145,12 +137,12 @@ pub async fn check_zoned(rt: &Rt, path: &Path) -> Result<Report, PartitionError>
 /// layout has it.
 async fn units_of(device: &zoned::Undivided) -> Option<u32> {
     let first = device.start_of(0, 1, SECTORS).await;
-    if let Decoded::Valid(layout) = decode(&first) {
+    if let Decoded::Valid(layout) = decode::<Layout>(&first) {
         return Some(layout.pus);
     }
     for units in device.divisions() {
         let second = device.start_of(units - 1, units, SECTORS).await;
-        if matches!(decode(&second), Decoded::Valid(layout) if layout.pus == units) {
+        if matches!(decode::<Layout>(&second), Decoded::Valid(layout) if layout.pus == units) {
             return Some(units);
         }
     }
@@ -182,15 +174,15 @@ pub async fn check(rt: &Rt, file: FileDevice) -> Result<Report, PartitionError> 
 /// Looks at what flash holds, beside which there are `repairs`, and what is wrong with `chunks`.
 async fn assess(still: &Still, mut repairs: Vec<String>, chunks: ChunkProblems) -> Report {
     let mut problems = chunks.others;
-    let decoded = [copy(still, 0).await, copy(still, 1).await];
-    let copies = decoded.clone().map(|copy| describe(&copy));
+    let Ok(found) = superblock::find(still).await;
+    let copies = found.copies.each_ref().map(CopyReport::from);
     let mut partitions = Vec::new();
-    let [first, second] = decoded;
-    match newest(first, second, is_used(still)) {
+    match newest(found, is_used(still)) {
         Ok(Some(newest)) => {
-            repairs.extend(copy_repairs(&copies).into_iter().chain(chunks.of_layout));
-            for record in &newest.layout.partitions {
-                partitions.push(partition(still, &newest.layout, record, &mut problems).await);
+            let of_copies = superblock::repairs(&copies).into_iter().map(tell);
+            repairs.extend(of_copies.chain(chunks.of_layout));
+            for record in &newest.content.partitions {
+                partitions.push(partition(still, &newest.content, record, &mut problems).await);
             }
         }
         Ok(None) => problems.extend(chunks.of_layout),
@@ -259,39 +251,16 @@ fn chunk_problems(geometry: &Geometry, damaged: Vec<(u64, String)>) -> ChunkProb
     }
 }
 
-fn describe(copy: &Decoded) -> CopyReport {
-    let generation = match copy {
-        Decoded::Valid(layout) => Some(layout.generation),
-        _ => None,
-    };
-    CopyReport {
-        whole: generation.is_some(),
-        generation,
-        state: why(copy),
-    }
-}
-
-/// What is wrong with copies of which one can be used. What was acknowledged is in both, so it is
-/// in that one.
-fn copy_repairs(copies: &[CopyReport; 2]) -> Vec<String> {
-    let damaged = copies
-        .iter()
-        .zip(["first", "second"])
-        .filter(|(copy, _)| !copy.whole);
-    let unusable = |(copy, name): (&CopyReport, &str)| {
-        format!(
-            "the {name} copy of the layout is not usable: {}; it is written anew from the other one when the device is opened",
-            copy.state
-        )
-    };
-    let mut repairs: Vec<String> = damaged.map(unusable).collect();
-    if repairs.is_empty() && copies[0].generation != copies[1].generation {
-        repairs.push(
+fn tell(repair: Repair<'_>) -> String {
+    match repair {
+        Repair::Rewrite(name, why) => format!(
+            "the {name} copy of the layout is not usable: {why}; it is written anew from the other one when the device is opened"
+        ),
+        Repair::Older => {
             "one copy is older: a change was cut off; it is repaired when the device is opened"
-                .into(),
-        );
+                .into()
+        }
     }
-    repairs
 }
 
 /// Chunks that are free, written, and out of use.
@@ -309,22 +278,26 @@ fn is_used(still: &Still) -> bool {
     matches!(still, Still::File(..)) || still.report().iter().any(used)
 }
 
-/// A copy of the layout.
-async fn copy(still: &Still, copy: usize) -> Decoded {
-    let first = copies(still.geometry())[copy];
-    let mut bytes = vec![0; SECTORS * PIECE];
-    for (address, sector) in (first..).zip(bytes.chunks_exact_mut(PIECE)) {
-        let read = still.read(address, Some(sector)).await;
-        if read.is_none() && address == first {
-            let chunks = still.report();
-            let chunk = chunks.iter().find(|chunk| chunk.address == first);
-            return match chunk.map(|chunk| chunk.state) {
-                Some(ChunkState::Free) => Decoded::Absent,
-                _ => Decoded::Damaged("it cannot be read".into()),
-            };
+impl Places for Still {
+    type Error = Infallible;
+    type Bytes = Vec<u8>;
+
+    async fn read(&self, place: usize) -> Result<Raw<Vec<u8>>, Infallible> {
+        let first = copies(self.geometry())[place];
+        let mut bytes = vec![0; SECTORS * PIECE];
+        for (address, sector) in (first..).zip(bytes.chunks_exact_mut(PIECE)) {
+            let read = self.sector(address, Some(sector)).await;
+            if read.is_none() && address == first {
+                let chunks = self.report();
+                let chunk = chunks.iter().find(|chunk| chunk.address == first);
+                return Ok(match chunk.map(|chunk| chunk.state) {
+                    Some(ChunkState::Free) => Raw::Blank,
+                    _ => Raw::Unreadable,
+                });
+            }
         }
+        Ok(Raw::Bytes(bytes))
     }
-    decode(&bytes)
 }
 
 /// Takes a partition up, as far as that needs no writing.
@@ -416,7 +389,7 @@ async fn serve(still: &Still, ftl: &mut Ftl, tag: Tag) {
     let mut page = vec![0; PIECE];
     for (place, (&address, part)) in io.addresses().iter().zip(io.parts()).enumerate() {
         let wanted = *part == Part::Page;
-        let read = still.read(address, wanted.then_some(&mut page[..])).await;
+        let read = still.sector(address, wanted.then_some(&mut page[..])).await;
         metadata.push(read.unwrap_or_default());
         if read.is_none() {
             failed |= 1 << place;

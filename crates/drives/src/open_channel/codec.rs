@@ -1,11 +1,8 @@
-//! The bytes of a device's layout, little-endian:
+//! The bytes of a device's layout, in the frame of [`flashyard_block::superblock`], little-endian:
 //!
 //! | offset | bytes | holds |
 //! | --- | --- | --- |
-//! | 0 | 8 | magic `FLSHUNIT` |
-//! | 8 | 4 | version of this layout |
-//! | 12 | 4 | length of all of it |
-//! | 16 | 4 | CRC32C of all of it, these four bytes taken as zero |
+//! | 0 | 20 | the frame, with magic `FLSHUNIT` |
 //! | 20 | 4 | number of partitions |
 //! | 24 | 8 | generation |
 //! | 32 | 16 | UUID of the device |
@@ -17,186 +14,101 @@
 //! A span is its key (8), the number of its units (4), and of each unit the channel and its number
 //! there (4 each).
 
+use flashyard_block::superblock::{Content, Reader, Writer};
+
 use super::layout::{Layout, MAX_NAME, MAX_PARTITIONS, MAX_SPANS, MAX_UNITS, Record, Span, Unit};
 
-/// How a copy begins.
-pub(super) const MAGIC: [u8; 8] = *b"FLSHUNIT";
-/// The version written, and the only one read.
-const VERSION: u32 = 1;
-const CHECKSUM: std::ops::Range<usize> = 16..20;
+/// Bytes before the partitions.
 const HEADER: usize = 64;
-/// Bytes of a layout at most: names, spans and units at their bounds.
-pub(super) const MAX_BYTES: usize =
-    HEADER + MAX_PARTITIONS * (28 + MAX_NAME + MAX_SPANS * 12) + MAX_UNITS * 8;
 
-/// What a copy on a device turned out to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Decoded {
-    /// There never was one.
-    Absent,
-    /// There was one, and it is not what was written.
-    Damaged(String),
-    /// Whole, but of a later version.
-    Newer(u32),
-    /// Whole and consistent.
-    Valid(Layout),
-}
+impl Content for Layout {
+    const MAGIC: [u8; 8] = *b"FLSHUNIT";
+    const VERSION: u32 = 1;
+    /// Names, spans and units at their bounds.
+    const MAX_BYTES: usize =
+        HEADER + MAX_PARTITIONS * (28 + MAX_NAME + MAX_SPANS * 12) + MAX_UNITS * 8;
 
-/// The bytes of `layout`, at most [`MAX_BYTES`].
-pub(super) fn encode(layout: &Layout) -> Vec<u8> {
-    let mut bytes = MAGIC.to_vec();
-    put(&mut bytes, VERSION);
-    bytes.extend_from_slice(&[0; 8]);
-    put(&mut bytes, layout.partitions.len() as u32);
-    bytes.extend_from_slice(&layout.generation.to_le_bytes());
-    bytes.extend_from_slice(&layout.uuid);
-    put(&mut bytes, layout.groups);
-    put(&mut bytes, layout.pus);
-    bytes.extend_from_slice(&layout.next_key.to_le_bytes());
-    for record in &layout.partitions {
-        bytes.extend_from_slice(&record.uuid);
-        put(&mut bytes, record.over_provisioning);
-        put(&mut bytes, record.name.len() as u32);
-        bytes.extend_from_slice(record.name.as_bytes());
-        put(&mut bytes, record.spans.len() as u32);
-        for span in &record.spans {
-            bytes.extend_from_slice(&span.key.to_le_bytes());
-            put(&mut bytes, span.units.len() as u32);
-            for &(group, pu) in &span.units {
-                put(&mut bytes, group);
-                put(&mut bytes, pu);
+    fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    fn write(&self, fields: &mut Writer) {
+        fields.count(self.partitions.len());
+        fields.u64(self.generation);
+        fields.bytes(&self.uuid);
+        fields.u32(self.groups);
+        fields.u32(self.pus);
+        fields.u64(self.next_key);
+        for record in &self.partitions {
+            fields.bytes(&record.uuid);
+            fields.u32(record.over_provisioning);
+            fields.count(record.name.len());
+            fields.bytes(record.name.as_bytes());
+            fields.count(record.spans.len());
+            for span in &record.spans {
+                fields.u64(span.key);
+                fields.count(span.units.len());
+                for &(group, pu) in &span.units {
+                    fields.u32(group);
+                    fields.u32(pu);
+                }
             }
         }
     }
-    assert!(
-        bytes.len() <= MAX_BYTES,
-        "the bounds on partitions, spans and units keep a copy small"
-    );
-    let length = bytes.len() as u32;
-    bytes[12..16].copy_from_slice(&length.to_le_bytes());
-    let checksum = checksum(&bytes);
-    bytes[CHECKSUM].copy_from_slice(&checksum.to_le_bytes());
-    bytes
-}
 
-/// What the bytes at the place of a copy are.
-pub(super) fn decode(bytes: &[u8]) -> Decoded {
-    if !bytes.starts_with(&MAGIC) {
-        return Decoded::Absent;
-    }
-    let damaged = |what: &str| Decoded::Damaged(what.into());
-    let mut header = Reader(&bytes[MAGIC.len()..]);
-    let (Some(version), Some(length), Some(expected)) = (header.u32(), header.u32(), header.u32())
-    else {
-        return damaged("it is cut short");
-    };
-    let whole = bytes.get(..length as usize);
-    let Some(bytes) = whole.filter(|bytes| bytes.len() >= HEADER) else {
-        return damaged("its length is impossible");
-    };
-    if checksum(bytes) != expected {
-        return damaged("its checksum is wrong");
-    }
-    if version != VERSION {
-        return Decoded::Newer(version);
-    }
-    let Some(layout) = Reader(&bytes[CHECKSUM.end..]).layout() else {
-        return damaged("its lists do not fit its length");
-    };
-    match layout.validate() {
-        Ok(()) => Decoded::Valid(layout),
-        Err(why) => Decoded::Damaged(why),
-    }
-}
-
-fn put(bytes: &mut Vec<u8>, number: u32) {
-    bytes.extend_from_slice(&number.to_le_bytes());
-}
-
-fn checksum(bytes: &[u8]) -> u32 {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    digest.update(&bytes[..CHECKSUM.start]);
-    digest.update(&[0; 4]);
-    digest.update(&bytes[CHECKSUM.end..]);
-    digest.finalize() as u32
-}
-
-/// Takes fields off the front; `None` when there are not enough bytes.
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn layout(mut self) -> Option<Layout> {
-        let partitions = self.count(MAX_PARTITIONS)?;
-        let generation = self.u64()?;
-        let uuid = self.bytes()?;
-        let (groups, pus) = (self.u32()?, self.u32()?);
+    fn read(fields: &mut Reader<'_>) -> Option<Self> {
+        let partitions = fields.count(MAX_PARTITIONS)?;
+        let generation = fields.u64()?;
+        let uuid = fields.array()?;
+        let (groups, pus) = (fields.u32()?, fields.u32()?);
         let units = u64::from(groups) * u64::from(pus);
-        let next_key = self.u64()?;
+        let next_key = fields.u64()?;
         if !(1..=MAX_UNITS as u64).contains(&units) {
             return None;
         }
-        let partitions: Option<Vec<Record>> = (0..partitions).map(|_| self.record()).collect();
-        let partitions = partitions?;
-        self.0.is_empty().then_some(Layout {
+        let partitions: Option<Vec<Record>> = (0..partitions).map(|_| record(fields)).collect();
+        Some(Self {
             uuid,
             generation,
             groups,
             pus,
             next_key,
-            partitions,
+            partitions: partitions?,
         })
     }
 
-    fn record(&mut self) -> Option<Record> {
-        let uuid = self.bytes()?;
-        let over_provisioning = self.u32()?;
-        let length = self.count(MAX_NAME)?;
-        let name = std::str::from_utf8(self.take(length)?).ok()?.to_owned();
-        let spans = self.count(MAX_SPANS)?;
-        let spans: Option<Vec<Span>> = (0..spans).map(|_| self.span()).collect();
-        Some(Record {
-            uuid,
-            name,
-            over_provisioning,
-            spans: spans?,
-        })
+    fn check(&self) -> Result<(), String> {
+        self.validate()
     }
+}
 
-    fn span(&mut self) -> Option<Span> {
-        let key = self.u64()?;
-        let units = self.count(MAX_UNITS)?;
-        let units: Option<Vec<Unit>> = (0..units)
-            .map(|_| Some((self.u32()?, self.u32()?)))
-            .collect();
-        Some(Span { key, units: units? })
-    }
+fn record(fields: &mut Reader<'_>) -> Option<Record> {
+    let uuid = fields.array()?;
+    let over_provisioning = fields.u32()?;
+    let length = fields.count(MAX_NAME)?;
+    let name = fields.text(length)?;
+    let spans = fields.count(MAX_SPANS)?;
+    let spans: Option<Vec<Span>> = (0..spans).map(|_| span(fields)).collect();
+    Some(Record {
+        uuid,
+        name,
+        over_provisioning,
+        spans: spans?,
+    })
+}
 
-    fn count(&mut self, most: usize) -> Option<usize> {
-        let count = self.u32()? as usize;
-        (count <= most).then_some(count)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.bytes().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.bytes().map(u64::from_le_bytes)
-    }
-
-    fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
-    }
-
-    fn take(&mut self, len: usize) -> Option<&[u8]> {
-        let (front, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(front)
-    }
+fn span(fields: &mut Reader<'_>) -> Option<Span> {
+    let key = fields.u64()?;
+    let units = fields.count(MAX_UNITS)?;
+    let units: Option<Vec<Unit>> = (0..units)
+        .map(|_| Some((fields.u32()?, fields.u32()?)))
+        .collect();
+    Some(Span { key, units: units? })
 }
 
 #[cfg(test)]
 mod tests {
+    use flashyard_block::superblock::{Decoded, decode, encode, seal};
     use flashyard_time::Rng;
 
     use super::super::layout::Wanted;
@@ -218,8 +130,7 @@ mod tests {
 
     /// With the right checksum.
     fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
-        let checksum = checksum(&bytes);
-        bytes[CHECKSUM].copy_from_slice(&checksum.to_le_bytes());
+        seal(&mut bytes);
         bytes
     }
 
@@ -229,8 +140,8 @@ mod tests {
         let mut bytes = encode(&layout);
         bytes.extend([0xAA; 100]);
         assert_eq!(decode(&bytes), Decoded::Valid(layout));
-        assert_eq!(decode(&[0; 4096]), Decoded::Absent);
-        assert_eq!(decode(&[]), Decoded::Absent);
+        assert_eq!(decode::<Layout>(&[0; 4096]), Decoded::Absent);
+        assert_eq!(decode::<Layout>(&[]), Decoded::Absent);
     }
 
     #[test]
@@ -251,13 +162,13 @@ mod tests {
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1 << (at % 8);
-            let noticed = |bytes: &[u8]| !matches!(decode(bytes), Decoded::Valid(_));
+            let noticed = |bytes: &[u8]| !matches!(decode::<Layout>(bytes), Decoded::Valid(_));
             assert!(noticed(&changed), "byte {at}");
             assert!(noticed(&bytes[..at]), "cut at {at}");
         }
         let mut later = bytes;
         later[8] = 2;
-        assert_eq!(decode(&sealed(later)), Decoded::Newer(2));
+        assert_eq!(decode::<Layout>(&sealed(later)), Decoded::Newer(2));
     }
 
     #[test]
@@ -269,7 +180,7 @@ mod tests {
             let mut bytes = original.clone();
             let at = 20 + rng.below(bytes.len() as u64 - 20) as usize;
             bytes[at] = [0, 1, 0x7f, 0xff, rng.below(256) as u8][rng.below(5) as usize];
-            match decode(&sealed(bytes)) {
+            match decode::<Layout>(&sealed(bytes)) {
                 Decoded::Valid(layout) => {
                     accepted += 1;
                     assert_eq!(decode(&encode(&layout)), Decoded::Valid(layout));

@@ -1,19 +1,18 @@
-//! The two copies of the layout on a device, each in a chunk of its own at an end of it.
-//!
-//! A change resets and writes the copy that is not the newest, and then the other one. So a power
-//! cut at any step leaves at least one copy whole, with the state before or after the change;
-//! between changes both are equal, and losing one loses nothing.
+//! The places of the layout on a device: two chunks of their own, one at each end of it. To write a
+//! copy its chunk is reset first.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
+use flashyard_block::superblock::{
+    self, Content, Found, Newest, Places, Raw, Unusable, WritablePlaces,
+};
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::channel::{ChunkInfo, ChunkState, MOST_ADDRESSES, Op};
 use flashyard_runtime::sync::oneshot;
 use flashyard_time::Time;
 
-use super::codec::{Decoded, MAX_BYTES, decode, encode};
 use super::error::PartitionError;
 use super::layout::Layout;
 use super::medium::SECTOR;
@@ -21,7 +20,7 @@ use super::units::{OwnUnits, Scope, copies};
 use crate::backing::{Backing, Done, Owner, Vector};
 
 /// Sectors of a copy at most.
-pub(super) const SECTORS: usize = MAX_BYTES.div_ceil(SECTOR);
+pub(super) const SECTORS: usize = Layout::MAX_BYTES.div_ceil(SECTOR);
 
 /// How often a copy is written before its flash counts as failed.
 const TRIES: u32 = 4;
@@ -47,16 +46,6 @@ struct Ended {
     data: Vec<u8>,
 }
 
-/// The state that counts.
-#[derive(Debug)]
-pub(super) struct Newest {
-    pub layout: Layout,
-    /// Which copy it is from.
-    pub copy: usize,
-    /// The other copy says the same.
-    pub twice: bool,
-}
-
 impl Owner for Copies {
     fn completed(&self, _at: Time, done: &Done) {
         let waiting = self.waiting.borrow_mut().remove(&done.tag);
@@ -76,6 +65,50 @@ impl Owner for Copies {
     }
 
     fn alarm(&self, _at: Time) {}
+}
+
+impl Places for Copies {
+    type Error = PartitionError;
+    type Bytes = Vec<u8>;
+
+    async fn read(&self, place: usize) -> Result<Raw<Vec<u8>>, PartitionError> {
+        let first = copies(self.units.drive().geometry())[place];
+        let chunk = self.units.chunk(first).ok_or(PartitionError::Off)?;
+        if chunk.state == ChunkState::Free {
+            return Ok(Raw::Blank);
+        }
+        let mut bytes = vec![0; SECTORS * SECTOR];
+        let addresses: Vec<u64> = (first..).take(SECTORS).collect();
+        for (part, addresses) in addresses.chunks(MOST_ADDRESSES).enumerate() {
+            let ended = self.vector(Op::Read, addresses, &[]).await?;
+            if part == 0 && ended.failed & 1 == 1 {
+                return Ok(Raw::Unreadable);
+            }
+            let at = part * MOST_ADDRESSES * SECTOR;
+            bytes[at..at + ended.data.len()].copy_from_slice(&ended.data);
+        }
+        Ok(Raw::Bytes(bytes))
+    }
+}
+
+impl WritablePlaces for Copies {
+    type Laid = Vec<u8>;
+
+    fn lay_out(&self, bytes: &[u8]) -> Result<Vec<u8>, PartitionError> {
+        Ok(bytes.to_vec())
+    }
+
+    /// A program that failed is tried again in the chunk that was erased; one that cannot be erased
+    /// ends it.
+    async fn write(&self, place: usize, laid: Vec<u8>) -> Result<(), PartitionError> {
+        for _ in 1..TRIES {
+            match self.try_write(place, &laid).await {
+                Err(PartitionError::Medium) => {}
+                outcome => return outcome,
+            }
+        }
+        self.try_write(place, &laid).await
+    }
 }
 
 impl Copies {
@@ -100,22 +133,24 @@ impl Copies {
     }
 
     /// The newest state; nothing when the device never had any.
-    pub async fn find(&self) -> Result<Option<Newest>, PartitionError> {
-        let first = self.read(0).await?;
-        let second = self.read(1).await?;
-        newest(first, second, self.is_used())
+    pub async fn find(&self) -> Result<Option<Newest<Layout>>, PartitionError> {
+        newest(superblock::find(self).await?, self.is_used())
     }
 
     /// Writes the copy that does not say what counts. One that cannot be written any more stays as
     /// it is; the next change will tell.
-    pub async fn repair(&self, newest: &Newest) -> Result<(), PartitionError> {
-        if newest.twice {
-            return Ok(());
-        }
-        match self.write(1 - newest.copy, &encode(&newest.layout)).await {
+    pub async fn repair(&self, newest: &Newest<Layout>) -> Result<(), PartitionError> {
+        match superblock::repair(self, newest).await {
             Err(PartitionError::Medium) => Ok(()),
             outcome => outcome,
         }
+    }
+
+    /// Makes `layout`, which has its new generation, the state on the device; `newest` is the copy
+    /// that counted. The copy that counts now.
+    pub async fn commit(&self, layout: &Layout, newest: usize) -> Result<usize, PartitionError> {
+        let prepared = superblock::prepare(self, layout)?;
+        superblock::commit(self, prepared, newest).await
     }
 
     /// Whether something was written elsewhere on the device.
@@ -127,49 +162,6 @@ impl Copies {
             written && !own.contains(&chunk.address)
         };
         drive.report().iter().any(written)
-    }
-
-    /// Makes `layout`, which has its new generation, the state on the device; `newest` is the copy
-    /// that counted. The copy that counts now.
-    pub async fn commit(&self, layout: &Layout, newest: usize) -> Result<usize, PartitionError> {
-        let bytes = encode(layout);
-        let first = 1 - newest;
-        for copy in [first, newest] {
-            self.write(copy, &bytes).await?;
-        }
-        Ok(first)
-    }
-
-    async fn read(&self, copy: usize) -> Result<Decoded, PartitionError> {
-        let first = copies(self.units.drive().geometry())[copy];
-        let unwritten = |chunk| matches!(chunk, ChunkState::Free);
-        let chunk = self.units.chunk(first).ok_or(PartitionError::Off)?;
-        if unwritten(chunk.state) {
-            return Ok(Decoded::Absent);
-        }
-        let mut bytes = vec![0; SECTORS * SECTOR];
-        let addresses: Vec<u64> = (first..).take(SECTORS).collect();
-        for (part, addresses) in addresses.chunks(MOST_ADDRESSES).enumerate() {
-            let ended = self.vector(Op::Read, addresses, &[]).await?;
-            if part == 0 && ended.failed & 1 == 1 {
-                return Ok(Decoded::Damaged("it cannot be read".into()));
-            }
-            let at = part * MOST_ADDRESSES * SECTOR;
-            bytes[at..at + ended.data.len()].copy_from_slice(&ended.data);
-        }
-        Ok(decode(&bytes))
-    }
-
-    /// Writes a copy. A program that failed is tried again in the chunk that was erased; one that
-    /// cannot be erased ends it.
-    async fn write(&self, copy: usize, bytes: &[u8]) -> Result<(), PartitionError> {
-        for _ in 1..TRIES {
-            match self.try_write(copy, bytes).await {
-                Err(PartitionError::Medium) => {}
-                outcome => return outcome,
-            }
-        }
-        self.try_write(copy, bytes).await
     }
 
     /// Writes a copy, and as much behind it as makes it readable.
@@ -259,58 +251,24 @@ impl Copies {
 
 /// What counts of two copies, on a device on which something else is `used` or not.
 pub(super) fn newest(
-    first: Decoded,
-    second: Decoded,
+    found: Found<Layout>,
     used: bool,
-) -> Result<Option<Newest>, PartitionError> {
-    for copy in [&first, &second] {
-        if let Decoded::Newer(version) = copy {
-            return Err(PartitionError::Newer(*version));
-        }
-    }
-    let found = |layout, copy, twice| {
-        Ok(Some(Newest {
-            layout,
-            copy,
-            twice,
-        }))
-    };
-    match (first, second) {
-        (Decoded::Valid(first), Decoded::Valid(second)) => {
-            if first.generation == second.generation && first != second {
-                return Err(PartitionError::Damaged(
-                    "both copies have the same generation and different content".into(),
-                ));
-            }
-            let twice = first == second;
-            match first.generation >= second.generation {
-                true => found(first, 0, twice),
-                false => found(second, 1, twice),
-            }
-        }
-        (Decoded::Valid(layout), _) => found(layout, 0, false),
-        (_, Decoded::Valid(layout)) => found(layout, 1, false),
+) -> Result<Option<Newest<Layout>>, PartitionError> {
+    match found.newest() {
+        Ok(newest) => Ok(Some(newest)),
         // When one is damaged, the first write of all was interrupted, and nobody was told of it.
-        (Decoded::Absent, Decoded::Absent | Decoded::Damaged(_))
-        | (Decoded::Damaged(_), Decoded::Absent)
-            if !used =>
-        {
-            Ok(None)
-        }
-        (first, second) => Err(PartitionError::Damaged(format!(
-            "first copy: {}; second copy: {}",
-            why(&first),
-            why(&second)
-        ))),
+        Err(Unusable::Absent | Unusable::Unfinished(_)) if !used => Ok(None),
+        Err(why) => Err(why.into()),
     }
 }
 
-/// A copy in words.
-pub(super) fn why(copy: &Decoded) -> String {
-    match copy {
-        Decoded::Absent => "there is none".into(),
-        Decoded::Damaged(why) => why.clone(),
-        Decoded::Newer(version) => format!("written by a later program, version {version}"),
-        Decoded::Valid(layout) => format!("whole, generation {}", layout.generation),
+impl From<Unusable> for PartitionError {
+    fn from(why: Unusable) -> Self {
+        let [first, second] = match why {
+            Unusable::Newer(version) => return Self::Newer(version),
+            Unusable::Absent => ["there is none", "there is none"].map(String::from),
+            Unusable::Unfinished(copies) | Unusable::Damaged(copies) => copies,
+        };
+        Self::Damaged(format!("first copy: {first}; second copy: {second}"))
     }
 }

@@ -48,7 +48,7 @@ use flashyard_runtime::Rt;
 use flashyard_runtime::sync::Semaphore;
 use flashyard_time::Histogram;
 
-pub use check::{CopyReport, PartitionReport, Report, check, check_zoned, is_image, is_zoned};
+pub use check::{PartitionReport, Report, check, check_zoned, is_image, is_zoned};
 pub use error::PartitionError;
 pub use layout::{LayoutError, Unit, Wanted};
 pub use medium::Medium;
@@ -135,7 +135,7 @@ impl OpenChannel {
         let (layout, newest) = match found {
             Some(found) => {
                 copies.repair(&found).await?;
-                (found.layout, found.copy)
+                (found.content, found.place)
             }
             None => {
                 let layout = Layout::new(uuid, groups, pus);

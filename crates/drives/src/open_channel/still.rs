@@ -53,7 +53,7 @@ impl Still {
 
     /// What is stored beside a sector, and its data if there is room for them; nothing when it was
     /// not written, or cannot be read.
-    pub async fn read(&self, address: u64, page: Option<&mut [u8]>) -> Option<Metadata> {
+    pub async fn sector(&self, address: u64, page: Option<&mut [u8]>) -> Option<Metadata> {
         match self {
             Self::File(store, found) => {
                 let image = store.image();

@@ -1,0 +1,235 @@
+//! Both copies with a small content, in two places in memory: cut at every write, damaged, missing.
+
+use std::cell::{Cell, RefCell};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use super::super::fields::{Reader, Writer};
+use super::*;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Note {
+    generation: u64,
+    text: String,
+}
+
+impl Content for Note {
+    const MAGIC: [u8; 8] = *b"TESTNOTE";
+    const VERSION: u32 = 3;
+    const MAX_BYTES: usize = 256;
+
+    fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    fn write(&self, fields: &mut Writer) {
+        fields.u64(self.generation);
+        fields.bytes(&[0xab; 40]);
+        fields.count(self.text.len());
+        fields.bytes(self.text.as_bytes());
+    }
+
+    fn read(fields: &mut Reader<'_>) -> Option<Self> {
+        let generation = fields.u64()?;
+        fields.array::<40>()?;
+        let len = fields.count(100)?;
+        let text = fields.text(len)?;
+        Some(Self { generation, text })
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.text.contains('!') {
+            true => Err("it shouts".into()),
+            false => Ok(()),
+        }
+    }
+}
+
+fn note(generation: u64, text: &str) -> Note {
+    Note {
+        generation,
+        text: text.into(),
+    }
+}
+
+/// Two places that stop taking bytes when the power goes.
+#[derive(Default)]
+struct Memory {
+    places: [RefCell<Vec<u8>>; 2],
+    unreadable: Cell<Option<usize>>,
+    /// Bytes that are still written.
+    power: Cell<usize>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct PowerCut;
+
+impl Memory {
+    fn new() -> Self {
+        let memory = Self::default();
+        memory.power.set(usize::MAX);
+        memory
+    }
+
+    fn found(&self) -> Found<Note> {
+        now(find(self)).expect("both can be read")
+    }
+
+    fn commit(&self, content: &Note, newest: usize) -> Result<usize, PowerCut> {
+        now(commit(self, prepare(self, content)?, newest))
+    }
+}
+
+impl Places for Memory {
+    type Error = PowerCut;
+    type Bytes = Vec<u8>;
+
+    async fn read(&self, place: usize) -> Result<Raw<Vec<u8>>, PowerCut> {
+        let bytes = self.places[place].borrow().clone();
+        Ok(match () {
+            () if self.unreadable.get() == Some(place) => Raw::Unreadable,
+            () if bytes.is_empty() => Raw::Blank,
+            () => Raw::Bytes(bytes),
+        })
+    }
+}
+
+impl WritablePlaces for Memory {
+    type Laid = Vec<u8>;
+
+    fn lay_out(&self, bytes: &[u8]) -> Result<Vec<u8>, PowerCut> {
+        Ok(bytes.to_vec())
+    }
+
+    async fn write(&self, place: usize, laid: Vec<u8>) -> Result<(), PowerCut> {
+        let written = laid.len().min(self.power.get());
+        self.power.set(self.power.get() - written);
+        let mut bytes = self.places[place].borrow_mut();
+        let len = bytes.len().max(written);
+        bytes.resize(len, 0);
+        bytes[..written].copy_from_slice(&laid[..written]);
+        (written == laid.len()).then_some(()).ok_or(PowerCut)
+    }
+}
+
+/// What is ready at once.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("nothing here waits"),
+    }
+}
+
+#[test]
+fn a_cut_after_any_byte_leaves_the_old_or_the_new_state_and_is_repaired() {
+    let (old, new) = (note(4, "old"), note(5, "something newer"));
+    let len = encode(&new).len();
+    for newest in 0..2 {
+        for power in 0..=2 * len {
+            let memory = Memory::new();
+            let place = memory.commit(&old, 1 - newest).expect("there is power");
+            assert_eq!(place, newest);
+            memory.power.set(power);
+            let done = memory.commit(&new, newest);
+            assert_eq!(done.is_ok(), power == 2 * len, "{power}");
+            memory.power.set(usize::MAX);
+
+            let found = memory.found().newest().expect("one is whole");
+            let expected = if power < len { &old } else { &new };
+            assert_eq!(found.content, *expected, "{power}");
+            now(repair(&memory, &found)).expect("there is power");
+            let repaired = memory.found().newest().expect("both are whole");
+            assert_eq!((&repaired.content, repaired.other), (expected, Other::Same));
+            assert_eq!(memory.found().highest().0, expected.generation);
+        }
+    }
+}
+
+#[test]
+fn which_state_counts_is_told_or_why_none_does() {
+    let valid = |generation, text: &str| Decoded::Valid(note(generation, text));
+    let damaged = || Decoded::Damaged("flipped".into());
+    let (flipped, none) = ("flipped".to_owned(), "there is none".to_owned());
+    let contradiction = "same generation as the other copy, other content".to_owned();
+    let counts = |generation, text, place, other| {
+        Ok(Newest {
+            content: note(generation, text),
+            place,
+            other,
+        })
+    };
+    let cases = [
+        (
+            [valid(1, "a"), valid(1, "a")],
+            counts(1, "a", 0, Other::Same),
+        ),
+        (
+            [valid(2, "b"), valid(1, "a")],
+            counts(2, "b", 0, Other::Older),
+        ),
+        (
+            [valid(1, "a"), valid(2, "b")],
+            counts(2, "b", 1, Other::Older),
+        ),
+        (
+            [valid(1, "a"), damaged()],
+            counts(1, "a", 0, Other::Unusable),
+        ),
+        (
+            [Decoded::Absent, valid(1, "a")],
+            counts(1, "a", 1, Other::Unusable),
+        ),
+        ([Decoded::Absent, Decoded::Absent], Err(Unusable::Absent)),
+        (
+            [damaged(), Decoded::Absent],
+            Err(Unusable::Unfinished([flipped.clone(), none])),
+        ),
+        (
+            [damaged(), damaged()],
+            Err(Unusable::Damaged([flipped.clone(), flipped])),
+        ),
+        (
+            [valid(1, "a"), valid(1, "b")],
+            Err(Unusable::Damaged([contradiction.clone(), contradiction])),
+        ),
+        ([valid(1, "a"), Decoded::Newer(4)], Err(Unusable::Newer(4))),
+        ([Decoded::Newer(9), damaged()], Err(Unusable::Newer(9))),
+    ];
+    for (copies, expected) in cases {
+        let found = Found { copies };
+        assert_eq!(found.clone().newest(), expected, "{found:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_or_is_inconsistent_is_damaged() {
+    let memory = Memory::new();
+    memory.commit(&note(1, "a"), 0).expect("there is power");
+    memory.unreadable.set(Some(0));
+    let found = memory.found();
+    assert_eq!(
+        found.copies[0],
+        Decoded::Damaged("it cannot be read".into())
+    );
+    assert_eq!(found.newest().expect("one is whole").place, 1);
+
+    memory.unreadable.set(None);
+    memory.commit(&note(2, "a!"), 0).expect("there is power");
+    let found = memory.found();
+    assert_eq!(found.copies[1], Decoded::Damaged("it shouts".into()));
+    assert_eq!(found.highest(), (0, 0));
+}
+
+#[test]
+fn the_bytes_are_those_of_the_table_and_each_changed_bit_is_noticed() {
+    let bytes = encode(&note(7, "abc"));
+    assert_eq!(bytes[..16], *b"TESTNOTE\x03\0\0\0\x4b\0\0\0");
+    assert_eq!(bytes[20..28], 7_u64.to_le_bytes());
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 1 << (at % 8);
+        for what in [&changed[..], &bytes[..at]] {
+            assert!(!matches!(decode::<Note>(what), Decoded::Valid(_)), "{at}");
+        }
+    }
+}
