@@ -1,9 +1,10 @@
 //! The laboratory as a user runs it: what is printed where, what is written, and what is refused.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use flashyard_testbed::Scratch;
 use serde_json::Value;
 
 /// An experiment that has settings, charts and no policies.
@@ -17,28 +18,9 @@ const SMALL: [&str; 5] = [
     "kind=read-4k",
 ];
 
-/// A directory that goes away with the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("flashyard-lab-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("the temporary directory is writable");
-        Self(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        let path = self.0.join(name);
-        path.to_str().expect("plain names").to_owned()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn path(scratch: &Scratch, name: &str) -> String {
+    let path = scratch.join(name);
+    path.to_str().expect("plain names").to_owned()
 }
 
 fn command(args: &[&str]) -> Command {
@@ -156,7 +138,7 @@ fn several_seeds_give_intervals() {
 #[test]
 fn plots_and_markdown_are_written_whole() {
     let scratch = Scratch::new("plots");
-    let (plots, markdown) = (scratch.path("new/plots"), scratch.path("table.md"));
+    let (plots, markdown) = (path(&scratch, "new/plots"), path(&scratch, "table.md"));
     let report = json(&run(&["--json", "--plot", &plots, "--markdown", &markdown]));
     let digest = report["digest"].as_str().expect("text");
     let page = fs::read_to_string(Path::new(&plots).join(format!("{CURVE}.html")));
@@ -205,19 +187,23 @@ fn what_there_is_not_is_refused_and_what_there_is_named() {
 #[test]
 fn what_cannot_be_written_is_refused_before_the_run() {
     let scratch = Scratch::new("unwritable");
-    fs::write(scratch.path("file"), "").expect("the scratch directory is writable");
-    let below_a_file = scratch.path("file/plots");
+    fs::write(path(&scratch, "file"), "").expect("the scratch directory is writable");
+    let below_a_file = path(&scratch, "file/plots");
     refused(
         &run(&["--plot", &below_a_file]),
         1,
         "cannot write plots into",
     );
     refused(
-        &run(&["--markdown", &scratch.path("missing/table.md")]),
+        &run(&["--markdown", &path(&scratch, "missing/table.md")]),
         1,
         "table.md",
     );
-    refused(&run(&["--markdown", &scratch.path("")]), 1, "cannot write");
+    refused(
+        &run(&["--markdown", &path(&scratch, "")]),
+        1,
+        "cannot write",
+    );
     // Had the run begun, its progress would have been told.
     let output = lab(&run(&["--plot", &below_a_file]));
     assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1);
@@ -236,7 +222,7 @@ fn a_reader_who_has_enough_is_no_failure() {
 #[test]
 fn a_signal_ends_a_run_in_order() {
     let scratch = Scratch::new("signal");
-    let plots = scratch.path("plots");
+    let plots = path(&scratch, "plots");
     let run = ["run", CURVE, "--set", "ms=3600000", "--plot", &plots];
     let child = command(&run)
         .stdout(Stdio::piped())

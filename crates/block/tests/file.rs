@@ -10,36 +10,12 @@ use flashyard_block::{
     Device, FileDevice, FileOptions, IoError, MAX_BYTES, OpenError, SharedDevice, Tag,
 };
 use flashyard_runtime::{Data, Rt};
+use flashyard_testbed::Scratch;
 use support::{
     behaves_as_an_array, filled, flush, read, refuses_what_is_not_there, run, write, yields,
 };
 
 const MIB: u64 = 1 << 20;
-
-/// A directory that is gone after the test.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        Self::within(&std::env::temp_dir(), name)
-    }
-
-    fn within(parent: &Path, name: &str) -> Self {
-        let path = parent.join(format!("flashyard-block-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _gone_anyway = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn options(block_size: u32, size: u64) -> FileOptions {
     FileOptions {
@@ -60,9 +36,9 @@ async fn open(rt: &Rt, path: &Path, options: FileOptions) -> Result<FileDevice, 
 #[test]
 fn a_file_keeps_what_is_written_and_is_sparse() {
     run(async |rt: Rt| {
-        let directory = Directory::new("keeps");
+        let directory = Scratch::new("keeps");
         for block_size in [512, 4096] {
-            let path = directory.file(&format!("{block_size}"));
+            let path = directory.join(block_size.to_string());
             let device = open(&rt, &path, options(block_size, 1 << 40))
                 .await
                 .unwrap();
@@ -107,8 +83,8 @@ fn a_file_system_without_direct_transfers_is_as_good() {
         return;
     }
     run(async move |rt: Rt| {
-        let directory = Directory::within(memory, "cached");
-        let path = directory.file("f");
+        let directory = Scratch::within(memory, "cached");
+        let path = directory.join("f");
         let device = open(&rt, &path, options(512, 2 * MIB)).await.unwrap();
         assert!(!device.is_direct());
         behaves_as_an_array(&device, 3, 500).await;
@@ -120,8 +96,8 @@ fn a_file_system_without_direct_transfers_is_as_good() {
 fn deallocated_space_goes_back_to_the_file_system() {
     use std::os::unix::fs::MetadataExt;
     run(async |rt: Rt| {
-        let directory = Directory::new("punch");
-        let path = directory.file("f");
+        let directory = Scratch::new("punch");
+        let path = directory.join("f");
         let device = open(&rt, &path, options(4096, 16 * MIB)).await.unwrap();
         for mib in 0..4 {
             write(&device, mib * 256, MIB as usize, 1).await.unwrap();
@@ -140,8 +116,8 @@ fn deallocated_space_goes_back_to_the_file_system() {
 #[test]
 fn a_file_grows_and_never_shrinks() {
     run(async |rt: Rt| {
-        let directory = Directory::new("grow");
-        let path = directory.file("f");
+        let directory = Scratch::new("grow");
+        let path = directory.join("f");
         let device = open(&rt, &path, options(512, MIB)).await.unwrap();
         write(&device, 2047, 512, 9).await.unwrap();
         device.grow(2 * MIB).await.unwrap();
@@ -165,30 +141,30 @@ fn a_file_grows_and_never_shrinks() {
 #[test]
 fn what_cannot_be_opened_is_refused_with_advice() {
     run(async |rt: Rt| {
-        let directory = Directory::new("refuse");
+        let directory = Scratch::new("refuse");
         let missing = FileOptions {
             size: None,
             ..options(512, 0)
         };
         let cases = [
-            (directory.file("missing"), missing, "give a size"),
+            (directory.join("missing"), missing, "give a size"),
             (
-                directory.file("no/such/directory"),
+                directory.join("no/such/directory"),
                 options(512, MIB),
                 "check the path",
             ),
             (
-                directory.0.clone(),
+                directory.to_path_buf(),
                 options(512, MIB),
                 "neither a regular file",
             ),
-            (directory.file("f"), options(1024, MIB), "512 or 4096"),
+            (directory.join("f"), options(1024, MIB), "512 or 4096"),
             (
-                directory.file("f"),
+                directory.join("f"),
                 options(4096, 512),
                 "at least one block",
             ),
-            (directory.file("f"), options(4096, MAX_BYTES + 1), "at most"),
+            (directory.join("f"), options(4096, MAX_BYTES + 1), "at most"),
             (
                 "/dev/null".into(),
                 options(512, MIB),
@@ -203,25 +179,25 @@ fn what_cannot_be_opened_is_refused_with_advice() {
             assert!(error.to_lowercase().contains(advice), "{error}");
         }
         assert!(
-            !directory.file("f").exists(),
+            !directory.join("f").exists(),
             "nothing is made of a bad configuration"
         );
-        let path = directory.file("twice");
+        let path = directory.join("twice");
         let _first = open(&rt, &path, options(512, MIB)).await.unwrap();
         let second = open(&rt, &path, options(512, MIB))
             .await
             .err()
             .expect("locked");
         assert!(second.contains("another pro"), "{second}");
-        assert!(FileDevice::open_block(&rt, &directory.file("twice"), 512, true).is_err());
+        assert!(FileDevice::open_block(&rt, &directory.join("twice"), 512, true).is_err());
     });
 }
 
 #[test]
 fn a_read_only_file_is_not_written() {
     run(async |rt: Rt| {
-        let directory = Directory::new("read-only");
-        let path = directory.file("f");
+        let directory = Scratch::new("read-only");
+        let path = directory.join("f");
         std::fs::write(&path, vec![3; MIB as usize]).unwrap();
         let device = open(
             &rt,
@@ -270,8 +246,8 @@ fn a_read_only_file_is_not_written() {
 #[test]
 fn a_file_cut_short_by_somebody_else_is_a_read_error() {
     run(async |rt: Rt| {
-        let directory = Directory::new("cut");
-        let path = directory.file("f");
+        let directory = Scratch::new("cut");
+        let path = directory.join("f");
         let device = open(&rt, &path, options(4096, MIB)).await.unwrap();
         std::fs::OpenOptions::new()
             .write(true)
@@ -294,8 +270,8 @@ fn a_file_cut_short_by_somebody_else_is_a_read_error() {
 
 #[test]
 fn a_program_may_end_with_io_under_way() {
-    let directory = Directory::new("end");
-    let path = directory.file("f");
+    let directory = Scratch::new("end");
+    let path = directory.join("f");
     for round in 0..3 {
         let path = path.clone();
         run(async move |rt: Rt| {
@@ -348,8 +324,8 @@ impl Drop for Loop {
 
 #[test]
 fn a_block_device_respects_its_sectors() {
-    let directory = Directory::new("loop");
-    let file = directory.file("backing");
+    let directory = Scratch::new("loop");
+    let file = directory.join("backing");
     std::fs::File::create(&file)
         .unwrap()
         .set_len(8 * MIB)

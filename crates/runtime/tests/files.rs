@@ -6,30 +6,21 @@ use std::path::{Path, PathBuf};
 
 use flashyard_runtime::uring::{self, Config};
 use flashyard_runtime::{Buf, File, FileKind, OpenOptions, Rt};
+use flashyard_testbed::Scratch;
 use flashyard_time::Rng;
 
 fn run<F: Future + 'static>(main: impl FnOnce(Rt) -> F) -> F::Output {
     uring::run(Config::default(), main).expect("this machine has io_uring")
 }
 
-/// A file in the target directory (a disk) that is gone afterwards.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let name = format!("{name}-{}", std::process::id());
-        Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name))
-    }
-
-    fn allocated(&self) -> u64 {
-        self.0.metadata().expect("the file is there").blocks() * 512
-    }
+/// A folder in the target directory, which is on a disk.
+fn scratch(label: &str) -> Scratch {
+    Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR")), label)
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+/// Bytes that the disk has for a file.
+fn allocated(path: &Path) -> u64 {
+    path.metadata().expect("the file is there").blocks() * 512
 }
 
 fn create(direct: bool) -> OpenOptions {
@@ -58,8 +49,8 @@ async fn write(file: &File, offset: u64, bytes: &[u8], durable: bool) {
 /// Random operations against a plain vector.
 fn agrees_with_a_vector(direct: bool) {
     const SIZE: usize = 4 << 20;
-    let scratch = Scratch::new(if direct { "direct" } else { "cached" });
-    let path = scratch.0.clone();
+    let scratch = scratch(if direct { "direct" } else { "cached" });
+    let path = scratch.join("f");
     run(move |rt| async move {
         let file = rt
             .open(&path, create(direct))
@@ -119,16 +110,16 @@ fn direct_files_agree_with_a_vector() {
 
 #[test]
 fn punched_space_is_given_back() {
-    let scratch = Scratch::new("punch");
-    let path = scratch.0.clone();
+    let scratch = scratch("punch");
+    let path = scratch.join("f");
     run(move |rt| async move {
         let file = rt.open(&path, create(false)).expect("the file can be made");
         write(&file, 0, &vec![7; 1 << 20], true).await;
-        let before = scratch.allocated();
+        let before = allocated(&path);
         file.punch(0, 1 << 19).await.expect("holes can be punched");
         file.sync().await.expect("the file can be synced");
         assert!(
-            scratch.allocated() <= before - (1 << 19),
+            allocated(&path) <= before - (1 << 19),
             "half of it is free again"
         );
         assert_eq!(file.info().size, 0, "the size is that of the opening");
@@ -138,8 +129,8 @@ fn punched_space_is_given_back() {
 
 #[test]
 fn reads_stop_at_the_end_of_the_file() {
-    let scratch = Scratch::new("end");
-    let path = scratch.0.clone();
+    let scratch = scratch("end");
+    let path = scratch.join("f");
     std::fs::write(&path, [5; 10_000]).expect("the disk has room");
     run(move |rt| async move {
         for direct in [false, true] {
@@ -157,8 +148,8 @@ fn reads_stop_at_the_end_of_the_file() {
 
 #[test]
 fn unaligned_direct_transfers_are_refused() {
-    let scratch = Scratch::new("unaligned");
-    let path = scratch.0.clone();
+    let scratch = scratch("unaligned");
+    let path = scratch.join("f");
     run(move |rt| async move {
         let file = rt.open(&path, create(true)).expect("the file can be made");
         if !file.info().direct {
@@ -178,8 +169,8 @@ fn unaligned_direct_transfers_are_refused() {
 
 #[test]
 fn dropped_transfers_keep_their_buffers_until_they_end() {
-    let scratch = Scratch::new("dropped");
-    let path = scratch.0.clone();
+    let scratch = scratch("dropped");
+    let path = scratch.join("f");
     run(move |rt| async move {
         let file = rt.open(&path, create(true)).expect("the file can be made");
         for _ in 0..50 {
@@ -201,8 +192,8 @@ fn dropped_transfers_keep_their_buffers_until_they_end() {
 
 #[test]
 fn opening_fails_with_a_reason() {
-    let scratch = Scratch::new("locked");
-    let path = scratch.0.clone();
+    let scratch = scratch("locked");
+    let path = scratch.join("f");
     run(move |rt| async move {
         let missing = rt.open(Path::new("/nonexistent/file"), OpenOptions::default());
         assert_eq!(
@@ -267,11 +258,12 @@ impl Drop for Loop {
 
 #[test]
 fn block_devices_are_read_written_and_punched() {
-    let scratch = Scratch::new("loop");
-    std::fs::File::create(&scratch.0)
+    let scratch = scratch("loop");
+    let path = scratch.join("f");
+    std::fs::File::create(&path)
         .and_then(|file| file.set_len(8 << 20))
         .expect("there is room");
-    let Some(device) = Loop::new(&scratch.0) else {
+    let Some(device) = Loop::new(&path) else {
         eprintln!("skipped: no loop device can be made here");
         return;
     };

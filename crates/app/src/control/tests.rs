@@ -3,20 +3,20 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
+use flashyard_testbed::Scratch;
+
 use super::*;
 
 /// A control socket of its own for a test, and what it has executed.
 struct Rig {
     control: Option<Control>,
-    directory: PathBuf,
+    directory: Scratch,
     executed: Arc<AtomicUsize>,
 }
 
 impl Rig {
     fn start(name: &str, serve: impl Fn(&Request) + Send + Sync + 'static) -> Self {
-        let name = format!("flashyard-control-{name}-{}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        fs::create_dir_all(&directory).expect("the temporary directory is writable");
+        let directory = Scratch::new(name);
         let executed = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&executed);
         let control = Control::start(&directory, move |request| {
@@ -43,7 +43,6 @@ impl Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         drop(self.control.take());
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -163,9 +162,7 @@ fn who_is_served_is_not_dropped() {
 
 #[test]
 fn a_target_that_dies_before_it_answers_is_told() {
-    let name = format!("flashyard-control-dies-{}", std::process::id());
-    let directory = std::env::temp_dir().join(name);
-    fs::create_dir_all(&directory).expect("the temporary directory is writable");
+    let directory = Scratch::new("dies");
     let socket = UnixListener::bind(directory.join(SOCKET)).expect("nobody has it");
     let dies = thread::spawn(move || {
         let (stream, _) = socket.accept().expect("somebody asks");
@@ -175,13 +172,11 @@ fn a_target_that_dies_before_it_answers_is_told() {
     let fault = ask(&directory, &Request::Status).expect_err("nobody answers");
     assert!(fault.contains("went away in the middle"), "{fault}");
     assert!(dies.join().expect("it ended").is_ok());
-    fs::remove_dir_all(&directory).expect("it is ours");
 }
 
 #[test]
 fn a_request_is_answered_and_rubbish_is_told() {
-    let directory = std::env::temp_dir().join(format!("flashyard-control-{}", std::process::id()));
-    fs::create_dir_all(&directory).expect("the temporary directory is writable");
+    let directory = Scratch::new("control");
     let control = Control::start(&directory, |request| match request {
         Request::Status => Answer::Ok(Value::from(7)),
         other => Answer::Error(format!("{other:?}")),
@@ -205,5 +200,4 @@ fn a_request_is_answered_and_rubbish_is_told() {
     drop(control);
     let gone = ask(&directory, &Request::Status).expect_err("nobody listens");
     assert!(gone.contains("flashyard serve"), "{gone}");
-    fs::remove_dir_all(&directory).expect("it is ours");
 }

@@ -160,6 +160,7 @@ mod tests {
 
     use flashyard_engine::{Limits, Target, TargetConfig};
     use flashyard_runtime::uring;
+    use flashyard_testbed::Scratch;
 
     use super::*;
     use crate::control::{Answer, Request};
@@ -181,11 +182,7 @@ mod tests {
     /// from.
     #[test]
     fn counters_are_kept_while_the_target_runs() {
-        let name = format!("flashyard-counted-{}", std::process::id());
-        let (home, left) = (
-            std::env::temp_dir().join(&name),
-            std::env::temp_dir().join(name + "-left"),
-        );
+        let (home, left) = (Scratch::new("counted"), Scratch::new("left"));
         let mut service = start(State::open(&home, IfDamaged::Refuse).expect("a new store"));
         let spec = toml::from_str("name = \"db\"").expect("a tenant");
         let made = service.handle(Request::CreateTenant(spec));
@@ -205,7 +202,6 @@ mod tests {
         // What is in the file when nobody writes it is what a kill leaves.
         let counted = loop {
             let held = service.lock().expect("nobody panics");
-            std::fs::create_dir_all(&left).expect("the temporary directory is writable");
             std::fs::copy(home.join("state.db"), left.join("state.db")).expect("it is there");
             drop(held);
             let mut state = State::open(&left, IfDamaged::Refuse).expect("it is whole");
@@ -231,9 +227,5 @@ mod tests {
             !ended.life().expect("readable").running,
             "it ended in order"
         );
-        drop(ended);
-        for directory in [home, left] {
-            std::fs::remove_dir_all(&directory).expect("it is ours");
-        }
     }
 }

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use flashyard_block::{SharedDevice, Tag};
 use flashyard_engine::{Limits, Target, TargetConfig};
 use flashyard_runtime::{Buf, Data, uring};
+use flashyard_testbed::Scratch;
 
 use super::*;
 use crate::control::VolumeChange;
@@ -25,15 +26,13 @@ const PIECE: usize = 1 << 20;
 /// A directory with a target's state and disks, which goes away with the test. What runs is always
 /// in `live`.
 struct Scene {
-    root: PathBuf,
+    root: Scratch,
 }
 
 impl Scene {
     fn new(name: &str) -> Self {
-        let root =
-            std::env::temp_dir().join(format!("flashyard-cut-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&root);
-        fs::create_dir_all(root.join("live")).expect("the temporary directory is writable");
+        let root = Scratch::new(name);
+        fs::create_dir(root.join("live")).expect("the temporary directory is writable");
         Self { root }
     }
 
@@ -80,7 +79,6 @@ impl Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         watch::set(None);
-        let _ = fs::remove_dir_all(&self.root);
     }
 }
 
@@ -328,7 +326,7 @@ fn images(scene: &Scene, mut service: Service, script: &[Act]) -> Vec<(PathBuf, 
         taken.clone(),
         act_now.clone(),
         scene.live(),
-        scene.root.clone(),
+        scene.root.to_path_buf(),
     );
     watch::set(Some(Box::new(move |_| {
         let mut log = log.borrow_mut();

@@ -4,6 +4,8 @@ mod damage;
 
 use std::fs;
 
+use flashyard_testbed::Scratch;
+
 use super::schema::{SCHEMA, STORE, VERSION};
 use super::*;
 use crate::spec::{ClassName, DeviceKind, PolicyName};
@@ -42,15 +44,9 @@ fn volume(name: &str, tenant: &str) -> VolumeSpec {
     }
 }
 
-fn scratch(name: &str) -> PathBuf {
-    let directory = std::env::temp_dir().join(format!("flashyard-{name}-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&directory);
-    directory
-}
-
 #[test]
 fn what_was_stored_is_there_after_a_restart() {
-    let directory = scratch("state");
+    let directory = Scratch::new("state");
     let device = DeviceSpec {
         name: "ram0".into(),
         kind: DeviceKind::Memory,
@@ -95,7 +91,6 @@ fn what_was_stored_is_there_after_a_restart() {
     assert_eq!(after.devices["ram0"], device);
     assert_eq!(after.volumes["orders"], record);
     assert_eq!(after.volumes["orders"].phase, Phase::Creating);
-    fs::remove_dir_all(&directory).expect("it is ours");
 }
 
 #[test]
@@ -167,7 +162,7 @@ fn a_volume_taken_twice_changes_nothing() {
 
 #[test]
 fn a_second_owner_and_a_newer_store_are_refused() {
-    let directory = scratch("lock");
+    let directory = Scratch::new("lock");
     let state = State::open(&directory, IfDamaged::Refuse).expect("a new store");
     assert!(matches!(
         State::open(&directory, IfDamaged::Refuse),
@@ -191,12 +186,11 @@ fn a_second_owner_and_a_newer_store_are_refused() {
         State::open(&directory, IfDamaged::Refuse),
         Err(StateError::Refused(_, _, false))
     ));
-    fs::remove_dir_all(&directory).expect("it is ours");
 }
 
 #[test]
 fn a_change_is_on_disk_when_it_is_acknowledged() {
-    let directory = scratch("pragmas");
+    let directory = Scratch::new("pragmas");
     let mut state = State::open(&directory, IfDamaged::Refuse).expect("a new store");
     for reopened in [false, true] {
         // As SQLite tells it of the connection that is really used. 2 is FULL.
@@ -220,14 +214,12 @@ fn a_change_is_on_disk_when_it_is_acknowledged() {
         drop(state);
         state = State::open(&directory, IfDamaged::Refuse).expect("the same store");
     }
-    fs::remove_dir_all(&directory).expect("it is ours");
 }
 
 /// A store of version 1 has neither a checksum nor counters, and a write-ahead log.
 #[test]
 fn a_store_of_the_version_before_is_brought_up_to_date() {
-    let directory = scratch("version-1");
-    fs::create_dir_all(&directory).expect("the temporary directory is writable");
+    let directory = Scratch::new("version-1");
     let old = Connection::open(directory.join(STORE)).expect("a new file");
     old.pragma_update(None, "journal_mode", "WAL").expect("set");
     old.execute_batch(SCHEMA).expect("the tables of version 1");
@@ -249,12 +241,11 @@ fn a_store_of_the_version_before_is_brought_up_to_date() {
     assert!(!directory.join("state.db-wal").exists());
     let mut state = State::open(&directory, IfDamaged::Refuse).expect("it is a new one now");
     assert_eq!(state.inventory().expect("readable").tenants.len(), 2);
-    fs::remove_dir_all(&directory).expect("it is ours");
 }
 
 #[test]
 fn what_is_counted_goes_on_and_ends_with_its_tenant() {
-    let directory = scratch("counted");
+    let directory = Scratch::new("counted");
     let mut state = State::open(&directory, IfDamaged::Refuse).expect("a new store");
     let first = state.begin_run().expect("stored");
     assert_eq!((first.starts, first.cut, first.seconds), (1, 0, 0));
@@ -296,5 +287,4 @@ fn what_is_counted_goes_on_and_ends_with_its_tenant() {
     let mut state = State::open(&directory, IfDamaged::Refuse).expect("the same store");
     let third = state.begin_run().expect("stored");
     assert_eq!((third.starts, third.cut, third.running), (3, 1, true));
-    fs::remove_dir_all(&directory).expect("it is ours");
 }

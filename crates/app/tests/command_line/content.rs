@@ -100,7 +100,7 @@ fn zero() -> BTreeSet<u8> {
 
 /// A target with tenant `db` and a device `ssd0` on a file of 16 MiB.
 fn with_file(scratch: &Scratch, content: &[u8]) -> Target {
-    let image = scratch.0.join("ssd0.img");
+    let image = scratch.join("ssd0.img");
     if !content.is_empty() {
         fs::write(&image, content).expect("the scratch directory is writable");
     }
@@ -173,7 +173,7 @@ fn a_kill_while_a_volume_is_deleted_leaves_nothing_to_read() {
 fn what_was_there_before_is_kept_or_erased_by_name() {
     let scratch = Scratch::new("import");
     let target = with_file(&scratch, &vec![0x5a; 4 << 20]);
-    let image = scratch.0.join("ssd0.img");
+    let image = scratch.join("ssd0.img");
     let create = [
         "volume", "create", "whole", "--device", "ssd0", "--tenant", "db",
     ];
@@ -216,7 +216,7 @@ fn what_was_there_before_is_kept_or_erased_by_name() {
 fn a_device_that_has_another_size_shows_nothing_strange() {
     let scratch = Scratch::new("resized");
     let target = with_file(&scratch, &vec![0x5a; 4 << 20]);
-    let image = scratch.0.join("ssd0.img");
+    let image = scratch.join("ssd0.img");
     whole(&target, &["--keep"]);
     target.kill();
     fs::write(&image, [vec![0x5a; 4 << 20], vec![0xee; 4 << 20]].concat()).expect("it is ours");

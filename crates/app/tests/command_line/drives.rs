@@ -14,7 +14,7 @@ use crate::rig::{PROGRAM, Scratch, Target, path, target_perf, terminate};
 fn an_emulated_drive_is_a_device() {
     let scratch = Scratch::new("drive");
     let target = Target::start(&scratch, &[]);
-    let image = scratch.0.join("kept.img");
+    let image = scratch.join("kept.img");
     let create = |name, more: &[&'static str]| {
         let fixed = ["device", "create", name, "--kind", "flash"];
         [&fixed, more].concat()

@@ -20,7 +20,7 @@ const LAB: &str = "nqn.2026-11.dev.flashyard:lab";
 /// A target with a pool on a file, and the tenants `db` and `lab`.
 fn with_pool(scratch: &Scratch) -> Target {
     let target = Target::start(scratch, &[]);
-    let image = scratch.0.join("ssd0.img");
+    let image = scratch.join("ssd0.img");
     let device = [
         "device", "create", "ssd0", "--kind", "file", "--size", "32MiB",
     ];
@@ -72,7 +72,7 @@ fn does_io(target: &Target, subnqn: &str, nsid: &str, rw: &str) -> bool {
 
 /// What is on the pool's device behind the pool's own data.
 fn content(scratch: &Scratch) -> Vec<u8> {
-    fs::read(scratch.0.join("ssd0.img")).expect("it is there")[2 << 20..].to_vec()
+    fs::read(scratch.join("ssd0.img")).expect("it is there")[2 << 20..].to_vec()
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn what_is_renamed_stays_what_it_is_to_hosts() {
     target.kill();
     let check = Command::new(PROGRAM)
         .arg("check")
-        .arg(scratch.0.join("ssd0.img"))
+        .arg(scratch.join("ssd0.img"))
         .output();
     let check = check.expect("the program starts");
     let told = String::from_utf8_lossy(&check.stdout).into_owned();
@@ -369,19 +369,19 @@ fn what_is_renamed_stays_what_it_is_to_hosts() {
 #[test]
 fn a_volume_that_nobody_knows_is_not_had_by_its_uuid() {
     let scratch = Scratch::new("unknown");
-    let older = scratch.0.join("older");
+    let older = scratch.join("older");
     with_pool(&scratch).kill();
     let copied = Command::new("cp")
         .arg("-r")
-        .args([&scratch.state(), &older])
+        .args([&scratch.join("state"), &older])
         .status();
     assert!(copied.expect("cp exists").success());
     let target = Target::start(&scratch, &[]);
     target.json(&create("orders", &["db", "--uuid", UUID]));
     assert!(does_io(&target, DB, "1", "randwrite"));
     target.kill();
-    fs::remove_dir_all(scratch.state()).expect("it is ours");
-    fs::rename(&older, scratch.state()).expect("both are ours");
+    fs::remove_dir_all(scratch.join("state")).expect("it is ours");
+    fs::rename(&older, scratch.join("state")).expect("both are ours");
 
     let target = Target::start(&scratch, &[]);
     let why = "holds a volume of uuid 2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11, called `orders`";
@@ -393,7 +393,7 @@ fn a_volume_that_nobody_knows_is_not_had_by_its_uuid() {
 #[test]
 fn a_rename_that_was_cut_is_finished() {
     let scratch = Scratch::new("cut");
-    let (image, older) = (scratch.0.join("ssd0.img"), scratch.0.join("older.img"));
+    let (image, older) = (scratch.join("ssd0.img"), scratch.join("older.img"));
     let target = with_pool(&scratch);
     let uuid = target.json(&create("orders", &["db"]))["uuid"].clone();
     target.kill();

@@ -23,7 +23,7 @@ fn what_an_earlier_version_wrote_is_checked_and_left_as_it_is() {
     ];
     for (name, verdict, generations, content) in cases {
         let image = Image::named(name);
-        let path = scratch.0.join(name);
+        let path = scratch.join(name);
         let file = File::create(&path).expect("the scratch directory is writable");
         file.set_len(image.size).expect("it is sparse");
         for (offset, part) in &image.parts {

@@ -99,7 +99,7 @@ fn things_are_made_listed_changed_and_deleted() {
 #[test]
 fn what_was_acknowledged_survives_kill_9() {
     let scratch = Scratch::new("kill");
-    let image = scratch.0.join("ssd0.img");
+    let image = scratch.join("ssd0.img");
     let target = Target::start(&scratch, &[]);
     let path = image.to_str().expect("plain names");
     target.json(&[
@@ -185,7 +185,7 @@ fn a_damaged_state_store_is_refused_and_its_copy_serves() {
     target.json(&["tenant", "set", "db", "--weight", "5"]);
     let before = target.json(&["tenant", "show", "db"]);
     target.kill();
-    let store = scratch.state().join("state.db");
+    let store = scratch.join("state").join("state.db");
     let mut bytes = fs::read(&store).expect("it is there");
     let at = |bytes: &[u8]| {
         bytes
@@ -200,7 +200,7 @@ fn a_damaged_state_store_is_refused_and_its_copy_serves() {
     assert_eq!(fs::read(&store).expect("it is there"), bytes, "untouched");
     let target = Target::start(&scratch, &["--restore-state"]);
     assert_eq!(target.json(&["tenant", "show", "db"]), before);
-    let kept = fs::read(scratch.state().join("state.db.damaged"));
+    let kept = fs::read(scratch.join("state").join("state.db.damaged"));
     assert_eq!(kept.expect("it is kept"), bytes);
     assert_eq!(target.terminate(), 0);
 }
@@ -208,7 +208,7 @@ fn a_damaged_state_store_is_refused_and_its_copy_serves() {
 #[test]
 fn a_volume_that_was_lost_is_told_and_not_made_again() {
     let scratch = Scratch::new("lost");
-    let (image, older) = (scratch.0.join("ssd0.img"), scratch.0.join("older.img"));
+    let (image, older) = (scratch.join("ssd0.img"), scratch.join("older.img"));
     let target = Target::start(&scratch, &[]);
     target.json(&[
         "device",
@@ -263,7 +263,7 @@ fn a_file_is_applied_and_what_is_missing_is_told() {
     );
     target.kill();
 
-    fs::remove_file(scratch.0.join("ssd0.img")).expect("the device was a file");
+    fs::remove_file(scratch.join("ssd0.img")).expect("the device was a file");
     let target = Target::start(&scratch, &[]);
     let volumes = target.json(&["volume", "list"]);
     assert_eq!(
@@ -297,7 +297,7 @@ fn bad_usage_is_status_2_and_failure_status_1() {
     let scratch = Scratch::new("usage");
     let nobody = Command::new(PROGRAM)
         .args(["status", "--state"])
-        .arg(scratch.state())
+        .arg(scratch.join("state"))
         .output()
         .expect("it starts");
     expect_failure(&nobody, 1, "flashyard serve");
@@ -332,7 +332,7 @@ fn a_target_that_cannot_start_says_why() {
     fails(&[], "another flashyard uses the state");
     assert_eq!(target.terminate(), 0);
     assert!(
-        !scratch.state().join("control.sock").exists(),
+        !scratch.join("state").join("control.sock").exists(),
         "a clean end leaves no socket"
     );
 }

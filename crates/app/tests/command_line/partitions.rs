@@ -163,7 +163,7 @@ fn check(file: &Path) -> Output {
 /// A device of four channels in a file, with a partition of one of them.
 fn in_file(scratch: &Scratch) -> (Target, std::path::PathBuf) {
     let target = Target::start(scratch, &[]);
-    let image = scratch.0.join("oc0.img");
+    let image = scratch.join("oc0.img");
     target.json(&[
         "device",
         "create",
@@ -382,7 +382,7 @@ fn files_that_cannot_hold_a_device_are_refused_with_the_reason() {
     };
     refused(device("oc1", "512MiB", &foreign), "holds something else");
     refused(device("oc1", "512MiB", &image), "is device `oc0` already");
-    let link = scratch.0.join("link.img");
+    let link = scratch.join("link.img");
     std::os::unix::fs::symlink(&image, &link).expect("links are there");
     refused(device("oc1", "512MiB", &link), "another program uses it");
     target.refused(
@@ -474,7 +474,7 @@ fn what_a_kill_left_half_done_is_cleared_away() {
     target.json(&create("gone", &["--channels", "5"]));
     target.json(&["volume", "delete", "whole", "--yes"]);
     target.kill();
-    let state = rusqlite::Connection::open(scratch.state().join("state.db"));
+    let state = rusqlite::Connection::open(scratch.join("state").join("state.db"));
     let state = state.expect("nobody uses it");
     let noted = state.execute(
         "UPDATE device SET spec = json_set(spec, '$.partition.unfinished', json('true')) WHERE name IN ('db', 'gone')",

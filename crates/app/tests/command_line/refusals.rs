@@ -9,7 +9,7 @@ use crate::rig::{PROGRAM, Scratch, Target, expect_failure, names, path, serve};
 #[test]
 fn what_is_no_file_is_not_waited_for() {
     let scratch = Scratch::new("pipe");
-    let pipe = scratch.0.join("pipe");
+    let pipe = scratch.join("pipe");
     let made = Command::new("mkfifo").arg(&pipe).status();
     assert!(made.expect("it is everywhere").success());
     let check = Command::new(PROGRAM).arg("check").arg(&pipe).output();

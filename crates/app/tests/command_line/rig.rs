@@ -1,42 +1,13 @@
 //! A target of its own for each test, and commands typed at it.
 
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+pub(crate) use flashyard_testbed::Scratch;
 use serde_json::Value;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_flashyard");
-
-/// A state directory that goes away with the test.
-pub(crate) struct Scratch(pub(crate) PathBuf);
-
-impl Scratch {
-    pub(crate) fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("flashyard-cli-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("the temporary directory is writable");
-        Self(path)
-    }
-
-    pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, content).expect("the scratch directory is writable");
-        path
-    }
-
-    pub(crate) fn state(&self) -> PathBuf {
-        self.0.join("state")
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A running target; killed when dropped.
 pub(crate) struct Target {
@@ -67,7 +38,7 @@ impl Target {
         Self {
             child,
             address,
-            state: scratch.state(),
+            state: scratch.join("state"),
         }
     }
 
@@ -127,7 +98,7 @@ pub(crate) fn serve(scratch: &Scratch, more: &[&str]) -> Command {
     command
         .arg("serve")
         .arg("--state")
-        .arg(scratch.state())
+        .arg(scratch.join("state"))
         .args(more);
     if !more.contains(&"--listen") {
         command.args(["--listen", "127.0.0.1:0"]);

@@ -81,7 +81,10 @@ fn the_target_listens_elsewhere_while_it_runs() {
 
     // Kept, for a start that says nothing else.
     let mut command = Command::new(PROGRAM);
-    command.arg("serve").arg("--state").arg(scratch.state());
+    command
+        .arg("serve")
+        .arg("--state")
+        .arg(scratch.join("state"));
     command.stdout(std::process::Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
     let served = (0..500).any(|_| {

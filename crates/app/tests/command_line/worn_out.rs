@@ -13,7 +13,7 @@ const PIECE: u64 = 4096;
 /// with volume `cut`; the volume has been written, and the target has stopped.
 fn used(scratch: &Scratch) -> PathBuf {
     let target = Target::start(scratch, &[]);
-    let image = scratch.0.join("oc0.img");
+    let image = scratch.join("oc0.img");
     let device = [
         "device",
         "create",

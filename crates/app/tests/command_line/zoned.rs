@@ -38,7 +38,7 @@ fn what_has_no_zones_is_refused() {
 fn what_cannot_be_checked_is_refused_with_the_reason() {
     let scratch = Scratch::new("unchecked");
     let empty = scratch.file("empty.img", &"\0".repeat(8192));
-    let (empty, folder) = (path(&empty), path(&scratch.0));
+    let (empty, folder) = (path(&empty), path(&scratch));
     let cases = [
         ("/nowhere/at/all", "cannot read /nowhere/at/all"),
         ("/dev/null", "neither a regular file nor a block device"),

@@ -97,7 +97,7 @@ fn damage(file: &Path, rng: &mut Rng) {
 /// Who is refused has the same from the copy, and keeps the damaged file.
 #[test]
 fn no_damaged_store_is_served() {
-    let (home, victim) = (scratch("damage"), scratch("damage-victim"));
+    let (home, victim) = (Scratch::new("damage"), Scratch::new("damage-victim"));
     let stored = content(filled(&home)).expect("readable");
     let mut served = 0;
     for seed in 0..160 {
@@ -127,9 +127,6 @@ fn no_damaged_store_is_served() {
         }
     }
     assert!((1..80).contains(&served), "{served} of 160 were served");
-    for directory in [home, victim] {
-        fs::remove_dir_all(&directory).expect("it is ours");
-    }
 }
 
 /// Cut in the middle of a change, with a part of it in the file already, and then the file or its
@@ -137,7 +134,7 @@ fn no_damaged_store_is_served() {
 #[test]
 fn no_store_that_was_cut_and_damaged_is_served() {
     let names = ["cut", "cut-running", "cut-victim"];
-    let [home, running, victim] = names.map(|name| scratch(&format!("damage-{name}")));
+    let [home, running, victim] = names.map(|name| Scratch::new(&format!("damage-{name}")));
     let mut state = filled(&home);
     // Pages go to the file before the change is whole.
     state
@@ -177,16 +174,13 @@ fn no_store_that_was_cut_and_damaged_is_served() {
         (20..160).contains(&refused),
         "{refused} of 160 were refused"
     );
-    for directory in [home, running, victim] {
-        fs::remove_dir_all(&directory).expect("it is ours");
-    }
 }
 
 /// A damaged copy is no reason to refuse a sound store, is made anew, and never takes a store's
 /// place.
 #[test]
 fn a_damaged_copy_is_made_anew() {
-    let home = scratch("damage-copy");
+    let home = Scratch::new("damage-copy");
     let copy = home.join("state.copy.db");
     let stored = content(filled(&home)).expect("readable");
     fs::write(&copy, b"no database").expect("there is space");
@@ -216,7 +210,6 @@ fn a_damaged_copy_is_made_anew() {
         "an empty store in its place"
     );
     assert!(open(&home, IfDamaged::Restore).expect("the copy is sound") == stored);
-    fs::remove_dir_all(&home).expect("it is ours");
 }
 
 /// What is damaged while the target runs gets no checksum that makes it look sound.
