@@ -13,7 +13,7 @@ use flashyard_time::{Duration, Time};
 use crate::op::{Completion, Operation, Table, Ticket};
 use crate::uring::Uring;
 use crate::zone::Zoned;
-use crate::{FileInfo, OpenOptions};
+use crate::{FileInfo, Gather, OpenOptions};
 
 /// A socket (listening or connected) of a driver; the driver chooses the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,6 +60,20 @@ pub(crate) trait Drive {
     /// Starts an operation. Its end is reported by `reap`, exactly once, never before this call
     /// returns.
     fn submit(&mut self, ticket: Ticket, operation: &mut Operation);
+
+    /// Whether a receive may stay out of the table, where `used` are. The core then has the driver
+    /// try it with every `flush`.
+    fn receives_directly(&mut self, used: usize) -> bool {
+        let _ = used;
+        false
+    }
+
+    /// Sends what a socket takes at once, if anything is to be sent past the table. Gives the
+    /// number of bytes; 0 leaves all of it, and whatever error there is, to `submit`.
+    fn send_now(&mut self, socket: SocketId, gather: &Gather) -> io::Result<usize> {
+        let _ = (socket, gather);
+        Ok(0)
+    }
 
     /// Asks for an early end of an operation that has been submitted and not reaped. It still ends
     /// exactly once, with whatever result.
@@ -153,6 +167,16 @@ impl Drive for Driver {
 
     fn submit(&mut self, ticket: Ticket, operation: &mut Operation) {
         dispatch!(self, driver => driver.submit(ticket, operation));
+    }
+
+    #[inline]
+    fn receives_directly(&mut self, used: usize) -> bool {
+        dispatch!(self, driver => driver.receives_directly(used))
+    }
+
+    #[inline]
+    fn send_now(&mut self, socket: SocketId, gather: &Gather) -> io::Result<usize> {
+        dispatch!(self, driver => driver.send_now(socket, gather))
     }
 
     fn cancel(&mut self, ticket: Ticket, operation: &mut Operation) {

@@ -1,118 +1,25 @@
 //! The executor of one core: tasks, time, operations, and the turn. One turn: take all that has
-//! finished, run every task that became ready until none is left, then [`TurnEnd`] waiters; then
-//! the driver submits once.
+//! finished, run every task that became ready until none is left, then those who wait for the end
+//! of the turn; then the driver submits once.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
-use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
-use std::path::Path;
 use std::rc::Rc;
 use std::task::Waker;
 
-use flashyard_time::{Duration, Time};
+use flashyard_time::Time;
 
-use crate::driver::{Drive, Driver, Wait};
-use crate::net::Socket;
+use crate::Gather;
+use crate::direct::{Place, Receive};
+use crate::driver::{Drive, Driver, SocketId, Wait};
 use crate::op::{Completion, Ended, Finished, Flight, Operation, Outcome, Table, Ticket};
-use crate::task::{Queue, Task};
-use crate::timer::{Precision, Sleep, Timers, TurnEnd};
+use crate::task::Queue;
+use crate::timer::Timers;
 use crate::wake::{Registration, Remote, TaskId};
-use crate::{File, OpenOptions, TcpListener, TcpStream};
 
 /// A turn polls at most so many tasks before it looks at the world again: tasks that wake each
 /// other for ever do not shut it out.
 const POLLS_PER_TURN: usize = 4096;
-
-/// A handle to the core's executor and driver. Cheap to clone, bound to its thread.
-#[derive(Clone)]
-pub struct Rt {
-    pub(crate) core: Rc<Core>,
-}
-
-impl Rt {
-    /// The clock of this machine, read at this call; monotonic.
-    pub fn now(&self) -> Time {
-        self.core.driver.borrow_mut().now()
-    }
-
-    /// The clock as it was when this turn began: free of cost, and at most a turn old.
-    pub fn turn_time(&self) -> Time {
-        self.core.turn_time()
-    }
-
-    /// Starts a task. It is polled for the first time in this turn, not inside this call.
-    pub fn spawn<F>(&self, future: F) -> Task<F::Output>
-    where
-        F: Future + 'static,
-    {
-        Task::spawn(self.core.queue.clone(), future)
-    }
-
-    /// Resolves when `deadline` has come.
-    pub fn sleep_until(&self, deadline: Time) -> Sleep {
-        Sleep::new(self.core.clone(), deadline, Precision::Usual)
-    }
-
-    /// The same, to the microsecond: the core does not trust its own wake-up from sleep and looks
-    /// at the clock all the time for the last 60 us. For what has to happen at an instant, such as
-    /// the end of an emulated I/O; a core that always has one of these ahead never sleeps.
-    pub fn sleep_until_precise(&self, deadline: Time) -> Sleep {
-        Sleep::new(self.core.clone(), deadline, Precision::Precise)
-    }
-
-    /// Resolves after `span`.
-    pub fn sleep(&self, span: Duration) -> Sleep {
-        self.sleep_until(self.now() + span)
-    }
-
-    /// Resolves when every task that could run in this turn has run: the moment to send what they
-    /// gathered.
-    pub fn turn_end(&self) -> TurnEnd {
-        TurnEnd::new(self.core.clone())
-    }
-
-    /// Listens for TCP connections (address reuse on, backlog 1024). That the address is in use,
-    /// and such, comes as the operating system's error.
-    pub fn listen(&self, addr: SocketAddr) -> io::Result<TcpListener> {
-        let (id, addr) = self.core.driver.borrow_mut().listen(addr)?;
-        Ok(TcpListener::new(Socket::new(self.core.clone(), id), addr))
-    }
-
-    /// Opens a TCP connection with `TCP_NODELAY`.
-    pub async fn connect(&self, addr: SocketAddr) -> io::Result<TcpStream> {
-        let (_, result) = self.core.start(Operation::Connect { addr }).await;
-        TcpStream::of_outcome(&self.core, result)
-    }
-
-    /// Takes over a connection that another core gave away.
-    pub fn attach(&self, stream: crate::Detached) -> TcpStream {
-        TcpStream::attach(&self.core, stream)
-    }
-
-    /// Opens a file or a block device. Done at once (open is a slow-path call).
-    pub fn open(&self, path: &Path, options: OpenOptions) -> io::Result<File> {
-        let (id, info) = self.core.driver.borrow_mut().open(path, options)?;
-        Ok(File::new(self.core.clone(), id, info))
-    }
-
-    /// Which core (0, 1, ...) of its machine this is.
-    pub fn core(&self) -> usize {
-        self.core.index
-    }
-
-    /// A random number: from the operating system, or from the world's seed.
-    pub fn random(&self) -> u64 {
-        self.core.driver.borrow_mut().random()
-    }
-}
-
-impl fmt::Debug for Rt {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Rt(core {})", self.core.index)
-    }
-}
 
 /// One core. Whoever turns it (the loop of a thread, or a simulated world) calls `turn` and `flush`
 /// in alternation, and `shut_down` at its end. No borrow of a part is ever held while foreign code
@@ -219,6 +126,16 @@ impl Core {
         self.table.borrow().with_devices()
     }
 
+    /// Which core of its machine it is.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The clock, read now.
+    pub(crate) fn now(&self) -> Time {
+        self.driver.borrow_mut().now()
+    }
+
     /// The clock at the beginning of the turn.
     pub(crate) fn turn_time(&self) -> Time {
         self.turn_time.get()
@@ -247,6 +164,7 @@ impl Core {
         let wakers = std::mem::take(&mut *self.turn_waiters.borrow_mut());
         let timers = std::mem::take(&mut *self.timers.borrow_mut());
         drop((wakers, timers));
+        self.table.borrow_mut().direct().cancel_all();
         let in_flight = self.table.borrow().all_in_flight();
         for ticket in in_flight {
             self.cancel(ticket);
@@ -278,6 +196,50 @@ impl Core {
             result: Err(error),
         });
         Flight::new(self.clone(), ticket)
+    }
+
+    /// Sends past the table what a socket takes at once; gives the number of bytes.
+    #[inline]
+    pub(crate) fn send_now(&self, socket: SocketId, gather: &Gather) -> io::Result<usize> {
+        if self.closed.get() || gather.is_empty() {
+            return Ok(0);
+        }
+        self.driver.borrow_mut().send_now(socket, gather)
+    }
+
+    /// Whether a new receive goes past the table.
+    #[inline]
+    pub(crate) fn receives_directly(&self) -> bool {
+        let used = self.table.borrow_mut().direct().used();
+        !self.closed.get() && self.driver.borrow_mut().receives_directly(used)
+    }
+
+    /// Starts a receive past the table.
+    #[inline]
+    pub(crate) fn receive_directly(&self, receive: Receive) -> Place {
+        self.table.borrow_mut().direct().insert(receive)
+    }
+
+    /// The end of a receive past the table, which takes it out.
+    #[inline]
+    pub(crate) fn poll_direct(
+        &self,
+        place: Place,
+        waker: &Waker,
+    ) -> Option<(Receive, io::Result<Outcome>)> {
+        let polled = self.table.borrow_mut().direct().poll(place, waker);
+        polled.ok()
+    }
+
+    /// Asks for the early end of a receive past the table; its future gets the result.
+    pub(crate) fn cancel_direct(&self, place: Place) {
+        self.table.borrow_mut().direct().cancel(place);
+    }
+
+    /// The future of a receive past the table was dropped.
+    pub(crate) fn abandon_direct(&self, place: Place) {
+        let abandoned = self.table.borrow_mut().direct().abandon(place);
+        drop(abandoned);
     }
 
     /// Asks for the early end of an operation; its future gets the result.
@@ -346,7 +308,18 @@ impl Core {
         done.drain(..)
             .for_each(|completion| self.finish(completion));
         self.scratch.borrow_mut().done = done;
+        self.wake_direct();
         self.table.borrow().arrivals() > before
+    }
+
+    /// Wakes those whose receives past the table have ended.
+    #[inline]
+    fn wake_direct(&self) {
+        loop {
+            let ended = self.table.borrow_mut().direct().next_ended();
+            let Some(waker) = ended else { return };
+            waker.wake();
+        }
     }
 
     fn finish(&self, completion: Completion) {

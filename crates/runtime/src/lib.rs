@@ -3,14 +3,16 @@
 //! virtual time, by seed. Everything above (block stack, engine, host library) is written once
 //! against [`Rt`] and runs in both.
 //!
-//! Map: [`Rt`] and the turn in `executor`; tasks in `task` and `pool`, their wakers in `wake`,
-//! timers in `timer` and `timeout`; sockets in `net`; files and block devices in `file`, zones of
-//! those in `zone`; page-aligned buffers in `buffer` with their memory in `memory`, and what is
-//! sent in `gather`; waiting for each other within a core in `sync`, between cores in `channel`;
-//! operations in flight in `op`, and the boundary to the drivers in `driver`.
+//! Map: [`Rt`] in `rt` and the turn in `executor`; tasks in `task` and `pool`, their wakers in
+//! `wake`, timers in `timer`, `sleep` and `timeout`; sockets in `net`; files and block devices in
+//! `file`, zones of those in `zone`; page-aligned buffers in `buffer` with their memory in
+//! `memory`, and what is sent in `gather`; waiting for each other within a core in `sync`, between
+//! cores in `channel`; operations in flight in `op`, receives that need none in `direct`, and the
+//! boundary to the drivers in `driver`.
 
 mod buffer;
 pub mod channel;
+mod direct;
 mod driver;
 mod executor;
 mod file;
@@ -19,7 +21,9 @@ mod memory;
 mod net;
 mod op;
 mod pool;
+mod rt;
 pub mod sim;
+mod sleep;
 pub mod sync;
 mod task;
 mod timeout;
@@ -29,12 +33,12 @@ mod wake;
 mod zone;
 
 pub use buffer::{Buf, Chunk, Data, PAGE};
-pub use executor::Rt;
 pub use file::{File, FileInfo, FileKind, OpenOptions};
 pub use gather::Gather;
-pub use net::{Detached, TcpListener, TcpStream};
-pub use op::{ControlOp, RecvIntoOp, RecvOp, SendOp, TransferOp};
+pub use net::{Detached, RecvIntoBothOp, RecvIntoOp, RecvOp, SendOp, TcpListener, TcpStream};
+pub use op::{ControlOp, TransferOp};
 pub use pool::CommandPool;
+pub use rt::Rt;
+pub use sleep::{Sleep, TurnEnd, TurnNotify};
 pub use task::Task;
-pub use timer::{Sleep, TurnEnd};
 pub use zone::{Zone, ZoneKind, ZoneModel, ZoneState, Zoned, ZonesOp};

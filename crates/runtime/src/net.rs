@@ -1,18 +1,23 @@
 //! TCP. A stream's operations own what they work on; dropping the stream cancels them and closes
-//! the socket.
+//! the socket. A send that the socket takes at once, and a receive that the core tries by itself,
+//! are in no table: they become operations of the driver only when they have to wait there.
 
 use std::cell::Cell;
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use flashyard_time::Duration;
 
+use crate::direct::{Place, Receive};
 use crate::driver::{Connected, Drive, Loose, SocketId};
 use crate::executor::Core;
-use crate::op::{Flight, Operation, Outcome, Ticket};
-use crate::{Buf, Gather, RecvIntoOp, RecvOp, SendOp};
+use crate::op::{Finished, Flight, Operation, Outcome, Room, Ticket};
+use crate::{Buf, Chunk, Gather};
 
 /// A socket as streams and operations share it; closed when the last of them lets go.
 pub(crate) struct Socket {
@@ -28,7 +33,10 @@ pub(crate) struct Socket {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Idle,
+    /// An operation in the table.
     Busy(Ticket),
+    /// A receive past the table.
+    Direct(Place),
     /// An operation was dropped half-way: which bytes went is unknown, so no more may follow.
     Spoilt,
 }
@@ -46,8 +54,22 @@ impl Socket {
     }
 
     /// The driver's name for it.
+    #[inline]
     pub(crate) fn id(&self) -> SocketId {
         self.id
+    }
+
+    /// The end of the receive past the table.
+    #[inline]
+    fn end_direct(&self, place: Place, waker: &Waker) -> Option<Filled> {
+        let (receive, result) = self.core.poll_direct(place, waker)?;
+        self.receiving.set(Direction::Idle);
+        Some((result, receive.room))
+    }
+
+    /// The receive that went past the table is in it now.
+    pub(crate) fn receive_in_table(&self, ticket: Ticket) {
+        self.receiving.set(Direction::Busy(ticket));
     }
 }
 
@@ -131,13 +153,9 @@ pub struct TcpStream {
 impl TcpStream {
     /// Receives what is there, at most 16 KiB, into the core's shared ring: an idle connection
     /// holds no memory. An empty chunk is the peer's end of stream.
+    #[inline]
     pub fn recv(&self) -> RecvOp {
-        RecvOp(self.start(
-            &self.socket.receiving,
-            Operation::Recv {
-                socket: self.socket.clone(),
-            },
-        ))
+        RecvOp(self.receive(None))
     }
 
     /// Receives into `buf[at..]` (payload straight to where it belongs, or a big batch). Gives the
@@ -147,22 +165,41 @@ impl TcpStream {
     /// When nothing of `buf` is behind `at`.
     pub fn recv_into(&self, buf: Buf, at: usize) -> RecvIntoOp {
         assert!(at < buf.len(), "no room behind {at} of {} bytes", buf.len());
-        let operation = Operation::RecvInto {
-            socket: self.socket.clone(),
-            buf,
-            at,
-        };
-        RecvIntoOp(self.start(&self.socket.receiving, operation))
+        let behind = None;
+        RecvIntoOp(self.receive(Some(Room { buf, at, behind })))
     }
 
-    /// Sends everything in `gather`, in order; gives it back uncleared.
+    /// The same; what is more than `buf` has room for goes to `behind` in the same call: the rest
+    /// of some payload straight to where it belongs, and what follows it.
+    ///
+    /// # Panics
+    /// When nothing of `buf` is behind `at`.
+    pub fn recv_into_both(&self, buf: Buf, at: usize, behind: Buf) -> RecvIntoBothOp {
+        assert!(at < buf.len(), "no room behind {at} of {} bytes", buf.len());
+        let behind = Some(behind);
+        RecvIntoBothOp(self.receive(Some(Room { buf, at, behind })))
+    }
+
+    /// Sends everything in `gather`, in order; gives it back uncleared. What the socket takes at
+    /// once is gone when this returns.
+    #[inline]
     pub fn send(&self, gather: Gather) -> SendOp {
-        let operation = Operation::Send {
-            socket: self.socket.clone(),
-            gather,
-            sent: 0,
+        let sent = if self.socket.sending.get() == Direction::Idle {
+            self.socket.core.send_now(self.socket.id, &gather)
+        } else {
+            Ok(0)
         };
-        SendOp(self.start(&self.socket.sending, operation))
+        match sent {
+            Ok(sent) if sent < gather.len() || sent == 0 => {
+                let operation = Operation::Send {
+                    socket: self.socket.clone(),
+                    gather,
+                    sent,
+                };
+                SendOp(Send::Flight(self.start(&self.socket.sending, operation)))
+            }
+            result => SendOp(Send::Ended(Some((result.map(drop), gather)))),
+        }
     }
 
     /// Ends both directions now: pending operations finish with what they have or an error.
@@ -216,9 +253,10 @@ impl TcpStream {
     }
 
     pub(crate) fn of_outcome(core: &Rc<Core>, result: io::Result<Outcome>) -> io::Result<Self> {
-        let Outcome::Connected(Connected { id, local, peer }) = result? else {
+        let Outcome::Connected(connected) = result? else {
             unreachable!("accept and connect bring a connection")
         };
+        let Connected { id, local, peer } = *connected;
         Ok(Self {
             socket: Socket::new(core.clone(), id),
             local,
@@ -236,6 +274,26 @@ impl TcpStream {
         }
     }
 
+    #[inline]
+    fn receive(&self, room: Option<Room>) -> Receiving {
+        let socket = &self.socket;
+        if socket.receiving.get() == Direction::Idle && socket.core.receives_directly() {
+            let receive = Receive {
+                socket: socket.clone(),
+                room,
+            };
+            let place = socket.core.receive_directly(receive);
+            socket.receiving.set(Direction::Direct(place));
+            return Receiving::Direct(socket.clone());
+        }
+        let socket = socket.clone();
+        let operation = match room {
+            Some(room) => Operation::RecvInto { socket, room },
+            None => Operation::Recv { socket },
+        };
+        Receiving::Flight(self.start(&self.socket.receiving, operation))
+    }
+
     fn start(&self, direction: &Cell<Direction>, operation: Operation) -> Flight {
         match direction.get() {
             Direction::Idle => {
@@ -248,7 +306,9 @@ impl TcpStream {
                 let error = io::Error::new(io::ErrorKind::ConnectionAborted, text);
                 self.socket.core.fail(operation, error)
             }
-            Direction::Busy(_) => panic!("one receive and one send at a time"),
+            Direction::Busy(_) | Direction::Direct(_) => {
+                panic!("one receive and one send at a time")
+            }
         }
     }
 }
@@ -256,8 +316,10 @@ impl TcpStream {
 impl Drop for TcpStream {
     fn drop(&mut self) {
         for direction in [&self.socket.receiving, &self.socket.sending] {
-            if let Direction::Busy(ticket) = direction.get() {
-                self.socket.core.cancel(ticket);
+            match direction.get() {
+                Direction::Busy(ticket) => self.socket.core.cancel(ticket),
+                Direction::Direct(place) => self.socket.core.cancel_direct(place),
+                Direction::Idle | Direction::Spoilt => {}
             }
         }
     }
@@ -275,4 +337,143 @@ pub struct Detached {
     loose: Loose,
     local: SocketAddr,
     peer: SocketAddr,
+}
+
+/// How a receive ended, and what it had to fill.
+type Filled = (io::Result<Outcome>, Option<Room>);
+
+/// A receive as its future has it.
+enum Receiving {
+    /// Past the table, or in it since the core has given it to the driver; the socket knows.
+    Direct(Rc<Socket>),
+    Flight(Flight),
+    Ended,
+}
+
+impl Receiving {
+    #[inline]
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Filled> {
+        let ended = match self {
+            Self::Direct(socket) => match socket.receiving.get() {
+                Direction::Direct(place) => socket.end_direct(place, context.waker()),
+                Direction::Busy(ticket) => socket
+                    .core
+                    .poll_operation(ticket, context.waker())
+                    .map(with_room),
+                Direction::Idle | Direction::Spoilt => unreachable!("it has not ended"),
+            },
+            Self::Flight(flight) => return Pin::new(flight).poll(context).map(with_room),
+            Self::Ended => panic!("polled after it was ready"),
+        };
+        match ended {
+            Some(ended) => {
+                *self = Self::Ended;
+                Poll::Ready(ended)
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// The end of a receive that was in the table.
+fn with_room((operation, result): Finished) -> Filled {
+    match operation {
+        Operation::RecvInto { room, .. } => (result, Some(room)),
+        _ => (result, None),
+    }
+}
+
+impl Drop for Receiving {
+    #[inline]
+    fn drop(&mut self) {
+        if let Self::Direct(socket) = self {
+            match socket.receiving.get() {
+                Direction::Direct(place) => {
+                    socket.receiving.set(Direction::Spoilt);
+                    socket.core.abandon_direct(place);
+                }
+                Direction::Busy(ticket) => socket.core.abandon_operation(ticket),
+                Direction::Idle | Direction::Spoilt => {}
+            }
+        }
+    }
+}
+
+/// A receive into the shared ring.
+#[must_use = "dropping it cancels the receive"]
+pub struct RecvOp(Receiving);
+
+impl Future for RecvOp {
+    type Output = io::Result<Chunk>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(context).map(|(result, _)| match result? {
+            Outcome::Chunk(chunk) => Ok(chunk),
+            _ => unreachable!("a receive brings a chunk"),
+        })
+    }
+}
+
+/// A receive into a given buffer.
+#[must_use = "dropping it cancels the receive"]
+pub struct RecvIntoOp(Receiving);
+
+impl Future for RecvIntoOp {
+    type Output = (io::Result<usize>, Buf);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(context).map(|(result, room)| match room {
+            Some(room) => (result.map(Outcome::bytes), room.buf),
+            None => unreachable!("the operation is the one that was started"),
+        })
+    }
+}
+
+/// A receive into two buffers.
+#[must_use = "dropping it cancels the receive"]
+pub struct RecvIntoBothOp(Receiving);
+
+impl Future for RecvIntoBothOp {
+    type Output = (io::Result<usize>, Buf, Buf);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(context).map(|(result, room)| match room {
+            Some(Room {
+                buf,
+                behind: Some(behind),
+                ..
+            }) => (result.map(Outcome::bytes), buf, behind),
+            _ => unreachable!("the operation is the one that was started"),
+        })
+    }
+}
+
+/// A gathered send.
+#[must_use = "dropping it cancels the send"]
+pub struct SendOp(Send);
+
+enum Send {
+    /// The socket took all of it, or has failed.
+    Ended(Option<(io::Result<()>, Gather)>),
+    Flight(Flight),
+}
+
+impl Future for SendOp {
+    type Output = (io::Result<()>, Gather);
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Send::Ended(ended) => Poll::Ready(ended.take().expect("polled after it was ready")),
+            Send::Flight(flight) => {
+                Pin::new(flight)
+                    .poll(context)
+                    .map(|(operation, result)| match operation {
+                        Operation::Send { gather, .. } => (result.map(drop), gather),
+                        _ => unreachable!("the operation is the one that was started"),
+                    })
+            }
+        }
+    }
 }

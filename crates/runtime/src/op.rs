@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use crate::direct::{Direct, Place, Receive};
 use crate::driver::Connected;
 use crate::executor::Core;
 use crate::file::OpenFile;
@@ -26,12 +27,8 @@ pub(crate) enum Operation {
     Connect { addr: SocketAddr },
     /// Receive what is there. Ends with [`Outcome::Chunk`], empty at the end of the stream.
     Recv { socket: Rc<Socket> },
-    /// Receive into `buf[at..]`. Ends with [`Outcome::Bytes`], 0 at the end of the stream.
-    RecvInto {
-        socket: Rc<Socket>,
-        buf: Buf,
-        at: usize,
-    },
+    /// Receive into `room`. Ends with [`Outcome::Bytes`], 0 at the end of the stream.
+    RecvInto { socket: Rc<Socket>, room: Room },
     /// Send all of `gather`; `sent` bytes of it are gone already (the driver's to count). Ends with
     /// [`Outcome::Done`].
     Send {
@@ -76,6 +73,22 @@ pub(crate) enum Operation {
     },
 }
 
+/// Where received bytes go: to `buf[at..]`, and what is more than that to `behind`.
+pub(crate) struct Room {
+    pub(crate) buf: Buf,
+    pub(crate) at: usize,
+    pub(crate) behind: Option<Buf>,
+}
+
+impl Room {
+    /// The memory, in the order in which it is filled.
+    #[inline]
+    pub(crate) fn pieces(&mut self) -> (&mut [u8], &mut [u8]) {
+        let behind = self.behind.as_deref_mut().unwrap_or_default();
+        (&mut self.buf[self.at..], behind)
+    }
+}
+
 /// Whose doing the end of an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndedBy {
@@ -112,8 +125,18 @@ pub(crate) enum Outcome {
     Done,
     Bytes(usize),
     Chunk(Chunk),
-    Connected(Connected),
+    Connected(Box<Connected>),
     Zones(Vec<Zone>),
+}
+
+impl Outcome {
+    /// What a transfer has moved.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Self::Bytes(moved) => moved,
+            _ => unreachable!("a transfer brings a number of bytes"),
+        }
+    }
 }
 
 /// The end of one operation, as a driver reports it.
@@ -157,6 +180,8 @@ pub(crate) struct Table {
     with_devices: usize,
     /// How many have ended by somebody else's doing.
     arrivals: u64,
+    /// Receives that need no driver.
+    direct: Direct,
 }
 
 struct Entry {
@@ -236,7 +261,35 @@ impl Table {
     /// How many operations have ended because somebody else did something; what was sent is gone at
     /// once and does not count.
     pub(crate) fn arrivals(&self) -> u64 {
-        self.arrivals
+        self.arrivals + self.direct.arrivals()
+    }
+
+    /// The receives that are tried past the table.
+    #[inline]
+    pub(crate) fn direct(&mut self) -> &mut Direct {
+        &mut self.direct
+    }
+
+    /// Makes an operation of one of them: from now on it is with the driver.
+    pub(crate) fn hand_over(&mut self, place: Place) -> (Ticket, &mut Operation) {
+        let (Receive { socket, room }, waker) = self.direct.take(place);
+        let operation = match room {
+            Some(room) => Operation::RecvInto {
+                socket: socket.clone(),
+                room,
+            },
+            None => Operation::Recv {
+                socket: socket.clone(),
+            },
+        };
+        let (ticket, _) = self.insert(operation);
+        socket.receive_in_table(ticket);
+        let entry = self.entry(ticket.index);
+        entry.state = State::InFlight(waker);
+        (
+            ticket,
+            entry.operation.as_mut().expect("it was just put in"),
+        )
     }
 
     /// Takes note of an end.
@@ -380,57 +433,6 @@ impl Drop for Flight {
     }
 }
 
-/// A receive into the shared ring.
-#[must_use = "dropping it cancels the receive"]
-pub struct RecvOp(pub(crate) Flight);
-
-impl Future for RecvOp {
-    type Output = io::Result<Chunk>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0)
-            .poll(context)
-            .map(|(_, result)| match result? {
-                Outcome::Chunk(chunk) => Ok(chunk),
-                _ => unreachable!("a receive brings a chunk"),
-            })
-    }
-}
-
-/// A receive into a given buffer.
-#[must_use = "dropping it cancels the receive"]
-pub struct RecvIntoOp(pub(crate) Flight);
-
-impl Future for RecvIntoOp {
-    type Output = (io::Result<usize>, Buf);
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0)
-            .poll(context)
-            .map(|(operation, result)| match operation {
-                Operation::RecvInto { buf, .. } => (result.map(bytes), buf),
-                _ => unreachable!("the operation is the one that was started"),
-            })
-    }
-}
-
-/// A gathered send.
-#[must_use = "dropping it cancels the send"]
-pub struct SendOp(pub(crate) Flight);
-
-impl Future for SendOp {
-    type Output = (io::Result<()>, Gather);
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0)
-            .poll(context)
-            .map(|(operation, result)| match operation {
-                Operation::Send { gather, .. } => (result.map(drop), gather),
-                _ => unreachable!("the operation is the one that was started"),
-            })
-    }
-}
-
 /// A file read or write: bytes moved, and the buffer back.
 #[must_use = "dropping it cancels the transfer"]
 pub struct TransferOp(pub(crate) Flight);
@@ -443,7 +445,7 @@ impl Future for TransferOp {
             .poll(context)
             .map(|(operation, result)| match operation {
                 Operation::Read { buf, .. } | Operation::Write { buf, .. } => {
-                    (result.map(bytes), buf)
+                    (result.map(Outcome::bytes), buf)
                 }
                 _ => unreachable!("the operation is the one that was started"),
             })
@@ -461,12 +463,5 @@ impl Future for ControlOp {
         Pin::new(&mut self.0)
             .poll(context)
             .map(|(_, result)| result.map(drop))
-    }
-}
-
-fn bytes(outcome: Outcome) -> usize {
-    match outcome {
-        Outcome::Bytes(moved) => moved,
-        _ => unreachable!("a transfer brings a number of bytes"),
     }
 }

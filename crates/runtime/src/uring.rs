@@ -75,7 +75,7 @@ where
         pin_thread(processor)?;
     }
     let (registration, remote) = Registration::new();
-    let uring = Uring::new(&config, remote)?;
+    let uring = Uring::new(config.chunks, remote)?;
     memory::set_bound(config.buffer_bytes);
     let core = Core::new(config.core, registration, Driver::Uring(Box::new(uring)));
     let end = End(core.clone());

@@ -271,3 +271,149 @@ fn timers_wakes_and_accepts_are_served_beside_a_receive_that_is_tried() {
         assert_eq!(*waiting.await.expect("it sends"), *b"y");
     });
 }
+
+/// Bytes come whole and in order into two buffers, however they were cut, whether the core tries
+/// the receives or the ring has them; what waits half-way is given up with its buffers.
+#[test]
+fn a_receive_into_two_buffers_fills_one_after_the_other() {
+    for (seed, poll) in [
+        (1, Duration::ZERO),
+        (2, Duration::from_us(20)),
+        (3, FOR_EVER),
+    ] {
+        run(poll, move |rt| async move {
+            const BYTES: usize = 3 << 20;
+            let mut rng = Rng::new(seed);
+            let (stream, thread) = connection_to_thread(&rt, move |mut stream| {
+                let (mut rng, mut sent) = (Rng::new(seed + 10), 0);
+                while sent < BYTES {
+                    let len = (1 + rng.below(200_000) as usize).min(BYTES - sent);
+                    let bytes: Vec<u8> = (sent..sent + len).map(byte).collect();
+                    stream.write_all(&bytes).expect("the core receives");
+                    sent += len;
+                }
+                // Until the core has gone.
+                let _ = stream.read(&mut [0]);
+            })
+            .await;
+            let mut received = 0;
+            while received < BYTES {
+                let [first, second] = [(); 2].map(|()| 1 + rng.below(140_000) as usize);
+                let at = rng.below(first as u64) as usize;
+                let [front, behind] = [first, second].map(|len| Buf::take(len).expect("memory"));
+                let (moved, front, behind) = stream.recv_into_both(front, at, behind).await;
+                let moved = moved.expect("it sends");
+                assert!(moved > 0 && moved <= first - at + second);
+                let bytes = front[at..].iter().chain(&behind[..]).take(moved);
+                assert!(bytes.copied().eq((received..received + moved).map(byte)));
+                received += moved;
+            }
+            let [front, behind] = [(); 2].map(|()| Buf::take(4096).expect("memory"));
+            let waiting = stream.recv_into_both(front, 0, behind);
+            turns(&rt, rng.below(300)).await;
+            drop(waiting);
+            // The socket is open until the ring has let go of the receive.
+            stream.shutdown();
+            thread.join().expect("it ends well");
+        });
+        assert_eq!(Buf::balance(), 0, "polling for {poll:?}");
+    }
+}
+
+/// The byte at this place of a stream.
+fn byte(at: usize) -> u8 {
+    (at ^ (at >> 8) ^ (at >> 16)) as u8
+}
+
+/// More sockets than the core tries by itself, each with sends and receives that come and go at
+/// random: every byte arrives, and buffers come back from whatever was given up.
+#[test]
+fn receives_change_between_the_core_and_the_ring() {
+    for (seed, poll) in [
+        (1, Duration::ZERO),
+        (2, Duration::from_us(5)),
+        (3, FOR_EVER),
+    ] {
+        run(poll, move |rt| async move {
+            let tasks: Vec<_> = (0..9)
+                .map(|number| {
+                    let inner = rt.clone();
+                    rt.spawn(async move { exchange(&inner, Rng::new(seed * 100 + number)).await })
+                })
+                .collect();
+            for task in tasks {
+                task.await;
+            }
+        });
+        assert_eq!(Buf::balance(), 0, "polling for {poll:?}");
+    }
+}
+
+async fn exchange(rt: &Rt, mut rng: Rng) {
+    for _ in 0..4 {
+        let (left, right) = pair(rt).await;
+        for _ in 0..rng.below(40) {
+            let len = 1 + rng.below(100_000) as usize;
+            let buf = Buf::take(len).expect("memory");
+            let receiving = right.recv_into(buf, 0);
+            turns(rt, rng.below(3)).await;
+            let sent = 1 + rng.below(len as u64) as usize;
+            let bytes: Vec<u8> = (0..sent).map(byte).collect();
+            left.send(gather(&bytes)).await.0.expect("it is there");
+            let (moved, buf) = receiving.await;
+            let mut moved = moved.expect("it was sent");
+            let mut got = buf[..moved].to_vec();
+            while moved < sent {
+                got.extend_from_slice(&right.recv().await.expect("there is more"));
+                moved = got.len();
+            }
+            assert_eq!(got, bytes);
+        }
+        let given_up = right.recv_into(Buf::take(100).expect("memory"), 0);
+        turns(rt, rng.below(20)).await;
+        if rng.chance(1, 2) {
+            drop(given_up);
+        } else {
+            drop(right);
+            assert!(given_up.await.0.is_err());
+        }
+    }
+}
+
+/// Whoever waits for the end of a turn in which it is told is polled once for it, and nothing that
+/// it is told is lost, whenever that is.
+#[test]
+fn a_notifier_of_the_end_of_the_turn_loses_nothing() {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    run(FOR_EVER, |rt| async move {
+        let notify = Rc::new(rt.turn_notify());
+        let (told, seen) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let waiter = rt.spawn({
+            let (rt, notify) = (rt.clone(), notify.clone());
+            let (told, seen) = (told.clone(), seen.clone());
+            async move {
+                let mut rounds = 0;
+                while seen.get() < 1000 {
+                    notify.notified().await;
+                    seen.set(told.get());
+                    rounds += 1;
+                    if rounds % 3 == 0 {
+                        turns(&rt, 1).await;
+                    }
+                }
+                rounds
+            }
+        });
+        let mut rng = Rng::new(7);
+        while told.get() < 1000 {
+            for _ in 0..=rng.below(3) {
+                told.set(told.get() + 1);
+                notify.notify();
+            }
+            turns(&rt, rng.below(4)).await;
+        }
+        assert!(waiter.await <= 1000);
+        assert!(seen.get() >= 1000);
+    });
+}

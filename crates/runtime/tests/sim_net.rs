@@ -24,13 +24,21 @@ async fn send(stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     stream.send(gather(bytes)).await.0
 }
 
-/// Receives exactly `len` bytes, by either kind of receive.
+/// Receives exactly `len` bytes, by any kind of receive.
 async fn receive(stream: &TcpStream, len: usize, rng: &mut Rng) -> Vec<u8> {
     let mut received = Vec::new();
     while received.len() < len {
         let before = received.len();
-        if rng.chance(1, 2) {
+        if rng.chance(1, 3) {
             received.extend_from_slice(&stream.recv().await.expect("the connection lives"));
+        } else if rng.chance(1, 2) && len - before > 1 {
+            let cut = 1 + rng.below((len - before - 1) as u64) as usize;
+            let [front, behind] =
+                [cut, len - before - cut].map(|len| Buf::take(len).expect("the bound is far"));
+            let (moved, front, behind) = stream.recv_into_both(front, 0, behind).await;
+            let moved = moved.expect("the connection lives");
+            received.extend_from_slice(&front[..moved.min(cut)]);
+            received.extend_from_slice(&behind[..moved.saturating_sub(cut)]);
         } else {
             let buf = Buf::take(len - before).expect("the bound is far");
             let (moved, buf) = stream.recv_into(buf, 0).await;

@@ -14,7 +14,7 @@ use super::stage::{Ready, Waiter};
 use super::trace::Mark;
 use super::world::{Scene, Shared};
 use crate::driver::{Drive, FileId, Loose, SocketId, Wait};
-use crate::op::{Completion, Operation, Outcome, Table, Ticket};
+use crate::op::{Completion, Operation, Outcome, Room, Table, Ticket};
 use crate::zone::Zoned;
 use crate::{Chunk, FileInfo, OpenOptions};
 
@@ -285,11 +285,8 @@ impl Scene {
         match (ready, operation) {
             (Ready::Done(result), _) => result,
             _ if orphan => Err(io::Error::from_raw_os_error(libc::ECANCELED)),
-            (Ready::Receive(socket), Operation::RecvInto { buf, at, .. }) => {
-                let into = &mut buf[*at..];
-                self.network
-                    .receive(&mut self.stage, socket, into)
-                    .map(Outcome::Bytes)
+            (Ready::Receive(socket), Operation::RecvInto { room, .. }) => {
+                self.receive(socket, room).map(Outcome::Bytes)
             }
             (Ready::Receive(socket), _) => {
                 let mut bytes = vec![0; self.network.readable(socket).min(CHUNK)];
@@ -303,6 +300,17 @@ impl Scene {
             }
             (Ready::Read { .. }, _) => unreachable!("only reads read"),
         }
+    }
+
+    /// Receives into `room`, and behind it when it is full.
+    fn receive(&mut self, socket: SocketId, room: &mut Room) -> io::Result<usize> {
+        let (front, behind) = room.pieces();
+        let len = front.len();
+        let mut received = self.network.receive(&mut self.stage, socket, front)?;
+        if received == len && !behind.is_empty() && self.network.readable(socket) > 0 {
+            received += self.network.receive(&mut self.stage, socket, behind)?;
+        }
+        Ok(received)
     }
 }
 

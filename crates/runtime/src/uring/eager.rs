@@ -8,19 +8,19 @@
 //! It serves a few busy sockets only. Where there are more, one entrance for all of them costs less
 //! than a call for each. What it does not finish becomes a request of the ring: a receive when the
 //! core is about to sleep, when nothing has come for a while, or when sockets get many; a send when
-//! the socket does not take all of it.
+//! the socket does not take all of it. Until then neither is in the table of operations.
 
 use std::io;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 
 use super::chunks::{CHUNK, ChunkStack};
-use super::request::ScratchTable;
-use crate::Chunk;
-use crate::op::{Completion, Operation, Outcome, Table, Ticket};
+use super::request::MAX_IOVECS;
+use crate::direct::{Direct, MOST, Place, Receive, Tried};
+use crate::driver::SocketId;
+use crate::op::{Outcome, Room};
+use crate::{Chunk, Gather};
 
-/// Receives tried directly at a time, and sends in one turn.
-const MOST: usize = 4;
 /// Fruitless tries after which a receive goes to the ring: some 60 us where it is the only one.
 const TRIES: u32 = 256;
 /// After sockets were too many, so many receives go to the ring before the eager path is tried
@@ -29,180 +29,98 @@ const PAUSE: u32 = 4096;
 /// Longer sends are more than an empty socket takes at once; the ring sees them through.
 const LONGEST_SEND: usize = 64 << 10;
 
-/// Operations that the ring has not seen, and may never see.
+/// What the core does by itself.
 pub(super) struct Eager {
-    receives: Vec<Receive>,
-    sends: Vec<Ticket>,
+    /// Sends in this turn.
+    sends: usize,
     /// Receives that still go to the ring at once, because sockets were too many.
     pause: u32,
     chunks: Rc<ChunkStack>,
 }
 
-struct Receive {
-    ticket: Ticket,
-    tries: u32,
-}
-
-/// What a direct call brought.
-enum Tried {
-    Ended(io::Result<Outcome>),
-    /// Nothing yet.
-    Nothing,
-    /// It is for the ring to go on.
-    Unfit,
-}
-
 impl Eager {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
-            receives: Vec::with_capacity(MOST),
-            sends: Vec::with_capacity(MOST),
+            sends: 0,
             pause: 0,
             chunks: ChunkStack::new()?,
         })
     }
 
-    /// Takes a new operation. False when it is for the ring.
-    pub(super) fn take(&mut self, ticket: Ticket, operation: &Operation) -> bool {
-        match operation {
-            Operation::Recv { .. } | Operation::RecvInto { .. } => self.take_receive(ticket),
-            Operation::Send { gather, .. } => {
-                let fits = self.pause == 0
-                    && self.sends.len() < MOST
-                    && (1..=LONGEST_SEND).contains(&gather.len());
-                if fits {
-                    self.sends.push(ticket);
-                }
-                fits
-            }
-            _ => false,
-        }
-    }
-
-    fn take_receive(&mut self, ticket: Ticket) -> bool {
+    /// Whether a new receive is to be tried, where there are `used` already.
+    #[inline]
+    pub(super) fn takes_receive(&mut self, used: usize) -> bool {
         if self.pause > 0 {
             self.pause -= 1;
             return false;
         }
-        if self.receives.len() == MOST {
+        if used == MOST {
             self.pause = PAUSE;
             return false;
         }
-        self.receives.push(Receive { ticket, tries: 0 });
         true
     }
 
-    /// Forgets an operation that is to be cancelled. False when the ring has it.
-    pub(super) fn forget(&mut self, ticket: Ticket) -> bool {
-        let before = self.receives.len() + self.sends.len();
-        self.receives.retain(|receive| receive.ticket != ticket);
-        self.sends.retain(|&send| send != ticket);
-        self.receives.len() + self.sends.len() < before
-    }
-
-    /// How many receives are tried directly.
-    pub(super) fn receives(&self) -> usize {
-        self.receives.len()
-    }
-
     /// Whether receives are for the ring now, for there are too many.
+    #[inline]
     pub(super) fn is_crowded(&self) -> bool {
         self.pause > 0
     }
 
-    /// One receive that is for the ring from now on; `None` when no more are here.
-    pub(super) fn give_up_receive(&mut self) -> Option<Ticket> {
-        self.receives.pop().map(|receive| receive.ticket)
+    /// A turn is over: others may send.
+    #[inline]
+    pub(super) fn end_turn(&mut self) {
+        self.sends = 0;
     }
 
-    /// Tries this turn's sends. What ended is appended to `ended`, what did not to `left`.
-    pub(super) fn send(
-        &mut self,
-        table: &mut Table,
-        scratch: &mut ScratchTable,
-        ended: &mut Vec<Completion>,
-        left: &mut Vec<Ticket>,
-    ) {
-        for ticket in self.sends.drain(..) {
-            let operation = waiting(table, ticket);
-            let Operation::Send {
-                socket,
-                gather,
-                sent,
-            } = operation
-            else {
-                unreachable!("only sends are among the sends")
-            };
-            let message = scratch.of(ticket).message(gather.as_iovecs(), *sent);
-            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: the message and what it points to belong to the operation's scratch place and
-            // to its gather, which stay in place and unchanged during the call; the socket is open
-            // as long as the operation.
-            let result = unsafe { libc::sendmsg(socket.id().fd(), message, flags) };
-            let result = match usize::try_from(result) {
-                Ok(count) => {
-                    *sent += count;
-                    if *sent < gather.len() {
-                        left.push(ticket);
-                        continue;
-                    }
-                    Ok(Outcome::Done)
-                }
-                Err(_) => {
-                    let error = io::Error::last_os_error();
-                    if is_passing(&error) {
-                        left.push(ticket);
-                        continue;
-                    }
-                    Err(error)
-                }
-            };
-            ended.push(Completion { ticket, result });
+    /// Sends what the socket takes at once. Nothing where the ring is to do it: when sockets are
+    /// many, when enough has been sent in this turn, when the socket is full.
+    #[inline]
+    pub(super) fn send(&mut self, socket: SocketId, gather: &Gather) -> io::Result<usize> {
+        if self.pause > 0 || self.sends == MOST || gather.len() > LONGEST_SEND {
+            return Ok(0);
+        }
+        self.sends += 1;
+        let pieces = gather.as_iovecs();
+        // SAFETY: all zeroes is an empty message.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = pieces.as_ptr().cast_mut();
+        message.msg_iovlen = pieces.len().min(MAX_IOVECS);
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the message points to so many pieces, and those to bytes, which belong to the
+        // gather and stay as they are during the call, which only reads them.
+        let result = unsafe { libc::sendmsg(socket.fd(), &raw const message, flags) };
+        match taken(result) {
+            Err(error) if is_passing(&error) => Ok(0),
+            result => result,
         }
     }
 
-    /// Tries each receive once. What ended is appended to `ended`, what is for the ring to `left`.
-    pub(super) fn receive(
-        &mut self,
-        table: &mut Table,
-        ended: &mut Vec<Completion>,
-        left: &mut Vec<Ticket>,
-    ) {
+    /// Tries each receive once. What is for the ring is appended to `left`.
+    #[inline]
+    pub(super) fn receive(&mut self, direct: &mut Direct, left: &mut Vec<Place>) {
+        if direct.waiting() == 0 {
+            return;
+        }
         let chunks = &self.chunks;
-        self.receives.retain_mut(|Receive { ticket, tries }| {
-            let ticket = *ticket;
-            match try_receive(waiting(table, ticket), chunks) {
-                Tried::Ended(result) => {
-                    ended.push(Completion { ticket, result });
-                    return false;
-                }
-                Tried::Nothing if *tries < TRIES => {
-                    *tries += 1;
-                    return true;
-                }
-                Tried::Nothing | Tried::Unfit => {}
-            }
-            left.push(ticket);
-            false
-        });
+        direct.try_each(
+            TRIES,
+            |receive| try_receive(receive, chunks),
+            |place| left.push(place),
+        );
     }
 }
 
-/// An operation that the eager path holds.
-fn waiting(table: &mut Table, ticket: Ticket) -> &mut Operation {
-    table
-        .operation(ticket)
-        .expect("the eager path forgets what has ended")
-}
-
-fn try_receive(operation: &mut Operation, chunks: &Rc<ChunkStack>) -> Tried {
-    match operation {
-        Operation::Recv { socket } => {
+#[inline]
+fn try_receive(receive: &mut Receive, chunks: &Rc<ChunkStack>) -> Tried {
+    let fd = receive.socket.id().fd();
+    match &mut receive.room {
+        None => {
             let Some(id) = chunks.take() else {
                 return Tried::Unfit;
             };
             // SAFETY: chunk `id` was just taken, so nobody else uses its memory.
-            let result = unsafe { receive(socket.id().fd(), chunks.start(id), CHUNK) };
+            let result = unsafe { receive_bytes(fd, chunks.start(id), CHUNK) };
             match result {
                 Ok(len) if len > 0 => Tried::Ended(Ok(Outcome::Chunk(chunks.filled(id, len)))),
                 result => {
@@ -211,16 +129,30 @@ fn try_receive(operation: &mut Operation, chunks: &Rc<ChunkStack>) -> Tried {
                 }
             }
         }
-        Operation::RecvInto { socket, buf, at } => {
-            let room = &mut buf[*at..];
-            // SAFETY: the pointer and the length are those of `room`.
-            let result = unsafe { receive(socket.id().fd(), room.as_mut_ptr(), room.len()) };
-            judge(result.map(Outcome::Bytes))
-        }
-        _ => unreachable!("only receives are among the receives"),
+        Some(room) => judge(receive_into(fd, room).map(Outcome::Bytes)),
     }
 }
 
+fn receive_into(fd: RawFd, room: &mut Room) -> io::Result<usize> {
+    let (front, behind) = room.pieces();
+    if behind.is_empty() {
+        // SAFETY: the pointer and the length are those of `front`.
+        return unsafe { receive_bytes(fd, front.as_mut_ptr(), front.len()) };
+    }
+    let mut pieces = [front, behind].map(|piece| libc::iovec {
+        iov_base: piece.as_mut_ptr().cast(),
+        iov_len: piece.len(),
+    });
+    // SAFETY: all zeroes is an empty message.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = pieces.as_mut_ptr();
+    message.msg_iovlen = pieces.len();
+    // SAFETY: the message points to two pieces, and those to memory that nobody else uses during
+    // the call.
+    taken(unsafe { libc::recvmsg(fd, &raw mut message, libc::MSG_DONTWAIT) })
+}
+
+#[inline]
 fn judge(result: io::Result<Outcome>) -> Tried {
     match result {
         Err(error) if is_passing(&error) => Tried::Nothing,
@@ -232,9 +164,15 @@ fn judge(result: io::Result<Outcome>) -> Tried {
 ///
 /// # Safety
 /// `start` points to `len` bytes that nobody else uses during the call.
-unsafe fn receive(fd: RawFd, start: *mut u8, len: usize) -> io::Result<usize> {
+#[inline]
+unsafe fn receive_bytes(fd: RawFd, start: *mut u8, len: usize) -> io::Result<usize> {
     // SAFETY: the caller's promise.
-    let result = unsafe { libc::recv(fd, start.cast(), len, libc::MSG_DONTWAIT) };
+    taken(unsafe { libc::recv(fd, start.cast(), len, libc::MSG_DONTWAIT) })
+}
+
+/// The number of bytes that a call has moved.
+#[inline]
+fn taken(result: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 

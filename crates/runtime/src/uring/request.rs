@@ -15,7 +15,7 @@ use crate::driver::FileId;
 use crate::op::{Operation, Ticket};
 
 /// iovecs the kernel takes by one call (`UIO_MAXIOV`).
-const MAX_IOVECS: usize = 1024;
+pub(super) const MAX_IOVECS: usize = 1024;
 /// Places are made so many at a time, and never move.
 const BLOCK: usize = 64;
 
@@ -46,7 +46,7 @@ impl ScratchTable {
 /// Scratch memory of one operation.
 pub(super) struct Scratch {
     message: libc::msghdr,
-    /// The rest of a gathered send that stopped within a piece.
+    /// The rest of a gathered send that stopped within a piece, or the pieces of a receive.
     rest: Vec<libc::iovec>,
     addr: Option<KernelAddr>,
     /// The socket of a connection being made.
@@ -79,10 +79,14 @@ impl Scratch {
                     .build()
                     .flags(Flags::BUFFER_SELECT)
             }
-            Operation::RecvInto { socket, buf, at } => {
-                let room = &mut buf[*at..];
+            Operation::RecvInto { socket, room } => {
                 let fd = Fd(socket.id().fd());
-                opcode::Recv::new(fd, room.as_mut_ptr(), room.len() as u32).build()
+                let (front, behind) = room.pieces();
+                if behind.is_empty() {
+                    opcode::Recv::new(fd, front.as_mut_ptr(), front.len() as u32).build()
+                } else {
+                    opcode::RecvMsg::new(fd, self.room(front, behind)).build()
+                }
             }
             Operation::Send {
                 socket,
@@ -140,13 +144,23 @@ impl Scratch {
         Ok(opcode::Connect::new(Fd(raw), addr.cast(), len).build())
     }
 
+    /// The message of a receive into two pieces. Its pointers are those and of this place.
+    fn room(&mut self, front: &mut [u8], behind: &mut [u8]) -> *mut libc::msghdr {
+        self.rest.clear();
+        for piece in [front, behind] {
+            self.rest.push(libc::iovec {
+                iov_base: piece.as_mut_ptr().cast(),
+                iov_len: piece.len(),
+            });
+        }
+        self.message.msg_iov = self.rest.as_mut_ptr();
+        self.message.msg_iovlen = self.rest.len();
+        &raw mut self.message
+    }
+
     /// The next message of a gathered send of which `sent` bytes are gone. Its pointers are those
     /// of the gather and of this place.
-    pub(super) fn message(
-        &mut self,
-        pieces: &[libc::iovec],
-        mut sent: usize,
-    ) -> *const libc::msghdr {
+    fn message(&mut self, pieces: &[libc::iovec], mut sent: usize) -> *const libc::msghdr {
         let mut first = 0;
         while first < pieces.len() && sent >= pieces[first].iov_len {
             sent -= pieces[first].iov_len;

@@ -19,12 +19,13 @@ use super::enter::Entrance;
 use super::request::ScratchTable;
 use super::verdict::{self, Verdict};
 use super::zones::{self, Zones};
-use super::{Config, sockets, storage};
+use super::{sockets, storage};
+use crate::direct::Place;
 use crate::driver::{Drive, FileId, Loose, SocketId, Wait};
 use crate::op::{Completion, Operation, Table, Ticket};
 use crate::wake::Remote;
 use crate::zone::Zoned;
-use crate::{FileInfo, OpenOptions};
+use crate::{FileInfo, Gather, OpenOptions};
 
 /// Submission entries; what does not fit waits in the backlog.
 const ENTRIES: u32 = 1024;
@@ -52,19 +53,19 @@ pub(crate) struct Uring {
     backlog: VecDeque<Entry>,
     /// Receives for which there was no chunk.
     starved: VecDeque<Ticket>,
-    /// What has not gone to the ring, since the core does it by itself.
+    /// What does not go to the ring, since the core does it by itself.
     eager: Eager,
     /// What ended without the ring.
     early: Vec<Completion>,
     /// What the ring cannot do.
     zones: Zones,
     /// What the eager path leaves to the ring; empty between calls.
-    left: Vec<Ticket>,
+    left: Vec<Place>,
 }
 
 impl Uring {
-    /// Sets a ring up.
-    pub(crate) fn new(config: &Config, remote: &'static Remote) -> io::Result<Self> {
+    /// Sets a ring up that receives into so many chunks.
+    pub(crate) fn new(chunks: u16, remote: &'static Remote) -> io::Result<Self> {
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -73,7 +74,7 @@ impl Uring {
             .setup_cqsize(COMPLETIONS)
             .build(ENTRIES)
             .map_err(explain)?;
-        let chunks = ChunkRing::new(&ring.submitter(), config.chunks)?;
+        let chunks = ChunkRing::new(&ring.submitter(), chunks)?;
         Ok(Self {
             entrance: Entrance::new(ring.as_raw_fd()),
             ring,
@@ -131,7 +132,7 @@ impl Uring {
             self.starved.remove(place);
             return true;
         }
-        self.eager.forget(ticket)
+        false
     }
 
     /// Starts receives again for which there are chunks now.
@@ -147,32 +148,26 @@ impl Uring {
         }
     }
 
-    /// Tries the sends of this turn that need not go through the ring.
-    fn send_eagerly(&mut self, table: &mut Table) {
-        let (scratch, ended, left) = (&mut self.scratch, &mut self.early, &mut self.left);
-        self.eager.send(table, scratch, ended, left);
-        self.request_left(table);
-    }
-
     /// Tries the receives that need not go through the ring.
+    #[inline]
     fn receive_eagerly(&mut self, table: &mut Table) {
-        self.eager.receive(table, &mut self.early, &mut self.left);
-        self.request_left(table);
+        self.eager.receive(table.direct(), &mut self.left);
+        while let Some(place) = self.left.pop() {
+            self.hand_over(place, table);
+        }
     }
 
     /// Leaves all receives to the ring, which wakes the core when something comes.
     fn hand_receives_over(&mut self, table: &mut Table) {
-        while let Some(ticket) = self.eager.give_up_receive() {
-            self.left.push(ticket);
+        while let Some(place) = table.direct().any_waiting() {
+            self.hand_over(place, table);
         }
-        self.request_left(table);
     }
 
-    fn request_left(&mut self, table: &mut Table) {
-        while let Some(ticket) = self.left.pop() {
-            let operation = table.operation(ticket).expect("what is left has not ended");
-            self.request(ticket, operation);
-        }
+    fn hand_over(&mut self, place: Place, table: &mut Table) {
+        let (ticket, operation) = table.hand_over(place);
+        self.scratch.begin(ticket);
+        self.request(ticket, operation);
     }
 
     /// Takes the kernel's word for one request.
@@ -204,6 +199,12 @@ impl Uring {
         None
     }
 
+    /// Whether something has ended without the ring.
+    #[inline]
+    fn has_ended(&self, table: &mut Table) -> bool {
+        !self.early.is_empty() || table.direct().has_ended()
+    }
+
     /// Enters the kernel if there is a reason to; whether there was.
     fn enter(&mut self) -> bool {
         let queue = self.ring.submission();
@@ -218,7 +219,7 @@ impl Uring {
 
     /// Looks at the rings and at the eager path's sockets for a moment.
     fn spin(&mut self, table: &mut Table) {
-        let rounds = SPINS / (1 + self.eager.receives() as u32);
+        let rounds = SPINS / (1 + table.direct().waiting() as u32);
         for _ in 0..rounds {
             let queue = self.ring.submission();
             let busy = queue.taskrun() || queue.cq_overflow() || self.remote.is_pending();
@@ -226,12 +227,12 @@ impl Uring {
             if busy || !self.ring.completion().is_empty() {
                 return;
             }
-            if self.eager.receives() == 0 {
+            if table.direct().waiting() == 0 {
                 std::hint::spin_loop();
                 continue;
             }
             self.receive_eagerly(table);
-            if !self.early.is_empty() {
+            if self.has_ended(table) {
                 return;
             }
         }
@@ -284,9 +285,17 @@ impl Drive for Uring {
             }
             return;
         }
-        if !self.eager.take(ticket, operation) {
-            self.request(ticket, operation);
-        }
+        self.request(ticket, operation);
+    }
+
+    #[inline]
+    fn receives_directly(&mut self, used: usize) -> bool {
+        self.eager.takes_receive(used)
+    }
+
+    #[inline]
+    fn send_now(&mut self, socket: SocketId, gather: &Gather) -> io::Result<usize> {
+        self.eager.send(socket, gather)
     }
 
     fn cancel(&mut self, ticket: Ticket, _: &mut Operation) {
@@ -319,12 +328,12 @@ impl Drive for Uring {
     fn flush(&mut self, table: &mut Table, wait: Wait) {
         self.push_backlog();
         self.feed_starved(table);
-        self.send_eagerly(table);
+        self.eager.end_turn();
         if self.eager.is_crowded() {
             self.hand_receives_over(table);
         }
         match wait {
-            Wait::Until(until) if self.early.is_empty() => {
+            Wait::Until(until) if !self.has_ended(table) => {
                 self.hand_receives_over(table);
                 self.sleep(until);
             }
@@ -333,7 +342,7 @@ impl Drive for Uring {
                 // In every turn, whatever else there is to do: nobody is to wait behind a busy
                 // ring.
                 self.receive_eagerly(table);
-                if wait == Wait::Spin && !entered && self.early.is_empty() {
+                if wait == Wait::Spin && !entered && !self.has_ended(table) {
                     self.spin(table);
                     self.enter();
                 }
@@ -475,8 +484,7 @@ mod tests {
                 len,
             };
             let (_registration, remote) = Registration::new();
-            let mut uring =
-                Uring::new(&Config::default(), remote).expect("this machine has io_uring");
+            let mut uring = Uring::new(128, remote).expect("this machine has io_uring");
             let mut table = Table::default();
             let all = [read, write(false), write(true), sync, punch, zero];
             for (before, operation) in all.into_iter().enumerate() {

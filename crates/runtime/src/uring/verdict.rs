@@ -10,6 +10,7 @@ use super::chunks::ChunkRing;
 use super::request::Scratch;
 use super::sockets;
 use crate::Chunk;
+use crate::driver::Connected;
 use crate::op::{Operation, Outcome};
 
 /// What is to become of an operation.
@@ -59,14 +60,14 @@ fn judge_success(
             // SAFETY: the kernel has just made this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(fd) };
             // A connection that is gone already was none.
-            sockets::established(fd).map_or(Verdict::Again, |new| ok(Outcome::Connected(new)))
+            sockets::established(fd).map_or(Verdict::Again, |new| ok(connected(new)))
         }
         Operation::Connect { .. } => {
             let fd = scratch
                 .connecting
                 .take()
                 .expect("a connection being made has a socket");
-            Verdict::Ended(sockets::established(fd).map(Outcome::Connected))
+            Verdict::Ended(sockets::established(fd).map(connected))
         }
         Operation::Recv { .. } => ok(Outcome::Chunk(match cqueue::buffer_select(flags) {
             Some(id) => chunks.filled(id, count),
@@ -126,6 +127,10 @@ fn judge_failure(operation: &mut Operation, code: i32) -> Verdict {
         }
         _ => Verdict::Ended(Err(io::Error::from_raw_os_error(code))),
     }
+}
+
+fn connected(new: Connected) -> Outcome {
+    Outcome::Connected(Box::new(new))
 }
 
 fn ok(outcome: Outcome) -> Verdict {

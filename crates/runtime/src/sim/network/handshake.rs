@@ -212,7 +212,7 @@ impl Network {
                     local: attempt.local,
                     peer: attempt.peer,
                 };
-                stage.done(waiter, Outcome::Connected(connected));
+                stage.done(waiter, Outcome::Connected(Box::new(connected)));
             }
             (Some(waiter), Err(errno)) => stage.fail(waiter, errno),
             (None, Ok(id)) => self.close(stage, id),

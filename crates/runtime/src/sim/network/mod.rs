@@ -430,7 +430,7 @@ impl Listener {
             let (Some(waiter), Some(connected)) = (waiter, connected) else {
                 return;
             };
-            stage.done(waiter, Outcome::Connected(connected));
+            stage.done(waiter, Outcome::Connected(Box::new(connected)));
         }
     }
 }

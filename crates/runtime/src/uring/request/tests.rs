@@ -8,7 +8,7 @@ use super::*;
 use crate::driver::SocketId;
 use crate::file::OpenFile;
 use crate::net::Socket;
-use crate::op::{Completion, Table};
+use crate::op::{Completion, Room, Table};
 use crate::uring::{self, Config};
 use crate::zone::ZoneAction;
 use crate::{Buf, FileInfo, FileKind, Gather, Rt};
@@ -50,6 +50,7 @@ const FALLOCATE: u8 = 17;
 pub(in crate::uring) const READ: u8 = 22;
 pub(in crate::uring) const WRITE: u8 = 23;
 const RECV: u8 = 27;
+const RECVMSG: u8 = 10;
 
 /// A file and a socket that are there, for operations on them.
 pub(in crate::uring) struct Ends {
@@ -234,12 +235,13 @@ fn requests_for_sockets_say_where_bytes_go_and_from_where() {
             len: 10_000 - 72,
             ..Seen::default()
         };
+        let room = |buf, at, behind| Room { buf, at, behind };
         let mut receive = Operation::RecvInto {
-            socket,
-            buf,
-            at: 72,
+            socket: socket.clone(),
+            room: room(buf, 72, None),
         };
         assert_eq!(seen(&mut receive, &mut Scratch::new()), expected);
+        both_pieces(socket, fd);
 
         let addr = "192.0.2.7:4420".parse().expect("it is an address");
         let mut scratch = Scratch::new();
@@ -254,6 +256,40 @@ fn requests_for_sockets_say_where_bytes_go_and_from_where() {
         };
         assert_eq!(connect, expected);
     });
+}
+
+/// A receive into two buffers names the rest of the first and all of the second.
+fn both_pieces(socket: Rc<Socket>, fd: i32) {
+    let (first, second) = (buf(131_072), buf(4096));
+    let expected = [
+        (first.as_ptr() as u64 + 100_000, 31_072),
+        (second.as_ptr() as u64, 4096),
+    ];
+    let mut receive = Operation::RecvInto {
+        socket,
+        room: Room {
+            buf: first,
+            at: 100_000,
+            behind: Some(second),
+        },
+    };
+    let mut scratch = Scratch::new();
+    let request = Seen {
+        opcode: RECVMSG,
+        fd,
+        addr: &raw const scratch.message as u64,
+        len: 1,
+        ..Seen::default()
+    };
+    assert_eq!(seen(&mut receive, &mut scratch), request);
+    let pieces: Vec<_> = scratch
+        .rest
+        .iter()
+        .map(|piece| (piece.iov_base as u64, piece.iov_len))
+        .collect();
+    assert_eq!(pieces, expected);
+    assert_eq!(scratch.message.msg_iov, scratch.rest.as_mut_ptr());
+    assert_eq!(scratch.message.msg_iovlen, 2);
 }
 
 #[test]

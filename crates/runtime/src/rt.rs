@@ -1,0 +1,113 @@
+//! The handle by which everything above reaches the executor of its core.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+
+use flashyard_time::{Duration, Time};
+
+use crate::driver::{Drive, Driver};
+use crate::executor::Core;
+use crate::net::Socket;
+use crate::op::Operation;
+use crate::sleep::{Sleep, TurnEnd, TurnNotify};
+use crate::task::Task;
+use crate::timer::Precision;
+use crate::{File, OpenOptions, TcpListener, TcpStream};
+
+/// A handle to the core's executor and driver. Cheap to clone, bound to its thread.
+#[derive(Clone)]
+pub struct Rt {
+    pub(crate) core: Rc<Core>,
+}
+
+impl Rt {
+    /// The clock of this machine, read at this call; monotonic.
+    pub fn now(&self) -> Time {
+        self.core.now()
+    }
+
+    /// The clock as it was when this turn began: free of cost, and at most a turn old.
+    pub fn turn_time(&self) -> Time {
+        self.core.turn_time()
+    }
+
+    /// Starts a task. It is polled for the first time in this turn, not inside this call.
+    pub fn spawn<F>(&self, future: F) -> Task<F::Output>
+    where
+        F: Future + 'static,
+    {
+        Task::spawn(self.core.queue().clone(), future)
+    }
+
+    /// Resolves when `deadline` has come.
+    pub fn sleep_until(&self, deadline: Time) -> Sleep {
+        Sleep::new(self.core.clone(), deadline, Precision::Usual)
+    }
+
+    /// The same, to the microsecond: the core does not trust its own wake-up from sleep and looks
+    /// at the clock all the time for the last 60 us. For what has to happen at an instant, such as
+    /// the end of an emulated I/O; a core that always has one of these ahead never sleeps.
+    pub fn sleep_until_precise(&self, deadline: Time) -> Sleep {
+        Sleep::new(self.core.clone(), deadline, Precision::Precise)
+    }
+
+    /// Resolves after `span`.
+    pub fn sleep(&self, span: Duration) -> Sleep {
+        self.sleep_until(self.now() + span)
+    }
+
+    /// Resolves when every task that could run in this turn has run: the moment to send what they
+    /// gathered.
+    pub fn turn_end(&self) -> TurnEnd {
+        TurnEnd::new(self.core.clone())
+    }
+
+    /// A notifier whose waiter goes on at the end of the turn.
+    pub fn turn_notify(&self) -> TurnNotify {
+        TurnNotify::new(self.core.clone())
+    }
+
+    /// Listens for TCP connections (address reuse on, backlog 1024). That the address is in use,
+    /// and such, comes as the operating system's error.
+    pub fn listen(&self, addr: SocketAddr) -> io::Result<TcpListener> {
+        let (id, addr) = self.core.with_driver(|driver| driver.listen(addr))?;
+        Ok(TcpListener::new(Socket::new(self.core.clone(), id), addr))
+    }
+
+    /// Opens a TCP connection with `TCP_NODELAY`.
+    pub async fn connect(&self, addr: SocketAddr) -> io::Result<TcpStream> {
+        let (_, result) = self.core.start(Operation::Connect { addr }).await;
+        TcpStream::of_outcome(&self.core, result)
+    }
+
+    /// Takes over a connection that another core gave away.
+    pub fn attach(&self, stream: crate::Detached) -> TcpStream {
+        TcpStream::attach(&self.core, stream)
+    }
+
+    /// Opens a file or a block device. Done at once (open is a slow-path call).
+    pub fn open(&self, path: &Path, options: OpenOptions) -> io::Result<File> {
+        let (id, info) = self.core.with_driver(|driver| driver.open(path, options))?;
+        Ok(File::new(self.core.clone(), id, info))
+    }
+
+    /// Which core (0, 1, ...) of its machine this is.
+    pub fn core(&self) -> usize {
+        self.core.index()
+    }
+
+    /// A random number: from the operating system, or from the world's seed.
+    pub fn random(&self) -> u64 {
+        self.core.with_driver(Driver::random)
+    }
+}
+
+impl fmt::Debug for Rt {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Rt(core {})", self.core.index())
+    }
+}
