@@ -32,6 +32,21 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Whether another process has what was to be opened: a file that is locked, a block device
+    /// that is mounted or opened exclusively (`EBUSY`). It may be free later.
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, Self::System { source, .. } if is_in_use(source))
+    }
+}
+
+fn is_in_use(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ResourceBusy | io::ErrorKind::WouldBlock
+    )
+}
+
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -96,9 +111,7 @@ fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => "; check the path, or give a size to have the file made",
         io::ErrorKind::PermissionDenied => "; run as a user who may read and write it",
-        io::ErrorKind::ResourceBusy | io::ErrorKind::WouldBlock => {
-            "; another program uses it: stop that one first"
-        }
+        _ if is_in_use(error) => "; another program uses it: stop that one first",
         io::ErrorKind::StorageFull => "; free space in its file system",
         io::ErrorKind::ReadOnlyFilesystem => "; its file system is mounted read-only",
         _ => "",
@@ -108,6 +121,29 @@ fn advice(error: &io::Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What the system says of a locked file, and of a block device that somebody else has.
+    #[test]
+    fn what_another_process_has_is_in_use() {
+        const EBUSY: i32 = 16;
+        const EAGAIN: i32 = 11;
+        const ENOENT: i32 = 2;
+        const EACCES: i32 = 13;
+        for (errno, in_use) in [
+            (EBUSY, true),
+            (EAGAIN, true),
+            (ENOENT, false),
+            (EACCES, false),
+        ] {
+            let refused = OpenError::System {
+                path: "/dev/nvme0n1".into(),
+                action: "open",
+                source: io::Error::from_raw_os_error(errno),
+            };
+            assert_eq!(refused.is_in_use(), in_use, "{refused}");
+        }
+        assert!(!OpenError::Config("it is in use".into()).is_in_use());
+    }
 
     #[test]
     fn geometry_takes_whole_blocks_and_refuses_the_rest() {

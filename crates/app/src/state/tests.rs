@@ -8,7 +8,7 @@ use flashyard_testbed::Scratch;
 
 use super::schema::{SCHEMA, STORE, VERSION};
 use super::*;
-use crate::spec::{ClassName, DeviceKind, PolicyName};
+use crate::spec::{ClassName, Config, DeviceKind, PolicyName};
 
 /// Volumes of a tenant.
 const MOST: u32 = 4;
@@ -287,4 +287,17 @@ fn what_is_counted_goes_on_and_ends_with_its_tenant() {
     let mut state = State::open(&directory, IfDamaged::Refuse).expect("the same store");
     let third = state.begin_run().expect("stored");
     assert_eq!((third.starts, third.cut, third.running), (3, 1, true));
+}
+
+/// Rows that were stored when a device was one flat record load, and are stored the same again.
+#[test]
+fn rows_of_flat_devices_load_and_stay_as_they_are() {
+    let config = Config::parse(include_str!("fixtures/devices.toml")).expect("it is right");
+    let rows = include_str!("fixtures/devices.jsonl").lines();
+    assert_eq!(rows.clone().count(), config.devices.len());
+    for (row, spec) in rows.zip(&config.devices) {
+        let read: DeviceSpec = decode(row).expect(row);
+        assert_eq!(read, *spec);
+        assert_eq!(encode(&read), row);
+    }
 }

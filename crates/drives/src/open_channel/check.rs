@@ -112,10 +112,9 @@ pub fn is_zoned(rt: &Rt, path: &Path) -> Result<bool, OpenError> {
 /// Looks at everything on a zoned device, as [`check`] does: it is only read, and nobody else may
 /// use it.
 pub async fn check_zoned(rt: &Rt, path: &Path) -> Result<Report, PartitionError> {
-    let store = |error: OpenError| PartitionError::Store(error.to_string());
-    let device = zoned::Undivided::open(rt, path).await.map_err(store)?;
+    let device = zoned::Undivided::open(rt, path).await?;
     let units = units_of(&device).await;
-    let sight = Rc::new(device.divide(units).await.map_err(store)?);
+    let sight = Rc::new(device.divide(units).await?);
     if !sight.is_used() {
         return Err(PartitionError::Store(format!(
             "{} is empty, or its first use was cut off: nothing was ever on it",

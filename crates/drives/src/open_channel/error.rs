@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use flashyard_block::IoError;
+use flashyard_block::{IoError, OpenError};
 use flashyard_flash::ftl::{BuildError, RecoverError};
 
 use super::layout::LayoutError;
@@ -30,6 +30,8 @@ pub enum PartitionError {
     Memory,
     /// What keeps the flash cannot be used.
     Store(String),
+    /// Another process has what keeps the flash; it may be free later.
+    StoreInUse(String),
     /// The device has no power.
     Off,
     /// What keeps the flash has no space left.
@@ -59,7 +61,9 @@ impl fmt::Display for PartitionError {
                     "partition {name} is used: delete the pools and volumes on it first"
                 )
             }
-            Self::Geometry(what) | Self::Store(what) => f.write_str(what),
+            Self::Geometry(what) | Self::Store(what) | Self::StoreInUse(what) => {
+                f.write_str(what)
+            },
             Self::Damaged(what) => write!(
                 f,
                 "the layout of the partitions is damaged ({what}): restore the device"
@@ -86,6 +90,22 @@ impl fmt::Display for PartitionError {
 }
 
 impl std::error::Error for PartitionError {}
+
+impl PartitionError {
+    /// Whether another process has what keeps the flash; it may be free later.
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, Self::StoreInUse(_))
+    }
+}
+
+impl From<OpenError> for PartitionError {
+    fn from(error: OpenError) -> Self {
+        match error.is_in_use() {
+            true => Self::StoreInUse(error.to_string()),
+            false => Self::Store(error.to_string()),
+        }
+    }
+}
 
 impl From<LayoutError> for PartitionError {
     fn from(error: LayoutError) -> Self {

@@ -18,8 +18,7 @@ impl OpenChannel {
         units: Option<u32>,
         uuid: [u8; 16],
     ) -> Result<Self, PartitionError> {
-        let zones = Zones::open(rt, path, units).await;
-        let zones = zones.map_err(|error| PartitionError::Store(error.to_string()))?;
+        let zones = Zones::open(rt, path, units).await?;
         Self::open_on(zones, None, uuid).await
     }
 

@@ -151,6 +151,7 @@ fn what_cannot_be_checked_is_refused() {
             .await
             .expect_err("it is used");
         drop(device);
+        assert!(refused.is_in_use(), "EBUSY says so: {refused}");
         refused.to_string()
     });
     assert!(
