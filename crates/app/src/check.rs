@@ -4,12 +4,13 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use flashyard_block::{FileDevice, FileOptions, Verdict, pool};
-use flashyard_drives::open_channel;
+use flashyard_block::pool::PoolError;
+use flashyard_block::{FileDevice, FileOptions, OpenError, Verdict, pool};
+use flashyard_drives::open_channel::{self, PartitionError};
 use flashyard_runtime::{Rt, uring};
 use flashyard_time::Duration;
 use serde_json::{Value, json};
@@ -20,10 +21,8 @@ use crate::out::say_line;
 
 /// Bytes that tell what a file holds.
 const START: usize = 4096;
-/// What is said of what another process has locked. The kernel keeps the lock of a target that was
-/// killed until it has ended what that had asked for, so it is waited for; so long, and tried so
-/// often.
-const IN_USE: &str = "another program uses it";
+/// How long what another process has is waited for, and how often it is tried: the kernel keeps the
+/// lock of a target that was killed until it has ended what that had asked for.
 const IN_USE_LONGEST: Duration = Duration::from_secs(3);
 const IN_USE_PAUSE: Duration = Duration::from_ms(20);
 
@@ -40,7 +39,9 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     let report = uring::run(uring::Config::default(), |rt| async move {
         look_patiently(&rt, &path, block_size).await
     });
-    let report = report.map_err(|error| error.to_string())??;
+    let report = report
+        .map_err(|error| error.to_string())?
+        .map_err(|error| error.to_string())?;
     if args.json {
         print_json(&report.json());
     } else {
@@ -55,11 +56,11 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     }
 }
 
-async fn look_patiently(rt: &Rt, path: &Path, block_size: u32) -> Result<Report, String> {
+async fn look_patiently(rt: &Rt, path: &Path, block_size: u32) -> Result<Report, CheckError> {
     let until = rt.now() + IN_USE_LONGEST;
     loop {
         match look(rt, path, block_size).await {
-            Err(fault) if fault.contains(IN_USE) && rt.now() < until => {
+            Err(fault) if fault.is_in_use() && rt.now() < until => {
                 rt.sleep(IN_USE_PAUSE).await;
             }
             outcome => return outcome,
@@ -67,47 +68,88 @@ async fn look_patiently(rt: &Rt, path: &Path, block_size: u32) -> Result<Report,
     }
 }
 
-async fn look(rt: &Rt, path: &Path, block_size: u32) -> Result<Report, String> {
+/// Why something cannot be looked at.
+#[derive(Debug)]
+enum CheckError {
+    /// It cannot be read.
+    Read(PathBuf, io::Error),
+    /// It cannot be opened.
+    Open(OpenError),
+    /// Partitions: of what, if that has to be said, and what is wrong.
+    Partitions(Option<PathBuf>, PartitionError),
+    /// The pool that should be on it.
+    Pool(PathBuf, PoolError),
+}
+
+impl CheckError {
+    fn is_in_use(&self) -> bool {
+        match self {
+            Self::Open(error) => error.is_in_use(),
+            Self::Partitions(_, error) => error.is_in_use(),
+            Self::Read(..) | Self::Pool(..) => false,
+        }
+    }
+}
+
+impl From<OpenError> for CheckError {
+    fn from(error: OpenError) -> Self {
+        Self::Open(error)
+    }
+}
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(path, error) => write!(f, "cannot read {}: {error}", path.display()),
+            Self::Open(error) => error.fmt(f),
+            Self::Partitions(Some(path), error) => write!(f, "{}: {error}", path.display()),
+            Self::Partitions(None, error) => error.fmt(f),
+            Self::Pool(path, error) => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+async fn look(rt: &Rt, path: &Path, block_size: u32) -> Result<Report, CheckError> {
     let kind = std::fs::metadata(path)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))?
+        .map_err(|error| CheckError::Read(path.to_owned(), error))?
         .file_type();
-    if kind.is_block_device()
-        && open_channel::is_zoned(rt, path).map_err(|error| error.to_string())?
-    {
+    if kind.is_block_device() && open_channel::is_zoned(rt, path)? {
         let report = open_channel::check_zoned(rt, path).await;
         return report
             .map(Report::OpenChannel)
-            .map_err(|error| error.to_string());
+            .map_err(|error| CheckError::Partitions(None, error));
     }
     // Opening a pipe for reading may wait for ever, and is refused below.
     let opens = kind.is_file() || kind.is_block_device() || kind.is_dir();
     let image = opens && open_channel::is_image(&start(path)?);
     let block_size = if image { START as u32 } else { block_size };
     let device = if kind.is_block_device() {
-        FileDevice::open_block(rt, path, block_size, true)
+        FileDevice::open_block(rt, path, block_size, true)?
     } else {
         let options = FileOptions {
             block_size,
             size: None,
             read_only: true,
         };
-        FileDevice::open(rt, path, options).await
+        FileDevice::open(rt, path, options).await?
     };
-    let device = device.map_err(|error| error.to_string())?;
-    let at = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
     if image {
         let report = open_channel::check(rt, device).await;
-        return report.map(Report::OpenChannel).map_err(|error| at(&error));
+        return report
+            .map(Report::OpenChannel)
+            .map_err(|error| CheckError::Partitions(Some(path.to_owned()), error));
     }
     let report = pool::check(&device).await;
-    report.map(Report::Pool).map_err(|error| at(&error))
+    report
+        .map(Report::Pool)
+        .map_err(|error| CheckError::Pool(path.to_owned(), error))
 }
 
 /// How a file begins.
-fn start(path: &Path) -> Result<Vec<u8>, String> {
+fn start(path: &Path) -> Result<Vec<u8>, CheckError> {
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(START as u64).read_to_end(&mut start));
-    read.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    read.map_err(|error| CheckError::Read(path.to_owned(), error))?;
     Ok(start)
 }
 
@@ -177,5 +219,26 @@ impl fmt::Display for Report {
             Self::Pool(report) => report.fmt(f),
             Self::OpenChannel(report) => report.fmt(f),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EBUSY: i32 = 16;
+
+    /// A file that is locked, a drive that is mounted, and a zoned drive in use.
+    #[test]
+    fn what_another_process_has_is_waited_for() {
+        let busy = || OpenError::System {
+            path: "/dev/nvme0n1".into(),
+            action: "open",
+            source: io::Error::from_raw_os_error(EBUSY),
+        };
+        assert!(CheckError::from(busy()).is_in_use());
+        assert!(CheckError::Partitions(None, busy().into()).is_in_use());
+        let missing = CheckError::Read("/x".into(), io::ErrorKind::NotFound.into());
+        assert!(!missing.is_in_use());
     }
 }

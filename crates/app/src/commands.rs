@@ -14,8 +14,8 @@ use crate::cli::{
 use crate::control::{self, KindName, Request, TenantChange, VolumeChange};
 use crate::out::say_line;
 use crate::spec::{
-    Config, ContentName, DeviceSpec, PartitionSpec, PoolSpec, TargetSettings, TenantSpec,
-    VolumeSpec, is_file,
+    Config, ContentName, DeviceSpec, FlatDevice, PartitionSpec, PoolSpec, TargetSettings,
+    TenantSpec, VolumeSpec, is_file,
 };
 use crate::table;
 
@@ -63,9 +63,7 @@ pub fn device(args: DeviceArgs) -> Result<(), String> {
                 Some(profile) if is_file(&profile) => Some(absolute(&profile)?),
                 profile => profile,
             };
-            Request::CreateDevice(DeviceSpec {
-                name,
-                kind,
+            let flat = FlatDevice {
                 size,
                 block_size,
                 path,
@@ -78,12 +76,11 @@ pub fn device(args: DeviceArgs) -> Result<(), String> {
                 seed,
                 dilation,
                 units,
-                partition: None,
                 policy,
-                capability: None,
-                curve: Vec::new(),
-                disposable: false,
-            })
+                ..FlatDevice::new(name, kind)
+            };
+            let spec = DeviceSpec::try_from(flat).map_err(|error| error.to_string())?;
+            Request::CreateDevice(spec)
         }
     };
     run(&args.reach, &request)
@@ -119,7 +116,11 @@ pub fn partition(args: PartitionArgs) -> Result<(), String> {
             units,
             op,
             policy,
-        } => Request::CreateDevice(DeviceSpec::partition(name, cut(device, units, op), policy)),
+        } => Request::CreateDevice(DeviceSpec::of_partition(
+            name,
+            cut(device, units, op),
+            policy,
+        )),
     };
     run(&args.reach, &request)
 }
@@ -288,7 +289,7 @@ pub fn target(args: TargetArgs) -> Result<(), String> {
 
 /// `flashyard status`.
 pub fn status(reach: &Reach) -> Result<(), String> {
-    let status = control::ask(&state_of(reach), &Request::Status)?;
+    let status = ask(reach, &Request::Status)?;
     if reach.json {
         print_json(&status);
     } else {
@@ -300,7 +301,7 @@ pub fn status(reach: &Reach) -> Result<(), String> {
 /// `flashyard why TENANT`.
 pub fn why(args: WhyArgs) -> Result<(), String> {
     let WhyArgs { reach, tenant } = args;
-    let why = control::ask(&state_of(&reach), &Request::Why { tenant })?;
+    let why = ask(&reach, &Request::Why { tenant })?;
     if reach.json {
         print_json(&why);
     } else {
@@ -312,8 +313,8 @@ pub fn why(args: WhyArgs) -> Result<(), String> {
 /// `flashyard apply FILE`.
 pub fn apply(args: &ApplyArgs) -> Result<(), String> {
     let config = read_config(&args.file)?;
-    let answer = control::ask(
-        &state_of(&args.reach),
+    let answer = ask(
+        &args.reach,
         &Request::Apply {
             config,
             plan: args.plan,
@@ -347,18 +348,14 @@ pub fn read_config(path: &Path) -> Result<Config, String> {
         .ok()
         .and_then(|path| path.parent().map(Path::to_owned))
         .unwrap_or_default();
-    for place in config
-        .devices
-        .iter_mut()
-        .filter_map(|device| device.path.as_mut())
-    {
+    for place in config.devices.iter_mut().filter_map(DeviceSpec::path_mut) {
         *place = base.join(&*place).to_string_lossy().into_owned();
     }
     Ok(config)
 }
 
 fn run(reach: &Reach, request: &Request) -> Result<(), String> {
-    let answer = control::ask(&state_of(reach), request)?;
+    let answer = ask(reach, request)?;
     if reach.json {
         print_json(&answer);
         return Ok(());
@@ -371,8 +368,9 @@ fn run(reach: &Reach, request: &Request) -> Result<(), String> {
     Ok(())
 }
 
-fn state_of(reach: &Reach) -> PathBuf {
-    reach.state.clone().unwrap_or_else(default_state)
+fn ask(reach: &Reach, request: &Request) -> Result<Value, String> {
+    let state = reach.state.clone().unwrap_or_else(default_state);
+    control::ask(&state, request).map_err(|error| error.to_string())
 }
 
 /// Paths are meant from where the user stands, which is not where the target runs.

@@ -3,6 +3,7 @@
 
 mod seats;
 
+use std::fmt;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -271,7 +272,7 @@ fn converse(
     loop {
         let line = match read_line(&mut reader)? {
             Line::Whole(line) => line,
-            Line::TooLong => return answer(stream, &Answer::Error(too_long())),
+            Line::TooLong => return answer(stream, &Answer::Error(AskError::TooLong.to_string())),
             Line::Cut => {
                 let cut = "the request has no end of line: nothing was done";
                 return answer(stream, &Answer::Error(cut.into()));
@@ -308,44 +309,80 @@ fn answer(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
     stream.write_all(text.as_bytes())
 }
 
-fn too_long() -> String {
-    format!(
-        "a request has at most {} MiB, and nothing was done: apply the file in parts",
-        REQUEST_BYTES_MAX >> 20
-    )
+/// Why a target that was asked gave nothing.
+#[derive(Debug)]
+pub enum AskError {
+    /// None runs on this state directory.
+    NoTarget(PathBuf),
+    /// Its socket cannot be used.
+    Unreachable(PathBuf, io::Error),
+    /// The request is longer than any may be.
+    TooLong,
+    /// It went away before it had answered.
+    Lost(io::Error),
+    /// It says why it did not do it.
+    Refused(String),
+    /// What it says is no answer.
+    NotUnderstood(serde_json::Error),
 }
 
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoTarget(state) => write!(
+                f,
+                "no target runs on {}: start one with `flashyard serve`, or give --state",
+                state.display()
+            ),
+            Self::Unreachable(path, error) => {
+                write!(f, "cannot reach the target at {}: {error}", path.display())
+            }
+            Self::TooLong => write!(
+                f,
+                "a request has at most {} MiB, and nothing was done: apply the file in parts",
+                REQUEST_BYTES_MAX >> 20
+            ),
+            Self::Lost(error) => write!(
+                f,
+                "the target went away in the middle: {error}; ask again with `list`"
+            ),
+            Self::Refused(why) => f.write_str(why),
+            Self::NotUnderstood(error) => write!(
+                f,
+                "the target's answer is not understood ({error}): is it another version?"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
+
 /// Asks the target whose state directory is `state`.
-pub fn ask(state: &Path, request: &Request) -> Result<Value, String> {
+pub fn ask(state: &Path, request: &Request) -> Result<Value, AskError> {
     let path = state.join(SOCKET);
     let mut stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            format!(
-                "no target runs on {}: start one with `flashyard serve`, or give --state",
-                state.display()
-            )
+            AskError::NoTarget(state.to_owned())
         }
-        _ => format!("cannot reach the target at {}: {error}", path.display()),
+        _ => AskError::Unreachable(path.clone(), error),
     })?;
     let mut text = serde_json::to_string(request).expect("requests are plain data");
     text.push('\n');
     if text.len() > REQUEST_BYTES_MAX {
-        return Err(too_long());
+        return Err(AskError::TooLong);
     }
-    let lost =
-        |error| format!("the target went away in the middle: {error}; ask again with `list`");
-    stream.write_all(text.as_bytes()).map_err(lost)?;
+    stream.write_all(text.as_bytes()).map_err(AskError::Lost)?;
     let mut line = String::new();
-    let read = BufReader::new(&stream).read_line(&mut line).map_err(lost)?;
+    let read = BufReader::new(&stream)
+        .read_line(&mut line)
+        .map_err(AskError::Lost)?;
     if read == 0 {
-        return Err(lost(io::ErrorKind::UnexpectedEof.into()));
+        return Err(AskError::Lost(io::ErrorKind::UnexpectedEof.into()));
     }
     match serde_json::from_str(&line) {
         Ok(Answer::Ok(value)) => Ok(value),
-        Ok(Answer::Error(message)) => Err(message),
-        Err(error) => Err(format!(
-            "the target's answer is not understood ({error}): is it another version?"
-        )),
+        Ok(Answer::Error(message)) => Err(AskError::Refused(message)),
+        Err(error) => Err(AskError::NotUnderstood(error)),
     }
 }
 

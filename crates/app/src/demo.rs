@@ -25,7 +25,7 @@ use crate::cores::Cores;
 use crate::out::say;
 use crate::perf::{self, PerfArgs};
 use crate::service::Service;
-use crate::spec::{Config, TargetSpec};
+use crate::spec::{Config, Medium, TargetSpec};
 use crate::state::State;
 use outcome::{Outcome, Phase};
 use players::PLAYERS;
@@ -97,6 +97,7 @@ pub fn run(args: &DemoArgs) -> Result<(), String> {
     let mut service = start(args)?;
     let shown = service
         .listen(&[SocketAddr::from(([127, 0, 0, 1], 0))])
+        .map_err(|fault| fault.to_string())
         .and_then(|addresses| {
             show(args, &mut service, addresses[0])?;
             Ok(addresses[0])
@@ -206,9 +207,11 @@ fn start(args: &DemoArgs) -> Result<Service, String> {
     };
     let cores = Cores::start(&target, vec![core])
         .map_err(|error| format!("cannot start a core: {error}"))?;
-    let mut service = Service::start(state, cores, target)?;
-    let mut config = Config::parse(CONFIG)?;
-    config.devices[0].dilation = Some(args.dilation);
+    let mut service = Service::start(state, cores, target).map_err(|fault| fault.to_string())?;
+    let mut config = Config::parse(CONFIG).map_err(|error| error.to_string())?;
+    if let Medium::Flash(drive) = &mut config.devices[0].medium {
+        drive.dilation = Some(args.dilation);
+    }
     match service.handle(Request::Apply {
         config,
         plan: false,

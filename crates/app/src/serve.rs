@@ -33,7 +33,7 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
         .as_deref()
         .map_or_else(|| Ok(Config::default()), commands::read_config)?;
     let spec = effective_target(&config.target, args);
-    spec.check()?;
+    spec.check().map_err(|error| error.to_string())?;
     if buffers(args) < Limits::LEAST_BUFFERS {
         return Err(format!(
             "--buffers is for each core and must be at least {} MiB, for two of the largest commands",
@@ -44,13 +44,13 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
     let mut service = start(&spec, args, &directory)?;
     if let Err(fault) = service.apply_at_start(config) {
         service.stop();
-        return Err(fault);
+        return Err(fault.to_string());
     }
     let addresses = match service.listen(&args.listen) {
         Ok(addresses) => addresses,
         Err(fault) => {
             service.stop();
-            return Err(fault);
+            return Err(fault.to_string());
         }
     };
     for (what, why) in service.faults() {
@@ -123,7 +123,7 @@ fn start(spec: &TargetSpec, args: &ServeArgs, directory: &Path) -> Result<Servic
         .collect();
     let cores =
         Cores::start(&target, configs).map_err(|error| format!("cannot start a core: {error}"))?;
-    Service::start(state, cores, target)
+    Service::start(state, cores, target).map_err(|fault| fault.to_string())
 }
 
 fn core_config(core: usize, args: &ServeArgs) -> uring::Config {

@@ -3,23 +3,29 @@
 //! what is wrong with one.
 
 mod check;
+mod device;
 mod drive;
+mod error;
+mod flat;
 mod identity;
+mod kind;
 mod partition;
+mod rates;
 mod share;
 mod size;
 mod target;
 
+pub use device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Store};
 pub use drive::{ConditionName, StoreName, is_file};
+pub use error::{PartitionError, SpecError, ValueError};
+pub use flat::FlatDevice;
 pub use identity::{Eui64, Hex, NamespaceUuid, Nguid};
+pub use kind::{DeviceKind, LoadPoint, PolicyName};
 pub use partition::{PartitionSpec, parse_units, show_units};
+pub use rates::{Bandwidth, RatesSpec, Span};
 use serde::{Deserialize, Serialize};
-pub use share::{Bandwidth, RatesSpec, Span};
 pub use size::Size;
-pub use target::{TargetSettings, TargetSpec};
-
-/// Longest name of anything, in bytes.
-pub const NAME_LEN_MAX: usize = 64;
+pub use target::{SettingError, TargetSettings, TargetSpec};
 
 /// The whole configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,139 +46,6 @@ pub struct Config {
     /// The `[[volume]]` tables.
     #[serde(default, rename = "volume")]
     pub volumes: Vec<VolumeSpec>,
-}
-
-/// Something that stores blocks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DeviceSpec {
-    /// Unique among devices.
-    pub name: String,
-    /// What it is.
-    pub kind: DeviceKind,
-    /// Size such as `8GiB`; needed for `null`, `memory`, `flash` and new files.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub size: Option<Size>,
-    /// Bytes per block, 512 or 4096.
-    #[serde(default = "default_block_size")]
-    pub block_size: u32,
-    /// File or block device, for the kinds `file`, `block` and `zoned`; for `flash` and
-    /// `open-channel` with `store = "file"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// `ADDR:PORT` of the other target, for `nvme-tcp`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub address: Option<std::net::SocketAddr>,
-    /// Subsystem of the other target, for `nvme-tcp`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subnqn: Option<String>,
-    /// Namespace of the other target, for `nvme-tcp`; 1 if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nsid: Option<u32>,
-    /// The drive that a `flash` device emulates: the name of a profile, or a file that holds one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub profile: Option<String>,
-    /// What was done to a `flash` drive before; empty if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub condition: Option<ConditionName>,
-    /// Where the content of a `flash` or `open-channel` device is; in memory if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub store: Option<StoreName>,
-    /// What chance in the condition of a `flash` drive follows from; 1 if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seed: Option<u64>,
-    /// How many times slower than its model a `flash` drive is; 1 if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dilation: Option<u32>,
-    /// Parallel units that the zones of a `zoned` device are dealt out to; as many as make sense if
-    /// not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub units: Option<u32>,
-    /// What a partition was cut from, and what of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub partition: Option<PartitionSpec>,
-    /// The algorithm of the switch in front of it.
-    #[serde(default)]
-    pub policy: PolicyName,
-    /// What it can give at most, which guarantees are held against; measured by `device calibrate`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub capability: Option<RatesSpec>,
-    /// How long its reads take at several loads, the least load first; measured by `device
-    /// calibrate`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub curve: Vec<LoadPoint>,
-    /// What is on it comes from users of this target, or nothing is on it: it may be zeroed for its
-    /// next user without a question. Kept by the target, not for files.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub disposable: bool,
-}
-
-/// How long reads of 4 KiB take when so many come per second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LoadPoint {
-    /// Reads per second.
-    pub read_iops: u64,
-    /// Mean latency in nanoseconds.
-    pub mean_ns: u64,
-    /// Its median.
-    pub p50_ns: u64,
-    /// What 95 of 100 keep to.
-    pub p95_ns: u64,
-    /// What 99 of 100 keep to.
-    pub p99_ns: u64,
-}
-
-fn default_block_size() -> u32 {
-    4096
-}
-
-/// The kinds of device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum DeviceKind {
-    /// Keeps nothing, reads as zeroes.
-    Null,
-    /// Lives in memory and dies with the program.
-    Memory,
-    /// A regular file.
-    File,
-    /// A kernel block device.
-    Block,
-    /// An emulated drive.
-    Flash,
-    /// An emulated open-channel device, for partitions.
-    OpenChannel,
-    /// A host-managed zoned block device of the kernel, for partitions.
-    Zoned,
-    /// Parallel units of an open-channel or zoned device.
-    #[value(skip)]
-    Partition,
-    /// A namespace of another target.
-    NvmeTcp,
-}
-
-/// The scheduling policies that can stand in front of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum PolicyName {
-    /// Order of arrival.
-    Fifo,
-    /// Device time in proportion to weights, with guarantees, limits and latency targets.
-    #[default]
-    Fair,
-    /// Gimbal (SIGCOMM 2021), with the faults of its release repaired.
-    Gimbal,
-    /// Gimbal as its authors released it.
-    GimbalReleased,
-    /// ReFlex (ASPLOS 2017): tokens priced by what the device was measured to do.
-    Reflex,
-    /// FlashFQ (USENIX ATC 2013): start-time fair queueing with costs measured before.
-    #[value(name = "flashfq")]
-    #[serde(rename = "flashfq")]
-    FlashFq,
-    /// Limits alone.
-    Caps,
 }
 
 /// A device divided into volumes.

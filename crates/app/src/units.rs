@@ -1,8 +1,34 @@
 //! Sizes as people write them (`4096`, `8GiB`), and sizes and rates as people read them.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use flashyard_time::Duration;
+
+/// What is not written as it has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnitError {
+    /// Not a size.
+    Size(String),
+    /// Not a span of time.
+    Span(String),
+}
+
+impl fmt::Display for UnitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Size(text) => write!(
+                f,
+                "`{text}` is not a size: write it like 4096, 512KiB, 8GiB or 1.5TB"
+            ),
+            Self::Span(text) => write!(
+                f,
+                "`{text}` is not a span of time: write it like 500us, 2ms or 1.5s"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for UnitError {}
 
 const SIZE_UNITS: [(&str, u64); 17] = [
     ("", 1),
@@ -26,9 +52,8 @@ const SIZE_UNITS: [(&str, u64); 17] = [
 
 /// Reads a size in bytes: a number, perhaps with a fraction, and a unit (`K`, `KiB` are 1024; `KB`
 /// is 1000).
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    parse_scaled(text, &SIZE_UNITS)
-        .ok_or_else(|| format!("`{text}` is not a size: write it like 4096, 512KiB, 8GiB or 1.5TB"))
+pub fn parse_size(text: &str) -> Result<u64, UnitError> {
+    parse_scaled(text, &SIZE_UNITS).ok_or_else(|| UnitError::Size(text.to_owned()))
 }
 
 const SPAN_UNITS: [(&str, u64); 4] = [
@@ -39,10 +64,10 @@ const SPAN_UNITS: [(&str, u64); 4] = [
 ];
 
 /// Reads a span of time: a number, perhaps with a fraction, and a unit from `ns` to `s`.
-pub fn parse_span(text: &str) -> Result<Duration, String> {
+pub fn parse_span(text: &str) -> Result<Duration, UnitError> {
     parse_scaled(text, &SPAN_UNITS)
         .map(Duration::from_ns)
-        .ok_or_else(|| format!("`{text}` is not a span of time: write it like 500us, 2ms or 1.5s"))
+        .ok_or_else(|| UnitError::Span(text.to_owned()))
 }
 
 /// A size for people, exact where a binary unit divides it: `8 GiB`, `1.50 MiB`.

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use flashyard_time::Duration;
 
 use super::Reach;
-use crate::spec::{ClassName, RatesSpec, Span};
+use crate::spec::{ClassName, RatesSpec, Span, ValueError};
 
 /// `flashyard tenant`.
 #[derive(Args, Debug)]
@@ -32,14 +32,14 @@ pub struct OwedArgs {
     pub latency_target: Option<Span>,
 }
 
-fn parse_rates(text: &str) -> Result<RatesSpec, String> {
+fn parse_rates(text: &str) -> Result<RatesSpec, ValueError> {
     match text {
         "none" => Ok(RatesSpec::default()),
         rates => rates.parse(),
     }
 }
 
-fn parse_target(text: &str) -> Result<Span, String> {
+fn parse_target(text: &str) -> Result<Span, ValueError> {
     match text {
         "none" => Ok(Span(Duration::ZERO)),
         span => span.parse(),

@@ -7,6 +7,11 @@ use flashyard_testbed::Scratch;
 
 use super::*;
 
+/// What the target answers, or what a user would read.
+fn ask(state: &Path, request: &Request) -> Result<Value, String> {
+    super::ask(state, request).map_err(|error| error.to_string())
+}
+
 /// A control socket of its own for a test, and what it has executed.
 struct Rig {
     control: Option<Control>,

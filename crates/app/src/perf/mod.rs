@@ -332,7 +332,7 @@ fn parse_nqn(text: &str) -> Result<Nqn, String> {
 }
 
 fn parse_block(text: &str) -> Result<u32, String> {
-    let size = units::parse_size(text)?;
+    let size = units::parse_size(text).map_err(|error| error.to_string())?;
     match u32::try_from(size) {
         Ok(size) if size % 512 == 0 && (512..=1 << 20).contains(&size) => Ok(size),
         _ => Err("a block is a multiple of 512 bytes, at most 1 MiB".into()),

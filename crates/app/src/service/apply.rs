@@ -7,11 +7,14 @@
 
 use serde_json::{Value, json};
 
+use super::fault::{NotFound, Refused};
+use super::promises::{self, Oversold};
 use super::settings::By;
-use super::{Fault, Service, promises};
-use crate::control::VolumeChange;
+use super::{Fault, Service};
+use crate::control::{KindName, VolumeChange};
 use crate::spec::{
-    Config, DeviceSpec, PartitionSpec, PolicyName, PoolSpec, TargetSettings, TenantSpec, VolumeSpec,
+    Config, DeviceSpec, Medium, PartitionSpec, PolicyName, PoolSpec, TargetSettings, TenantSpec,
+    VolumeSpec,
 };
 
 enum Step {
@@ -52,7 +55,7 @@ impl Service {
     /// Carries the plan out, or only shows it.
     pub(super) fn apply(&mut self, mut config: Config, plan_only: bool) -> Result<Value, Fault> {
         if let Some(why) = self.check_file(&mut config)?.into_iter().next() {
-            return Err(why);
+            return Err(why.into());
         }
         self.bring_about(config, plan_only)
     }
@@ -67,7 +70,7 @@ impl Service {
     }
 
     /// Checks a file against itself and what is there; gives what it would oversell.
-    fn check_file(&mut self, config: &mut Config) -> Result<Vec<Fault>, Fault> {
+    fn check_file(&mut self, config: &mut Config) -> Result<Vec<Oversold>, Fault> {
         config.check()?;
         self.check_references(config)?;
         promises::oversold(self, config)
@@ -82,7 +85,7 @@ impl Service {
             for step in plan {
                 let what = step.describe();
                 self.carry_out(step)
-                    .map_err(|fault| format!("could not {what}: {fault}"))?;
+                    .map_err(|fault| Fault::Step(what, Box::new(fault)))?;
             }
         }
         Ok(json!({ "steps": steps, "done": !plan_only }))
@@ -105,15 +108,15 @@ impl Service {
                         false => spec.curve.clone(),
                     };
                     // What a partition was given stays with it.
-                    let partition = match (spec.partition, &present.partition) {
-                        (Some(cut), Some(present)) => Some(PartitionSpec {
-                            given: present.given.clone(),
-                            ..cut
-                        }),
-                        (cut, _) => cut,
+                    let medium = match (spec.medium, &present.medium) {
+                        (Medium::Partition(cut), Medium::Partition(present)) => {
+                            let given = present.given.clone();
+                            Medium::Partition(PartitionSpec { given, ..cut })
+                        }
+                        (medium, _) => medium,
                     };
                     let same = DeviceSpec {
-                        partition,
+                        medium,
                         policy: present.policy,
                         capability,
                         curve,
@@ -121,7 +124,7 @@ impl Service {
                         ..spec
                     };
                     if same != *present {
-                        return Err(differs("device", &same.name));
+                        return Err(differs(KindName::Device, &same.name));
                     }
                     if policy != present.policy {
                         plan.push(Step::Policy(same.name, policy));
@@ -133,7 +136,7 @@ impl Service {
             match self.inventory.pools.get(&spec.name) {
                 None => plan.push(Step::Pool(spec)),
                 Some(present) if present.spec == spec => {}
-                Some(_) => return Err(differs("pool", &spec.name)),
+                Some(_) => return Err(differs(KindName::Pool, &spec.name)),
             }
         }
         let mut later = Vec::new();
@@ -175,19 +178,29 @@ impl Service {
         };
         for pool in &config.pools {
             if let Some(device) = pool.devices.iter().find(|device| !has_device(device)) {
-                return Err(missing("pool", &pool.name, "device", device));
+                return Err(missing(
+                    KindName::Pool,
+                    &pool.name,
+                    KindName::Device,
+                    device,
+                ));
             }
         }
         for volume in &config.volumes {
             let name = &volume.name;
             if let Some(pool) = volume.pool.as_ref().filter(|pool| !has_pool(pool)) {
-                return Err(missing("volume", name, "pool", pool));
+                return Err(missing(KindName::Volume, name, KindName::Pool, pool));
             }
             if let Some(device) = volume.device.as_ref().filter(|device| !has_device(device)) {
-                return Err(missing("volume", name, "device", device));
+                return Err(missing(KindName::Volume, name, KindName::Device, device));
             }
             if !has_tenant(&volume.tenant) {
-                return Err(missing("volume", name, "tenant", &volume.tenant));
+                return Err(missing(
+                    KindName::Volume,
+                    name,
+                    KindName::Tenant,
+                    &volume.tenant,
+                ));
             }
         }
         Ok(())
@@ -200,15 +213,11 @@ impl Service {
         };
         let (name, now) = (spec.name.clone(), &present.spec);
         if spec.tenant != now.tenant {
-            return Err(format!(
-                "volume `{name}` is tenant `{}`'s: say so in the file, or give it to `{}` with its content by \
-                 `flashyard volume move {name} --tenant {} --yes`",
-                now.tenant, spec.tenant, spec.tenant
-            ));
+            return Err(Refused::OtherTenants(name, now.tenant.clone(), spec.tenant).into());
         }
         present.check_same_identity(&spec)?;
         if (&spec.pool, &spec.device) != (&now.pool, &now.device) {
-            return Err(differs("volume", &name));
+            return Err(differs(KindName::Volume, &name));
         }
         // A size that the pool rounded up, or that was grown by hand since, is met already.
         if let Some(wanted) = spec
@@ -238,13 +247,17 @@ impl Service {
     }
 }
 
-fn missing(what: &str, name: &str, kind: &str, wanted: &str) -> Fault {
-    format!("{what} `{name}`: there is no {kind} `{wanted}`: add it to the file or create it first")
+fn missing(kind: KindName, name: &str, wanted: KindName, missing: &str) -> Fault {
+    let (name, missing) = (name.to_owned(), missing.to_owned());
+    NotFound::Reference {
+        kind,
+        name,
+        wanted,
+        missing,
+    }
+    .into()
 }
 
-fn differs(what: &str, name: &str) -> Fault {
-    format!(
-        "{what} `{name}` exists and is not what the file says: rename it in the file, or delete the old one with \
-         `flashyard {what} delete {name}`"
-    )
+fn differs(kind: KindName, name: &str) -> Fault {
+    Refused::Differs(kind, name.to_owned()).into()
 }

@@ -13,8 +13,12 @@ use flashyard_runtime::{Buf, Data, Rt};
 use flashyard_time::{Duration, Histogram, Rng};
 use serde_json::{Value, json};
 
-use super::{Fault, Service, flash, policies};
-use crate::spec::{Bandwidth, DeviceKind, DeviceSpec, LoadPoint, RatesSpec};
+use super::fault::{InUse, Unavailable};
+use super::{Fault, Service, flash, no_such, policies};
+use crate::control::KindName;
+use crate::spec::{
+    Bandwidth, ConditionName, DeviceKind, DeviceSpec, FlashSpec, LoadPoint, Medium, RatesSpec,
+};
 
 /// I/Os in flight while the most is measured.
 const DEPTH: u32 = 256;
@@ -33,18 +37,14 @@ impl Service {
     /// Measures a device, notes what it can give, and tells it with the curve behind it.
     pub(super) fn calibrate(&mut self, name: &str, destroy: bool) -> Result<Value, Fault> {
         let Some(spec) = self.inventory.devices.get(name).cloned() else {
-            return Err(format!(
-                "there is no device `{name}`: `flashyard device list` shows all"
-            ));
+            return Err(no_such(KindName::Device, name));
         };
-        let (capability, curve) = if spec.kind == DeviceKind::Flash {
+        let (capability, curve) = if spec.kind() == DeviceKind::Flash {
             emulated(&spec)?
         } else {
             let user = self.device_user(name);
             if let (true, Some(user)) = (destroy, user) {
-                return Err(format!(
-                    "device `{name}` is used by {user}: measuring writes would destroy that; leave --destroy out to measure reads"
-                ));
+                return Err(InUse::Measured(name.to_owned(), user).into());
             }
             self.measured(name, destroy)?
         };
@@ -67,7 +67,7 @@ impl Service {
         let Some(spec) = self.inventory.devices.get(device).cloned() else {
             return Ok(RatesSpec::default());
         };
-        match (spec.capability, spec.kind) {
+        match (spec.capability, spec.kind()) {
             (Some(capability), _) => Ok(capability),
             (None, DeviceKind::Flash) => {
                 let (capability, curve) = emulated(&spec)?;
@@ -96,9 +96,7 @@ impl Service {
             ..spec.clone()
         };
         let is_told = spec.policy.is_told();
-        self.state
-            .put_device(&spec)
-            .map_err(|error| error.to_string())?;
+        self.state.put_device(&spec)?;
         let name = spec.name.clone();
         self.inventory.devices.insert(name.clone(), spec);
         if is_told {
@@ -117,16 +115,14 @@ impl Service {
             let device = device.expect("its home is this core");
             measure(&state.rt, &device, destroy).await
         });
-        measured.map_err(|error| {
-            format!("device `{name}` failed while it was measured ({error:?}): see to it first")
-        })
+        measured.map_err(|error| Unavailable::Measured(name.to_owned(), error).into())
     }
 }
 
 /// Finds out what the policy of `spec` has to be told, where that can be found out by itself; else
 /// it is refused.
 pub(super) fn tell_if_needed(spec: &mut DeviceSpec) -> Result<(), Fault> {
-    if spec.policy.is_told() && spec.capability.is_none() && spec.kind == DeviceKind::Flash {
+    if spec.policy.is_told() && spec.capability.is_none() && spec.kind() == DeviceKind::Flash {
         let (capability, curve) = emulated(spec)?;
         (spec.capability, spec.curve) = (Some(capability), curve);
     }
@@ -135,17 +131,22 @@ pub(super) fn tell_if_needed(spec: &mut DeviceSpec) -> Result<(), Fault> {
 
 /// Measures a copy of an emulated drive's model.
 pub(super) fn emulated(spec: &DeviceSpec) -> Result<(RatesSpec, Vec<LoadPoint>), Fault> {
-    let worn = |condition| {
-        let mut spec = spec.clone();
-        spec.condition = Some(crate::spec::ConditionName(condition));
-        flash::model(&spec)
+    let Medium::Flash(drive) = &spec.medium else {
+        return Ok((RatesSpec::default(), Vec::new()));
     };
-    let drive = spec.drive().map_or(1, |drive| u64::from(drive.dilation));
+    let worn = |condition| {
+        let drive = FlashSpec {
+            condition: Some(ConditionName(condition)),
+            ..drive.clone()
+        };
+        flash::model(&spec.name, &drive)
+    };
+    let slower = u64::from(drive.complete().dilation);
     let run = |condition, worker| -> Result<u64, Fault> {
         let mut device: ssd::Device = worn(condition)?;
         let got = workload::closed_loop(&mut device, &[worker], VIRTUAL, VIRTUAL, 1).remove(0);
         let ios = got.read_iops() + got.write_iops();
-        Ok(ios / drive * u64::from(worker.units) * 4096)
+        Ok(ios / slower * u64::from(worker.units) * 4096)
     };
     let fragmented = Condition::Fragmented(100);
     let read = run(fragmented, Worker::reader(DEPTH))?;
@@ -161,9 +162,9 @@ pub(super) fn emulated(spec: &DeviceSpec) -> Result<(RatesSpec, Vec<LoadPoint>),
     for step in 1..=STEPS {
         let offered = read / 4096 * step / STEPS;
         let mut latency = Histogram::new();
-        let source = Source::reads(offered * drive, VIRTUAL.scale(1, 2));
+        let source = Source::reads(offered * slower, VIRTUAL.scale(1, 2));
         workload::open_loop(&mut worn(fragmented)?, &[source], 1, |answer| {
-            latency.record(answer.latency.as_ns() * drive);
+            latency.record(answer.latency.as_ns() * slower);
         });
         curve.push(point(offered, &latency));
     }

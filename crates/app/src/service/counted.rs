@@ -10,15 +10,11 @@ use std::time::{Duration, Instant};
 use flashyard_engine::{Counters, Life as PowerLife};
 use flashyard_time::Duration as Span;
 
-use super::{Service, SharedService};
+use super::{Service, SharedService, Subject};
 use crate::state::{Counted, Life, State, StateError};
 
 /// How often the counters are written.
 pub const KEEP_EVERY: Duration = Duration::from_mins(1);
-
-/// What faults of the store itself are listed under.
-const COUNTERS: &str = "state store: counters of the SMART logs";
-const COPY: &str = "state store: its copy";
 
 /// The life of the target with this run.
 pub(super) struct Run {
@@ -49,7 +45,7 @@ impl Run {
 impl Service {
     /// Tells the engine what was counted in former runs.
     pub(super) fn resume_counters(&mut self, fault: Option<StateError>) -> Result<(), StateError> {
-        self.note_store(COUNTERS, fault.map_or(Ok(()), Err));
+        self.note_store(Subject::Counters, fault.map_or(Ok(()), Err));
         let before = self.run.before;
         self.target.set_life(PowerLife {
             power_cycles: before.starts,
@@ -69,20 +65,20 @@ impl Service {
     /// Writes what was counted so far.
     pub(super) fn keep_counters(&mut self) {
         let kept = write(&mut self.state, &self.target, self.run.life());
-        self.note_store(COUNTERS, kept);
+        self.note_store(Subject::Counters, kept);
     }
 
     /// Makes the store's copy anew, if anything was changed.
     pub(super) fn renew_copy(&mut self) {
         let renewed = self.state.renew_copy();
-        self.note_store(COPY, renewed);
+        self.note_store(Subject::Copy, renewed);
     }
 
-    fn note_store(&mut self, what: &str, outcome: Result<(), StateError>) {
+    fn note_store(&mut self, what: Subject, outcome: Result<(), StateError>) {
         match outcome {
-            Ok(()) => self.faults.remove(what),
-            Err(error) => self.faults.insert(what.to_owned(), error.to_string()),
-        };
+            Ok(()) => drop(self.faults.remove(&what)),
+            Err(error) => self.note_fault(what, error.into()),
+        }
     }
 }
 

@@ -2,29 +2,28 @@
 
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use flashyard_block::pool::{Pool, PoolError};
-use flashyard_block::{
-    Device, FileDevice, FileOptions, MemoryDevice, NullDevice, OpenError, SharedDevice,
-};
-use flashyard_drives::FlashDevice;
-use flashyard_flash::ssd;
+use flashyard_block::{Device, FileDevice, FileOptions, MemoryDevice, NullDevice, SharedDevice};
+use flashyard_flash::{channel, ssd};
 use flashyard_host::{Options as HostOptions, Persistence, RemoteDevice};
 use flashyard_nvme::Nqn;
 use flashyard_runtime::Rt;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Fault, Service, calibrate, flash, partitions};
+use super::fault::{InUse, Internal, Invalid, RemoteFault, Unavailable};
+use super::{Fault, Service, Subject, calibrate, flash, no_such, partitions};
 use crate::control::KindName;
-use crate::spec::{DeviceKind, DeviceSpec, PoolSpec, StoreName};
+use crate::cores::CoreState;
+use crate::spec::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, PoolSpec, RemoteSpec, Size, Store};
 use crate::state::{Kind, PoolRecord};
 
-/// What is said of a file or device that another process has locked.
-const IN_USE: &str = "is in use by another process";
-/// How long one is waited for at start, and how often it is tried.
+/// How long a file or device that another process has is waited for at start, and how often it is
+/// tried.
 const IN_USE_LONGEST: Duration = Duration::from_secs(3);
 const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 /// Connections to another target, for each device there.
@@ -34,16 +33,16 @@ impl Service {
     pub(super) fn open_devices(&mut self) {
         let mut specs: Vec<DeviceSpec> = self.inventory.devices.values().cloned().collect();
         // Partitions after what they are cut from.
-        specs.sort_by_key(|spec| spec.kind == DeviceKind::Partition);
+        specs.sort_by_key(|spec| spec.partition().is_some());
         for spec in specs {
-            let what = format!("device {}", spec.name);
-            let unfinished = spec.partition.as_ref().is_some_and(|cut| cut.unfinished);
+            let what = Subject::Device(spec.name.clone());
+            let unfinished = spec.partition().is_some_and(|cut| cut.unfinished);
             let outcome = match unfinished {
                 true => self.clear_away(&spec),
                 false => self.open_kept(&spec),
             };
             if let Err(fault) = outcome {
-                self.faults.insert(what, fault);
+                self.note_fault(what, fault);
             }
         }
     }
@@ -54,7 +53,7 @@ impl Service {
         let until = Instant::now() + IN_USE_LONGEST;
         loop {
             match self.open_device(spec, Found::Must) {
-                Err(fault) if fault.contains(IN_USE) && Instant::now() < until => {
+                Err(fault) if fault.is_in_use_elsewhere() && Instant::now() < until => {
                     thread::sleep(IN_USE_PAUSE);
                 }
                 outcome => return outcome,
@@ -64,9 +63,9 @@ impl Service {
 
     pub(super) fn open_pools(&mut self) {
         for record in self.inventory.pools.clone().into_values() {
-            let what = format!("pool {}", record.spec.name);
+            let what = Subject::Pool(record.spec.name.clone());
             if let Err(fault) = self.open_pool(&record) {
-                self.faults.insert(what, fault);
+                self.note_fault(what, fault);
             }
         }
     }
@@ -75,50 +74,43 @@ impl Service {
         spec.check()?;
         let name = spec.name.clone();
         if self.inventory.devices.contains_key(&name) {
-            return Err(format!("there is a device `{name}` already"));
+            return Err(InUse::Name(KindName::Device, name).into());
         }
-        if let Some(path) = &spec.path
+        if let Some(path) = spec.path()
             && let Some(other) = self
                 .inventory
                 .devices
                 .values()
-                .find(|other| other.path.as_ref() == Some(path))
+                .find(|other| other.path() == Some(path))
         {
-            return Err(format!("{path} is device `{}` already", other.name));
+            return Err(InUse::Path(path.clone(), other.name.clone()).into());
         }
         calibrate::tell_if_needed(&mut spec)?;
-        if spec.kind == DeviceKind::Partition {
+        if spec.partition().is_some() {
             return self.create_partition(spec);
         }
         self.open_device(&spec, Found::MayBeMade)?;
         spec.disposable = self.is_blank(&name);
         if let Err(error) = self.state.put_device(&spec) {
             self.close_device(&name);
-            return Err(error.to_string());
+            return Err(error.into());
         }
         self.inventory.devices.insert(name.clone(), spec);
         self.view_one(KindName::Device, &name)
     }
 
     pub(super) fn delete_device(&mut self, name: &str) -> Result<Value, Fault> {
-        if !self.inventory.devices.contains_key(name) {
-            return Err(format!(
-                "there is no device `{name}`: `flashyard device list` shows all"
-            ));
-        }
-        if self.inventory.devices[name].kind == DeviceKind::Partition {
-            return self.delete_partition(name);
+        match self.inventory.devices.get(name) {
+            None => return Err(no_such(KindName::Device, name)),
+            Some(spec) if spec.partition().is_some() => return self.delete_partition(name),
+            Some(_) => {}
         }
         if let Some(user) = self.device_user(name) {
-            return Err(format!(
-                "device `{name}` is used by {user}: delete that first"
-            ));
+            return Err(InUse::Below(KindName::Device, name.to_owned(), user).into());
         }
-        self.state
-            .remove(Kind::Device, name)
-            .map_err(|error| error.to_string())?;
+        self.state.remove(Kind::Device, name)?;
         self.inventory.devices.remove(name);
-        self.faults.remove(&format!("device {name}"));
+        self.faults.remove(&Subject::Device(name.to_owned()));
         self.close_device(name);
         Ok(Value::Null)
     }
@@ -127,21 +119,16 @@ impl Service {
         spec.check()?;
         let (name, device) = (spec.name.clone(), spec.devices[0].clone());
         if self.inventory.pools.contains_key(&name) {
-            return Err(format!("there is a pool `{name}` already"));
+            return Err(InUse::Name(KindName::Pool, name).into());
         }
         if let Some(user) = self.device_user(&device) {
-            return Err(format!("device `{device}` is used by {user}"));
+            return Err(InUse::Taken(device, user).into());
         }
         self.home_of(&device)?;
         self.check_blocks(&device)?;
-        let record = self
-            .state
-            .put_pool(&spec)
-            .map_err(|error| error.to_string())?;
+        let record = self.state.put_pool(&spec)?;
         if let Err(fault) = self.make_pool(&record, force) {
-            self.state
-                .remove(Kind::Pool, &name)
-                .map_err(|error| error.to_string())?;
+            self.state.remove(Kind::Pool, &name)?;
             return Err(fault);
         }
         self.inventory.pools.insert(name.clone(), record);
@@ -150,17 +137,13 @@ impl Service {
 
     pub(super) fn delete_pool(&mut self, name: &str) -> Result<Value, Fault> {
         let Some(record) = self.inventory.pools.get(name) else {
-            return Err(format!(
-                "there is no pool `{name}`: `flashyard pool list` shows all"
-            ));
+            return Err(no_such(KindName::Pool, name));
         };
         let on_it =
             |volume: &&crate::state::VolumeRecord| volume.spec.pool.as_deref() == Some(name);
         if let Some(volume) = self.inventory.volumes.values().find(on_it) {
-            return Err(format!(
-                "pool `{name}` has volume `{}`: delete its volumes first",
-                volume.spec.name
-            ));
+            let volume = volume.spec.name.clone();
+            return Err(InUse::Volumes(KindName::Pool, name.to_owned(), volume).into());
         }
         let device = record.spec.devices[0].clone();
         if let Ok(core) = self.home_of(&device) {
@@ -177,27 +160,28 @@ impl Service {
                 // It could not be opened: whose data there are is not known.
                 Ok(false) => {}
                 Err(_) if self.is_spent_pool(name) => {}
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(error.into()),
             }
             let pool = name.to_owned();
             self.cores.call(core, move |core| async move {
                 core.pools.borrow_mut().remove(&pool);
             });
         }
-        self.state
-            .remove(Kind::Pool, name)
-            .map_err(|error| error.to_string())?;
+        self.state.remove(Kind::Pool, name)?;
         self.inventory.pools.remove(name);
-        self.faults.remove(&format!("pool {name}"));
+        self.faults.remove(&Subject::Pool(name.to_owned()));
         Ok(Value::Null)
     }
 
     /// Home core of an open device.
     pub(super) fn home_of(&self, device: &str) -> Result<usize, Fault> {
         self.homes.get(device).copied().ok_or_else(|| {
-            match self.faults.get(&format!("device {device}")) {
-                Some(fault) => format!("device `{device}` is not available: {fault}"),
-                None => format!("there is no device `{device}`: `flashyard device list` shows all"),
+            match self.faults.get(&Subject::Device(device.to_owned())) {
+                Some(fault) => {
+                    let (device, fault) = (device.to_owned(), Arc::clone(fault));
+                    Unavailable::Thing(KindName::Device, device, fault).into()
+                }
+                None => no_such(KindName::Device, device),
             }
         })
     }
@@ -224,7 +208,7 @@ impl Service {
 
     /// Opens a device on the core with the fewest.
     fn open_device(&mut self, spec: &DeviceSpec, found: Found) -> Result<(), Fault> {
-        if spec.kind == DeviceKind::Partition {
+        if spec.partition().is_some() {
             return self.open_partition(spec);
         }
         let load = |core: &usize| self.homes.values().filter(|home| *home == core).count();
@@ -233,32 +217,9 @@ impl Service {
             .expect("there is at least one core");
         let (name, wanted) = (spec.name.clone(), spec.clone());
         let host = self.state.target_uuid();
-        let model = match spec.kind {
-            DeviceKind::Flash => Some(flash::model(spec)?),
-            _ => None,
-        };
-        let open_channel = match spec.kind {
-            DeviceKind::OpenChannel => Some(partitions::model(spec)?),
-            _ => None,
-        };
+        let model = Model::of(spec)?;
         self.cores.call(core, move |state| async move {
-            if wanted.kind == DeviceKind::Zoned {
-                return partitions::run_zoned(&state, &wanted).await;
-            }
-            if let Some(model) = open_channel {
-                return partitions::run(&state, &wanted, model, found).await;
-            }
-            let device = match model {
-                Some(model) => {
-                    let drive = open_flash(&state.rt, &wanted, model, found).await?;
-                    let mut drives = state.drives.borrow_mut();
-                    drives.insert(wanted.name.clone(), Rc::clone(&drive));
-                    drive
-                }
-                None => open(&state.rt, &wanted, found, host).await?,
-            };
-            state.devices.borrow_mut().insert(wanted.name, device);
-            Ok::<(), Fault>(())
+            Box::pin(open_on(&state, &wanted, model, found, host)).await
         })?;
         self.homes.insert(name, core);
         Ok(())
@@ -304,7 +265,7 @@ impl Service {
                 .expect("its home is this core");
             let pool = Pool::open(&state.rt, device).await?;
             if pool.info().uuid != uuid {
-                return Ok(Err(format!("device `{name}` holds another pool now")));
+                return Ok(Err(Unavailable::OtherPool(name).into()));
             }
             state.pools.borrow_mut().insert(name, pool);
             Ok::<_, PoolError>(Ok(()))
@@ -312,21 +273,24 @@ impl Service {
         match opened {
             Ok(outcome) => outcome,
             Err(PoolError::NotAPool) if never_used => self.make_pool(record, false),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         }
     }
 
     /// Whether a device is empty after every start.
     pub(super) fn forgets(&self, device: &str) -> bool {
         let spec = self.inventory.devices.get(device);
-        spec.is_some_and(|spec| match spec.kind {
-            DeviceKind::Memory | DeviceKind::Null => true,
-            DeviceKind::Partition => {
-                let cut = spec.partition.as_ref();
-                cut.is_none_or(|cut| self.forgets(&cut.device))
+        spec.is_some_and(|spec| match &spec.medium {
+            Medium::Memory { .. } | Medium::Null { .. } => true,
+            Medium::Partition(cut) => self.forgets(&cut.device),
+            Medium::Flash(FlashSpec { store, .. })
+            | Medium::OpenChannel(ChannelsSpec { store, .. }) => {
+                !matches!(store, Some(Store::File(_)))
             }
-            DeviceKind::Flash | DeviceKind::OpenChannel => spec.store != Some(StoreName::File),
-            DeviceKind::File | DeviceKind::Block | DeviceKind::Zoned | DeviceKind::NvmeTcp => false,
+            Medium::File { .. }
+            | Medium::Block { .. }
+            | Medium::Zoned { .. }
+            | Medium::NvmeTcp(_) => false,
         })
     }
 
@@ -345,7 +309,7 @@ impl Service {
             state.pools.borrow_mut().insert(name, pool);
             Ok::<(), PoolError>(())
         });
-        made.map_err(|error| error.to_string())
+        made.map_err(Fault::from)
     }
 }
 
@@ -358,91 +322,123 @@ pub(super) enum Found {
     MayBeMade,
 }
 
-/// Opens a device of any kind but an emulated drive.
-async fn open(rt: &Rt, spec: &DeviceSpec, found: Found, host: Uuid) -> Result<SharedDevice, Fault> {
-    let size = spec.size.map(|size| size.0);
-    let device: Result<SharedDevice, OpenError> = match spec.kind {
-        DeviceKind::Null => NullDevice::new(spec.block_size, size.unwrap_or_default())
-            .map(|device| Rc::new(device) as _),
-        DeviceKind::Memory => MemoryDevice::new(spec.block_size, size.unwrap_or_default())
-            .map(|device| Rc::new(device) as _),
-        DeviceKind::File => return Ok(Rc::new(open_file(rt, spec, found).await?)),
-        DeviceKind::Flash | DeviceKind::OpenChannel | DeviceKind::Zoned | DeviceKind::Partition => {
-            unreachable!("it is opened in its own way")
-        }
-        DeviceKind::Block => FileDevice::open_block(rt, path_of(spec), spec.block_size, false)
-            .map(|device| Rc::new(device) as _),
-        DeviceKind::NvmeTcp => return open_remote(rt, spec, host).await,
-    };
-    device.map_err(|error| error.to_string())
+/// The model of an emulated device. It may take seconds to make, so it is made on the thread that
+/// asks, and then given to the core.
+enum Model {
+    None,
+    Flash(Box<ssd::Device>),
+    OpenChannel(Box<channel::Device>),
 }
 
-async fn open_flash(
-    rt: &Rt,
+impl Model {
+    fn of(spec: &DeviceSpec) -> Result<Self, Fault> {
+        Ok(match &spec.medium {
+            Medium::Flash(drive) => Self::Flash(Box::new(flash::model(&spec.name, drive)?)),
+            Medium::OpenChannel(channels) => {
+                Self::OpenChannel(Box::new(partitions::model(&spec.name, channels)?))
+            }
+            _ => Self::None,
+        })
+    }
+}
+
+/// Opens a device of any kind but a partition on this core.
+async fn open_on(
+    state: &CoreState,
     spec: &DeviceSpec,
-    model: ssd::Device,
+    model: Model,
     found: Found,
-) -> Result<Rc<FlashDevice>, Fault> {
-    let file = match spec.store {
-        Some(StoreName::File) => Some(open_file(rt, spec, found).await?),
-        _ => None,
+    host: Uuid,
+) -> Result<(), Fault> {
+    let (rt, name, blocks) = (&state.rt, &spec.name, spec.block_size);
+    let device: SharedDevice = match (&spec.medium, model) {
+        (Medium::Zoned { path, units }, _) => {
+            return partitions::run_zoned(state, name, Path::new(path), *units).await;
+        }
+        (Medium::OpenChannel(channels), Model::OpenChannel(model)) => {
+            return Box::pin(partitions::run(state, spec, channels, *model, found)).await;
+        }
+        (Medium::Flash(drive), Model::Flash(model)) => {
+            let file = match &drive.store {
+                Some(Store::File(path)) => {
+                    Some(open_file(rt, Path::new(path), Some(drive.size), blocks, found).await?)
+                }
+                _ => None,
+            };
+            let drive = flash::run(rt, blocks, drive, *model, file)?;
+            let mut drives = state.drives.borrow_mut();
+            drives.insert(name.clone(), Rc::clone(&drive));
+            drive
+        }
+        (Medium::Null { size }, _) => Rc::new(NullDevice::new(blocks, size.0)?),
+        (Medium::Memory { size }, _) => Rc::new(MemoryDevice::new(blocks, size.0)?),
+        (Medium::File { path, size }, _) => {
+            Rc::new(open_file(rt, Path::new(path), *size, blocks, found).await?)
+        }
+        (Medium::Block { path }, _) => {
+            Rc::new(FileDevice::open_block(rt, Path::new(path), blocks, false)?)
+        }
+        (Medium::NvmeTcp(remote), _) => open_remote(rt, remote, blocks, host).await?,
+        (Medium::OpenChannel(_) | Medium::Flash(_) | Medium::Partition(_), _) => {
+            unreachable!("its model was made, and a partition is cut")
+        }
     };
-    flash::run(rt, spec, model, file)
+    state.devices.borrow_mut().insert(name.clone(), device);
+    Ok(())
 }
 
-async fn open_file(rt: &Rt, spec: &DeviceSpec, found: Found) -> Result<FileDevice, Fault> {
-    let wanted = spec.size.map_or(0, |size| size.0);
-    let size = spec
-        .size
-        .map(|size| size.0)
-        .filter(|_| found == Found::MayBeMade);
+async fn open_file(
+    rt: &Rt,
+    path: &Path,
+    size: Option<Size>,
+    block_size: u32,
+    found: Found,
+) -> Result<FileDevice, Fault> {
+    let size = size.map(|size| size.0);
     let options = FileOptions {
-        block_size: spec.block_size,
-        size,
+        block_size,
+        size: size.filter(|_| found == Found::MayBeMade),
         read_only: false,
     };
-    let device = FileDevice::open(rt, path_of(spec), options)
-        .await
-        .map_err(|error| error.to_string())?;
+    let device = FileDevice::open(rt, path, options).await?;
     let info = device.info();
-    let real = info.blocks * u64::from(info.block_size);
+    let (real, wanted) = (info.blocks * u64::from(info.block_size), size.unwrap_or(0));
     if real < wanted {
-        let (real, wanted) = (crate::units::size(real), crate::units::size(wanted));
-        return Err(format!(
-            "{} has {real} and should have {wanted}: its end is lost, restore it",
-            path_of(spec).display()
-        ));
+        return Err(Unavailable::CutShort(path.to_owned(), real, wanted).into());
     }
     Ok(device)
 }
 
 /// Connects to another target, as a host that is named by this target's identity.
-async fn open_remote(rt: &Rt, spec: &DeviceSpec, host: Uuid) -> Result<SharedDevice, Fault> {
-    let (Some(address), Some(subnqn)) = (spec.address, &spec.subnqn) else {
-        return Err("an nvme-tcp device needs `address` and `subnqn`".to_owned());
-    };
-    let subnqn = Nqn::new(subnqn).map_err(|error| format!("subnqn {subnqn}: {error}"))?;
+async fn open_remote(
+    rt: &Rt,
+    spec: &RemoteSpec,
+    block_size: u32,
+    host: Uuid,
+) -> Result<SharedDevice, Fault> {
+    let subnqn =
+        Nqn::new(&spec.subnqn).map_err(|error| Invalid::Subnqn(spec.subnqn.clone(), error))?;
     let hostnqn = format!("nqn.2014-08.org.nvmexpress:uuid:{host}");
-    let hostnqn = Nqn::new(&hostnqn).map_err(|error| error.to_string())?;
+    let hostnqn = Nqn::new(&hostnqn).map_err(Internal::HostNqn)?;
     let options = HostOptions {
         queues: REMOTE_QUEUES,
         ..HostOptions::new(subnqn, hostnqn, host.into_bytes())
     };
-    let nsid = spec.nsid.unwrap_or(1);
+    let (address, nsid) = (spec.address, spec.nsid.unwrap_or(1));
     let device = RemoteDevice::open(rt, address, options, nsid, Persistence::default())
         .await
         .map_err(|error| {
-            format!("{address}, namespace {nsid} of {subnqn}: {error}; allow host {hostnqn} there, and start it first")
+            Unavailable::Remote(Box::new(RemoteFault {
+                address,
+                nsid,
+                subnqn,
+                error,
+                hostnqn,
+            }))
         })?;
-    let block_size = device.info().block_size;
-    if block_size != spec.block_size {
-        return Err(format!(
-            "the remote namespace has blocks of {block_size} bytes: set block_size to that"
-        ));
+    let real = device.info().block_size;
+    if real != block_size {
+        return Err(Invalid::RemoteBlocks(real).into());
     }
     Ok(Rc::new(device))
-}
-
-pub(super) fn path_of(spec: &DeviceSpec) -> &Path {
-    Path::new(spec.path.as_deref().unwrap_or_default())
 }

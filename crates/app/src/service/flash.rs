@@ -15,8 +15,9 @@ use flashyard_runtime::Rt;
 use flashyard_time::Duration;
 use serde_json::{Map, Value, json};
 
+use super::fault::{DriveFault, Invalid, ProfileFault};
 use super::{Fault, Service};
-use crate::spec::{ConditionName, DeviceSpec, StoreName, is_file};
+use crate::spec::{ConditionName, DeviceKind, FlashSpec, StoreName, is_file};
 use crate::units;
 
 /// Longest profile that is read, in bytes.
@@ -72,13 +73,11 @@ impl Service {
 }
 
 /// Makes the model of a drive.
-pub(super) fn model(spec: &DeviceSpec) -> Result<ssd::Device, Fault> {
-    let (name, capacity) = (&spec.name, spec.size.map_or(0, |size| size.0));
-    let drive = spec
-        .drive()
-        .ok_or_else(|| format!("device `{name}`: a flash device needs `profile`"))?;
-    let profile = profile(&drive.profile).map_err(|fault| format!("device `{name}`: {fault}"))?;
-    enough_memory(&profile, capacity).map_err(|fault| format!("device `{name}`: {fault}"))?;
+pub(super) fn model(name: &str, spec: &FlashSpec) -> Result<ssd::Device, Fault> {
+    let (capacity, drive) = (spec.size.0, spec.complete());
+    let wrong = |fault| Invalid::Drive(name.to_owned(), fault);
+    let profile = profile(&drive.profile).map_err(|fault| wrong(DriveFault::Profile(fault)))?;
+    enough_memory(&profile, capacity).map_err(wrong)?;
     if capacity >= LARGE {
         eprintln!(
             "flashyard: making device {name}: {} of {}, {}",
@@ -87,41 +86,39 @@ pub(super) fn model(spec: &DeviceSpec) -> Result<ssd::Device, Fault> {
             ConditionName(drive.condition),
         );
     }
-    ssd::Device::in_condition(&profile, capacity, drive.seed, drive.condition).map_err(|error| {
-        match error {
-            BuildError::Profile(error) => format!("profile {}: {error}", drive.profile),
-            BuildError::Capacity { least, most } => format!(
-                "device `{name}`: size is {}; a drive of profile {} has a multiple of {UNIT_BYTES} bytes, from {} to {}",
-                units::size(capacity),
-                profile.name,
-                units::size(least),
-                units::size(most),
-            ),
-        }
-    })
+    let made = ssd::Device::in_condition(&profile, capacity, drive.seed, drive.condition);
+    Ok(made.map_err(|error| match error {
+        BuildError::Profile(error) => Invalid::DriveProfile(drive.profile, error),
+        BuildError::Capacity { least, most } => wrong(DriveFault::Size {
+            kind: DeviceKind::Flash,
+            profile: profile.name.clone(),
+            size: capacity,
+            least,
+            most,
+        }),
+    })?)
 }
 
 /// Runs a model on this core, with its content in `file` if it has one.
 pub(super) fn run(
     rt: &Rt,
-    spec: &DeviceSpec,
+    block_size: u32,
+    spec: &FlashSpec,
     model: ssd::Device,
     file: Option<FileDevice>,
 ) -> Result<Rc<FlashDevice>, Fault> {
-    let drive = spec.drive().expect("its model was made");
+    let drive = spec.complete();
     let store = match (file, drive.store) {
         (Some(file), _) => Store::File(file),
         (None, StoreName::Pattern) => Store::Pattern,
         (None, _) => Store::Memory,
     };
     let options = FlashOptions {
-        block_size: spec.block_size,
+        block_size,
         store,
         dilation: drive.dilation,
     };
-    FlashDevice::new(rt, model, options)
-        .map(Rc::new)
-        .map_err(|error| error.to_string())
+    Ok(Rc::new(FlashDevice::new(rt, model, options)?))
 }
 
 /// What a drive tells of itself, for people and programs.
@@ -143,13 +140,13 @@ pub(super) fn view_stats(stats: &FlashStats) -> Map<String, Value> {
 }
 
 /// A profile that ships, or one in a file.
-pub(super) fn profile(name: &str) -> Result<Profile, Fault> {
+pub(super) fn profile(name: &str) -> Result<Profile, ProfileFault> {
     if !is_file(name) {
-        return Profile::named(name).ok_or_else(|| format!("there is no profile `{name}`"));
+        return Profile::named(name).ok_or_else(|| ProfileFault::Unknown(name.to_owned()));
     }
     let text = read_profile(Path::new(name))
-        .map_err(|error| format!("cannot read profile {name}: {error}"))?;
-    Profile::parse(&text).map_err(|error| format!("profile {name}: {error}"))
+        .map_err(|error| ProfileFault::Read(name.to_owned(), error))?;
+    Profile::parse(&text).map_err(|error| ProfileFault::Wrong(name.to_owned(), error))
 }
 
 fn read_profile(path: &Path) -> std::io::Result<String> {
@@ -169,7 +166,7 @@ fn read_profile(path: &Path) -> std::io::Result<String> {
 
 /// Refuses a drive whose model does not fit into the memory of this machine: making it would have
 /// the kernel end this program.
-fn enough_memory(profile: &Profile, capacity: u64) -> Result<(), Fault> {
+fn enough_memory(profile: &Profile, capacity: u64) -> Result<(), DriveFault> {
     let Some(free) = free_memory() else {
         return Ok(());
     };
@@ -179,13 +176,12 @@ fn enough_memory(profile: &Profile, capacity: u64) -> Result<(), Fault> {
         return Ok(());
     }
     let fits = free / per_unit * UNIT_BYTES;
-    Err(format!(
-        "size is {}; the model of such a drive takes {} of memory, and {} are free: give at most {}",
-        units::size(capacity),
-        units::size(needed),
-        units::size(free),
-        units::size(fits - fits % (1 << 20)),
-    ))
+    Err(DriveFault::Memory {
+        size: capacity,
+        needed,
+        free,
+        most: fits - fits % (1 << 20),
+    })
 }
 
 /// Memory of a model for each unit of capacity: a number for the unit, one for each physical unit,

@@ -13,10 +13,10 @@ use std::iter::once;
 
 use flashyard_block::{IoError, SharedDevice, make_clean};
 
+use super::fault::{Refused, Unavailable};
 use super::{Fault, Service};
 use crate::spec::{ContentName, DeviceKind, DeviceSpec, Size, VolumeSpec};
 use crate::state::{Phase, VolumeRecord};
-use crate::units;
 
 /// That whatever a volume shows may be read by its tenant.
 pub(super) struct Cleared(());
@@ -36,11 +36,7 @@ impl Service {
         if spec.content.is_some() || self.is_disposable(device) {
             return Ok(());
         }
-        Err(format!(
-            "device `{device}` may hold data that did not come from this target: say --erase to have it zeroed, or --keep to \
-             let tenant `{}` have what is on it (`content = \"erase\"` or `\"keep\"` in a file)",
-            spec.tenant
-        ))
+        Err(Refused::Content(device.to_owned(), spec.tenant.clone()).into())
     }
 
     /// Clears what a volume that is being created is to have, and marks it ready; gives its record
@@ -60,7 +56,7 @@ impl Service {
             }
         }
         let noted = self.state.set_volume_phase(&record.spec.name, Phase::Ready);
-        noted.map_err(|error| error.to_string())?;
+        noted?;
         record.phase = Phase::Ready;
         let name = record.spec.name.clone();
         self.inventory.volumes.insert(name, record.clone());
@@ -80,11 +76,7 @@ impl Service {
         {
             let now = self.size_of(&device)?;
             if now < given {
-                let (now, given) = (units::size(now.0), units::size(given.0));
-                return Err(format!(
-                    "device `{device}` has {now} and had {given} when it was given away: its end is lost, give it its size \
-                     back and restore what was there"
-                ));
+                return Err(Unavailable::Shrunk(device, now.0, given.0).into());
             }
             if now > given {
                 self.erase(&device, given.0)?;
@@ -107,9 +99,7 @@ impl Service {
             let first = from / u64::from(info.block_size);
             make_clean(&*device, once(first..info.blocks)).await
         })?;
-        erased.map_err(|error| {
-            format!("device `{device}` could not be erased ({error:?}): see to it, then try again")
-        })
+        erased.map_err(|error| Unavailable::NotErased(device.to_owned(), error).into())
     }
 
     /// Notes that what is on a device comes from users of this target from now on.
@@ -124,9 +114,7 @@ impl Service {
             disposable: true,
             ..spec.clone()
         };
-        self.state
-            .put_device(&noted)
-            .map_err(|error| error.to_string())?;
+        self.state.put_device(&noted)?;
         *spec = noted;
         Ok(())
     }
@@ -141,13 +129,13 @@ impl Service {
     fn is_disposable(&self, device: &str) -> bool {
         let spec = self.inventory.devices.get(device);
         // The units of a partition are erased when it is cut.
-        let cut = |spec: &DeviceSpec| spec.kind == DeviceKind::Partition;
-        spec.is_some_and(|spec| spec.disposable || cut(spec)) || self.forgets(device)
+        spec.is_some_and(|spec| spec.disposable || spec.partition().is_some())
+            || self.forgets(device)
     }
 
     fn can_be_resized_by_others(&self, device: &str) -> bool {
         let spec = self.inventory.devices.get(device);
-        spec.is_some_and(|spec| matches!(spec.kind, DeviceKind::File | DeviceKind::Block))
+        spec.is_some_and(|spec| matches!(spec.kind(), DeviceKind::File | DeviceKind::Block))
     }
 
     fn note_given(&mut self, record: &mut VolumeRecord, device: &str) -> Result<(), Fault> {
@@ -180,6 +168,6 @@ impl Service {
                 None => None,
             }
         });
-        told.ok_or_else(|| format!("device `{device}` takes no volume whole"))
+        told.ok_or_else(|| Unavailable::NotWhole(device.to_owned()).into())
     }
 }

@@ -8,8 +8,9 @@ use flashyard_nvme::Nqn;
 use flashyard_nvme::identify::ascii_text;
 use serde_json::{Value, json};
 
+use super::fault::{InUse, Refused};
 use super::volumes::find;
-use super::{Fault, Service};
+use super::{Fault, Service, Subject};
 use crate::control::KindName;
 use crate::spec::{Eui64, Hex, NamespaceUuid, Nguid, TenantSpec, VolumeSpec};
 use crate::state::{Phase, VolumeRecord};
@@ -41,8 +42,8 @@ impl VolumeRecord {
     /// Refuses a file that wants it to have another identity than it has.
     pub(super) fn check_same_identity(&self, spec: &VolumeSpec) -> Result<(), Fault> {
         let now = self.names();
-        let differs = |key: &str, now: &dyn std::fmt::Display| {
-            Err(fixed("volume", &spec.name, key, &now.to_string()))
+        let differs = |key, now: &dyn std::fmt::Display| {
+            Err(fixed(KindName::Volume, &spec.name, key, now.to_string()))
         };
         if spec.uuid.is_some_and(|uuid| uuid != now.uuid) {
             return differs("uuid", &now.uuid);
@@ -91,11 +92,7 @@ impl Service {
         let nqn = self.names_of(spec).nqn;
         let mut others = self.inventory.tenants.values();
         match others.find(|other| self.names_of(&other.spec).nqn == nqn) {
-            Some(other) => Err(format!(
-                "tenant `{}`: the subsystem of tenant `{}` is called {nqn} (a tenant that is renamed keeps its NQN): \
-                 give another `nqn`, or use that tenant",
-                spec.name, other.spec.name
-            )),
+            Some(other) => Err(InUse::Nqn(spec.name.clone(), other.spec.name.clone(), nqn).into()),
             None => Ok(()),
         }
     }
@@ -114,7 +111,7 @@ impl Service {
             ("model", &spec.model, &now.model),
         ] {
             if wanted.as_ref().is_some_and(|wanted| wanted != now) {
-                return Err(fixed("tenant", &spec.name, key, now));
+                return Err(fixed(KindName::Tenant, &spec.name, key, now.clone()));
             }
         }
         Ok(TenantSpec {
@@ -127,11 +124,9 @@ impl Service {
 
     /// Refuses a new volume that hosts would take for another one.
     pub(super) fn check_new_identity(&self, spec: &VolumeSpec) -> Result<(), Fault> {
-        let taken = |key: &str, value: String, other: &VolumeRecord| {
-            Err(format!(
-                "volume `{}`: {key} {value} is that of volume `{}`: hosts would take both for one disk",
-                spec.name, other.spec.name
-            ))
+        let taken = |key, value: String, other: &VolumeRecord| {
+            let other = other.spec.name.clone();
+            Err(InUse::Identity(spec.name.clone(), key, value, other).into())
         };
         for other in self.inventory.volumes.values() {
             let names = other.names();
@@ -169,11 +164,10 @@ impl Service {
                 .map(|(name, _)| name)
         });
         match there {
-            Some(name) => Err(format!(
-                "volume `{}`: pool `{pool}` holds a volume of uuid {uuid}, called `{name}`, which the state does not know: \
-                 restore the state that knows it, or give another uuid",
-                spec.name
-            )),
+            Some(name) => {
+                let (volume, uuid) = (spec.name.clone(), uuid.to_string());
+                Err(InUse::UnknownVolume(volume, pool.clone(), uuid, name).into())
+            }
             None => Ok(()),
         }
     }
@@ -188,21 +182,14 @@ impl Service {
         };
         spec.check()?;
         if self.inventory.volumes.contains_key(new) {
-            return Err(format!("there is a volume `{new}` already"));
+            return Err(InUse::Name(KindName::Volume, new.to_owned()).into());
         }
         if record.phase != Phase::Ready {
-            return Err(format!(
-                "volume `{name}` is half made or half deleted: `flashyard volume delete {name}` finishes that"
-            ));
+            return Err(Refused::HalfMade(name.to_owned()).into());
         }
-        let renamed = self
-            .state
-            .rename_volume(&record, new)
-            .map_err(|error| error.to_string())?;
+        let renamed = self.state.rename_volume(&record, new)?;
         if let Err(fault) = self.rename_in_pool(&renamed) {
-            self.state
-                .rename_volume(&renamed, name)
-                .map_err(|error| error.to_string())?;
+            self.state.rename_volume(&renamed, name)?;
             return Err(fault);
         }
         self.inventory.volumes.remove(name);
@@ -221,11 +208,9 @@ impl Service {
         new.clone_into(&mut record.spec.name);
         record.spec.check()?;
         if self.inventory.tenants.contains_key(new) {
-            return Err(format!("there is a tenant `{new}` already"));
+            return Err(InUse::Name(KindName::Tenant, new.to_owned()).into());
         }
-        self.state
-            .rename_tenant(name, &record.spec)
-            .map_err(|error| error.to_string())?;
+        self.state.rename_tenant(name, &record.spec)?;
         self.inventory.tenants.remove(name);
         self.inventory.tenants.insert(new.to_owned(), record);
         for volume in self.inventory.volumes.values_mut() {
@@ -236,7 +221,7 @@ impl Service {
         match self.target.rename_tenant(name, new) {
             // One that the engine refused at the start is not there.
             Ok(()) | Err(ConfigError::NoSuchTenant) => {}
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.into()),
         }
         self.rename_fault(KindName::Tenant, name, new);
         self.view_renamed(KindName::Tenant, name, new)
@@ -258,13 +243,18 @@ impl Service {
                 _ => Ok(()),
             }
         });
-        renamed.map_err(|error| error.to_string())
+        renamed.map_err(Fault::from)
     }
 
     fn rename_fault(&mut self, kind: KindName, name: &str, new: &str) {
-        let kind = kind.name();
-        if let Some(fault) = self.faults.remove(&format!("{kind} {name}")) {
-            self.faults.insert(format!("{kind} {new}"), fault);
+        let subject = |name: &str| match kind {
+            KindName::Tenant => Subject::Tenant(name.to_owned()),
+            KindName::Volume => Subject::Volume(name.to_owned()),
+            KindName::Pool => Subject::Pool(name.to_owned()),
+            KindName::Device | KindName::Partition => Subject::Device(name.to_owned()),
+        };
+        if let Some(fault) = self.faults.remove(&subject(name)) {
+            self.faults.insert(subject(new), fault);
         }
     }
 
@@ -278,9 +268,6 @@ impl Service {
     }
 }
 
-fn fixed(what: &str, name: &str, key: &str, now: &str) -> Fault {
-    format!(
-        "{what} `{name}`: its {key} is {now} and stays, for hosts would take it for another disk: leave `{key}` out, or \
-         delete the {what} and make it anew"
-    )
+fn fixed(kind: KindName, name: &str, key: &'static str, now: String) -> Fault {
+    Refused::Fixed(kind, name.to_owned(), key, now).into()
 }

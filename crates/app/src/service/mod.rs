@@ -4,6 +4,7 @@
 
 mod apply;
 mod calibrate;
+mod cause;
 mod counted;
 mod devices;
 mod fault;
@@ -23,6 +24,7 @@ mod volumes;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flashyard_block::{Class, TenantId};
@@ -39,9 +41,40 @@ use crate::state::{Inventory, Kind, State, TenantRecord};
 use counted::Run;
 pub use counted::{KEEP_EVERY, keep_counting};
 pub use fault::Fault;
+use fault::{InUse, NotFound, Unavailable};
 pub use policies::PolicyPlan;
 
 use settings::{By, Listener};
+
+/// What may not be available, in the order in which it is listed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// A device or partition.
+    Device(String),
+    /// A pool.
+    Pool(String),
+    /// What the state store keeps of the SMART logs.
+    Counters,
+    /// The copy of the state store.
+    Copy,
+    /// A tenant.
+    Tenant(String),
+    /// A volume.
+    Volume(String),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(name) => write!(f, "device {name}"),
+            Self::Pool(name) => write!(f, "pool {name}"),
+            Self::Counters => f.write_str("state store: counters of the SMART logs"),
+            Self::Copy => f.write_str("state store: its copy"),
+            Self::Tenant(name) => write!(f, "tenant {name}"),
+            Self::Volume(name) => write!(f, "volume {name}"),
+        }
+    }
+}
 
 /// The running target's inventory.
 pub struct Service {
@@ -58,7 +91,7 @@ pub struct Service {
     /// Handles of the volumes that are served.
     served: BTreeMap<String, DeviceHandle>,
     /// Why a device, pool or volume (`device ssd0`) is not available.
-    faults: BTreeMap<String, Fault>,
+    faults: BTreeMap<Subject, Arc<Fault>>,
     run: Run,
 }
 
@@ -66,9 +99,9 @@ impl Service {
     /// Opens everything in the store. What cannot be opened is reported by [`Service::faults`] and
     /// in every listing, and the rest is served.
     pub fn start(mut state: State, cores: Cores, target: Arc<Target>) -> Result<Self, Fault> {
-        let inventory = state.inventory().map_err(|error| error.to_string())?;
-        let (run, unwritten) = Run::begin(&mut state).map_err(|error| error.to_string())?;
-        let settings = state.settings().map_err(|error| error.to_string())?;
+        let inventory = state.inventory()?;
+        let (run, unwritten) = Run::begin(&mut state)?;
+        let settings = state.settings()?;
         target.set_controller_limits(settings.limits());
         let mut service = Self {
             state,
@@ -87,24 +120,24 @@ impl Service {
         service.open_pools();
         for tenant in service.inventory.tenants.values() {
             if let Err(error) = service.target.set_tenant(engine_tenant(tenant)) {
-                service
-                    .faults
-                    .insert(format!("tenant {}", tenant.spec.name), error.to_string());
+                let subject = Subject::Tenant(tenant.spec.name.clone());
+                service.faults.insert(subject, Arc::new(error.into()));
             }
         }
-        service
-            .resume_counters(unwritten)
-            .map_err(|error| error.to_string())?;
+        service.resume_counters(unwritten)?;
         service.open_volumes();
         service.renew_copy();
         Ok(service)
     }
 
     /// What could not be opened, and why.
-    pub fn faults(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.faults
-            .iter()
-            .map(|(what, why)| (what.as_str(), why.as_str()))
+    pub fn faults(&self) -> impl Iterator<Item = (&Subject, &Fault)> {
+        self.faults.iter().map(|(what, why)| (what, &**why))
+    }
+
+    /// Notes why something is not available.
+    fn note_fault(&mut self, what: Subject, why: Fault) {
+        self.faults.insert(what, Arc::new(why));
     }
 
     /// Answers one request. A request that fails has changed nothing, but for two: an `apply` keeps
@@ -116,7 +149,7 @@ impl Service {
         self.renew_copy();
         match outcome {
             Ok(value) => Answer::Ok(value),
-            Err(fault) => Answer::Error(fault),
+            Err(fault) => Answer::Error(fault.to_string()),
         }
     }
 
@@ -162,10 +195,7 @@ impl Service {
     fn create_tenant(&mut self, spec: TenantSpec) -> Result<Value, Fault> {
         spec.check()?;
         if self.inventory.tenants.contains_key(&spec.name) {
-            return Err(format!(
-                "there is a tenant `{}` already: use `tenant set` to change it",
-                spec.name
-            ));
+            return Err(InUse::Tenant(spec.name).into());
         }
         self.check_promises(&spec, None)?;
         self.check_nqn(&spec)?;
@@ -187,17 +217,14 @@ impl Service {
     }
 
     fn put_tenant(&mut self, spec: TenantSpec) -> Result<Value, Fault> {
-        let record = self
-            .state
-            .put_tenant(&spec)
-            .map_err(|error| error.to_string())?;
+        let record = self.state.put_tenant(&spec)?;
         if let Err(refused) = self.target.set_tenant(engine_tenant(&record)) {
             let restored = match self.inventory.tenants.get(&spec.name) {
                 Some(before) => self.state.put_tenant(&before.spec).map(drop),
                 None => self.state.remove(Kind::Tenant, &spec.name),
             };
-            restored.map_err(|error| error.to_string())?;
-            return Err(refused.to_string());
+            restored?;
+            return Err(refused.into());
         }
         self.inventory.tenants.insert(spec.name.clone(), record);
         self.tell_share(&spec.name);
@@ -212,28 +239,27 @@ impl Service {
             .values()
             .find(|volume| volume.spec.tenant == name)
         {
-            return Err(format!(
-                "tenant `{name}` has volume `{}`: delete its volumes first",
-                volume.spec.name
-            ));
+            let volume = volume.spec.name.clone();
+            return Err(InUse::Volumes(KindName::Tenant, name.to_owned(), volume).into());
         }
-        self.state
-            .remove(Kind::Tenant, name)
-            .map_err(|error| error.to_string())?;
+        self.state.remove(Kind::Tenant, name)?;
         self.inventory.tenants.remove(name);
-        self.faults.remove(&format!("tenant {name}"));
+        self.faults.remove(&Subject::Tenant(name.to_owned()));
         match self.target.remove_tenant(name) {
             // One that the engine refused at the start is not there.
             Ok(()) | Err(ConfigError::NoSuchTenant) => Ok(Value::Null),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         }
     }
 
     fn tenant(&self, name: &str) -> Result<&TenantRecord, Fault> {
-        self.inventory.tenants.get(name).ok_or_else(|| {
-            format!("there is no tenant `{name}`: `flashyard tenant list` shows all")
-        })
+        let found = self.inventory.tenants.get(name);
+        found.ok_or_else(|| no_such(KindName::Tenant, name))
     }
+}
+
+fn no_such(kind: KindName, name: &str) -> Fault {
+    NotFound::Thing(kind, name.to_owned()).into()
 }
 
 /// A service that several threads may ask.
@@ -247,7 +273,7 @@ pub fn answer(service: &SharedService, request: Request) -> Answer {
         .as_mut()
     {
         Some(service) => service.handle(request),
-        None => Answer::Error("the target is shutting down".to_owned()),
+        None => Answer::Error(Unavailable::ShuttingDown.to_string()),
     }
 }
 

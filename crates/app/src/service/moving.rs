@@ -6,9 +6,10 @@
 use flashyard_engine::ConfigError;
 use serde_json::{Value, json};
 
+use super::cause::DRAIN;
+use super::fault::{InUse, Invalid, Refused, Unavailable};
 use super::handover::Cleared;
-use super::volumes::DRAIN;
-use super::{Fault, Service};
+use super::{Fault, Service, Subject};
 use crate::control::KindName;
 use crate::state::{Phase, VolumeRecord};
 
@@ -25,12 +26,10 @@ impl Service {
         let to = self.tenant(tenant)?.spec.clone();
         let from = record.spec.tenant.clone();
         if from == tenant {
-            return Err(format!("volume `{name}` is tenant `{tenant}`'s already"));
+            return Err(Refused::AlreadyTheirs(name.to_owned(), tenant.to_owned()).into());
         }
         if record.phase != Phase::Ready {
-            return Err(format!(
-                "volume `{name}` is half made or half deleted: `flashyard volume delete {name}` finishes that"
-            ));
+            return Err(Refused::HalfMade(name.to_owned()).into());
         }
         self.check_number(tenant, nsid)?;
         let device = self.device_of(&record);
@@ -39,10 +38,7 @@ impl Service {
         if is_served && !self.withdraw(&record)? {
             self.release(name);
             self.serve_volume(&record, Cleared::given_by_name())?;
-            return Err(format!(
-                "volume `{name}` is still tenant `{from}`'s: its device has not answered the last I/O for {DRAIN}; move it \
-                 again when the device answers"
-            ));
+            return Err(Unavailable::NotMoved(name.to_owned(), from).into());
         }
         let most = self.target.config().limits.namespaces_per_tenant;
         let moved = match self.state.move_volume(&record, tenant, nsid, most) {
@@ -51,7 +47,7 @@ impl Service {
                 if is_served {
                     self.serve_volume(&record, Cleared::given_by_name())?;
                 }
-                return Err(error.to_string());
+                return Err(error.into());
             }
         };
         self.inventory
@@ -59,7 +55,7 @@ impl Service {
             .insert(name.to_owned(), moved.clone());
         self.forget_share(&device, &from);
         if is_served && let Err(fault) = self.serve_volume(&moved, Cleared::given_by_name()) {
-            self.faults.insert(format!("volume {name}"), fault);
+            self.note_fault(Subject::Volume(name.to_owned()), fault);
         }
         let mut view = self.view_one(KindName::Volume, name)?;
         view["note"] = json!(format!(
@@ -73,11 +69,11 @@ impl Service {
         let mut volumes = self.inventory.volumes.values();
         let taken = |it: &&VolumeRecord| it.spec.tenant == tenant && Some(it.nsid) == nsid;
         match volumes.find(taken) {
-            Some(other) => Err(format!(
-                "volume `{}` of tenant `{tenant}` has nsid {}: give another, or none for a free one",
-                other.spec.name, other.nsid
-            )),
-            None if nsid == Some(0) => Err("nsid is 0; numbers begin with 1".to_owned()),
+            Some(other) => {
+                let (name, tenant) = (other.spec.name.clone(), tenant.to_owned());
+                Err(InUse::Nsid(name, tenant, other.nsid).into())
+            }
+            None if nsid == Some(0) => Err(Invalid::NsidZero.into()),
             None => Ok(()),
         }
     }
@@ -92,7 +88,7 @@ impl Service {
         match self.target.detach(&record.spec.tenant, record.nsid) {
             // A try before has come so far.
             Ok(()) | Err(ConfigError::NoSuchNamespace) => {}
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.into()),
         }
         let drained = self.cores.call(handle.core(), move |state| async move {
             let removed = state.engine.remove_device(&handle);

@@ -1,24 +1,27 @@
 //! Open-channel and zoned devices and their partitions. A partition is a device like others to
 //! pools, volumes and switches; its home is that of the device it was cut from.
 
+use std::path::Path;
 use std::rc::Rc;
 
 use flashyard_block::{FileDevice, FileOptions, SharedDevice};
 use flashyard_drives::open_channel::{
-    LayoutError, Medium, OpenChannel, PartitionError, PartitionInfo, Wanted,
+    LayoutError, Medium as FlashMedium, OpenChannel, PartitionError, PartitionInfo, Wanted,
 };
 use flashyard_flash::channel::{self, Options};
 use flashyard_flash::ssd::BuildError;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::devices::{Found, path_of};
-use super::{Fault, Service, flash};
+use super::devices::Found;
+use super::fault::{DriveFault, InUse, Invalid, Refused, Unavailable};
+use super::{Fault, Service, Subject, flash, no_such};
 use crate::control::KindName;
 use crate::cores::CoreState;
-use crate::spec::{DeviceKind, DeviceSpec, PartitionSpec, StoreName, parse_units, show_units};
+use crate::spec::{
+    ChannelsSpec, DeviceKind, DeviceSpec, Medium, PartitionSpec, Store, parse_units, show_units,
+};
 use crate::state::Kind;
-use crate::units;
 
 /// The flash of an open-channel device when nobody says.
 const PROFILE: &str = "cnex";
@@ -38,8 +41,8 @@ impl Service {
             return Err(fault);
         }
         let given = self.partition(&name).map(|info| show_units(&info.units));
-        if let Some(partition) = &mut spec.partition {
-            partition.given = given.into_iter().collect();
+        if let Medium::Partition(cut) = &mut spec.medium {
+            cut.given = given.into_iter().collect();
         }
         if let Err(fault) = self.note(&mut spec, false) {
             self.remove_partition(&spec)?;
@@ -69,11 +72,11 @@ impl Service {
             let device = open_channel(&state, &cut.device)?;
             if kept {
                 if let Some(fault) = device.fault(&name) {
-                    return Err(fault.to_string());
+                    return Err(fault.into());
                 }
-                let found = device.partition(&name).ok_or_else(|| {
-                    format!("partition `{name}` is not on device `{}` any more: delete it, its data are lost", cut.device)
-                })?;
+                let found = device.partition(&name);
+                let lost = || Unavailable::LostPartition(name.clone(), cut.device.clone());
+                let found = found.ok_or_else(lost)?;
                 let mut devices = state.devices.borrow_mut();
                 devices.insert(name, found as SharedDevice);
                 return Ok(());
@@ -82,12 +85,9 @@ impl Service {
             let mut wanted = wanted.iter();
             let first = wanted.next().expect("there is at least one");
             let created = device.create(&name, uuid, first, over_provisioning).await;
-            let partition = created.map_err(|error| refused(&error, &cut.device))?;
+            let partition = created.map_err(|error| refused(error, &cut.device))?;
             for more in wanted {
-                device
-                    .grow(&name, more)
-                    .await
-                    .map_err(|error| error.to_string())?;
+                device.grow(&name, more).await?;
             }
             let mut devices = state.devices.borrow_mut();
             devices.insert(name, partition as SharedDevice);
@@ -110,8 +110,7 @@ impl Service {
         let (wanted, partition) = (more.wanted()?, name.to_owned());
         self.cores.call(core, move |state| async move {
             let device = open_channel(&state, &device)?;
-            let grown = device.grow(&partition, &wanted).await;
-            grown.map_err(|error| error.to_string())
+            Ok::<(), Fault>(device.grow(&partition, &wanted).await?)
         })?;
         // The partition has them for good: hosts are told whatever becomes of our own note.
         for volume in self.inventory.volumes.values() {
@@ -122,13 +121,11 @@ impl Service {
         }
         let units = self.partition(name).map(|info| info.units);
         let added = units.as_ref().and_then(|units| units.get(before..));
-        if let (Some(partition), Some(added)) = (&mut spec.partition, added) {
-            partition.given.push(show_units(added));
+        if let (Medium::Partition(cut), Some(added)) = (&mut spec.medium, added) {
+            cut.given.push(show_units(added));
         }
         self.inventory.devices.insert(name.to_owned(), spec.clone());
-        self.state
-            .put_device(&spec)
-            .map_err(|error| error.to_string())?;
+        self.state.put_device(&spec)?;
         self.view_one(KindName::Partition, name)
     }
 
@@ -139,9 +136,7 @@ impl Service {
         }
         let mut spec = self.partition_spec(name)?.clone();
         if let Some(user) = self.device_user(name) {
-            return Err(format!(
-                "partition `{name}` is used by {user}: delete that first"
-            ));
+            return Err(InUse::Below(KindName::Partition, name.to_owned(), user).into());
         }
         self.note(&mut spec, true)?;
         if let Err(fault) = self.remove_partition(&spec) {
@@ -155,20 +150,18 @@ impl Service {
 
     /// Writes down whether a partition is being created or deleted.
     fn note(&mut self, spec: &mut DeviceSpec, unfinished: bool) -> Result<(), Fault> {
-        if let Some(cut) = &mut spec.partition {
+        if let Medium::Partition(cut) = &mut spec.medium {
             cut.unfinished = unfinished;
         }
         let noted = self.state.put_device(spec);
-        noted.map_err(|error| error.to_string())
+        noted.map_err(Fault::from)
     }
 
     /// Forgets a partition that is on no device.
     fn forget(&mut self, name: &str) -> Result<(), Fault> {
-        self.state
-            .remove(Kind::Device, name)
-            .map_err(|error| error.to_string())?;
+        self.state.remove(Kind::Device, name)?;
         self.inventory.devices.remove(name);
-        self.faults.remove(&format!("device {name}"));
+        self.faults.remove(&Subject::Device(name.to_owned()));
         Ok(())
     }
 
@@ -178,8 +171,7 @@ impl Service {
             let (name, device) = (spec.name.clone(), cut_of(spec)?.device.clone());
             let core = self.home_of(&device)?;
             self.cores.call(core, move |state| async move {
-                let deleted = open_channel(&state, &device)?.delete(&name).await;
-                deleted.map_err(|error| error.to_string())
+                Ok::<(), Fault>(open_channel(&state, &device)?.delete(&name).await?)
             })?;
         }
         self.forget(&spec.name)
@@ -191,24 +183,19 @@ impl Service {
         let core = self.home_of(&device)?;
         self.cores.call(core, move |state| async move {
             let device = open_channel(&state, &device)?;
-            Ok(device.partition(&name).is_some() || device.fault(&name).is_some())
+            Ok::<bool, Fault>(device.partition(&name).is_some() || device.fault(&name).is_some())
         })
     }
 
     /// Whether pools and volumes can stand on a device.
     pub(super) fn check_blocks(&self, device: &str) -> Result<(), Fault> {
         match self.inventory.devices.get(device) {
-            Some(spec) if matches!(spec.kind, DeviceKind::OpenChannel | DeviceKind::Zoned) => {
-                Err(format!(
-                    "device `{device}` is for partitions: cut a partition from it with `flashyard partition create`, and \
-                 use that"
-                ))
-            }
-            Some(spec) if spec.kind == DeviceKind::Partition && self.is_spent(device) => {
-                Err(format!(
-                    "partition `{device}` takes no more writes: too much of its flash has failed; use another one, and \
-                     delete this one"
-                ))
+            Some(DeviceSpec {
+                medium: Medium::OpenChannel(_) | Medium::Zoned { .. },
+                ..
+            }) => Err(Invalid::OnlyForPartitions(device.to_owned()).into()),
+            Some(spec) if spec.partition().is_some() && self.is_spent(device) => {
+                Err(Refused::Spent(device.to_owned()).into())
             }
             _ => Ok(()),
         }
@@ -221,7 +208,7 @@ impl Service {
             return info.read_only;
         }
         let spec = self.inventory.devices.get(device);
-        let Some(parent) = spec.and_then(|spec| spec.partition.as_ref()) else {
+        let Some(parent) = spec.and_then(DeviceSpec::partition) else {
             return false;
         };
         let Some(&core) = self.homes.get(&parent.device) else {
@@ -237,7 +224,7 @@ impl Service {
     /// The partition that was cut from an open-channel device.
     pub(super) fn partition_of(&self, device: &str) -> Option<&str> {
         let on_it = |spec: &&DeviceSpec| {
-            let cut = spec.partition.as_ref();
+            let cut = spec.partition();
             cut.is_some_and(|cut| cut.device == device)
         };
         let found = self.inventory.devices.values().find(on_it);
@@ -248,7 +235,7 @@ impl Service {
     pub(super) fn view_partition(&self, spec: &DeviceSpec) -> Value {
         let mut view = serde_json::Map::new();
         view.insert("name".into(), json!(spec.name));
-        if let Some(cut) = &spec.partition {
+        if let Some(cut) = spec.partition() {
             view.insert("device".into(), json!(cut.device));
             view.insert("op".into(), json!(cut.op));
         }
@@ -281,8 +268,8 @@ impl Service {
         }
         view.insert("policy".into(), json!(spec.policy.name()));
         view.insert("used_by".into(), json!(self.device_user(&spec.name)));
-        let mut view = self.with_state(view, &format!("device {}", spec.name));
-        let parent = spec.partition.as_ref().map(|cut| cut.device.as_str());
+        let mut view = self.with_state(view, &Subject::Device(spec.name.clone()));
+        let parent = spec.partition().map(|cut| cut.device.as_str());
         match (
             info.is_some_and(|info| info.read_only),
             parent.and_then(|parent| self.trouble_of(parent)),
@@ -316,7 +303,7 @@ impl Service {
             "state",
         ];
         let partitions = self.inventory.devices.values();
-        let partitions = partitions.filter(|spec| spec.partition.is_some());
+        let partitions = partitions.filter(|spec| spec.partition().is_some());
         let row = |spec: &DeviceSpec| {
             let whole = self.view_partition(spec);
             let mut row = serde_json::Map::new();
@@ -369,7 +356,7 @@ impl Service {
                 }
                 Ok(false)
             });
-            if deleted.map_err(|error| error.to_string())? {
+            if deleted? {
                 return Ok(true);
             }
         }
@@ -378,10 +365,8 @@ impl Service {
 
     fn partition_spec(&self, name: &str) -> Result<&DeviceSpec, Fault> {
         let found = self.inventory.devices.get(name);
-        let cut = found.filter(|spec| spec.kind == DeviceKind::Partition);
-        cut.ok_or_else(|| {
-            format!("there is no partition `{name}`: `flashyard partition list` shows all")
-        })
+        let cut = found.filter(|spec| spec.partition().is_some());
+        cut.ok_or_else(|| no_such(KindName::Partition, name))
     }
 
     /// Facts about a partition, from its home core.
@@ -405,63 +390,55 @@ impl Service {
             state.devices.borrow_mut().remove(&name);
             state.switches.borrow_mut().remove(&name);
             let device = open_channel(&state, &device)?;
-            device
-                .delete(&name)
-                .await
-                .map_err(|error| error.to_string())
+            Ok(device.delete(&name).await?)
         })
     }
 }
 
 /// Makes the flash of an open-channel device, as it comes from the factory.
-pub(super) fn model(spec: &DeviceSpec) -> Result<channel::Device, Fault> {
-    let name = &spec.name;
-    let profile = spec.profile.as_deref().unwrap_or(PROFILE);
-    let profile = flash::profile(profile).map_err(|fault| format!("device `{name}`: {fault}"))?;
-    let capacity = spec.size.map_or(0, |size| size.0);
-    let device = channel::Device::new(
-        &profile,
-        capacity,
-        spec.seed.unwrap_or(1),
-        Options::default(),
-    );
-    device.map_err(|error| match error {
-        BuildError::Profile(error) => format!("profile {}: {error}", profile.name),
-        BuildError::Capacity { least, most } => format!(
-            "device `{name}`: size is {}; an open-channel device of profile {} has from {} to {}",
-            units::size(capacity),
-            profile.name,
-            units::size(least),
-            units::size(most),
-        ),
-    })
+pub(super) fn model(name: &str, spec: &ChannelsSpec) -> Result<channel::Device, Fault> {
+    let wrong = |fault| Invalid::Drive(name.to_owned(), fault);
+    let profile = flash::profile(spec.profile.as_deref().unwrap_or(PROFILE))
+        .map_err(|fault| wrong(DriveFault::Profile(fault)))?;
+    let (size, seed) = (spec.size.0, spec.seed.unwrap_or(1));
+    let device = channel::Device::new(&profile, size, seed, Options::default());
+    Ok(device.map_err(|error| match error {
+        BuildError::Profile(error) => Invalid::DriveProfile(profile.name.clone(), error),
+        BuildError::Capacity { least, most } => wrong(DriveFault::Size {
+            kind: DeviceKind::OpenChannel,
+            profile: profile.name.clone(),
+            size,
+            least,
+            most,
+        }),
+    })?)
 }
 
 /// Runs an open-channel device on this core, out of its file if it has one.
 pub(super) async fn run(
     state: &CoreState,
     spec: &DeviceSpec,
+    channels: &ChannelsSpec,
     model: channel::Device,
     found: Found,
 ) -> Result<(), Fault> {
-    let failed = |error: PartitionError| format!("device `{}`: {error}", spec.name);
+    let failed = |error| of_device(&spec.name, error);
     let uuid = Uuid::new_v4().into_bytes();
-    let medium = match spec.store {
-        Some(StoreName::File) => {
+    let medium = match &channels.store {
+        Some(Store::File(path)) => {
             let make = (found == Found::MayBeMade).then_some(uuid);
             let options = FileOptions {
                 block_size: spec.block_size,
-                size: make.map(|_| Medium::file_bytes(&model)),
+                size: make.map(|_| FlashMedium::file_bytes(&model)),
                 read_only: false,
             };
-            let file = FileDevice::open(&state.rt, path_of(spec), options).await;
-            let file = file.map_err(|error| error.to_string())?;
-            let medium = Medium::in_file(&state.rt, model, file, make).await;
+            let file = FileDevice::open(&state.rt, Path::new(path), options).await?;
+            let medium = FlashMedium::in_file(&state.rt, model, file, make).await;
             medium.map_err(failed)?
         }
-        _ => Medium::new(model),
+        _ => FlashMedium::new(model),
     };
-    let dilation = spec.dilation.unwrap_or(1);
+    let dilation = channels.dilation.unwrap_or(1);
     let opened = OpenChannel::open(&state.rt, medium, uuid, dilation).await;
     let device = opened.map_err(failed)?;
     let mut devices = state.open_channels.borrow_mut();
@@ -470,41 +447,45 @@ pub(super) async fn run(
 }
 
 /// Takes up a zoned device on this core.
-pub(super) async fn run_zoned(state: &CoreState, spec: &DeviceSpec) -> Result<(), Fault> {
-    let path = path_of(spec);
+pub(super) async fn run_zoned(
+    state: &CoreState,
+    name: &str,
+    path: &Path,
+    units: Option<u32>,
+) -> Result<(), Fault> {
     let uuid = Uuid::new_v4().into_bytes();
-    let opened = OpenChannel::open_zoned(&state.rt, path, spec.units, uuid).await;
-    let device = opened.map_err(|error| format!("device `{}`: {error}", spec.name))?;
+    let opened = OpenChannel::open_zoned(&state.rt, path, units, uuid).await;
+    let device = opened.map_err(|error| of_device(name, error))?;
     let mut devices = state.open_channels.borrow_mut();
-    devices.insert(spec.name.clone(), Rc::new(device));
+    devices.insert(name.to_owned(), Rc::new(device));
     Ok(())
+}
+
+/// The fault of a device for partitions, with its name.
+fn of_device(name: &str, error: PartitionError) -> Fault {
+    let name = Some(name.to_owned());
+    match error.is_in_use() {
+        true => InUse::Store(name, error).into(),
+        false => Unavailable::Partition(name, error).into(),
+    }
 }
 
 fn open_channel(state: &CoreState, device: &str) -> Result<Rc<OpenChannel>, Fault> {
     let found = state.open_channels.borrow().get(device).cloned();
-    found.ok_or_else(|| {
-        format!(
-            "device `{device}` is no open-channel device: partitions are cut from devices of kind `{}` and `{}`",
-            DeviceKind::OpenChannel.name(),
-            DeviceKind::Zoned.name()
-        )
-    })
+    found.ok_or_else(|| Invalid::NotForPartitions(device.to_owned()).into())
 }
 
 /// Why a partition was not made.
-fn refused(error: &PartitionError, device: &str) -> Fault {
+fn refused(error: PartitionError, device: &str) -> Fault {
     match error {
-        // Names of this target were looked at before.
-        PartitionError::Layout(LayoutError::Exists(name)) => format!(
-            "device `{device}` has a partition `{name}` that this target does not know: choose another name, or remove it with \
-             its data by `flashyard partition delete {name} --yes`"
-        ),
-        error => error.to_string(),
+        PartitionError::Layout(LayoutError::Exists(name)) => {
+            InUse::ForeignPartition(device.to_owned(), name).into()
+        }
+        error => error.into(),
     }
 }
 
 fn cut_of(spec: &DeviceSpec) -> Result<&PartitionSpec, Fault> {
-    spec.partition
-        .as_ref()
-        .ok_or_else(|| format!("device `{}` is no partition", spec.name))
+    let cut = spec.partition();
+    cut.ok_or_else(|| no_such(KindName::Partition, &spec.name))
 }

@@ -8,6 +8,7 @@ use flashyard_sched::{Caps, Fair, Fifo, FlashFq, Gimbal, Policy, Reflex, Window}
 use flashyard_time::Duration;
 
 use super::Fault;
+use super::fault::Refused;
 use crate::spec::{DeviceSpec, LoadPoint, PolicyName, RatesSpec};
 
 /// What a device gets at once when nobody chooses: more than any device can make use of, less than
@@ -97,11 +98,7 @@ pub(super) fn check(spec: &DeviceSpec) -> Result<(), Fault> {
     if !spec.policy.is_told() || Facts::of(spec).is_some() {
         return Ok(());
     }
-    let (policy, device) = (spec.policy.name(), &spec.name);
-    Err(format!(
-        "policy `{policy}` has to be told what device `{device}` can read and write: give it another policy, measure it with \
-         `flashyard device calibrate {device} --destroy` while it is empty, then `flashyard device set {device} --policy {policy}`"
-    ))
+    Err(Refused::Untold(spec.policy, spec.name.clone()).into())
 }
 
 impl Facts {
@@ -177,7 +174,7 @@ mod tests {
     use super::*;
 
     fn device(text: &str) -> DeviceSpec {
-        let text = format!("name = \"d\"\nkind = \"null\"\n{text}");
+        let text = format!("name = \"d\"\nkind = \"null\"\nsize = \"1GiB\"\n{text}");
         toml::from_str(&text).expect("a device")
     }
 
@@ -192,7 +189,9 @@ mod tests {
                 format!("capability = {{ {RATES}, write_bandwidth = 100 }}"),
             ] {
                 let spec = device(&format!("policy = \"{policy}\"\n{known}"));
-                let why = check(&spec).expect_err("it does not know the writes");
+                let why = check(&spec)
+                    .expect_err("it does not know the writes")
+                    .to_string();
                 assert!(
                     why.contains(policy) && why.contains("device calibrate d"),
                     "{why}"

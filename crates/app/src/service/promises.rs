@@ -5,11 +5,13 @@
 //! and shown as unverified. A start never fails for a promise: hosts wait for their volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use flashyard_sched::Rates;
 use serde_json::{Map, Value, json};
 
 use super::calibrate::emulated;
+use super::fault::Refused;
 use super::{Fault, Service};
 use crate::spec::{Config, DeviceKind, RatesSpec, TenantSpec, VolumeSpec};
 
@@ -17,14 +19,57 @@ use crate::spec::{Config, DeviceKind, RatesSpec, TenantSpec, VolumeSpec};
 const ALL: f64 = 1.0 + 1e-9;
 
 /// How what is promised of a device stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 enum Standing {
     /// It can give all of it.
     Verified,
     /// Nobody knows all that the device can give; what is known is enough. What to do about it.
-    Unverified(Fault),
+    Unverified(Unknown),
     /// It can give less than what is promised. By how much.
-    Oversold(Fault),
+    Oversold(Oversold),
+}
+
+/// What nobody knows of a device: how much of what it can give.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Unknown {
+    device: String,
+    what: &'static str,
+}
+
+/// How much is promised of a device, and to whom, as parts of all that it can give.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Oversold {
+    device: String,
+    sold: f64,
+    parts: Vec<(String, f64)>,
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, what } = self;
+        write!(
+            f,
+            "nobody knows how many {what} device `{device}` can give: measure it with `flashyard device calibrate \
+             {device}`, or say so as its `capability`"
+        )
+    }
+}
+
+impl From<Oversold> for Fault {
+    fn from(over: Oversold) -> Self {
+        Refused::Oversold(over.device, over.sold, over.parts).into()
+    }
+}
+
+impl Standing {
+    /// What to do about it, where there is something to do.
+    fn hint(self) -> Option<String> {
+        match self {
+            Self::Verified => None,
+            Self::Unverified(unknown) => Some(unknown.to_string()),
+            Self::Oversold(over) => Some(Fault::from(over).to_string()),
+        }
+    }
 }
 
 impl Service {
@@ -52,20 +97,18 @@ impl Service {
             let others = self.tenants_on(&device);
             let others = others.filter(|other| other.name != tenant.name);
             if let Standing::Oversold(why) = add_up(&device, capability, others.chain([tenant])) {
-                return Err(why);
+                return Err(why.into());
             }
         }
         Ok(())
     }
 
     /// Tenants whose guarantee is not known to hold, and why.
-    pub fn doubtful_guarantees(&self) -> Vec<(String, Fault)> {
+    pub fn doubtful_guarantees(&self) -> Vec<(String, String)> {
         let tenants = self.inventory.tenants.values();
-        let doubts = tenants.filter_map(|record| match self.standing_of(&record.spec)? {
-            Standing::Verified => None,
-            Standing::Unverified(why) | Standing::Oversold(why) => {
-                Some((record.spec.name.clone(), why))
-            }
+        let doubts = tenants.filter_map(|record| {
+            let hint = self.standing_of(&record.spec)?.hint()?;
+            Some((record.spec.name.clone(), hint))
         });
         doubts.collect()
     }
@@ -73,12 +116,13 @@ impl Service {
     /// What a tenant's view says of its guarantee: how it stands, and what to do if that is not
     /// well.
     pub(super) fn view_guarantee(&self, tenant: &TenantSpec) -> Map<String, Value> {
-        let (state, hint) = match self.standing_of(tenant) {
-            None => (None, None),
-            Some(Standing::Verified) => (Some("verified"), None),
-            Some(Standing::Unverified(why)) => (Some("unverified"), Some(why)),
-            Some(Standing::Oversold(why)) => (Some("oversold"), Some(why)),
-        };
+        let standing = self.standing_of(tenant);
+        let state = standing.as_ref().map(|standing| match standing {
+            Standing::Verified => "verified",
+            Standing::Unverified(_) => "unverified",
+            Standing::Oversold(_) => "oversold",
+        });
+        let hint = standing.and_then(Standing::hint);
         let mut view = Map::new();
         view.insert("guarantee_state".into(), json!(state));
         if let Some(hint) = hint {
@@ -117,7 +161,7 @@ impl Service {
 /// Each device of which a configuration promises more, in the end, than it can give, and how much.
 /// Emulated drives are measured if they were not before; any other device has to be there to be
 /// measured.
-pub(super) fn oversold(service: &mut Service, config: &mut Config) -> Result<Vec<Fault>, Fault> {
+pub(super) fn oversold(service: &mut Service, config: &mut Config) -> Result<Vec<Oversold>, Fault> {
     let mut found = Vec::new();
     for (device, tenants) in users(service, config) {
         if !tenants.iter().any(|tenant| tenant.guarantee.is_some()) {
@@ -176,7 +220,7 @@ fn capability(service: &mut Service, config: &mut Config, name: &str) -> Result<
     match spec.capability {
         Some(capability) => Ok(capability),
         None if service.inventory.devices.contains_key(name) => service.capability_of(name),
-        None if spec.kind == DeviceKind::Flash => {
+        None if spec.kind() == DeviceKind::Flash => {
             let (capability, curve) = emulated(spec)?;
             (spec.capability, spec.curve) = (Some(capability), curve);
             Ok(capability)
@@ -197,22 +241,21 @@ fn add_up<'a>(
         .collect();
     let sold: f64 = parts.iter().map(|(_, part)| part.known).sum();
     if sold > ALL {
-        let list: Vec<_> = parts
+        let parts = parts
             .iter()
-            .map(|(name, part)| format!("{name} {:.0} %", part.known * 100.0))
-            .collect();
-        return Standing::Oversold(format!(
-            "this would sell {:.0} % of {device} ({}): lower a guarantee; `flashyard device calibrate {device}` shows what it can give",
-            sold * 100.0,
-            list.join(", ")
-        ));
+            .map(|(name, part)| ((*name).to_owned(), part.known));
+        return Standing::Oversold(Oversold {
+            device: device.to_owned(),
+            sold,
+            parts: parts.collect(),
+        });
     }
     match parts.iter().find_map(|(_, part)| part.unknown) {
         None => Standing::Verified,
-        Some(what) => Standing::Unverified(format!(
-            "nobody knows how many {what} device `{device}` can give: measure it with `flashyard device calibrate \
-             {device}`, or say so as its `capability`"
-        )),
+        Some(what) => Standing::Unverified(Unknown {
+            device: device.to_owned(),
+            what,
+        }),
     }
 }
 
@@ -354,10 +397,12 @@ mod tests {
         assert_eq!(stands(&[&reads]), Standing::Verified);
         assert!(
             matches!(stands(&[&reads, &writes]), Standing::Unverified(why)
-            if why.contains("how many writes") && why.contains("flashyard device calibrate d"))
+            if why.to_string().contains("how many writes")
+                && why.to_string().contains("flashyard device calibrate d"))
         );
         for oversold in [&[&reads, &reads][..], &[&reads, &writes, &reads]] {
-            assert!(matches!(stands(oversold), Standing::Oversold(why) if why.contains("120 %")));
+            let hint = stands(oversold).hint().expect("it is oversold");
+            assert!(hint.contains("120 %"), "{hint}");
         }
     }
 }

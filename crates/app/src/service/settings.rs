@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use flashyard_time::Duration;
 use serde_json::{Map, Value, json};
 
+use super::fault::{InUse, Unavailable};
 use super::{Fault, Service};
 use crate::cores::CoreState;
 use crate::spec::TargetSettings;
@@ -66,7 +67,7 @@ impl Service {
     /// Sets what is given. New addresses are listened at before anything else changes, so that one
     /// that cannot be had changes nothing.
     pub(super) fn set_target(&mut self, change: TargetSettings, by: By) -> Result<Value, Fault> {
-        change.check().map_err(|error| error.to_string())?;
+        change.check()?;
         let at_once = !self.listeners.is_empty() && (by == By::Command || !self.listens_instead);
         let listen = change.listen.clone().filter(|_| at_once);
         let settings = self.settings.with(change);
@@ -76,7 +77,7 @@ impl Service {
         };
         if let Err(error) = self.state.put_settings(&settings) {
             self.unlisten(&new);
-            return Err(error.to_string());
+            return Err(error.into());
         }
         self.target.set_controller_limits(settings.limits());
         self.settings = settings;
@@ -131,7 +132,7 @@ impl Service {
                 }
                 Err(error) => {
                     self.unlisten(&new);
-                    return Err(self.listen_fault(asked, &error));
+                    return Err(self.listen_fault(asked, error));
                 }
             }
         }
@@ -158,26 +159,15 @@ impl Service {
             .collect()
     }
 
-    fn listen_fault(&self, address: SocketAddr, error: &io::Error) -> Fault {
+    fn listen_fault(&self, address: SocketAddr, error: io::Error) -> Fault {
         let own = self
             .listeners
             .iter()
             .find(|own| own.real.port() == address.port());
         match (error.kind(), own) {
-            (io::ErrorKind::AddrInUse, Some(own)) => format!(
-                "cannot listen on {address} while the target listens on {}: set another port first, or keep that address",
-                own.real
-            ),
-            (io::ErrorKind::AddrInUse, None) => format!(
-                "cannot listen on {address}: another program uses the port; stop it or choose another --listen"
-            ),
-            (io::ErrorKind::AddrNotAvailable, _) => format!(
-                "cannot listen on {address}: this machine has no such address; `ip addr` shows those it has"
-            ),
-            (io::ErrorKind::PermissionDenied, _) => {
-                format!("cannot listen on {address}: permission denied; ports below 1024 need root")
-            }
-            _ => format!("cannot listen on {address}: {error}"),
+            (io::ErrorKind::AddrInUse, Some(own)) => InUse::OwnPort(address, own.real).into(),
+            (io::ErrorKind::AddrInUse, None) => InUse::Port(address).into(),
+            _ => Unavailable::Listen(address, error).into(),
         }
     }
 }

@@ -6,8 +6,9 @@ use flashyard_engine::{Cause, Why};
 use flashyard_sched::{Gauge, Share};
 use serde_json::{Map, Value, json};
 
+use super::fault::NotFound;
 use super::policies::PolicyPlan;
-use super::{Fault, Service, calibrate};
+use super::{Fault, Service, calibrate, no_such};
 use crate::control::KindName;
 use crate::spec::PolicyName;
 use crate::state::VolumeRecord;
@@ -31,16 +32,12 @@ impl Service {
     /// Replaces the policy of a device; no I/O fails, what is queued is queued there.
     pub(super) fn set_device(&mut self, name: &str, policy: PolicyName) -> Result<Value, Fault> {
         let Some(spec) = self.inventory.devices.get(name) else {
-            return Err(format!(
-                "there is no device `{name}`: `flashyard device list` shows all"
-            ));
+            return Err(no_such(KindName::Device, name));
         };
         let mut spec = spec.clone();
         spec.policy = policy;
         calibrate::tell_if_needed(&mut spec)?;
-        self.state
-            .put_device(&spec)
-            .map_err(|error| error.to_string())?;
+        self.state.put_device(&spec)?;
         self.inventory.devices.insert(name.to_owned(), spec);
         self.renew_policy(name);
         self.view_one(KindName::Device, name)
@@ -117,9 +114,7 @@ impl Service {
             devices.push(self.view_why(&device, chosen, told));
         }
         if devices.is_empty() {
-            return Err(format!(
-                "tenant `{tenant}` has no volume that is served: `flashyard volume create` makes one"
-            ));
+            return Err(NotFound::NoVolume(tenant.to_owned()).into());
         }
         Ok(json!({ "tenant": tenant, "devices": devices }))
     }

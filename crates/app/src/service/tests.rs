@@ -201,7 +201,7 @@ impl Service {
         let names = self.inventory.volumes.keys();
         let volumes = names.map(|name| (name.clone(), self.content(name)));
         let specs = self.inventory.devices.values();
-        let cut = specs.filter(|spec| spec.partition.is_some());
+        let cut = specs.filter(|spec| spec.partition().is_some());
         let partitions = cut.map(|spec| (format!("partition {}", spec.name), (0, BTreeSet::new())));
         volumes.chain(partitions).collect()
     }
@@ -230,7 +230,7 @@ impl Service {
         listed.collect()
     }
 
-    fn act(&mut self, act: &Act) -> Result<(), Fault> {
+    fn act(&mut self, act: &Act) -> Result<(), String> {
         match act {
             Act::Ask(request) => match self.handle((**request).clone()) {
                 Answer::Ok(_) => Ok(()),
@@ -275,7 +275,7 @@ impl Service {
             .inventory
             .devices
             .values()
-            .filter(|spec| spec.partition.is_some());
+            .filter(|spec| spec.partition().is_some());
         let cut: BTreeSet<String> = cut.map(|spec| spec.name.clone()).collect();
         assert_eq!(self.on_devices(), cut, "{place}");
     }

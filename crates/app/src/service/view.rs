@@ -6,9 +6,9 @@ use flashyard_engine::{Counters, Snapshot};
 use serde_json::{Map, Value, json};
 
 use super::volumes::find;
-use super::{Fault, Service, flash};
+use super::{Fault, Service, Subject, flash, no_such};
 use crate::control::KindName;
-use crate::spec::{ConditionName, DeviceKind, DeviceSpec};
+use crate::spec::{ConditionName, DeviceSpec, Medium, Store, StoreName};
 use crate::state::{PoolRecord, TenantRecord, VolumeRecord};
 
 impl Service {
@@ -25,7 +25,7 @@ impl Service {
                 .inventory
                 .devices
                 .values()
-                .filter(|spec| spec.partition.is_some())
+                .filter(|spec| spec.partition().is_some())
                 .map(|spec| self.view_partition(spec))
                 .collect(),
             KindName::Pool => self
@@ -61,7 +61,7 @@ impl Service {
                 .inventory
                 .devices
                 .get(name)
-                .filter(|spec| spec.partition.is_some())
+                .filter(|spec| spec.partition().is_some())
                 .map(|spec| self.view_partition(spec)),
             KindName::Pool => self
                 .inventory
@@ -79,10 +79,7 @@ impl Service {
                 .get(name)
                 .map(|volume| self.view_volume(volume)),
         };
-        found.ok_or_else(|| {
-            let kind = kind.name();
-            format!("there is no {kind} `{name}`: `flashyard {kind} list` shows all")
-        })
+        found.ok_or_else(|| no_such(kind, name))
     }
 
     /// The target at a glance.
@@ -90,7 +87,7 @@ impl Service {
         let (snapshot, life) = (self.target.snapshot(), self.run.life());
         let faults: Vec<Value> = self
             .faults()
-            .map(|(what, why)| json!({ "what": what, "why": why }))
+            .map(|(what, why)| json!({ "what": what.to_string(), "why": why.to_string() }))
             .chain(snapshot.accept_error.iter().map(|error| {
                 let why = format!(
                     "new connections have to wait: {error}; is its limit of open files too low?"
@@ -162,11 +159,15 @@ impl Service {
             let stats = self.drive_stats(&spec.name);
             view.extend(stats.iter().flat_map(flash::view_stats));
         }
-        if spec.kind == DeviceKind::OpenChannel {
-            view.insert("store".into(), json!(spec.store.unwrap_or_default().name()));
+        if let Medium::OpenChannel(channels) = &spec.medium {
+            let store = channels
+                .store
+                .as_ref()
+                .map_or(StoreName::Memory, Store::name);
+            view.insert("store".into(), json!(store.name()));
         }
         view.insert("used_by".into(), json!(self.device_user(&spec.name)));
-        let mut view = self.with_state(view, &format!("device {}", spec.name));
+        let mut view = self.with_state(view, &Subject::Device(spec.name.clone()));
         if let Some((state, why)) = self.trouble_of(&spec.name) {
             view["state"] = json!(state);
             view["fault"] = json!(why);
@@ -188,7 +189,7 @@ impl Service {
                 view.insert("block_size".into(), json!(info.block_size));
             }
         }
-        self.with_state(view, &format!("pool {}", record.spec.name))
+        self.with_state(view, &Subject::Pool(record.spec.name.clone()))
     }
 
     fn view_tenant(&self, record: &TenantRecord) -> Value {
@@ -228,7 +229,7 @@ impl Service {
             );
             view.insert("block_size".into(), json!(info.block_size));
         }
-        self.with_state(view, &format!("volume {}", record.spec.name))
+        self.with_state(view, &Subject::Volume(record.spec.name.clone()))
     }
 
     /// What the volume is at this moment, from its home core.
@@ -253,7 +254,7 @@ impl Service {
         Some(self.names_of(&record.spec).nqn)
     }
 
-    pub(super) fn with_state(&self, mut view: Map<String, Value>, what: &str) -> Value {
+    pub(super) fn with_state(&self, mut view: Map<String, Value>, what: &Subject) -> Value {
         let fault = self.faults.get(what);
         view.insert(
             "state".into(),
@@ -264,7 +265,7 @@ impl Service {
             }),
         );
         if let Some(fault) = fault {
-            view.insert("fault".into(), json!(fault));
+            view.insert("fault".into(), json!(fault.to_string()));
         }
         Value::Object(view)
     }

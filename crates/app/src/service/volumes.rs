@@ -2,22 +2,19 @@
 //! deleting them, and finishing at start what a crash has cut.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use flashyard_block::SharedDevice;
 use flashyard_block::pool::{Pool, PoolError};
 use flashyard_engine::{ConfigError, DeviceHandle, NamespaceSpec};
-use flashyard_time::Duration;
 use serde_json::Value;
 
+use super::fault::{InUse, Invalid, Unavailable};
 use super::handover::Cleared;
-use super::{Fault, Service};
+use super::{Fault, Service, Subject, no_such};
 use crate::control::{KindName, VolumeChange};
 use crate::spec::{Size, VolumeSpec};
 use crate::state::{Kind, Phase, VolumeRecord};
-
-/// How long I/O under way of a volume that is deleted is waited for; other commands wait as well
-/// meanwhile.
-pub(super) const DRAIN: Duration = Duration::from_secs(10);
 
 impl Service {
     pub(super) fn open_volumes(&mut self) {
@@ -36,7 +33,7 @@ impl Service {
                 Phase::Deleting => self.finish_deleting(&record),
             };
             if let Err(fault) = opened {
-                self.faults.insert(format!("volume {name}"), fault);
+                self.note_fault(Subject::Volume(name), fault);
             }
         }
     }
@@ -58,10 +55,7 @@ impl Service {
         self.check_new(&spec)?;
         let name = spec.name.clone();
         let most = self.target.config().limits.namespaces_per_tenant;
-        let record = self
-            .state
-            .add_volume(&spec, most)
-            .map_err(|error| error.to_string())?;
+        let record = self.state.add_volume(&spec, most)?;
         match self.finish_creating(&record) {
             Ok(()) => self.view_one(KindName::Volume, &name),
             Err(fault) => {
@@ -82,10 +76,7 @@ impl Service {
     /// Refuses writes to a volume from now on, or takes them again.
     fn set_read_only(&mut self, name: &str, on: bool) -> Result<Value, Fault> {
         let record = self.volume(name)?.clone();
-        let record = self
-            .state
-            .set_volume_read_only(&record, on)
-            .map_err(|error| error.to_string())?;
+        let record = self.state.set_volume_read_only(&record, on)?;
         if self.served.contains_key(name) {
             match self
                 .target
@@ -93,7 +84,7 @@ impl Service {
             {
                 // One that is being deleted has no hosts any more.
                 Ok(()) | Err(ConfigError::NoSuchNamespace) => {}
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(error.into()),
             }
         }
         self.inventory.volumes.insert(name.to_owned(), record);
@@ -103,16 +94,11 @@ impl Service {
     fn grow_volume(&mut self, name: &str, size: Size) -> Result<Value, Fault> {
         let record = self.volume(name)?.clone();
         let (Some(pool), Some(now)) = (record.spec.pool.clone(), record.spec.size) else {
-            return Err(format!(
-                "volume `{name}` is the whole device `{}`; it has the device's size",
-                record.place()
-            ));
+            let place = record.place().to_owned();
+            return Err(Invalid::WholeDevice(name.to_owned(), place).into());
         };
         if size < now {
-            return Err(format!(
-                "volume `{name}` has {}: a volume cannot shrink, its end may hold data",
-                crate::units::size(now.0)
-            ));
+            return Err(Invalid::Shrink(name.to_owned(), now.0).into());
         }
         self.pool_home(&pool)?;
         self.check_blocks(&self.inventory.pools[&pool].spec.devices[0])?;
@@ -130,9 +116,7 @@ impl Service {
 
     /// Writes down how large a volume is to be.
     pub(super) fn note_size(&mut self, record: &VolumeRecord, size: Size) -> Result<(), Fault> {
-        self.state
-            .set_volume_size(record, size)
-            .map_err(|error| error.to_string())?;
+        self.state.set_volume_size(record, size)?;
         if let Some(record) = self.inventory.volumes.get_mut(&record.spec.name) {
             record.spec.size = Some(size);
         }
@@ -150,7 +134,7 @@ impl Service {
             let (volume, _) = find(&pool, uuid).ok_or(missing)?;
             pool.grow(&volume, size.0).await
         });
-        grown.map_err(|error| error.to_string())
+        grown.map_err(Fault::from)
     }
 
     /// Ends the growth of a volume that was cut off: its pool has it as large as was asked for, or
@@ -192,9 +176,7 @@ impl Service {
             Some(pool) if !self.is_spent_pool(pool) => self.pool_home(pool).map(drop)?,
             _ => {}
         }
-        self.state
-            .set_volume_phase(name, Phase::Deleting)
-            .map_err(|error| error.to_string())?;
+        self.state.set_volume_phase(name, Phase::Deleting)?;
         if let Some(record) = self.inventory.volumes.get_mut(name) {
             record.phase = Phase::Deleting;
         }
@@ -203,15 +185,14 @@ impl Service {
     }
 
     pub(super) fn volume(&self, name: &str) -> Result<&VolumeRecord, Fault> {
-        self.inventory.volumes.get(name).ok_or_else(|| {
-            format!("there is no volume `{name}`: `flashyard volume list` shows all")
-        })
+        let found = self.inventory.volumes.get(name);
+        found.ok_or_else(|| no_such(KindName::Volume, name))
     }
 
     fn check_new(&self, spec: &VolumeSpec) -> Result<(), Fault> {
         spec.check()?;
         if self.inventory.volumes.contains_key(&spec.name) {
-            return Err(format!("there is a volume `{}` already", spec.name));
+            return Err(InUse::Name(KindName::Volume, spec.name.clone()).into());
         }
         self.tenant(&spec.tenant)?;
         self.check_place(spec)
@@ -224,27 +205,25 @@ impl Service {
                 self.check_blocks(&self.inventory.pools[pool].spec.devices[0])
             }
             (None, Some(device)) => match self.device_user(device) {
-                Some(user) => Err(format!("device `{device}` is used by {user}")),
+                Some(user) => Err(InUse::Taken(device.clone(), user).into()),
                 None => self
                     .home_of(device)
                     .and_then(|_| self.check_blocks(device))
                     .and_then(|()| self.check_content(spec, device)),
             },
-            (None, None) => Err(format!(
-                "volume `{}`: name either a pool or a device",
-                spec.name
-            )),
+            (None, None) => Ok(spec.check()?),
         }
     }
 
     /// Home core of an open pool.
     pub(super) fn pool_home(&self, pool: &str) -> Result<usize, Fault> {
-        let record =
-            self.inventory.pools.get(pool).ok_or_else(|| {
-                format!("there is no pool `{pool}`: `flashyard pool list` shows all")
-            })?;
-        match self.faults.get(&format!("pool {pool}")) {
-            Some(fault) => Err(format!("pool `{pool}` is not available: {fault}")),
+        let record = self.inventory.pools.get(pool);
+        let record = record.ok_or_else(|| no_such(KindName::Pool, pool))?;
+        match self.faults.get(&Subject::Pool(pool.to_owned())) {
+            Some(fault) => {
+                let (pool, fault) = (pool.to_owned(), Arc::clone(fault));
+                Err(Unavailable::Thing(KindName::Pool, pool, fault).into())
+            }
             None => self.home_of(&record.spec.devices[0]),
         }
     }
@@ -292,7 +271,7 @@ impl Service {
             }
             pool.create_volume(&name, uuid, size.0).await.map(drop)
         });
-        made.map_err(|error| error.to_string())
+        made.map_err(Fault::from)
     }
 
     /// Stops serving a volume, takes it out of its pool and forgets it. May be repeated at any
@@ -301,9 +280,7 @@ impl Service {
         let name = record.spec.name.clone();
         if self.served.contains_key(&name) {
             if !self.withdraw(record)? {
-                return Err(format!(
-                    "the device of volume `{name}` has not answered its last I/O for {DRAIN}: nothing new is sent to it; delete the volume again when the device answers"
-                ));
+                return Err(Unavailable::NotAnswered(name).into());
             }
             self.forget_share(&self.device_of(record), &record.spec.tenant);
         }
@@ -320,11 +297,9 @@ impl Service {
             self.erase(device, 0)?;
             self.note_disposable(device)?;
         }
-        self.state
-            .remove(Kind::Volume, &name)
-            .map_err(|error| error.to_string())?;
+        self.state.remove(Kind::Volume, &name)?;
         self.inventory.volumes.remove(&name);
-        self.faults.remove(&format!("volume {name}"));
+        self.faults.remove(&Subject::Volume(name));
         Ok(())
     }
 
@@ -346,7 +321,7 @@ impl Service {
                 None => Ok(()),
             }
         });
-        deleted.map_err(|error| error.to_string())
+        deleted.map_err(Fault::from)
     }
 
     /// Whether a pool is on a partition that [is spent](Self::is_spent).
@@ -379,12 +354,7 @@ impl Service {
             let switch = state.switch(&switch_name, &policy);
             device.map(|device| state.engine.add_device(device, &switch))
         });
-        let handle = handle.ok_or_else(|| {
-            format!(
-                "it is not in {} any more: restore that from a backup",
-                record.place()
-            )
-        })?;
+        let handle = handle.ok_or_else(|| Unavailable::Gone(record.place().to_owned()))?;
         let names = record.names();
         let spec = NamespaceSpec {
             nguid: names.nguid.0,
@@ -392,9 +362,7 @@ impl Service {
             read_only: record.spec.read_only == Some(true),
             ..NamespaceSpec::new(record.nsid, record.uuid.into_bytes(), handle.clone())
         };
-        self.target
-            .attach(&record.spec.tenant, spec)
-            .map_err(|error| error.to_string())?;
+        self.target.attach(&record.spec.tenant, spec)?;
         self.served.insert(record.spec.name.clone(), handle);
         self.tell_share_to(&device_name, &record.spec.tenant);
         Ok(())

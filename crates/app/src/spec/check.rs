@@ -3,30 +3,53 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    Config, DeviceKind, DeviceSpec, NAME_LEN_MAX, PoolSpec, StoreName, TargetSpec, TenantSpec,
-    VolumeSpec,
-};
+use serde::Deserialize;
+use toml::Spanned;
 
-/// Most bytes of an NQN (NVM Express Base Specification, NVMe Qualified Names).
-const NQN_LEN_MAX: usize = 223;
+use super::error::{NAME_LEN_MAX, NQN_LEN_MAX, SpecError, TenantError, VolumeError, check_name};
+use super::flat::FlatDevice;
+use super::{Config, DeviceSpec, PoolSpec, TargetSpec, TenantSpec, VolumeSpec};
+
+/// A configuration file whose devices are not yet what their kinds have.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FlatConfig {
+    #[serde(default)]
+    target: TargetSpec,
+    #[serde(default)]
+    device: Vec<Spanned<FlatDevice>>,
+    #[serde(default)]
+    pool: Vec<PoolSpec>,
+    #[serde(default)]
+    tenant: Vec<TenantSpec>,
+    #[serde(default)]
+    volume: Vec<VolumeSpec>,
+}
 
 impl Config {
     /// Reads a configuration file's text; the error names the place.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let config: Self = toml::from_str(text).map_err(|error| one_line(text, &error))?;
+    pub fn parse(text: &str) -> Result<Self, SpecError> {
+        let flat: FlatConfig = toml::from_str(text).map_err(|error| syntax(text, &error))?;
+        let devices = flat.device.into_iter().map(|entry| device(text, entry));
+        let config = Self {
+            target: flat.target,
+            devices: devices.collect::<Result<_, _>>()?,
+            pools: flat.pool,
+            tenants: flat.tenant,
+            volumes: flat.volume,
+        };
         config.check()?;
         Ok(config)
     }
 
     /// Checks every entry by itself, and that no name is there twice.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SpecError> {
         self.target.check()?;
         unique("device", self.devices.iter().map(|spec| &spec.name))?;
         unique("pool", self.pools.iter().map(|spec| &spec.name))?;
         unique("tenant", self.tenants.iter().map(|spec| &spec.name))?;
         unique("volume", self.volumes.iter().map(|spec| &spec.name))?;
-        self.check_identities().map_err(|error| error.to_string())?;
+        self.check_identities()?;
         self.devices.iter().try_for_each(DeviceSpec::check)?;
         self.pools.iter().try_for_each(PoolSpec::check)?;
         self.tenants.iter().try_for_each(TenantSpec::check)?;
@@ -34,173 +57,91 @@ impl Config {
     }
 }
 
-fn unique<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Result<(), String> {
+fn unique<'a>(
+    what: &'static str,
+    names: impl Iterator<Item = &'a String>,
+) -> Result<(), SpecError> {
     let mut seen = BTreeSet::new();
     for name in names {
         if !seen.insert(name) {
-            return Err(format!(
-                "{what} `{name}` is there twice: rename one of them"
-            ));
+            return Err(SpecError::Twice(what, name.clone()));
         }
     }
     Ok(())
 }
 
+/// A device with what its kind has. Of a key that the kind has not, the error has the line.
+fn device(text: &str, entry: Spanned<FlatDevice>) -> Result<DeviceSpec, SpecError> {
+    let start = entry.span().start;
+    DeviceSpec::try_from(entry.into_inner()).map_err(|error| match &error {
+        SpecError::Device(_, why) => {
+            let line = line_of_key(text, start, why.key());
+            SpecError::At(line, Box::new(error))
+        }
+        _ => error,
+    })
+}
+
+/// The line of a key, or of the table that begins at `start` if the key has no line of its own.
+fn line_of_key(text: &str, start: usize, key: &str) -> usize {
+    let first = line_at(text, start);
+    let is_key = |line: &str| {
+        let line = line.trim_start();
+        let rest = line.strip_prefix(key).unwrap_or_default().trim_start();
+        rest.starts_with(['=', '.']) || line.starts_with(&format!("[device.{key}]"))
+    };
+    let own = text.lines().enumerate().skip(first - 1);
+    let own = own.take_while(|(line, text)| *line < first || !text.trim_start().starts_with("[["));
+    let found = own
+        .map(|(line, text)| (line + 1, text))
+        .find(|(_, text)| is_key(text));
+    found.map_or(first, |(line, _)| line)
+}
+
+fn line_at(text: &str, place: usize) -> usize {
+    let before = text.get(..place).unwrap_or_default();
+    before.matches('\n').count() + 1
+}
+
 /// Where and what, in one line.
-fn one_line(text: &str, error: &toml::de::Error) -> String {
+fn syntax(text: &str, error: &toml::de::Error) -> SpecError {
     let message = error.message().trim_end().replace('\n', " ");
-    match error.span().and_then(|span| text.get(..span.start)) {
-        Some(before) => format!("line {}: {message}", before.matches('\n').count() + 1),
-        None => message,
-    }
+    SpecError::Syntax(error.span().map(|span| line_at(text, span.start)), message)
 }
 
 impl TargetSpec {
     /// Checks addresses, prefix and cores.
-    pub fn check(&self) -> Result<(), String> {
-        self.settings().check().map_err(|error| error.to_string())?;
+    pub fn check(&self) -> Result<(), SpecError> {
+        self.settings().check()?;
         if !(1..=256).contains(&self.cores) {
-            return Err(format!(
-                "[target] cores = {} is out of range: 1 to 256",
-                self.cores
-            ));
+            return Err(SpecError::Cores(self.cores));
         }
         let prefix = &self.nqn_prefix;
         if !prefix.starts_with("nqn.") || prefix.len() + 1 + NAME_LEN_MAX > NQN_LEN_MAX {
-            return Err(format!(
-                "[target] nqn_prefix `{prefix}` must begin with `nqn.` and have at most {} bytes",
-                NQN_LEN_MAX - 1 - NAME_LEN_MAX
-            ));
+            return Err(SpecError::Prefix(prefix.clone()));
         }
         Ok(())
     }
 }
 
-impl DeviceSpec {
-    /// Checks that the device's kind has what it needs and nothing else.
-    pub fn check(&self) -> Result<(), String> {
-        check_name("device", &self.name)?;
-        let name = &self.name;
-        if !matches!(self.block_size, 512 | 4096) {
-            return Err(format!(
-                "device `{name}`: block_size is {}; it must be 512 or 4096",
-                self.block_size
-            ));
-        }
-        if let Some(size) = self.size
-            && (size.0 == 0 || !size.0.is_multiple_of(u64::from(self.block_size)))
-        {
-            return Err(format!(
-                "device `{name}`: size must be a multiple of the block size, and not 0"
-            ));
-        }
-        let wants =
-            |field: &str, given: bool, needed: bool, useful: bool| match (given, needed, useful) {
-                (false, true, _) => Err(format!(
-                    "device `{name}`: a {} device needs `{field}`",
-                    self.kind.name()
-                )),
-                (true, _, false) => Err(format!(
-                    "device `{name}`: a {} device has no `{field}`",
-                    self.kind.name()
-                )),
-                _ => Ok(()),
-            };
-        let remote = self.kind == DeviceKind::NvmeTcp;
-        let virtual_memory = matches!(self.kind, DeviceKind::Null | DeviceKind::Memory);
-        let zoned = self.kind == DeviceKind::Zoned;
-        let on_disk = zoned || matches!(self.kind, DeviceKind::File | DeviceKind::Block);
-        let flash = self.kind == DeviceKind::Flash;
-        let open_channel = self.kind == DeviceKind::OpenChannel;
-        let emulated = flash || open_channel;
-        let with_file = on_disk || (emulated && self.store == Some(StoreName::File));
-        let partition = self.kind == DeviceKind::Partition;
-        wants(
-            "profile",
-            self.profile.is_some(),
-            flash,
-            flash || open_channel,
-        )?;
-        wants("condition", self.condition.is_some(), false, flash)?;
-        wants("store", self.store.is_some(), false, emulated)?;
-        if open_channel && self.store == Some(StoreName::Pattern) {
-            return Err(format!(
-                "device `{name}`: translation layers read back what they have written, so store must be memory or file"
-            ));
-        }
-        wants("seed", self.seed.is_some(), false, flash || open_channel)?;
-        wants(
-            "dilation",
-            self.dilation.is_some(),
-            false,
-            flash || open_channel,
-        )?;
-        wants("units", self.units.is_some(), false, zoned)?;
-        wants("partition", self.partition.is_some(), partition, partition)?;
-        if (open_channel || zoned || partition) && self.block_size != 4096 {
-            return Err(format!(
-                "device `{name}`: sectors of a device for partitions have 4096 bytes; leave block_size out"
-            ));
-        }
-        if let Some(cut) = &self.partition {
-            cut.check()
-                .map_err(|why| format!("partition `{name}`: {why}"))?;
-        }
-        self.check_drive()?;
-        wants(
-            "size",
-            self.size.is_some(),
-            virtual_memory || flash || open_channel,
-            virtual_memory || flash || open_channel || self.kind == DeviceKind::File,
-        )?;
-        wants("path", self.path.is_some(), with_file, with_file)?;
-        wants("address", self.address.is_some(), remote, remote)?;
-        wants("subnqn", self.subnqn.is_some(), remote, remote)?;
-        wants("nsid", self.nsid.is_some(), false, remote)
-    }
-}
-
-impl DeviceKind {
-    /// The kind as it is written.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Null => "null",
-            Self::Memory => "memory",
-            Self::File => "file",
-            Self::Block => "block",
-            Self::Flash => "flash",
-            Self::OpenChannel => "open-channel",
-            Self::Zoned => "zoned",
-            Self::Partition => "partition",
-            Self::NvmeTcp => "nvme-tcp",
-        }
-    }
-}
-
 impl PoolSpec {
     /// Checks the number of devices.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SpecError> {
         check_name("pool", &self.name)?;
-        match self.devices.as_slice() {
-            [_] => Ok(()),
-            [] => Err(format!(
-                "pool `{}`: name the device it stands on",
-                self.name
-            )),
-            _ => Err(format!(
-                "pool `{}`: several devices need RAID, which this version does not have",
-                self.name
-            )),
+        match self.devices.len() {
+            1 => Ok(()),
+            other => Err(SpecError::PoolDevices(self.name.clone(), other)),
         }
     }
 }
 
 impl TenantSpec {
     /// Checks name, hosts and share.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SpecError> {
         check_name("tenant", &self.name)?;
-        self.check_identity().map_err(|error| error.to_string())?;
-        self.check_share()?;
+        self.check_identity()?;
+        let wrong = |error| SpecError::Tenant(self.name.clone(), error);
+        self.check_share().map_err(wrong)?;
         let bad = |host: &&String| {
             host.as_str() != "*"
                 && (!host.starts_with("nqn.")
@@ -208,10 +149,7 @@ impl TenantSpec {
                     || host.contains(char::is_control))
         };
         match self.hosts.iter().find(bad) {
-            Some(host) => Err(format!(
-                "tenant `{}`: `{host}` is no host NQN (`nqn.…`, at most {NQN_LEN_MAX} bytes) and not `*`",
-                self.name
-            )),
+            Some(host) => Err(wrong(TenantError::Host(host.clone()))),
             None => Ok(()),
         }
     }
@@ -219,49 +157,25 @@ impl TenantSpec {
 
 impl VolumeSpec {
     /// Checks that exactly one of pool and device is named.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SpecError> {
         check_name("volume", &self.name)?;
-        self.check_identity().map_err(|error| error.to_string())?;
-        let name = &self.name;
+        self.check_identity()?;
+        let wrong = |error| Err(SpecError::Volume(self.name.clone(), error));
         match (&self.pool, &self.device, self.size) {
-            (Some(_), ..) if self.content.is_some() => Err(format!(
-                "volume `{name}`: a volume of a pool begins with zeroes, leave `content` out"
-            )),
+            (Some(_), ..) if self.content.is_some() => wrong(VolumeError::Content),
             (Some(_), None, Some(size)) if size.0 > 0 => Ok(()),
-            (Some(_), None, _) => Err(format!(
-                "volume `{name}`: a volume of a pool needs a `size`, not 0"
-            )),
+            (Some(_), None, _) => wrong(VolumeError::NeedsSize),
             (None, Some(_), None) => Ok(()),
-            (None, Some(_), Some(_)) => Err(format!(
-                "volume `{name}`: it is the whole device, leave `size` out"
-            )),
-            _ => Err(format!(
-                "volume `{name}`: name either a `pool` or a `device`"
-            )),
+            (None, Some(_), Some(_)) => wrong(VolumeError::HasNoSize),
+            _ => wrong(VolumeError::Place),
         }
     }
-}
-
-/// Names go into NQNs, file names and tables: letters, digits, `-`, `_` and `.`.
-fn check_name(what: &str, name: &str) -> Result<(), String> {
-    let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if name.is_empty()
-        || name.len() > NAME_LEN_MAX
-        || !name.chars().all(good)
-        || name.starts_with(['-', '.'])
-    {
-        return Err(format!(
-            "`{name}` is not a name for a {what}: use 1 to {NAME_LEN_MAX} letters, digits, `-`, `_` or `.`, \
-             beginning with a letter, a digit or `_`"
-        ));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Size;
+    use crate::spec::{Medium, Size};
 
     const GOOD: &str = r#"
         [target]
@@ -294,7 +208,7 @@ mod tests {
     #[test]
     fn the_documented_file_is_read() {
         let config = Config::parse(GOOD).expect("it is right");
-        assert_eq!(config.devices[0].size, Some(Size(1 << 30)));
+        assert_eq!(config.devices[0].size(), Some(Size(1 << 30)));
         assert_eq!(config.tenants[0].weight, 2);
         assert_eq!(config.volumes[0].pool.as_deref(), Some("fast"));
     }
@@ -307,7 +221,9 @@ mod tests {
     #[test]
     fn a_name_is_there_once() {
         let twice = format!("{GOOD}\n[[tenant]]\nname = \"db\"");
-        let error = Config::parse(&twice).expect_err("two tenants of one name");
+        let error = Config::parse(&twice)
+            .expect_err("two tenants of one name")
+            .to_string();
         assert!(error.contains("tenant `db` is there twice"), "{error}");
     }
 
@@ -333,7 +249,9 @@ mod tests {
         ] {
             let one = volume("a", line);
             Config::parse(&one).expect("it is there once");
-            let error = Config::parse(&(one + &volume("b", line))).expect_err("twice");
+            let error = Config::parse(&(one + &volume("b", line)))
+                .expect_err("twice")
+                .to_string();
             assert!(error.contains(why), "{error}");
         }
     }
@@ -343,7 +261,11 @@ mod tests {
         let zoned =
             "[[device]]\nname = \"z\"\nkind = \"zoned\"\npath = \"/dev/nvme1n1\"\nunits = 8";
         let config = Config::parse(zoned).expect("it is right");
-        assert_eq!(config.devices[0].units, Some(8));
+        let zones = Medium::Zoned {
+            path: "/dev/nvme1n1".into(),
+            units: Some(8),
+        };
+        assert_eq!(config.devices[0].medium, zones);
         for (right, wrong, message) in [
             ("path = \"/dev/nvme1n1\"", "", "a zoned device needs `path`"),
             (
@@ -355,8 +277,54 @@ mod tests {
             ("units = 8", "profile = \"cnex\"", "has no `profile`"),
             ("zoned", "block", "a block device has no `units`"),
         ] {
-            let error = Config::parse(&zoned.replacen(right, wrong, 1)).expect_err(wrong);
+            let error = Config::parse(&zoned.replacen(right, wrong, 1))
+                .expect_err(wrong)
+                .to_string();
             assert!(error.contains(message), "{wrong}: {error}");
+        }
+    }
+
+    /// The line of the key where there is one, of the device where one is missing, and what may
+    /// stand there.
+    #[test]
+    fn a_mistake_in_a_device_is_named_with_its_line() {
+        let two = "[[device]]\nname = \"a\"\nkind = \"memory\"\nsize = \"1GiB\"\n\n\
+                   [[device]]\nname = \"b\"\nkind = \"memory\"\nsize = \"1GiB\"\n";
+        for (right, wrong, told) in [
+            (
+                "kind = \"memory\"\nsize = \"1GiB\"\n\n",
+                "kind = \"memory\"\n\n",
+                "line 2: device `a`: a memory device needs `size`",
+            ),
+            (
+                "name = \"b\"",
+                "name = \"b\"\nnsid = 1",
+                "line 8: device `b`: a memory device has no `nsid`",
+            ),
+            (
+                "name = \"b\"",
+                "name = \"b\"\nunit = 1",
+                "line 8: unknown field `unit`, expected one of `name`, `kind`, `size`, `block_size`",
+            ),
+            (
+                "name = \"b\"",
+                "name = \"b\"\npolicy = \"fiar\"",
+                "line 8: unknown variant `fiar`, expected one of `fifo`, `fair`, `gimbal`",
+            ),
+            (
+                "name = \"b\"",
+                "name = \"b\"\nseed = \"x\"",
+                "line 8: invalid type: string \"x\", expected u64",
+            ),
+            (
+                "name = \"b\"\nkind = \"memory\"",
+                "name = \"b\"\nkind = \"tape\"",
+                "line 8: unknown variant `tape`, expected one of `null`, `memory`, `file`, `block`",
+            ),
+        ] {
+            assert!(two.contains(right), "{right}");
+            let error = Config::parse(&two.replacen(right, wrong, 1)).expect_err(wrong);
+            assert!(error.to_string().starts_with(told), "{wrong}: {error}");
         }
     }
 
@@ -436,7 +404,9 @@ mod tests {
             ),
         ];
         for (right, wrong, message) in table {
-            let error = Config::parse(&GOOD.replacen(right, wrong, 1)).expect_err(wrong);
+            let error = Config::parse(&GOOD.replacen(right, wrong, 1))
+                .expect_err(wrong)
+                .to_string();
             assert!(error.contains(message), "{wrong}: {error}");
         }
     }

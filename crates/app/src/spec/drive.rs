@@ -3,30 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use flashyard_flash::Profile;
 use flashyard_flash::ssd::Condition;
 use serde::{Deserialize, Serialize};
 
-use super::{DeviceKind, DeviceSpec};
-
-/// Most that a drive can be slowed down: a read of a tenth of a millisecond then takes a tenth of a
-/// second.
-pub const DILATION_MOST: u32 = 1_000;
-
-/// An emulated drive: a `flash` device's part of its specification, complete.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DriveSpec {
-    /// The name of a profile, or a file that holds one.
-    pub profile: String,
-    /// What was done to it before.
-    pub condition: Condition,
-    /// Where its content is.
-    pub store: StoreName,
-    /// What chance follows from.
-    pub seed: u64,
-    /// How many times slower than its model it is.
-    pub dilation: u32,
-}
+use super::error::ValueError;
 
 /// Where the content of an emulated drive is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -46,44 +26,6 @@ pub enum StoreName {
 #[serde(try_from = "String", into = "String")]
 pub struct ConditionName(pub Condition);
 
-impl DeviceSpec {
-    /// The drive of a `flash` device; nothing of any other, or without a profile.
-    pub fn drive(&self) -> Option<DriveSpec> {
-        let profile = self
-            .profile
-            .clone()
-            .filter(|_| self.kind == DeviceKind::Flash)?;
-        Some(DriveSpec {
-            profile,
-            condition: self.condition.map_or(Condition::Empty, |name| name.0),
-            store: self.store.unwrap_or_default(),
-            seed: self.seed.unwrap_or(1),
-            dilation: self.dilation.unwrap_or(1),
-        })
-    }
-
-    /// Checks what the keys of an emulated drive say; whether they may be there is checked with all
-    /// others.
-    pub(super) fn check_drive(&self) -> Result<(), String> {
-        let name = &self.name;
-        if let Some(profile) = &self.profile
-            && !is_file(profile)
-            && Profile::named(profile).is_none()
-        {
-            return Err(format!(
-                "device `{name}`: there is no profile `{profile}`: use one of {}, or the path of a file, such as ./{profile}.toml",
-                Profile::names().collect::<Vec<_>>().join(", ")
-            ));
-        }
-        match self.dilation {
-            Some(dilation) if !(1..=DILATION_MOST).contains(&dilation) => Err(format!(
-                "device `{name}`: dilation is {dilation}; it must be from 1 (as fast as its model) to {DILATION_MOST}"
-            )),
-            _ => Ok(()),
-        }
-    }
-}
-
 /// Whether a profile is named by the path of a file: names of profiles have neither slashes nor
 /// dots.
 pub fn is_file(profile: &str) -> bool {
@@ -102,16 +44,16 @@ impl StoreName {
 }
 
 impl FromStr for ConditionName {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let unknown = |unknown| format!("`{text}` is no condition: {unknown}");
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let unknown = |unknown| ValueError::Condition(text.to_owned(), unknown);
         text.parse().map(Self).map_err(unknown)
     }
 }
 
 impl TryFrom<String> for ConditionName {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
+    type Error = ValueError;
+    fn try_from(text: String) -> Result<Self, ValueError> {
         text.parse()
     }
 }
@@ -130,7 +72,8 @@ impl fmt::Display for ConditionName {
 
 #[cfg(test)]
 mod tests {
-    use crate::spec::Config;
+    use crate::spec::device::DriveSpec;
+    use crate::spec::{Config, DeviceSpec};
 
     use super::*;
 
@@ -211,7 +154,9 @@ mod tests {
             ),
         ];
         for (right, wrong, message) in table {
-            let error = Config::parse(&GOOD.replacen(right, wrong, 1)).expect_err(wrong);
+            let error = Config::parse(&GOOD.replacen(right, wrong, 1))
+                .expect_err(wrong)
+                .to_string();
             assert!(error.contains(message), "{wrong}: {error}");
         }
     }

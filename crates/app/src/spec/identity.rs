@@ -10,62 +10,8 @@ use flashyard_nvme::Nqn;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::error::IdentityError;
 use super::{Config, TenantSpec, VolumeSpec};
-
-/// Why something is no identity for a volume or a tenant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IdentityError {
-    /// Not a UUID, or the one that is all zero.
-    Uuid(String),
-    /// Not so many bytes in hexadecimal digits, or all zero.
-    Hex(String, usize),
-    /// A namespace number is from 1 on.
-    Nsid(String),
-    /// Not an NQN for a subsystem.
-    Nqn(String, String),
-    /// Not a serial number.
-    Serial(String, String),
-    /// Not a model number.
-    Model(String, String),
-    /// Two volumes or tenants of a file have the same.
-    Twice(&'static str, String),
-}
-
-impl fmt::Display for IdentityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Uuid(text) => write!(
-                f,
-                "`{text}` is not a UUID: write it like 2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11, not all zero"
-            ),
-            Self::Hex(text, bytes) => write!(
-                f,
-                "`{text}` is not {} hexadecimal digits, or all zero",
-                2 * bytes
-            ),
-            Self::Nsid(volume) => write!(f, "volume `{volume}`: nsid is 0; numbers begin with 1"),
-            Self::Nqn(tenant, nqn) => write!(
-                f,
-                "tenant `{tenant}`: nqn `{nqn}` is no name for a subsystem: write it like \
-                 nqn.2014-08.org.example:name, at most {} bytes, and not the one of discovery",
-                Nqn::MAX_LEN
-            ),
-            Self::Serial(tenant, serial) => write!(
-                f,
-                "tenant `{tenant}`: serial `{serial}` must be 1 to 20 printable ASCII characters, without spaces at the ends"
-            ),
-            Self::Model(tenant, model) => write!(
-                f,
-                "tenant `{tenant}`: model `{model}` must be 1 to 40 printable ASCII characters, without spaces at the ends"
-            ),
-            Self::Twice(what, value) => {
-                write!(f, "{what} {value} is there twice: hosts know things by it")
-            }
-        }
-    }
-}
-
-impl std::error::Error for IdentityError {}
 
 /// The UUID of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -3,12 +3,10 @@
 use flashyard_drives::open_channel::{Unit, Wanted};
 use serde::{Deserialize, Serialize};
 
-use super::{DeviceKind, DeviceSpec, PolicyName};
+use super::error::{MOST_NUMBERS, PartitionError};
 
 /// Flash beyond the capacity when nobody says, in percent of the capacity.
 const OVER_PROVISIONING: &str = "20%";
-/// Numbers in a list at most.
-const MOST_NUMBERS: usize = 4096;
 
 /// Which parallel units of which device a partition has, and how much of them it shows. One of
 /// `channels`, `units` and `count` is given.
@@ -45,23 +43,18 @@ fn default_op() -> String {
 
 impl PartitionSpec {
     /// The units that are wanted.
-    pub fn wanted(&self) -> Result<Wanted, String> {
+    pub fn wanted(&self) -> Result<Wanted, PartitionError> {
         match (&self.channels, &self.units, self.count) {
             (Some(channels), None, None) => Ok(Wanted::Channels(numbers(channels)?)),
             (None, Some(units), None) => Ok(Wanted::Units(parse_units(units)?)),
             (None, None, Some(count)) => Ok(Wanted::Count(count)),
-            _ => Err("name either `channels`, `units` or `count`".to_owned()),
+            _ => Err(PartitionError::Wanted),
         }
     }
 
     /// Flash beyond the capacity, in thousandths of the capacity.
-    pub fn over_provisioning(&self) -> Result<u32, String> {
-        let bad = || {
-            format!(
-                "`{}` is no over-provisioning: write such as 20% or 7.5%",
-                self.op
-            )
-        };
+    pub fn over_provisioning(&self) -> Result<u32, PartitionError> {
+        let bad = || PartitionError::OverProvisioning(self.op.clone());
         let percent = self.op.strip_suffix('%').ok_or_else(bad)?.trim();
         let (whole, tenths) = percent.split_once('.').unwrap_or((percent, "0"));
         if tenths.len() != 1 {
@@ -73,7 +66,7 @@ impl PartitionSpec {
     }
 
     /// Checks everything that can be checked without the device.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), PartitionError> {
         self.over_provisioning()?;
         self.wanted()?;
         self.given
@@ -82,46 +75,15 @@ impl PartitionSpec {
     }
 }
 
-impl DeviceSpec {
-    /// The device that a partition is.
-    pub fn partition(name: String, cut: PartitionSpec, policy: PolicyName) -> Self {
-        Self {
-            name,
-            kind: DeviceKind::Partition,
-            size: None,
-            block_size: 4096,
-            path: None,
-            address: None,
-            subnqn: None,
-            nsid: None,
-            profile: None,
-            condition: None,
-            store: None,
-            seed: None,
-            dilation: None,
-            units: None,
-            partition: Some(cut),
-            policy,
-            capability: None,
-            curve: Vec::new(),
-            disposable: false,
-        }
-    }
-}
-
 /// Units as they are written: `0.0,1.0`.
-pub fn parse_units(text: &str) -> Result<Vec<Unit>, String> {
+pub fn parse_units(text: &str) -> Result<Vec<Unit>, PartitionError> {
     let unit = |word: &str| {
-        let bad = || {
-            format!(
-                "`{word}` is no parallel unit: write its channel and its number there, such as 3.0"
-            )
-        };
+        let bad = || PartitionError::Unit(word.to_owned());
         let (group, pu) = word.trim().split_once('.').ok_or_else(bad)?;
         let parse = |text: &str| text.parse().map_err(|_| bad());
         Ok((parse(group)?, parse(pu)?))
     };
-    let units: Result<Vec<Unit>, String> =
+    let units: Result<Vec<Unit>, PartitionError> =
         text.split(',').take(MOST_NUMBERS + 1).map(unit).collect();
     units.and_then(bounded)
 }
@@ -136,10 +98,10 @@ pub fn show_units(units: &[Unit]) -> String {
 }
 
 /// Numbers and ranges, such as `0-3,7`.
-fn numbers(text: &str) -> Result<Vec<u32>, String> {
+fn numbers(text: &str) -> Result<Vec<u32>, PartitionError> {
     let mut found = Vec::new();
     for word in text.split(',') {
-        let bad = || format!("`{word}` is no channel and no range of them: write such as 0-3,7");
+        let bad = || PartitionError::Channels(word.to_owned());
         let parse = |text: &str| text.trim().parse::<u32>().map_err(|_| bad());
         let (first, last) = word.split_once('-').unwrap_or((word, word));
         let (first, last) = (parse(first)?, parse(last)?);
@@ -152,10 +114,10 @@ fn numbers(text: &str) -> Result<Vec<u32>, String> {
     Ok(found)
 }
 
-fn bounded<T>(list: Vec<T>) -> Result<Vec<T>, String> {
+fn bounded<T>(list: Vec<T>) -> Result<Vec<T>, PartitionError> {
     match list.len() {
         0..=MOST_NUMBERS => Ok(list),
-        _ => Err(format!("more than {MOST_NUMBERS} are no device's")),
+        _ => Err(PartitionError::TooMany),
     }
 }
 
@@ -165,12 +127,15 @@ mod tests {
 
     fn spec(text: &str) -> Result<PartitionSpec, String> {
         let spec: PartitionSpec = toml::from_str(text).map_err(|error| error.to_string())?;
-        spec.check().map(|()| spec)
+        let checked = spec.check().map_err(|error| error.to_string());
+        checked.map(|()| spec)
     }
 
     #[test]
     fn units_are_named_in_three_ways() {
-        let wanted = |text: &str| spec(text).and_then(|spec| spec.wanted());
+        let wanted = |text: &str| {
+            spec(text).and_then(|spec| spec.wanted().map_err(|error| error.to_string()))
+        };
         let channels = wanted("device = \"o\"\nchannels = \"0-2, 7\"");
         assert_eq!(channels, Ok(Wanted::Channels(vec![0, 1, 2, 7])));
         let units = wanted("device = \"o\"\nunits = \"0.1,3.0\"");
@@ -182,16 +147,17 @@ mod tests {
     #[test]
     fn over_provisioning_is_in_percent() {
         let op = |op: &str| {
-            spec(&format!("device = \"o\"\ncount = 4\nop = \"{op}\""))
-                .and_then(|spec| spec.over_provisioning())
+            spec(&format!("device = \"o\"\ncount = 4\nop = \"{op}\""))?
+                .over_provisioning()
+                .map_err(|error| error.to_string())
         };
         assert_eq!(op("20%"), Ok(200));
         assert_eq!(op("7.5%"), Ok(75));
         for bad in ["20", "%", "-1%", "7.55%", "4294967295%", "1.x%"] {
             assert!(op(bad).is_err(), "{bad}");
         }
-        let default = spec("device = \"o\"\ncount = 4").and_then(|spec| spec.over_provisioning());
-        assert_eq!(default, Ok(200));
+        let default = spec("device = \"o\"\ncount = 4").expect("right");
+        assert_eq!(default.over_provisioning(), Ok(200));
     }
 
     #[test]

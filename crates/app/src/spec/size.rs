@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::units;
+use crate::units::{self, UnitError};
 
 /// A size in bytes, written with its unit in files and shown as bytes in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -16,8 +16,8 @@ impl From<Size> for u64 {
 }
 
 impl std::str::FromStr for Size {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Self, UnitError> {
         units::parse_size(text).map(Self)
     }
 }
@@ -30,8 +30,8 @@ enum WrittenSize {
 }
 
 impl TryFrom<WrittenSize> for Size {
-    type Error = String;
-    fn try_from(written: WrittenSize) -> Result<Self, String> {
+    type Error = UnitError;
+    fn try_from(written: WrittenSize) -> Result<Self, UnitError> {
         match written {
             WrittenSize::Bytes(bytes) => Ok(Self(bytes)),
             WrittenSize::Text(text) => text.parse(),

@@ -8,7 +8,7 @@ use flashyard_testbed::Scratch;
 
 use super::schema::{SCHEMA, STORE, VERSION};
 use super::*;
-use crate::spec::{ClassName, Config, DeviceKind, PolicyName};
+use crate::spec::{ClassName, Config, DeviceKind, FlatDevice};
 
 /// Volumes of a tenant.
 const MOST: u32 = 4;
@@ -47,27 +47,9 @@ fn volume(name: &str, tenant: &str) -> VolumeSpec {
 #[test]
 fn what_was_stored_is_there_after_a_restart() {
     let directory = Scratch::new("state");
-    let device = DeviceSpec {
-        name: "ram0".into(),
-        kind: DeviceKind::Memory,
-        partition: None,
-        size: Some(Size(1 << 30)),
-        block_size: 512,
-        path: None,
-        address: None,
-        subnqn: None,
-        nsid: None,
-        profile: None,
-        condition: None,
-        store: None,
-        seed: None,
-        dilation: None,
-        units: None,
-        disposable: false,
-        policy: PolicyName::Fifo,
-        capability: None,
-        curve: Vec::new(),
-    };
+    let mut device = FlatDevice::new("ram0".into(), DeviceKind::Memory);
+    (device.size, device.block_size) = (Some(Size(1 << 30)), 512);
+    let device = DeviceSpec::try_from(device).expect("it is right");
     let mut state = State::open(&directory, IfDamaged::Refuse).expect("a new store");
     let uuid = state.target_uuid();
     state.put_device(&device).expect("stored");

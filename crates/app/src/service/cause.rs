@@ -1,0 +1,612 @@
+//! What exactly is wrong, in words.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use flashyard_block::pool::PoolError;
+use flashyard_block::{IoError, OpenError};
+use flashyard_drives::open_channel::PartitionError;
+use flashyard_engine::ConfigError;
+use flashyard_flash::{ProfileError, UNIT_BYTES};
+use flashyard_host::ConnectError;
+use flashyard_nvme::Nqn;
+use flashyard_nvme::nqn::InvalidNqn;
+use flashyard_time::Duration;
+
+use super::fault::Fault;
+use crate::control::KindName;
+use crate::spec::{DeviceKind, PartitionError as UnitsError, PolicyName, SpecError};
+use crate::state::StateError;
+use crate::units;
+
+/// How long I/O in flight of a volume that is deleted or moved is waited for.
+pub(super) const DRAIN: Duration = Duration::from_secs(10);
+
+/// What cannot be.
+#[derive(Debug)]
+pub enum Invalid {
+    /// What was written.
+    Spec(SpecError),
+    /// The choice of units.
+    Units(UnitsError),
+    /// A namespace number.
+    Number(StateError),
+    /// What the engine does not take.
+    Engine(ConfigError),
+    /// What cannot be opened as it is asked for.
+    Open(OpenError),
+    /// What a pool cannot do.
+    Pool(PoolError),
+    /// What a device for partitions cannot do.
+    Partition(PartitionError),
+    /// An emulated drive that cannot be.
+    Drive(String, DriveFault),
+    /// A profile that a device has.
+    DriveProfile(String, ProfileError),
+    /// Not the name of a subsystem.
+    Subnqn(String, InvalidNqn),
+    /// The other target's namespace has other blocks.
+    RemoteBlocks(u32),
+    /// A volume that is a whole device does not grow by itself: the volume and the device.
+    WholeDevice(String, String),
+    /// A volume of so many bytes does not shrink.
+    Shrink(String, u64),
+    /// A namespace number.
+    NsidZero,
+    /// Partitions are not cut from this device.
+    NotForPartitions(String),
+    /// Nothing but partitions stands on this device.
+    OnlyForPartitions(String),
+}
+
+/// Why an emulated drive cannot be.
+#[derive(Debug)]
+pub enum DriveFault {
+    /// Its profile cannot be had.
+    Profile(ProfileFault),
+    /// Its size, of a kind of device, by a profile.
+    Size {
+        /// What it is.
+        kind: DeviceKind,
+        /// The profile's name.
+        profile: String,
+        /// The size in bytes.
+        size: u64,
+        /// The least.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
+    /// Its model takes more memory than is free.
+    Memory {
+        /// The size in bytes.
+        size: u64,
+        /// What the model takes.
+        needed: u64,
+        /// What is free.
+        free: u64,
+        /// The size whose model would fit.
+        most: u64,
+    },
+}
+
+/// Why a profile cannot be had.
+#[derive(Debug)]
+pub enum ProfileFault {
+    /// None that ships has this name.
+    Unknown(String),
+    /// The file cannot be read.
+    Read(String, std::io::Error),
+    /// The file holds none.
+    Wrong(String, ProfileError),
+}
+
+/// What is not there.
+#[derive(Debug)]
+pub enum NotFound {
+    /// A thing of a kind.
+    Thing(KindName, String),
+    /// What a file or command names in another thing.
+    Reference {
+        /// What names it.
+        kind: KindName,
+        /// Its name.
+        name: String,
+        /// What it names.
+        wanted: KindName,
+        /// The name that is not there.
+        missing: String,
+    },
+    /// A volume in its pool.
+    InPool(PoolError),
+    /// A partition on its device.
+    Partition(PartitionError),
+    /// A tenant's volumes.
+    NoVolume(String),
+}
+
+/// What something else has.
+#[derive(Debug)]
+pub enum InUse {
+    /// The name of a thing.
+    Name(KindName, String),
+    /// The name of a tenant that is to be made.
+    Tenant(String),
+    /// A file or device that another process has.
+    Open(OpenError),
+    /// What keeps the flash of a device, which another process has.
+    Store(Option<String>, PartitionError),
+    /// The path of another device.
+    Path(String, String),
+    /// What stands on a device, and has to go first.
+    Below(KindName, String, String),
+    /// What stands on a device.
+    Taken(String, String),
+    /// A device whose writes are to be measured.
+    Measured(String, String),
+    /// Volumes: of what, its name, and one of them.
+    Volumes(KindName, String, String),
+    /// A namespace number.
+    Number(StateError),
+    /// The number of another volume: that, its tenant, and the number.
+    Nsid(String, String, u32),
+    /// What the engine knows already.
+    Engine(ConfigError),
+    /// What a pool has already.
+    Pool(PoolError),
+    /// What a device for partitions has already.
+    Partition(PartitionError),
+    /// A partition of this device that the target does not know.
+    ForeignPartition(String, String),
+    /// What hosts know the subsystem of another tenant by: the new tenant, the other, the NQN.
+    Nqn(String, String, String),
+    /// What hosts know another volume by: the new volume, the key, its value, the other.
+    Identity(String, &'static str, String, String),
+    /// A volume in a pool that the state does not know: the new one, the pool, the UUID, its name.
+    UnknownVolume(String, String, String, String),
+    /// A port that another program listens at.
+    Port(SocketAddr),
+    /// A port that the target itself listens at.
+    OwnPort(SocketAddr, SocketAddr),
+}
+
+/// What is not done.
+#[derive(Debug)]
+pub enum Refused {
+    /// A thing that is there is not what a file says.
+    Differs(KindName, String),
+    /// A volume that is another tenant's: the volume, whose it is, whose it is to be.
+    OtherTenants(String, String, String),
+    /// A volume is the tenant's already.
+    AlreadyTheirs(String, String),
+    /// An identity that stays: of what, its name, the key, what it is.
+    Fixed(KindName, String, &'static str, String),
+    /// A volume that is half made or half deleted.
+    HalfMade(String),
+    /// A device on which may be what nobody named, and the tenant that would see it.
+    Content(String, String),
+    /// More is promised of a device than it has: so many percent, by whom.
+    Oversold(String, f64, Vec<(String, f64)>),
+    /// A policy that has to be told what the device does.
+    Untold(PolicyName, String),
+    /// A partition that takes no more writes.
+    Spent(String),
+    /// What the engine does not change.
+    Engine(ConfigError),
+    /// What a pool does not do.
+    Pool(PoolError),
+}
+
+/// What cannot be done now.
+#[derive(Debug)]
+pub enum Unavailable {
+    /// The target ends.
+    ShuttingDown,
+    /// A thing that could not be opened, and why.
+    Thing(KindName, String, Arc<Fault>),
+    /// What the system refuses.
+    Open(OpenError),
+    /// A pool whose device failed, or holds something else.
+    Pool(PoolError),
+    /// The device of a pool holds another one.
+    OtherPool(String),
+    /// A device for partitions that failed.
+    Partition(Option<String>, PartitionError),
+    /// A partition that is not on its device any more.
+    LostPartition(String, String),
+    /// A file that is shorter than it was: how long it is, and was.
+    CutShort(PathBuf, u64, u64),
+    /// A device that is smaller than it was: how large it is, and was.
+    Shrunk(String, u64, u64),
+    /// Another target.
+    Remote(Box<RemoteFault>),
+    /// A device failed while it was measured.
+    Measured(String, IoError),
+    /// A device could not be erased.
+    NotErased(String, IoError),
+    /// A device that is not open as one to be given away.
+    NotWhole(String),
+    /// What a volume was on has it no more.
+    Gone(String),
+    /// The device of a volume that is deleted does not answer.
+    NotAnswered(String),
+    /// The device of a volume that is moved does not answer; its tenant.
+    NotMoved(String, String),
+    /// An address that cannot be listened at.
+    Listen(SocketAddr, std::io::Error),
+}
+
+/// Another target that cannot be used: where, what of it, why, and who has to be let in there.
+#[derive(Debug)]
+pub struct RemoteFault {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The namespace there.
+    pub nsid: u32,
+    /// Its subsystem.
+    pub subnqn: Nqn,
+    /// What it says.
+    pub error: ConnectError,
+    /// What this target is called there.
+    pub hostnqn: Nqn,
+}
+
+/// What failed in the program or under it.
+#[derive(Debug)]
+pub enum Internal {
+    /// The state store.
+    State(StateError),
+    /// Engine and inventory are not of one mind.
+    Engine(ConfigError),
+    /// The name of this target as a host.
+    HostNqn(InvalidNqn),
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Spec(error) => error.fmt(f),
+            Self::Units(error) => error.fmt(f),
+            Self::Number(error) => error.fmt(f),
+            Self::Engine(error) => error.fmt(f),
+            Self::Open(error) => error.fmt(f),
+            Self::Pool(error) => error.fmt(f),
+            Self::Partition(error) => error.fmt(f),
+            Self::Drive(device, fault) => write!(f, "device `{device}`: {fault}"),
+            Self::DriveProfile(profile, error) => write!(f, "profile {profile}: {error}"),
+            Self::Subnqn(subnqn, error) => write!(f, "subnqn {subnqn}: {error}"),
+            Self::RemoteBlocks(bytes) => write!(
+                f,
+                "the remote namespace has blocks of {bytes} bytes: set block_size to that"
+            ),
+            Self::WholeDevice(volume, device) => write!(
+                f,
+                "volume `{volume}` is the whole device `{device}`; it has the device's size"
+            ),
+            Self::Shrink(volume, now) => write!(
+                f,
+                "volume `{volume}` has {}: a volume cannot shrink, its end may hold data",
+                units::size(*now)
+            ),
+            Self::NsidZero => f.write_str("nsid is 0; numbers begin with 1"),
+            Self::NotForPartitions(device) => write!(
+                f,
+                "device `{device}` is no open-channel device: partitions are cut from devices of kind `{}` and `{}`",
+                DeviceKind::OpenChannel.name(),
+                DeviceKind::Zoned.name()
+            ),
+            Self::OnlyForPartitions(device) => write!(
+                f,
+                "device `{device}` is for partitions: cut a partition from it with `flashyard partition create`, and \
+                 use that"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for DriveFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Profile(fault) => fault.fmt(f),
+            Self::Size {
+                kind,
+                profile,
+                size,
+                least,
+                most,
+            } => {
+                let size = units::size(*size);
+                let range = format!("from {} to {}", units::size(*least), units::size(*most));
+                match kind {
+                    DeviceKind::OpenChannel => write!(
+                        f,
+                        "size is {size}; an open-channel device of profile {profile} has {range}"
+                    ),
+                    _ => write!(
+                        f,
+                        "size is {size}; a drive of profile {profile} has a multiple of {UNIT_BYTES} bytes, {range}"
+                    ),
+                }
+            }
+            Self::Memory {
+                size,
+                needed,
+                free,
+                most,
+            } => write!(
+                f,
+                "size is {}; the model of such a drive takes {} of memory, and {} are free: give at most {}",
+                units::size(*size),
+                units::size(*needed),
+                units::size(*free),
+                units::size(*most),
+            ),
+        }
+    }
+}
+
+impl fmt::Display for ProfileFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => write!(f, "there is no profile `{name}`"),
+            Self::Read(name, error) => write!(f, "cannot read profile {name}: {error}"),
+            Self::Wrong(name, error) => write!(f, "profile {name}: {error}"),
+        }
+    }
+}
+
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Thing(kind, name) => {
+                let kind = kind.name();
+                write!(
+                    f,
+                    "there is no {kind} `{name}`: `flashyard {kind} list` shows all"
+                )
+            }
+            Self::Reference {
+                kind,
+                name,
+                wanted,
+                missing,
+            } => write!(
+                f,
+                "{} `{name}`: there is no {} `{missing}`: add it to the file or create it first",
+                kind.name(),
+                wanted.name()
+            ),
+            Self::InPool(error) => error.fmt(f),
+            Self::Partition(error) => error.fmt(f),
+            Self::NoVolume(tenant) => write!(
+                f,
+                "tenant `{tenant}` has no volume that is served: `flashyard volume create` makes one"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for InUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(kind, name) => write!(f, "there is a {} `{name}` already", kind.name()),
+            Self::Tenant(name) => write!(
+                f,
+                "there is a tenant `{name}` already: use `tenant set` to change it"
+            ),
+            Self::Open(error) => error.fmt(f),
+            Self::Store(Some(device), error) => write!(f, "device `{device}`: {error}"),
+            Self::Store(None, error) | Self::Partition(error) => error.fmt(f),
+            Self::Path(path, device) => write!(f, "{path} is device `{device}` already"),
+            Self::Below(kind, name, user) => write!(
+                f,
+                "{} `{name}` is used by {user}: delete that first",
+                kind.name()
+            ),
+            Self::Taken(device, user) => write!(f, "device `{device}` is used by {user}"),
+            Self::Measured(device, user) => write!(
+                f,
+                "device `{device}` is used by {user}: measuring writes would destroy that; leave --destroy out to measure reads"
+            ),
+            Self::Volumes(kind, name, volume) => write!(
+                f,
+                "{} `{name}` has volume `{volume}`: delete its volumes first",
+                kind.name()
+            ),
+            Self::Number(error) => error.fmt(f),
+            Self::Nsid(volume, tenant, nsid) => write!(
+                f,
+                "volume `{volume}` of tenant `{tenant}` has nsid {nsid}: give another, or none for a free one"
+            ),
+            Self::Engine(error) => error.fmt(f),
+            Self::Pool(error) => error.fmt(f),
+            // Names of this target were looked at before.
+            Self::ForeignPartition(device, name) => write!(
+                f,
+                "device `{device}` has a partition `{name}` that this target does not know: choose another name, or remove it with \
+                 its data by `flashyard partition delete {name} --yes`"
+            ),
+            Self::Nqn(tenant, other, nqn) => write!(
+                f,
+                "tenant `{tenant}`: the subsystem of tenant `{other}` is called {nqn} (a tenant that is renamed keeps its NQN): \
+                 give another `nqn`, or use that tenant"
+            ),
+            Self::Identity(volume, key, value, other) => write!(
+                f,
+                "volume `{volume}`: {key} {value} is that of volume `{other}`: hosts would take both for one disk"
+            ),
+            Self::UnknownVolume(volume, pool, uuid, name) => write!(
+                f,
+                "volume `{volume}`: pool `{pool}` holds a volume of uuid {uuid}, called `{name}`, which the state does not know: \
+                 restore the state that knows it, or give another uuid"
+            ),
+            Self::Port(address) => write!(
+                f,
+                "cannot listen on {address}: another program uses the port; stop it or choose another --listen"
+            ),
+            Self::OwnPort(address, own) => write!(
+                f,
+                "cannot listen on {address} while the target listens on {own}: set another port first, or keep that address"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Differs(kind, name) => {
+                let kind = kind.name();
+                write!(
+                    f,
+                    "{kind} `{name}` exists and is not what the file says: rename it in the file, or delete the old one with \
+                     `flashyard {kind} delete {name}`"
+                )
+            }
+            Self::OtherTenants(volume, now, wanted) => write!(
+                f,
+                "volume `{volume}` is tenant `{now}`'s: say so in the file, or give it to `{wanted}` with its content by \
+                 `flashyard volume move {volume} --tenant {wanted} --yes`"
+            ),
+            Self::AlreadyTheirs(volume, tenant) => {
+                write!(f, "volume `{volume}` is tenant `{tenant}`'s already")
+            }
+            Self::Fixed(kind, name, key, now) => {
+                let kind = kind.name();
+                write!(
+                    f,
+                    "{kind} `{name}`: its {key} is {now} and stays, for hosts would take it for another disk: leave `{key}` out, or \
+                     delete the {kind} and make it anew"
+                )
+            }
+            Self::HalfMade(volume) => write!(
+                f,
+                "volume `{volume}` is half made or half deleted: `flashyard volume delete {volume}` finishes that"
+            ),
+            Self::Content(device, tenant) => write!(
+                f,
+                "device `{device}` may hold data that did not come from this target: say --erase to have it zeroed, or --keep to \
+                 let tenant `{tenant}` have what is on it (`content = \"erase\"` or `\"keep\"` in a file)"
+            ),
+            Self::Oversold(device, sold, parts) => {
+                let list: Vec<_> = parts
+                    .iter()
+                    .map(|(name, part)| format!("{name} {:.0} %", part * 100.0))
+                    .collect();
+                write!(
+                    f,
+                    "this would sell {:.0} % of {device} ({}): lower a guarantee; `flashyard device calibrate {device}` shows what it can give",
+                    sold * 100.0,
+                    list.join(", ")
+                )
+            }
+            Self::Untold(policy, device) => {
+                let policy = policy.name();
+                write!(
+                    f,
+                    "policy `{policy}` has to be told what device `{device}` can read and write: give it another policy, measure it with \
+                     `flashyard device calibrate {device} --destroy` while it is empty, then `flashyard device set {device} --policy {policy}`"
+                )
+            }
+            Self::Spent(partition) => write!(
+                f,
+                "partition `{partition}` takes no more writes: too much of its flash has failed; use another one, and \
+                 delete this one"
+            ),
+            Self::Engine(error) => error.fmt(f),
+            Self::Pool(error) => error.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ShuttingDown => f.write_str("the target is shutting down"),
+            Self::Thing(kind, name, fault) => {
+                write!(f, "{} `{name}` is not available: {fault}", kind.name())
+            }
+            Self::Open(error) => error.fmt(f),
+            Self::Pool(error) => error.fmt(f),
+            Self::OtherPool(pool) => write!(f, "device `{pool}` holds another pool now"),
+            Self::Partition(Some(device), error) => write!(f, "device `{device}`: {error}"),
+            Self::Partition(None, error) => error.fmt(f),
+            Self::LostPartition(partition, device) => write!(
+                f,
+                "partition `{partition}` is not on device `{device}` any more: delete it, its data are lost"
+            ),
+            Self::CutShort(path, real, wanted) => write!(
+                f,
+                "{} has {} and should have {}: its end is lost, restore it",
+                path.display(),
+                units::size(*real),
+                units::size(*wanted)
+            ),
+            Self::Shrunk(device, now, given) => write!(
+                f,
+                "device `{device}` has {} and had {} when it was given away: its end is lost, give it its size \
+                 back and restore what was there",
+                units::size(*now),
+                units::size(*given)
+            ),
+            Self::Remote(fault) => fault.fmt(f),
+            Self::Measured(device, error) => write!(
+                f,
+                "device `{device}` failed while it was measured ({error:?}): see to it first"
+            ),
+            Self::NotErased(device, error) => write!(
+                f,
+                "device `{device}` could not be erased ({error:?}): see to it, then try again"
+            ),
+            Self::NotWhole(device) => write!(f, "device `{device}` takes no volume whole"),
+            Self::Gone(place) => {
+                write!(
+                    f,
+                    "it is not in {place} any more: restore that from a backup"
+                )
+            }
+            Self::NotAnswered(volume) => write!(
+                f,
+                "the device of volume `{volume}` has not answered its last I/O for {DRAIN}: nothing new is sent to it; delete the volume again when the device answers"
+            ),
+            Self::NotMoved(volume, tenant) => write!(
+                f,
+                "volume `{volume}` is still tenant `{tenant}`'s: its device has not answered the last I/O for {DRAIN}; move it \
+                 again when the device answers"
+            ),
+            Self::Listen(address, error) => match error.kind() {
+                std::io::ErrorKind::AddrNotAvailable => write!(
+                    f,
+                    "cannot listen on {address}: this machine has no such address; `ip addr` shows those it has"
+                ),
+                std::io::ErrorKind::PermissionDenied => write!(
+                    f,
+                    "cannot listen on {address}: permission denied; ports below 1024 need root"
+                ),
+                _ => write!(f, "cannot listen on {address}: {error}"),
+            },
+        }
+    }
+}
+
+impl fmt::Display for RemoteFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}, namespace {} of {}: {}; allow host {} there, and start it first",
+            self.address, self.nsid, self.subnqn, self.error, self.hostnqn
+        )
+    }
+}
+
+impl fmt::Display for Internal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::State(error) => error.fmt(f),
+            Self::Engine(error) => error.fmt(f),
+            Self::HostNqn(error) => error.fmt(f),
+        }
+    }
+}

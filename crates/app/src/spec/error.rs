@@ -1,0 +1,387 @@
+//! What is wrong with what a user has written, in one line that says what to do.
+
+use std::fmt;
+
+use flashyard_flash::Profile;
+use flashyard_flash::ssd::UnknownCondition;
+use flashyard_nvme::Nqn;
+use flashyard_time::Duration;
+
+use super::kind::DeviceKind;
+use super::target::SettingError;
+use crate::units::UnitError;
+
+/// Longest name of anything, in bytes.
+pub const NAME_LEN_MAX: usize = 64;
+/// Most bytes of an NQN (NVM Express Base Specification, NVMe Qualified Names).
+pub(super) const NQN_LEN_MAX: usize = 223;
+/// Weights go up to this.
+pub(super) const WEIGHT_MOST: u32 = 10_000;
+/// Most that a drive can be slowed down: a read of a tenth of a millisecond then takes a tenth of a
+/// second.
+pub(super) const DILATION_MOST: u32 = 1_000;
+/// Numbers in a list of units at most.
+pub(super) const MOST_NUMBERS: usize = 4096;
+/// The keys of rates.
+pub(super) const RATES: [&str; 6] = [
+    "iops",
+    "read_iops",
+    "write_iops",
+    "bandwidth",
+    "read_bandwidth",
+    "write_bandwidth",
+];
+
+/// What is wrong with a file, or with an entry by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpecError {
+    /// The text is no configuration: where, if that is known, and what is wrong.
+    Syntax(Option<usize>, String),
+    /// An entry is wrong in this line.
+    At(usize, Box<SpecError>),
+    /// Two entries of a kind have the same name.
+    Twice(&'static str, String),
+    /// Not a name for a thing of this kind.
+    Name(&'static str, String),
+    /// A setting of the target.
+    Setting(SettingError),
+    /// A target with so many cores.
+    Cores(usize),
+    /// Not what names of subsystems can begin with.
+    Prefix(String),
+    /// What hosts know something by.
+    Identity(IdentityError),
+    /// What is wrong with a device, and with which one.
+    Device(String, DeviceError),
+    /// A pool of no device, or of several.
+    PoolDevices(String, usize),
+    /// What is wrong with a tenant, and with which one.
+    Tenant(String, TenantError),
+    /// What is wrong with a volume, and with which one.
+    Volume(String, VolumeError),
+}
+
+/// What is wrong with a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceError {
+    /// The kind needs this key.
+    Needs(DeviceKind, &'static str),
+    /// The kind has no such key.
+    HasNo(DeviceKind, &'static str),
+    /// Blocks of so many bytes.
+    BlockSize(u32),
+    /// Sectors of a device for partitions are not chosen.
+    SectorSize,
+    /// Not a whole number of blocks, or none.
+    Size,
+    /// A translation layer needs what it has written.
+    Pattern,
+    /// No profile that ships.
+    Profile(String),
+    /// So many times slower.
+    Dilation(u32),
+    /// What is wrong with the partition that it is.
+    Partition(PartitionError),
+}
+
+/// What is wrong with the choice of units for a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartitionError {
+    /// They are named in no way, or in several.
+    Wanted,
+    /// Not a percentage.
+    OverProvisioning(String),
+    /// Not a parallel unit.
+    Unit(String),
+    /// Not a channel, and not a range of them.
+    Channels(String),
+    /// More than any device has.
+    TooMany,
+}
+
+/// What is wrong with a tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TenantError {
+    /// Not a name of a host.
+    Host(String),
+    /// Out of range.
+    Weight(u32),
+    /// This rate, of a guarantee or limit, is nothing.
+    Nothing(&'static str, &'static str),
+    /// It is guaranteed more than its limit of this rate lets through.
+    AboveLimit(&'static str, u64),
+    /// Out of range.
+    LatencyTarget(Duration),
+}
+
+/// What is wrong with a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumeError {
+    /// Of a pool, with a word on what is in it.
+    Content,
+    /// Of a pool, without a size.
+    NeedsSize,
+    /// A whole device, with a size.
+    HasNoSize,
+    /// On neither a pool nor a device, or on both.
+    Place,
+}
+
+/// What cannot be read as what it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ValueError {
+    /// A size or a span of time.
+    Unit(UnitError),
+    /// A bandwidth.
+    Bandwidth(String),
+    /// A rate with its value.
+    Rate(String),
+    /// The value of a rate.
+    Ios(String),
+    /// A name of a rate.
+    NoSuchRate(String),
+    /// What was done to a drive.
+    Condition(String, UnknownCondition),
+}
+
+/// Why something is no identity for a volume or a tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdentityError {
+    /// Not a UUID, or the one that is all zero.
+    Uuid(String),
+    /// Not so many bytes in hexadecimal digits, or all zero.
+    Hex(String, usize),
+    /// A namespace number is from 1 on.
+    Nsid(String),
+    /// Not an NQN for a subsystem.
+    Nqn(String, String),
+    /// Not a serial number.
+    Serial(String, String),
+    /// Not a model number.
+    Model(String, String),
+    /// Two volumes or tenants of a file have the same.
+    Twice(&'static str, String),
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uuid(text) => write!(
+                f,
+                "`{text}` is not a UUID: write it like 2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11, not all zero"
+            ),
+            Self::Hex(text, bytes) => write!(
+                f,
+                "`{text}` is not {} hexadecimal digits, or all zero",
+                2 * bytes
+            ),
+            Self::Nsid(volume) => write!(f, "volume `{volume}`: nsid is 0; numbers begin with 1"),
+            Self::Nqn(tenant, nqn) => write!(
+                f,
+                "tenant `{tenant}`: nqn `{nqn}` is no name for a subsystem: write it like \
+                 nqn.2014-08.org.example:name, at most {} bytes, and not the one of discovery",
+                Nqn::MAX_LEN
+            ),
+            Self::Serial(tenant, serial) => write!(
+                f,
+                "tenant `{tenant}`: serial `{serial}` must be 1 to 20 printable ASCII characters, without spaces at the ends"
+            ),
+            Self::Model(tenant, model) => write!(
+                f,
+                "tenant `{tenant}`: model `{model}` must be 1 to 40 printable ASCII characters, without spaces at the ends"
+            ),
+            Self::Twice(what, value) => {
+                write!(f, "{what} {value} is there twice: hosts know things by it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for IdentityError {}
+
+impl DeviceError {
+    /// The key whose line is wrong.
+    pub(super) fn key(&self) -> &'static str {
+        match self {
+            Self::HasNo(_, key) => key,
+            _ => "name",
+        }
+    }
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syntax(Some(line), what) => write!(f, "line {line}: {what}"),
+            Self::Syntax(None, what) => f.write_str(what),
+            Self::At(line, error) => write!(f, "line {line}: {error}"),
+            Self::Twice(what, name) => {
+                write!(f, "{what} `{name}` is there twice: rename one of them")
+            }
+            Self::Name(what, name) => write!(
+                f,
+                "`{name}` is not a name for a {what}: use 1 to {NAME_LEN_MAX} letters, digits, `-`, `_` or `.`, \
+                 beginning with a letter, a digit or `_`"
+            ),
+            Self::Setting(error) => error.fmt(f),
+            Self::Cores(cores) => write!(f, "[target] cores = {cores} is out of range: 1 to 256"),
+            Self::Prefix(prefix) => write!(
+                f,
+                "[target] nqn_prefix `{prefix}` must begin with `nqn.` and have at most {} bytes",
+                NQN_LEN_MAX - 1 - NAME_LEN_MAX
+            ),
+            Self::Identity(error) => error.fmt(f),
+            Self::Device(name, DeviceError::Partition(error)) => {
+                write!(f, "partition `{name}`: {error}")
+            }
+            Self::Device(name, error) => write!(f, "device `{name}`: {error}"),
+            Self::PoolDevices(name, 0) => write!(f, "pool `{name}`: name the device it stands on"),
+            Self::PoolDevices(name, _) => write!(
+                f,
+                "pool `{name}`: several devices need RAID, which this version does not have"
+            ),
+            Self::Tenant(name, error) => write!(f, "tenant `{name}`: {error}"),
+            Self::Volume(name, error) => write!(f, "volume `{name}`: {error}"),
+        }
+    }
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Needs(kind, key) => write!(f, "a {} device needs `{key}`", kind.name()),
+            Self::HasNo(kind, key) => write!(f, "a {} device has no `{key}`", kind.name()),
+            Self::BlockSize(bytes) => write!(f, "block_size is {bytes}; it must be 512 or 4096"),
+            Self::SectorSize => f.write_str(
+                "sectors of a device for partitions have 4096 bytes; leave block_size out",
+            ),
+            Self::Size => f.write_str("size must be a multiple of the block size, and not 0"),
+            Self::Pattern => f.write_str(
+                "translation layers read back what they have written, so store must be memory or file",
+            ),
+            Self::Profile(profile) => write!(
+                f,
+                "there is no profile `{profile}`: use one of {}, or the path of a file, such as ./{profile}.toml",
+                Profile::names().collect::<Vec<_>>().join(", ")
+            ),
+            Self::Dilation(dilation) => write!(
+                f,
+                "dilation is {dilation}; it must be from 1 (as fast as its model) to {DILATION_MOST}"
+            ),
+            Self::Partition(error) => error.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for PartitionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wanted => f.write_str("name either `channels`, `units` or `count`"),
+            Self::OverProvisioning(text) => {
+                write!(
+                    f,
+                    "`{text}` is no over-provisioning: write such as 20% or 7.5%"
+                )
+            }
+            Self::Unit(word) => write!(
+                f,
+                "`{word}` is no parallel unit: write its channel and its number there, such as 3.0"
+            ),
+            Self::Channels(word) => write!(
+                f,
+                "`{word}` is no channel and no range of them: write such as 0-3,7"
+            ),
+            Self::TooMany => write!(f, "more than {MOST_NUMBERS} are no device's"),
+        }
+    }
+}
+
+impl fmt::Display for TenantError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(host) => write!(
+                f,
+                "`{host}` is no host NQN (`nqn.…`, at most {NQN_LEN_MAX} bytes) and not `*`"
+            ),
+            Self::Weight(weight) => {
+                write!(f, "weight {weight} is out of range: 1 to {WEIGHT_MOST}")
+            }
+            Self::Nothing(what, key) => {
+                write!(f, "{what} {key} is 0: leave it out, or give what is meant")
+            }
+            Self::AboveLimit(key, most) => write!(
+                f,
+                "its guarantee is above its limit of {key} {most}: raise the limit or lower the guarantee"
+            ),
+            Self::LatencyTarget(target) => {
+                write!(f, "latency_target is {target}; give 10us to 10s")
+            }
+        }
+    }
+}
+
+impl fmt::Display for VolumeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Content => "a volume of a pool begins with zeroes, leave `content` out",
+            Self::NeedsSize => "a volume of a pool needs a `size`, not 0",
+            Self::HasNoSize => "it is the whole device, leave `size` out",
+            Self::Place => "name either a `pool` or a `device`",
+        })
+    }
+}
+
+impl fmt::Display for ValueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unit(error) => error.fmt(f),
+            Self::Bandwidth(text) => {
+                write!(
+                    f,
+                    "`{text}` is no bandwidth: write it like 1GB/s or 200MiB/s"
+                )
+            }
+            Self::Rate(part) => write!(f, "`{part}` is no rate: write it like read_iops=20000"),
+            Self::Ios(value) => write!(f, "`{value}` is no number of I/Os per second"),
+            Self::NoSuchRate(other) => {
+                write!(f, "there is no rate `{other}`: use {}", RATES.join(", "))
+            }
+            Self::Condition(text, unknown) => write!(f, "`{text}` is no condition: {unknown}"),
+        }
+    }
+}
+
+impl std::error::Error for SpecError {}
+impl std::error::Error for PartitionError {}
+impl std::error::Error for ValueError {}
+
+impl From<SettingError> for SpecError {
+    fn from(error: SettingError) -> Self {
+        Self::Setting(error)
+    }
+}
+
+impl From<IdentityError> for SpecError {
+    fn from(error: IdentityError) -> Self {
+        Self::Identity(error)
+    }
+}
+
+impl From<UnitError> for ValueError {
+    fn from(error: UnitError) -> Self {
+        Self::Unit(error)
+    }
+}
+
+/// Names go into NQNs, file names and tables: letters, digits, `-`, `_` and `.`.
+pub(super) fn check_name(what: &'static str, name: &str) -> Result<(), SpecError> {
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty()
+        || name.len() > NAME_LEN_MAX
+        || !name.chars().all(good)
+        || name.starts_with(['-', '.'])
+    {
+        return Err(SpecError::Name(what, name.to_owned()));
+    }
+    Ok(())
+}

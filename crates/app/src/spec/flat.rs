@@ -1,0 +1,276 @@
+//! A device as it is written, in files, in the state store and in control messages: one flat table
+//! whatever its kind. It is read first, so that an error names the key and what may stand there,
+//! and becomes then what its kind has, or an error that names the key that is missing or too many.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Store};
+use super::drive::{ConditionName, StoreName};
+use super::error::{DeviceError, SpecError};
+use super::kind::{DeviceKind, LoadPoint, PolicyName};
+use super::partition::PartitionSpec;
+use super::rates::RatesSpec;
+use super::size::Size;
+
+/// Bytes per block when nobody says.
+const BLOCK_SIZE: u32 = 4096;
+
+/// All keys of a `[[device]]` table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlatDevice {
+    /// Unique among devices.
+    pub name: String,
+    /// What it is.
+    pub kind: DeviceKind,
+    /// Size such as `8GiB`; needed for `null`, `memory`, `flash` and new files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// Bytes per block, 512 or 4096.
+    #[serde(default = "default_block_size")]
+    pub block_size: u32,
+    /// File or block device, for the kinds `file`, `block` and `zoned`; for `flash` and
+    /// `open-channel` with `store = "file"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// `ADDR:PORT` of the other target, for `nvme-tcp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<SocketAddr>,
+    /// Subsystem of the other target, for `nvme-tcp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnqn: Option<String>,
+    /// Namespace of the other target, for `nvme-tcp`; 1 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nsid: Option<u32>,
+    /// The drive that a `flash` device emulates: the name of a profile, or a file that holds one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// What was done to a `flash` drive before; empty if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<ConditionName>,
+    /// Where the content of a `flash` or `open-channel` device is; in memory if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreName>,
+    /// What chance in the condition of a `flash` drive follows from; 1 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// How many times slower than its model a `flash` drive is; 1 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dilation: Option<u32>,
+    /// Parallel units that the zones of a `zoned` device are dealt out to; as many as make sense if
+    /// not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub units: Option<u32>,
+    /// What a partition was cut from, and what of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<PartitionSpec>,
+    /// The algorithm of the switch in front of it.
+    #[serde(default)]
+    pub policy: PolicyName,
+    /// What it can give at most, which guarantees are held against; measured by `device calibrate`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capability: Option<RatesSpec>,
+    /// How long its reads take at several loads, the least load first; measured by `device
+    /// calibrate`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curve: Vec<LoadPoint>,
+    /// What is on it comes from users of this target, or nothing is on it: it may be zeroed for its
+    /// next user without a question. Kept by the target, not for files.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disposable: bool,
+}
+
+fn default_block_size() -> u32 {
+    BLOCK_SIZE
+}
+
+impl FlatDevice {
+    /// A device of a kind about which nothing else is said.
+    pub fn new(name: String, kind: DeviceKind) -> Self {
+        Self {
+            name,
+            kind,
+            size: None,
+            block_size: BLOCK_SIZE,
+            path: None,
+            address: None,
+            subnqn: None,
+            nsid: None,
+            profile: None,
+            condition: None,
+            store: None,
+            seed: None,
+            dilation: None,
+            units: None,
+            partition: None,
+            policy: PolicyName::default(),
+            capability: None,
+            curve: Vec::new(),
+            disposable: false,
+        }
+    }
+
+    /// Takes the keys that the kind has.
+    fn take_medium(&mut self) -> Result<Medium, DeviceError> {
+        let kind = self.kind;
+        let needs = |key| move || DeviceError::Needs(kind, key);
+        Ok(match kind {
+            DeviceKind::Null => Medium::Null {
+                size: self.size.take().ok_or_else(needs("size"))?,
+            },
+            DeviceKind::Memory => Medium::Memory {
+                size: self.size.take().ok_or_else(needs("size"))?,
+            },
+            DeviceKind::File => Medium::File {
+                path: self.path.take().ok_or_else(needs("path"))?,
+                size: self.size.take(),
+            },
+            DeviceKind::Block => Medium::Block {
+                path: self.path.take().ok_or_else(needs("path"))?,
+            },
+            DeviceKind::Flash => Medium::Flash(FlashSpec {
+                profile: self.profile.take().ok_or_else(needs("profile"))?,
+                condition: self.condition.take(),
+                store: self.take_store()?,
+                seed: self.seed.take(),
+                dilation: self.dilation.take(),
+                size: self.size.take().ok_or_else(needs("size"))?,
+            }),
+            DeviceKind::OpenChannel => Medium::OpenChannel(ChannelsSpec {
+                profile: self.profile.take(),
+                store: match self.take_store()? {
+                    Some(Store::Pattern) => return Err(DeviceError::Pattern),
+                    store => store,
+                },
+                seed: self.seed.take(),
+                dilation: self.dilation.take(),
+                size: self.size.take().ok_or_else(needs("size"))?,
+            }),
+            DeviceKind::Zoned => Medium::Zoned {
+                path: self.path.take().ok_or_else(needs("path"))?,
+                units: self.units.take(),
+            },
+            DeviceKind::Partition => {
+                Medium::Partition(self.partition.take().ok_or_else(needs("partition"))?)
+            }
+            DeviceKind::NvmeTcp => Medium::NvmeTcp(RemoteSpec {
+                address: self.address.take().ok_or_else(needs("address"))?,
+                subnqn: self.subnqn.take().ok_or_else(needs("subnqn"))?,
+                nsid: self.nsid.take(),
+            }),
+        })
+    }
+
+    fn take_store(&mut self) -> Result<Option<Store>, DeviceError> {
+        Ok(match self.store.take() {
+            None => None,
+            Some(StoreName::Memory) => Some(Store::Memory),
+            Some(StoreName::Pattern) => Some(Store::Pattern),
+            Some(StoreName::File) => match self.path.take() {
+                Some(path) => Some(Store::File(path)),
+                None => return Err(DeviceError::Needs(self.kind, "path")),
+            },
+        })
+    }
+
+    /// A key that the kind has not.
+    fn left_over(&self) -> Option<&'static str> {
+        let given = [
+            ("profile", self.profile.is_some()),
+            ("condition", self.condition.is_some()),
+            ("store", self.store.is_some()),
+            ("seed", self.seed.is_some()),
+            ("dilation", self.dilation.is_some()),
+            ("units", self.units.is_some()),
+            ("partition", self.partition.is_some()),
+            ("size", self.size.is_some()),
+            ("path", self.path.is_some()),
+            ("address", self.address.is_some()),
+            ("subnqn", self.subnqn.is_some()),
+            ("nsid", self.nsid.is_some()),
+        ];
+        given
+            .into_iter()
+            .find(|(_, given)| *given)
+            .map(|(key, _)| key)
+    }
+}
+
+impl TryFrom<FlatDevice> for DeviceSpec {
+    type Error = SpecError;
+    fn try_from(mut flat: FlatDevice) -> Result<Self, SpecError> {
+        let medium = flat
+            .take_medium()
+            .and_then(|medium| match flat.left_over() {
+                Some(key) => Err(DeviceError::HasNo(flat.kind, key)),
+                None => Ok(medium),
+            });
+        match medium {
+            Ok(medium) => Ok(Self {
+                name: flat.name,
+                block_size: flat.block_size,
+                medium,
+                policy: flat.policy,
+                capability: flat.capability,
+                curve: flat.curve,
+                disposable: flat.disposable,
+            }),
+            Err(error) => Err(SpecError::Device(flat.name, error)),
+        }
+    }
+}
+
+impl From<DeviceSpec> for FlatDevice {
+    fn from(spec: DeviceSpec) -> Self {
+        let kind = spec.kind();
+        let mut flat = Self {
+            block_size: spec.block_size,
+            policy: spec.policy,
+            capability: spec.capability,
+            curve: spec.curve,
+            disposable: spec.disposable,
+            ..Self::new(spec.name, kind)
+        };
+        flat.put_medium(spec.medium);
+        flat
+    }
+}
+
+impl FlatDevice {
+    fn put_medium(&mut self, medium: Medium) {
+        match medium {
+            Medium::Null { size } | Medium::Memory { size } => self.size = Some(size),
+            Medium::File { path, size } => (self.path, self.size) = (Some(path), size),
+            Medium::Block { path } => self.path = Some(path),
+            Medium::Flash(drive) => {
+                self.profile = Some(drive.profile);
+                self.condition = drive.condition;
+                self.put_store(drive.store);
+                (self.seed, self.dilation) = (drive.seed, drive.dilation);
+                self.size = Some(drive.size);
+            }
+            Medium::OpenChannel(channels) => {
+                self.profile = channels.profile;
+                self.put_store(channels.store);
+                (self.seed, self.dilation) = (channels.seed, channels.dilation);
+                self.size = Some(channels.size);
+            }
+            Medium::Zoned { path, units } => (self.path, self.units) = (Some(path), units),
+            Medium::Partition(cut) => self.partition = Some(cut),
+            Medium::NvmeTcp(remote) => {
+                self.address = Some(remote.address);
+                self.subnqn = Some(remote.subnqn);
+                self.nsid = remote.nsid;
+            }
+        }
+    }
+
+    fn put_store(&mut self, store: Option<Store>) {
+        self.store = store.as_ref().map(Store::name);
+        if let Some(Store::File(path)) = store {
+            self.path = Some(path);
+        }
+    }
+}

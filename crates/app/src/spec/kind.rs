@@ -1,0 +1,84 @@
+//! The kinds of device and of policy, as they are written, and what measuring a device gives.
+
+use serde::{Deserialize, Serialize};
+
+/// How long reads of 4 KiB take when so many come per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadPoint {
+    /// Reads per second.
+    pub read_iops: u64,
+    /// Mean latency in nanoseconds.
+    pub mean_ns: u64,
+    /// Its median.
+    pub p50_ns: u64,
+    /// What 95 of 100 keep to.
+    pub p95_ns: u64,
+    /// What 99 of 100 keep to.
+    pub p99_ns: u64,
+}
+
+/// The kinds of device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceKind {
+    /// Keeps nothing, reads as zeroes.
+    Null,
+    /// Lives in memory and dies with the program.
+    Memory,
+    /// A regular file.
+    File,
+    /// A kernel block device.
+    Block,
+    /// An emulated drive.
+    Flash,
+    /// An emulated open-channel device, for partitions.
+    OpenChannel,
+    /// A host-managed zoned block device of the kernel, for partitions.
+    Zoned,
+    /// Parallel units of an open-channel or zoned device.
+    #[value(skip)]
+    Partition,
+    /// A namespace of another target.
+    NvmeTcp,
+}
+
+impl DeviceKind {
+    /// The kind as it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Memory => "memory",
+            Self::File => "file",
+            Self::Block => "block",
+            Self::Flash => "flash",
+            Self::OpenChannel => "open-channel",
+            Self::Zoned => "zoned",
+            Self::Partition => "partition",
+            Self::NvmeTcp => "nvme-tcp",
+        }
+    }
+}
+
+/// The scheduling policies that can stand in front of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyName {
+    /// Order of arrival.
+    Fifo,
+    /// Device time in proportion to weights, with guarantees, limits and latency targets.
+    #[default]
+    Fair,
+    /// Gimbal (SIGCOMM 2021), with the faults of its release repaired.
+    Gimbal,
+    /// Gimbal as its authors released it.
+    GimbalReleased,
+    /// ReFlex (ASPLOS 2017): tokens priced by what the device was measured to do.
+    Reflex,
+    /// FlashFQ (USENIX ATC 2013): start-time fair queueing with costs measured before.
+    #[value(name = "flashfq")]
+    #[serde(rename = "flashfq")]
+    FlashFq,
+    /// Limits alone.
+    Caps,
+}
