@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::{Device, IoError, Tag};
+use crate::{Device, DeviceExt, IoError, Tag};
 
 /// Zeroes are asked for in pieces of this many bytes, so that no single command takes for ever.
 const PIECE_BYTES: u64 = 1 << 30;

@@ -1,12 +1,16 @@
 //! The device trait: takes block I/O and finishes it later. A device lives on one core (its home);
 //! it is shared there by `Rc` and reached from other cores by message.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 
-use flashyard_runtime::{Buf, Data};
+use flashyard_runtime::{Buf, Data, Shared};
 use flashyard_sched::{Class, TenantId};
 
-use crate::IoFuture;
+use crate::io::{Done, Io, Pair, Zero};
+use crate::{IoError, IoFuture};
 
 /// Travels down the stack with every I/O, so that whatever it causes is charged to the right
 /// tenant.
@@ -30,7 +34,7 @@ pub struct Info {
     pub volatile_cache: bool,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// Whether `deallocate` frees anything.
+    /// Whether deallocating frees anything.
     pub deallocate: bool,
     /// Sizes worth knowing.
     pub limits: Limits,
@@ -69,60 +73,16 @@ impl Default for Health {
     }
 }
 
-/// Why an I/O failed, in the terms an NVMe host understands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IoError {
-    /// The range is not on the device (LBA Out of Range).
-    OutOfRange,
-    /// The medium could not give the data back (Unrecovered Read Error).
-    Read,
-    /// The medium could not take the data (Write Fault).
-    Write,
-    /// The data is there but is not what was written (End-to-end Guard Check Error).
-    Integrity,
-    /// No room behind a thin device (Capacity Exceeded).
-    NoSpace,
-    /// Writes are not allowed (Namespace is Write Protected).
-    WriteProtected,
-    /// Withdrawn by an abort, a reset or the end of the association (Command Aborted).
-    Aborted,
-    /// The data compared was different (Compare Failure).
-    Miscompare,
-    /// Not supported by this device (Invalid Command Opcode).
-    Unsupported,
-    /// The device is not there now and may come back (Namespace Not Ready, retry).
-    NotReady,
-    /// Memory or places have run out for the moment (Command Interrupted, retry later).
-    Busy,
-    /// Something inside failed; the request itself may be good (Internal Error, retry).
-    Internal,
-}
-
-/// A block device. Buffers' lengths are multiples of the block size; a device checks ranges and
-/// answers [`IoError::OutOfRange`] itself, whoever calls. All methods start the work when called or
-/// when first polled, at the device's choice; dropping the future withdraws the I/O if it has not
-/// been issued, and never frees a buffer in use.
+/// A block device. A device checks ranges and answers [`IoError::OutOfRange`] itself, whoever
+/// calls.
 pub trait Device {
     /// What the device is now.
     fn info(&self) -> Info;
 
-    /// Reads `buf.len()` bytes from block `lba`. Gives the filled buffer, or [`Data::Zeroes`] and
-    /// keeps the buffer.
-    fn read(&self, tag: Tag, lba: u64, buf: Buf) -> IoFuture<Data>;
-
-    /// Writes `buf` at block `lba`. `fua`: finished only when on the medium. The buffer goes back
-    /// to its pool.
-    fn write(&self, tag: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()>;
-
-    /// Finishes when every write finished before the call is on the medium.
-    fn flush(&self, tag: Tag) -> IoFuture<()>;
-
-    /// Makes blocks read as zeroes; `deallocate` allows their space to be freed. On the medium
-    /// after a flush, so forced unit access is this and a flush.
-    fn write_zeroes(&self, tag: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()>;
-
-    /// Tells that the content of blocks is not needed any more; they read as zeroes afterwards.
-    fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()>;
+    /// Takes an I/O. The work starts when this is called or when the future is first polled, at the
+    /// device's choice; dropping the future withdraws the I/O if it has not been issued, and never
+    /// frees a buffer in use.
+    fn submit(&self, tag: Tag, io: Io) -> IoFuture;
 
     /// How its medium is.
     fn health(&self) -> Health {
@@ -141,19 +101,79 @@ pub trait Device {
     fn is_blank(&self) -> bool {
         false
     }
-
-    /// Compares blocks with `compare` and, only if equal, writes `write` over them (same length),
-    /// with no other I/O to the range in between (NVMe fused Compare and Write).
-    /// [`IoError::Miscompare`] when different.
-    fn compare_and_write(
-        &self,
-        tag: Tag,
-        lba: u64,
-        compare: Buf,
-        write: Buf,
-        fua: bool,
-    ) -> IoFuture<()>;
 }
 
 /// A device as it is held by those who use it.
 pub type SharedDevice = Rc<dyn Device>;
+
+/// The kinds of I/O by name, with an answer of their own type: for those who bring their own I/O
+/// and do not pass one on.
+pub trait DeviceExt: Device {
+    /// Reads `into.len()` bytes from block `lba` on.
+    fn read(&self, tag: Tag, lba: u64, into: Buf) -> Answer<Data> {
+        Answer::new(self.submit(tag, Io::Read { lba, into }), |done| done.data)
+    }
+
+    /// Writes `data` from block `lba` on.
+    fn write(&self, tag: Tag, lba: u64, data: impl Into<Shared>, fua: bool) -> Answer<()> {
+        let data = data.into();
+        Answer::new(self.submit(tag, Io::Write { lba, data, fua }), drop)
+    }
+
+    /// Finishes when every write finished before the call is on the medium.
+    fn flush(&self, tag: Tag) -> Answer<()> {
+        Answer::new(self.submit(tag, Io::Flush), drop)
+    }
+
+    /// Makes blocks read as zeroes; `deallocate` allows their space to be freed.
+    fn write_zeroes(&self, tag: Tag, lba: u64, blocks: u64, deallocate: bool) -> Answer<()> {
+        let how = Zero::Write { deallocate };
+        Answer::new(self.submit(tag, Io::Zero { lba, blocks, how }), drop)
+    }
+
+    /// Tells that the content of blocks is not needed any more.
+    fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> Answer<()> {
+        let how = Zero::Deallocate;
+        Answer::new(self.submit(tag, Io::Zero { lba, blocks, how }), drop)
+    }
+
+    /// Compares, and writes if equal; the halves are of the same length.
+    fn compare_and_write(
+        &self,
+        tag: Tag,
+        lba: u64,
+        compare: impl Into<Shared>,
+        write: impl Into<Shared>,
+        fua: bool,
+    ) -> Answer<()> {
+        let io = match Pair::new(lba, compare, write, fua) {
+            Ok(pair) => self.submit(tag, Io::CompareAndWrite(pair)),
+            Err(error) => IoFuture::ready(Err(error)),
+        };
+        Answer::new(io, drop)
+    }
+}
+
+impl<D: Device + ?Sized> DeviceExt for D {}
+
+/// An I/O on its way, whose end is looked at as what its kind gives.
+#[must_use = "an I/O does nothing unless awaited"]
+pub struct Answer<T> {
+    io: IoFuture,
+    of: fn(Done) -> T,
+}
+
+impl<T> Answer<T> {
+    fn new(io: IoFuture, of: fn(Done) -> T) -> Self {
+        Self { io, of }
+    }
+}
+
+impl<T> Future for Answer<T> {
+    type Output = Result<T, IoError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let done = ready!(Pin::new(&mut self.io).poll(context));
+        Poll::Ready(done.map(self.of))
+    }
+}

@@ -22,13 +22,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use flashyard_runtime::{Buf, Data, File, FileInfo, FileKind, OpenOptions, Rt, ZoneModel};
+use flashyard_runtime::{Buf, Data, File, FileInfo, FileKind, OpenOptions, Rt, Shared, ZoneModel};
 
 use crate::gate::{Gate, Span};
 use crate::open::{OpenError, geometry};
-use crate::range::{locate, locate_blocks};
+use crate::range::{locate, locate_io};
 use crate::system_error::io_error;
-use crate::{Device, Health, Info, IoError, IoFuture, Limits, Tag};
+use crate::{Device, Done, Health, Info, Io, IoError, IoFuture, Limits, Tag};
 
 /// Unit of file system allocation that is worth respecting, in bytes.
 const PAGE: u32 = 4096;
@@ -161,7 +161,8 @@ impl FileDevice {
             Ok(offset) => offset,
             Err(error) => return (Err(error), buf),
         };
-        let (outcome, buf) = inner.file.write_at(buf, offset, false).await;
+        let (outcome, data) = inner.file.write_at(buf, offset, false).await;
+        let buf = own(data);
         let outcome = match outcome {
             Ok(bytes) if bytes < buf.len() => inner.finish(offset, &buf, bytes).await,
             Ok(_) => Ok(()),
@@ -221,25 +222,46 @@ impl FileDevice {
         })
     }
 
-    fn zero(&self, lba: u64, blocks: u64, free: bool) -> IoFuture<()> {
+    fn begin_read(&self, lba: u64, into: Buf) -> IoFuture {
         let inner = self.inner.clone();
-        let (offset, len) = match inner
+        match inner.locate_read(lba, into.len()) {
+            Ok(offset) => {
+                let span = span(offset, into.len() as u64);
+                let start = move || inner.read(offset, into);
+                self.inner.gate.pass(span, false, start)
+            }
+            Err(error) => IoFuture::ready(Err(error)),
+        }
+    }
+
+    /// Everything that changes the content.
+    fn begin_change(&self, io: Io) -> IoFuture {
+        let inner = self.inner.clone();
+        let place = inner
             .writable()
-            .and_then(|()| locate_blocks(&inner.info(), lba, blocks))
-        {
-            Ok((_, 0)) => return IoFuture::ready(Ok(())),
-            Ok(range) => range,
+            .and_then(|()| locate_io(&inner.info(), &io));
+        let (offset, len) = match place {
+            Ok(place) => place,
             Err(error) => return IoFuture::ready(Err(error)),
         };
-        let start = move || IoFuture::boxed(inner.zero(offset, len, free));
-        self.inner.gate.pass(
-            Span {
-                start: offset,
-                end: offset + len,
-            },
-            false,
-            start,
-        )
+        let (gate, span) = (&self.inner.gate, span(offset, len));
+        match io {
+            Io::Write { data, fua, .. } => {
+                let start = move || inner.write(offset, data, fua);
+                gate.pass(span, fua && self.inner.direct, start)
+            }
+            Io::Zero { .. } if len == 0 => IoFuture::ended(Ok(())),
+            Io::Zero { how, .. } => gate.pass(span, false, move || {
+                IoFuture::boxed(inner.zero(offset, len, how.frees()))
+            }),
+            Io::CompareAndWrite(pair) => {
+                let (fua, reader) = (pair.fua(), inner.clone());
+                let read = move |into| reader.read(offset, into);
+                let write = move |data| inner.write(offset, data, fua);
+                gate.compare_and_write(span, fua && self.inner.direct, pair, (read, write))
+            }
+            Io::Read { .. } | Io::Flush => unreachable!("neither changes anything"),
+        }
     }
 }
 
@@ -248,39 +270,12 @@ impl Device for FileDevice {
         self.inner.info()
     }
 
-    fn read(&self, _: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
-        let inner = self.inner.clone();
-        match inner.locate_read(lba, buf.len()) {
-            Ok(offset) => {
-                let span = Span {
-                    start: offset,
-                    end: offset + buf.len() as u64,
-                };
-                self.inner
-                    .gate
-                    .pass(span, false, move || inner.read(offset, buf))
-            }
-            Err(error) => IoFuture::ready(Err(error)),
-        }
-    }
-
-    fn write(&self, _: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
-        let inner = self.inner.clone();
-        match inner
-            .writable()
-            .and_then(|()| locate(&inner.info(), lba, buf.len()))
-        {
-            Ok(offset) => {
-                let span = Span {
-                    start: offset,
-                    end: offset + buf.len() as u64,
-                };
-                let durable = fua && inner.direct;
-                self.inner
-                    .gate
-                    .pass(span, durable, move || inner.write(offset, buf, fua))
-            }
-            Err(error) => IoFuture::ready(Err(error)),
+    fn submit(&self, _: Tag, io: Io) -> IoFuture {
+        match io {
+            Io::Read { lba, into } => self.begin_read(lba, into),
+            Io::Flush if self.inner.read_only => IoFuture::ended(Ok(())),
+            Io::Flush => self.inner.clone().flush(),
+            io => self.begin_change(io),
         }
     }
 
@@ -292,45 +287,6 @@ impl Device for FileDevice {
 
     fn is_blank(&self) -> bool {
         self.inner.blank.get()
-    }
-
-    fn flush(&self, _: Tag) -> IoFuture<()> {
-        if self.inner.read_only {
-            IoFuture::ready(Ok(()))
-        } else {
-            self.inner.clone().flush()
-        }
-    }
-
-    fn write_zeroes(&self, _: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
-        self.zero(lba, blocks, deallocate)
-    }
-
-    fn deallocate(&self, _: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
-        self.zero(lba, blocks, true)
-    }
-
-    fn compare_and_write(
-        &self,
-        _: Tag,
-        lba: u64,
-        compare: Buf,
-        write: Buf,
-        fua: bool,
-    ) -> IoFuture<()> {
-        assert_eq!(
-            compare.len(),
-            write.len(),
-            "a caller checks both halves of a fused pair"
-        );
-        let inner = self.inner.clone();
-        match inner
-            .writable()
-            .and_then(|()| locate(&inner.info(), lba, compare.len()))
-        {
-            Ok(offset) => IoFuture::boxed(inner.compare_and_write(offset, compare, write, fua)),
-            Err(error) => IoFuture::ready(Err(error)),
-        }
     }
 }
 
@@ -374,11 +330,11 @@ impl Inner {
         }
     }
 
-    fn read(&self, offset: u64, buf: Buf) -> IoFuture<Data> {
-        IoFuture::transfer(
-            self.file.read_at(buf, offset),
+    fn read(&self, offset: u64, into: Buf) -> IoFuture {
+        IoFuture::read(
+            self.file.read_at(into, offset),
             |outcome, buf| match outcome {
-                Ok(bytes) if bytes == buf.len() => Ok(Data::Buf(buf)),
+                Ok(bytes) if bytes == buf.len() => Ok(Data::Buf(buf).into()),
                 // Somebody has cut the file short: the gate hears of it.
                 Ok(_) => Err(IoError::Read),
                 Err(error) => Err(io_error(&error, IoError::Read)),
@@ -408,11 +364,11 @@ impl Inner {
 
     /// Through the page cache, forced unit access is a write and a shared flush: a synchronous
     /// write of its own would swallow the report of other lost writes.
-    fn write(self: Rc<Self>, offset: u64, buf: Buf, fua: bool) -> IoFuture<()> {
-        let write = IoFuture::transfer(
-            self.file.write_at(buf, offset, fua && self.direct),
-            |outcome, buf| match outcome {
-                Ok(bytes) if bytes == buf.len() => Ok(()),
+    fn write(self: Rc<Self>, offset: u64, data: Shared, fua: bool) -> IoFuture {
+        let write = IoFuture::write(
+            self.file.write_at(data, offset, fua && self.direct),
+            |outcome, data| match outcome {
+                Ok(bytes) if bytes == data.len() => Ok(()),
                 Ok(_) => Err(IoError::Write),
                 Err(error) => Err(io_error(&error, IoError::Write)),
             },
@@ -438,7 +394,7 @@ impl Inner {
         }
     }
 
-    fn flush(self: Rc<Self>) -> IoFuture<()> {
+    fn flush(self: Rc<Self>) -> IoFuture {
         self.look_at_end();
         let inner = self.clone();
         self.gate
@@ -446,7 +402,7 @@ impl Inner {
     }
 
     /// Makes a range zero in the cheapest way that is supported.
-    async fn zero(self: Rc<Self>, offset: u64, len: u64, free: bool) -> Result<(), IoError> {
+    async fn zero(self: Rc<Self>, offset: u64, len: u64, free: bool) -> Result<Done, IoError> {
         for punch in [free, !free] {
             let able = if punch { &self.punches } else { &self.zeroes };
             if !able.get() {
@@ -461,10 +417,11 @@ impl Inner {
             .await;
             match outcome {
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => able.set(false),
-                outcome => return written(outcome),
+                outcome => return written(outcome).map(|()| Done::EMPTY),
             }
         }
-        self.write_zero_bytes(offset, len).await
+        self.write_zero_bytes(offset, len).await?;
+        Ok(Done::EMPTY)
     }
 
     async fn write_zero_bytes(&self, offset: u64, len: u64) -> Result<(), IoError> {
@@ -473,40 +430,29 @@ impl Inner {
         let mut done = 0;
         while done < len {
             zeroes.set_len((len - done).min(piece as u64) as usize);
-            let (outcome, buf) = self.file.write_at(zeroes, offset + done, false).await;
+            let (outcome, written) = self.file.write_at(zeroes, offset + done, false).await;
             let bytes = outcome.map_err(|error| io_error(&error, IoError::Write))?;
-            if bytes != buf.len() {
+            if bytes != written.len() {
                 return Err(IoError::Write);
             }
             done += bytes as u64;
-            zeroes = buf;
+            zeroes = own(written);
         }
         Ok(())
     }
+}
 
-    async fn compare_and_write(
-        self: Rc<Self>,
-        offset: u64,
-        compare: Buf,
-        write: Buf,
-        fua: bool,
-    ) -> Result<(), IoError> {
-        let current = Buf::take(compare.len()).ok_or(IoError::Busy)?;
-        let span = Span {
-            start: offset,
-            end: offset + compare.len() as u64,
-        };
-        let hold = self.gate.exclude(span, fua && self.direct).await?;
-        let Data::Buf(current) = self.read(offset, current).await? else {
-            unreachable!("a file gives the bytes it was asked for");
-        };
-        if *current != *compare {
-            return Err(IoError::Miscompare);
-        }
-        // The write keeps the range barred until it has ended, even if nobody waits for it any
-        // more.
-        self.clone().write(offset, write, fua).keep(hold).await
+fn span(offset: u64, len: u64) -> Span {
+    Span {
+        start: offset,
+        end: offset + len,
     }
+}
+
+/// A buffer that came back from a write of nobody else's.
+fn own(data: Shared) -> Buf {
+    let buf = data.try_into_buf();
+    buf.unwrap_or_else(|_| unreachable!("it was written alone"))
 }
 
 /// A transfer is whole or has failed, for which `failure` stands when nothing better is known.

@@ -6,17 +6,22 @@ use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use flashyard_runtime::{Buf, ControlOp, TransferOp};
+use flashyard_runtime::{Buf, ControlOp, ReadOp, Shared, WriteOp};
 
+use crate::IoError;
 use crate::gate::Hold;
-use crate::{IoError, TimedEnd};
+use crate::io::Done;
+use crate::timed_end::TimedEnd;
 
 /// What the outcome of an operation of the runtime without payload means.
-pub type ControlMeaning<T> = fn(io::Result<()>) -> Result<T, IoError>;
+pub type ControlMeaning = fn(io::Result<()>) -> Result<(), IoError>;
 
-/// What the outcome of a transfer means: bytes moved, and the buffer. Fewer bytes than the buffer
-/// is long is for the meaning to judge.
-pub type TransferMeaning<T> = fn(io::Result<usize>, Buf) -> Result<T, IoError>;
+/// What the outcome of a read means: bytes moved, and the buffer. Fewer bytes than the buffer is
+/// long is for the meaning to judge.
+pub type ReadMeaning = fn(io::Result<usize>, Buf) -> Result<Done, IoError>;
+
+/// What the outcome of a write means: bytes moved, and the data.
+pub type WriteMeaning = fn(io::Result<usize>, Shared) -> Result<(), IoError>;
 
 /// A block I/O on its way. Terminal devices finish at once or give an operation of the runtime,
 /// without an allocation; composite devices box a future of their own.
@@ -25,54 +30,67 @@ pub type TransferMeaning<T> = fn(io::Result<usize>, Buf) -> Result<T, IoError>;
 /// on the I/O (a range is kept exclusive, a volume waits for its last I/O before its space is given
 /// away), the rest of it runs on by itself.
 #[must_use = "an I/O does nothing unless awaited"]
-pub struct IoFuture<T: 'static> {
-    state: State<T>,
+pub struct IoFuture {
+    state: State,
     holds: [Option<Hold>; 2],
     /// Nobody waits for the result any more.
     abandoned: bool,
 }
 
-enum State<T> {
-    Ready(Option<Result<T, IoError>>),
-    Boxed(Pin<Box<dyn Future<Output = Result<T, IoError>>>>),
-    Control(ControlOp, ControlMeaning<T>),
-    Transfer(TransferOp, TransferMeaning<T>),
-    /// The result is known; it is told when its end has come.
-    Timed(TimedEnd, Option<Result<T, IoError>>),
+type Outcome = Result<Done, IoError>;
+
+enum State {
+    Ready(Option<Outcome>),
+    Boxed(Pin<Box<dyn Future<Output = Outcome>>>),
+    Control(ControlOp, ControlMeaning),
+    Read(ReadOp, ReadMeaning),
+    Write(WriteOp, WriteMeaning),
+    /// The result is known, and told when it is time.
+    Timed(TimedEnd, Option<Outcome>),
 }
 
-impl<T: 'static> IoFuture<T> {
+impl IoFuture {
     /// Finished already.
     #[inline]
-    pub fn ready(result: Result<T, IoError>) -> Self {
+    pub fn ready(result: Outcome) -> Self {
         Self::new(State::Ready(Some(result)))
     }
 
+    /// Finished already, with nothing read.
+    #[inline]
+    pub fn ended(result: Result<(), IoError>) -> Self {
+        Self::ready(result.map(|()| Done::EMPTY))
+    }
+
     /// Any future; costs an allocation.
-    pub fn boxed(future: impl Future<Output = Result<T, IoError>> + 'static) -> Self {
+    pub fn boxed(future: impl Future<Output = Outcome> + 'static) -> Self {
         Self::new(State::Boxed(Box::pin(future)))
     }
 
     /// An operation of the runtime without payload, with the meaning of its outcome.
-    pub fn control(op: ControlOp, meaning: ControlMeaning<T>) -> Self {
+    pub fn control(op: ControlOp, meaning: ControlMeaning) -> Self {
         Self::new(State::Control(op, meaning))
     }
 
-    /// A transfer of the runtime, with the meaning of its outcome.
-    pub fn transfer(op: TransferOp, meaning: TransferMeaning<T>) -> Self {
-        Self::new(State::Transfer(op, meaning))
+    /// A read of the runtime, with the meaning of its outcome.
+    pub fn read(op: ReadOp, meaning: ReadMeaning) -> Self {
+        Self::new(State::Read(op, meaning))
     }
 
-    /// A result that is known and told when `end` has come: of an I/O whose effect is there before
-    /// its time has passed.
-    pub fn timed(end: TimedEnd, result: Result<T, IoError>) -> Self {
+    /// A write of the runtime, with the meaning of its outcome.
+    pub fn write(op: WriteOp, meaning: WriteMeaning) -> Self {
+        Self::new(State::Write(op, meaning))
+    }
+
+    /// A result that is there, and told when `end` has come.
+    pub fn timed(end: TimedEnd, result: Outcome) -> Self {
         Self::new(State::Timed(end, Some(result)))
     }
 
     /// The result, if the I/O has finished already (then the future is spent). Spares those who
     /// submit many the way through an executor.
     #[inline]
-    pub fn take_finished(&mut self) -> Option<Result<T, IoError>> {
+    pub fn take_finished(&mut self) -> Option<Outcome> {
         match &mut self.state {
             State::Ready(result) => result.take(),
             _ => None,
@@ -92,7 +110,7 @@ impl<T: 'static> IoFuture<T> {
         self
     }
 
-    fn new(state: State<T>) -> Self {
+    fn new(state: State) -> Self {
         Self {
             state,
             holds: [None, None],
@@ -105,11 +123,11 @@ impl<T: 'static> IoFuture<T> {
     }
 }
 
-// Nothing is pinned in place: futures inside are boxed or `Unpin`, and `T` is only moved.
-impl<T: 'static> Unpin for IoFuture<T> {}
+// Nothing is pinned in place: futures inside are boxed or `Unpin`.
+impl Unpin for IoFuture {}
 
-impl<T: 'static> Future for IoFuture<T> {
-    type Output = Result<T, IoError>;
+impl Future for IoFuture {
+    type Output = Outcome;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -120,11 +138,15 @@ impl<T: 'static> Future for IoFuture<T> {
             State::Boxed(future) => ready!(future.as_mut().poll(context)),
             State::Control(op, meaning) => {
                 let outcome = ready!(Pin::new(op).poll(context));
-                meaning(outcome)
+                meaning(outcome).map(|()| Done::EMPTY)
             }
-            State::Transfer(op, meaning) => {
+            State::Read(op, meaning) => {
                 let (outcome, buf) = ready!(Pin::new(op).poll(context));
                 meaning(outcome, buf)
+            }
+            State::Write(op, meaning) => {
+                let (outcome, data) = ready!(Pin::new(op).poll(context));
+                meaning(outcome, data).map(|()| Done::EMPTY)
             }
             State::Timed(end, result) => {
                 ready!(Pin::new(end).poll(context));
@@ -139,7 +161,7 @@ impl<T: 'static> Future for IoFuture<T> {
     }
 }
 
-impl<T: 'static> Drop for IoFuture<T> {
+impl Drop for IoFuture {
     fn drop(&mut self) {
         if self.is_finished() || self.abandoned {
             return;

@@ -6,9 +6,9 @@ use std::cell::{Cell, RefCell};
 use flashyard_runtime::{Buf, Data};
 
 use crate::open::{OpenError, geometry};
-use crate::range::{locate, locate_blocks};
+use crate::range::locate_io;
 use crate::sparse::{EXTENT, Sparse};
-use crate::{Device, Info, IoError, IoFuture, Limits, Tag};
+use crate::{Device, Done, Info, Io, IoError, IoFuture, Limits, Tag};
 
 /// Largest size of a memory device: bounds its tables (8 MiB then).
 const MAX_MEMORY: u64 = 64 << 40;
@@ -53,10 +53,33 @@ impl MemoryDevice {
         self.content.borrow().allocated()
     }
 
-    fn zero(&self, lba: u64, blocks: u64, free: bool) -> Result<(), IoError> {
-        let (offset, len) = locate_blocks(&self.info(), lba, blocks)?;
-        self.content.borrow_mut().zero(offset, len, free);
-        Ok(())
+    fn act(&self, io: Io) -> Result<Done, IoError> {
+        let (offset, len) = locate_io(&self.info(), &io)?;
+        match io {
+            Io::Read { into, .. } => return Ok(self.load(offset, into).into()),
+            Io::Write { data, .. } => self.content.borrow_mut().write(offset, &data)?,
+            Io::Zero { how, .. } => {
+                self.content.borrow_mut().zero(offset, len, how.frees());
+            }
+            Io::Flush => {}
+            Io::CompareAndWrite(pair) => {
+                let mut content = self.content.borrow_mut();
+                if !content.equals(offset, pair.compare()) {
+                    return Err(IoError::Miscompare);
+                }
+                content.write(offset, pair.write())?;
+            }
+        }
+        Ok(Done::EMPTY)
+    }
+
+    fn load(&self, offset: u64, mut into: Buf) -> Data {
+        let content = self.content.borrow();
+        if content.is_unwritten(offset, into.len()) {
+            return Data::Zeroes(into.len());
+        }
+        content.read(offset, &mut into);
+        Data::Buf(into)
     }
 }
 
@@ -76,59 +99,12 @@ impl Device for MemoryDevice {
         }
     }
 
-    fn read(&self, _: Tag, lba: u64, mut buf: Buf) -> IoFuture<Data> {
-        IoFuture::ready(locate(&self.info(), lba, buf.len()).map(|offset| {
-            let content = self.content.borrow();
-            if content.is_unwritten(offset, buf.len()) {
-                return Data::Zeroes(buf.len());
-            }
-            content.read(offset, &mut buf);
-            Data::Buf(buf)
-        }))
-    }
-
-    fn write(&self, _: Tag, lba: u64, buf: Buf, _: bool) -> IoFuture<()> {
-        let write = |offset| self.content.borrow_mut().write(offset, &buf);
-        IoFuture::ready(locate(&self.info(), lba, buf.len()).and_then(write))
+    fn submit(&self, _: Tag, io: Io) -> IoFuture {
+        IoFuture::ready(self.act(io))
     }
 
     fn is_blank(&self) -> bool {
         self.allocated() == 0
-    }
-
-    fn flush(&self, _: Tag) -> IoFuture<()> {
-        IoFuture::ready(Ok(()))
-    }
-
-    fn write_zeroes(&self, _: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
-        IoFuture::ready(self.zero(lba, blocks, deallocate))
-    }
-
-    fn deallocate(&self, _: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
-        IoFuture::ready(self.zero(lba, blocks, true))
-    }
-
-    fn compare_and_write(
-        &self,
-        _: Tag,
-        lba: u64,
-        compare: Buf,
-        write: Buf,
-        _: bool,
-    ) -> IoFuture<()> {
-        assert_eq!(
-            compare.len(),
-            write.len(),
-            "a caller checks both halves of a fused pair"
-        );
-        let exchange = |offset| {
-            let mut content = self.content.borrow_mut();
-            if !content.equals(offset, &compare) {
-                return Err(IoError::Miscompare);
-            }
-            content.write(offset, &write)
-        };
-        IoFuture::ready(locate(&self.info(), lba, compare.len()).and_then(exchange))
     }
 }
 

@@ -1,11 +1,11 @@
 //! A device that keeps nothing: reads give zeroes, writes are dropped. Measures everything but the
 //! medium.
 
-use flashyard_runtime::{Buf, Data};
+use flashyard_runtime::Data;
 
 use crate::open::{OpenError, geometry};
-use crate::range::{locate, locate_blocks};
-use crate::{Device, Info, IoError, IoFuture, Limits, Tag};
+use crate::range::locate_io;
+use crate::{Device, Done, Info, Io, IoFuture, Limits, Tag};
 
 /// See the module.
 #[derive(Debug)]
@@ -31,10 +31,6 @@ impl NullDevice {
         };
         Ok(Self { info })
     }
-
-    fn range(&self, lba: u64, blocks: u64) -> IoFuture<()> {
-        IoFuture::ready(locate_blocks(&self.info, lba, blocks).map(drop))
-    }
 }
 
 impl Device for NullDevice {
@@ -42,37 +38,19 @@ impl Device for NullDevice {
         self.info
     }
 
-    fn read(&self, _: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
-        IoFuture::ready(locate(&self.info, lba, buf.len()).map(|_| Data::Zeroes(buf.len())))
-    }
-
-    fn write(&self, _: Tag, lba: u64, buf: Buf, _: bool) -> IoFuture<()> {
-        IoFuture::ready(locate(&self.info, lba, buf.len()).map(drop))
+    fn submit(&self, _: Tag, io: Io) -> IoFuture {
+        let there = locate_io(&self.info, &io);
+        IoFuture::ready(there.and_then(|_| match io {
+            Io::Read { into, .. } => Ok(Data::Zeroes(into.len()).into()),
+            Io::CompareAndWrite(pair) => {
+                pair.check(&Data::Zeroes(pair.len()))?;
+                Ok(Done::EMPTY)
+            }
+            Io::Write { .. } | Io::Zero { .. } | Io::Flush => Ok(Done::EMPTY),
+        }))
     }
 
     fn is_blank(&self) -> bool {
         true
-    }
-
-    fn flush(&self, _: Tag) -> IoFuture<()> {
-        IoFuture::ready(Ok(()))
-    }
-
-    fn write_zeroes(&self, _: Tag, lba: u64, blocks: u64, _: bool) -> IoFuture<()> {
-        self.range(lba, blocks)
-    }
-
-    fn deallocate(&self, _: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
-        self.range(lba, blocks)
-    }
-
-    fn compare_and_write(&self, _: Tag, lba: u64, compare: Buf, _: Buf, _: bool) -> IoFuture<()> {
-        IoFuture::ready(locate(&self.info, lba, compare.len()).and_then(|_| {
-            if compare.iter().all(|&byte| byte == 0) {
-                Ok(())
-            } else {
-                Err(IoError::Miscompare)
-            }
-        }))
     }
 }

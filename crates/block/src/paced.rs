@@ -4,23 +4,7 @@
 use std::future::Future;
 use std::rc::Rc;
 
-use flashyard_runtime::{Buf, Data};
-use flashyard_sched::Op;
-
-use crate::{Device, Health, Info, IoFuture, SharedDevice, Tag};
-
-/// An I/O that has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Coming {
-    /// Whose it is.
-    pub tag: Tag,
-    /// What is to be done.
-    pub op: Op,
-    /// Its first block; 0 for a flush.
-    pub lba: u64,
-    /// Bytes that it transfers.
-    pub bytes: usize,
-}
+use crate::{Device, Health, Info, Io, IoFuture, SharedDevice, Tag};
 
 /// Passes an I/O on to `device` when the future has ended that `pace` gives for it.
 pub struct Paced<P> {
@@ -30,86 +14,30 @@ pub struct Paced<P> {
 
 impl<P, W> Paced<P>
 where
-    P: Fn(Coming) -> W,
+    P: Fn(Tag, &Io) -> W,
     W: Future<Output = ()> + 'static,
 {
     /// A device before `device`. `pace` is called when an I/O comes.
     pub fn new(device: SharedDevice, pace: P) -> Self {
         Self { device, pace }
     }
-
-    fn pass<T: Unpin + 'static>(
-        &self,
-        coming: Coming,
-        act: impl FnOnce(&dyn Device) -> IoFuture<T> + 'static,
-    ) -> IoFuture<T> {
-        let (pace, device) = ((self.pace)(coming), Rc::clone(&self.device));
-        IoFuture::boxed(async move {
-            pace.await;
-            act(&*device).await
-        })
-    }
 }
 
 impl<P, W> Device for Paced<P>
 where
-    P: Fn(Coming) -> W,
+    P: Fn(Tag, &Io) -> W,
     W: Future<Output = ()> + 'static,
 {
     fn info(&self) -> Info {
         self.device.info()
     }
 
-    fn read(&self, tag: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
-        let coming = Coming {
-            tag,
-            op: Op::Read,
-            lba,
-            bytes: buf.len(),
-        };
-        self.pass(coming, move |device| device.read(tag, lba, buf))
-    }
-
-    fn write(&self, tag: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
-        let coming = Coming {
-            tag,
-            op: Op::Write,
-            lba,
-            bytes: buf.len(),
-        };
-        self.pass(coming, move |device| device.write(tag, lba, buf, fua))
-    }
-
-    fn flush(&self, tag: Tag) -> IoFuture<()> {
-        let coming = Coming {
-            tag,
-            op: Op::Flush,
-            lba: 0,
-            bytes: 0,
-        };
-        self.pass(coming, move |device| device.flush(tag))
-    }
-
-    fn write_zeroes(&self, tag: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
-        let coming = Coming {
-            tag,
-            op: Op::WriteZeroes,
-            lba,
-            bytes: 0,
-        };
-        self.pass(coming, move |device| {
-            device.write_zeroes(tag, lba, blocks, deallocate)
+    fn submit(&self, tag: Tag, io: Io) -> IoFuture {
+        let (pace, device) = ((self.pace)(tag, &io), Rc::clone(&self.device));
+        IoFuture::boxed(async move {
+            pace.await;
+            device.submit(tag, io).await
         })
-    }
-
-    fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
-        let coming = Coming {
-            tag,
-            op: Op::Deallocate,
-            lba,
-            bytes: 0,
-        };
-        self.pass(coming, move |device| device.deallocate(tag, lba, blocks))
     }
 
     fn health(&self) -> Health {
@@ -123,25 +51,6 @@ where
     fn is_blank(&self) -> bool {
         self.device.is_blank()
     }
-
-    fn compare_and_write(
-        &self,
-        tag: Tag,
-        lba: u64,
-        compare: Buf,
-        write: Buf,
-        fua: bool,
-    ) -> IoFuture<()> {
-        let coming = Coming {
-            tag,
-            op: Op::CompareAndWrite,
-            lba,
-            bytes: compare.len() + write.len(),
-        };
-        self.pass(coming, move |device| {
-            device.compare_and_write(tag, lba, compare, write, fua)
-        })
-    }
 }
 
 #[cfg(test)]
@@ -149,10 +58,12 @@ mod tests {
     use std::cell::RefCell;
 
     use flashyard_runtime::sim::{Config, World};
+    use flashyard_runtime::{Buf, Data};
+    use flashyard_sched::Op;
     use flashyard_time::Duration;
 
     use super::*;
-    use crate::MemoryDevice;
+    use crate::{DeviceExt, MemoryDevice};
 
     #[test]
     fn each_kind_of_io_is_told_and_done_when_its_time_has_come() {
@@ -162,10 +73,9 @@ mod tests {
             let memory = Rc::new(MemoryDevice::new(512, 1 << 20).expect("a good size"));
             let told: Rc<RefCell<Vec<_>>> = Rc::default();
             let (clock, list) = (rt.clone(), Rc::clone(&told));
-            let paced = Paced::new(memory.clone(), move |coming: Coming| {
-                list.borrow_mut()
-                    .push((coming.op, coming.lba, coming.bytes));
-                clock.sleep(Duration::from_ms(coming.lba))
+            let paced = Paced::new(memory.clone(), move |_, io: &Io| {
+                list.borrow_mut().push((io.op(), io.lba(), io.transfers()));
+                clock.sleep(Duration::from_ms(io.lba()))
             });
             let (tag, begun) = (Tag::default(), rt.now());
             let buf = |byte| {

@@ -1,6 +1,6 @@
 //! Where an I/O goes: checks that a range of blocks is on a device, in arithmetic that cannot wrap.
 
-use crate::{Info, IoError};
+use crate::{Info, Io, IoError};
 
 /// Gives the byte offset of block `lba` when `len` bytes from there are whole blocks of the device.
 ///
@@ -25,6 +25,11 @@ pub fn locate_blocks(info: &Info, lba: u64, blocks: u64) -> Result<(u64, u64), I
     let block_size = u64::from(info.block_size);
     // A device's size in bytes fits 64 bits (checked when it is made), so neither product can wrap.
     Ok((lba * block_size, blocks * block_size))
+}
+
+/// Gives byte offset and length of an I/O when all its blocks are on the device.
+pub fn locate_io(info: &Info, io: &Io) -> Result<(u64, u64), IoError> {
+    locate_blocks(info, io.lba(), io.blocks(info.block_size)?)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use flashyard_block::pool::Pool;
-use flashyard_block::{Device, FileDevice, IoError, SharedDevice, Tag};
+use flashyard_block::{Device, DeviceExt, FileDevice, IoError, SharedDevice, Tag};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::{Config, World};
 use flashyard_time::{Duration, Rng};

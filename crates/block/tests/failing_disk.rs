@@ -7,7 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use flashyard_block::pool::Pool;
-use flashyard_block::{Device, FileDevice, FileOptions, IoError, Tag};
+use flashyard_block::{Device, DeviceExt, FileDevice, FileOptions, IoError, Tag};
 use flashyard_runtime::sim::{Access, Config, Machine, World};
 use flashyard_runtime::{OpenOptions, Rt};
 use flashyard_time::{Duration, Rng};

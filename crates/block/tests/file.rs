@@ -7,7 +7,7 @@ use std::process::Command;
 use std::rc::Rc;
 
 use flashyard_block::{
-    Device, FileDevice, FileOptions, IoError, MAX_BYTES, OpenError, SharedDevice, Tag,
+    Device, DeviceExt, FileDevice, FileOptions, IoError, MAX_BYTES, OpenError, SharedDevice, Tag,
 };
 use flashyard_runtime::{Data, Rt};
 use flashyard_testbed::Scratch;

@@ -3,7 +3,7 @@
 mod support;
 
 use flashyard_block::pool::Pool;
-use flashyard_block::{Device, IoError, MemoryDevice, NullDevice, OpenError, Tag};
+use flashyard_block::{Device, DeviceExt, IoError, MemoryDevice, NullDevice, OpenError, Tag};
 use flashyard_runtime::{Data, Rt};
 use support::{
     Disk, behaves_as_an_array, filled, flush, read, refuses_what_is_not_there, run, write,

@@ -5,7 +5,7 @@ mod support;
 use std::rc::Rc;
 
 use flashyard_block::pool::{Pool, PoolError, check};
-use flashyard_block::{Device, IoError, MemoryDevice, SharedDevice, Tag, Verdict};
+use flashyard_block::{Device, DeviceExt, IoError, MemoryDevice, SharedDevice, Tag, Verdict};
 use flashyard_runtime::Rt;
 use flashyard_time::Rng;
 use support::{Disk, filled, flush, read, run, write, yields};

@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
-use flashyard_block::{Device, Tag};
+use flashyard_block::{DeviceExt, Tag};
 use flashyard_drives::flash::Store;
 use flashyard_drives::{FlashDevice, FlashOptions, FlashStats};
 use flashyard_flash::ssd::{self, Condition};

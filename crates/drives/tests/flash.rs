@@ -10,7 +10,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use flashyard_block::pool::Pool;
-use flashyard_block::{Device, FileDevice, FileOptions, IoError, OpenError, Tag};
+use flashyard_block::{Device, DeviceExt, FileDevice, FileOptions, Io, IoError, OpenError, Tag};
 use flashyard_drives::flash::{Store, pattern};
 use flashyard_drives::{FlashDevice, FlashOptions, FlashStats};
 use flashyard_flash::ssd::{self, Condition};
@@ -318,10 +318,10 @@ fn a_full_drive_is_busy_and_what_is_given_up_leaves_nothing_behind() {
         for _ in 0..2 {
             let mut under_way = Vec::new();
             loop {
-                let mut io = device.flush(Tag::default());
+                let mut io = device.submit(Tag::default(), Io::Flush);
                 match io.take_finished() {
                     Some(result) => {
-                        assert_eq!(result, Err(IoError::Busy));
+                        assert_eq!(result.err(), Some(IoError::Busy));
                         break;
                     }
                     None => under_way.push(io),

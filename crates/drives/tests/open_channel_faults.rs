@@ -6,7 +6,7 @@ mod support;
 
 use std::rc::Rc;
 
-use flashyard_block::{Device, IoError, Tag};
+use flashyard_block::{Device, DeviceExt, IoError, Tag};
 use flashyard_drives::open_channel::{Medium, OpenChannel, Partition, PartitionError, Wanted};
 use flashyard_flash::Profile;
 use flashyard_flash::channel::{self, Faults};

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::path::Path;
 use std::rc::Rc;
 
-use flashyard_block::{Device, FileDevice, FileOptions, IoError, Verdict};
+use flashyard_block::{DeviceExt, FileDevice, FileOptions, IoError, Verdict};
 use flashyard_drives::open_channel::{
     Medium, OpenChannel, PartitionError, Report, Wanted, check, is_image,
 };

@@ -1,6 +1,6 @@
 //! I/O for a device whose home is another core: a hand-over by message, not a lock.
 //!
-//! Whoever needs no data from the host sends the operation with the request; the home core admits
+//! Whoever needs no data from the host sends the I/O with the request; the home core admits
 //! it, does it and answers. A write that has to be invited first asks for the grant alone, and
 //! sends the data when they have come: so no R2T goes out before the policy has picked the write.
 //! What still queues at the home can be taken back.
@@ -10,8 +10,7 @@ mod home;
 
 use std::rc::Rc;
 
-use flashyard_block::IoError;
-use flashyard_runtime::{Buf, Data};
+use flashyard_block::{Done, Io, IoError};
 
 use crate::core::Core;
 use crate::ledger::{Looked, Record};
@@ -22,33 +21,8 @@ use asking::Asked;
 pub(crate) use asking::{Forwarding, Grant};
 pub(crate) use home::{RemoteGrants, serve};
 
-/// What is to be done to a device.
-pub(crate) enum Operation {
-    /// Read into the buffer.
-    Read { lba: u64, buf: Buf },
-    /// Write the buffer.
-    Write { lba: u64, buf: Buf, fua: bool },
-    /// Make finished writes durable.
-    Flush,
-    /// Make blocks read as zeroes.
-    WriteZeroes {
-        lba: u64,
-        blocks: u64,
-        deallocate: bool,
-    },
-    /// Forget the content of blocks.
-    Deallocate { lba: u64, blocks: u64 },
-    /// Compare, and write if equal.
-    CompareAndWrite {
-        lba: u64,
-        compare: Buf,
-        write: Buf,
-        fua: bool,
-    },
-}
-
 /// How an I/O ended, and what is to be booked of it.
-pub(crate) type Ended<T> = (Result<T, IoError>, Looked);
+pub(crate) type Ended = (Result<Done, IoError>, Looked);
 
 /// Names an I/O that was handed over: the core that asks, and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,19 +34,15 @@ pub(crate) struct Ticket {
 
 /// What a core wants of the home core of a device.
 pub(crate) enum Request {
-    /// Admit this I/O, and do it if the operation is here already.
+    /// Admit this I/O, and do it if it is here with its data already.
     Admit {
         ticket: Ticket,
         device: u32,
         want: Want,
-        operation: Option<Operation>,
+        io: Option<Io>,
     },
     /// Do what has been granted.
-    Perform {
-        ticket: Ticket,
-        want: Want,
-        operation: Operation,
-    },
+    Perform { ticket: Ticket, want: Want, io: Io },
     /// Take the I/O back, if it still queues; it is answered in any case.
     Withdraw(Ticket),
     /// What has been granted is not wanted any more.
@@ -96,10 +66,10 @@ impl Reply {
 }
 
 enum Answer {
-    /// Its turn has come; the home core waits for the operation.
+    /// Its turn has come; the home core waits for the I/O with its data.
     Granted,
     /// It has been done, or cannot be.
-    Done(Ended<Option<Data>>),
+    Done(Ended),
     /// It was taken back in time.
     Withdrawn,
     /// It was to be taken back too late; another answer has come or will.
@@ -183,84 +153,20 @@ impl Admission {
         }
     }
 
-    /// Does a read.
+    /// Does the I/O.
     #[inline]
-    pub(crate) async fn read(
-        self,
-        waiting: &Waiting,
-        cid: u16,
-        want: Want,
-        buf: Buf,
-    ) -> Ended<Data> {
+    pub(crate) async fn submit(self, waiting: &Waiting, cid: u16, want: Want, io: Io) -> Ended {
         match self {
-            Self::Here(permit) => {
-                let read = permit.device().read(want.tag, want.lba, buf).await;
-                let looked = permit.complete(read.is_ok());
-                (read, looked)
-            }
-            elsewhere => {
-                let operation = Operation::Read { lba: want.lba, buf };
-                let (outcome, looked) = elsewhere.ask(waiting, cid, want, operation).await;
-                let data = outcome.and_then(|data| data.ok_or(IoError::Internal));
-                (data, looked)
-            }
+            Self::Here(permit) => home::perform(permit, want.tag, io).await,
+            elsewhere => elsewhere.ask(waiting, cid, want, io).await,
         }
     }
 
-    /// Does a write.
-    #[inline]
-    pub(crate) async fn write(
-        self,
-        waiting: &Waiting,
-        cid: u16,
-        want: Want,
-        buf: Buf,
-        fua: bool,
-    ) -> Ended<()> {
-        match self {
-            Self::Here(permit) => {
-                let device = permit.device();
-                let written = device.write(want.tag, want.lba, buf, fua).await;
-                let looked = permit.complete(written.is_ok());
-                (written, looked)
-            }
-            elsewhere => {
-                let operation = Operation::Write {
-                    lba: want.lba,
-                    buf,
-                    fua,
-                };
-                let (outcome, looked) = elsewhere.ask(waiting, cid, want, operation).await;
-                (outcome.map(drop), looked)
-            }
-        }
-    }
-
-    /// Does anything.
-    pub(crate) async fn perform(
-        self,
-        waiting: &Waiting,
-        cid: u16,
-        want: Want,
-        operation: Operation,
-    ) -> Ended<Option<Data>> {
-        match self {
-            Self::Here(permit) => home::perform(permit, want, operation).await,
-            elsewhere => elsewhere.ask(waiting, cid, want, operation).await,
-        }
-    }
-
-    async fn ask(
-        self,
-        waiting: &Waiting,
-        cid: u16,
-        want: Want,
-        operation: Operation,
-    ) -> Ended<Option<Data>> {
+    async fn ask(self, waiting: &Waiting, cid: u16, want: Want, io: Io) -> Ended {
         let refused = |error| (Err(error), None);
         match self {
             Self::There { core, home, device } => {
-                let asked = match asking::ask(&core, home, device, want, Some(operation)) {
+                let asked = match asking::ask(&core, home, device, want, Some(io)) {
                     Ok(asked) => asked,
                     Err(error) => return refused(error),
                 };
@@ -270,7 +176,7 @@ impl Admission {
                     Err(taken_back) => refused(taken_back.error()),
                 }
             }
-            Self::Granted(grant) => grant.perform(want, operation).await,
+            Self::Granted(grant) => grant.perform(want, io).await,
             Self::Here(_) | Self::Nowhere => refused(IoError::NotReady),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use flashyard_block::{IoError, SharedDevice, Tag};
+use flashyard_block::{Io, IoError, SharedDevice, Tag};
 use flashyard_runtime::{Buf, Data};
 use flashyard_sched::Op;
 
@@ -33,11 +33,14 @@ impl Way {
             again: false,
         };
         let permit = self.port.admit(want).await;
-        let result = permit.device().read(tag, lba, buf).await;
+        let result = permit
+            .device()
+            .submit(tag, Io::Read { lba, into: buf })
+            .await;
         if let Some(record) = permit.complete(result.is_ok()) {
             self.port.book(&record);
         }
-        result
+        result.map(|done| done.data)
     }
 }
 

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 
-use flashyard_block::{Device, Info, IoError, IoFuture, Limits, Tag};
+use flashyard_block::{Device, Done, Info, Io, IoError, IoFuture, Limits, Pair, Tag};
 use flashyard_nvme::command::{LbaRange, Status};
 use flashyard_nvme::identify::{IdentifyController, IdentifyNamespace};
 use flashyard_nvme::{Sgl, SubmissionQueueEntry};
-use flashyard_runtime::{Buf, Data, Rt};
+use flashyard_runtime::{Buf, Data, Parts, Rt, Shared};
 
 use crate::association::{ConnectError, Options};
 use crate::payload::{Payload, ReadInto};
@@ -53,21 +53,21 @@ impl RemoteDevice {
         &self.remote
     }
 
-    /// The range of `bytes` from block `lba` on, if it is on the device.
-    fn range(&self, lba: u64, bytes: usize) -> Result<Blocks, IoError> {
+    /// The blocks of an I/O, if they are on the device; none of a flush.
+    fn blocks(&self, io: &Io) -> Result<Blocks, IoError> {
         let namespace = self.remote.namespace();
+        let (lba, count) = (io.lba(), io.blocks(namespace.block_size)?);
         let block_size = namespace.block_size as usize;
-        if bytes == 0 || !bytes.is_multiple_of(block_size) {
-            return Err(IoError::OutOfRange);
-        }
-        let blocks = (bytes / block_size) as u64;
-        if lba > namespace.identify.nsze || blocks > namespace.identify.nsze - lba {
+        let is_there = lba <= namespace.identify.nsze && count <= namespace.identify.nsze - lba;
+        let bytes = usize::try_from(count).ok();
+        let bytes = bytes.and_then(|count| count.checked_mul(block_size));
+        if !is_there || bytes.is_none_or(|bytes| bytes == 0 && !matches!(io, Io::Flush)) {
             return Err(IoError::OutOfRange);
         }
         let most = (namespace.max_transfer / block_size) as u64;
         Ok(Blocks {
             lba,
-            count: blocks,
+            count,
             at_once: most.clamp(1, MAX_BLOCKS),
             block_size,
         })
@@ -99,6 +99,14 @@ impl Blocks {
             })
     }
 
+    /// All of them, which fit a command.
+    fn range(self) -> LbaRange {
+        LbaRange {
+            slba: self.lba,
+            blocks: self.count as u32,
+        }
+    }
+
     fn is_one_command(self) -> bool {
         self.count <= self.at_once
     }
@@ -109,167 +117,116 @@ impl Device for RemoteDevice {
         info(&self.remote.namespace())
     }
 
-    fn read(&self, _: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
-        let blocks = match self.range(lba, buf.len()) {
+    fn submit(&self, _: Tag, io: Io) -> IoFuture {
+        let remote = Rc::clone(&self.remote);
+        let blocks = match self.blocks(&io) {
             Ok(blocks) => blocks,
             Err(error) => return IoFuture::ready(Err(error)),
         };
-        let remote = Rc::clone(&self.remote);
-        IoFuture::boxed(async move {
-            if blocks.is_one_command() {
-                let range = LbaRange {
-                    slba: lba,
-                    blocks: blocks.count as u32,
-                };
-                return read_once(&remote, range, buf)
-                    .await
-                    .map(Data::Buf)
-                    .map_err(io_error);
+        match io {
+            Io::Read { into, .. } => IoFuture::boxed(read(remote, blocks, into)),
+            Io::Write { data, fua, .. } => IoFuture::boxed(write(remote, blocks, data, fua)),
+            // Dataset Management alone promises nothing about what is read afterwards.
+            Io::Zero { how, .. } => IoFuture::boxed(zero(remote, blocks, how.frees())),
+            Io::Flush => IoFuture::boxed(flush(remote)),
+            Io::CompareAndWrite(_) if !can_compare(&self.remote.namespace(), blocks) => {
+                IoFuture::ready(Err(IoError::Unsupported))
             }
-            let mut whole = buf;
-            for (range, place) in blocks.pieces() {
-                let part = Buf::take(place.len()).ok_or(IoError::Busy)?;
-                let part = read_once(&remote, range, part).await.map_err(io_error)?;
-                whole[place].copy_from_slice(&part);
-            }
-            Ok(Data::Buf(whole))
-        })
-    }
-
-    fn write(&self, _: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
-        let blocks = match self.range(lba, buf.len()) {
-            Ok(blocks) => blocks,
-            Err(error) => return IoFuture::ready(Err(error)),
-        };
-        let remote = Rc::clone(&self.remote);
-        IoFuture::boxed(async move {
-            let nsid = remote.nsid();
-            let buf = Rc::new(buf);
-            for (range, place) in blocks.pieces() {
-                let entry = SubmissionQueueEntry::write(nsid, range, NO_DATA);
-                let entry = if fua { entry.with_fua() } else { entry };
-                let written = remote.repeatable(async |queue| {
-                    queue
-                        .command(entry, Payload::Shared(Rc::clone(&buf), place.clone()))
-                        .await
-                        .map(drop)
-                });
-                written.await.map_err(io_error)?;
-            }
-            Ok(())
-        })
-    }
-
-    fn flush(&self, _: Tag) -> IoFuture<()> {
-        let remote = Rc::clone(&self.remote);
-        IoFuture::boxed(async move {
-            let nsid = remote.nsid();
-            remote
-                .repeatable(async |queue| queue.flush(nsid).await)
-                .await
-                .map_err(io_error)
-        })
-    }
-
-    fn write_zeroes(&self, _: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
-        let (range, has_command, zeroes_at_once) = {
-            let namespace = self.remote.namespace();
-            let bytes = usize::try_from(blocks)
-                .ok()
-                .and_then(|blocks| blocks.checked_mul(namespace.block_size as usize));
-            let at_once =
-                (namespace.max_zeroes / u64::from(namespace.block_size)).clamp(1, MAX_BLOCKS);
-            (
-                bytes.ok_or(IoError::OutOfRange),
-                has_write_zeroes(&namespace),
-                at_once,
-            )
-        };
-        let range = match range.and_then(|bytes| self.range(lba, bytes)) {
-            Ok(range) => range,
-            Err(error) => return IoFuture::ready(Err(error)),
-        };
-        let remote = Rc::clone(&self.remote);
-        IoFuture::boxed(async move {
-            let nsid = remote.nsid();
-            // Without the command, zeroes have to be sent.
-            let range = if has_command {
-                Blocks {
-                    at_once: zeroes_at_once,
-                    ..range
-                }
-            } else {
-                range
-            };
-            for (range, place) in range.pieces() {
-                let zeroed = remote.repeatable(async |queue| {
-                    if has_command {
-                        queue.write_zeroes(nsid, range, deallocate).await
-                    } else {
-                        queue
-                            .write(nsid, range, Data::Zeroes(place.len()), false)
-                            .await
-                    }
-                });
-                zeroed.await.map_err(io_error)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// By Write Zeroes with the permission to deallocate: Dataset Management alone promises nothing
-    /// about what is read afterwards.
-    fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
-        self.write_zeroes(tag, lba, blocks, true)
-    }
-
-    /// Not repeated after a lost connection, since it may have been done: [`IoError::Internal`]
-    /// then.
-    fn compare_and_write(
-        &self,
-        _: Tag,
-        lba: u64,
-        compare: Buf,
-        write: Buf,
-        fua: bool,
-    ) -> IoFuture<()> {
-        let blocks = match self.range(lba, compare.len()) {
-            Ok(blocks) if compare.len() == write.len() => blocks,
-            Ok(_) => return IoFuture::ready(Err(IoError::OutOfRange)),
-            Err(error) => return IoFuture::ready(Err(error)),
-        };
-        let supported = {
-            let namespace = self.remote.namespace();
-            namespace.controller.fuses & IdentifyController::FUSES_COMPARE_AND_WRITE != 0
-                && blocks.count <= u64::from(compare_and_write_limit(&namespace)) + 1
-        };
-        if !supported || !blocks.is_one_command() {
-            return IoFuture::ready(Err(IoError::Unsupported));
+            Io::CompareAndWrite(pair) => IoFuture::boxed(compare_and_write(remote, blocks, pair)),
         }
-        let remote = Rc::clone(&self.remote);
-        IoFuture::boxed(async move {
-            let nsid = remote.nsid();
-            let range = LbaRange {
-                slba: lba,
-                blocks: blocks.count as u32,
-            };
-            let (compare, write) = (Data::Buf(compare), Data::Buf(write));
-            let done = remote.once(async |queue| {
-                if queue.depth() < 2 {
-                    return Err(HostError::Status(Status::INVALID_OPCODE));
-                }
-                queue
-                    .compare_and_write(nsid, range, compare, write, fua)
-                    .await
-            });
-            done.await.map_err(|error| {
-                if error.is_path_failure() {
-                    IoError::Internal
-                } else {
-                    io_error(error)
-                }
-            })
-        })
+    }
+}
+
+async fn read(remote: Rc<Remote>, blocks: Blocks, into: Buf) -> Result<Done, IoError> {
+    if blocks.is_one_command() {
+        let read = read_once(&remote, blocks.range(), into).await;
+        return Ok(Data::Buf(read.map_err(io_error)?).into());
+    }
+    let (mut parts, mut answers) = (Parts::of(into), Vec::new());
+    for (range, place) in blocks.pieces() {
+        let part = read_once(&remote, range, parts.cut(place.len())).await;
+        answers.push(Data::Buf(part.map_err(io_error)?));
+    }
+    let whole = parts.join(&mut answers).ok_or(IoError::Busy)?;
+    Ok(Data::Buf(whole).into())
+}
+
+async fn write(
+    remote: Rc<Remote>,
+    blocks: Blocks,
+    data: Shared,
+    fua: bool,
+) -> Result<Done, IoError> {
+    let nsid = remote.nsid();
+    for (range, place) in blocks.pieces() {
+        let entry = SubmissionQueueEntry::write(nsid, range, NO_DATA);
+        let entry = if fua { entry.with_fua() } else { entry };
+        let written = remote.repeatable(async |queue| {
+            let payload = Payload::Shared(data.slice(place.clone()));
+            queue.command(entry, payload).await.map(drop)
+        });
+        written.await.map_err(io_error)?;
+    }
+    Ok(Done::EMPTY)
+}
+
+async fn flush(remote: Rc<Remote>) -> Result<Done, IoError> {
+    let nsid = remote.nsid();
+    let flushed = remote.repeatable(async |queue| queue.flush(nsid).await);
+    flushed.await.map_err(io_error)?;
+    Ok(Done::EMPTY)
+}
+
+async fn zero(remote: Rc<Remote>, blocks: Blocks, free: bool) -> Result<Done, IoError> {
+    let nsid = remote.nsid();
+    let (has_command, most) = {
+        let namespace = remote.namespace();
+        let most = namespace.max_zeroes / u64::from(namespace.block_size);
+        (has_write_zeroes(&namespace), most.clamp(1, MAX_BLOCKS))
+    };
+    // Without the command, zeroes have to be sent.
+    let at_once = if has_command { most } else { blocks.at_once };
+    for (range, place) in (Blocks { at_once, ..blocks }).pieces() {
+        let zeroed = remote.repeatable(async |queue| {
+            if has_command {
+                queue.write_zeroes(nsid, range, free).await
+            } else {
+                let zeroes = Data::Zeroes(place.len());
+                queue.write(nsid, range, zeroes, false).await
+            }
+        });
+        zeroed.await.map_err(io_error)?;
+    }
+    Ok(Done::EMPTY)
+}
+
+/// Whether the target does a Compare and Write of so many blocks.
+fn can_compare(namespace: &Namespace, blocks: Blocks) -> bool {
+    namespace.controller.fuses & IdentifyController::FUSES_COMPARE_AND_WRITE != 0
+        && blocks.count <= u64::from(compare_and_write_limit(namespace)) + 1
+        && blocks.is_one_command()
+}
+
+/// Not repeated after a lost connection, since it may have been done: [`IoError::Internal`] then.
+async fn compare_and_write(
+    remote: Rc<Remote>,
+    blocks: Blocks,
+    pair: Box<Pair>,
+) -> Result<Done, IoError> {
+    let (nsid, fua) = (remote.nsid(), pair.fua());
+    let (compare, write) = pair.into_halves();
+    let done = remote.once(async |queue| {
+        if queue.depth() < 2 {
+            return Err(HostError::Status(Status::INVALID_OPCODE));
+        }
+        queue
+            .compare_and_write(nsid, blocks.range(), compare, write, fua)
+            .await
+    });
+    match done.await {
+        Ok(()) => Ok(Done::EMPTY),
+        Err(error) if error.is_path_failure() => Err(IoError::Internal),
+        Err(error) => Err(io_error(error)),
     }
 }
 

@@ -106,7 +106,7 @@ impl Outbox {
                 let range = 0..data.len();
                 pending.push_data(data, range);
             }
-            Payload::Shared(buf, range) => pending.push_shared(buf, range),
+            Payload::Shared(data) => pending.push_shared(data),
             Payload::None | Payload::In(_) => {}
         }
         if let Some(digest) = digest {
@@ -147,7 +147,7 @@ pub(crate) async fn send(rt: Rt, queue: Rc<Shared>) {
 fn digest(payload: &Payload) -> [u8; Crc32c::LEN] {
     match payload {
         Payload::Out(Data::Buf(buf)) => Crc32c::of(buf),
-        Payload::Shared(buf, range) => Crc32c::of(&buf[range.clone()]),
+        Payload::Shared(data) => Crc32c::of(data),
         other => {
             let mut crc = Crc32c::new();
             let mut rest = other.len();

@@ -1,9 +1,8 @@
 //! What a command moves, and in which direction.
 
 use std::ops::Range;
-use std::rc::Rc;
 
-use flashyard_runtime::{Buf, Data};
+use flashyard_runtime::{Buf, Data, Shared};
 
 /// Where the data of a read go.
 #[derive(Debug)]
@@ -47,9 +46,8 @@ pub enum Payload {
     In(ReadInto),
     /// Data to the controller.
     Out(Data),
-    /// Part of a buffer to the controller, which the caller keeps, too: to send it again if need
-    /// be.
-    Shared(Rc<Buf>, Range<usize>),
+    /// Data to the controller that others keep, too: to send them again if need be.
+    Shared(Shared),
 }
 
 impl Payload {
@@ -59,7 +57,7 @@ impl Payload {
             Self::None => 0,
             Self::In(into) => into.len(),
             Self::Out(data) => data.len(),
-            Self::Shared(_, range) => range.len(),
+            Self::Shared(data) => data.len(),
         }
     }
 
@@ -70,7 +68,7 @@ impl Payload {
 
     /// Whether it goes to the controller.
     pub(crate) fn is_out(&self) -> bool {
-        matches!(self, Self::Out(_) | Self::Shared(..))
+        matches!(self, Self::Out(_) | Self::Shared(_))
     }
 
     /// Takes the outgoing data from `part.start` on, up to `part.end`; what is left stays. The last
@@ -80,17 +78,25 @@ impl Payload {
             && part != (0..self.len())
             && let Self::Out(Data::Buf(buf)) = std::mem::take(self)
         {
-            let all = 0..buf.len();
-            *self = Self::Shared(Rc::new(buf), all);
+            *self = Self::Shared(buf.into());
         }
         match self {
             Self::Out(Data::Zeroes(_)) => Self::Out(Data::Zeroes(part.len())),
-            Self::Shared(buf, range) => Self::Shared(
-                Rc::clone(buf),
-                range.start + part.start..range.start + part.end,
-            ),
+            Self::Shared(data) => Self::Shared(data.slice(part)),
             other => std::mem::take(other),
         }
+    }
+}
+
+impl From<Data> for Payload {
+    fn from(data: Data) -> Self {
+        Self::Out(data)
+    }
+}
+
+impl From<Shared> for Payload {
+    fn from(data: Shared) -> Self {
+        Self::Shared(data)
     }
 }
 
@@ -103,16 +109,16 @@ mod tests {
         let mut buf = Buf::take(100).expect("memory");
         buf.iter_mut().zip(0..).for_each(|(byte, at)| *byte = at);
         let mut payload = Payload::Out(Data::Buf(buf));
-        let Payload::Shared(first, range) = payload.take_part(0..40) else {
+        let Payload::Shared(first) = payload.take_part(0..40) else {
             panic!("a part is shared")
         };
-        assert_eq!(first[range], *(0..40).collect::<Vec<u8>>());
-        let Payload::Shared(last, range) = payload.take_part(40..100) else {
+        assert_eq!(*first, *(0..40).collect::<Vec<u8>>());
+        let Payload::Shared(last) = payload.take_part(40..100) else {
             panic!("a part is shared")
         };
-        assert_eq!(last[range], *(40..100).collect::<Vec<u8>>());
-        let mut part_of = Payload::Shared(last, 10..20);
-        assert!(matches!(part_of.take_part(2..5), Payload::Shared(_, range) if range == (12..15)));
+        assert_eq!(*last, *(40..100).collect::<Vec<u8>>());
+        let mut part_of = Payload::Shared(last.slice(10..20));
+        assert!(matches!(part_of.take_part(2..5), Payload::Shared(data) if *data == [52, 53, 54]));
         let mut whole = Payload::Out(Data::Buf(Buf::take(100).expect("memory")));
         assert!(
             matches!(whole.take_part(0..100), Payload::Out(Data::Buf(_))),

@@ -216,10 +216,11 @@ impl Queue {
         &self,
         nsid: u32,
         range: LbaRange,
-        compare: Data,
-        write: Data,
+        compare: impl Into<Payload>,
+        write: impl Into<Payload>,
         fua: bool,
     ) -> Result<(), HostError> {
+        let (compare, write) = (compare.into(), write.into());
         let shared = &*self.shared;
         let first = SubmissionQueueEntry::compare(nsid, range, shared.sgl_for(compare.len()));
         let second = SubmissionQueueEntry::write(nsid, range, shared.sgl_for(write.len()));
@@ -228,8 +229,8 @@ impl Queue {
         let charge = shared.charge(nsid, compare.len() + write.len()).await?;
         shared.permits(2).await?;
         // Nothing may come between the two on the wire: both are submitted without waiting.
-        let first = shared.submit(first.with_fuse(Fuse::First), Payload::Out(compare), charge);
-        let second = shared.submit(second.with_fuse(Fuse::Second), Payload::Out(write), None);
+        let first = shared.submit(first.with_fuse(Fuse::First), compare, charge);
+        let second = shared.submit(second.with_fuse(Fuse::Second), write, None);
         let compared = first.await.and_then(answer);
         let written = second.await.and_then(answer);
         compared.and(written).map(drop)

@@ -6,7 +6,7 @@ mod controller;
 use std::rc::Rc;
 
 use controller::{BLOCK, BLOCKS, Controller, Identity, Mischief, options, pattern, world};
-use flashyard_block::{Device, IoError, Tag};
+use flashyard_block::{DeviceExt, IoError, Tag};
 use flashyard_host::{Options, Persistence, RemoteDevice};
 use flashyard_nvme::command::Status;
 use flashyard_nvme::identify::NamespaceDescriptors;

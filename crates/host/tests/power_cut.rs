@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use flashyard_block::pool::Pool;
-use flashyard_block::{Device, FileDevice, SharedDevice, Tag};
+use flashyard_block::{DeviceExt, FileDevice, SharedDevice, Tag};
 use flashyard_engine::{
     Class, Core, Limits, NamespaceSpec, SubsystemNames, Target, TargetConfig, TenantId, TenantSpec,
 };

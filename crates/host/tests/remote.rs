@@ -5,7 +5,7 @@ mod controller;
 use std::rc::Rc;
 
 use controller::{BLOCK, BLOCKS, Mischief, options, pattern, range, world};
-use flashyard_block::{Device, IoError, Tag};
+use flashyard_block::{Device, DeviceExt, IoError, Tag};
 use flashyard_host::{ConnectError, HostError, Options, Persistence, Remote, RemoteDevice};
 use flashyard_nvme::SubmissionQueueEntry;
 use flashyard_nvme::command::{IoOpcode, LbaRange, Status};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use flashyard_block::{Device, MemoryDevice, SharedDevice, Tag};
+use flashyard_block::{DeviceExt, MemoryDevice, SharedDevice, Tag};
 use flashyard_engine::{
     Class, Core, DeviceHandle, Limits, NamespaceSpec, SubsystemNames, Target, TargetConfig,
     TenantId, TenantSpec,

@@ -16,7 +16,7 @@ mod rig;
 
 use std::rc::Rc;
 
-use flashyard_block::{SharedDevice, Tag};
+use flashyard_block::{DeviceExt, SharedDevice, Tag};
 use flashyard_drives::flash::Store;
 use flashyard_drives::open_channel::{Medium, OpenChannel, Wanted};
 use flashyard_drives::{FlashDevice, FlashOptions};

@@ -14,14 +14,25 @@ use crate::memory::{self, Piece};
 /// Alignment of every buffer, and the unit their sizes are rounded to.
 pub const PAGE: usize = 4096;
 
-/// An owned, page-aligned piece of memory of up to 2 MiB. Its content is whatever the last user
-/// left there.
+/// An owned piece of memory of up to 2 MiB, page-aligned unless it is a [part](crate::Parts) of
+/// another. Its content is whatever the last user left there.
 pub struct Buf {
-    start: NonNull<u8>,
-    len: u32,
-    home: u16,
-    class: u8,
+    pub(crate) start: NonNull<u8>,
+    pub(crate) len: u32,
+    pub(crate) tenure: Tenure,
 }
+
+/// What of a piece of the pool somebody holds.
+#[derive(Clone, Copy)]
+pub(crate) enum Tenure {
+    /// All of it, alone.
+    Whole { home: u16, class: u8 },
+    /// A part of it, `room` times [`GRAIN`] long, or a view of it. The piece counts its holders.
+    Counted { room: u16, class: u8 },
+}
+
+/// Parts of a buffer are multiples of this long: the smallest block.
+pub(crate) const GRAIN: usize = 512;
 
 // SAFETY: a buffer owns plain memory that is never unmapped and has no ties to a thread.
 unsafe impl Send for Buf {}
@@ -40,8 +51,7 @@ impl Buf {
         Some(Self {
             start,
             len: len as u32,
-            home,
-            class,
+            tenure: Tenure::Whole { home, class },
         })
     }
 
@@ -68,7 +78,10 @@ impl Buf {
     /// Bytes this buffer could hold.
     #[inline]
     pub fn capacity(&self) -> usize {
-        memory::size_of_class(self.class)
+        match self.tenure {
+            Tenure::Whole { class, .. } => memory::size_of_class(class),
+            Tenure::Counted { room, .. } => usize::from(room) * GRAIN,
+        }
     }
 
     /// Bytes of all buffers this thread took, less those of buffers dropped on it (negative where
@@ -81,11 +94,18 @@ impl Buf {
 impl Drop for Buf {
     #[inline]
     fn drop(&mut self) {
-        memory::give(Piece {
-            start: self.start,
-            home: self.home,
-            class: self.class,
-        });
+        self.tenure.end(self.start);
+    }
+}
+
+impl Tenure {
+    /// Ends it. `start` is the start of the piece, or in the part that is held.
+    #[inline]
+    pub(crate) fn end(self, start: NonNull<u8>) {
+        match self {
+            Self::Whole { home, class } => memory::give(Piece { start, home, class }),
+            Self::Counted { class, .. } => memory::let_go(start, class),
+        }
     }
 }
 
@@ -94,8 +114,8 @@ impl Deref for Buf {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the buffer owns `capacity` initialised bytes from `start` on, and `len` is at
-        // most that.
+        // SAFETY: the buffer owns `capacity` initialised bytes from `start` on, which nobody else
+        // reads or writes, and `len` is at most that.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len as usize) }
     }
 }

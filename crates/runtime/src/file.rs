@@ -9,7 +9,7 @@ use crate::driver::{Drive, FileId};
 use crate::executor::Core;
 use crate::op::Operation;
 use crate::zone::{ZoneAction, Zoned, ZonesOp};
-use crate::{Buf, ControlOp, TransferOp};
+use crate::{Buf, ControlOp, ReadOp, Shared, WriteOp};
 
 /// How to open. All false: read-only, must exist, through the page cache.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,9 +95,9 @@ impl File {
     }
 
     /// Reads `buf.len()` bytes at `offset` (bytes); fewer only at the end of the file.
-    pub fn read_at(&self, buf: Buf, offset: u64) -> TransferOp {
+    pub fn read_at(&self, buf: Buf, offset: u64) -> ReadOp {
         let aligned = self.is_aligned(buf.len(), offset);
-        TransferOp(self.start(
+        ReadOp(self.start(
             aligned,
             Operation::Read {
                 file: self.open.clone(),
@@ -108,16 +108,17 @@ impl File {
         ))
     }
 
-    /// Writes `buf` at `offset` (bytes). `durable`: finished only when it has reached the medium
+    /// Writes `data` at `offset` (bytes). `durable`: finished only when it has reached the medium
     /// (`RWF_DSYNC`).
-    pub fn write_at(&self, buf: Buf, offset: u64, durable: bool) -> TransferOp {
-        let aligned = self.is_aligned(buf.len(), offset);
+    pub fn write_at(&self, data: impl Into<Shared>, offset: u64, durable: bool) -> WriteOp {
+        let data = data.into();
+        let aligned = self.is_aligned(data.len(), offset);
         let file = self.open.clone();
-        TransferOp(self.start(
+        WriteOp(self.start(
             aligned,
             Operation::Write {
                 file,
-                buf,
+                data,
                 offset,
                 durable,
                 moved: 0,

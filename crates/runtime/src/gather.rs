@@ -3,9 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::rc::Rc;
 
-use crate::{Buf, Data};
+use crate::{Buf, Data, Shared};
 
 /// Copied bytes are kept in blocks of this size, which never move.
 const BLOCK: usize = 4096;
@@ -27,7 +26,7 @@ pub struct Gather {
     /// Copied bytes so far; they fill the blocks in turn.
     copied: usize,
     payload: Vec<Buf>,
-    shared: Vec<Rc<Buf>>,
+    shared: Vec<Shared>,
     len: usize,
     /// Whether the last piece is the last of the copied bytes, so that a copy may be appended to
     /// it.
@@ -83,22 +82,13 @@ impl Gather {
         }
     }
 
-    /// Appends `range` of a buffer that others keep, too: to send parts of it apart, or all of it
-    /// again.
-    ///
-    /// # Panics
-    /// When `range` is not within `buf`.
-    pub fn push_shared(&mut self, buf: Rc<Buf>, range: Range<usize>) {
-        assert!(
-            range.start <= range.end && range.end <= buf.len(),
-            "{range:?} of {} bytes",
-            buf.len()
-        );
-        if !range.is_empty() {
-            self.len += range.len();
-            self.push_piece(buf[range.clone()].as_ptr(), range.len());
+    /// Appends data that others keep, too: to send parts of them apart, or all of them again.
+    pub fn push_shared(&mut self, data: Shared) {
+        if !data.is_empty() {
+            self.len += data.len();
+            self.push_piece(data.as_ptr(), data.len());
             self.open = false;
-            self.shared.push(buf);
+            self.shared.push(data);
         }
     }
 
@@ -260,16 +250,17 @@ mod tests {
     fn a_shared_buffer_is_sent_in_parts_and_kept_by_others() {
         let mut buf = Buf::take(4096).expect("the default bound is far");
         buf[..4].copy_from_slice(&[1, 2, 3, 4]);
-        let buf = Rc::new(buf);
+        let data = Shared::from(buf);
         let mut gather = Gather::new();
-        gather.push_shared(Rc::clone(&buf), 2..4);
+        gather.push_shared(data.slice(2..4));
         gather.push_bytes(&[9]);
-        gather.push_shared(Rc::clone(&buf), 0..2);
-        gather.push_shared(Rc::clone(&buf), 1..1);
+        gather.push_shared(data.slice(0..2));
+        gather.push_shared(data.slice(1..1));
         assert_eq!(content(&gather), [3, 4, 9, 1, 2]);
-        assert_eq!((gather.len(), Rc::strong_count(&buf)), (5, 3));
+        assert_eq!(gather.len(), 5);
+        let data = data.try_into_buf().expect_err("the list holds some of it");
         gather.clear();
-        assert_eq!(Rc::strong_count(&buf), 1);
+        assert!(data.try_into_buf().is_ok(), "nobody holds it any more");
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
 /// The smallest piece.
@@ -74,6 +74,75 @@ pub(crate) fn give(piece: Piece) {
     if !is_home.unwrap_or(false) {
         send_home(piece.start, piece.home, piece.class);
     }
+}
+
+/// How many hold parts of a piece, and the pool it goes back to. Stands in the page before the
+/// arena of the piece, so that counting needs no memory of its own; nobody looks at it before a
+/// piece is counted for the first time.
+#[repr(C, align(8))]
+struct Holders {
+    count: AtomicU32,
+    home: AtomicU16,
+}
+
+/// Begins to count the holders of a piece: there is one.
+pub(crate) fn count(piece: &Piece) {
+    let holders = holders(piece.start, piece.class);
+    holders.home.store(piece.home, Ordering::Relaxed);
+    holders.count.store(1, Ordering::Relaxed);
+}
+
+/// One more holds the counted piece of `class` around `place`.
+#[inline]
+pub(crate) fn hold(place: NonNull<u8>, class: u8) {
+    // Whoever adds a holder is one, so nothing has to be seen first.
+    let before = holders(place, class).count.fetch_add(1, Ordering::Relaxed);
+    assert!(before < u32::MAX / 2, "holders are fewer than bytes");
+}
+
+/// One fewer holds the counted piece of `class` around `place`. The last one gives it back.
+#[inline]
+pub(crate) fn let_go(place: NonNull<u8>, class: u8) {
+    let holders = holders(place, class);
+    if holders.count.fetch_sub(1, Ordering::Release) == 1 {
+        // What the others did with it was before this.
+        fence(Ordering::Acquire);
+        give(Piece {
+            start: start_of(place, class),
+            home: holders.home.load(Ordering::Relaxed),
+            class,
+        });
+    }
+}
+
+/// The counted piece of `class` around `place`, if `count` hold it and no more. Only those who are
+/// these holders know that it stays so.
+pub(crate) fn held_by(count: u32, place: NonNull<u8>, class: u8) -> Option<Piece> {
+    let holders = holders(place, class);
+    (holders.count.load(Ordering::Acquire) == count).then(|| Piece {
+        start: start_of(place, class),
+        home: holders.home.load(Ordering::Relaxed),
+        class,
+    })
+}
+
+/// Where the piece of `class` around `place` begins: pieces are aligned to their size.
+#[inline]
+pub(crate) fn start_of(place: NonNull<u8>, class: u8) -> NonNull<u8> {
+    let inside = place.addr().get() % size_of_class(class);
+    // SAFETY: a piece is aligned to its size, so its start is `inside` bytes before.
+    unsafe { place.sub(inside) }
+}
+
+#[inline]
+fn holders(place: NonNull<u8>, class: u8) -> &'static Holders {
+    let start = start_of(place, class);
+    let inside = start.addr().get() % LARGEST;
+    let back = inside + SMALLEST - inside / SMALLEST * size_of::<Holders>();
+    // SAFETY: an arena is aligned to `LARGEST`, and the page before it belongs to it and is never
+    // unmapped. There `Holders`, which may be zero and are changed by atomics only, stand for each
+    // of its pages.
+    unsafe { start.sub(back).cast::<Holders>().as_ref() }
 }
 
 /// Sets the bound of this core's pool in bytes.
@@ -326,7 +395,8 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// Reserves addresses for ever, aligned to their number. `None` when the system has none.
+/// Reserves addresses for ever, aligned to their number, and a page before them for [`Holders`].
+/// `None` when the system has none.
 fn map_arena() -> Option<NonNull<u8>> {
     let (protection, flags) = (
         libc::PROT_READ | libc::PROT_WRITE,
@@ -337,15 +407,18 @@ fn map_arena() -> Option<NonNull<u8>> {
     if base == libc::MAP_FAILED {
         return None;
     }
-    let skip = base.addr().next_multiple_of(LARGEST) - base.addr();
-    // SAFETY: `skip` is less than LARGEST, so all three parts lie in the mapping of twice that
-    // size; the first and the last part are unmapped and never used, the middle one is kept.
+    let skip = (base.addr() + SMALLEST).next_multiple_of(LARGEST) - base.addr();
+    // SAFETY: `skip` is at least a page and at most LARGEST, for the mapping is aligned to pages.
+    // So all parts lie in it; the first and the last part are unmapped and never used, and what is
+    // kept is the arena and the page before it.
     unsafe {
         let start = base.byte_add(skip);
-        if skip > 0 {
-            libc::munmap(base, skip);
+        if skip > SMALLEST {
+            libc::munmap(base, skip - SMALLEST);
         }
-        libc::munmap(start.byte_add(LARGEST), LARGEST - skip);
+        if skip < LARGEST {
+            libc::munmap(start.byte_add(LARGEST), LARGEST - skip);
+        }
         NonNull::new(start.cast())
     }
 }

@@ -16,7 +16,7 @@ use crate::executor::Core;
 use crate::file::OpenFile;
 use crate::net::Socket;
 use crate::zone::{Zone, ZoneAction};
-use crate::{Buf, Chunk, Gather};
+use crate::{Buf, Chunk, Gather, Shared};
 
 /// What is asked of a driver. Sockets and files are held by the operation: they are closed when the
 /// last operation on them has ended.
@@ -44,10 +44,10 @@ pub(crate) enum Operation {
         offset: u64,
         moved: usize,
     },
-    /// Write `buf` at `offset`; ends with [`Outcome::Bytes`].
+    /// Write `data` at `offset`; ends with [`Outcome::Bytes`].
     Write {
         file: Rc<OpenFile>,
-        buf: Buf,
+        data: Shared,
         offset: u64,
         durable: bool,
         moved: usize,
@@ -433,20 +433,35 @@ impl Drop for Flight {
     }
 }
 
-/// A file read or write: bytes moved, and the buffer back.
-#[must_use = "dropping it cancels the transfer"]
-pub struct TransferOp(pub(crate) Flight);
+/// A file read: bytes moved, and the buffer back.
+#[must_use = "dropping it cancels the read"]
+pub struct ReadOp(pub(crate) Flight);
 
-impl Future for TransferOp {
+impl Future for ReadOp {
     type Output = (io::Result<usize>, Buf);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.0)
             .poll(context)
             .map(|(operation, result)| match operation {
-                Operation::Read { buf, .. } | Operation::Write { buf, .. } => {
-                    (result.map(Outcome::bytes), buf)
-                }
+                Operation::Read { buf, .. } => (result.map(Outcome::bytes), buf),
+                _ => unreachable!("the operation is the one that was started"),
+            })
+    }
+}
+
+/// A file write: bytes moved, and the data back.
+#[must_use = "dropping it cancels the write"]
+pub struct WriteOp(pub(crate) Flight);
+
+impl Future for WriteOp {
+    type Output = (io::Result<usize>, Shared);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0)
+            .poll(context)
+            .map(|(operation, result)| match operation {
+                Operation::Write { data, .. } => (result.map(Outcome::bytes), data),
                 _ => unreachable!("the operation is the one that was started"),
             })
     }

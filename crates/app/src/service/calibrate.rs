@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use flashyard_block::{IoError, SharedDevice, Tag};
+use flashyard_block::{DeviceExt, IoError, SharedDevice, Tag};
 use flashyard_flash::ssd::{self, Condition};
 use flashyard_flash::workload::{self, Source, Worker};
 use flashyard_runtime::{Buf, Data, Rt};

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use flashyard_block::{SharedDevice, Tag};
+use flashyard_block::{DeviceExt, SharedDevice, Tag};
 use flashyard_engine::{Limits, Target, TargetConfig};
 use flashyard_runtime::{Buf, Data, uring};
 use flashyard_testbed::Scratch;

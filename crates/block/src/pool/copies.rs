@@ -7,7 +7,7 @@ use super::error::device_error;
 use super::foreign::{LOOKED_AT, recognise};
 use super::metadata::{COPY_BYTES, Metadata};
 use crate::superblock::{Decoded, Found, Places, Raw, Unusable, WritablePlaces};
-use crate::{Device, IoError, Tag};
+use crate::{Device, DeviceExt, IoError, Tag};
 
 /// Metadata is written in whole pieces of this size, in bytes: no disk has larger sectors.
 const PIECE: usize = 4096;

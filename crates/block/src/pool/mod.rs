@@ -37,7 +37,7 @@ use self::metadata::{DATA_START, EXTENT_BYTES, Metadata, extents_of_device};
 use self::runs::Runs;
 use self::volume::Volume;
 use crate::superblock::{self, Found, Other};
-use crate::{IoError, SharedDevice, make_clean};
+use crate::{DeviceExt, IoError, SharedDevice, make_clean};
 
 /// An open pool; cheap to clone. Lives on the home core of its device.
 #[derive(Clone)]

@@ -4,12 +4,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use flashyard_runtime::{Buf, Data, Rt};
+use flashyard_runtime::{Buf, Data, Parts, Rt, Shared};
 
 use super::metadata::{DATA_START, EXTENT_BYTES, Record};
 use crate::gate::{Gate, Span};
-use crate::range::locate;
-use crate::{Device, Health, Info, IoError, IoFuture, Limits, SharedDevice, Tag};
+use crate::{Device, Done, Health, Info, Io, IoError, IoFuture, Limits, SharedDevice, Tag};
 
 /// See the module. Shared by all who use the volume, so that a compare-and-write is exclusive among
 /// them.
@@ -70,28 +69,6 @@ impl Volume {
         self.inner.gate.close(IoError::NotReady);
         self.inner.gate.drained().await;
     }
-
-    fn zero(&self, tag: Tag, lba: u64, blocks: u64, zero: Zero) -> IoFuture<()> {
-        let inner = self.inner.clone();
-        let whole = match inner.first_piece(lba, blocks) {
-            Ok(piece) => piece.blocks == blocks,
-            Err(error) => return IoFuture::ready(Err(error)),
-        };
-        self.inner.gate.pass(
-            Span {
-                start: lba,
-                end: lba + blocks,
-            },
-            false,
-            move || {
-                if whole {
-                    inner.zero_piece(tag, lba, blocks, zero).1
-                } else {
-                    IoFuture::boxed(inner.zero(tag, lba, blocks, zero))
-                }
-            },
-        )
-    }
 }
 
 impl Device for Volume {
@@ -99,29 +76,33 @@ impl Device for Volume {
         self.inner.info()
     }
 
-    fn read(&self, tag: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
-        let inner = self.inner.clone();
-        let (span, piece) = match inner.resolve(lba, buf.len()) {
+    fn submit(&self, tag: Tag, io: Io) -> IoFuture {
+        let inner = &self.inner;
+        if let Io::Flush = io {
+            return match inner.gate.is_closed() {
+                true => IoFuture::ready(Err(IoError::NotReady)),
+                false => inner.device.submit(tag, io),
+            };
+        }
+        let (span, piece) = match inner.resolve(&io) {
             Ok(found) => found,
             Err(error) => return IoFuture::ready(Err(error)),
         };
-        self.inner.gate.pass(span, false, move || {
-            if span.end - span.start == piece.blocks {
-                inner.device.read(tag, piece.lba, buf)
-            } else {
-                IoFuture::boxed(inner.read_pieces(tag, lba, buf))
+        let below = inner.clone();
+        match io {
+            Io::CompareAndWrite(pair) => {
+                let (lba, fua, reader) = (span.start, pair.fua(), below.clone());
+                let read = move |into| reader.pass_on(tag, span, piece, Io::Read { lba, into });
+                let write =
+                    move |data| below.pass_on(tag, span, piece, Io::Write { lba, data, fua });
+                inner
+                    .gate
+                    .compare_and_write(span, false, pair, (read, write))
             }
-        })
-    }
-
-    fn write(&self, tag: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
-        let inner = self.inner.clone();
-        match inner.resolve(lba, buf.len()) {
-            Ok((span, _)) => self
-                .inner
-                .gate
-                .pass(span, false, move || inner.write(tag, lba, buf, fua)),
-            Err(error) => IoFuture::ready(Err(error)),
+            io => {
+                let start = move || below.pass_on(tag, span, piece, io);
+                inner.gate.pass(span, false, start)
+            }
         }
     }
 
@@ -132,50 +113,6 @@ impl Device for Volume {
     fn moved(&self) -> Option<u64> {
         self.inner.device.moved()
     }
-
-    fn flush(&self, tag: Tag) -> IoFuture<()> {
-        if self.inner.gate.is_closed() {
-            return IoFuture::ready(Err(IoError::NotReady));
-        }
-        self.inner.device.flush(tag)
-    }
-
-    fn write_zeroes(&self, tag: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
-        self.zero(tag, lba, blocks, Zero::Write { deallocate })
-    }
-
-    fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
-        self.zero(tag, lba, blocks, Zero::Deallocate)
-    }
-
-    fn compare_and_write(
-        &self,
-        tag: Tag,
-        lba: u64,
-        compare: Buf,
-        write: Buf,
-        fua: bool,
-    ) -> IoFuture<()> {
-        assert_eq!(
-            compare.len(),
-            write.len(),
-            "a caller checks both halves of a fused pair"
-        );
-        let inner = self.inner.clone();
-        match inner.resolve(lba, compare.len()) {
-            Ok((span, _)) => {
-                IoFuture::boxed(inner.compare_and_write(tag, span, compare, write, fua))
-            }
-            Err(error) => IoFuture::ready(Err(error)),
-        }
-    }
-}
-
-/// Which way blocks become zero.
-#[derive(Clone, Copy)]
-enum Zero {
-    Write { deallocate: bool },
-    Deallocate,
 }
 
 impl Inner {
@@ -192,16 +129,16 @@ impl Inner {
         }
     }
 
-    /// The blocks of `len` bytes from `lba`, and the first of their pieces.
-    fn resolve(&self, lba: u64, len: usize) -> Result<(Span, Piece), IoError> {
-        locate(&self.info(), lba, len)?;
-        let blocks = len as u64 / u64::from(self.block_size);
+    /// The blocks of an I/O, and the first of their pieces.
+    fn resolve(&self, io: &Io) -> Result<(Span, Piece), IoError> {
+        let (lba, blocks) = (io.lba(), io.blocks(self.block_size)?);
+        let piece = self.first_piece(lba, blocks)?;
         Ok((
             Span {
                 start: lba,
                 end: lba + blocks,
             },
-            self.first_piece(lba, blocks)?,
+            piece,
         ))
     }
 
@@ -223,118 +160,85 @@ impl Inner {
         })
     }
 
-    async fn read_pieces(
-        self: Rc<Self>,
-        tag: Tag,
-        mut lba: u64,
-        mut buf: Buf,
-    ) -> Result<Data, IoError> {
-        let mut at = 0;
-        let mut only_zeroes = true;
-        while at < buf.len() {
-            let (piece, len) = self.piece_of(lba, buf.len() - at)?;
-            let part = Buf::take(len).ok_or(IoError::Busy)?;
-            match self.device.read(tag, piece.lba, part).await? {
-                Data::Buf(part) => {
-                    only_zeroes = false;
-                    buf[at..at + len].copy_from_slice(&part);
-                }
-                Data::Zeroes(_) => buf[at..at + len].fill(0),
-            }
-            at += len;
-            lba += piece.blocks;
+    /// Does an I/O on `span`, of which `piece` is the first one, where it is on the device.
+    fn pass_on(self: &Rc<Self>, tag: Tag, span: Span, piece: Piece, io: Io) -> IoFuture {
+        if span.end - span.start == piece.blocks {
+            return self.device.submit(tag, io.at(piece.lba));
         }
-        Ok(if only_zeroes {
-            Data::Zeroes(buf.len())
-        } else {
-            Data::Buf(buf)
+        let inner = self.clone();
+        IoFuture::boxed(async move {
+            match io {
+                Io::Read { lba, into } => inner.read_pieces(tag, lba, into).await,
+                Io::Write { lba, data, fua } => inner.write_pieces(tag, lba, data, fua).await,
+                _ => inner.zero_pieces(tag, span, io).await,
+            }
         })
     }
 
-    fn write(self: Rc<Self>, tag: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
-        match self.piece_of(lba, buf.len()) {
-            Ok((piece, len)) if len == buf.len() => self.device.write(tag, piece.lba, buf, fua),
-            Ok(_) => IoFuture::boxed(self.write_pieces(tag, lba, buf, fua)),
-            Err(error) => IoFuture::ready(Err(error)),
+    async fn read_pieces(&self, tag: Tag, mut lba: u64, into: Buf) -> Result<Done, IoError> {
+        let len = into.len();
+        let (mut parts, mut answers, mut at) = (Parts::of(into), Vec::new(), 0);
+        while at < len {
+            let (piece, bytes) = self.piece_of(lba, len - at)?;
+            let io = Io::Read {
+                lba: piece.lba,
+                into: parts.cut(bytes),
+            };
+            answers.push(self.device.submit(tag, io).await?.data);
+            at += bytes;
+            lba += piece.blocks;
         }
+        if answers.iter().all(|data| matches!(data, Data::Zeroes(_))) {
+            return Ok(Data::Zeroes(len).into());
+        }
+        let whole = parts.join(&mut answers).ok_or(IoError::Busy)?;
+        Ok(Data::Buf(whole).into())
     }
 
     async fn write_pieces(
-        self: Rc<Self>,
+        &self,
         tag: Tag,
         mut lba: u64,
-        buf: Buf,
+        data: Shared,
         fua: bool,
-    ) -> Result<(), IoError> {
+    ) -> Result<Done, IoError> {
         let mut at = 0;
-        while at < buf.len() {
-            let (piece, len) = self.piece_of(lba, buf.len() - at)?;
-            let mut part = Buf::take(len).ok_or(IoError::Busy)?;
-            part.copy_from_slice(&buf[at..at + len]);
-            self.device.write(tag, piece.lba, part, fua).await?;
+        while at < data.len() {
+            let (piece, len) = self.piece_of(lba, data.len() - at)?;
+            let io = Io::Write {
+                lba: piece.lba,
+                data: data.slice(at..at + len),
+                fua,
+            };
+            self.device.submit(tag, io).await?;
             at += len;
             lba += piece.blocks;
         }
-        Ok(())
+        Ok(Done::EMPTY)
+    }
+
+    async fn zero_pieces(&self, tag: Tag, span: Span, io: Io) -> Result<Done, IoError> {
+        let Io::Zero { how, .. } = io else {
+            return Err(IoError::Internal);
+        };
+        let mut lba = span.start;
+        while lba < span.end {
+            let Piece { lba: to, blocks } = self.first_piece(lba, span.end - lba)?;
+            let io = Io::Zero {
+                lba: to,
+                blocks,
+                how,
+            };
+            self.device.submit(tag, io).await?;
+            lba += blocks;
+        }
+        Ok(Done::EMPTY)
     }
 
     fn piece_of(&self, lba: u64, bytes: usize) -> Result<(Piece, usize), IoError> {
         let block_size = u64::from(self.block_size);
         let piece = self.first_piece(lba, bytes as u64 / block_size)?;
         Ok((piece, (piece.blocks * block_size) as usize))
-    }
-
-    async fn zero(
-        self: Rc<Self>,
-        tag: Tag,
-        mut lba: u64,
-        blocks: u64,
-        zero: Zero,
-    ) -> Result<(), IoError> {
-        let end = lba + blocks;
-        while lba < end {
-            let (blocks, io) = self.zero_piece(tag, lba, end - lba, zero);
-            io.await?;
-            lba += blocks;
-        }
-        Ok(())
-    }
-
-    fn zero_piece(&self, tag: Tag, lba: u64, blocks: u64, zero: Zero) -> (u64, IoFuture<()>) {
-        let piece = match self.first_piece(lba, blocks) {
-            Ok(piece) => piece,
-            Err(error) => return (0, IoFuture::ready(Err(error))),
-        };
-        let io = match zero {
-            Zero::Write { deallocate } => {
-                self.device
-                    .write_zeroes(tag, piece.lba, piece.blocks, deallocate)
-            }
-            Zero::Deallocate => self.device.deallocate(tag, piece.lba, piece.blocks),
-        };
-        (piece.blocks, io)
-    }
-
-    async fn compare_and_write(
-        self: Rc<Self>,
-        tag: Tag,
-        span: Span,
-        compare: Buf,
-        write: Buf,
-        fua: bool,
-    ) -> Result<(), IoError> {
-        let hold = self.gate.exclude(span, false).await?;
-        let current = Buf::take(compare.len()).ok_or(IoError::Busy)?;
-        let equal = match self.clone().read_pieces(tag, span.start, current).await? {
-            Data::Buf(current) => *current == *compare,
-            Data::Zeroes(_) => compare.iter().all(|&byte| byte == 0),
-        };
-        if !equal {
-            return Err(IoError::Miscompare);
-        }
-        // The write keeps the range barred until it has ended, even if nobody waits for it any
-        // more.
-        self.write(tag, span.start, write, fua).keep(hold).await
     }
 }
 

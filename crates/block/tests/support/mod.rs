@@ -9,7 +9,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use flashyard_block::{Device, Info, IoError, IoFuture, Limits, SharedDevice, Tag};
+use flashyard_block::{
+    Device, DeviceExt, Done, Info, Io, IoError, IoFuture, Limits, SharedDevice, Tag,
+};
 use flashyard_runtime::sync::oneshot;
 use flashyard_runtime::uring::{self, Config};
 use flashyard_runtime::{Buf, Data, Rt};
@@ -105,23 +107,24 @@ impl Disk {
         self.events.borrow().len()
     }
 
-    fn later<T: 'static>(
-        &self,
-        act: impl FnOnce(&Self) -> Result<T, IoError> + 'static,
-    ) -> IoFuture<T> {
-        let disk = self.clone();
-        let polls = self.polls();
-        let io = async move {
-            yields(polls).await;
-            act(&disk)
-        };
-        let Some(rt) = &self.kernel else {
-            return IoFuture::boxed(io);
-        };
-        let (sender, receiver) = oneshot::channel();
-        rt.spawn(async move { drop(sender.send(io.await)) })
-            .detach();
-        IoFuture::boxed(async move { receiver.await.expect("the kernel answers") })
+    fn act(&self, io: Io) -> Result<Done, IoError> {
+        let blocks = io.blocks(self.block_size)?;
+        let len = (blocks * u64::from(self.block_size)) as usize;
+        let offset = self.place(io.lba(), len)?;
+        match io {
+            Io::Read { mut into, .. } => {
+                into.copy_from_slice(&self.content.borrow()[offset..offset + len]);
+                return Ok(Data::Buf(into).into());
+            }
+            Io::Write { data, .. } => {
+                let bytes = data.to_vec();
+                self.change(Event::Write { offset, bytes })?;
+            }
+            Io::Zero { .. } => self.change(Event::Zero { offset, len })?,
+            Io::Flush => self.change(Event::Flush)?,
+            Io::CompareAndWrite(_) => return Err(IoError::Unsupported),
+        }
+        Ok(Done::EMPTY)
     }
 
     /// How long the next I/O takes. Behind a kernel some take much longer than most.
@@ -172,43 +175,23 @@ impl Device for Disk {
         }
     }
 
-    fn read(&self, _: Tag, lba: u64, mut buf: Buf) -> IoFuture<Data> {
-        self.later(move |disk| {
-            let offset = disk.place(lba, buf.len())?;
-            let len = buf.len();
-            buf.copy_from_slice(&disk.content.borrow()[offset..offset + len]);
-            Ok(Data::Buf(buf))
-        })
-    }
-
-    fn write(&self, _: Tag, lba: u64, buf: Buf, _fua: bool) -> IoFuture<()> {
-        self.later(move |disk| {
-            let offset = disk.place(lba, buf.len())?;
-            disk.change(Event::Write {
-                offset,
-                bytes: buf.to_vec(),
-            })
-        })
-    }
-
-    fn flush(&self, _: Tag) -> IoFuture<()> {
-        self.later(|disk| disk.change(Event::Flush))
-    }
-
-    fn write_zeroes(&self, _: Tag, lba: u64, blocks: u64, _: bool) -> IoFuture<()> {
-        self.later(move |disk| {
-            let len = (blocks * u64::from(disk.block_size)) as usize;
-            let offset = disk.place(lba, len)?;
-            disk.change(Event::Zero { offset, len })
-        })
-    }
-
-    fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
-        self.write_zeroes(tag, lba, blocks, true)
-    }
-
-    fn compare_and_write(&self, _: Tag, _: u64, _: Buf, _: Buf, _: bool) -> IoFuture<()> {
-        IoFuture::ready(Err(IoError::Unsupported))
+    fn submit(&self, _: Tag, io: Io) -> IoFuture {
+        if let Io::CompareAndWrite(_) = io {
+            return IoFuture::ready(Err(IoError::Unsupported));
+        }
+        let disk = self.clone();
+        let polls = self.polls();
+        let io = async move {
+            yields(polls).await;
+            disk.act(io)
+        };
+        let Some(rt) = &self.kernel else {
+            return IoFuture::boxed(io);
+        };
+        let (sender, receiver) = oneshot::channel();
+        rt.spawn(async move { drop(sender.send(io.await)) })
+            .detach();
+        IoFuture::boxed(async move { receiver.await.expect("the kernel answers") })
     }
 }
 

@@ -1,7 +1,8 @@
 //! What is on an emulated drive, apart from when it gets there.
 
-use flashyard_block::{IoError, Sparse};
+use flashyard_block::{Done, Io, IoError, Sparse};
 use flashyard_flash::UNIT_BYTES;
+use flashyard_runtime::Data;
 
 use super::pattern;
 
@@ -38,6 +39,27 @@ impl Content {
             writes: 0,
             last: Sparse::default(),
         }
+    }
+
+    /// Does an I/O on `len` bytes from `offset` on.
+    pub(super) fn act(&mut self, io: Io, offset: u64, len: u64) -> Result<Done, IoError> {
+        match io {
+            Io::Read { mut into, .. } => {
+                let data = match self.read(offset, &mut into) {
+                    true => Data::Buf(into),
+                    false => Data::Zeroes(into.len()),
+                };
+                return Ok(data.into());
+            }
+            Io::Write { data, .. } => self.write(offset, &data)?,
+            Io::Zero { how, .. } => self.zero(offset, len, how.frees()),
+            Io::Flush => {}
+            Io::CompareAndWrite(pair) if !self.equals(offset, pair.compare()) => {
+                return Err(IoError::Miscompare);
+            }
+            Io::CompareAndWrite(pair) => self.write(offset, pair.write())?,
+        }
+        Ok(Done::EMPTY)
     }
 
     /// Bytes of memory it takes.

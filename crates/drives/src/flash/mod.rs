@@ -20,12 +20,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use flashyard_block::{
-    Device, FileDevice, Info, IoError, IoFuture, Limits, OpenError, Tag, geometry, locate,
-    locate_blocks,
+    Device, Done, FileDevice, Info, Io, IoError, IoFuture, Limits, OpenError, Pair, Tag, geometry,
+    locate_io,
 };
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::ssd;
-use flashyard_runtime::{Buf, Data, Rt};
+use flashyard_runtime::Rt;
 
 pub use stats::FlashStats;
 
@@ -112,49 +112,54 @@ impl FlashDevice {
         }
     }
 
-    /// Makes a range zero: as a write of zeroes, or by forgetting it.
-    fn zero(&self, tag: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
-        let (offset, len) = match locate_blocks(&self.info(), lba, blocks) {
-            Ok((_, 0)) => return IoFuture::ready(Ok(())),
-            Ok(range) => range,
+    /// An I/O whose effect is there at once, and which ends when the drive says so.
+    fn at_once(&self, plan: Plan, act: impl FnOnce() -> Result<Done, IoError>) -> IoFuture {
+        match self.drive.begin(plan) {
+            Ok(end) => IoFuture::timed(end, act()),
+            Err(error) => IoFuture::ready(Err(error)),
+        }
+    }
+
+    /// An I/O that ends when both the drive and the file say so. What is to `follow` at the drive
+    /// does so if that has succeeded.
+    fn with_file(
+        &self,
+        plan: Plan,
+        follow: Option<Plan>,
+        act: impl FnOnce() -> IoFuture,
+    ) -> IoFuture {
+        let end = match self.drive.begin(plan) {
+            Ok(end) => end,
             Err(error) => return IoFuture::ready(Err(error)),
         };
-        let plan = if deallocate {
-            Plan::deallocate(offset, len)
-        } else {
-            Plan::write(offset, len, false)
-        };
-        match &self.place {
-            Place::Memory(content) => self.at_once(plan, || {
-                content.borrow_mut().zero(offset, len, deallocate);
-                Ok(())
-            }),
-            Place::File(file) => {
-                self.with_file(plan, || file.write_zeroes(tag, lba, blocks, deallocate))
+        let (io, drive) = (act(), Rc::clone(&self.drive));
+        IoFuture::boxed(async move {
+            let outcome = io.await;
+            end.await;
+            // When the drive has no room by now, it was done all the same.
+            if outcome.is_ok()
+                && let Some(Ok(end)) = follow.map(|plan| drive.begin(plan))
+            {
+                end.await;
             }
-        }
+            outcome
+        })
     }
+}
 
-    /// An I/O whose effect is there at once, and which ends when the drive says so.
-    fn at_once<T>(&self, plan: Plan, act: impl FnOnce() -> Result<T, IoError>) -> IoFuture<T> {
-        match self.drive.begin(plan) {
-            Ok(wait) => IoFuture::timed(wait, act()),
-            Err(error) => IoFuture::ready(Err(error)),
-        }
-    }
-
-    /// An I/O that ends when both the drive and the file say so.
-    fn with_file<T>(&self, plan: Plan, act: impl FnOnce() -> IoFuture<T>) -> IoFuture<T> {
-        match self.drive.begin(plan) {
-            Ok(wait) => {
-                let io = act();
-                IoFuture::boxed(async move {
-                    let result = io.await;
-                    wait.await;
-                    result
-                })
-            }
-            Err(error) => IoFuture::ready(Err(error)),
+/// What the drive does for an I/O on `len` bytes from `offset` on. With the permission to
+/// deallocate it forgets a range; without, it writes zeroes, as drives do that keep the space.
+/// `equal` tells whether what a pair compares is there.
+fn plan(io: &Io, offset: u64, len: u64, equal: impl FnOnce(&Pair) -> bool) -> Plan {
+    match io {
+        Io::Read { .. } => Plan::read(offset, len),
+        Io::Write { fua, .. } => Plan::write(offset, len, *fua),
+        Io::Zero { how, .. } if how.frees() => Plan::deallocate(offset, len),
+        Io::Zero { .. } => Plan::write(offset, len, false),
+        Io::Flush => Plan::flush(),
+        Io::CompareAndWrite(pair) => {
+            let writes = equal(pair).then_some(Through(pair.fua()));
+            Plan::compare(offset, len, writes)
         }
     }
 }
@@ -177,38 +182,27 @@ impl Device for FlashDevice {
         }
     }
 
-    fn read(&self, tag: Tag, lba: u64, mut buf: Buf) -> IoFuture<Data> {
-        let len = buf.len();
-        let plan = match locate(&self.info(), lba, len) {
-            Ok(_) if len == 0 => return IoFuture::ready(Ok(Data::Zeroes(0))),
-            Ok(offset) => Plan::read(offset, len as u64),
+    fn submit(&self, tag: Tag, io: Io) -> IoFuture {
+        let (offset, len) = match locate_io(&self.info(), &io) {
+            Ok((_, 0)) if !matches!(io, Io::Flush) => return IoFuture::ended(Ok(())),
+            Ok(place) => place,
             Err(error) => return IoFuture::ready(Err(error)),
         };
-        match &self.place {
-            Place::Memory(content) => self.at_once(plan, || {
-                let offset = lba * u64::from(self.block_size);
-                Ok(if content.borrow().read(offset, &mut buf) {
-                    Data::Buf(buf)
-                } else {
-                    Data::Zeroes(len)
-                })
-            }),
-            Place::File(file) => self.with_file(plan, || file.read(tag, lba, buf)),
-        }
-    }
-
-    fn write(&self, tag: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
-        let offset = match locate(&self.info(), lba, buf.len()) {
-            Ok(_) if buf.is_empty() => return IoFuture::ready(Ok(())),
-            Ok(offset) => offset,
-            Err(error) => return IoFuture::ready(Err(error)),
-        };
-        let plan = Plan::write(offset, buf.len() as u64, fua);
         match &self.place {
             Place::Memory(content) => {
-                self.at_once(plan, || content.borrow_mut().write(offset, &buf))
+                let equal = |pair: &Pair| content.borrow().equals(offset, pair.compare());
+                let plan = plan(&io, offset, len, equal);
+                self.at_once(plan, || content.borrow_mut().act(io, offset, len))
             }
-            Place::File(file) => self.with_file(plan, || file.write(tag, lba, buf, fua)),
+            Place::File(file) => {
+                // Whether a pair is written shows only when the file has compared it.
+                let plan = plan(&io, offset, len, |_| false);
+                let follow = match &io {
+                    Io::CompareAndWrite(pair) => Some(Plan::write(offset, len, pair.fua())),
+                    _ => None,
+                };
+                self.with_file(plan, follow, || file.submit(tag, io))
+            }
         }
     }
 
@@ -221,73 +215,6 @@ impl Device for FlashDevice {
 
     fn moved(&self) -> Option<u64> {
         Some(self.drive.moved_units() * UNIT_BYTES)
-    }
-
-    fn flush(&self, tag: Tag) -> IoFuture<()> {
-        match &self.place {
-            Place::Memory(_) => self.at_once(Plan::flush(), || Ok(())),
-            Place::File(file) => self.with_file(Plan::flush(), || file.flush(tag)),
-        }
-    }
-
-    /// With `deallocate` the drive forgets the range; without, it writes zeroes, as drives do that
-    /// keep the space.
-    fn write_zeroes(&self, tag: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
-        self.zero(tag, lba, blocks, deallocate)
-    }
-
-    fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
-        self.zero(tag, lba, blocks, true)
-    }
-
-    /// The drive reads the range and, when it is equal, writes it.
-    fn compare_and_write(
-        &self,
-        tag: Tag,
-        lba: u64,
-        compare: Buf,
-        write: Buf,
-        fua: bool,
-    ) -> IoFuture<()> {
-        assert_eq!(
-            compare.len(),
-            write.len(),
-            "a caller checks both halves of a fused pair"
-        );
-        let len = compare.len() as u64;
-        let offset = match locate(&self.info(), lba, compare.len()) {
-            Ok(_) if len == 0 => return IoFuture::ready(Ok(())),
-            Ok(offset) => offset,
-            Err(error) => return IoFuture::ready(Err(error)),
-        };
-        match &self.place {
-            Place::Memory(content) => {
-                let equal = content.borrow().equals(offset, &compare);
-                let plan = Plan::compare(offset, len, equal.then_some(Through(fua)));
-                self.at_once(plan, || match equal {
-                    true => content.borrow_mut().write(offset, &write),
-                    false => Err(IoError::Miscompare),
-                })
-            }
-            Place::File(file) => {
-                let read = match self.drive.begin(Plan::compare(offset, len, None)) {
-                    Ok(read) => read,
-                    Err(error) => return IoFuture::ready(Err(error)),
-                };
-                let exchange = file.compare_and_write(tag, lba, compare, write, fua);
-                let drive = Rc::clone(&self.drive);
-                IoFuture::boxed(async move {
-                    let outcome = exchange.await;
-                    read.await;
-                    outcome?;
-                    // When the drive has no room by now, it was written all the same.
-                    if let Ok(write) = drive.begin(Plan::write(offset, len, fua)) {
-                        write.await;
-                    }
-                    Ok(())
-                })
-            }
-        }
     }
 }
 

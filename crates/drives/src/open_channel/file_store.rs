@@ -10,7 +10,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use flashyard_block::{Device, FileDevice, IoError, Tag};
+use flashyard_block::{DeviceExt, FileDevice, IoError, Tag};
 use flashyard_flash::channel::{MOST_ADDRESSES, Metadata};
 use flashyard_runtime::sync::Semaphore;
 use flashyard_runtime::{Buf, Rt};

@@ -3,15 +3,13 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use flashyard_block::gate::{self, Gate};
-use flashyard_block::{
-    Device, Health, Info, IoError, IoFuture, Limits, Tag, locate, locate_blocks,
-};
+use flashyard_block::gate::{Gate, Span};
+use flashyard_block::{Device, Done, Health, Info, Io, IoError, IoFuture, Limits, Tag, locate_io};
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::ftl::{Op, State};
-use flashyard_runtime::{Buf, Data, Rt};
+use flashyard_runtime::{Buf, Data, Parts, Rt, Shared};
 
-use super::span::Span;
+use super::span::{self, Moved};
 
 /// At a spare of this part of the capacity a translation layer takes no more writes
 /// ([`flashyard_flash::ftl::Space`] counts that in).
@@ -23,7 +21,7 @@ pub struct Partition {
 }
 
 struct Inner {
-    spans: RefCell<Vec<Rc<Span>>>,
+    spans: RefCell<Vec<Rc<span::Span>>>,
     gate: Rc<Gate>,
     /// Sectors of the best write: a stripe.
     optimal_write: u32,
@@ -31,13 +29,13 @@ struct Inner {
 
 /// Blocks that lie together in a span.
 struct Piece {
-    span: Rc<Span>,
+    span: Rc<span::Span>,
     first: u64,
     count: u64,
 }
 
 impl Partition {
-    pub(super) fn new(rt: &Rt, spans: Vec<Rc<Span>>, optimal_write: u32) -> Rc<Self> {
+    pub(super) fn new(rt: &Rt, spans: Vec<Rc<span::Span>>, optimal_write: u32) -> Rc<Self> {
         let inner = Inner {
             spans: RefCell::new(spans),
             gate: Gate::new(rt),
@@ -49,11 +47,11 @@ impl Partition {
     }
 
     /// Takes over units that the partition was given.
-    pub(super) fn grown(&self, span: Rc<Span>) {
+    pub(super) fn grown(&self, span: Rc<span::Span>) {
         self.inner.spans.borrow_mut().push(span);
     }
 
-    pub(super) fn spans(&self) -> Vec<Rc<Span>> {
+    pub(super) fn spans(&self) -> Vec<Rc<span::Span>> {
         self.inner.spans.borrow().clone()
     }
 
@@ -70,31 +68,6 @@ impl Partition {
     /// Makes everything durable, so that the partition is taken up again with little to read.
     pub async fn stop(&self) -> Result<(), IoError> {
         self.inner.clone().on_all(Op::Stop).await
-    }
-
-    /// Passes the gate with an I/O on some blocks.
-    fn pass<T: 'static>(
-        &self,
-        lba: u64,
-        blocks: u64,
-        io: impl FnOnce(Rc<Inner>) -> IoFuture<T> + 'static,
-    ) -> IoFuture<T> {
-        let inner = self.inner.clone();
-        let span = gate::Span {
-            start: lba,
-            end: lba + blocks,
-        };
-        self.inner.gate.pass(span, false, move || io(inner))
-    }
-
-    fn forget(&self, lba: u64, blocks: u64) -> IoFuture<()> {
-        match locate_blocks(&self.info(), lba, blocks) {
-            Ok((_, 0)) => IoFuture::ready(Ok(())),
-            Ok(_) => self.pass(lba, blocks, move |inner| {
-                IoFuture::boxed(inner.forget(lba, blocks))
-            }),
-            Err(error) => IoFuture::ready(Err(error)),
-        }
     }
 }
 
@@ -117,40 +90,40 @@ impl Device for Partition {
         }
     }
 
-    fn read(&self, _tag: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
-        match locate(&self.info(), lba, buf.len()) {
-            Ok(_) if buf.is_empty() => IoFuture::ready(Ok(Data::Zeroes(0))),
-            Ok(_) => self.pass(lba, blocks(&buf), move |inner| {
-                IoFuture::boxed(inner.read(lba, buf))
-            }),
-            Err(error) => IoFuture::ready(Err(error)),
-        }
-    }
-
-    fn write(&self, _tag: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
-        match locate(&self.info(), lba, buf.len()) {
-            Ok(_) if buf.is_empty() => IoFuture::ready(Ok(())),
-            Ok(_) => self.pass(lba, blocks(&buf), move |inner| {
-                IoFuture::boxed(inner.write(lba, buf, fua))
-            }),
-            Err(error) => IoFuture::ready(Err(error)),
-        }
-    }
-
-    fn flush(&self, _tag: Tag) -> IoFuture<()> {
-        if self.inner.gate.is_closed() {
-            return IoFuture::ready(Err(IoError::NotReady));
-        }
-        IoFuture::boxed(self.inner.clone().on_all(Op::Flush))
-    }
-
     /// Blocks that hold zeroes take no flash, whether that is asked for or not.
-    fn write_zeroes(&self, _tag: Tag, lba: u64, blocks: u64, _deallocate: bool) -> IoFuture<()> {
-        self.forget(lba, blocks)
-    }
-
-    fn deallocate(&self, _tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
-        self.forget(lba, blocks)
+    fn submit(&self, _tag: Tag, io: Io) -> IoFuture {
+        let inner = self.inner.clone();
+        if let Io::Flush = io {
+            return match inner.gate.is_closed() {
+                true => IoFuture::ready(Err(IoError::NotReady)),
+                false => IoFuture::boxed(inner.flush()),
+            };
+        }
+        let (lba, blocks) = match locate_io(&self.info(), &io) {
+            Ok((_, 0)) => return IoFuture::ended(Ok(())),
+            Ok((offset, len)) => (offset / UNIT_BYTES, len / UNIT_BYTES),
+            Err(error) => return IoFuture::ready(Err(error)),
+        };
+        let (gate, span) = (
+            &self.inner.gate,
+            Span {
+                start: lba,
+                end: lba + blocks,
+            },
+        );
+        match io {
+            Io::CompareAndWrite(pair) => {
+                let (fua, reader) = (pair.fua(), inner.clone());
+                let read = move |into| IoFuture::boxed(reader.read(lba, into));
+                let write = move |data| IoFuture::boxed(inner.write(lba, data, fua));
+                gate.compare_and_write(span, false, pair, (read, write))
+            }
+            io => gate.pass(span, false, move || match io {
+                Io::Read { into, .. } => IoFuture::boxed(inner.read(lba, into)),
+                Io::Write { data, fua, .. } => IoFuture::boxed(inner.write(lba, data, fua)),
+                _ => IoFuture::boxed(inner.forget(lba, blocks)),
+            }),
+        }
     }
 
     fn health(&self) -> Health {
@@ -171,30 +144,6 @@ impl Device for Partition {
         let spans = self.inner.spans.borrow();
         spans.iter().all(|span| span.is_blank())
     }
-
-    fn compare_and_write(
-        &self,
-        _tag: Tag,
-        lba: u64,
-        compare: Buf,
-        write: Buf,
-        fua: bool,
-    ) -> IoFuture<()> {
-        assert_eq!(
-            compare.len(),
-            write.len(),
-            "a caller checks both halves of a fused pair"
-        );
-        match locate(&self.info(), lba, compare.len()) {
-            Ok(_) if compare.is_empty() => IoFuture::ready(Ok(())),
-            Ok(_) => IoFuture::boxed(
-                self.inner
-                    .clone()
-                    .compare_and_write(lba, compare, write, fua),
-            ),
-            Err(error) => IoFuture::ready(Err(error)),
-        }
-    }
 }
 
 impl Inner {
@@ -214,134 +163,107 @@ impl Inner {
         Err(IoError::OutOfRange)
     }
 
-    async fn read(self: Rc<Self>, lba: u64, mut buf: Buf) -> Result<Data, IoError> {
-        let piece = self.piece(lba, blocks(&buf))?;
-        if piece.count == blocks(&buf) {
-            return piece.read(buf).await;
+    async fn read(self: Rc<Self>, lba: u64, into: Buf) -> Result<Done, IoError> {
+        let piece = self.piece(lba, blocks(&into))?;
+        if piece.count == blocks(&into) {
+            return Ok(piece.read(into).await?.into());
         }
-        let (mut at, mut zeroes) = (0, true);
-        while at < buf.len() {
-            let rest = buf.len() - at;
-            let piece = self.piece(lba + at as u64 / UNIT_BYTES, rest as u64 / UNIT_BYTES)?;
-            let len = (piece.count * UNIT_BYTES) as usize;
-            let part = Buf::take(len).ok_or(IoError::Busy)?;
-            match piece.read(part).await? {
-                Data::Buf(part) => {
-                    zeroes = false;
-                    buf[at..at + len].copy_from_slice(&part);
-                }
-                Data::Zeroes(_) => buf[at..at + len].fill(0),
-            }
-            at += len;
+        let len = into.len();
+        let (mut parts, mut answers) = (Parts::of(into), Vec::new());
+        let mut at = 0;
+        while at < len {
+            let rest = (len - at) as u64 / UNIT_BYTES;
+            let piece = self.piece(lba + at as u64 / UNIT_BYTES, rest)?;
+            let part = parts.cut((piece.count * UNIT_BYTES) as usize);
+            at += part.len();
+            answers.push(piece.read(part).await?);
         }
-        Ok(if zeroes {
-            Data::Zeroes(at)
-        } else {
-            Data::Buf(buf)
-        })
+        if answers.iter().all(|data| matches!(data, Data::Zeroes(_))) {
+            return Ok(Data::Zeroes(len).into());
+        }
+        let whole = parts.join(&mut answers).ok_or(IoError::Busy)?;
+        Ok(Data::Buf(whole).into())
     }
 
-    async fn write(self: Rc<Self>, lba: u64, buf: Buf, fua: bool) -> Result<(), IoError> {
-        let piece = self.piece(lba, blocks(&buf))?;
-        if piece.count == blocks(&buf) {
-            return piece.write(buf, fua).await;
+    async fn write(self: Rc<Self>, lba: u64, data: Shared, fua: bool) -> Result<Done, IoError> {
+        let piece = self.piece(lba, blocks(&data))?;
+        if piece.count == blocks(&data) {
+            piece.write(data, fua).await?;
+            return Ok(Done::EMPTY);
         }
         let mut at = 0;
-        while at < buf.len() {
-            let rest = buf.len() - at;
-            let piece = self.piece(lba + at as u64 / UNIT_BYTES, rest as u64 / UNIT_BYTES)?;
+        while at < data.len() {
+            let rest = (data.len() - at) as u64 / UNIT_BYTES;
+            let piece = self.piece(lba + at as u64 / UNIT_BYTES, rest)?;
             let len = (piece.count * UNIT_BYTES) as usize;
-            let mut part = Buf::take(len).ok_or(IoError::Busy)?;
-            part.copy_from_slice(&buf[at..at + len]);
-            piece.write(part, fua).await?;
+            piece.write(data.slice(at..at + len), fua).await?;
             at += len;
         }
-        Ok(())
+        Ok(Done::EMPTY)
     }
 
-    async fn forget(self: Rc<Self>, lba: u64, blocks: u64) -> Result<(), IoError> {
+    async fn forget(self: Rc<Self>, lba: u64, blocks: u64) -> Result<Done, IoError> {
         let mut at = 0;
         while at < blocks {
             let piece = self.piece(lba + at, blocks - at)?;
             let count = piece.count.min(u64::from(u32::MAX));
-            let begun =
-                piece
-                    .span
-                    .begin_command(Op::Deallocate, piece.first, count as u32, None)?;
+            let begun = piece.span.begin_command(
+                Op::Deallocate,
+                piece.first,
+                count as u32,
+                Moved::Nothing,
+            )?;
             begun.await?;
             at += count;
         }
-        Ok(())
+        Ok(Done::EMPTY)
+    }
+
+    async fn flush(self: Rc<Self>) -> Result<Done, IoError> {
+        self.on_all(Op::Flush).await.map(|()| Done::EMPTY)
     }
 
     async fn on_all(self: Rc<Self>, op: Op) -> Result<(), IoError> {
         let spans = self.spans.borrow().clone();
         let begun: Vec<_> = spans
             .iter()
-            .map(|span| span.begin_command(op, 0, 0, None))
+            .map(|span| span.begin_command(op, 0, 0, Moved::Nothing))
             .collect();
         for pending in begun {
             pending?.await?;
         }
         Ok(())
     }
-
-    async fn compare_and_write(
-        self: Rc<Self>,
-        lba: u64,
-        compare: Buf,
-        write: Buf,
-        fua: bool,
-    ) -> Result<(), IoError> {
-        let span = gate::Span {
-            start: lba,
-            end: lba + blocks(&compare),
-        };
-        let hold = self.gate.exclude(span, false).await?;
-        let current = Buf::take(compare.len()).ok_or(IoError::Busy)?;
-        let equal = match self.clone().read(lba, current).await? {
-            Data::Buf(current) => *current == *compare,
-            Data::Zeroes(_) => compare.iter().all(|&byte| byte == 0),
-        };
-        if !equal {
-            return Err(IoError::Miscompare);
-        }
-        // The write keeps the range barred until it has ended, even if nobody waits for it any
-        // more.
-        IoFuture::boxed(self.write(lba, write, fua))
-            .keep(hold)
-            .await
-    }
 }
 
 impl Piece {
     async fn read(self, buf: Buf) -> Result<Data, IoError> {
         let len = buf.len();
-        let begun = self
-            .span
-            .begin_command(Op::Read, self.first, self.count as u32, Some(buf))?;
+        let begun =
+            self.span
+                .begin_command(Op::Read, self.first, self.count as u32, Moved::Into(buf))?;
         Ok(match begun.await? {
-            (Some(buf), true) => Data::Buf(buf),
+            (Moved::Into(buf), true) => Data::Buf(buf),
             _ => Data::Zeroes(len),
         })
     }
 
-    async fn write(self, buf: Buf, durable: bool) -> Result<(), IoError> {
+    async fn write(self, data: Shared, durable: bool) -> Result<(), IoError> {
         let op = Op::Write { durable };
-        let begun = self
-            .span
-            .begin_command(op, self.first, self.count as u32, Some(buf))?;
+        let begun =
+            self.span
+                .begin_command(op, self.first, self.count as u32, Moved::From(data))?;
         begun.await.map(drop)
     }
 }
 
-fn blocks(buf: &Buf) -> u64 {
-    buf.len() as u64 / UNIT_BYTES
+fn blocks(data: &[u8]) -> u64 {
+    data.len() as u64 / UNIT_BYTES
 }
 
 /// Percent that is left of the flash that may fail before no more is written, of what there would
 /// be if none had.
-fn spare(span: &Span) -> u8 {
+fn spare(span: &span::Span) -> u8 {
     let space = match span.state() {
         State::ReadOnly => return 0,
         _ => span.stats().1,

@@ -15,8 +15,8 @@ use std::task::{Context, Poll, Waker};
 use flashyard_block::IoError;
 use flashyard_flash::channel::Op as VectorOp;
 use flashyard_flash::ftl::{self, Action, Ftl, IoOp, Op, Outcome, Part, State, Tag};
-use flashyard_runtime::Buf;
 use flashyard_runtime::sync::Notify;
+use flashyard_runtime::{Buf, Shared};
 use flashyard_time::{Histogram, Time};
 
 use super::error::PartitionError;
@@ -56,9 +56,16 @@ struct Work {
 struct Command {
     stage: Stage,
     op: Op,
-    buf: Option<Buf>,
+    moved: Moved,
     /// Some of what was read was not zeros.
     data: bool,
+}
+
+/// The data of a host's command.
+pub(super) enum Moved {
+    Nothing,
+    Into(Buf),
+    From(Shared),
 }
 
 enum Stage {
@@ -184,7 +191,7 @@ impl Span {
         op: Op,
         first: u64,
         count: u32,
-        buf: Option<Buf>,
+        moved: Moved,
     ) -> Result<Pending, IoError> {
         let now = self.units.drive().catch_up();
         if self.retired.get() || !self.units.drive().is_on() {
@@ -215,7 +222,7 @@ impl Span {
         let command = Command {
             stage: Stage::Waiting(None),
             op,
-            buf,
+            moved,
             data: false,
         };
         match work.unused.pop() {
@@ -305,10 +312,9 @@ impl Work {
             }
             Action::Submit(tag) => self.turns.push(tag),
             Action::Store { id, unit, slot } => {
-                let source = &self.commands[id as usize].buf;
-                let source = source
-                    .as_ref()
-                    .expect("a write keeps its data until it is done");
+                let Moved::From(source) = &self.commands[id as usize].moved else {
+                    unreachable!("a write keeps its data until it is done");
+                };
                 self.slots[range(slot)].copy_from_slice(&source[range(unit)]);
             }
             Action::Load { id, unit, slot } => {
@@ -452,7 +458,7 @@ impl Work {
         self.commands[id as usize] = Command {
             stage: Stage::Unused,
             op: Op::Read,
-            buf: None,
+            moved: Moved::Nothing,
             data: false,
         };
         self.unused.push(id);
@@ -462,8 +468,10 @@ impl Work {
 impl Command {
     /// The place of a sector in the host's buffer.
     fn part(&mut self, unit: u32) -> &mut [u8] {
-        let buf = self.buf.as_mut();
-        &mut buf.expect("a read keeps its buffer until it is done")[range(unit)]
+        let Moved::Into(buf) = &mut self.moved else {
+            unreachable!("a read keeps its buffer until it is done");
+        };
+        &mut buf[range(unit)]
     }
 }
 
@@ -486,7 +494,7 @@ pub(super) struct Pending {
 }
 
 /// What is left of a command: its buffer, and whether what was read is more than zeros.
-pub(super) type Left = (Option<Buf>, bool);
+pub(super) type Left = (Moved, bool);
 
 impl Future for Pending {
     type Output = Result<Left, IoError>;
@@ -497,7 +505,8 @@ impl Future for Pending {
         match &mut command.stage {
             Stage::Done(outcome) => {
                 let outcome = *outcome;
-                let left = (command.buf.take(), command.data);
+                let moved = std::mem::replace(&mut command.moved, Moved::Nothing);
+                let left = (moved, command.data);
                 Poll::Ready(match outcome {
                     Outcome::Success => Ok(left),
                     Outcome::Unreadable => Err(IoError::Read),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use flashyard_flash::channel::{ChunkState, Metadata, Place};
-use flashyard_runtime::{Buf, TransferOp, ZoneState};
+use flashyard_runtime::{Buf, ReadOp, ZoneState};
 use flashyard_time::Duration;
 
 use super::survey::trailer_at;
@@ -316,7 +316,7 @@ impl Zones {
     }
 
     /// Starts all reads at once.
-    async fn start(&self, readings: &[Reading]) -> Vec<Vec<TransferOp>> {
+    async fn start(&self, readings: &[Reading]) -> Vec<Vec<ReadOp>> {
         let runs = readings.iter().flat_map(|reading| &reading.runs);
         let lengths: Vec<usize> = runs.map(|(_, count)| count * SECTOR).collect();
         let mut bufs = self.buffers(&lengths).await.into_iter();
@@ -430,10 +430,7 @@ fn runs(sectors: &[(usize, usize)], wanted: u64, known: bool) -> Vec<(usize, usi
 }
 
 /// Waits for the reads of a unit: those that went well.
-async fn finish_runs(
-    started: Vec<TransferOp>,
-    runs: &[(usize, usize)],
-) -> Vec<((usize, usize), Buf)> {
+async fn finish_runs(started: Vec<ReadOp>, runs: &[(usize, usize)]) -> Vec<((usize, usize), Buf)> {
     let mut read = Vec::with_capacity(runs.len());
     for (op, run) in started.into_iter().zip(runs) {
         let (outcome, buf) = op.await;

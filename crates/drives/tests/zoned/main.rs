@@ -8,7 +8,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use flashyard_block::{Device, FileDevice, IoError};
+use flashyard_block::{Device, DeviceExt, FileDevice, IoError};
 use flashyard_drives::open_channel::{OpenChannel, PartitionError, Wanted};
 use flashyard_runtime::sim::{Access, Config, Disk, Machine, World, ZoneConfig};
 use flashyard_runtime::{OpenOptions, Rt, ZoneModel, ZoneState};

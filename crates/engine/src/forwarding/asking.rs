@@ -6,10 +6,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use flashyard_block::IoError;
-use flashyard_runtime::Data;
+use flashyard_block::{Io, IoError};
 
-use super::{Answer, Ended, Operation, Reply, Request, Ticket};
+use super::{Answer, Ended, Reply, Request, Ticket};
 use crate::core::Core;
 use crate::message::Message;
 use crate::switch::Want;
@@ -23,26 +22,26 @@ pub(crate) struct Forwarding {
 
 /// What came of asking.
 pub(crate) enum Asked {
-    /// The turn has come; the operation is to be sent.
+    /// The turn has come; the I/O is to be sent.
     Granted(Grant),
     /// The I/O has ended.
-    Done(Ended<Option<Data>>),
+    Done(Ended),
 }
 
-/// Asks `home` to admit an I/O, and to do it if the operation is given.
+/// Asks `home` to admit an I/O, and to do it if its data are given.
 pub(super) fn ask(
     core: &Rc<Core>,
     home: usize,
     device: u32,
     want: Want,
-    operation: Option<Operation>,
+    io: Option<Io>,
 ) -> Result<Waits, IoError> {
     let place = Place::take(core, home);
     let request = Request::Admit {
         ticket: place.ticket,
         device,
         want,
-        operation,
+        io,
     };
     place.send(request)?;
     Ok(Waits { place: Some(place) })
@@ -211,13 +210,13 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// Sends the operation and waits for its end.
-    pub(super) async fn perform(mut self, want: Want, operation: Operation) -> Ended<Option<Data>> {
+    /// Sends the I/O and waits for its end.
+    pub(super) async fn perform(mut self, want: Want, io: Io) -> Ended {
         self.used = true;
         let sent = self.place.send(Request::Perform {
             ticket: self.place.ticket,
             want,
-            operation,
+            io,
         });
         if let Err(error) = sent {
             return (Err(error), None);

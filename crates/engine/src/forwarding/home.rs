@@ -8,10 +8,9 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use flashyard_block::IoError;
-use flashyard_runtime::Data;
+use flashyard_block::{Io, IoError, Tag};
 
-use super::{Answer, Ended, Operation, Reply, Request, Ticket};
+use super::{Answer, Ended, Reply, Request, Ticket};
 use crate::core::Core;
 use crate::message::Message;
 use crate::switch::{Permit, Port, Want};
@@ -36,17 +35,13 @@ pub(crate) async fn serve(core: Rc<Core>, request: Request) {
             ticket,
             device,
             want,
-            operation,
-        } => (ticket, admit(&core, ticket, device, want, operation).await),
-        Request::Perform {
-            ticket,
-            want,
-            operation,
-        } => {
+            io,
+        } => (ticket, admit(&core, ticket, device, want, io).await),
+        Request::Perform { ticket, want, io } => {
             let ended = match core.remote_grants().take_granted(ticket) {
                 Some(mut permit) => {
                     permit.issue();
-                    perform(permit, want, operation).await
+                    perform(permit, want.tag, io).await
                 }
                 None => (Err(IoError::Internal), None),
             };
@@ -75,50 +70,14 @@ pub(crate) async fn serve(core: Rc<Core>, request: Request) {
     core.target().tell(ticket.core, Message::Reply(reply));
 }
 
-/// Does an operation for which a permit has been given.
-pub(super) async fn perform(
-    permit: Permit,
-    want: Want,
-    operation: Operation,
-) -> Ended<Option<Data>> {
-    let device = permit.device().clone();
-    let tag = want.tag;
-    let outcome = match operation {
-        Operation::Read { lba, buf } => device.read(tag, lba, buf).await.map(Some),
-        Operation::Write { lba, buf, fua } => device.write(tag, lba, buf, fua).await.map(|()| None),
-        Operation::Flush => device.flush(tag).await.map(|()| None),
-        Operation::WriteZeroes {
-            lba,
-            blocks,
-            deallocate,
-        } => device
-            .write_zeroes(tag, lba, blocks, deallocate)
-            .await
-            .map(|()| None),
-        Operation::Deallocate { lba, blocks } => {
-            device.deallocate(tag, lba, blocks).await.map(|()| None)
-        }
-        Operation::CompareAndWrite {
-            lba,
-            compare,
-            write,
-            fua,
-        } => device
-            .compare_and_write(tag, lba, compare, write, fua)
-            .await
-            .map(|()| None),
-    };
+/// Does an I/O for which a permit has been given.
+pub(super) async fn perform(permit: Permit, tag: Tag, io: Io) -> Ended {
+    let outcome = permit.device().submit(tag, io).await;
     let looked = permit.complete(outcome.is_ok());
     (outcome, looked)
 }
 
-async fn admit(
-    core: &Core,
-    ticket: Ticket,
-    device: u32,
-    want: Want,
-    operation: Option<Operation>,
-) -> Answer {
+async fn admit(core: &Core, ticket: Ticket, device: u32, want: Want, io: Option<Io>) -> Answer {
     let Some(port) = core.port(device) else {
         return Answer::Done((Err(IoError::NotReady), None));
     };
@@ -129,8 +88,8 @@ async fn admit(
             None => return Answer::Withdrawn,
         },
     };
-    match operation {
-        Some(operation) => Answer::Done(perform(permit, want, operation).await),
+    match io {
+        Some(io) => Answer::Done(perform(permit, want.tag, io).await),
         None => {
             core.remote_grants()
                 .entries

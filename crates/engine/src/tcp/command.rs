@@ -8,7 +8,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
-use flashyard_block::{Class, IoError, IoFuture, Tag};
+use flashyard_block::{Class, Done, Io, IoError, IoFuture, Tag, Zero};
 use flashyard_nvme::Status;
 use flashyard_nvme::command::LbaRange;
 use flashyard_runtime::{Buf, Data, Rt};
@@ -24,7 +24,7 @@ use super::quota::Reservation;
 use super::transfer::Arrived;
 use super::waiting::TakenBack;
 use crate::credit::CreditShare;
-use crate::forwarding::{Admission, Ended, Operation, Route};
+use crate::forwarding::{Admission, Ended, Route};
 use crate::ledger::Past;
 use crate::status;
 use crate::switch::{Permit, Want};
@@ -55,18 +55,18 @@ pub(crate) enum Work {
     /// Nothing has been done yet.
     Queued(Option<Command>),
     /// A read that the device is busy with.
-    Reading(Issued<Data, Held>),
+    Reading(Issued<Held>),
     /// A write that the device is busy with.
-    Writing(Issued<(), Reservation>),
+    Writing(Issued<Reservation>),
     /// A fused pair.
     Pair(Option<Box<Pair>>),
 }
 
 /// A command at the device, with its permit and the memory that is held for it.
-pub(crate) struct Issued<T: 'static, M> {
+pub(crate) struct Issued<M> {
     command: Command,
     means: Option<(Permit, M)>,
-    io: IoFuture<T>,
+    io: IoFuture,
 }
 
 /// Why a command ends without having been done.
@@ -126,7 +126,8 @@ fn start_read(queue: &Rc<IoQueue>, command: Command, range: LbaRange) -> Option<
     let Some((memory, buf, permit)) = read_means(queue, &command, want, bytes) else {
         return Some(Work::Queued(Some(command)));
     };
-    let mut io = permit.device().read(want.tag, want.lba, buf);
+    let (lba, into) = (want.lba, buf);
+    let mut io = permit.device().submit(want.tag, Io::Read { lba, into });
     let Some(result) = io.take_finished() else {
         return Some(Work::Reading(Issued {
             command,
@@ -176,7 +177,10 @@ fn start_write(
     let Some(CapsuleData { buf, reservation }) = command.capsule.take() else {
         unreachable!("whoever starts a write at once has its data");
     };
-    let mut io = permit.device().write(want.tag, want.lba, buf, fua);
+    let (lba, data) = (want.lba, buf.into());
+    let mut io = permit
+        .device()
+        .submit(want.tag, Io::Write { lba, data, fua });
     let Some(result) = io.take_finished() else {
         return Some(Work::Writing(Issued {
             command,
@@ -244,13 +248,27 @@ async fn read(queue: &Rc<IoQueue>, command: &Command, range: LbaRange) {
         let held = hold(queue, command.cid, bytes).await?;
         let admission = admit(queue, command.cid, &command.namespace, want).await?;
         let buf = buffer(bytes)?;
-        let read = admission.read(queue.waiting(), command.cid, want, buf);
-        Ok((command.heed(queue, read.await)?, held))
+        let done = read_into(queue, command, (admission, want), buf).await?;
+        Ok((done.data, held))
     };
     match done.await {
         Ok((data, held)) => queue.answer_read(command, data, held),
         Err(failure) => queue.fail(command, failure),
     }
+}
+
+async fn read_into(
+    queue: &Rc<IoQueue>,
+    command: &Command,
+    (admission, want): (Admission, Want),
+    into: Buf,
+) -> Result<Done, IoError> {
+    let io = Io::Read {
+        lba: want.lba,
+        into,
+    };
+    let read = admission.submit(queue.waiting(), command.cid, want, io);
+    command.heed(queue, read.await)
 }
 
 async fn write(queue: &Rc<IoQueue>, mut command: Command, range: LbaRange, fua: bool) {
@@ -262,8 +280,10 @@ async fn write(queue: &Rc<IoQueue>, mut command: Command, range: LbaRange, fua: 
             return write_invited(queue, &mut command, want, bytes, fua).await;
         };
         let admission = admit(queue, command.cid, &command.namespace, want).await?;
-        let write = admission.write(queue.waiting(), command.cid, want, buf, fua);
-        command.heed(queue, write.await)?;
+        let (lba, data) = (want.lba, buf.into());
+        let io = Io::Write { lba, data, fua };
+        let written = admission.submit(queue.waiting(), command.cid, want, io);
+        command.heed(queue, written.await)?;
         drop(reservation);
         Ok(())
     };
@@ -314,8 +334,9 @@ async fn write_invited(
         }
     };
     admission.issue();
-    let write = admission.write(queue.waiting(), cid, want, buf, fua);
-    command.heed(queue, write.await)?;
+    let (lba, data) = (want.lba, buf.into());
+    let written = admission.submit(queue.waiting(), cid, want, Io::Write { lba, data, fua });
+    command.heed(queue, written.await)?;
     drop(held);
     Ok(())
 }
@@ -372,21 +393,26 @@ async fn rare(queue: &Rc<IoQueue>, mut command: Command) {
 }
 
 /// What a rare command returns to its host.
-type Done = Result<Option<(Data, Held)>, Failure>;
+type Outcome = Result<Option<(Data, Held)>, Failure>;
 
 /// A read with FUA: what lies in a volatile cache goes to the medium first.
-async fn read_from_medium(queue: &Rc<IoQueue>, command: &Command, range: LbaRange) -> Done {
+async fn read_from_medium(queue: &Rc<IoQueue>, command: &Command, range: LbaRange) -> Outcome {
     let bytes = command.payload.bytes() as usize;
     let held = hold(queue, command.cid, bytes).await?;
     empty_cache(queue, command.cid, &command.namespace, command.class).await?;
     let want = command.want(Op::Read, range.slba, bytes as u64);
     let admission = admit(queue, command.cid, &command.namespace, want).await?;
     let buf = buffer(bytes)?;
-    let read = admission.read(queue.waiting(), command.cid, want, buf);
-    Ok(Some((command.heed(queue, read.await)?, held)))
+    let done = read_into(queue, command, (admission, want), buf).await?;
+    Ok(Some((done.data, held)))
 }
 
-async fn compare(queue: &Rc<IoQueue>, command: &mut Command, range: LbaRange, fua: bool) -> Done {
+async fn compare(
+    queue: &Rc<IoQueue>,
+    command: &mut Command,
+    range: LbaRange,
+    fua: bool,
+) -> Outcome {
     let (cid, bytes) = (command.cid, command.payload.bytes() as usize);
     let capsule = command.capsule.take();
     // What they are compared with needs as much again, and is had together with it: whoever waits
@@ -403,8 +429,8 @@ async fn compare(queue: &Rc<IoQueue>, command: &mut Command, range: LbaRange, fu
     let want = command.want(Op::Read, range.slba, theirs.len() as u64);
     let admission = admit(queue, cid, &command.namespace, want).await?;
     let buf = buffer(theirs.len())?;
-    let read = admission.read(queue.waiting(), cid, want, buf);
-    let equal = match command.heed(queue, read.await)? {
+    let done = read_into(queue, command, (admission, want), buf).await?;
+    let equal = match done.data {
         Data::Buf(ours) => *ours == *theirs,
         Data::Zeroes(_) => theirs.iter().all(|byte| *byte == 0),
     };
@@ -421,7 +447,7 @@ async fn write_zeroes(
     range: LbaRange,
     fua: bool,
     deallocate: bool,
-) -> Done {
+) -> Outcome {
     let blocks = u64::from(range.blocks);
     let want = command.want(
         Op::WriteZeroes,
@@ -429,12 +455,12 @@ async fn write_zeroes(
         blocks * u64::from(command.namespace.info.block_size),
     );
     let admission = admit(queue, command.cid, &command.namespace, want).await?;
-    let operation = Operation::WriteZeroes {
+    let io = Io::Zero {
         lba: range.slba,
         blocks,
-        deallocate,
+        how: Zero::Write { deallocate },
     };
-    let done = admission.perform(queue.waiting(), command.cid, want, operation);
+    let done = admission.submit(queue.waiting(), command.cid, want, io);
     command.heed(queue, done.await)?;
     if fua {
         empty_cache(queue, command.cid, &command.namespace, command.class).await?;
@@ -447,7 +473,7 @@ async fn manage_dataset(
     command: &mut Command,
     ranges: usize,
     deallocate: bool,
-) -> Done {
+) -> Outcome {
     let (data, _held) = data(queue, command).await?;
     let info = &command.namespace.info;
     let ranges: Vec<_> = check_ranges(&data, ranges, info)?.collect();
@@ -462,11 +488,12 @@ async fn manage_dataset(
             blocks * u64::from(info.block_size),
         );
         let admission = admit(queue, command.cid, &command.namespace, want).await?;
-        let operation = Operation::Deallocate {
+        let io = Io::Zero {
             lba: range.slba,
             blocks,
+            how: Zero::Deallocate,
         };
-        let done = admission.perform(queue.waiting(), command.cid, want, operation);
+        let done = admission.submit(queue.waiting(), command.cid, want, io);
         command.heed(queue, done.await)?;
     }
     Ok(None)
@@ -489,7 +516,7 @@ async fn flush(
         again: false,
     };
     let admission = admit(queue, cid, namespace, want).await?;
-    let done = admission.perform(queue.waiting(), cid, want, Operation::Flush);
+    let done = admission.submit(queue.waiting(), cid, want, Io::Flush);
     queue.heed(namespace, Past::default(), done.await)?;
     Ok(())
 }
@@ -611,7 +638,7 @@ impl Command {
 
     /// Takes an I/O of it that has come back from its device.
     #[inline]
-    fn heed<T>(&self, queue: &IoQueue, ended: Ended<T>) -> Result<T, IoError> {
+    fn heed(&self, queue: &IoQueue, ended: Ended) -> Result<Done, IoError> {
         queue.heed(&self.namespace, self.past, ended)
     }
 

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use flashyard_block::{IoError, Tag};
+use flashyard_block::{self as block, Io, IoError, Tag};
 use flashyard_nvme::{Status, SubmissionQueueEntry};
 use flashyard_runtime::Buf;
 use flashyard_sched::Op;
@@ -15,7 +15,6 @@ use super::namespaces::Namespace;
 use super::payload::Payload;
 use super::transfer::Arrived;
 use super::waiting::TakenBack;
-use crate::forwarding::Operation;
 use crate::ledger::Past;
 use crate::switch::Want;
 use flashyard_controller::fused::{self, CompareAndWrite, FAILED_FUSED, Refused};
@@ -120,15 +119,9 @@ async fn perform(
     let ready = queue.waiting().unless_unwanted(cids[1], ready).await;
     let ([compare, write], admission) = ready.map_err(TakenBack::error)??;
     let ((compare, _compare_memory), (write, _write_memory)) = (compare, write);
-    let operation = Operation::CompareAndWrite {
-        lba: checked.range.slba,
-        compare,
-        write,
-        fua: checked.fua,
-    };
-    let ended = admission
-        .perform(queue.waiting(), cids[0], want, operation)
-        .await;
+    let pair = block::Pair::new(checked.range.slba, compare, write, checked.fua)?;
+    let io = Io::CompareAndWrite(pair);
+    let ended = admission.submit(queue.waiting(), cids[0], want, io).await;
     queue.heed(namespace, Past::default(), ended)?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use flashyard_block::{Class, IoError};
+use flashyard_block::{Class, Done, IoError};
 use flashyard_nvme::tcp::{MAX_HEADER, Outgoing, R2T};
 use flashyard_nvme::{Allowance, CompletionQueueEntry, Status, SubmissionQueueEntry};
 use flashyard_runtime::sync::Notify;
@@ -273,12 +273,12 @@ impl IoQueue {
     /// Takes an I/O that has come back from its device; the next answer is to it. `past` is what
     /// there was before.
     #[inline]
-    pub(crate) fn heed<T>(
+    pub(crate) fn heed(
         &self,
         namespace: &Rc<Namespace>,
         past: Past,
-        (result, looked): Ended<T>,
-    ) -> Result<T, IoError> {
+        (result, looked): Ended,
+    ) -> Result<Done, IoError> {
         if let Some(record) = looked {
             self.keep_sample(namespace, past, record);
         }
@@ -293,18 +293,18 @@ impl IoQueue {
 
     /// Answers a read that has come back from the device.
     #[inline]
-    pub(crate) fn finish_read(&self, command: &Command, ended: Ended<Data>, held: Held) {
+    pub(crate) fn finish_read(&self, command: &Command, ended: Ended, held: Held) {
         match self.heed(&command.namespace, command.past, ended) {
-            Ok(data) => self.answer_read(command, data, held),
+            Ok(done) => self.answer_read(command, done.data, held),
             Err(error) => self.fail(command, error.into()),
         }
     }
 
     /// Answers a write that has come back from the device.
     #[inline]
-    pub(crate) fn finish_write(&self, command: &Command, ended: Ended<()>) {
+    pub(crate) fn finish_write(&self, command: &Command, ended: Ended) {
         match self.heed(&command.namespace, command.past, ended) {
-            Ok(()) => self.answer_write(command),
+            Ok(_) => self.answer_write(command),
             Err(error) => self.fail(command, error.into()),
         }
     }

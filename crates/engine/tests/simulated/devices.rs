@@ -3,9 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use flashyard_block::{Device, Health, Info, IoError, IoFuture, SharedDevice, Tag};
+use flashyard_block::{Device, Health, Info, Io, IoError, IoFuture, SharedDevice, Tag};
 use flashyard_runtime::sync::Notify;
-use flashyard_runtime::{Buf, Data};
+use flashyard_sched::Op;
 
 /// A device that does nothing while it is held.
 pub(crate) struct Held {
@@ -55,20 +55,6 @@ impl Held {
             gate,
         )
     }
-
-    fn held<T: Unpin + 'static>(
-        &self,
-        what: &'static str,
-        lba: u64,
-        act: impl FnOnce(SharedDevice) -> IoFuture<T> + 'static,
-    ) -> IoFuture<T> {
-        self.gate.issued.borrow_mut().push((what, lba));
-        let (inner, gate) = (self.inner.clone(), self.gate.clone());
-        IoFuture::boxed(async move {
-            gate.pass().await?;
-            act(inner).await
-        })
-    }
 }
 
 impl Device for Held {
@@ -83,40 +69,23 @@ impl Device for Held {
         self.gate.health.get()
     }
 
-    fn read(&self, tag: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
-        self.held("read", lba, move |inner| inner.read(tag, lba, buf))
-    }
-
-    fn write(&self, tag: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
-        self.held("write", lba, move |inner| inner.write(tag, lba, buf, fua))
-    }
-
-    fn flush(&self, tag: Tag) -> IoFuture<()> {
-        self.held("flush", 0, move |inner| inner.flush(tag))
-    }
-
-    fn write_zeroes(&self, tag: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
-        self.held("write zeroes", lba, move |inner| {
-            inner.write_zeroes(tag, lba, blocks, deallocate)
+    fn submit(&self, tag: Tag, io: Io) -> IoFuture {
+        self.gate.issued.borrow_mut().push((name(&io), io.lba()));
+        let (inner, gate) = (self.inner.clone(), self.gate.clone());
+        IoFuture::boxed(async move {
+            gate.pass().await?;
+            inner.submit(tag, io).await
         })
     }
+}
 
-    fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
-        self.held("deallocate", lba, move |inner| {
-            inner.deallocate(tag, lba, blocks)
-        })
-    }
-
-    fn compare_and_write(
-        &self,
-        tag: Tag,
-        lba: u64,
-        compare: Buf,
-        write: Buf,
-        fua: bool,
-    ) -> IoFuture<()> {
-        self.held("compare and write", lba, move |inner| {
-            inner.compare_and_write(tag, lba, compare, write, fua)
-        })
+fn name(io: &Io) -> &'static str {
+    match io.op() {
+        Op::Read => "read",
+        Op::Write => "write",
+        Op::Flush => "flush",
+        Op::WriteZeroes => "write zeroes",
+        Op::Deallocate => "deallocate",
+        Op::CompareAndWrite => "compare and write",
     }
 }

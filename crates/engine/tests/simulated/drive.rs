@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use flashyard_block::{Coming, Paced, SharedDevice};
+use flashyard_block::{Paced, SharedDevice, Tag};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sync::Notify;
 use flashyard_time::{Duration, Time};
@@ -18,7 +18,7 @@ pub(crate) struct Dial {
     free: RefCell<Vec<Time>>,
     stopped: Cell<bool>,
     resumed: Notify,
-    pub(crate) given: RefCell<Vec<Coming>>,
+    pub(crate) given: RefCell<Vec<Tag>>,
 }
 
 impl Dial {
@@ -57,9 +57,9 @@ pub(crate) fn drive(rt: &Rt, parallel: usize, latency: Duration) -> (SharedDevic
         given: RefCell::default(),
     });
     let (rt, turned) = (rt.clone(), dial.clone());
-    let pace = move |coming: Coming| {
+    let pace = move |tag, _: &_| {
         let (rt, dial) = (rt.clone(), turned.clone());
-        dial.given.borrow_mut().push(coming);
+        dial.given.borrow_mut().push(tag);
         let end = dial.end(rt.now());
         async move {
             rt.sleep_until(end).await;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use flashyard_block::{Coming, Paced};
+use flashyard_block::{Paced, Tag};
 use flashyard_engine::{Class, Limits, TenantId};
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::{Sgl, SubmissionQueueEntry};
@@ -28,8 +28,8 @@ fn attach(bench: &Bench) -> Turns {
     bench.target.set_tenant(hurried).expect("it changes");
     let turns = Turns::default();
     let (rt, given) = (bench.rts[0].clone(), turns.clone());
-    let pace = move |coming: Coming| {
-        let turn = (coming.tag.tenant, rt.turn_time());
+    let pace = move |tag: Tag, _: &_| {
+        let turn = (tag.tenant, rt.turn_time());
         *given.borrow_mut().entry(turn).or_default() += 1;
         rt.sleep(Duration::from_us(100))
     };

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use flashyard_block::{Device, Info, IoFuture, SharedDevice, Tag};
+use flashyard_block::{Device, Info, Io, IoFuture, SharedDevice, Tag};
 use flashyard_engine::{
     ConfigError, DeviceHandle, NamespaceSpec, SubsystemNames, TenantId, TenantSpec,
 };
@@ -14,7 +14,7 @@ use flashyard_nvme::identify::{
 };
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
-use flashyard_runtime::{Buf, Data, Rt, Task};
+use flashyard_runtime::{Rt, Task};
 use flashyard_sched::{Fifo, Window};
 use flashyard_time::Duration;
 
@@ -225,12 +225,15 @@ struct Seen {
     order: RefCell<Vec<TenantId>>,
 }
 
-impl Watched {
-    fn act<T: Unpin + 'static>(
-        &self,
-        tag: Tag,
-        act: impl FnOnce(SharedDevice) -> IoFuture<T> + 'static,
-    ) -> IoFuture<T> {
+impl Device for Watched {
+    fn info(&self) -> Info {
+        self.inner.info()
+    }
+
+    fn submit(&self, tag: Tag, io: Io) -> IoFuture {
+        if !matches!(io, Io::Read { .. } | Io::Write { .. }) {
+            return self.inner.submit(tag, io);
+        }
         let (rt, inner, seen) = (self.rt.clone(), self.inner.clone(), self.seen.clone());
         let own = tag.tenant.0 as usize - 1;
         let others = seen.under_way[1 - own].get();
@@ -243,47 +246,10 @@ impl Watched {
         drop(order);
         IoFuture::boxed(async move {
             rt.sleep(Duration::from_ms(3)).await;
-            let done = act(inner).await;
+            let done = inner.submit(tag, io).await;
             seen.under_way[own].set(seen.under_way[own].get() - 1);
             done
         })
-    }
-}
-
-impl Device for Watched {
-    fn info(&self) -> Info {
-        self.inner.info()
-    }
-
-    fn read(&self, tag: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
-        self.act(tag, move |inner| inner.read(tag, lba, buf))
-    }
-
-    fn write(&self, tag: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
-        self.act(tag, move |inner| inner.write(tag, lba, buf, fua))
-    }
-
-    fn flush(&self, tag: Tag) -> IoFuture<()> {
-        self.inner.flush(tag)
-    }
-
-    fn write_zeroes(&self, tag: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
-        self.inner.write_zeroes(tag, lba, blocks, deallocate)
-    }
-
-    fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
-        self.inner.deallocate(tag, lba, blocks)
-    }
-
-    fn compare_and_write(
-        &self,
-        tag: Tag,
-        lba: u64,
-        compare: Buf,
-        write: Buf,
-        fua: bool,
-    ) -> IoFuture<()> {
-        self.inner.compare_and_write(tag, lba, compare, write, fua)
     }
 }
 

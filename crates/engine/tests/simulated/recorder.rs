@@ -4,9 +4,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use flashyard_block::{Device, Info, IoFuture, SharedDevice, Tag};
-use flashyard_runtime::{Buf, Data, Rt};
-use flashyard_sched::{Fifo, Io, IoId, Next, Outcome, Policy, TenantId, Window};
+use flashyard_block::{Device, Info, Io, IoFuture, SharedDevice, Tag, Zero};
+use flashyard_runtime::Rt;
+use flashyard_sched::{self as sched, Fifo, IoId, Next, Outcome, Policy, TenantId, Window};
 use flashyard_time::{Duration, Time};
 
 /// An operation with all that it says: first block, number of blocks, and its flags.
@@ -51,7 +51,7 @@ pub(crate) enum Asked {
 /// What was told to the device and to the policy before it.
 pub(crate) struct Notes {
     given: RefCell<Vec<Given>>,
-    asked: RefCell<Vec<(Io, Asked)>>,
+    asked: RefCell<Vec<(sched::Io, Asked)>>,
     /// Whose I/Os are at the device.
     under_way: RefCell<Vec<TenantId>>,
     /// What an I/O takes.
@@ -83,11 +83,11 @@ impl Notes {
     }
 
     /// What the policy was asked for `tenant` since the last call, without the names.
-    pub(crate) fn take_asked(&self, tenant: TenantId) -> Vec<(Io, Asked)> {
+    pub(crate) fn take_asked(&self, tenant: TenantId) -> Vec<(sched::Io, Asked)> {
         let asked = self.asked.take().into_iter();
         asked
             .filter(|(io, _)| io.tenant == tenant)
-            .map(|(io, asked)| (Io { id: IoId(0), ..io }, asked))
+            .map(|(io, asked)| (sched::Io { id: IoId(0), ..io }, asked))
             .collect()
     }
 
@@ -104,34 +104,32 @@ pub(crate) struct Recorder {
     pub(crate) notes: Rc<Notes>,
 }
 
-impl Recorder {
-    fn note<T: Unpin + 'static>(
-        &self,
-        tag: Tag,
-        did: Did,
-        act: impl FnOnce(&dyn Device) -> IoFuture<T> + 'static,
-    ) -> IoFuture<T> {
-        let beside = self.notes.under_way.borrow().len();
-        let given = Given { did, tag, beside };
-        self.notes.given.borrow_mut().push(given);
-        let takes = self.notes.takes.get();
-        if takes == Duration::ZERO {
-            return act(&*self.inner);
+impl Did {
+    fn of(io: &Io, block_size: u32) -> Self {
+        let (lba, blocks) = (io.lba(), io.blocks(block_size).expect("whole blocks"));
+        match io {
+            Io::Read { .. } => Self::Read(lba, blocks),
+            Io::Write { fua, .. } => Self::Write {
+                lba,
+                blocks,
+                fua: *fua,
+            },
+            Io::Flush => Self::Flush,
+            Io::Zero {
+                how: Zero::Write { deallocate },
+                ..
+            } => Self::Zero {
+                lba,
+                blocks,
+                deallocate: *deallocate,
+            },
+            Io::Zero { .. } => Self::Deallocate(lba, blocks),
+            Io::CompareAndWrite(pair) => Self::CompareAndWrite {
+                lba,
+                blocks,
+                fua: pair.fua(),
+            },
         }
-        self.notes.under_way.borrow_mut().push(tag.tenant);
-        let (rt, inner, notes) = (self.rt.clone(), self.inner.clone(), self.notes.clone());
-        IoFuture::boxed(async move {
-            rt.sleep(takes).await;
-            let result = act(&*inner).await;
-            let mut under_way = notes.under_way.borrow_mut();
-            let at = under_way.iter().position(|tenant| *tenant == tag.tenant);
-            under_way.swap_remove(at.expect("it was there"));
-            result
-        })
-    }
-
-    fn blocks(&self, buf: &Buf) -> u64 {
-        buf.len() as u64 / u64::from(self.inner.info().block_size)
     }
 }
 
@@ -143,50 +141,24 @@ impl Device for Recorder {
         }
     }
 
-    fn read(&self, tag: Tag, lba: u64, buf: Buf) -> IoFuture<Data> {
-        let did = Did::Read(lba, self.blocks(&buf));
-        self.note(tag, did, move |inner| inner.read(tag, lba, buf))
-    }
-
-    fn write(&self, tag: Tag, lba: u64, buf: Buf, fua: bool) -> IoFuture<()> {
-        let blocks = self.blocks(&buf);
-        let did = Did::Write { lba, blocks, fua };
-        self.note(tag, did, move |inner| inner.write(tag, lba, buf, fua))
-    }
-
-    fn flush(&self, tag: Tag) -> IoFuture<()> {
-        self.note(tag, Did::Flush, move |inner| inner.flush(tag))
-    }
-
-    fn write_zeroes(&self, tag: Tag, lba: u64, blocks: u64, deallocate: bool) -> IoFuture<()> {
-        let did = Did::Zero {
-            lba,
-            blocks,
-            deallocate,
-        };
-        self.note(tag, did, move |inner| {
-            inner.write_zeroes(tag, lba, blocks, deallocate)
-        })
-    }
-
-    fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> IoFuture<()> {
-        self.note(tag, Did::Deallocate(lba, blocks), move |inner| {
-            inner.deallocate(tag, lba, blocks)
-        })
-    }
-
-    fn compare_and_write(
-        &self,
-        tag: Tag,
-        lba: u64,
-        compare: Buf,
-        write: Buf,
-        fua: bool,
-    ) -> IoFuture<()> {
-        let blocks = self.blocks(&write);
-        let did = Did::CompareAndWrite { lba, blocks, fua };
-        self.note(tag, did, move |inner| {
-            inner.compare_and_write(tag, lba, compare, write, fua)
+    fn submit(&self, tag: Tag, io: Io) -> IoFuture {
+        let did = Did::of(&io, self.inner.info().block_size);
+        let beside = self.notes.under_way.borrow().len();
+        let given = Given { did, tag, beside };
+        self.notes.given.borrow_mut().push(given);
+        let takes = self.notes.takes.get();
+        if takes == Duration::ZERO {
+            return self.inner.submit(tag, io);
+        }
+        self.notes.under_way.borrow_mut().push(tag.tenant);
+        let (rt, inner, notes) = (self.rt.clone(), self.inner.clone(), self.notes.clone());
+        IoFuture::boxed(async move {
+            rt.sleep(takes).await;
+            let result = inner.submit(tag, io).await;
+            let mut under_way = notes.under_way.borrow_mut();
+            let at = under_way.iter().position(|tenant| *tenant == tag.tenant);
+            under_way.swap_remove(at.expect("it was there"));
+            result
         })
     }
 }
@@ -211,17 +183,17 @@ impl Listener {
 }
 
 impl Policy for Listener {
-    fn arrive(&mut self, now: Time, io: Io) {
+    fn arrive(&mut self, now: Time, io: sched::Io) {
         self.notes.asked.borrow_mut().push((io, Asked::First));
         self.inner.arrive(now, io);
     }
 
-    fn arrive_again(&mut self, now: Time, io: Io) {
+    fn arrive_again(&mut self, now: Time, io: sched::Io) {
         self.notes.asked.borrow_mut().push((io, Asked::Again));
         self.inner.arrive_again(now, io);
     }
 
-    fn pass(&mut self, now: Time, io: &Io) -> bool {
+    fn pass(&mut self, now: Time, io: &sched::Io) -> bool {
         let passes = self.inner.pass(now, io);
         if passes {
             self.notes.asked.borrow_mut().push((*io, Asked::First));
@@ -233,7 +205,7 @@ impl Policy for Listener {
         self.inner.next(now)
     }
 
-    fn complete(&mut self, now: Time, io: &Io, outcome: Outcome) {
+    fn complete(&mut self, now: Time, io: &sched::Io, outcome: Outcome) {
         self.inner.complete(now, io, outcome);
     }
 

@@ -190,7 +190,7 @@ fn a_tenant_is_taken_away_under_load() {
                     assert!(more > 3, "{name} {seed}: {more} in 60 ms");
                 }
                 let later = shop.dial.given.borrow()[given..].to_vec();
-                assert!(later.iter().all(|given| given.tag.tenant != TenantId(1)));
+                assert!(later.iter().all(|tag| tag.tenant != TenantId(1)));
                 assert!(shop.switch.why(TenantId(1)).is_none(), "{name} {seed}");
                 stop_all(others).await;
                 let shop = Shop {

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use flashyard_block::{Device, IoError, Tag};
+use flashyard_block::{DeviceExt, IoError, Tag};
 use flashyard_engine::{Class, Limits, TenantId};
 use flashyard_host::{Association, HostError, Options, Persistence, RemoteDevice};
 use flashyard_nvme::Status;

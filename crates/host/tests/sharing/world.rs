@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use flashyard_block::{Coming, MemoryDevice, Paced, SharedDevice};
+use flashyard_block::{Io, MemoryDevice, Paced, SharedDevice};
 use flashyard_engine::{
     Class, Core, DeviceHandle, Limits, NamespaceSpec, SubsystemNames, Switch, Target, TargetConfig,
     TenantId, TenantSpec,
@@ -126,10 +126,10 @@ fn drive(rt: Rt, speed: Speed) -> SharedDevice {
     let memory = MemoryDevice::new(BLOCK as u32, bytes).expect("a good size");
     // When each part has done what it was given.
     let free = RefCell::new(vec![Time::ZERO; speed.parts]);
-    let pace = move |coming: Coming| {
-        let part = Rng::new(coming.lba).below(speed.parts as u64) as usize;
+    let pace = move |_, io: &Io| {
+        let part = Rng::new(io.lba()).below(speed.parts as u64) as usize;
         let free = &mut free.borrow_mut()[part];
-        let pages = coming.bytes.div_ceil(BLOCK) as u64;
+        let pages = io.transfers().div_ceil(BLOCK) as u64;
         *free = (*free).max(rt.now()) + speed.fixed + speed.each * pages;
         rt.sleep_until(*free)
     };

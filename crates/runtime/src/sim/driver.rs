@@ -120,12 +120,12 @@ impl Drive for CoreDriver {
             }
             Operation::Write {
                 file,
-                buf,
+                data,
                 offset,
                 durable,
                 ..
             } => {
-                let bytes = buf.to_vec();
+                let bytes = data.to_vec();
                 let action = Action::Write {
                     offset: *offset,
                     bytes,

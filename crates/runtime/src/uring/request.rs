@@ -111,12 +111,12 @@ impl Scratch {
             }
             Operation::Write {
                 file,
-                buf,
+                data,
                 offset,
                 durable,
                 moved,
             } => {
-                let rest = &buf[*moved..];
+                let rest = &data[*moved..];
                 opcode::Write::new(Fd(file.id().fd()), rest.as_ptr(), rest.len() as u32)
                     .offset(offset.saturating_add(*moved as u64))
                     .rw_flags(if *durable { libc::RWF_DSYNC } else { 0 })

@@ -461,7 +461,7 @@ mod tests {
             let (offset, len) = (4096, 8192);
             let write = |durable| Operation::Write {
                 file: file.clone(),
-                buf: buf(8192),
+                data: buf(8192).into(),
                 offset,
                 durable,
                 moved: 0,

@@ -94,9 +94,9 @@ fn judge_success(
                 ok(Outcome::Bytes(*moved))
             }
         }
-        Operation::Write { buf, moved, .. } => {
+        Operation::Write { data, moved, .. } => {
             *moved += count;
-            match *moved < buf.len() {
+            match *moved < data.len() {
                 true if count == 0 => Verdict::Ended(Err(io::ErrorKind::WriteZero.into())),
                 true => Verdict::Again,
                 false => ok(Outcome::Bytes(*moved)),
@@ -167,10 +167,11 @@ mod tests {
             generation: 0,
         };
         let scratch: &mut Scratch = table.begin(first);
-        let (Operation::Read { buf, .. } | Operation::Write { buf, .. }) = &*operation else {
-            unreachable!("it is a transfer")
+        let memory = match &*operation {
+            Operation::Read { buf, .. } => buf.as_ptr() as u64,
+            Operation::Write { data, .. } => data.as_ptr() as u64,
+            _ => unreachable!("it is a transfer"),
         };
-        let memory = buf.as_ptr() as u64;
         let mut done = 0;
         for (number, &result) in results.iter().enumerate() {
             let entry = scratch.request(operation).expect("it is for the ring");
@@ -228,7 +229,7 @@ mod tests {
                 for (results, expected) in &table {
                     let mut write = Operation::Write {
                         file: file.clone(),
-                        buf: buf(LEN),
+                        data: buf(LEN).into(),
                         offset: START,
                         durable,
                         moved: 0,

@@ -42,7 +42,7 @@ async fn measure(rt: Rt, policy: Box<dyn Policy>, load: Load, ios: u32) -> f64 {
     // Its I/Os end in the next turn, so that as many are under way as there are tasks.
     let null = NullDevice::new(BLOCK, BYTES).expect("a good size");
     let clock = rt.clone();
-    let turns = move |_| {
+    let turns = move |_, _: &_| {
         let rt = clock.clone();
         async move { rt.turn_end().await }
     };

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use flashyard_block::{Coming, NullDevice, Paced, SharedDevice};
+use flashyard_block::{NullDevice, Paced, SharedDevice};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::Weather;
 use flashyard_time::{Duration, Rng};
@@ -24,7 +24,7 @@ pub(super) fn distant(
 ) -> SharedDevice {
     let null = NullDevice::new(block, bytes).expect("a good size");
     let rng = RefCell::new(Rng::new(seed).split(0xD157));
-    let pace = move |_: Coming| {
+    let pace = move |_, _: &_| {
         weather.spend(work);
         let more = Duration::from_ns(rng.borrow_mut().below(SPREAD_NS));
         let rt = rt.clone();

@@ -46,7 +46,7 @@ pub(super) async fn open_device(rt: Rt, plan: DevicePlan, index: usize, seed: u6
 
 pub(super) fn paced(device: SharedDevice, gate: &Rc<Gate>) -> SharedDevice {
     let gate = gate.clone();
-    Rc::new(Paced::new(device, move |_| {
+    Rc::new(Paced::new(device, move |_, _: &_| {
         let gate = gate.clone();
         async move {
             while gate.shut.get() {

@@ -134,7 +134,7 @@ fn transfers_of_files_say_where_what_and_how_durable() {
             };
             let mut write = Operation::Write {
                 file: file.clone(),
-                buf,
+                data: buf.into(),
                 offset: 0x1_0000_2000,
                 durable,
                 moved,
