@@ -67,6 +67,11 @@ impl Gate {
         })
     }
 
+    /// Where I/O that passes it runs on when nobody waits for it.
+    pub fn runtime(&self) -> &Rt {
+        &self.rt
+    }
+
     /// Lets an I/O on `span` in, at once or when the range is free, and keeps count of it until it
     /// has ended. `durable`: its failure is one of the device's durability.
     #[inline]

@@ -6,9 +6,10 @@ use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use flashyard_runtime::{Buf, ControlOp, ReadOp, Shared, WriteOp};
+use flashyard_runtime::{Buf, ControlOp, ReadOp, Rt, Shared, WriteOp};
 
 use crate::IoError;
+use crate::all::All;
 use crate::gate::Hold;
 use crate::io::Done;
 use crate::timed_end::TimedEnd;
@@ -24,11 +25,11 @@ pub type ReadMeaning = fn(io::Result<usize>, Buf) -> Result<Done, IoError>;
 pub type WriteMeaning = fn(io::Result<usize>, Shared) -> Result<(), IoError>;
 
 /// A block I/O on its way. Terminal devices finish at once or give an operation of the runtime,
-/// without an allocation; composite devices box a future of their own.
+/// and composite devices wait for [`All`] that they made of it, without an allocation.
 ///
 /// What has been issued is never forgotten: when the future is dropped while a device still counts
 /// on the I/O (a range is kept exclusive, a volume waits for its last I/O before its space is given
-/// away), the rest of it runs on by itself.
+/// away), or while only some children of a composite have ended, the rest of it runs on by itself.
 #[must_use = "an I/O does nothing unless awaited"]
 pub struct IoFuture {
     state: State,
@@ -47,6 +48,8 @@ enum State {
     Write(WriteOp, WriteMeaning),
     /// The result is known, and told when it is time.
     Timed(TimedEnd, Option<Outcome>),
+    /// The children of a composite.
+    All(All),
 }
 
 impl IoFuture {
@@ -87,6 +90,17 @@ impl IoFuture {
         Self::new(State::Timed(end, Some(result)))
     }
 
+    /// The children of a composite device's I/O, to be added. What is left of them when nobody
+    /// waits any more runs on `rt`.
+    pub fn all(rt: &Rt) -> All {
+        All::new(rt)
+    }
+
+    /// Children of which one has not ended.
+    pub(crate) fn all_of(all: All) -> Self {
+        Self::new(State::All(all))
+    }
+
     /// The result, if the I/O has finished already (then the future is spent). Spares those who
     /// submit many the way through an executor.
     #[inline]
@@ -104,7 +118,9 @@ impl IoFuture {
             return self;
         }
         let Some(place) = self.holds.iter_mut().find(|place| place.is_none()) else {
-            return Self::boxed(self).keep(hold);
+            let mut all = Self::all(&hold.runtime());
+            all.push(self);
+            return Self::all_of(all).keep(hold);
         };
         *place = Some(hold);
         self
@@ -118,8 +134,22 @@ impl IoFuture {
         }
     }
 
-    fn is_finished(&self) -> bool {
-        matches!(self.state, State::Ready(_))
+    /// Nobody waits any more, and the rest is not to run on once more.
+    pub(crate) fn abandon(&mut self) {
+        self.abandoned = true;
+        if let State::All(all) = &mut self.state {
+            all.abandon();
+        }
+    }
+
+    /// Where the rest of it has to run on if nobody waits any more.
+    fn runs_on(&self) -> Option<Rt> {
+        match (&self.state, self.holds.iter().flatten().next()) {
+            _ if self.abandoned => None,
+            (State::Ready(_), _) => None,
+            (State::All(all), _) => Some(all.runtime().clone()),
+            (_, hold) => hold.map(Hold::runtime),
+        }
     }
 }
 
@@ -152,6 +182,7 @@ impl Future for IoFuture {
                 ready!(Pin::new(end).poll(context));
                 result.take().expect("not polled after it was ready")
             }
+            State::All(all) => ready!(all.poll(context)),
         };
         self.state = State::Ready(None);
         for hold in mem::take(&mut self.holds).into_iter().flatten() {
@@ -163,18 +194,15 @@ impl Future for IoFuture {
 
 impl Drop for IoFuture {
     fn drop(&mut self) {
-        if self.is_finished() || self.abandoned {
-            return;
-        }
-        let Some(hold) = self.holds.iter().flatten().next() else {
+        let Some(runtime) = self.runs_on() else {
             return;
         };
-        let runtime = hold.runtime();
-        let rest = Self {
+        let mut rest = Self {
             state: mem::replace(&mut self.state, State::Ready(None)),
             holds: mem::take(&mut self.holds),
-            abandoned: true,
+            abandoned: false,
         };
+        rest.abandon();
         let run_on = async move {
             let _nobody_waits = rest.await;
         };

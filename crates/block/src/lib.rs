@@ -2,6 +2,7 @@
 //! `block`), pools that cut a device into volumes, and the `superblock` for what devices keep
 //! of themselves.
 
+mod all;
 mod clean;
 mod device;
 mod durability;
@@ -22,6 +23,7 @@ mod system_error;
 mod timed_end;
 mod verdict;
 
+pub use all::All;
 pub use clean::make_clean;
 pub use device::{Answer, Device, DeviceExt, Health, Info, Limits, SharedDevice, Tag};
 pub use error::IoError;

@@ -1,14 +1,17 @@
 //! A raw volume: blocks mapped to runs of extents, nothing between. An I/O inside one run goes
-//! through without an allocation or a copy.
+//! through as it is; one over several becomes one for each, at the same time and without a copy.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use flashyard_runtime::{Buf, Data, Parts, Rt, Shared};
+use flashyard_runtime::{Buf, Parts, Rt, Shared};
 
 use super::metadata::{DATA_START, EXTENT_BYTES, Record};
 use crate::gate::{Gate, Span};
-use crate::{Device, Done, Health, Info, Io, IoError, IoFuture, Limits, SharedDevice, Tag};
+use crate::{Device, Done, Health, Info, Io, IoError, IoFuture, Limits, SharedDevice, Tag, Zero};
+
+/// Pieces of a range that are made zero at the same time.
+const ZEROED_AT_ONCE: usize = 8;
 
 /// See the module. Shared by all who use the volume, so that a compare-and-write is exclusive among
 /// them.
@@ -165,80 +168,62 @@ impl Inner {
         if span.end - span.start == piece.blocks {
             return self.device.submit(tag, io.at(piece.lba));
         }
-        let inner = self.clone();
-        IoFuture::boxed(async move {
-            match io {
-                Io::Read { lba, into } => inner.read_pieces(tag, lba, into).await,
-                Io::Write { lba, data, fua } => inner.write_pieces(tag, lba, data, fua).await,
-                _ => inner.zero_pieces(tag, span, io).await,
+        match io {
+            Io::Read { into, .. } => self.read_pieces(tag, span, into),
+            Io::Write { data, fua, .. } => self.write_pieces(tag, span, &data, fua),
+            Io::Zero { how, .. } => IoFuture::boxed(self.clone().zero_pieces(tag, span, how)),
+            Io::Flush | Io::CompareAndWrite(_) => unreachable!("these do not go by pieces"),
+        }
+    }
+
+    fn read_pieces(&self, tag: Tag, span: Span, into: Buf) -> IoFuture {
+        let mut all = IoFuture::all(self.gate.runtime());
+        let mut parts = Parts::of(into);
+        for Piece { lba, blocks } in self.pieces(span) {
+            let into = parts.cut(self.bytes(blocks));
+            all.push(self.device.submit(tag, Io::Read { lba, into }));
+        }
+        all.read_into(parts)
+    }
+
+    fn write_pieces(&self, tag: Tag, span: Span, data: &Shared, fua: bool) -> IoFuture {
+        let mut all = IoFuture::all(self.gate.runtime());
+        let mut at = 0;
+        for Piece { lba, blocks } in self.pieces(span) {
+            let end = at + self.bytes(blocks);
+            let data = data.slice(at..end);
+            all.push(self.device.submit(tag, Io::Write { lba, data, fua }));
+            at = end;
+        }
+        all.into_io()
+    }
+
+    /// Some pieces at a time: there may be as many as the volume has.
+    async fn zero_pieces(self: Rc<Self>, tag: Tag, span: Span, how: Zero) -> Result<Done, IoError> {
+        let mut pieces = self.pieces(span).peekable();
+        while pieces.peek().is_some() {
+            let mut all = IoFuture::all(self.gate.runtime());
+            for Piece { lba, blocks } in pieces.by_ref().take(ZEROED_AT_ONCE) {
+                all.push(self.device.submit(tag, Io::Zero { lba, blocks, how }));
             }
+            all.into_io().await?;
+        }
+        Ok(Done::EMPTY)
+    }
+
+    /// The pieces of a range that is on the volume, in order.
+    fn pieces(&self, span: Span) -> impl Iterator<Item = Piece> {
+        let mut lba = span.start;
+        std::iter::from_fn(move || {
+            let piece = self.first_piece(lba, span.end - lba).ok();
+            let piece = piece.filter(|piece| piece.blocks > 0)?;
+            lba += piece.blocks;
+            Some(piece)
         })
     }
 
-    async fn read_pieces(&self, tag: Tag, mut lba: u64, into: Buf) -> Result<Done, IoError> {
-        let len = into.len();
-        let (mut parts, mut answers, mut at) = (Parts::of(into), Vec::new(), 0);
-        while at < len {
-            let (piece, bytes) = self.piece_of(lba, len - at)?;
-            let io = Io::Read {
-                lba: piece.lba,
-                into: parts.cut(bytes),
-            };
-            answers.push(self.device.submit(tag, io).await?.data);
-            at += bytes;
-            lba += piece.blocks;
-        }
-        if answers.iter().all(|data| matches!(data, Data::Zeroes(_))) {
-            return Ok(Data::Zeroes(len).into());
-        }
-        let whole = parts.join(&mut answers).ok_or(IoError::Busy)?;
-        Ok(Data::Buf(whole).into())
-    }
-
-    async fn write_pieces(
-        &self,
-        tag: Tag,
-        mut lba: u64,
-        data: Shared,
-        fua: bool,
-    ) -> Result<Done, IoError> {
-        let mut at = 0;
-        while at < data.len() {
-            let (piece, len) = self.piece_of(lba, data.len() - at)?;
-            let io = Io::Write {
-                lba: piece.lba,
-                data: data.slice(at..at + len),
-                fua,
-            };
-            self.device.submit(tag, io).await?;
-            at += len;
-            lba += piece.blocks;
-        }
-        Ok(Done::EMPTY)
-    }
-
-    async fn zero_pieces(&self, tag: Tag, span: Span, io: Io) -> Result<Done, IoError> {
-        let Io::Zero { how, .. } = io else {
-            return Err(IoError::Internal);
-        };
-        let mut lba = span.start;
-        while lba < span.end {
-            let Piece { lba: to, blocks } = self.first_piece(lba, span.end - lba)?;
-            let io = Io::Zero {
-                lba: to,
-                blocks,
-                how,
-            };
-            self.device.submit(tag, io).await?;
-            lba += blocks;
-        }
-        Ok(Done::EMPTY)
-    }
-
-    fn piece_of(&self, lba: u64, bytes: usize) -> Result<(Piece, usize), IoError> {
-        let block_size = u64::from(self.block_size);
-        let piece = self.first_piece(lba, bytes as u64 / block_size)?;
-        Ok((piece, (piece.blocks * block_size) as usize))
+    fn bytes(&self, blocks: u64) -> usize {
+        (blocks * u64::from(self.block_size)) as usize
     }
 }
 
