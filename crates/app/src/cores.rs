@@ -8,8 +8,7 @@ use std::io;
 use std::pin::Pin;
 use std::process;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
 use flashyard_block::SharedDevice;
@@ -72,8 +71,9 @@ type Job = Box<dyn FnOnce(Rc<CoreState>) -> LocalFuture + Send>;
 
 /// The running cores.
 pub struct Cores {
-    jobs: Vec<channel::Sender<Job>>,
-    threads: Vec<JoinHandle<()>>,
+    jobs: Mutex<Vec<channel::Sender<Job>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    count: usize,
 }
 
 impl Cores {
@@ -81,8 +81,9 @@ impl Cores {
     /// start.
     pub fn start(target: &Arc<Target>, configs: Vec<uring::Config>) -> io::Result<Self> {
         let mut cores = Self {
-            jobs: Vec::new(),
-            threads: Vec::new(),
+            jobs: Mutex::default(),
+            threads: Mutex::default(),
+            count: 0,
         };
         for config in configs {
             let (sender, receiver) = channel::channel::<Job>();
@@ -91,8 +92,9 @@ impl Cores {
             let thread = thread::Builder::new()
                 .name(format!("core{}", config.core))
                 .spawn(move || run_core(config, target, receiver, &started))?;
-            cores.threads.push(thread);
-            cores.jobs.push(sender);
+            lock(&cores.threads).push(thread);
+            lock(&cores.jobs).push(sender);
+            cores.count += 1;
             outcome
                 .recv()
                 .unwrap_or_else(|_| Err(io::Error::other("the core's thread ended")))?;
@@ -102,11 +104,21 @@ impl Cores {
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.jobs.len()
+        self.count
     }
 
     /// Runs `work` on a core and waits for what it gives. Only for threads that are no cores.
     pub fn call<W, F>(&self, core: usize, work: W) -> F::Output
+    where
+        W: FnOnce(Rc<CoreState>) -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        self.send(core, work).wait()
+    }
+
+    /// Has a core run `work`. What it is sent it takes up in that order, until it waits first.
+    pub fn send<W, F>(&self, core: usize, work: W) -> Reply<F::Output>
     where
         W: FnOnce(Rc<CoreState>) -> F + Send + 'static,
         F: Future + 'static,
@@ -120,17 +132,15 @@ impl Cores {
             })
         });
         assert!(
-            self.jobs[core].send(job).is_ok(),
+            lock(&self.jobs)[core].send(job).is_ok(),
             "core {core} lives as long as its handle"
         );
-        result
-            .recv()
-            .expect("a core answers every job while it lives")
+        Reply(result)
     }
 
     /// Lets every core finish what is in flight and end. Partitions that are kept are made durable,
     /// so that the next start has little to read.
-    pub fn stop(mut self) {
+    pub fn stop(&self) {
         for core in 0..self.count() {
             self.call(core, |state| async move { state.engine.shutdown().await });
         }
@@ -138,11 +148,27 @@ impl Cores {
         for core in 0..self.count() {
             self.call(core, |state| async move { state.stop_partitions().await });
         }
-        self.jobs.clear();
-        for thread in self.threads.drain(..) {
+        lock(&self.jobs).clear();
+        for thread in lock(&self.threads).drain(..) {
             assert!(thread.join().is_ok(), "a core that panics ends the program");
         }
     }
+}
+
+/// What a core will answer.
+pub struct Reply<T>(mpsc::Receiver<T>);
+
+impl<T> Reply<T> {
+    /// Waits for it.
+    pub fn wait(self) -> T {
+        self.0
+            .recv()
+            .expect("a core answers every job while it lives")
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Ends the program when a core panics: without it the rest would go on, and hosts would wait for

@@ -94,12 +94,12 @@ pub fn run(args: &DemoArgs) -> Result<(), String> {
         register_conditional_shutdown(signal, status, measuring.clone()).map_err(no_signals)?;
     }
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(no_signals)?;
-    let mut service = start(args)?;
+    let service = start(args)?;
     let shown = service
         .listen(&[SocketAddr::from(([127, 0, 0, 1], 0))])
         .map_err(|fault| fault.to_string())
         .and_then(|addresses| {
-            show(args, &mut service, addresses[0])?;
+            show(args, &service, addresses[0])?;
             Ok(addresses[0])
         });
     measuring.store(false, Ordering::Relaxed);
@@ -119,7 +119,7 @@ fn no_signals(error: std::io::Error) -> String {
     format!("cannot catch signals: {error}")
 }
 
-fn show(args: &DemoArgs, service: &mut Service, address: SocketAddr) -> Result<(), String> {
+fn show(args: &DemoArgs, service: &Service, address: SocketAddr) -> Result<(), String> {
     let tell = |text: &str| {
         if !args.json {
             eprintln!("{text}");
@@ -207,7 +207,7 @@ fn start(args: &DemoArgs) -> Result<Service, String> {
     };
     let cores = Cores::start(&target, vec![core])
         .map_err(|error| format!("cannot start a core: {error}"))?;
-    let mut service = Service::start(state, cores, target).map_err(|fault| fault.to_string())?;
+    let service = Service::start(state, cores, target).map_err(|fault| fault.to_string())?;
     let mut config = Config::parse(CONFIG).map_err(|error| error.to_string())?;
     if let Medium::Flash(drive) = &mut config.devices[0].medium {
         drive.dilation = Some(args.dilation);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::cli::ServeArgs;
 use crate::commands;
 use crate::control::Control;
 use crate::cores::Cores;
-use crate::service::{self, Service, SharedService};
+use crate::service::{self, Service};
 use crate::spec::{Config, TargetSpec};
 use crate::state::{IfDamaged, State};
 
@@ -41,7 +41,7 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
         ));
     }
     let directory = args.state.clone().unwrap_or_else(commands::default_state);
-    let mut service = start(&spec, args, &directory)?;
+    let service = start(&spec, args, &directory)?;
     if let Err(fault) = service.apply_at_start(config) {
         service.stop();
         return Err(fault.to_string());
@@ -56,10 +56,11 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
     for (what, why) in service.faults() {
         eprintln!("flashyard: {what} is not available: {why}");
     }
-    for (tenant, why) in service.doubtful_guarantees() {
+    let doubtful = service.doubtful_guarantees();
+    for (tenant, why) in doubtful.map_err(|fault| fault.to_string())? {
         eprintln!("flashyard: the guarantee of tenant {tenant} is not known to hold: {why}");
     }
-    let service: SharedService = Arc::new(Mutex::new(Some(service)));
+    let service = Arc::new(service);
     let control = start_control(&directory, &service)?;
     for address in addresses {
         println!(
@@ -78,13 +79,7 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
         process::exit(1);
     });
     drop(control);
-    let running = service
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
-    if let Some(running) = running {
-        running.stop();
-    }
+    service.stop();
     Ok(())
 }
 
@@ -148,9 +143,9 @@ fn effective_target(file: &TargetSpec, args: &ServeArgs) -> TargetSpec {
     spec
 }
 
-fn start_control(directory: &Path, service: &SharedService) -> Result<Control, String> {
+fn start_control(directory: &Path, service: &Arc<Service>) -> Result<Control, String> {
     let shared = Arc::clone(service);
-    Control::start(directory, move |request| service::answer(&shared, request)).map_err(|error| {
+    Control::start(directory, move |request| shared.handle(request)).map_err(|error| {
         format!(
             "cannot open the control socket in {}: {error}",
             directory.display()

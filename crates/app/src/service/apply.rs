@@ -8,9 +8,12 @@
 use serde_json::{Value, json};
 
 use super::fault::{NotFound, Refused};
-use super::promises::{self, Oversold};
+use super::promises;
 use super::settings::By;
-use super::{Fault, Service};
+use super::turns::{Object, Wants};
+use super::wants::{wants_of_device, wants_of_pool, wants_of_volume};
+use super::work::Work;
+use super::{Checked, Fault};
 use crate::control::{KindName, VolumeChange};
 use crate::spec::{
     Config, DeviceSpec, Medium, PartitionSpec, PolicyName, PoolSpec, TargetSettings, TenantSpec,
@@ -51,40 +54,58 @@ impl Step {
     }
 }
 
-impl Service {
+impl Work<'_> {
     /// Carries the plan out, or only shows it.
     pub(super) fn apply(&mut self, mut config: Config, plan_only: bool) -> Result<Value, Fault> {
-        if let Some(why) = self.check_file(&mut config)?.into_iter().next() {
+        config.check()?;
+        // What the steps change has its turn, and nothing else that the file names: a device that
+        // does not answer and stays as it is holds nobody up.
+        let mut found = self.plan_checked(&mut config)?;
+        let mut _turn = None;
+        while !plan_only {
+            let wants = wants_of(&found);
+            _turn = None;
+            _turn = Some(self.service.turns.take(wants.clone())?);
+            self.look();
+            found = self.plan_checked(&mut config)?;
+            if wants_of(&found) == wants {
+                break;
+            }
+        }
+        self.bring_about(found, plan_only, Checked::Now)
+    }
+
+    /// Carries the plan of the file that the target is started with out.
+    pub(super) fn apply_at_start(&mut self, mut config: Config) -> Result<(), Fault> {
+        config.check()?;
+        self.check_references(&config)?;
+        promises::oversold(self, &mut config)?;
+        let plan = self.plan(config)?;
+        self.bring_about(plan, false, Checked::Never).map(drop)
+    }
+
+    /// The plan of a file that fits to itself, to what is there, and to what devices can give.
+    fn plan_checked(&mut self, config: &mut Config) -> Result<Vec<Step>, Fault> {
+        self.check_references(config)?;
+        if let Some(why) = promises::oversold(self, config)?.into_iter().next() {
             return Err(why.into());
         }
-        self.bring_about(config, plan_only)
-    }
-
-    /// Carries the plan of the file that the target is started with out. What it promises too much
-    /// of is served nevertheless; [`Service::doubtful_guarantees`] tells.
-    pub fn apply_at_start(&mut self, mut config: Config) -> Result<(), Fault> {
-        self.check_file(&mut config)?;
-        let outcome = self.bring_about(config, false);
-        self.renew_copy();
-        outcome.map(drop)
-    }
-
-    /// Checks a file against itself and what is there; gives what it would oversell.
-    fn check_file(&mut self, config: &mut Config) -> Result<Vec<Oversold>, Fault> {
-        config.check()?;
-        self.check_references(config)?;
-        promises::oversold(self, config)
+        self.plan(config.clone())
     }
 
     /// The promises have been checked as they will be in the end, and no step on the way promises
-    /// more.
-    fn bring_about(&mut self, config: Config, plan_only: bool) -> Result<Value, Fault> {
-        let plan = self.plan(config)?;
+    /// more; nor may what others have been promised since.
+    fn bring_about(
+        &mut self,
+        plan: Vec<Step>,
+        plan_only: bool,
+        checked: Checked,
+    ) -> Result<Value, Fault> {
         let steps: Vec<String> = plan.iter().map(Step::describe).collect();
         if !plan_only {
             for step in plan {
                 let what = step.describe();
-                self.carry_out(step)
+                self.carry_out(step, checked)
                     .map_err(|fault| Fault::Step(what, Box::new(fault)))?;
             }
         }
@@ -234,17 +255,33 @@ impl Service {
         Ok(())
     }
 
-    fn carry_out(&mut self, step: Step) -> Result<Value, Fault> {
+    fn carry_out(&mut self, step: Step, checked: Checked) -> Result<Value, Fault> {
         match step {
             Step::Settings(change) => self.set_target(change, By::File),
             Step::Device(spec) => self.create_device(spec),
             Step::Policy(name, policy) => self.set_device(&name, policy),
             Step::Pool(spec) => self.create_pool(spec, false),
-            Step::Tenant(spec) | Step::SetTenant(spec) => self.put_tenant(spec),
-            Step::Volume(spec) => self.add_volume(spec),
+            Step::Tenant(spec) | Step::SetTenant(spec) => self.put_tenant(spec, checked),
+            Step::Volume(spec) => self.add_volume(spec, checked),
             Step::SetVolume(name, change) => self.set_volume(&name, change),
         }
     }
+}
+
+/// What the steps of a plan change.
+fn wants_of(plan: &[Step]) -> Wants {
+    let wants = plan.iter().map(|step| match step {
+        Step::Settings(_) => Wants::change(Object::Target),
+        Step::Device(spec) => wants_of_device(spec),
+        Step::Policy(name, _) => Wants::change(Object::Device(name.clone())),
+        Step::Pool(spec) => wants_of_pool(spec),
+        Step::Tenant(spec) | Step::SetTenant(spec) => {
+            Wants::change(Object::Tenant(spec.name.clone()))
+        }
+        Step::Volume(spec) => wants_of_volume(spec),
+        Step::SetVolume(name, _) => Wants::change(Object::Volume(name.clone())),
+    });
+    wants.fold(Wants::default(), Wants::and_all)
 }
 
 fn missing(kind: KindName, name: &str, wanted: KindName, missing: &str) -> Fault {

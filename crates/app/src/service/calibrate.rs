@@ -14,7 +14,8 @@ use flashyard_time::{Duration, Histogram, Rng};
 use serde_json::{Value, json};
 
 use super::fault::{InUse, Unavailable};
-use super::{Fault, Service, flash, no_such, policies};
+use super::work::Work;
+use super::{Fault, flash, no_such, policies};
 use crate::control::KindName;
 use crate::spec::{
     Bandwidth, ConditionName, DeviceKind, DeviceSpec, FlashSpec, LoadPoint, Medium, RatesSpec,
@@ -33,7 +34,7 @@ const STEP: Duration = Duration::from_ms(200);
 /// Steps of the curve, in tenths of the most.
 const STEPS: u64 = 10;
 
-impl Service {
+impl Work<'_> {
     /// Measures a device, notes what it can give, and tells it with the curve behind it.
     pub(super) fn calibrate(&mut self, name: &str, destroy: bool) -> Result<Value, Fault> {
         let Some(spec) = self.inventory.devices.get(name).cloned() else {
@@ -48,7 +49,7 @@ impl Service {
             }
             self.measured(name, destroy)?
         };
-        let curve = self.note_capability(&spec, capability, curve)?;
+        self.note_capability(name, capability, &curve)?;
         Ok(json!({
             "device": name,
             "capability": capability,
@@ -71,38 +72,41 @@ impl Service {
             (Some(capability), _) => Ok(capability),
             (None, DeviceKind::Flash) => {
                 let (capability, curve) = emulated(&spec)?;
-                self.note_capability(&spec, capability, curve)?;
+                self.note_capability(device, capability, &curve)?;
                 Ok(capability)
             }
             (None, _) => Ok(RatesSpec::default()),
         }
     }
 
-    /// Keeps what was measured; gives the curve. What was not measured now stays as it was.
+    /// Keeps what was measured. What was not measured now stays as it was.
     fn note_capability(
         &mut self,
-        spec: &DeviceSpec,
+        device: &str,
         measured: RatesSpec,
-        curve: Vec<LoadPoint>,
-    ) -> Result<Vec<LoadPoint>, Fault> {
-        let before = spec.capability.unwrap_or_default();
-        let spec = DeviceSpec {
-            capability: Some(RatesSpec {
-                write_iops: measured.write_iops.or(before.write_iops),
-                write_bandwidth: measured.write_bandwidth.or(before.write_bandwidth),
-                ..measured
-            }),
-            curve: curve.clone(),
-            ..spec.clone()
-        };
-        let is_told = spec.policy.is_told();
-        self.state.put_device(&spec)?;
-        let name = spec.name.clone();
-        self.inventory.devices.insert(name.clone(), spec);
+        curve: &[LoadPoint],
+    ) -> Result<(), Fault> {
+        let is_told = self.commit(|state, stack| {
+            let spec = stack.inventory.devices.get_mut(device);
+            let spec = spec.ok_or_else(|| no_such(KindName::Device, device))?;
+            let before = spec.capability.unwrap_or_default();
+            let noted = DeviceSpec {
+                capability: Some(RatesSpec {
+                    write_iops: measured.write_iops.or(before.write_iops),
+                    write_bandwidth: measured.write_bandwidth.or(before.write_bandwidth),
+                    ..measured
+                }),
+                curve: curve.to_vec(),
+                ..spec.clone()
+            };
+            state.put_device(&noted)?;
+            *spec = noted;
+            Ok(spec.policy.is_told())
+        })?;
         if is_told {
-            self.renew_policy(&name);
+            self.renew_policy(device);
         }
-        Ok(curve)
+        Ok(())
     }
 
     /// Measures by I/O, on the home core.

@@ -3,14 +3,14 @@
 //! at most its last minute, and the time of one control command.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use flashyard_engine::{Counters, Life as PowerLife};
 use flashyard_time::Duration as Span;
 
-use super::{Service, SharedService, Subject};
+use super::work::Work;
+use super::{Fault, Service, Subject};
 use crate::state::{Counted, Life, State, StateError};
 
 /// How often the counters are written.
@@ -42,17 +42,17 @@ impl Run {
     }
 }
 
-impl Service {
+impl Work<'_> {
     /// Tells the engine what was counted in former runs.
-    pub(super) fn resume_counters(&mut self, fault: Option<StateError>) -> Result<(), StateError> {
+    pub(super) fn resume_counters(&mut self, fault: Option<StateError>) -> Result<(), Fault> {
         self.note_store(Subject::Counters, fault.map_or(Ok(()), Err));
-        let before = self.run.before;
+        let before = self.service.run.before;
         self.target.set_life(PowerLife {
             power_cycles: before.starts,
             power_on: Span::from_secs(before.seconds),
             unsafe_shutdowns: before.cut,
         });
-        let counted = self.state.counted()?;
+        let counted = self.service.store().counted()?;
         for record in self.inventory.tenants.values() {
             if let Some(counted) = counted.get(&record.id) {
                 // One that the engine has refused is listed as a fault already.
@@ -63,20 +63,25 @@ impl Service {
     }
 
     /// Writes what was counted so far.
-    pub(super) fn keep_counters(&mut self) {
-        let kept = write(&mut self.state, &self.target, self.run.life());
+    fn keep_counters(&mut self) {
+        let kept = write(
+            &mut self.service.store(),
+            self.target,
+            self.service.run.life(),
+        );
         self.note_store(Subject::Counters, kept);
     }
 
     /// Makes the store's copy anew, if anything was changed.
     pub(super) fn renew_copy(&mut self) {
-        let renewed = self.state.renew_copy();
+        let renewed = self.service.store().renew_copy();
         self.note_store(Subject::Copy, renewed);
     }
 
     fn note_store(&mut self, what: Subject, outcome: Result<(), StateError>) {
         match outcome {
-            Ok(()) => drop(self.faults.remove(&what)),
+            Ok(()) if !self.faults.contains_key(&what) => {}
+            Ok(()) => drop(self.edit(|stack| stack.faults.remove(&what))),
             Err(error) => self.note_fault(what, error.into()),
         }
     }
@@ -84,7 +89,7 @@ impl Service {
 
 /// Writes what was counted, and that the target has ended in order.
 pub(super) fn end_run(
-    mut state: State,
+    state: &mut State,
     target: &flashyard_engine::Target,
     run: &Run,
 ) -> Result<(), StateError> {
@@ -92,16 +97,15 @@ pub(super) fn end_run(
         running: false,
         ..run.life()
     };
-    write(&mut state, target, life)?;
+    write(state, target, life)?;
     state.renew_copy()
 }
 
 /// Keeps the counters again and again, until the other end of `ended` is dropped.
-pub fn keep_counting(every: Duration, ended: &Receiver<()>, service: &SharedService) {
+pub fn keep_counting(every: Duration, ended: &Receiver<()>, service: &Service) {
     while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-        let mut service = service.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(service) = service.as_mut() {
-            service.keep_counters();
+        if let Ok(mut work) = service.work() {
+            work.keep_counters();
         }
     }
 }
@@ -151,7 +155,7 @@ impl From<Counters> for Counted {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex, mpsc};
+    use std::sync::{Arc, mpsc};
     use std::thread;
 
     use flashyard_engine::{Limits, Target, TargetConfig};
@@ -179,7 +183,7 @@ mod tests {
     #[test]
     fn counters_are_kept_while_the_target_runs() {
         let (home, left) = (Scratch::new("counted"), Scratch::new("left"));
-        let mut service = start(State::open(&home, IfDamaged::Refuse).expect("a new store"));
+        let service = start(State::open(&home, IfDamaged::Refuse).expect("a new store"));
         let spec = toml::from_str("name = \"db\"").expect("a tenant");
         let made = service.handle(Request::CreateTenant(spec));
         assert!(matches!(made, Answer::Ok(_)), "{made:?}");
@@ -189,7 +193,7 @@ mod tests {
             ..Counters::default()
         };
         service.target.add_past("db", did).expect("it is there");
-        let service: SharedService = Arc::new(Mutex::new(Some(service)));
+        let service = Arc::new(service);
         let (end, ended) = mpsc::channel();
         let shared = Arc::clone(&service);
         let keeper = thread::spawn(move || {
@@ -197,7 +201,7 @@ mod tests {
         });
         // What is in the file when nobody writes it is what a kill leaves.
         let counted = loop {
-            let held = service.lock().expect("nobody panics");
+            let held = service.store();
             std::fs::copy(home.join("state.db"), left.join("state.db")).expect("it is there");
             drop(held);
             let mut state = State::open(&left, IfDamaged::Refuse).expect("it is whole");
@@ -210,8 +214,8 @@ mod tests {
         assert_eq!(counted, Counted::from(did));
         drop(end);
         keeper.join().expect("it ended");
-        let running = service.lock().expect("nobody panics").take();
-        running.expect("it runs").stop();
+        service.stop();
+        drop(service);
 
         let next = start(State::open(&left, IfDamaged::Refuse).expect("it is whole"));
         assert_eq!(next.target.snapshot().tenants[0].counters, did);

@@ -16,7 +16,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::fault::{InUse, Internal, Invalid, RemoteFault, Unavailable};
-use super::{Fault, Service, Subject, calibrate, flash, no_such, partitions};
+use super::work::Work;
+use super::{Fault, Stack, Subject, calibrate, flash, no_such, partitions};
 use crate::control::KindName;
 use crate::cores::CoreState;
 use crate::spec::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, PoolSpec, RemoteSpec, Size, Store};
@@ -29,7 +30,7 @@ const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 /// Connections to another target, for each device there.
 const REMOTE_QUEUES: u16 = 2;
 
-impl Service {
+impl Work<'_> {
     pub(super) fn open_devices(&mut self) {
         let mut specs: Vec<DeviceSpec> = self.inventory.devices.values().cloned().collect();
         // Partitions after what they are cut from.
@@ -91,11 +92,15 @@ impl Service {
         }
         self.open_device(&spec, Found::MayBeMade)?;
         spec.disposable = self.is_blank(&name);
-        if let Err(error) = self.state.put_device(&spec) {
+        let noted = self.commit(|state, stack| {
+            state.put_device(&spec)?;
+            stack.inventory.devices.insert(name.clone(), spec);
+            Ok(())
+        });
+        if let Err(fault) = noted {
             self.close_device(&name);
-            return Err(error.into());
+            return Err(fault);
         }
-        self.inventory.devices.insert(name.clone(), spec);
         self.view_one(KindName::Device, &name)
     }
 
@@ -108,9 +113,12 @@ impl Service {
         if let Some(user) = self.device_user(name) {
             return Err(InUse::Below(KindName::Device, name.to_owned(), user).into());
         }
-        self.state.remove(Kind::Device, name)?;
-        self.inventory.devices.remove(name);
-        self.faults.remove(&Subject::Device(name.to_owned()));
+        self.commit(|state, stack| {
+            state.remove(Kind::Device, name)?;
+            stack.inventory.devices.remove(name);
+            stack.faults.remove(&Subject::Device(name.to_owned()));
+            Ok(())
+        })?;
         self.close_device(name);
         Ok(Value::Null)
     }
@@ -126,12 +134,12 @@ impl Service {
         }
         self.home_of(&device)?;
         self.check_blocks(&device)?;
-        let record = self.state.put_pool(&spec)?;
+        let record = self.commit(|state, _| Ok(state.put_pool(&spec)?))?;
         if let Err(fault) = self.make_pool(&record, force) {
-            self.state.remove(Kind::Pool, &name)?;
+            self.commit(|state, _| Ok(state.remove(Kind::Pool, &name)?))?;
             return Err(fault);
         }
-        self.inventory.pools.insert(name.clone(), record);
+        self.edit(|stack| stack.inventory.pools.insert(name.clone(), record));
         self.view_one(KindName::Pool, &name)
     }
 
@@ -167,43 +175,12 @@ impl Service {
                 core.pools.borrow_mut().remove(&pool);
             });
         }
-        self.state.remove(Kind::Pool, name)?;
-        self.inventory.pools.remove(name);
-        self.faults.remove(&Subject::Pool(name.to_owned()));
-        Ok(Value::Null)
-    }
-
-    /// Home core of an open device.
-    pub(super) fn home_of(&self, device: &str) -> Result<usize, Fault> {
-        self.homes.get(device).copied().ok_or_else(|| {
-            match self.faults.get(&Subject::Device(device.to_owned())) {
-                Some(fault) => {
-                    let (device, fault) = (device.to_owned(), Arc::clone(fault));
-                    Unavailable::Thing(KindName::Device, device, fault).into()
-                }
-                None => no_such(KindName::Device, device),
-            }
+        self.commit(|state, stack| {
+            state.remove(Kind::Pool, name)?;
+            stack.inventory.pools.remove(name);
+            stack.faults.remove(&Subject::Pool(name.to_owned()));
+            Ok(Value::Null)
         })
-    }
-
-    /// The pool, volume or partition that stands on a device.
-    pub(super) fn device_user(&self, device: &str) -> Option<String> {
-        let pool = self
-            .inventory
-            .pools
-            .values()
-            .find(|pool| pool.spec.devices.iter().any(|name| name == device));
-        let volume = self
-            .inventory
-            .volumes
-            .values()
-            .find(|volume| volume.spec.device.as_deref() == Some(device));
-        pool.map(|pool| format!("pool `{}`", pool.spec.name))
-            .or_else(|| volume.map(|volume| format!("volume `{}`", volume.spec.name)))
-            .or_else(|| {
-                self.partition_of(device)
-                    .map(|name| format!("partition `{name}`"))
-            })
     }
 
     /// Opens a device on the core with the fewest.
@@ -216,17 +193,17 @@ impl Service {
             .min_by_key(load)
             .expect("there is at least one core");
         let (name, wanted) = (spec.name.clone(), spec.clone());
-        let host = self.state.target_uuid();
+        let host = self.service.target_uuid;
         let model = Model::of(spec)?;
         self.cores.call(core, move |state| async move {
             Box::pin(open_on(&state, &wanted, model, found, host)).await
         })?;
-        self.homes.insert(name, core);
+        self.edit(|stack| stack.homes.insert(name, core));
         Ok(())
     }
 
     fn close_device(&mut self, name: &str) {
-        if let Some(core) = self.homes.remove(name) {
+        if let Some(core) = self.edit(|stack| stack.homes.remove(name)) {
             let name = name.to_owned();
             self.cores.call(core, move |state| async move {
                 state.devices.borrow_mut().remove(&name);
@@ -277,23 +254,6 @@ impl Service {
         }
     }
 
-    /// Whether a device is empty after every start.
-    pub(super) fn forgets(&self, device: &str) -> bool {
-        let spec = self.inventory.devices.get(device);
-        spec.is_some_and(|spec| match &spec.medium {
-            Medium::Memory { .. } | Medium::Null { .. } => true,
-            Medium::Partition(cut) => self.forgets(&cut.device),
-            Medium::Flash(FlashSpec { store, .. })
-            | Medium::OpenChannel(ChannelsSpec { store, .. }) => {
-                !matches!(store, Some(Store::File(_)))
-            }
-            Medium::File { .. }
-            | Medium::Block { .. }
-            | Medium::Zoned { .. }
-            | Medium::NvmeTcp(_) => false,
-        })
-    }
-
     fn make_pool(&self, record: &PoolRecord, force: bool) -> Result<(), Fault> {
         let device = record.spec.devices[0].clone();
         let core = self.home_of(&device)?;
@@ -310,6 +270,58 @@ impl Service {
             Ok::<(), PoolError>(())
         });
         made.map_err(Fault::from)
+    }
+}
+
+impl Stack {
+    /// Home core of an open device.
+    pub(super) fn home_of(&self, device: &str) -> Result<usize, Fault> {
+        self.homes.get(device).copied().ok_or_else(|| {
+            match self.faults.get(&Subject::Device(device.to_owned())) {
+                Some(fault) => {
+                    let (device, fault) = (device.to_owned(), Arc::clone(fault));
+                    Unavailable::Thing(KindName::Device, device, fault).into()
+                }
+                None => no_such(KindName::Device, device),
+            }
+        })
+    }
+
+    /// The pool, volume or partition that stands on a device.
+    pub(super) fn device_user(&self, device: &str) -> Option<String> {
+        let pool = self
+            .inventory
+            .pools
+            .values()
+            .find(|pool| pool.spec.devices.iter().any(|name| name == device));
+        let volume = self
+            .inventory
+            .volumes
+            .values()
+            .find(|volume| volume.spec.device.as_deref() == Some(device));
+        pool.map(|pool| format!("pool `{}`", pool.spec.name))
+            .or_else(|| volume.map(|volume| format!("volume `{}`", volume.spec.name)))
+            .or_else(|| {
+                self.partition_of(device)
+                    .map(|name| format!("partition `{name}`"))
+            })
+    }
+
+    /// Whether a device is empty after every start.
+    pub(super) fn forgets(&self, device: &str) -> bool {
+        let spec = self.inventory.devices.get(device);
+        spec.is_some_and(|spec| match &spec.medium {
+            Medium::Memory { .. } | Medium::Null { .. } => true,
+            Medium::Partition(cut) => self.forgets(&cut.device),
+            Medium::Flash(FlashSpec { store, .. })
+            | Medium::OpenChannel(ChannelsSpec { store, .. }) => {
+                !matches!(store, Some(Store::File(_)))
+            }
+            Medium::File { .. }
+            | Medium::Block { .. }
+            | Medium::Zoned { .. }
+            | Medium::NvmeTcp(_) => false,
+        })
     }
 }
 

@@ -15,8 +15,9 @@ use flashyard_runtime::Rt;
 use flashyard_time::Duration;
 use serde_json::{Map, Value, json};
 
+use super::Fault;
 use super::fault::{DriveFault, Invalid, ProfileFault};
-use super::{Fault, Service};
+use super::work::Work;
 use crate::spec::{ConditionName, DeviceKind, FlashSpec, StoreName, is_file};
 use crate::units;
 
@@ -25,14 +26,14 @@ const PROFILE_LEN_MAX: u64 = 64 << 10;
 /// From this size on, making a drive takes long enough to be told.
 const LARGE: u64 = 64 << 30;
 
-impl Service {
+impl Work<'_> {
     /// What a device that is an emulated drive has done until now.
-    pub fn drive_stats(&self, device: &str) -> Option<FlashStats> {
+    pub(super) fn drive_stats(&self, device: &str) -> Option<FlashStats> {
         self.with_drive(device, FlashDevice::stats)
     }
 
     /// Forgets the lateness and latency that an emulated drive has counted, to measure anew.
-    pub fn clear_drive_timing(&self, device: &str) {
+    pub(super) fn clear_drive_timing(&self, device: &str) {
         self.with_drive(device, FlashDevice::clear_timing);
     }
 

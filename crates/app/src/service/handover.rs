@@ -13,8 +13,9 @@ use std::iter::once;
 
 use flashyard_block::{IoError, SharedDevice, make_clean};
 
+use super::Fault;
 use super::fault::{Refused, Unavailable};
-use super::{Fault, Service};
+use super::work::Work;
 use crate::spec::{ContentName, DeviceKind, DeviceSpec, Size, VolumeSpec};
 use crate::state::{Phase, VolumeRecord};
 
@@ -29,7 +30,7 @@ impl Cleared {
     }
 }
 
-impl Service {
+impl Work<'_> {
     /// Whether a device that is to be given away whole may be: data that this target knows nothing
     /// of are neither shown nor destroyed unless somebody says which.
     pub(super) fn check_content(&self, spec: &VolumeSpec, device: &str) -> Result<(), Fault> {
@@ -55,11 +56,13 @@ impl Service {
                 self.note_given(&mut record, &device)?;
             }
         }
-        let noted = self.state.set_volume_phase(&record.spec.name, Phase::Ready);
-        noted?;
         record.phase = Phase::Ready;
-        let name = record.spec.name.clone();
-        self.inventory.volumes.insert(name, record.clone());
+        self.commit(|state, stack| {
+            let name = record.spec.name.clone();
+            state.set_volume_phase(&name, Phase::Ready)?;
+            stack.inventory.volumes.insert(name, record.clone());
+            Ok(())
+        })?;
         Ok((record, Cleared(())))
     }
 
@@ -84,7 +87,7 @@ impl Service {
         }
         self.note_given(&mut record, &device)?;
         let name = record.spec.name.clone();
-        self.inventory.volumes.insert(name, record);
+        self.edit(|stack| stack.inventory.volumes.insert(name, record));
         Ok(Cleared(()))
     }
 
@@ -107,16 +110,18 @@ impl Service {
         if self.is_disposable(device) {
             return Ok(());
         }
-        let Some(spec) = self.inventory.devices.get_mut(device) else {
-            return Ok(());
-        };
-        let noted = DeviceSpec {
-            disposable: true,
-            ..spec.clone()
-        };
-        self.state.put_device(&noted)?;
-        *spec = noted;
-        Ok(())
+        self.commit(|state, stack| {
+            let Some(spec) = stack.inventory.devices.get_mut(device) else {
+                return Ok(());
+            };
+            let noted = DeviceSpec {
+                disposable: true,
+                ..spec.clone()
+            };
+            state.put_device(&noted)?;
+            *spec = noted;
+            Ok(())
+        })
     }
 
     /// Whether a device that is open has nothing on it, for certain.

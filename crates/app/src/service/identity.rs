@@ -1,6 +1,8 @@
 //! What hosts know volumes and subsystems by: given once, never the same twice, and what we call
 //! things is another matter.
 
+use std::sync::Arc;
+
 use flashyard_block::pool::PoolError;
 use flashyard_controller::subsystem::{MODEL, serial_number};
 use flashyard_engine::ConfigError;
@@ -10,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::fault::{InUse, Refused};
 use super::volumes::find;
-use super::{Fault, Service, Subject};
+use super::work::Work;
+use super::{Fault, Stack, Subject};
 use crate::control::KindName;
 use crate::spec::{Eui64, Hex, NamespaceUuid, Nguid, TenantSpec, VolumeSpec};
 use crate::state::{Phase, VolumeRecord};
@@ -67,7 +70,7 @@ fn nguid_of(spec: &VolumeSpec, uuid: NamespaceUuid) -> Nguid {
     spec.nguid.unwrap_or(Hex(uuid.0.into_bytes()))
 }
 
-impl Service {
+impl Work<'_> {
     /// What hosts know a tenant's subsystem by.
     pub(super) fn names_of(&self, spec: &TenantSpec) -> TenantNames {
         let config = self.target.config();
@@ -122,36 +125,9 @@ impl Service {
         })
     }
 
-    /// Refuses a new volume that hosts would take for another one.
-    pub(super) fn check_new_identity(&self, spec: &VolumeSpec) -> Result<(), Fault> {
-        let taken = |key, value: String, other: &VolumeRecord| {
-            let other = other.spec.name.clone();
-            Err(InUse::Identity(spec.name.clone(), key, value, other).into())
-        };
-        for other in self.inventory.volumes.values() {
-            let names = other.names();
-            if spec.uuid == Some(names.uuid) {
-                return taken("uuid", names.uuid.to_string(), other);
-            }
-            let nguid = spec.uuid.map(|uuid| nguid_of(spec, uuid)).or(spec.nguid);
-            if nguid == Some(names.nguid) {
-                return taken("nguid", names.nguid.to_string(), other);
-            }
-            if let (Some(own), Some(eui64)) = (spec.eui64, names.eui64)
-                && own == eui64
-            {
-                return taken("eui64", eui64.to_string(), other);
-            }
-            if spec.nsid == Some(other.nsid) && spec.tenant == other.spec.tenant {
-                return taken("nsid", other.nsid.to_string(), other);
-            }
-        }
-        self.check_not_in_pool(spec)
-    }
-
     /// What is in the pool and not in the inventory is nobody's: its content is not to be had by
     /// giving its UUID.
-    fn check_not_in_pool(&self, spec: &VolumeSpec) -> Result<(), Fault> {
+    pub(super) fn check_not_in_pool(&self, spec: &VolumeSpec) -> Result<(), Fault> {
         let (Some(pool), Some(uuid)) = (&spec.pool, spec.uuid) else {
             return Ok(());
         };
@@ -187,17 +163,19 @@ impl Service {
         if record.phase != Phase::Ready {
             return Err(Refused::HalfMade(name.to_owned()).into());
         }
-        let renamed = self.state.rename_volume(&record, new)?;
+        let renamed = self.commit(|state, _| Ok(state.rename_volume(&record, new)?))?;
         if let Err(fault) = self.rename_in_pool(&renamed) {
-            self.state.rename_volume(&renamed, name)?;
+            self.commit(|state, _| Ok(state.rename_volume(&renamed, name)?))?;
             return Err(fault);
         }
-        self.inventory.volumes.remove(name);
-        self.inventory.volumes.insert(new.to_owned(), renamed);
-        if let Some(handle) = self.served.remove(name) {
-            self.served.insert(new.to_owned(), handle);
-        }
-        self.rename_fault(KindName::Volume, name, new);
+        self.edit(|stack| {
+            stack.inventory.volumes.remove(name);
+            stack.inventory.volumes.insert(new.to_owned(), renamed);
+            if let Some(handle) = stack.served.remove(name) {
+                stack.served.insert(new.to_owned(), handle);
+            }
+            stack.rename_fault(KindName::Volume, name, new);
+        });
         self.view_renamed(KindName::Volume, name, new)
     }
 
@@ -210,20 +188,25 @@ impl Service {
         if self.inventory.tenants.contains_key(new) {
             return Err(InUse::Name(KindName::Tenant, new.to_owned()).into());
         }
-        self.state.rename_tenant(name, &record.spec)?;
-        self.inventory.tenants.remove(name);
-        self.inventory.tenants.insert(new.to_owned(), record);
-        for volume in self.inventory.volumes.values_mut() {
-            if volume.spec.tenant == name {
-                new.clone_into(&mut volume.spec.tenant);
+        let target = Arc::clone(self.target);
+        let renamed = self.commit(|state, stack| {
+            state.rename_tenant(name, &record.spec)?;
+            stack.inventory.tenants.remove(name);
+            stack.inventory.tenants.insert(new.to_owned(), record);
+            for volume in stack.inventory.volumes.values_mut() {
+                if volume.spec.tenant == name {
+                    new.clone_into(&mut volume.spec.tenant);
+                }
             }
-        }
-        match self.target.rename_tenant(name, new) {
+            stack.rename_fault(KindName::Tenant, name, new);
+            // Before anybody else sees the new name.
+            Ok(target.rename_tenant(name, new))
+        })?;
+        match renamed {
             // One that the engine refused at the start is not there.
             Ok(()) | Err(ConfigError::NoSuchTenant) => {}
             Err(error) => return Err(error.into()),
         }
-        self.rename_fault(KindName::Tenant, name, new);
         self.view_renamed(KindName::Tenant, name, new)
     }
 
@@ -246,6 +229,44 @@ impl Service {
         renamed.map_err(Fault::from)
     }
 
+    fn view_renamed(&self, kind: KindName, name: &str, new: &str) -> Result<Value, Fault> {
+        let mut view = self.view_one(kind, new)?;
+        let kind = kind.name();
+        view["note"] = json!(format!(
+            "a configuration file that says {kind} `{name}` would make another one: say `{new}` there as well"
+        ));
+        Ok(view)
+    }
+}
+
+impl Stack {
+    /// Refuses a new volume that hosts would take for another one.
+    pub(super) fn check_new_identity(&self, spec: &VolumeSpec) -> Result<(), Fault> {
+        let taken = |key, value: String, other: &VolumeRecord| {
+            let other = other.spec.name.clone();
+            Err(InUse::Identity(spec.name.clone(), key, value, other).into())
+        };
+        for other in self.inventory.volumes.values() {
+            let names = other.names();
+            if spec.uuid == Some(names.uuid) {
+                return taken("uuid", names.uuid.to_string(), other);
+            }
+            let nguid = spec.uuid.map(|uuid| nguid_of(spec, uuid)).or(spec.nguid);
+            if nguid == Some(names.nguid) {
+                return taken("nguid", names.nguid.to_string(), other);
+            }
+            if let (Some(own), Some(eui64)) = (spec.eui64, names.eui64)
+                && own == eui64
+            {
+                return taken("eui64", eui64.to_string(), other);
+            }
+            if spec.nsid == Some(other.nsid) && spec.tenant == other.spec.tenant {
+                return taken("nsid", other.nsid.to_string(), other);
+            }
+        }
+        Ok(())
+    }
+
     fn rename_fault(&mut self, kind: KindName, name: &str, new: &str) {
         let subject = |name: &str| match kind {
             KindName::Tenant => Subject::Tenant(name.to_owned()),
@@ -256,15 +277,6 @@ impl Service {
         if let Some(fault) = self.faults.remove(&subject(name)) {
             self.faults.insert(subject(new), fault);
         }
-    }
-
-    fn view_renamed(&self, kind: KindName, name: &str, new: &str) -> Result<Value, Fault> {
-        let mut view = self.view_one(kind, new)?;
-        let kind = kind.name();
-        view["note"] = json!(format!(
-            "a configuration file that says {kind} `{name}` would make another one: say `{new}` there as well"
-        ));
-        Ok(view)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The inventory at work: keeps the state store, the devices on their cores and the engine's
-//! tenants and namespaces the same, one change at a time. Every change is in the store before it is
-//! acknowledged; what was cut in the middle is finished at the next start.
+//! tenants and namespaces the same. Commands that have nothing in common never wait for each other
+//! (`turns.rs`, `work.rs`). Every change is in the store before it is acknowledged; what was cut in
+//! the middle is finished at the next start.
 
 mod apply;
 mod calibrate;
@@ -17,34 +18,42 @@ mod policies;
 mod promises;
 mod settings;
 mod switches;
+mod turns;
 mod view;
 mod volumes;
+mod wants;
+mod work;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 
 use flashyard_block::{Class, TenantId};
+use flashyard_drives::FlashStats;
 use flashyard_engine::{
     ConfigError, DeviceHandle, SubsystemNames, Target, TenantSpec as EngineTenant,
 };
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::control::{Answer, KindName, Request, TenantChange};
 use crate::cores::Cores;
-use crate::spec::{ClassName, TargetSettings, TenantSpec};
-use crate::state::{Inventory, Kind, State, TenantRecord};
+use crate::spec::{ClassName, Config, TargetSettings, TenantSpec};
+use crate::state::{Inventory, Kind, State, StateError, TenantRecord};
 
 use counted::Run;
 pub use counted::{KEEP_EVERY, keep_counting};
 pub use fault::Fault;
-use fault::{InUse, NotFound, Unavailable};
+use fault::{InUse, NotFound};
 pub use policies::PolicyPlan;
 
 use settings::{By, Listener};
+use turns::Turns;
+use work::Work;
 
 /// What may not be available, in the order in which it is listed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,12 +85,10 @@ impl fmt::Display for Subject {
     }
 }
 
-/// The running target's inventory.
-pub struct Service {
-    state: State,
+/// The running target's inventory, and what of it is open. Commands read a copy.
+#[derive(Clone)]
+struct Stack {
     inventory: Inventory,
-    cores: Cores,
-    target: Arc<Target>,
     settings: TargetSettings,
     listeners: Vec<Listener>,
     /// `serve --listen` says where, not what was set.
@@ -90,8 +97,20 @@ pub struct Service {
     homes: BTreeMap<String, usize>,
     /// Handles of the volumes that are served.
     served: BTreeMap<String, DeviceHandle>,
-    /// Why a device, pool or volume (`device ssd0`) is not available.
+    /// Why something is not available.
     faults: BTreeMap<Subject, Arc<Fault>>,
+}
+
+/// The running target. Any number of threads may ask it. The order of its locks is turns, store,
+/// stack (see ARCHITECTURE.md); none but a turn is held while a command waits for a core.
+pub struct Service {
+    turns: Turns,
+    /// Whoever has it may change the stack.
+    state: Mutex<State>,
+    stack: Mutex<Arc<Stack>>,
+    cores: Cores,
+    target: Arc<Target>,
+    target_uuid: Uuid,
     run: Run,
 }
 
@@ -99,77 +118,151 @@ impl Service {
     /// Opens everything in the store. What cannot be opened is reported by [`Service::faults`] and
     /// in every listing, and the rest is served.
     pub fn start(mut state: State, cores: Cores, target: Arc<Target>) -> Result<Self, Fault> {
-        let inventory = state.inventory()?;
         let (run, unwritten) = Run::begin(&mut state)?;
-        let settings = state.settings()?;
-        target.set_controller_limits(settings.limits());
-        let mut service = Self {
-            state,
-            inventory,
-            settings,
-            listens_instead: false,
-            cores,
-            target,
+        let stack = Stack {
+            inventory: state.inventory()?,
+            settings: state.settings()?,
             listeners: Vec::new(),
+            listens_instead: false,
             homes: BTreeMap::new(),
             served: BTreeMap::new(),
             faults: BTreeMap::new(),
+        };
+        target.set_controller_limits(stack.settings.limits());
+        let service = Self {
+            turns: Turns::default(),
+            target_uuid: state.target_uuid(),
+            state: Mutex::new(state),
+            stack: Mutex::new(Arc::new(stack)),
+            cores,
+            target,
             run,
         };
-        service.open_devices();
-        service.open_pools();
-        for tenant in service.inventory.tenants.values() {
-            if let Err(error) = service.target.set_tenant(engine_tenant(tenant)) {
-                let subject = Subject::Tenant(tenant.spec.name.clone());
-                service.faults.insert(subject, Arc::new(error.into()));
-            }
-        }
-        service.resume_counters(unwritten)?;
-        service.open_volumes();
-        service.renew_copy();
+        service.work()?.open_everything(unwritten)?;
         Ok(service)
     }
 
     /// What could not be opened, and why.
-    pub fn faults(&self) -> impl Iterator<Item = (&Subject, &Fault)> {
-        self.faults.iter().map(|(what, why)| (what, &**why))
-    }
-
-    /// Notes why something is not available.
-    fn note_fault(&mut self, what: Subject, why: Fault) {
-        self.faults.insert(what, Arc::new(why));
+    pub fn faults(&self) -> Vec<(Subject, Arc<Fault>)> {
+        let stack = self.stack();
+        let faults = stack.faults.iter();
+        faults
+            .map(|(what, why)| (what.clone(), Arc::clone(why)))
+            .collect()
     }
 
     /// Answers one request. A request that fails has changed nothing, but for two: an `apply` keeps
     /// the steps before the one that failed, and a deletion that failed half way is finished by the
     /// next try or start.
-    pub fn handle(&mut self, request: Request) -> Answer {
-        let outcome = self.dispatch(request);
-        // Before the answer: what was acknowledged is in the copy as well.
-        self.renew_copy();
+    pub fn handle(&self, request: Request) -> Answer {
+        let outcome = self.work().and_then(|mut work| {
+            let changes = request.changes();
+            let outcome = work.dispatch(request);
+            // Before the answer: what was acknowledged is in the copy as well.
+            if changes {
+                work.renew_copy();
+            }
+            outcome
+        });
         match outcome {
             Ok(value) => Answer::Ok(value),
             Err(fault) => Answer::Error(fault.to_string()),
         }
     }
 
-    /// Ends serving: finishes what is in flight and closes everything.
-    pub fn stop(self) {
+    /// Carries the plan of the file that the target is started with out. What it promises too much
+    /// of is served nevertheless; [`Service::doubtful_guarantees`] tells.
+    pub fn apply_at_start(&self, config: Config) -> Result<(), Fault> {
+        let mut work = self.work()?;
+        let outcome = work.apply_at_start(config);
+        work.renew_copy();
+        outcome
+    }
+
+    /// Tenants whose guarantee is not known to hold, and why.
+    pub fn doubtful_guarantees(&self) -> Result<Vec<(String, String)>, Fault> {
+        Ok(self.work()?.doubtful_guarantees())
+    }
+
+    /// Listens for the first time: at `instead`, if any are given, until a command says something
+    /// else; otherwise where it was set. Returns the real addresses.
+    pub fn listen(&self, instead: &[SocketAddr]) -> Result<Vec<SocketAddr>, Fault> {
+        self.work()?.listen(instead)
+    }
+
+    /// What a device that is an emulated drive has done until now.
+    pub fn drive_stats(&self, device: &str) -> Option<FlashStats> {
+        self.work().ok()?.drive_stats(device)
+    }
+
+    /// Forgets the lateness and latency that an emulated drive has counted, to measure anew.
+    pub fn clear_drive_timing(&self, device: &str) {
+        if let Ok(work) = self.work() {
+            work.clear_drive_timing(device);
+        }
+    }
+
+    /// Ends serving: lets nobody in any more, waits for the commands that run, finishes what is in
+    /// flight and closes everything.
+    pub fn stop(&self) {
+        self.turns.close();
         self.cores.stop();
-        if let Err(error) = counted::end_run(self.state, &self.target, &self.run) {
+        if let Err(error) = counted::end_run(&mut self.store(), &self.target, &self.run) {
             eprintln!(
                 "flashyard: the counters of the last minute are lost, and this end counts as an unsafe shutdown: {error}"
             );
         }
     }
 
+    fn work(&self) -> Result<Work<'_>, Fault> {
+        Work::begin(self)
+    }
+}
+
+impl Request {
+    /// Whether it may change something.
+    fn changes(&self) -> bool {
+        !matches!(
+            self,
+            Self::Status | Self::ShowTarget | Self::List(_) | Self::Show(..) | Self::Why { .. }
+        )
+    }
+}
+
+impl Work<'_> {
+    fn open_everything(&mut self, unwritten: Option<StateError>) -> Result<(), Fault> {
+        self.open_devices();
+        self.open_pools();
+        for tenant in self.inventory.tenants.clone().into_values() {
+            if let Err(error) = self.target.set_tenant(engine_tenant(&tenant)) {
+                self.note_fault(Subject::Tenant(tenant.spec.name), error.into());
+            }
+        }
+        self.resume_counters(unwritten)?;
+        self.open_volumes();
+        self.renew_copy();
+        Ok(())
+    }
+
     fn dispatch(&mut self, request: Request) -> Result<Value, Fault> {
         match request {
             Request::Status => Ok(self.view_status()),
             Request::ShowTarget => Ok(self.view_target()),
-            Request::SetTarget(change) => self.set_target(change, By::Command),
             Request::List(kind) => Ok(self.view_all(kind)),
             Request::Show(kind, name) => self.view_one(kind, &name),
+            Request::Why { tenant } => self.why(&tenant),
+            Request::Apply { config, plan } => self.apply(config, plan),
+            change => {
+                let _turn = self.take(|work| Ok(work.wants_of(&change)))?;
+                self.change(change)
+            }
+        }
+    }
+
+    /// Does what has its turn.
+    fn change(&mut self, request: Request) -> Result<Value, Fault> {
+        match request {
+            Request::SetTarget(change) => self.set_target(change, By::Command),
             Request::CreateDevice(spec) => self.create_device(spec),
             Request::CreatePool { spec, force } => self.create_pool(spec, force),
             Request::CreateTenant(spec) => self.create_tenant(spec),
@@ -177,7 +270,6 @@ impl Service {
             Request::SetTenant { name, change } => self.set_tenant(&name, change),
             Request::SetDevice { name, policy } => self.set_device(&name, policy),
             Request::Calibrate { device, destroy } => self.calibrate(&device, destroy),
-            Request::Why { tenant } => self.why(&tenant),
             Request::SetVolume { name, change } => self.set_volume(&name, change),
             Request::RenameVolume { name, new } => self.rename_volume(&name, &new),
             Request::MoveVolume { name, tenant, nsid } => self.move_volume(&name, &tenant, nsid),
@@ -188,7 +280,7 @@ impl Service {
             Request::Delete(KindName::Pool, name) => self.delete_pool(&name),
             Request::Delete(KindName::Tenant, name) => self.delete_tenant(&name),
             Request::Delete(KindName::Volume, name) => self.delete_volume(&name),
-            Request::Apply { config, plan } => self.apply(config, plan),
+            reading => self.dispatch(reading),
         }
     }
 
@@ -197,9 +289,10 @@ impl Service {
         if self.inventory.tenants.contains_key(&spec.name) {
             return Err(InUse::Tenant(spec.name).into());
         }
+        self.measure_devices_of(&spec, None)?;
         self.check_promises(&spec, None)?;
         self.check_nqn(&spec)?;
-        self.put_tenant(spec)
+        self.put_tenant(spec, Checked::Now)
     }
 
     fn set_tenant(&mut self, name: &str, change: TenantChange) -> Result<Value, Fault> {
@@ -212,46 +305,64 @@ impl Service {
         spec.latency_target = change.latency_target.or(spec.latency_target);
         let spec = spec.without_empty();
         spec.check()?;
-        self.check_promises(&spec, None)?;
-        self.put_tenant(spec)
+        self.measure_devices_of(&spec, None)?;
+        self.put_tenant(spec, Checked::Now)
     }
 
-    fn put_tenant(&mut self, spec: TenantSpec) -> Result<Value, Fault> {
-        let record = self.state.put_tenant(&spec)?;
-        if let Err(refused) = self.target.set_tenant(engine_tenant(&record)) {
-            let restored = match self.inventory.tenants.get(&spec.name) {
-                Some(before) => self.state.put_tenant(&before.spec).map(drop),
-                None => self.state.remove(Kind::Tenant, &spec.name),
-            };
-            restored?;
-            return Err(refused.into());
-        }
-        self.inventory.tenants.insert(spec.name.clone(), record);
-        self.tell_share(&spec.name);
-        self.view_one(KindName::Tenant, &spec.name)
+    /// Makes or changes a tenant. With a command what is promised is checked as it is then; a file
+    /// that the target is started with is served whatever it promises.
+    fn put_tenant(&mut self, spec: TenantSpec, checked: Checked) -> Result<Value, Fault> {
+        let (target, name) = (Arc::clone(self.target), spec.name.clone());
+        self.commit(|state, stack| {
+            if checked == Checked::Now {
+                stack.check_promises(&spec, None)?;
+            }
+            let record = state.put_tenant(&spec)?;
+            if let Err(refused) = target.set_tenant(engine_tenant(&record)) {
+                match stack.inventory.tenants.get(&spec.name) {
+                    Some(before) => drop(state.put_tenant(&before.spec)?),
+                    None => state.remove(Kind::Tenant, &spec.name)?,
+                }
+                return Err(refused.into());
+            }
+            stack.inventory.tenants.insert(spec.name.clone(), record);
+            Ok(())
+        })?;
+        self.tell_share(&name);
+        self.view_one(KindName::Tenant, &name)
     }
 
     fn delete_tenant(&mut self, name: &str) -> Result<Value, Fault> {
-        self.tenant(name)?;
-        if let Some(volume) = self
-            .inventory
-            .volumes
-            .values()
-            .find(|volume| volume.spec.tenant == name)
-        {
-            let volume = volume.spec.name.clone();
-            return Err(InUse::Volumes(KindName::Tenant, name.to_owned(), volume).into());
-        }
-        self.state.remove(Kind::Tenant, name)?;
-        self.inventory.tenants.remove(name);
-        self.faults.remove(&Subject::Tenant(name.to_owned()));
+        self.commit(|state, stack| {
+            stack.tenant(name)?;
+            let mut volumes = stack.inventory.volumes.values();
+            if let Some(volume) = volumes.find(|volume| volume.spec.tenant == name) {
+                let volume = volume.spec.name.clone();
+                return Err(InUse::Volumes(KindName::Tenant, name.to_owned(), volume).into());
+            }
+            state.remove(Kind::Tenant, name)?;
+            stack.inventory.tenants.remove(name);
+            stack.faults.remove(&Subject::Tenant(name.to_owned()));
+            Ok(())
+        })?;
         match self.target.remove_tenant(name) {
             // One that the engine refused at the start is not there.
             Ok(()) | Err(ConfigError::NoSuchTenant) => Ok(Value::Null),
             Err(error) => Err(error.into()),
         }
     }
+}
 
+/// Whether promises are held against what devices can give before something is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Checked {
+    /// Now.
+    Now,
+    /// They are kept as far as they can be.
+    Never,
+}
+
+impl Stack {
     fn tenant(&self, name: &str) -> Result<&TenantRecord, Fault> {
         let found = self.inventory.tenants.get(name);
         found.ok_or_else(|| no_such(KindName::Tenant, name))
@@ -260,21 +371,6 @@ impl Service {
 
 fn no_such(kind: KindName, name: &str) -> Fault {
     NotFound::Thing(kind, name.to_owned()).into()
-}
-
-/// A service that several threads may ask.
-pub type SharedService = Arc<Mutex<Option<Service>>>;
-
-/// Answers for a control socket; refuses once the service has been taken out to be stopped.
-pub fn answer(service: &SharedService, request: Request) -> Answer {
-    match service
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .as_mut()
-    {
-        Some(service) => service.handle(request),
-        None => Answer::Error(Unavailable::ShuttingDown.to_string()),
-    }
 }
 
 fn engine_tenant(record: &TenantRecord) -> EngineTenant {

@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 use super::cause::DRAIN;
 use super::fault::{InUse, Invalid, Refused, Unavailable};
 use super::handover::Cleared;
-use super::{Fault, Service, Subject};
+use super::work::Work;
+use super::{Fault, Subject};
 use crate::control::KindName;
 use crate::state::{Phase, VolumeRecord};
 
-impl Service {
+impl Work<'_> {
     /// Gives a volume to another tenant. Killed in the middle, it is the old one's or the new one's
     /// after the next start.
     pub(super) fn move_volume(
@@ -33,6 +34,7 @@ impl Service {
         }
         self.check_number(tenant, nsid)?;
         let device = self.device_of(&record);
+        self.measure_devices_of(&to, Some(&device))?;
         self.check_promises(&to, Some(&device))?;
         let is_served = self.served.contains_key(name);
         if is_served && !self.withdraw(&record)? {
@@ -41,18 +43,24 @@ impl Service {
             return Err(Unavailable::NotMoved(name.to_owned(), from).into());
         }
         let most = self.target.config().limits.namespaces_per_tenant;
-        let moved = match self.state.move_volume(&record, tenant, nsid, most) {
+        // Others may have changed both tenants while the last I/O ended.
+        let moved = self.commit(|state, stack| {
+            let to = stack.tenant(tenant)?.spec.clone();
+            stack.check_promises(&to, Some(&device))?;
+            let moved = state.move_volume(&record, tenant, nsid, most)?;
+            let volumes = &mut stack.inventory.volumes;
+            volumes.insert(name.to_owned(), moved.clone());
+            Ok(moved)
+        });
+        let moved = match moved {
             Ok(moved) => moved,
-            Err(error) => {
+            Err(fault) => {
                 if is_served {
                     self.serve_volume(&record, Cleared::given_by_name())?;
                 }
-                return Err(error.into());
+                return Err(fault);
             }
         };
-        self.inventory
-            .volumes
-            .insert(name.to_owned(), moved.clone());
         self.forget_share(&device, &from);
         if is_served && let Err(fault) = self.serve_volume(&moved, Cleared::given_by_name()) {
             self.note_fault(Subject::Volume(name.to_owned()), fault);
@@ -95,14 +103,14 @@ impl Service {
             state.rt.timeout(DRAIN, removed).await.is_some()
         });
         if drained {
-            self.served.remove(name);
+            self.edit(|stack| stack.served.remove(name));
         }
         Ok(drained)
     }
 
     /// Lets the last I/O of a volume that was withdrawn end by itself.
     fn release(&mut self, name: &str) {
-        let Some(handle) = self.served.remove(name) else {
+        let Some(handle) = self.edit(|stack| stack.served.remove(name)) else {
             return;
         };
         self.cores.call(handle.core(), move |state| async move {

@@ -15,7 +15,8 @@ use uuid::Uuid;
 
 use super::devices::Found;
 use super::fault::{DriveFault, InUse, Invalid, Refused, Unavailable};
-use super::{Fault, Service, Subject, flash, no_such};
+use super::work::Work;
+use super::{Fault, Stack, Subject, flash, no_such};
 use crate::control::KindName;
 use crate::cores::CoreState;
 use crate::spec::{
@@ -26,7 +27,7 @@ use crate::state::Kind;
 /// The flash of an open-channel device when nobody says.
 const PROFILE: &str = "cnex";
 
-impl Service {
+impl Work<'_> {
     /// Cuts a partition from its device.
     pub(super) fn create_partition(&mut self, mut spec: DeviceSpec) -> Result<Value, Fault> {
         let name = spec.name.clone();
@@ -49,7 +50,7 @@ impl Service {
             self.forget(&name)?;
             return Err(fault);
         }
-        self.inventory.devices.insert(name.clone(), spec);
+        self.edit(|stack| stack.inventory.devices.insert(name.clone(), spec));
         self.view_one(KindName::Partition, &name)
     }
 
@@ -93,7 +94,7 @@ impl Service {
             devices.insert(name, partition as SharedDevice);
             Ok::<(), Fault>(())
         })?;
-        self.homes.insert(spec.name.clone(), core);
+        self.edit(|stack| stack.homes.insert(spec.name.clone(), core));
         Ok(())
     }
 
@@ -124,8 +125,13 @@ impl Service {
         if let (Medium::Partition(cut), Some(added)) = (&mut spec.medium, added) {
             cut.given.push(show_units(added));
         }
-        self.inventory.devices.insert(name.to_owned(), spec.clone());
-        self.state.put_device(&spec)?;
+        self.edit(|stack| {
+            stack
+                .inventory
+                .devices
+                .insert(name.to_owned(), spec.clone())
+        });
+        self.commit(|state, _| Ok(state.put_device(&spec)?))?;
         self.view_one(KindName::Partition, name)
     }
 
@@ -153,16 +159,17 @@ impl Service {
         if let Medium::Partition(cut) = &mut spec.medium {
             cut.unfinished = unfinished;
         }
-        let noted = self.state.put_device(spec);
-        noted.map_err(Fault::from)
+        self.commit(|state, _| Ok(state.put_device(spec)?))
     }
 
     /// Forgets a partition that is on no device.
     fn forget(&mut self, name: &str) -> Result<(), Fault> {
-        self.state.remove(Kind::Device, name)?;
-        self.inventory.devices.remove(name);
-        self.faults.remove(&Subject::Device(name.to_owned()));
-        Ok(())
+        self.commit(|state, stack| {
+            state.remove(Kind::Device, name)?;
+            stack.inventory.devices.remove(name);
+            stack.faults.remove(&Subject::Device(name.to_owned()));
+            Ok(())
+        })
     }
 
     /// Removes what is left of a partition whose creation or deletion was cut off.
@@ -219,16 +226,6 @@ impl Service {
             let parent = state.open_channels.borrow().get(&parent).cloned();
             parent.is_some_and(|parent| parent.fault(&name).is_some())
         })
-    }
-
-    /// The partition that was cut from an open-channel device.
-    pub(super) fn partition_of(&self, device: &str) -> Option<&str> {
-        let on_it = |spec: &&DeviceSpec| {
-            let cut = spec.partition();
-            cut.is_some_and(|cut| cut.device == device)
-        };
-        let found = self.inventory.devices.values().find(on_it);
-        found.map(|spec| spec.name.as_str())
     }
 
     /// What is told of a partition.
@@ -363,12 +360,6 @@ impl Service {
         Ok(false)
     }
 
-    fn partition_spec(&self, name: &str) -> Result<&DeviceSpec, Fault> {
-        let found = self.inventory.devices.get(name);
-        let cut = found.filter(|spec| spec.partition().is_some());
-        cut.ok_or_else(|| no_such(KindName::Partition, name))
-    }
-
     /// Facts about a partition, from its home core.
     fn partition(&self, name: &str) -> Option<PartitionInfo> {
         let core = *self.homes.get(name)?;
@@ -382,7 +373,7 @@ impl Service {
 
     fn remove_partition(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
         let (name, device) = (spec.name.clone(), cut_of(spec)?.device.clone());
-        let Some(core) = self.homes.remove(&name) else {
+        let Some(core) = self.edit(|stack| stack.homes.remove(&name)) else {
             // It could not be taken up, or its device is not there.
             return self.delete_unknown(&name).map(drop);
         };
@@ -392,6 +383,24 @@ impl Service {
             let device = open_channel(&state, &device)?;
             Ok(device.delete(&name).await?)
         })
+    }
+}
+
+impl Stack {
+    /// The partition that was cut from an open-channel device.
+    pub(super) fn partition_of(&self, device: &str) -> Option<&str> {
+        let on_it = |spec: &&DeviceSpec| {
+            let cut = spec.partition();
+            cut.is_some_and(|cut| cut.device == device)
+        };
+        let found = self.inventory.devices.values().find(on_it);
+        found.map(|spec| spec.name.as_str())
+    }
+
+    fn partition_spec(&self, name: &str) -> Result<&DeviceSpec, Fault> {
+        let found = self.inventory.devices.get(name);
+        let cut = found.filter(|spec| spec.partition().is_some());
+        cut.ok_or_else(|| no_such(KindName::Partition, name))
     }
 }
 

@@ -12,7 +12,8 @@ use serde_json::{Map, Value, json};
 
 use super::calibrate::emulated;
 use super::fault::Refused;
-use super::{Fault, Service};
+use super::work::Work;
+use super::{Fault, Stack};
 use crate::spec::{Config, DeviceKind, RatesSpec, TenantSpec, VolumeSpec};
 
 /// All of a device, and what adding up its parts may err.
@@ -72,28 +73,49 @@ impl Standing {
     }
 }
 
-impl Service {
-    /// Refuses what would promise more of a device than it can give: `tenant` as it is to be, on
-    /// the devices that it has volumes on and on `device`, if it is to get one there. Who is
-    /// promised no more than before is not refused.
-    pub(super) fn check_promises(
+impl Work<'_> {
+    /// Measures the emulated drives that a guarantee is held against, where nobody has.
+    pub(super) fn measure_devices_of(
         &mut self,
         tenant: &TenantSpec,
         device: Option<&str>,
     ) -> Result<(), Fault> {
+        for device in self.devices_promised(tenant, device) {
+            self.capability_of(&device)?;
+        }
+        Ok(())
+    }
+}
+
+impl Stack {
+    /// The devices whose time a change of a tenant promises: those that it has volumes on, and
+    /// `device`, if it is to get one there. None where no more is promised than before.
+    fn devices_promised(&self, tenant: &TenantSpec, device: Option<&str>) -> Vec<String> {
         let Some(wanted) = tenant.guarantee else {
-            return Ok(());
+            return Vec::new();
         };
         let present = self.inventory.tenants.get(&tenant.name);
         let before = present.and_then(|record| record.spec.guarantee);
         if device.is_none() && before.is_some_and(|before| wanted.lesser(before) == wanted) {
-            return Ok(());
+            return Vec::new();
         }
         let mut devices = self.devices_of(&tenant.name);
         devices.extend(device.map(str::to_owned));
         devices.dedup();
-        for device in devices {
-            let capability = self.capability_of(&device)?;
+        devices
+    }
+
+    /// Refuses what would promise more of a device than it can give: `tenant` as it is to be, on
+    /// the devices that it has volumes on and on `device`, if it is to get one there. Who is
+    /// promised no more than before is not refused.
+    pub(super) fn check_promises(
+        &self,
+        tenant: &TenantSpec,
+        device: Option<&str>,
+    ) -> Result<(), Fault> {
+        for device in self.devices_promised(tenant, device) {
+            let spec = self.inventory.devices.get(&device);
+            let capability = spec.and_then(|spec| spec.capability).unwrap_or_default();
             let others = self.tenants_on(&device);
             let others = others.filter(|other| other.name != tenant.name);
             if let Standing::Oversold(why) = add_up(&device, capability, others.chain([tenant])) {
@@ -104,7 +126,7 @@ impl Service {
     }
 
     /// Tenants whose guarantee is not known to hold, and why.
-    pub fn doubtful_guarantees(&self) -> Vec<(String, String)> {
+    pub(super) fn doubtful_guarantees(&self) -> Vec<(String, String)> {
         let tenants = self.inventory.tenants.values();
         let doubts = tenants.filter_map(|record| {
             let hint = self.standing_of(&record.spec)?.hint()?;
@@ -161,7 +183,10 @@ impl Service {
 /// Each device of which a configuration promises more, in the end, than it can give, and how much.
 /// Emulated drives are measured if they were not before; any other device has to be there to be
 /// measured.
-pub(super) fn oversold(service: &mut Service, config: &mut Config) -> Result<Vec<Oversold>, Fault> {
+pub(super) fn oversold(
+    service: &mut Work<'_>,
+    config: &mut Config,
+) -> Result<Vec<Oversold>, Fault> {
     let mut found = Vec::new();
     for (device, tenants) in users(service, config) {
         if !tenants.iter().any(|tenant| tenant.guarantee.is_some()) {
@@ -176,7 +201,7 @@ pub(super) fn oversold(service: &mut Service, config: &mut Config) -> Result<Vec
 }
 
 /// Each device and the tenants that will have volumes on it, as they will be.
-fn users(service: &Service, config: &Config) -> BTreeMap<String, Vec<TenantSpec>> {
+fn users(service: &Stack, config: &Config) -> BTreeMap<String, Vec<TenantSpec>> {
     let mut names: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for tenant in service.inventory.tenants.keys() {
         for device in service.devices_of(tenant) {
@@ -200,7 +225,7 @@ fn users(service: &Service, config: &Config) -> BTreeMap<String, Vec<TenantSpec>
 }
 
 /// The device that a volume of the file will end on.
-fn device_of(service: &Service, config: &Config, volume: &VolumeSpec) -> Option<String> {
+fn device_of(service: &Stack, config: &Config, volume: &VolumeSpec) -> Option<String> {
     let Some(pool) = &volume.pool else {
         return volume.device.clone();
     };
@@ -212,7 +237,7 @@ fn device_of(service: &Service, config: &Config, volume: &VolumeSpec) -> Option<
 
 /// What a device can give. What was found out about one that is yet to be made goes into the file's
 /// word of it.
-fn capability(service: &mut Service, config: &mut Config, name: &str) -> Result<RatesSpec, Fault> {
+fn capability(service: &mut Work<'_>, config: &mut Config, name: &str) -> Result<RatesSpec, Fault> {
     let told = config.devices.iter_mut().find(|spec| spec.name == name);
     let Some(spec) = told else {
         return service.capability_of(name);

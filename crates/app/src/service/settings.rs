@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use flashyard_time::Duration;
 use serde_json::{Map, Value, json};
 
+use super::Fault;
 use super::fault::{InUse, Unavailable};
-use super::{Fault, Service};
+use super::work::Work;
 use crate::cores::CoreState;
 use crate::spec::TargetSettings;
 
@@ -33,15 +34,16 @@ pub(super) enum By {
     Command,
 }
 
-impl Service {
-    /// Listens for the first time: at `instead`, if any are given, until a command says something
-    /// else; otherwise where it was set. Returns the real addresses.
-    pub fn listen(&mut self, instead: &[SocketAddr]) -> Result<Vec<SocketAddr>, Fault> {
-        self.listens_instead = !instead.is_empty();
+impl Work<'_> {
+    /// Listens for the first time.
+    pub(super) fn listen(&mut self, instead: &[SocketAddr]) -> Result<Vec<SocketAddr>, Fault> {
         let set = self.settings.effective().listen.unwrap_or_default();
-        let addresses = if self.listens_instead { instead } else { &set };
+        let addresses = if instead.is_empty() { &set } else { instead };
         let (listeners, _) = self.listen_as_well(addresses)?;
-        self.listeners = listeners;
+        self.edit(|stack| {
+            stack.listens_instead = !instead.is_empty();
+            stack.listeners = listeners;
+        });
         self.tell_listeners();
         Ok(self.real_addresses())
     }
@@ -75,15 +77,21 @@ impl Service {
             Some(addresses) => self.listen_as_well(addresses)?,
             None => (self.listeners.clone(), Vec::new()),
         };
-        if let Err(error) = self.state.put_settings(&settings) {
+        let noted = self.commit(|state, stack| {
+            state.put_settings(&settings)?;
+            stack.settings = settings.clone();
+            Ok(())
+        });
+        if let Err(fault) = noted {
             self.unlisten(&new);
-            return Err(error.into());
+            return Err(fault);
         }
         self.target.set_controller_limits(settings.limits());
-        self.settings = settings;
         if listen.is_some() {
-            self.listens_instead = false;
-            let before = std::mem::replace(&mut self.listeners, listeners);
+            let before = self.edit(|stack| {
+                stack.listens_instead = false;
+                std::mem::replace(&mut stack.listeners, listeners)
+            });
             let gone: Vec<Listener> = before
                 .into_iter()
                 .filter(|old| !self.listeners.contains(old))

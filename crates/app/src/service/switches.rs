@@ -8,54 +8,51 @@ use serde_json::{Map, Value, json};
 
 use super::fault::NotFound;
 use super::policies::PolicyPlan;
-use super::{Fault, Service, calibrate, no_such};
+use super::work::Work;
+use super::{Fault, Stack, calibrate, no_such};
 use crate::control::KindName;
 use crate::spec::PolicyName;
 use crate::state::VolumeRecord;
 
-impl Service {
-    /// The device that a volume ends on.
-    pub(super) fn device_of(&self, record: &VolumeRecord) -> String {
-        let pool = record.spec.pool.as_ref();
-        match pool.and_then(|pool| self.inventory.pools.get(pool)) {
-            Some(pool) => pool.spec.devices[0].clone(),
-            None => record.place().to_owned(),
-        }
-    }
-
-    /// The policy that is configured for a device.
-    pub(super) fn policy_of(&self, device: &str) -> PolicyPlan {
-        let spec = self.inventory.devices.get(device);
-        spec.map(PolicyPlan::of).unwrap_or_default()
-    }
-
+impl Work<'_> {
     /// Replaces the policy of a device; no I/O fails, what is queued is queued there.
     pub(super) fn set_device(&mut self, name: &str, policy: PolicyName) -> Result<Value, Fault> {
-        let Some(spec) = self.inventory.devices.get(name) else {
-            return Err(no_such(KindName::Device, name));
-        };
-        let mut spec = spec.clone();
-        spec.policy = policy;
-        calibrate::tell_if_needed(&mut spec)?;
-        self.state.put_device(&spec)?;
-        self.inventory.devices.insert(name.to_owned(), spec);
+        let spec = self.inventory.devices.get(name);
+        let mut wanted = spec
+            .cloned()
+            .ok_or_else(|| no_such(KindName::Device, name))?;
+        wanted.policy = policy;
+        calibrate::tell_if_needed(&mut wanted)?;
+        self.commit(|state, stack| {
+            let spec = stack.inventory.devices.get_mut(name);
+            let spec = spec.ok_or_else(|| no_such(KindName::Device, name))?;
+            // What else was noted of it since stays.
+            let mut noted = spec.clone();
+            noted.policy = policy;
+            if noted.capability.is_none() {
+                (noted.capability, noted.curve) = (wanted.capability, wanted.curve);
+            }
+            state.put_device(&noted)?;
+            *spec = noted;
+            Ok(())
+        })?;
         self.renew_policy(name);
         self.view_one(KindName::Device, name)
     }
 
     /// Puts a new policy in front of a device, as it is configured; what is queued is queued there.
     pub(super) fn renew_policy(&self, name: &str) {
-        let Some(&core) = self.homes.get(name) else {
-            return;
-        };
-        let (device, policy) = (name.to_owned(), self.policy_of(name));
-        let shares = self.shares_on(name);
-        self.cores.call(core, move |state| async move {
-            let switch = state.switch(&device, &policy);
-            switch.set_policy(policy.make());
-            for (tenant, share) in shares {
-                switch.set_share(tenant, &share);
-            }
+        self.send_in_order(|stack| {
+            let &core = stack.homes.get(name)?;
+            let (device, policy) = (name.to_owned(), stack.policy_of(name));
+            let shares = stack.shares_on(name);
+            Some(self.cores.send(core, move |state| async move {
+                let switch = state.switch(&device, &policy);
+                switch.set_policy(policy.make());
+                for (tenant, share) in shares {
+                    switch.set_share(tenant, &share);
+                }
+            }))
         });
     }
 
@@ -68,30 +65,30 @@ impl Service {
 
     /// Tells the switch of a device what a tenant is owed.
     pub(super) fn tell_share_to(&self, device: &str, tenant: &str) {
-        let record = self.inventory.tenants.get(tenant);
-        let (Some(record), Some(&core)) = (record, self.homes.get(device)) else {
-            return;
-        };
-        let (id, share) = (TenantId(record.id), record.spec.share());
-        let (device, policy) = (device.to_owned(), self.policy_of(device));
-        self.cores.call(core, move |state| async move {
-            state.switch(&device, &policy).set_share(id, &share);
+        self.send_in_order(|stack| {
+            let record = stack.inventory.tenants.get(tenant)?;
+            let &core = stack.homes.get(device)?;
+            let (id, share) = (TenantId(record.id), record.spec.share());
+            let (device, policy) = (device.to_owned(), stack.policy_of(device));
+            Some(self.cores.send(core, move |state| async move {
+                state.switch(&device, &policy).set_share(id, &share);
+            }))
         });
     }
 
     /// A tenant has lost a volume on a device: if it was its last there, the switch forgets it.
     pub(super) fn forget_share(&self, device: &str, tenant: &str) {
-        let record = self.inventory.tenants.get(tenant);
-        let (Some(record), Some(&core)) = (record, self.homes.get(device)) else {
-            return;
-        };
-        if self.devices_of(tenant).iter().any(|other| other == device) {
-            return;
-        }
-        let (id, device) = (TenantId(record.id), device.to_owned());
-        let policy = self.policy_of(&device);
-        self.cores.call(core, move |state| async move {
-            state.switch(&device, &policy).forget(id);
+        self.send_in_order(|stack| {
+            let record = stack.inventory.tenants.get(tenant)?;
+            let &core = stack.homes.get(device)?;
+            if stack.devices_of(tenant).iter().any(|other| other == device) {
+                return None;
+            }
+            let (id, device) = (TenantId(record.id), device.to_owned());
+            let policy = stack.policy_of(&device);
+            Some(self.cores.send(core, move |state| async move {
+                state.switch(&device, &policy).forget(id);
+            }))
         });
     }
 
@@ -117,32 +114,6 @@ impl Service {
             return Err(NotFound::NoVolume(tenant.to_owned()).into());
         }
         Ok(json!({ "tenant": tenant, "devices": devices }))
-    }
-
-    fn shares_on(&self, device: &str) -> Vec<(TenantId, Share)> {
-        let tenants = self.inventory.tenants.values();
-        tenants
-            .filter(|tenant| {
-                self.devices_of(&tenant.spec.name)
-                    .iter()
-                    .any(|name| name == device)
-            })
-            .map(|tenant| (TenantId(tenant.id), tenant.spec.share()))
-            .collect()
-    }
-
-    /// The devices that a tenant has served volumes on, each once.
-    pub(super) fn devices_of(&self, tenant: &str) -> Vec<String> {
-        let volumes = self.inventory.volumes.values();
-        let mut devices: Vec<_> = volumes
-            .filter(|volume| {
-                volume.spec.tenant == tenant && self.served.contains_key(&volume.spec.name)
-            })
-            .map(|volume| self.device_of(volume))
-            .collect();
-        devices.sort_unstable();
-        devices.dedup();
-        devices
     }
 
     fn view_why(
@@ -226,6 +197,49 @@ impl Service {
             view.insert("tenant".into(), json!(tenant));
         }
         view
+    }
+}
+
+impl Stack {
+    /// The device that a volume ends on.
+    pub(super) fn device_of(&self, record: &VolumeRecord) -> String {
+        let pool = record.spec.pool.as_ref();
+        match pool.and_then(|pool| self.inventory.pools.get(pool)) {
+            Some(pool) => pool.spec.devices[0].clone(),
+            None => record.place().to_owned(),
+        }
+    }
+
+    /// The policy that is configured for a device.
+    pub(super) fn policy_of(&self, device: &str) -> PolicyPlan {
+        let spec = self.inventory.devices.get(device);
+        spec.map(PolicyPlan::of).unwrap_or_default()
+    }
+
+    fn shares_on(&self, device: &str) -> Vec<(TenantId, Share)> {
+        let tenants = self.inventory.tenants.values();
+        tenants
+            .filter(|tenant| {
+                self.devices_of(&tenant.spec.name)
+                    .iter()
+                    .any(|name| name == device)
+            })
+            .map(|tenant| (TenantId(tenant.id), tenant.spec.share()))
+            .collect()
+    }
+
+    /// The devices that a tenant has served volumes on, each once.
+    pub(super) fn devices_of(&self, tenant: &str) -> Vec<String> {
+        let volumes = self.inventory.volumes.values();
+        let mut devices: Vec<_> = volumes
+            .filter(|volume| {
+                volume.spec.tenant == tenant && self.served.contains_key(&volume.spec.name)
+            })
+            .map(|volume| self.device_of(volume))
+            .collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
     }
 }
 

@@ -60,7 +60,7 @@ impl Scene {
     fn with(&self, config: &str) -> Service {
         let config = config.replace("LIVE", self.live().to_str().expect("plain names"));
         let config = Config::parse(&config).expect("it is right");
-        let mut service = self.start();
+        let service = self.start();
         let applied = service.handle(Request::Apply {
             config,
             plan: false,
@@ -127,6 +127,11 @@ const REMAINS: u8 = 0xee;
 type Volumes = BTreeMap<String, (u64, BTreeSet<u8>)>;
 
 impl Service {
+    /// Ends in good order; another one may start from what it leaves.
+    fn end(self) {
+        self.stop();
+    }
+
     /// Does something with the device of a volume on its core.
     fn on_volume<T, F>(
         &self,
@@ -137,13 +142,14 @@ impl Service {
         T: Send + 'static,
         F: Future<Output = T> + 'static,
     {
-        let record = &self.inventory.volumes[name];
+        let stack = self.stack();
+        let record = &stack.inventory.volumes[name];
         let (name, pool, device) = (
             name.to_owned(),
             record.spec.pool.clone(),
             record.spec.device.clone(),
         );
-        let core = self.served[&name].core();
+        let core = stack.served[&name].core();
         self.cores.call(core, move |state| async move {
             let device = match (pool, device) {
                 (Some(pool), _) => state.pools.borrow()[&pool].volume(&name),
@@ -163,7 +169,7 @@ impl Service {
 
     fn soil(&self, device: &'static str) {
         self.cores
-            .call(self.homes[device], move |state| async move {
+            .call(self.stack().homes[device], move |state| async move {
                 let device = state.devices.borrow()[device].clone();
                 fill(device, REMAINS).await;
             });
@@ -198,9 +204,10 @@ impl Service {
     }
 
     fn volumes(&self) -> Volumes {
-        let names = self.inventory.volumes.keys();
+        let stack = self.stack();
+        let names = stack.inventory.volumes.keys();
         let volumes = names.map(|name| (name.clone(), self.content(name)));
-        let specs = self.inventory.devices.values();
+        let specs = stack.inventory.devices.values();
         let cut = specs.filter(|spec| spec.partition().is_some());
         let partitions = cut.map(|spec| (format!("partition {}", spec.name), (0, BTreeSet::new())));
         volumes.chain(partitions).collect()
@@ -218,7 +225,8 @@ impl Service {
 
     /// The volumes that the pools themselves have.
     fn in_pools(&self) -> BTreeSet<String> {
-        let pools = self.inventory.pools.keys().cloned();
+        let stack = self.stack();
+        let pools = stack.inventory.pools.keys().cloned();
         let listed = pools.flat_map(|pool| {
             self.cores.call(0, move |state| async move {
                 let list = state.pools.borrow()[&pool].list();
@@ -230,7 +238,7 @@ impl Service {
         listed.collect()
     }
 
-    fn act(&mut self, act: &Act) -> Result<(), String> {
+    fn act(&self, act: &Act) -> Result<(), String> {
         match act {
             Act::Ask(request) => match self.handle((**request).clone()) {
                 Answer::Ok(_) => Ok(()),
@@ -258,20 +266,21 @@ impl Service {
     /// What has to hold of a service that has just been started, whatever happened before: nothing
     /// is missing, nothing is half done, and the store and the pools tell the same.
     fn check_whole(&self, place: &str) {
-        assert!(self.faults.is_empty(), "{place}: {:?}", self.faults);
-        for record in self.inventory.volumes.values() {
+        let stack = self.stack();
+        assert!(stack.faults.is_empty(), "{place}: {:?}", stack.faults);
+        for record in stack.inventory.volumes.values() {
             assert_eq!(record.phase, crate::state::Phase::Ready, "{place}");
             let real = self.content(&record.spec.name).0;
             assert_eq!(record.spec.size, Some(Size(real)), "{place}");
         }
-        let pooled = self
+        let pooled = stack
             .inventory
             .volumes
             .values()
             .filter(|record| record.spec.pool.is_some());
         let pooled: BTreeSet<String> = pooled.map(|record| record.spec.name.clone()).collect();
         assert_eq!(self.in_pools(), pooled, "{place}");
-        let cut = self
+        let cut = stack
             .inventory
             .devices
             .values()
@@ -319,7 +328,7 @@ fn bytes_of(script: &[Act]) -> BTreeMap<&'static str, u8> {
 
 /// Runs `script` and takes an image at each change of the store; gives the images with the volumes
 /// that there may be, which are those before and after the act that was cut off.
-fn images(scene: &Scene, mut service: Service, script: &[Act]) -> Vec<(PathBuf, usize)> {
+fn images(scene: &Scene, service: Service, script: &[Act]) -> Vec<(PathBuf, usize)> {
     let taken = Rc::new(RefCell::new(Vec::new()));
     let act_now = Rc::new(Cell::new(0));
     let (log, at, live, root) = (
@@ -342,13 +351,13 @@ fn images(scene: &Scene, mut service: Service, script: &[Act]) -> Vec<(PathBuf, 
             .unwrap_or_else(|fault| panic!("{act:?}: {fault}"));
     }
     watch::set(None);
-    service.stop();
+    service.end();
     taken.take()
 }
 
 /// The volumes after each act, beginning with those before the first.
 fn history(scene: &Scene, config: &str, script: &[Act]) -> Vec<Volumes> {
-    let mut service = scene.with(config);
+    let service = scene.with(config);
     let mut history = vec![service.volumes()];
     for act in script {
         service
@@ -356,16 +365,17 @@ fn history(scene: &Scene, config: &str, script: &[Act]) -> Vec<Volumes> {
             .unwrap_or_else(|fault| panic!("{act:?}: {fault}"));
         history.push(service.volumes());
     }
-    service.stop();
+    service.end();
     fs::remove_dir_all(scene.live()).expect("nothing runs in it");
     fs::create_dir_all(scene.live()).expect("it was there");
     history
 }
 
 /// Takes away all that is in the way, gives `device` to somebody new, and looks at what he reads.
-fn give_to_a_stranger(service: &mut Service, device: &'static str, place: &str) {
-    let volumes: Vec<String> = service.inventory.volumes.keys().cloned().collect();
-    let pools: Vec<String> = service.inventory.pools.keys().cloned().collect();
+fn give_to_a_stranger(service: &Service, device: &'static str, place: &str) {
+    let stack = service.stack();
+    let volumes: Vec<String> = stack.inventory.volumes.keys().cloned().collect();
+    let pools: Vec<String> = stack.inventory.pools.keys().cloned().collect();
     let gone = volumes.iter().map(|name| delete(KindName::Volume, name));
     let gone = gone.chain(pools.iter().map(|name| delete(KindName::Pool, name)));
     let given = create(&format!(
@@ -389,7 +399,7 @@ fn cut_everywhere(scene: &Scene, config: &str, script: &[Act], stranger: Option<
     for (number, (image, act)) in images.into_iter().enumerate() {
         let place = format!("image {number}, in act {act}, {:?}", script[act]);
         scene.become_image(&image);
-        let mut service = scene.start();
+        let service = scene.start();
         service.check_whole(&place);
         let found = service.volumes();
         for (name, (_, content)) in &found {
@@ -404,9 +414,9 @@ fn cut_everywhere(scene: &Scene, config: &str, script: &[Act], stranger: Option<
             "{place}: neither all nor nothing: {found:?}"
         );
         if let Some(device) = stranger {
-            give_to_a_stranger(&mut service, device, &place);
+            give_to_a_stranger(&service, device, &place);
         }
-        service.stop();
+        service.end();
     }
 }
 
@@ -417,7 +427,7 @@ fn fail_everywhere(scene: &Scene, config: &str, script: &[Act]) {
     let mut changes = usize::MAX;
     let mut failing = 0;
     while failing < changes {
-        let mut service = scene.with(config);
+        let service = scene.with(config);
         let seen = Rc::new(Cell::new(0));
         let count = seen.clone();
         watch::set(Some(Box::new(move |done| {
@@ -445,11 +455,11 @@ fn fail_everywhere(scene: &Scene, config: &str, script: &[Act]) {
             );
         }
         watch::set(None);
-        service.stop();
+        service.end();
         let service = scene.start();
         service.check_whole(&format!("change {failing} failed"));
         assert_eq!(Some(&service.volumes()), history.last());
-        service.stop();
+        service.end();
         changes = seen.get();
         failing += 1;
         fs::remove_dir_all(scene.live()).expect("nothing runs in it");

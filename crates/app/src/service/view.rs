@@ -6,12 +6,13 @@ use flashyard_engine::{Counters, Snapshot};
 use serde_json::{Map, Value, json};
 
 use super::volumes::find;
-use super::{Fault, Service, Subject, flash, no_such};
+use super::work::Work;
+use super::{Fault, Subject, flash, no_such};
 use crate::control::KindName;
 use crate::spec::{ConditionName, DeviceSpec, Medium, Store, StoreName};
-use crate::state::{PoolRecord, TenantRecord, VolumeRecord};
+use crate::state::{Phase, PoolRecord, TenantRecord, VolumeRecord};
 
-impl Service {
+impl Work<'_> {
     /// All things of a kind, by name.
     pub(super) fn view_all(&self, kind: KindName) -> Value {
         match kind {
@@ -84,9 +85,10 @@ impl Service {
 
     /// The target at a glance.
     pub(super) fn view_status(&self) -> Value {
-        let (snapshot, life) = (self.target.snapshot(), self.run.life());
+        let (snapshot, life) = (self.target.snapshot(), self.service.run.life());
         let faults: Vec<Value> = self
-            .faults()
+            .faults
+            .iter()
             .map(|(what, why)| json!({ "what": what.to_string(), "why": why.to_string() }))
             .chain(snapshot.accept_error.iter().map(|error| {
                 let why = format!(
@@ -229,7 +231,12 @@ impl Service {
             );
             view.insert("block_size".into(), json!(info.block_size));
         }
-        self.with_state(view, &Subject::Volume(record.spec.name.clone()))
+        let mut view = self.with_state(view, &Subject::Volume(record.spec.name.clone()));
+        // Its space may take long to clean.
+        if record.phase == Phase::Creating && view["state"] == "online" {
+            view["state"] = json!("creating");
+        }
+        view
     }
 
     /// What the volume is at this moment, from its home core.

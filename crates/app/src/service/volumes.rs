@@ -11,12 +11,13 @@ use serde_json::Value;
 
 use super::fault::{InUse, Invalid, Unavailable};
 use super::handover::Cleared;
-use super::{Fault, Service, Subject, no_such};
+use super::work::Work;
+use super::{Checked, Fault, Stack, Subject, no_such};
 use crate::control::{KindName, VolumeChange};
 use crate::spec::{Size, VolumeSpec};
 use crate::state::{Kind, Phase, VolumeRecord};
 
-impl Service {
+impl Work<'_> {
     pub(super) fn open_volumes(&mut self) {
         for record in self.inventory.volumes.clone().into_values() {
             let name = record.spec.name.clone();
@@ -39,23 +40,38 @@ impl Service {
     }
 
     pub(super) fn create_volume(&mut self, spec: VolumeSpec) -> Result<Value, Fault> {
-        self.check_new(&spec)?;
-        let tenant = self.tenant(&spec.tenant)?.spec.clone();
-        self.check_new_identity(&spec)?;
-        let device = match &spec.pool {
-            Some(pool) => self.inventory.pools[pool].spec.devices[0].clone(),
-            None => spec.device.clone().unwrap_or_default(),
-        };
-        self.check_promises(&tenant, Some(&device))?;
-        self.add_volume(spec)
+        self.add_volume(spec, Checked::Now)
     }
 
-    /// Creates a volume whose tenant may have what it is promised there.
-    pub(super) fn add_volume(&mut self, spec: VolumeSpec) -> Result<Value, Fault> {
+    /// Creates a volume, unless it is checked and its tenant cannot have there what it is promised.
+    pub(super) fn add_volume(
+        &mut self,
+        spec: VolumeSpec,
+        checked: Checked,
+    ) -> Result<Value, Fault> {
+        spec.check()?;
         self.check_new(&spec)?;
+        self.check_place(&spec)?;
+        self.check_not_in_pool(&spec)?;
         let name = spec.name.clone();
+        let device = self.device_of_spec(&spec);
+        if checked == Checked::Now {
+            let tenant = self.tenant(&spec.tenant)?.spec.clone();
+            self.measure_devices_of(&tenant, Some(&device))?;
+        }
         let most = self.target.config().limits.namespaces_per_tenant;
-        let record = self.state.add_volume(&spec, most)?;
+        // From here on others see it: its tenant and its place are not taken away from under it.
+        let record = self.commit(|state, stack| {
+            stack.check_new(&spec)?;
+            if checked == Checked::Now {
+                let tenant = &stack.tenant(&spec.tenant)?.spec;
+                stack.check_promises(tenant, Some(&device))?;
+            }
+            let record = state.add_volume(&spec, most)?;
+            let volumes = &mut stack.inventory.volumes;
+            volumes.insert(spec.name.clone(), record.clone());
+            Ok(record)
+        })?;
         match self.finish_creating(&record) {
             Ok(()) => self.view_one(KindName::Volume, &name),
             Err(fault) => {
@@ -76,7 +92,12 @@ impl Service {
     /// Refuses writes to a volume from now on, or takes them again.
     fn set_read_only(&mut self, name: &str, on: bool) -> Result<Value, Fault> {
         let record = self.volume(name)?.clone();
-        let record = self.state.set_volume_read_only(&record, on)?;
+        let record = self.commit(|state, stack| {
+            let record = state.set_volume_read_only(&record, on)?;
+            let volumes = &mut stack.inventory.volumes;
+            volumes.insert(name.to_owned(), record.clone());
+            Ok(record)
+        })?;
         if self.served.contains_key(name) {
             match self
                 .target
@@ -87,7 +108,6 @@ impl Service {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.inventory.volumes.insert(name.to_owned(), record);
         self.view_one(KindName::Volume, name)
     }
 
@@ -116,11 +136,13 @@ impl Service {
 
     /// Writes down how large a volume is to be.
     pub(super) fn note_size(&mut self, record: &VolumeRecord, size: Size) -> Result<(), Fault> {
-        self.state.set_volume_size(record, size)?;
-        if let Some(record) = self.inventory.volumes.get_mut(&record.spec.name) {
-            record.spec.size = Some(size);
-        }
-        Ok(())
+        self.commit(|state, stack| {
+            state.set_volume_size(record, size)?;
+            if let Some(record) = stack.inventory.volumes.get_mut(&record.spec.name) {
+                record.spec.size = Some(size);
+            }
+            Ok(())
+        })
     }
 
     /// Grows a volume in its pool, which gives it zeroes.
@@ -176,55 +198,26 @@ impl Service {
             Some(pool) if !self.is_spent_pool(pool) => self.pool_home(pool).map(drop)?,
             _ => {}
         }
-        self.state.set_volume_phase(name, Phase::Deleting)?;
-        if let Some(record) = self.inventory.volumes.get_mut(name) {
-            record.phase = Phase::Deleting;
-        }
+        self.commit(|state, stack| {
+            state.set_volume_phase(name, Phase::Deleting)?;
+            if let Some(record) = stack.inventory.volumes.get_mut(name) {
+                record.phase = Phase::Deleting;
+            }
+            Ok(())
+        })?;
         self.finish_deleting(&record)?;
         Ok(Value::Null)
     }
 
-    pub(super) fn volume(&self, name: &str) -> Result<&VolumeRecord, Fault> {
-        let found = self.inventory.volumes.get(name);
-        found.ok_or_else(|| no_such(KindName::Volume, name))
-    }
-
-    fn check_new(&self, spec: &VolumeSpec) -> Result<(), Fault> {
-        spec.check()?;
-        if self.inventory.volumes.contains_key(&spec.name) {
-            return Err(InUse::Name(KindName::Volume, spec.name.clone()).into());
-        }
-        self.tenant(&spec.tenant)?;
-        self.check_place(spec)
-    }
-
+    /// Refuses a place that volumes cannot stand on, as far as only its core knows.
     fn check_place(&self, spec: &VolumeSpec) -> Result<(), Fault> {
         match (&spec.pool, &spec.device) {
-            (Some(pool), _) => {
-                self.pool_home(pool)?;
-                self.check_blocks(&self.inventory.pools[pool].spec.devices[0])
+            (Some(pool), _) => self.check_blocks(&self.inventory.pools[pool].spec.devices[0]),
+            (None, Some(device)) => {
+                self.check_blocks(device)?;
+                self.check_content(spec, device)
             }
-            (None, Some(device)) => match self.device_user(device) {
-                Some(user) => Err(InUse::Taken(device.clone(), user).into()),
-                None => self
-                    .home_of(device)
-                    .and_then(|_| self.check_blocks(device))
-                    .and_then(|()| self.check_content(spec, device)),
-            },
-            (None, None) => Ok(spec.check()?),
-        }
-    }
-
-    /// Home core of an open pool.
-    pub(super) fn pool_home(&self, pool: &str) -> Result<usize, Fault> {
-        let record = self.inventory.pools.get(pool);
-        let record = record.ok_or_else(|| no_such(KindName::Pool, pool))?;
-        match self.faults.get(&Subject::Pool(pool.to_owned())) {
-            Some(fault) => {
-                let (pool, fault) = (pool.to_owned(), Arc::clone(fault));
-                Err(Unavailable::Thing(KindName::Pool, pool, fault).into())
-            }
-            None => self.home_of(&record.spec.devices[0]),
+            (None, None) => Ok(()),
         }
     }
 
@@ -297,10 +290,12 @@ impl Service {
             self.erase(device, 0)?;
             self.note_disposable(device)?;
         }
-        self.state.remove(Kind::Volume, &name)?;
-        self.inventory.volumes.remove(&name);
-        self.faults.remove(&Subject::Volume(name));
-        Ok(())
+        self.commit(|state, stack| {
+            state.remove(Kind::Volume, &name)?;
+            stack.inventory.volumes.remove(&name);
+            stack.faults.remove(&Subject::Volume(name));
+            Ok(())
+        })
     }
 
     /// Takes a volume out of its pool. Where the medium can be written no more that fails, and is
@@ -363,9 +358,57 @@ impl Service {
             ..NamespaceSpec::new(record.nsid, record.uuid.into_bytes(), handle.clone())
         };
         self.target.attach(&record.spec.tenant, spec)?;
-        self.served.insert(record.spec.name.clone(), handle);
+        let name = record.spec.name.clone();
+        self.edit(|stack| stack.served.insert(name, handle));
         self.tell_share_to(&device_name, &record.spec.tenant);
         Ok(())
+    }
+}
+
+impl Stack {
+    pub(super) fn volume(&self, name: &str) -> Result<&VolumeRecord, Fault> {
+        let found = self.inventory.volumes.get(name);
+        found.ok_or_else(|| no_such(KindName::Volume, name))
+    }
+
+    /// Refuses what does not fit to what is there. Of what this finds nothing changes before it is
+    /// noted that the volume is made.
+    fn check_new(&self, spec: &VolumeSpec) -> Result<(), Fault> {
+        if self.inventory.volumes.contains_key(&spec.name) {
+            return Err(InUse::Name(KindName::Volume, spec.name.clone()).into());
+        }
+        self.tenant(&spec.tenant)?;
+        match (&spec.pool, &spec.device) {
+            (Some(pool), _) => self.pool_home(pool).map(drop)?,
+            (None, Some(device)) => match self.device_user(device) {
+                Some(user) => return Err(InUse::Taken(device.clone(), user).into()),
+                None => self.home_of(device).map(drop)?,
+            },
+            (None, None) => {}
+        }
+        self.check_new_identity(spec)
+    }
+
+    /// The device that a volume will end on.
+    fn device_of_spec(&self, spec: &VolumeSpec) -> String {
+        let pool = spec.pool.as_ref();
+        match pool.and_then(|pool| self.inventory.pools.get(pool)) {
+            Some(pool) => pool.spec.devices[0].clone(),
+            None => spec.device.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Home core of an open pool.
+    pub(super) fn pool_home(&self, pool: &str) -> Result<usize, Fault> {
+        let record = self.inventory.pools.get(pool);
+        let record = record.ok_or_else(|| no_such(KindName::Pool, pool))?;
+        match self.faults.get(&Subject::Pool(pool.to_owned())) {
+            Some(fault) => {
+                let (pool, fault) = (pool.to_owned(), Arc::clone(fault));
+                Err(Unavailable::Thing(KindName::Pool, pool, fault).into())
+            }
+            None => self.home_of(&record.spec.devices[0]),
+        }
     }
 }
 

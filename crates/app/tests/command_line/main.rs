@@ -10,6 +10,7 @@ mod promises;
 mod refusals;
 mod rig;
 mod settings;
+mod turns;
 mod worn_out;
 mod zoned;
 

@@ -1,0 +1,268 @@
+//! Whose turn it is to change what. A command that changes something takes all that it changes at
+//! once, before it looks at it, and keeps it until it has ended: two changes of one thing come one
+//! after the other, and changes that have nothing in common never wait for each other. Since
+//! everything is taken at once, no two commands can wait for each other in a circle.
+
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::Fault;
+use super::fault::Unavailable;
+
+/// Something that one command at a time changes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Object {
+    /// The target's own settings, and where it listens.
+    Target,
+    /// A device or partition.
+    Device(String),
+    /// A file or device of the machine: two of our devices are not opened in it at the same time.
+    Path(String),
+    /// A pool.
+    Pool(String),
+    /// A tenant.
+    Tenant(String),
+    /// A volume.
+    Volume(String),
+}
+
+/// How a command has an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Mode {
+    /// It has to stay as it is: so have others it.
+    Kept,
+    /// It is changed.
+    Changed,
+}
+
+/// All that a command wants, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wants(BTreeMap<Object, Mode>);
+
+impl Wants {
+    /// To change one object.
+    pub(super) fn change(object: Object) -> Self {
+        Self::default().and(object, Mode::Changed)
+    }
+
+    /// And another one; the stronger of both ways if it is wanted already.
+    pub(super) fn and(mut self, object: Object, mode: Mode) -> Self {
+        let had = self.0.entry(object).or_insert(mode);
+        *had = mode.max(*had);
+        self
+    }
+
+    /// And all of another command.
+    pub(super) fn and_all(self, other: Self) -> Self {
+        let mut both = self;
+        for (object, mode) in other.0 {
+            both = both.and(object, mode);
+        }
+        both
+    }
+}
+
+/// Who has what.
+#[derive(Default)]
+pub(super) struct Turns {
+    table: Mutex<Table>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Table {
+    /// Objects that somebody has: changed by one, or kept by so many.
+    held: BTreeMap<Object, Held>,
+    /// Commands that run, those that only read too.
+    running: usize,
+    /// Nobody is let in any more.
+    closed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Changed,
+    Kept(usize),
+}
+
+/// That a command runs, until it is dropped.
+pub(super) struct Entry<'a>(&'a Turns);
+
+/// That a command has what it wanted, until it is dropped.
+pub(super) struct Turn<'a> {
+    turns: &'a Turns,
+    wants: Wants,
+}
+
+impl Turns {
+    /// Lets a command in, unless the target ends.
+    pub(super) fn enter(&self) -> Result<Entry<'_>, Fault> {
+        let mut table = self.lock();
+        if table.closed {
+            return Err(Unavailable::ShuttingDown.into());
+        }
+        table.running += 1;
+        Ok(Entry(self))
+    }
+
+    /// Waits until nobody else has any of it in a way that excludes this. Somebody who has been let
+    /// in and waits while the target ends is sent away.
+    pub(super) fn take(&self, wants: Wants) -> Result<Turn<'_>, Fault> {
+        let mut table = self.lock();
+        while !table.are_free(&wants) {
+            if table.closed {
+                return Err(Unavailable::ShuttingDown.into());
+            }
+            table = self
+                .changed
+                .wait(table)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        table.hold(&wants);
+        drop(table);
+        Ok(Turn { turns: self, wants })
+    }
+
+    /// Lets nobody in any more, and waits until those that run have ended.
+    pub(super) fn close(&self) {
+        let mut table = self.lock();
+        table.closed = true;
+        self.changed.notify_all();
+        while table.running > 0 {
+            table = self
+                .changed
+                .wait(table)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn are_free(&self, wants: &Wants) -> bool {
+        let free = |(object, mode): (&Object, &Mode)| match (self.held.get(object), mode) {
+            (None, _) | (Some(Held::Kept(_)), Mode::Kept) => true,
+            (Some(_), _) => false,
+        };
+        wants.0.iter().all(free)
+    }
+
+    fn hold(&mut self, wants: &Wants) {
+        for (object, mode) in &wants.0 {
+            let held = match (self.held.get(object), mode) {
+                (_, Mode::Changed) => Held::Changed,
+                (Some(Held::Kept(others)), Mode::Kept) => Held::Kept(others + 1),
+                (_, Mode::Kept) => Held::Kept(1),
+            };
+            self.held.insert(object.clone(), held);
+        }
+    }
+
+    fn release(&mut self, wants: &Wants) {
+        for object in wants.0.keys() {
+            match self.held.get_mut(object) {
+                Some(Held::Kept(others)) if *others > 1 => *others -= 1,
+                _ => drop(self.held.remove(object)),
+            }
+        }
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.0.lock().running -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turns.lock().release(&self.wants);
+        self.turns.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    fn volume(name: &str) -> Object {
+        Object::Volume(name.into())
+    }
+
+    fn pool(mode: Mode) -> Wants {
+        Wants::change(volume("v")).and(Object::Pool("p".into()), mode)
+    }
+
+    fn is_free(turns: &Turns, wants: &Wants) -> bool {
+        turns.lock().are_free(wants)
+    }
+
+    #[test]
+    fn only_what_is_wanted_by_both_excludes() {
+        let turns = Turns::default();
+        let one = turns.take(pool(Mode::Kept)).expect("it is open");
+        let keeps = Wants::change(volume("w")).and(Object::Pool("p".into()), Mode::Kept);
+        for (wants, free) in [
+            (pool(Mode::Kept), false),
+            (Wants::change(volume("w")), true),
+            (keeps.clone(), true),
+            (Wants::change(Object::Pool("p".into())), false),
+            (Wants::change(Object::Device("p".into())), true),
+            (Wants::change(Object::Target), true),
+        ] {
+            assert_eq!(is_free(&turns, &wants), free, "{wants:?}");
+        }
+        let two = turns.take(keeps).expect("it is open");
+        drop(one);
+        let whole = Wants::change(Object::Pool("p".into()));
+        assert!(!is_free(&turns, &whole), "one keeps it still");
+        drop(two);
+        assert!(is_free(&turns, &whole));
+        assert!(turns.lock().held.is_empty());
+    }
+
+    #[test]
+    fn who_waits_has_its_turn_next_and_holds_nothing_meanwhile() {
+        let turns = Turns::default();
+        let first = turns.take(pool(Mode::Changed)).expect("it is open");
+        let (tell, told) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let both = Wants::change(volume("v")).and(volume("w"), Mode::Changed);
+                let turn = turns.take(both);
+                tell.send(()).expect("it is heard");
+                drop(turn);
+            });
+            drop(
+                turns
+                    .take(Wants::change(volume("w")))
+                    .expect("nobody has it"),
+            );
+            assert!(told.try_recv().is_err(), "the first has its volume");
+            drop(first);
+            told.recv().expect("it has its turn now");
+        });
+    }
+
+    #[test]
+    fn the_end_waits_for_those_who_run_and_sends_away_who_wait() {
+        let turns = Turns::default();
+        let entry = turns.enter().expect("it is open");
+        let first = turns.take(pool(Mode::Changed)).expect("it is open");
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| turns.take(pool(Mode::Kept)).is_err());
+            let ends = scope.spawn(|| turns.close());
+            assert!(waits.join().expect("it ends"), "it never had its turn");
+            assert!(turns.enter().is_err(), "nobody is let in any more");
+            drop((first, entry));
+            ends.join().expect("all have ended");
+        });
+    }
+}

@@ -1,0 +1,102 @@
+//! What each command changes, and what has to stay as it is for it.
+
+use super::Stack;
+use super::turns::{Mode, Object, Wants};
+use crate::control::{KindName, Request};
+use crate::spec::{DeviceSpec, PoolSpec, VolumeSpec};
+
+impl Stack {
+    /// What a command that changes something wants.
+    pub(super) fn wants_of(&self, request: &Request) -> Wants {
+        match request {
+            Request::SetTarget(_) => Wants::change(Object::Target),
+            Request::CreateDevice(spec) => wants_of_device(spec),
+            Request::CreatePool { spec, .. } => wants_of_pool(spec),
+            Request::CreateTenant(spec) => tenant(&spec.name),
+            Request::CreateVolume(spec) => wants_of_volume(spec),
+            Request::SetTenant { name, .. } => tenant(name),
+            Request::SetDevice { name, .. } | Request::Calibrate { device: name, .. } => {
+                Wants::change(Object::Device(name.clone()))
+            }
+            Request::SetVolume { name, .. } | Request::MoveVolume { name, .. } => {
+                self.wants_of_present(name)
+            }
+            Request::RenameVolume { name, new } => self
+                .wants_of_present(name)
+                .and(Object::Volume(new.clone()), Mode::Changed),
+            Request::RenameTenant { name, new } => self.wants_of_renamed(name, new),
+            Request::Delete(KindName::Device | KindName::Partition, name)
+            | Request::GrowPartition { name, .. } => match self.inventory.devices.get(name) {
+                Some(spec) => wants_of_device(spec),
+                None => Wants::change(Object::Device(name.clone())),
+            },
+            Request::Delete(KindName::Pool, name) => match self.inventory.pools.get(name) {
+                Some(record) => wants_of_pool(&record.spec),
+                None => Wants::change(Object::Pool(name.clone())),
+            },
+            Request::Delete(KindName::Tenant, name) => tenant(name),
+            Request::Delete(KindName::Volume, name) => self.wants_of_present(name),
+            Request::Status
+            | Request::ShowTarget
+            | Request::List(_)
+            | Request::Show(..)
+            | Request::Why { .. }
+            | Request::Apply { .. } => Wants::default(),
+        }
+    }
+
+    /// A volume that there is, or may be.
+    fn wants_of_present(&self, name: &str) -> Wants {
+        match self.inventory.volumes.get(name) {
+            Some(record) => wants_of_volume(&record.spec),
+            None => Wants::change(Object::Volume(name.to_owned())),
+        }
+    }
+
+    /// The volumes of a tenant say whose they are: none is changed while that gets another name.
+    fn wants_of_renamed(&self, name: &str, new: &str) -> Wants {
+        let volumes = self.inventory.volumes.values();
+        let own = volumes.filter(|volume| volume.spec.tenant == name);
+        let both = tenant(name).and_all(tenant(new));
+        own.fold(both, |wants, volume| {
+            wants.and(Object::Volume(volume.spec.name.clone()), Mode::Changed)
+        })
+    }
+}
+
+/// A device, what it is in, and of a partition what it is cut from.
+pub(super) fn wants_of_device(spec: &DeviceSpec) -> Wants {
+    let mut wants = Wants::change(Object::Device(spec.name.clone()));
+    if let Some(path) = spec.path() {
+        wants = wants.and(Object::Path(path.clone()), Mode::Changed);
+    }
+    if let Some(cut) = spec.partition() {
+        wants = wants.and(Object::Device(cut.device.clone()), Mode::Changed);
+    }
+    wants
+}
+
+/// A pool and the devices under it: nobody measures their writes or gives them away meanwhile.
+pub(super) fn wants_of_pool(spec: &PoolSpec) -> Wants {
+    let pool = Wants::change(Object::Pool(spec.name.clone()));
+    let devices = spec.devices.iter();
+    devices.fold(pool, |wants, device| {
+        wants.and(Object::Device(device.clone()), Mode::Changed)
+    })
+}
+
+/// A volume and the device that it is, or the pool that it is in, which other volumes keep as well.
+pub(super) fn wants_of_volume(spec: &VolumeSpec) -> Wants {
+    let mut wants = Wants::change(Object::Volume(spec.name.clone()));
+    if let Some(pool) = &spec.pool {
+        wants = wants.and(Object::Pool(pool.clone()), Mode::Kept);
+    }
+    if let Some(device) = &spec.device {
+        wants = wants.and(Object::Device(device.clone()), Mode::Changed);
+    }
+    wants
+}
+
+fn tenant(name: &str) -> Wants {
+    Wants::change(Object::Tenant(name.to_owned()))
+}

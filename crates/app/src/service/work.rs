@@ -1,0 +1,129 @@
+//! A command at work. It reads a copy of the stack, which nobody changes under it, asks cores
+//! without a lock, and changes store and stack together at single points (`commit`).
+
+use std::ops::Deref;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use flashyard_engine::Target;
+
+use super::turns::{Entry, Turn, Wants};
+use super::{Fault, Service, Stack, Subject};
+use crate::cores::Cores;
+use crate::state::State;
+
+/// A command at work.
+pub(super) struct Work<'a> {
+    pub(super) service: &'a Service,
+    pub(super) cores: &'a Cores,
+    pub(super) target: &'a Arc<Target>,
+    /// As it was when this command looked, or changed something itself, last.
+    stack: Arc<Stack>,
+    /// The target does not end meanwhile.
+    _entry: Entry<'a>,
+}
+
+impl Deref for Work<'_> {
+    type Target = Stack;
+    fn deref(&self) -> &Stack {
+        &self.stack
+    }
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn begin(service: &'a Service) -> Result<Self, Fault> {
+        let entry = service.turns.enter()?;
+        Ok(Self {
+            service,
+            cores: &service.cores,
+            target: &service.target,
+            stack: service.stack(),
+            _entry: entry,
+        })
+    }
+
+    /// Takes turns at what `wants` finds in the stack. What it would find may change while this
+    /// waits; then it is let go, and taken anew.
+    pub(super) fn take(
+        &mut self,
+        wants: impl Fn(&Self) -> Result<Wants, Fault>,
+    ) -> Result<Turn<'a>, Fault> {
+        loop {
+            let wanted = wants(self)?;
+            let turn = self.service.turns.take(wanted.clone())?;
+            self.look();
+            if wants(self)? == wanted {
+                return Ok(turn);
+            }
+        }
+    }
+
+    /// Sees what others have changed since.
+    pub(super) fn look(&mut self) {
+        self.stack = self.service.stack();
+    }
+
+    /// Changes store and stack: all of it, or nothing if `change` fails. What it checks in the
+    /// stack holds until it has ended, for nobody else changes anything meanwhile. It is short: it
+    /// may wait for the store's disk, and for nothing else.
+    pub(super) fn commit<T>(
+        &mut self,
+        change: impl FnOnce(&mut State, &mut Stack) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let mut state = self.service.store();
+        let mut stack = Stack::clone(&self.service.stack());
+        let outcome = change(&mut state, &mut stack);
+        if outcome.is_ok() {
+            self.service.publish(stack);
+        }
+        drop(state);
+        self.look();
+        outcome
+    }
+
+    /// Changes what is known besides the store.
+    pub(super) fn edit<T>(&mut self, change: impl FnOnce(&mut Stack) -> T) -> T {
+        let state = self.service.store();
+        let mut stack = Stack::clone(&self.service.stack());
+        let outcome = change(&mut stack);
+        self.service.publish(stack);
+        drop(state);
+        self.look();
+        outcome
+    }
+
+    /// Sends to a core what follows from the stack, in the order in which the stack changes: cores
+    /// take up what they are sent in its order, so what was sent last is what holds. Waits for the
+    /// core when others may change the stack again.
+    pub(super) fn send_in_order<T>(
+        &self,
+        send: impl FnOnce(&Stack) -> Option<crate::cores::Reply<T>>,
+    ) -> Option<T> {
+        let state = self.service.store();
+        let reply = send(&self.service.stack());
+        drop(state);
+        reply.map(crate::cores::Reply::wait)
+    }
+
+    /// Notes why something is not available.
+    pub(super) fn note_fault(&mut self, what: Subject, why: Fault) {
+        self.edit(|stack| stack.faults.insert(what, Arc::new(why)));
+    }
+}
+
+impl Service {
+    /// The stack at this moment.
+    pub(super) fn stack(&self) -> Arc<Stack> {
+        let stack = self.stack.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&stack)
+    }
+
+    /// The store, and with it the right to change the stack.
+    pub(super) fn store(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Only for who has the store.
+    fn publish(&self, stack: Stack) {
+        *self.stack.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(stack);
+    }
+}

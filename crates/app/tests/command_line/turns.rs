@@ -1,0 +1,135 @@
+//! No command waits behind another that has nothing to do with it. One of the devices is another
+//! target's, which is stopped: nothing that is asked of it is ever answered.
+
+use std::process::{Child, Command, Stdio};
+
+use crate::rig::{PROGRAM, Scratch, Target, names, path};
+
+/// A target whose device `far` is a namespace of another one, which is given as well.
+fn two(scratch: &[Scratch; 2]) -> [Target; 2] {
+    let other = Target::start(&scratch[0], &[]);
+    other.json(&[
+        "device", "create", "ram0", "--kind", "memory", "--size", "64MiB",
+    ]);
+    other.json(&["tenant", "create", "peer", "--host", "*"]);
+    other.json(&[
+        "volume", "create", "v", "--device", "ram0", "--tenant", "peer",
+    ]);
+    let target = Target::start(&scratch[1], &[]);
+    let subnqn = "nqn.2026-11.dev.flashyard:peer";
+    let far = ["device", "create", "far", "--kind", "nvme-tcp"];
+    let there = ["--address", &other.address, "--subnqn", subnqn];
+    target.json(&[far.as_slice(), &there].concat());
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    [other, target]
+}
+
+fn signal(target: &Target, signal: &str) {
+    let id = target.child.id().to_string();
+    let sent = Command::new("kill").args([signal, &id]).status();
+    assert!(sent.expect("kill exists").success());
+}
+
+/// Types a command, and does not wait for its end.
+fn begin(target: &Target, args: &[&str]) -> Child {
+    let mut command = Command::new(PROGRAM);
+    command.args(args).arg("--state").arg(&target.state);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("the program starts")
+}
+
+/// Whether a command still runs when others, which came after it, have ended.
+fn waits(target: &Target, child: &mut Child) -> bool {
+    for _ in 0..3 {
+        target.json(&["status"]);
+    }
+    child.try_wait().expect("it is ours").is_none()
+}
+
+/// Asks for everything, and changes what is not `far`.
+fn others_go_on(scratch: &Scratch, target: &Target, round: &str) {
+    let status = target.json(&["status"]);
+    assert!(status["target"]["devices"].as_u64() >= Some(1), "{status}");
+    for kind in ["device", "partition", "pool", "tenant", "volume"] {
+        target.json(&[kind, "list"]);
+    }
+    assert_eq!(target.json(&["device", "show", "far"])["state"], "online");
+    let (device, pool, volume) = (
+        format!("d{round}"),
+        format!("p{round}"),
+        format!("v{round}"),
+    );
+    target.json(&[
+        "device", "create", &device, "--kind", "memory", "--size", "64MiB",
+    ]);
+    target.json(&["device", "set", &device, "--policy", "fifo"]);
+    target.json(&["pool", "create", &pool, "--device", &device]);
+    let create = ["volume", "create", &volume, "--pool", &pool];
+    target.json(&[&create[..], &["--size", "16MiB", "--tenant", "db"]].concat());
+    target.json(&["volume", "set", &volume, "--size", "32MiB"]);
+    target.json(&["tenant", "set", "db", "--weight", "3"]);
+    target.json(&["why", "db"]);
+    target.json(&["target", "set", "--io-queues", "8"]);
+    let file = format!("[[tenant]]\nname = \"t{round}\"\n");
+    let file = scratch.file("more.toml", &file);
+    target.json(&["apply", path(&file)]);
+    target.json(&["volume", "delete", &volume, "--yes"]);
+    target.json(&["pool", "delete", &pool]);
+    target.json(&["device", "delete", &device]);
+}
+
+#[test]
+fn nobody_waits_for_a_device_that_never_answers_but_who_changes_it() {
+    let scratch = [Scratch::new("turns-far"), Scratch::new("turns")];
+    let [other, target] = two(&scratch);
+    signal(&other, "-STOP");
+    // It is read, and answers nothing.
+    let mut calibrate = begin(&target, &["device", "calibrate", "far"]);
+    // Until the calibration has its turn, others have theirs.
+    let set = ["device", "set", "far", "--policy", "fifo"];
+    let mut second = loop {
+        let mut second = begin(&target, &set);
+        if waits(&target, &mut second) {
+            break second;
+        }
+    };
+    others_go_on(&scratch[1], &target, "1");
+    assert!(waits(&target, &mut second), "one changes it already");
+    assert!(waits(&target, &mut calibrate), "nobody answers");
+    signal(&other, "-CONT");
+    // Whether it could be measured is for the connection to say.
+    calibrate.wait().expect("it is ours");
+    assert!(second.wait().expect("it is ours").success());
+    assert_eq!(target.json(&["device", "show", "far"])["policy"], "fifo");
+}
+
+#[test]
+fn a_volume_that_is_made_where_nobody_answers_holds_up_nobody_else() {
+    let scratch = [Scratch::new("made-far"), Scratch::new("made")];
+    let [other, target] = two(&scratch);
+    signal(&other, "-STOP");
+    let create = ["volume", "create", "slow", "--device", "far", "--erase"];
+    let mut slow = begin(&target, &[&create[..], &["--tenant", "db"]].concat());
+    // It is there from when it is noted, and neither its tenant nor its device can go.
+    while names(&target.json(&["volume", "list"])) != ["slow"] {}
+    assert_eq!(
+        target.json(&["volume", "show", "slow"])["state"],
+        "creating"
+    );
+    target.refused(&["tenant", "delete", "db"], "has volume `slow`");
+    let mut rename = begin(&target, &["tenant", "rename", "db", "shop"]);
+    others_go_on(&scratch[1], &target, "2");
+    assert!(waits(&target, &mut slow), "nobody answers");
+    assert!(
+        waits(&target, &mut rename),
+        "the volume says whose it is: it is renamed when that is made"
+    );
+    signal(&other, "-CONT");
+    let made = slow.wait().expect("it is ours").success();
+    assert!(rename.wait().expect("it is ours").success());
+    let volumes = target.json(&["volume", "list"]);
+    match made {
+        true => assert_eq!(volumes[0]["tenant"], "shop"),
+        false => assert!(names(&volumes).is_empty(), "{volumes}"),
+    }
+}
