@@ -4,8 +4,8 @@
 use super::geometry::bits;
 use super::{ChunkState, Device, Geometry, MOST_ADDRESSES, Metadata};
 
-/// Parts of a device at most, so that numbers of sectors fit into 32 bits.
-const MOST_SECTORS: u64 = 1 << 32;
+/// Sectors of a device at most, so that counts of its parts fit into 32 bits.
+const MOST_SECTORS: u64 = u32::MAX as u64;
 
 /// What has to be known of a device for its addresses and the rules of its chunks; in the terms of
 /// [`Geometry`].
@@ -244,5 +244,18 @@ mod tests {
         assert_eq!(wrong(|shape| shape.clba = 100), None);
         assert_eq!(wrong(|shape| shape.mw_cunits = shape.clba), None);
         assert_eq!(wrong(|shape| shape.groups = u32::MAX), None);
+        let units_of_one_sector = |groups| Shape {
+            groups,
+            pus: 1 << 16,
+            chunks: 1,
+            clba: 1,
+            ws_min: 1,
+            ws_opt: 1,
+            mw_cunits: 0,
+            open_chunks_per_pu: 0,
+        };
+        assert_eq!(units_of_one_sector(1 << 16).geometry(), None);
+        let most = units_of_one_sector((1 << 16) - 1).geometry();
+        assert_eq!(most.map(|one| one.total_pus()), Some(0xffff_0000));
     }
 }
