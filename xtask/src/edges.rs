@@ -16,10 +16,10 @@ const RULES: [Rule; 16] = [
     rule("time", &[], &[]),
     rule("nvme", &["time"], &[]),
     rule("sched", &["time"], &[]),
-    rule("flash", &["time"], &[]),
+    rule("flash", &["time"], &["corpus"]),
     rule("runtime", &["time"], &["testbed"]),
-    // What earlier versions have written, for tests.
-    rule("corpus", &[], &[]),
+    // What earlier versions have written, and inputs for parsers: for tests.
+    rule("corpus", &["time"], &[]),
     rule(
         "block",
         &["runtime", "sched", "time"],
@@ -70,7 +70,7 @@ const RULES: [Rule; 16] = [
             "engine",
             "host",
         ],
-        &[],
+        &["corpus"],
     ),
     rule(
         "app",

@@ -104,6 +104,11 @@ pub fn is_image(piece: &[u8]) -> bool {
     )
 }
 
+/// What a copy of the layout with these bytes is.
+pub fn describe_layout(bytes: &[u8]) -> CopyReport {
+    CopyReport::from(&decode::<Layout>(bytes))
+}
+
 /// Whether `path` is a zoned block device, which [`check_zoned`] is for.
 pub fn is_zoned(rt: &Rt, path: &Path) -> Result<bool, OpenError> {
     zoned::is_zoned(rt, path)

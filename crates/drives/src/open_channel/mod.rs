@@ -48,7 +48,7 @@ use flashyard_runtime::Rt;
 use flashyard_runtime::sync::Semaphore;
 use flashyard_time::Histogram;
 
-pub use check::{PartitionReport, Report, check, check_zoned, is_image, is_zoned};
+pub use check::{PartitionReport, Report, check, check_zoned, describe_layout, is_image, is_zoned};
 pub use error::PartitionError;
 pub use layout::{LayoutError, Unit, Wanted};
 pub use medium::Medium;
