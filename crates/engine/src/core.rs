@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -17,11 +17,12 @@ use flashyard_runtime::{CommandPool, Rt, Task, TcpListener, TcpStream};
 use flashyard_sched::Policy;
 use flashyard_time::{Duration, Time};
 
+use crate::connection::{Connection, Serve};
 use crate::forwarding::{self, Forwarding, RemoteGrants};
 use crate::handle::Told;
 use crate::message::{ConnectionId, Message};
+use crate::quota::{MemoryQuota, Pool};
 use crate::switch::{Port, Switch};
-use crate::tcp::{self, Connection, MemoryQuota, Pool};
 use crate::{DeviceHandle, Target};
 
 /// How often deadlines are looked at; what is late by so much is still in time.
@@ -29,10 +30,10 @@ const SWEEP: Duration = Duration::from_ms(500);
 /// Devices that are looked at each time: many take little of the core's time, and a while to be
 /// looked at.
 const LOOKED_AT: usize = 32;
-/// Hand-overs from other cores under way before one costs an allocation.
-const HANDOVERS: usize = 1024;
+/// I/Os of other cores in flight before one costs an allocation.
+const FORWARDED: usize = 1024;
 /// For so long after a latency-sensitive command the others work in small pieces.
-const HURRY: Duration = Duration::from_ms(1);
+const LATENCY_SENSITIVE: Duration = Duration::from_ms(1);
 /// After a failed accept (no file descriptors left): until the next try.
 const ACCEPT_RETRY: Duration = Duration::from_ms(100);
 
@@ -45,10 +46,10 @@ pub struct Core {
     /// The device that is to be looked at next.
     looked_at: Cell<u32>,
     /// Their tasks own them.
-    connections: RefCell<BTreeMap<u64, Weak<Connection>>>,
+    connections: RefCell<BTreeMap<u64, Weak<dyn Connection>>>,
     next_serial: Cell<u64>,
     /// Until when the next latency-sensitive command is expected.
-    hurry_until: Cell<Time>,
+    latency_sensitive_until: Cell<Time>,
     forwarding: Forwarding,
     remote_grants: RemoteGrants,
     shares: Shares,
@@ -108,7 +109,7 @@ impl Core {
             looked_at: Cell::new(0),
             connections: RefCell::default(),
             next_serial: Cell::new(0),
-            hurry_until: Cell::new(Time::ZERO),
+            latency_sensitive_until: Cell::new(Time::ZERO),
             forwarding: Forwarding::default(),
             remote_grants: RemoteGrants::default(),
             shares,
@@ -148,18 +149,21 @@ impl Core {
         self.devices.borrow_mut().remove(&handle.id());
     }
 
-    /// Listens for NVMe/TCP; hands connections to the cores evenly. Gives the address with its real
-    /// port.
-    pub fn listen(self: &Rc<Self>, addr: SocketAddr) -> io::Result<SocketAddr> {
+    /// Listens for the hosts of a front end, which makes connections by `serve`; hands them to the
+    /// cores evenly. Gives the address with its real port.
+    pub(crate) fn listen_for(
+        self: &Rc<Self>,
+        addr: SocketAddr,
+        serve: Serve,
+    ) -> io::Result<SocketAddr> {
         let listener = self.rt.listen(addr)?;
         let addr = listener.local_addr();
-        let task = self.rt.spawn(self.clone().accept(listener));
+        let task = self.rt.spawn(self.clone().accept(listener, serve));
         self.listeners.borrow_mut().push((addr, task));
         Ok(addr)
     }
 
-    /// Listens no more at a real address that [`Core::listen`] gave; connections that were accepted
-    /// stay.
+    /// Listens no more at a real address; connections that were accepted stay.
     pub fn unlisten(&self, addr: SocketAddr) {
         self.listeners.borrow_mut().retain(|(own, _)| *own != addr);
     }
@@ -194,14 +198,15 @@ impl Core {
 
     /// A latency-sensitive command has come.
     #[inline]
-    pub(crate) fn on_hurry(&self) {
-        self.hurry_until.set(self.rt.turn_time() + HURRY);
+    pub(crate) fn on_latency_sensitive(&self) {
+        self.latency_sensitive_until
+            .set(self.rt.turn_time() + LATENCY_SENSITIVE);
     }
 
     /// Whether latency-sensitive commands have come lately, so that more may come any moment.
     #[inline]
-    pub(crate) fn is_hurried(&self) -> bool {
-        self.rt.turn_time() < self.hurry_until.get()
+    pub(crate) fn is_latency_sensitive(&self) -> bool {
+        self.rt.turn_time() < self.latency_sensitive_until.get()
     }
 
     /// I/Os of this core that are away.
@@ -264,33 +269,36 @@ impl Core {
         &self.shares.receives
     }
 
-    async fn accept(self: Rc<Self>, listener: TcpListener) {
+    async fn accept(self: Rc<Self>, listener: TcpListener, serve: Serve) {
         loop {
             let accepted = listener.accept().await;
             self.target.on_accepted(accepted.as_ref().err());
             match accepted {
-                Ok(stream) => self.place(stream),
+                Ok(stream) => self.place(stream, serve),
                 Err(_) => self.rt.sleep(ACCEPT_RETRY).await,
             }
         }
     }
 
     /// Gives a new connection to the core that has the fewest, or drops it when there are too many.
-    fn place(self: &Rc<Self>, stream: TcpStream) {
+    fn place(self: &Rc<Self>, stream: TcpStream, serve: Serve) {
         let Some(core) = self.target.admit_connection(stream.peer_addr().ip()) else {
             return;
         };
         if core == self.index {
-            self.serve(stream);
+            self.serve(stream, serve);
             return;
         }
         let peer = stream.peer_addr().ip();
-        if !self.target.tell(core, Message::Serve(stream.detach())) {
+        if !self
+            .target
+            .tell(core, Message::Serve(stream.detach(), serve))
+        {
             self.target.forget_connection(core, Some(peer));
         }
     }
 
-    fn serve(self: &Rc<Self>, stream: TcpStream) {
+    fn serve(self: &Rc<Self>, stream: TcpStream, serve: Serve) {
         if self.ending.get() {
             // It was on its way here when the end began.
             let peer = stream.peer_addr().ip();
@@ -303,28 +311,24 @@ impl Core {
             core: self.index,
             serial,
         };
-        let connection = Connection::new(self.clone(), id, stream);
+        let connection = serve(self.clone(), id, stream);
         self.connections
             .borrow_mut()
             .insert(serial, Rc::downgrade(&connection));
-        self.rt.spawn(tcp::send(connection.clone())).detach();
-        self.rt.spawn(tcp::serve(connection)).detach();
     }
 
-    /// A connection has ended and everything it did has returned.
-    pub(crate) fn forget(&self, connection: &Connection) {
-        self.connections
-            .borrow_mut()
-            .remove(&connection.id().serial);
-        self.target
-            .forget_connection(self.index, connection.unconnected_peer());
+    /// A connection has ended and everything it did has returned; `unconnected` is its peer if it
+    /// never became a queue.
+    pub(crate) fn forget(&self, connection: ConnectionId, unconnected: Option<IpAddr>) {
+        self.connections.borrow_mut().remove(&connection.serial);
+        self.target.forget_connection(self.index, unconnected);
         if self.connections.borrow().is_empty() {
             self.emptied.notify_all();
         }
     }
 
     async fn read_inbox(self: Rc<Self>, messages: Receiver<Message>) {
-        let forwarding = CommandPool::new(&self.rt, HANDOVERS);
+        let forwarding = CommandPool::new(&self.rt, FORWARDED);
         while let Some(message) = messages.recv().await {
             match message {
                 Message::Request(request) => {
@@ -349,7 +353,7 @@ impl Core {
 
     fn on_message(self: &Rc<Self>, message: Message) {
         match message {
-            Message::Serve(stream) => self.serve(self.rt.attach(stream)),
+            Message::Serve(stream, serve) => self.serve(self.rt.attach(stream), serve),
             Message::Reply(reply) => {
                 let home = reply.home();
                 if let Some(request) = self.forwarding.on_reply(reply) {
@@ -358,7 +362,7 @@ impl Core {
             }
             Message::FenceLifted => self.fence.notify_all(),
             Message::DeviceResized(device) => self.on_device_resized(&device),
-            Message::Close { serial } => self.with(serial, Connection::close),
+            Message::Close { serial } => self.with(serial, |connection| connection.close()),
             Message::Abort {
                 serial,
                 cid,
@@ -391,23 +395,23 @@ impl Core {
                 self.with(serial, |connection| connection.on_namespace_changed(nsid));
             }
             Message::DiscoveryChanged { serial } => {
-                self.with(serial, Connection::on_discovery_changed)
+                self.with(serial, |connection| connection.on_discovery_changed())
             }
             Message::Request(_) => unreachable!("the inbox takes requests out"),
         }
     }
 
-    fn with(&self, serial: u64, act: impl FnOnce(&Connection)) {
+    fn with(&self, serial: u64, act: impl FnOnce(&dyn Connection)) {
         if let Some(connection) = self.connection(serial) {
-            act(&connection);
+            act(&*connection);
         }
     }
 
-    fn connection(&self, serial: u64) -> Option<Rc<Connection>> {
+    fn connection(&self, serial: u64) -> Option<Rc<dyn Connection>> {
         self.connections.borrow().get(&serial)?.upgrade()
     }
 
-    fn connections(&self) -> Vec<Rc<Connection>> {
+    fn connections(&self) -> Vec<Rc<dyn Connection>> {
         let connections = self.connections.borrow();
         connections.values().filter_map(Weak::upgrade).collect()
     }

@@ -1,8 +1,8 @@
 //! I/O for a device whose home is another core: a hand-over by message, not a lock.
 //!
 //! Whoever needs no data from the host sends the I/O with the request; the home core admits
-//! it, does it and answers. A write that has to be invited first asks for the grant alone, and
-//! sends the data when they have come: so no R2T goes out before the policy has picked the write.
+//! it, does it and answers. A write whose data have to be fetched asks for the grant alone, and
+//! sends them when they have come: so no R2T goes out before the policy has picked the write.
 //! What still queues at the home can be taken back.
 
 mod asking;
@@ -13,16 +13,16 @@ use std::rc::Rc;
 use flashyard_block::{Done, Io, IoError};
 
 use crate::core::Core;
-use crate::ledger::{Looked, Record};
+use crate::ledger::Sample;
 use crate::message::Message;
 use crate::switch::{Permit, Port, Want};
-use crate::tcp::Waiting;
+use crate::waiting::Waiting;
 use asking::Asked;
 pub(crate) use asking::{Forwarding, Grant};
 pub(crate) use home::{RemoteGrants, serve};
 
-/// How an I/O ended, and what is to be booked of it.
-pub(crate) type Ended = (Result<Done, IoError>, Looked);
+/// How an I/O ended, and what is to be recorded of it.
+pub(crate) type Ended = (Result<Done, IoError>, Option<Box<Sample>>);
 
 /// Names an I/O that was handed over: the core that asks, and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,8 +47,8 @@ pub(crate) enum Request {
     Withdraw(Ticket),
     /// What has been granted is not wanted any more.
     Release(Ticket),
-    /// Book an I/O whose answer has gone.
-    Book { device: u32, record: Record },
+    /// Record an I/O whose answer has gone.
+    Record { device: u32, sample: Sample },
 }
 
 /// What the home core says.
@@ -182,9 +182,9 @@ impl Admission {
     }
 }
 
-/// Has the home core of a device book an I/O of this one.
-pub(crate) fn book(core: &Core, home: usize, device: u32, record: Record) {
-    // A core that has gone needs no books.
+/// Has the home core of a device record an I/O of this one.
+pub(crate) fn record(core: &Core, home: usize, device: u32, sample: Sample) {
+    // A core that has gone needs no ledger.
     core.target()
-        .tell(home, Message::Request(Request::Book { device, record }));
+        .tell(home, Message::Request(Request::Record { device, sample }));
 }

@@ -9,7 +9,7 @@
 //! roughly priced, and remembers the count at the end of each of the last milliseconds, so the work
 //! of everybody within any span is a difference of two numbers. Of a tenant that does much in a
 //! millisecond, some I/Os stand for the others, and so it is when many tenants do anything; only
-//! those that are looked at carry their stamps until their answers have gone.
+//! those that are sampled carry their stamps until their answers have gone.
 //!
 //! A charge is a share, not a proof: who did twice the work while an I/O waited is charged twice as
 //! much of the wait.
@@ -26,14 +26,14 @@ use flashyard_sched::{Io, Roster, TenantId};
 use flashyard_time::{Duration, Histogram, Rng, Time};
 
 use account::Account;
-pub(crate) use stamps::{Looked, Past, Record, Spans};
+pub(crate) use stamps::{Past, Sample, Spans};
 use tally::Tally;
 use work::{Done, History, bin, price};
 
 /// Who did less than one part in so many of what an I/O waited for is not named.
 const LITTLE: u64 = 64;
-/// For each account that is gone through to book an I/O, it is so long until the next one is looked
-/// at: that costs a small part of the time, however many tenants there are.
+/// For each account that is gone through to record an I/O, it is so long until the next one is
+/// sampled: that costs a small part of the time, however many tenants there are.
 const VISIT: Duration = Duration::from_us(2);
 /// What may be spent of that at once.
 const BURST: Duration = Duration::from_ms(1);
@@ -108,7 +108,7 @@ pub(crate) struct Ledger {
     housekeeping: (Done, History),
     /// Until when the time is spent that there is for looking at I/Os.
     spent_until: Time,
-    /// Lest I/Os be looked at because of their place in a pattern.
+    /// Lest I/Os be sampled because of their place in a pattern.
     chance: Rng,
     /// Who has done how much, while that is looked at.
     shares: Vec<(Cause, u64)>,
@@ -135,7 +135,7 @@ impl Default for Ledger {
 
 impl Ledger {
     /// The device has ended an I/O. Gives how many it stands for if it is to be booked, by
-    /// [`Ledger::book`]. `moved` tells what the device has moved on its own account.
+    /// [`Ledger::record`]. `moved` tells what the device has moved on its own account.
     #[inline]
     pub(crate) fn on_end(
         &mut self,
@@ -210,15 +210,15 @@ impl Ledger {
 
     /// Books an I/O that [`Ledger::on_end`] has chosen. One of a tenant that has gone is not
     /// booked.
-    pub(crate) fn book(&mut self, record: &Record) {
-        let Record { io, spans, times } = record;
+    pub(crate) fn record(&mut self, sample: &Sample) {
+        let Sample { io, spans, times } = sample;
         let Some(number) = self.tenants.find(io.tenant) else {
             return;
         };
         let times = u64::from(*times);
         let stages = spans.stages();
         let account = &mut self.tenants[number].account;
-        let excess = account.book(io, &stages, times);
+        let excess = account.record(io, &stages, times);
         account.charge(Cause::Network, excess.network * times);
         account.charge(Cause::Intake, excess.intake * times);
         account.charge(Cause::Send, excess.send * times);

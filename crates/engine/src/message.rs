@@ -4,6 +4,7 @@
 use flashyard_runtime::Detached;
 
 use crate::DeviceHandle;
+use crate::connection::Serve;
 use crate::forwarding::{Reply, Request};
 
 /// Names a TCP connection in the whole target.
@@ -17,8 +18,8 @@ pub(crate) struct ConnectionId {
 
 /// A message to a core.
 pub(crate) enum Message {
-    /// Serve this connection.
-    Serve(Detached),
+    /// Serve this connection, by the front end that it is for.
+    Serve(Detached, Serve),
     /// End a connection of yours: its association has ended, or its host may not stay.
     Close { serial: u64 },
     /// Take a command of one of your connections back, if it has not been issued, and tell the

@@ -1,45 +1,45 @@
-//! An I/O that is looked at, from the device's end until its answer has gone. It is booked where
-//! its device is at home.
+//! A sampled I/O from the device's end until its answer has gone. The ledger of its device's home
+//! core records it then.
 
 use std::rc::Rc;
 
 use crate::core::Core;
+use crate::exec::Namespace;
 use crate::forwarding::{self, Route};
-use crate::ledger::{Past, Record};
-use crate::tcp::Namespace;
+use crate::ledger::{Past, Sample};
 
-/// An I/O whose answer is on its way. When dropped, that has gone, or will never go, and the I/O is
-/// booked.
-pub(crate) struct Sample {
+/// A sample whose answer is on its way. When dropped, that has gone, or will never go, and the
+/// sample is recorded.
+pub(crate) struct PendingSample {
     core: Rc<Core>,
     namespace: Rc<Namespace>,
-    record: Box<Record>,
+    sample: Box<Sample>,
 }
 
-impl Sample {
+impl PendingSample {
     /// An I/O of `core` to this namespace.
     pub(crate) fn new(
         core: &Rc<Core>,
         namespace: &Rc<Namespace>,
         past: Past,
-        mut record: Box<Record>,
+        mut sample: Box<Sample>,
     ) -> Self {
-        record.spans.past = past;
+        sample.spans.past = past;
         Self {
             core: core.clone(),
             namespace: namespace.clone(),
-            record,
+            sample,
         }
     }
 }
 
-impl Drop for Sample {
+impl Drop for PendingSample {
     fn drop(&mut self) {
-        self.record.spans.sent = self.core.rt().turn_time();
+        self.sample.spans.sent = self.core.rt().turn_time();
         match &self.namespace.route {
-            Route::Here(port) => port.book(&self.record),
+            Route::Here(port) => port.record(&self.sample),
             Route::There { core, device } => {
-                forwarding::book(&self.core, *core, *device, *self.record);
+                forwarding::record(&self.core, *core, *device, *self.sample);
             }
             Route::Nowhere => {}
         }

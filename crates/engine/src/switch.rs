@@ -19,7 +19,7 @@ use flashyard_sched::{Credit, Gauge, Io, IoId, Next, Op, Outcome, Policy, Share,
 use flashyard_time::Time;
 
 use crate::credit::{Accounts, Book};
-use crate::ledger::{Ledger, Looked, Past, Record, Spans, Why};
+use crate::ledger::{Ledger, Past, Sample, Spans, Why};
 
 /// A policy at work, on the core that is the home of its device.
 pub struct Switch {
@@ -214,9 +214,9 @@ impl Port {
         }
     }
 
-    /// Books an I/O that was looked at.
-    pub(crate) fn book(&self, record: &Record) {
-        self.switch.ledger.borrow_mut().book(record);
+    /// Records a sampled I/O.
+    pub(crate) fn record(&self, sample: &Sample) {
+        self.switch.ledger.borrow_mut().record(sample);
     }
 
     /// From now on it is the way to nowhere. What is queued still has its turn.
@@ -317,29 +317,29 @@ impl Permit {
         self.issued = self.port.switch.rt.turn_time();
     }
 
-    /// Tells whether the I/O ended well. If it is looked at, gives what is to be booked when its
+    /// Tells whether the I/O ended well. If it is sampled, gives what is to be recorded when its
     /// answer has gone.
     #[inline]
-    pub(crate) fn complete(mut self, ok: bool) -> Looked {
+    pub(crate) fn complete(mut self, ok: bool) -> Option<Box<Sample>> {
         self.spent = true;
         let now = self.port.switch.rt.turn_time();
-        let looked = self.note(now);
+        let sample = self.note(now);
         self.end(now, ok);
-        looked
+        sample
     }
 
-    /// Notes in the books that the device is done.
+    /// Notes in the ledger that the device is done.
     #[inline]
-    fn note(&self, now: Time) -> Looked {
+    fn note(&self, now: Time) -> Option<Box<Sample>> {
         let moved = || self.port.device.moved();
         let mut ledger = self.port.switch.ledger.borrow_mut();
         let times = ledger.on_end(&self.io, now, moved)?;
-        Some(Box::new(self.record(now, times)))
+        Some(Box::new(self.sample(now, times)))
     }
 
     #[cold]
-    fn record(&self, now: Time, times: u32) -> Record {
-        Record {
+    fn sample(&self, now: Time, times: u32) -> Sample {
+        Sample {
             io: self.io,
             spans: Spans {
                 past: Past::default(),
@@ -384,7 +384,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.spent {
-            // The device never got it, so there is nothing to be booked.
+            // The device never got it, so there is nothing to be recorded.
             self.end(self.port.switch.rt.turn_time(), false);
         }
     }

@@ -9,7 +9,7 @@ use flashyard_sched::Op;
 use crate::switch::{Port, Switch, Want};
 
 /// The way of one volume through a switch to its device: as a command takes it, with its turn, its
-/// stamps and its line in the books.
+/// stamps and its place in the ledger.
 #[derive(Clone)]
 pub struct Way {
     port: Rc<Port>,
@@ -37,8 +37,8 @@ impl Way {
             .device()
             .submit(tag, Io::Read { lba, into: buf })
             .await;
-        if let Some(record) = permit.complete(result.is_ok()) {
-            self.port.book(&record);
+        if let Some(sample) = permit.complete(result.is_ok()) {
+            self.port.record(&sample);
         }
         result.map(|done| done.data)
     }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_io_has_its_turn_and_stands_in_the_books_and_what_is_not_there_is_refused() {
+    fn an_io_has_its_turn_and_stands_in_the_ledger_and_what_is_not_there_is_refused() {
         let world = World::new(Config::default());
         let machine = world.machine(1);
         world.run(&machine, |rt| async move {

@@ -12,7 +12,7 @@ use super::{Answer, Ended, Reply, Request, Ticket};
 use crate::core::Core;
 use crate::message::Message;
 use crate::switch::Want;
-use crate::tcp::{Elsewhere, Withdrawn};
+use crate::waiting::{Elsewhere, Withdrawn};
 
 /// Who waits for which answer.
 #[derive(Default)]

@@ -54,9 +54,9 @@ pub(crate) async fn serve(core: Rc<Core>, request: Request) {
             (ticket, Answer::TooLate)
         }
         Request::Release(ticket) => return drop(core.remote_grants().take_granted(ticket)),
-        Request::Book { device, record } => {
+        Request::Record { device, sample } => {
             if let Some(port) = core.port(device) {
-                port.book(&record);
+                port.record(&sample);
             }
             return;
         }
@@ -73,8 +73,8 @@ pub(crate) async fn serve(core: Rc<Core>, request: Request) {
 /// Does an I/O for which a permit has been given.
 pub(super) async fn perform(permit: Permit, tag: Tag, io: Io) -> Ended {
     let outcome = permit.device().submit(tag, io).await;
-    let looked = permit.complete(outcome.is_ok());
-    (outcome, looked)
+    let sample = permit.complete(outcome.is_ok());
+    (outcome, sample)
 }
 
 async fn admit(core: &Core, ticket: Ticket, device: u32, want: Want, io: Option<Io>) -> Answer {

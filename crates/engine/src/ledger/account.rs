@@ -71,7 +71,7 @@ impl Account {
 
     /// Books an I/O that stands for so many; gives what of each stage is more than the least of
     /// lately. Nobody needs to wait for a turn, or to be taken in.
-    pub(super) fn book(&mut self, io: &Io, stages: &Stages, times: u64) -> Stages {
+    pub(super) fn record(&mut self, io: &Io, stages: &Stages, times: u64) -> Stages {
         let books = &mut self.windows[0];
         books.stages.add(stages, times);
         books.latency.record_n(stages.all(), times);

@@ -1,4 +1,4 @@
-//! What an I/O leaves behind for the books.
+//! What an I/O leaves behind for the ledger.
 
 use flashyard_sched::Io;
 use flashyard_time::{Duration, Time};
@@ -14,7 +14,7 @@ pub(crate) struct Past {
     pub(crate) network: Duration,
 }
 
-/// The stamps of an I/O that is looked at.
+/// The stamps of a sampled I/O.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spans {
     /// What there was before it came to the switch.
@@ -31,17 +31,14 @@ pub(crate) struct Spans {
     pub(crate) sent: Time,
 }
 
-/// An I/O that is to be booked.
+/// A measured I/O, to be recorded in the ledger.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Record {
+pub(crate) struct Sample {
     pub(crate) io: Io,
     pub(crate) spans: Spans,
     /// So many it stands for.
     pub(crate) times: u32,
 }
-
-/// An I/O that is to be booked, if it is looked at.
-pub(crate) type Looked = Option<Box<Record>>;
 
 impl Past {
     /// From the first byte to the arrival at the switch.

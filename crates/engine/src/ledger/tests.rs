@@ -50,7 +50,7 @@ fn pass(
         ended: us(ended),
         sent: us(sent),
     };
-    ledger.book(&Record {
+    ledger.record(&Sample {
         io: *io,
         spans,
         times,
@@ -249,7 +249,7 @@ fn what_is_booked_after_its_tenant_has_gone_is_forgotten() {
         ended: at,
         sent: at,
     };
-    ledger.book(&Record {
+    ledger.record(&Sample {
         io: read,
         spans,
         times,
@@ -319,7 +319,7 @@ fn there_are_accounts_for_those_who_have_io_and_no_more() {
     assert!(why.expect("known").ios >= 100);
 }
 
-/// What it costs to book I/Os depends on the time that passes, not on the square of the number of
+/// What it costs to record I/Os depends on the time that passes, not on the square of the number of
 /// tenants; all of them are stood for nevertheless, and who has little of a wait is not told by
 /// name.
 #[test]

@@ -12,16 +12,16 @@ use flashyard_nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
 use flashyard_time::Time;
 
 use super::connect::in_capsule;
-use super::connection::{Connection, End};
+use super::connection::{ConnectedQueue, Connection, End};
 use super::fabrics;
 use super::input::{Input, Pdu};
 use super::payload::{self, Payload};
 use super::queue::{Duplicate, QueuePair};
 use super::reply;
-use crate::HostEventKind;
 use crate::alive::Counted;
 use crate::association::Association;
 use crate::message::Message;
+use crate::{HostEventController, HostEventKind};
 use flashyard_controller::{AdminOutcome, Answer, Effect};
 
 /// One Admin queue: one association.
@@ -77,55 +77,11 @@ impl AdminQueue {
         })
     }
 
-    pub(crate) fn association(&self) -> &Association {
-        &self.association
-    }
-
     /// The connection has gone, or is not listened to any more, and the association with it.
     pub(crate) fn end_association(&self) {
         self.has_ended.set(true);
         let target = self.connection.core().target();
         target.end_association(&self.association, self.has_said_goodbye.get());
-    }
-
-    /// A namespace has come, gone or changed.
-    pub(crate) fn on_namespace_changed(&self, nsid: u32) {
-        self.association.controller().on_namespace_change(nsid);
-        self.tell_events();
-    }
-
-    /// The discovery log has changed.
-    pub(crate) fn on_discovery_changed(&self) {
-        self.association.controller().on_discovery_change();
-        self.tell_events();
-    }
-
-    /// The queue that holds the command which Abort `cid` is about has answered.
-    pub(crate) fn on_aborted(&self, cid: u16, aborted: bool) {
-        let mut aborts = self.aborts.borrow_mut();
-        let Some(at) = aborts.iter().position(|waiting| *waiting == cid) else {
-            return;
-        };
-        aborts.swap_remove(at);
-        drop(aborts);
-        self.answer(cid, Answer::to_abort(aborted));
-    }
-
-    /// Looks at the Keep Alive Timer.
-    pub(crate) fn sweep(&self, now: Time) {
-        if self.has_ended.get() || self.connection.is_closed() {
-            return;
-        }
-        let mut controller = self.association.controller();
-        if self.association.take_traffic() {
-            controller.on_traffic(now);
-        }
-        let expired = controller.poll(now).is_some();
-        drop(controller);
-        if expired {
-            self.connection.report(HostEventKind::KeepAliveExpired);
-            self.connection.close();
-        }
     }
 
     async fn on_pdu(&self, pdu: &Pdu) -> Result<(), End> {
@@ -143,7 +99,7 @@ impl AdminQueue {
         } else {
             self.on_admin(capsule, &pdu.data);
         }
-        self.tell_events();
+        self.report_events();
         Ok(())
     }
 
@@ -229,7 +185,7 @@ impl AdminQueue {
             })
     }
 
-    /// Asks the core that serves the queue; it answers by [`AdminQueue::on_aborted`].
+    /// Asks the core that serves the queue; it answers by `on_aborted`.
     fn abort(&self, ticket: u16, sqid: u16, cid: u16) {
         let target = self.connection.core().target();
         if let Some(connection) = target.connection_of(&self.association, sqid) {
@@ -248,7 +204,7 @@ impl AdminQueue {
         self.answer(ticket, Answer::to_abort(false));
     }
 
-    fn tell_events(&self) {
+    fn report_events(&self) {
         loop {
             let event = self.association.controller().poll_event();
             let Some((cid, dw0)) = event else { return };
@@ -272,6 +228,49 @@ impl AdminQueue {
 
     fn completion(&self, cid: u16, answer: Answer) -> CompletionQueueEntry {
         answer.completion(cid).with_queue(self.pair.end(cid), 0)
+    }
+}
+
+impl ConnectedQueue for AdminQueue {
+    fn on_namespace_changed(&self, nsid: u32) {
+        self.association.controller().on_namespace_change(nsid);
+        self.report_events();
+    }
+
+    fn on_discovery_changed(&self) {
+        self.association.controller().on_discovery_change();
+        self.report_events();
+    }
+
+    fn on_aborted(&self, ticket: u16, aborted: bool) {
+        let mut aborts = self.aborts.borrow_mut();
+        let Some(at) = aborts.iter().position(|waiting| *waiting == ticket) else {
+            return;
+        };
+        aborts.swap_remove(at);
+        drop(aborts);
+        self.answer(ticket, Answer::to_abort(aborted));
+    }
+
+    /// Looks at the Keep Alive Timer.
+    fn sweep(&self, now: Time) -> bool {
+        if self.has_ended.get() || self.connection.is_closed() {
+            return false;
+        }
+        let mut controller = self.association.controller();
+        if self.association.take_traffic() {
+            controller.on_traffic(now);
+        }
+        let expired = controller.poll(now).is_some();
+        drop(controller);
+        if expired {
+            self.connection.report(HostEventKind::KeepAliveExpired);
+        }
+        expired
+    }
+
+    fn for_event(&self) -> HostEventController {
+        self.association.for_event()
     }
 }
 

@@ -10,14 +10,15 @@ use flashyard_nvme::tcp::{
 use flashyard_nvme::{CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
 
 use super::admin::AdminQueue;
+use super::coalesce::Pushed;
 use super::connection::{Connection, End};
 use super::fabrics::{self, ADMIN_IN_CAPSULE_BYTES};
-use super::hold::Pushed;
 use super::input::{Input, Pdu};
-use super::io::{IoQueue, NewQueue};
+use super::io::{self, IoQueue};
 use super::payload::Payload;
 use super::queue::{NO_FLOW_CONTROL, QueuePair};
 use super::reply;
+use crate::exec::NewQueue;
 use crate::subsystems::{Caller, ConnectFailure};
 use flashyard_controller::{AcceptedQueue, ConnectError, ConnectRequest, Transfer};
 
@@ -153,16 +154,12 @@ async fn join(
             association: seat.association,
             tenant: seat.tenant,
             qid: seat.queue.qid,
-            pair: pair(seat.queue),
             priority: seat.queue.priority,
-            entries: seat.queue.entries,
             counters: seat.counters,
         };
-        (
-            Joined::Io(IoQueue::new(connection.clone(), how, new)),
-            cntlid,
-            seat.queue,
-        )
+        let (pair, entries) = (pair(seat.queue), seat.queue.entries);
+        let queue = io::new_queue(connection.clone(), how, pair, entries, new);
+        (Joined::Io(queue), cntlid, seat.queue)
     };
     let dw0 = ConnectResponse {
         cntlid,

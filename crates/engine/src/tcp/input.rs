@@ -4,17 +4,22 @@
 
 use std::rc::Rc;
 
-use flashyard_nvme::tcp::{Event, Framer, Header, Violation};
+use flashyard_nvme::tcp::{Event, Framer, Header, MAX_TERM_REQ, Role, Violation};
 use flashyard_runtime::{Buf, Chunk};
 use flashyard_time::Time;
 
+use super::coalesce::Pushed;
 use super::connection::{Connection, End};
-use super::quota::Reservation;
+use crate::HostEventKind;
+use crate::connection::Connection as _;
+use crate::quota::Reservation;
 
 /// A piece of the ring that is full is this long.
 const CHUNK: usize = 16 << 10;
 /// Length of a large buffer: a queue of 60 writes of 4 KiB, and still in the cache.
 const LARGE: usize = 256 << 10;
+/// What a peer may still send after it was told to go, before nothing more is read at all.
+const LAST_WORDS: usize = 1 << 20;
 /// A large buffer that brought less is given back.
 const WORTH_KEEPING: usize = 64 << 10;
 
@@ -86,18 +91,18 @@ impl Input {
         self.at
     }
 
-    /// What is left over, or what comes next. `invited`: the rest of the PDU is a part of what was
-    /// invited, which has a time of its own; otherwise the peer has to send the rest of what it has
-    /// begun (see [`crate::Limits`]). Once the connection is closed, nothing: what was received and
-    /// not looked at is not begun any more.
-    pub(crate) async fn receive(&mut self, invited: bool) -> Result<Received, End> {
+    /// What is left over, or what comes next. `r2t_sent`: the rest of the PDU is a part of what an
+    /// R2T asked for, which has a time of its own; otherwise the peer has to send the rest of what
+    /// it has begun (see [`crate::Limits`]). Once the connection is closed, nothing: what was
+    /// received and not looked at is not begun any more.
+    pub(crate) async fn receive(&mut self, r2t_sent: bool) -> Result<Received, End> {
         if self.connection.is_closed() {
             return Err(End::Closed);
         }
         if let Some(left) = self.left.take() {
             return Ok(left);
         }
-        let owed = !invited && !self.framer.at_pdu_boundary();
+        let owed = !r2t_sent && !self.framer.at_pdu_boundary();
         self.connection
             .set_awaited(owed.then(|| self.framer.headers()));
         let received = match self.large() {
@@ -232,7 +237,7 @@ impl Input {
 }
 
 /// Looks for the end of a PDU; `begun` is one whose data are on the way. Data come in capsules
-/// only: whoever reads whole PDUs has invited none.
+/// only: whoever reads whole PDUs has r2t_sent none.
 fn whole_pdu(
     framer: &mut Framer,
     bytes: &mut &[u8],
@@ -265,4 +270,27 @@ fn whole_pdu(
         }
     }
     Ok(None)
+}
+
+/// Ends a connection: says why, if the peer is to blame; then waits until it has gone, but not for
+/// long.
+pub(crate) async fn finish(input: &mut Input, end: End) {
+    let connection = input.connection.clone();
+    if let End::Violation(violation) = end {
+        connection.report(HostEventKind::Violation(violation));
+        let mut pdu = [0; MAX_TERM_REQ];
+        let len = violation.term_req().encode(
+            Role::Controller,
+            input.framer.offending_header(),
+            &mut pdu,
+        );
+        connection.outbox().push(Pushed::Urgent, &pdu[..len]);
+        connection.outbox().seal();
+        connection.set_deadline(Some(
+            connection.core().rt().now() + connection.limits().terminate_deadline,
+        ));
+        connection.outbox().flushed().await;
+        input.discard(LAST_WORDS).await;
+    }
+    connection.close();
 }

@@ -1,7 +1,7 @@
 //! What a connection is about to send: whole PDUs, gathered over a turn of the executor or longer
-//! (see [`super::hold`]) and sent in one call. PDUs are pushed whole, so they never mix. Parcels
-//! are capped: beyond about 128 responses or 512 KiB a larger call only misses caches. For hosts
-//! that have asked for it, up to five successes are told by one completion.
+//! (see [`super::coalesce`]) and sent in one call. PDUs are pushed whole, so they never mix.
+//! Parcels are capped: beyond about 128 responses or 512 KiB a larger call only misses caches. For
+//! hosts that have asked for it, up to five successes are told by one completion.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -16,9 +16,9 @@ use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Data, Gather, Rt};
 use flashyard_time::Time;
 
-use super::budget::{Budget, Held};
-use super::hold::{Coalescing, Due, Hold, Pushed};
-use crate::sample::Sample;
+use super::coalesce::{Coalescer, Coalescing, Due, Pushed};
+use crate::exec::{Budget, Held};
+use crate::sample::PendingSample;
 
 /// PDUs in one parcel.
 const PARCEL_PDUS: usize = 128;
@@ -52,10 +52,10 @@ pub(crate) struct Outbox {
 struct State {
     filling: Parcel,
     full: VecDeque<Parcel>,
-    spares: Vec<(Gather, Vec<Sample>)>,
+    spares: Vec<(Gather, Vec<PendingSample>)>,
     /// Successes that belong behind what is in `filling`.
     report: Option<Report>,
-    hold: Hold,
+    coalescer: Coalescer,
 }
 
 /// Successes that will be told by one completion.
@@ -77,7 +77,7 @@ pub(crate) struct Parcel {
     pdus: usize,
     held: usize,
     /// I/Os that are booked when it has gone.
-    samples: Vec<Sample>,
+    samples: Vec<PendingSample>,
 }
 
 impl Outbox {
@@ -110,9 +110,9 @@ impl Outbox {
         );
     }
 
-    /// From now on answers are held by this rule, for a queue of so many entries.
+    /// From now on answers are coalesced by this rule, for a queue of so many entries.
     pub(crate) fn set_coalescing(&self, rule: Coalescing, entries: u16) {
-        self.state.borrow_mut().hold.set_rule(rule, entries);
+        self.state.borrow_mut().coalescer.set_rule(rule, entries);
     }
 
     /// Appends a PDU without payload.
@@ -128,7 +128,7 @@ impl Outbox {
     }
 
     /// Books an I/O when what is pushed next has gone.
-    pub(crate) fn keep(&self, sample: Sample) {
+    pub(crate) fn keep(&self, sample: PendingSample) {
         if !self.sealed.get() {
             self.state.borrow_mut().filling.samples.push(sample);
         }
@@ -242,7 +242,7 @@ impl Outbox {
             if let Some(parcel) = self.state.borrow_mut().full.pop_front() {
                 return Some(parcel);
             }
-            let due = self.state.borrow().hold.due(rt.turn_time());
+            let due = self.state.borrow().coalescer.due(rt.turn_time());
             match due {
                 Due::Now => {
                     rt.turn_end().await;
@@ -323,7 +323,7 @@ impl Outbox {
             return Some(parcel);
         }
         self.end_report(&mut state);
-        state.hold.taken();
+        state.coalescer.taken();
         let parcel = state.next_filling();
         (parcel.pdus > 0).then_some(parcel)
     }
@@ -332,15 +332,15 @@ impl Outbox {
     fn pushed(&self, state: &mut State, what: Pushed, bytes: usize) {
         self.bytes.set(self.bytes.get() + bytes);
         state.filling.pdus += 1;
-        let mut look = state.hold.push(what, bytes);
-        if state.hold.is_alone()
+        let mut look = state.coalescer.push(what, bytes);
+        if state.coalescer.is_alone()
             || state.filling.pdus >= PARCEL_PDUS
             || state.filling.gather.len() >= PARCEL_BYTES
         {
             self.end_report(state);
             let parcel = state.next_filling();
             state.full.push_back(parcel);
-            state.hold.taken();
+            state.coalescer.taken();
             look = true;
         }
         if look && self.sender_waits.replace(false) {
@@ -398,8 +398,8 @@ impl Drop for Outbox {
 mod tests {
     use flashyard_runtime::Buf;
 
-    use super::super::quota::{MemoryQuota, Pool};
     use super::*;
+    use crate::quota::{MemoryQuota, Pool};
 
     /// Memory of answers that are never sent goes back to those who share it, wherever the answers
     /// were: in a parcel that is full, in the one that is being filled, or pushed after the end.
@@ -412,7 +412,7 @@ mod tests {
         let outbox = Outbox::new(1 << 20);
         outbox.set_budget(budget.clone());
         let push = || {
-            let held = budget.try_hold(BYTES).expect("there is room");
+            let held = budget.try_reserve(BYTES).expect("there is room");
             let data = Data::Buf(Buf::take(BYTES).expect("memory"));
             outbox.push_data(Pushed::Urgent, &[0; 24], data, &[], Some(held));
         };

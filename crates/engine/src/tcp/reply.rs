@@ -4,9 +4,9 @@ use flashyard_nvme::tcp::{C2HData, CapsuleResp, Crc32c, MAX_HEADER, Outgoing};
 use flashyard_nvme::{CompletionQueueEntry, Status};
 use flashyard_runtime::{Data, PAGE};
 
-use super::budget::Held;
-use super::hold::Pushed;
+use super::coalesce::Pushed;
 use super::outbox::Outbox;
+use crate::exec::Held;
 
 /// A data digest and a CapsuleResp with its digest.
 const TRAILER: usize = 4 + 24 + 4;

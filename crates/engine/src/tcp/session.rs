@@ -12,19 +12,18 @@ use flashyard_nvme::{Status, SubmissionQueueEntry};
 use flashyard_runtime::Buf;
 use flashyard_time::Time;
 
-use super::budget::Budget;
-use super::command::{self, CapsuleData, Command, Work};
 use super::connection::End;
-use super::fused::{Half, Pair};
+use super::fused::{self, Half};
 use super::input::Input;
-use super::io::IoQueue;
+use super::io::{self, IoQueue};
 use super::payload::Payload;
 use super::queue::Duplicate;
-use super::quota::Reservation;
+use crate::exec::{self, Budget, Command, HostData, Work};
 use crate::ledger::Past;
+use crate::quota::Reservation;
 use crate::status;
 use flashyard_controller::fused::{Arrival, FAILED_FUSED, FusedPairs, MISSING_FUSED};
-use flashyard_controller::io;
+use flashyard_controller::io::check;
 
 /// Write data of at least this length are received straight to where they belong.
 const DIRECT: u32 = 8 << 10;
@@ -37,7 +36,7 @@ pub(crate) struct Session<P> {
     sink: Sink,
     /// When the first byte of the next PDU was seen, if it has been.
     begun: Time,
-    /// Commands to take in one turn while others are in a hurry.
+    /// Commands to take in one turn while others are latency-sensitive.
     piece: u32,
 }
 
@@ -64,7 +63,7 @@ enum Sink {
     Discard,
     /// To the command that brings them.
     Capsule(Capsule),
-    /// To a command that invited them; `at` is where the next piece belongs.
+    /// To a command whose R2T asked for them; `at` is where the next piece belongs.
     Transfer { ttag: u16, at: usize },
 }
 
@@ -79,7 +78,7 @@ struct Capsule {
     /// The first of them all.
     front: Vec<u8>,
     ended: Option<Ended>,
-    data: Option<CapsuleData>,
+    data: Option<HostData>,
 }
 
 /// The end of a capsule's data.
@@ -98,7 +97,7 @@ enum Owner {
 impl Owner {
     fn cid(&self) -> u16 {
         match self {
-            Self::Command(command) => command.cid,
+            Self::Command(command) => command.cid(),
             Self::Half(entry) => entry.cid(),
         }
     }
@@ -108,7 +107,7 @@ impl Owner {
 enum Pause {
     /// More bytes.
     Input,
-    /// The next turn: others are in a hurry.
+    /// The next turn: others are latency-sensitive.
     Turn,
     /// A buffer of this many bytes for the data of a capsule.
     Buffer(usize),
@@ -148,8 +147,8 @@ impl<P: Fn(Work)> Session<P> {
     }
 
     async fn step(&mut self, input: &mut Input) -> Result<(), End> {
-        let invited = matches!(self.sink, Sink::Transfer { .. });
-        let received = input.receive(invited).await?;
+        let r2t_sent = matches!(self.sink, Sink::Transfer { .. });
+        let received = input.receive(r2t_sent).await?;
         self.queue.on_traffic();
         let at = input.at();
         if input.framer.at_pdu_boundary() || !matches!(self.sink, Sink::None) {
@@ -171,7 +170,7 @@ impl<P: Fn(Work)> Session<P> {
                 Ok(())
             }
             Pause::Room => {
-                self.queue.outbox().room().await;
+                self.queue.front().outbox().room().await;
                 Ok(())
             }
             Pause::Buffer(len) => {
@@ -188,10 +187,10 @@ impl<P: Fn(Work)> Session<P> {
         let Sink::Capsule(capsule) = &mut self.sink else {
             return;
         };
-        let share = Reservation::wait(queue.capsule_share(), Budget::charge(len));
+        let share = Reservation::wait(queue.front().capsule_share(), Budget::charge(len));
         let cid = capsule.owner.cid();
         let memory = match queue.waiting().unless_withdrawn(cid, share).await {
-            Ok(reservation) => command::buffer(len).map(|buf| CapsuleData { buf, reservation }),
+            Ok(reservation) => exec::buffer(len).map(|buf| HostData { buf, reservation }),
             Err(taken_back) => Err(taken_back.error()),
         };
         match memory {
@@ -205,7 +204,7 @@ impl<P: Fn(Work)> Session<P> {
     fn give_up(&mut self, error: IoError) {
         if let Sink::Capsule(capsule) = std::mem::replace(&mut self.sink, Sink::None) {
             match capsule.owner {
-                Owner::Command(command) => self.queue.fail(&command, error.into()),
+                Owner::Command(command) => command.fail(&self.queue, error.into()),
                 Owner::Half(entry) => {
                     self.queue.refuse(&entry, status::of(error));
                     // That this one failed is no fault of the host, which may try both halves
@@ -226,11 +225,11 @@ impl<P: Fn(Work)> Session<P> {
         let mut at = at;
         while input.framer.data_remaining() >= DIRECT {
             let len = input.framer.data_remaining() as usize;
-            let Some(buf) = self.queue.transfers().lend(ttag) else {
+            let Some(buf) = self.queue.front().transfers().lend(ttag) else {
                 break;
             };
             let (received, buf) = input.receive_direct(buf, at, len).await;
-            self.queue.transfers().take_back(ttag, buf);
+            self.queue.front().transfers().take_back(ttag, buf);
             at += received?;
         }
         self.sink = Sink::Transfer { ttag, at };
@@ -251,7 +250,7 @@ impl<P: Fn(Work)> Session<P> {
                 Sink::None if commands >= self.piece && self.queue.gives_way() => {
                     return Ok(Pause::Turn);
                 }
-                Sink::None if self.queue.outbox().is_full() => return Ok(Pause::Room),
+                Sink::None if self.queue.front().outbox().is_full() => return Ok(Pause::Room),
                 Sink::Capsule(Capsule {
                     ended: Some(_),
                     range,
@@ -283,8 +282,8 @@ impl<P: Fn(Work)> Session<P> {
     ) -> Result<(), Violation> {
         let entry = &capsule.entry;
         let began = std::mem::replace(&mut self.begun, source.at);
-        if let Err(Duplicate) = self.queue.pair().begin(entry.cid())? {
-            self.queue.refuse_duplicate(entry.cid());
+        if let Err(Duplicate) = self.queue.front().pair().begin(entry.cid())? {
+            io::refuse_duplicate(&self.queue, entry.cid());
             self.discard(capsule);
             return Ok(());
         }
@@ -306,7 +305,7 @@ impl<P: Fn(Work)> Session<P> {
         let namespace = self.queue.namespace(entry.nsid());
         let most = self.queue.limits().transfer_bytes;
         let info = namespace.as_ref().map(|namespace| &namespace.info);
-        let checked = io::check(entry, info, most).and_then(|request| {
+        let checked = check(entry, info, most).and_then(|request| {
             let payload = Payload::locate(request.transfer, entry, capsule.data_len)?;
             Ok((request.op, payload))
         });
@@ -321,24 +320,13 @@ impl<P: Fn(Work)> Session<P> {
             self.refuse(capsule, Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
             return Ok(());
         };
-        let (cid, opcode) = (entry.cid(), entry.opcode());
-        let class = self
-            .queue
-            .classify(namespace.tag.class, entry, payload.bytes());
-        let command = Command {
-            cid,
-            opcode,
-            class,
-            namespace,
-            op,
-            payload,
-            capsule: None,
-            past: Past {
-                began,
-                network: source.at.since(began),
-            },
+        let past = Past {
+            began,
+            network: source.at.since(began),
         };
-        command.count();
+        let others = self.others();
+        let checked = (op, payload.bytes());
+        let command = Command::new(&self.queue, entry, namespace, checked, others, past);
         match payload {
             Payload::InCapsule { offset, bytes } if bytes > 0 => {
                 let range = offset as usize..(offset + bytes) as usize;
@@ -354,7 +342,7 @@ impl<P: Fn(Work)> Session<P> {
 
     #[inline]
     fn start(&self, command: Command) {
-        if let Some(rest) = command::start(&self.queue, command) {
+        if let Some(rest) = exec::start(&self.queue, command) {
             (self.pool)(rest);
         }
     }
@@ -385,17 +373,10 @@ impl<P: Fn(Work)> Session<P> {
         Ok(())
     }
 
-    fn on_half(
-        &mut self,
-        entry: SubmissionQueueEntry,
-        capsule: Option<CapsuleData>,
-        digest_ok: bool,
-    ) {
-        let capsule_bytes = capsule.as_ref().map_or(0, |data| data.buf.len() as u32);
+    fn on_half(&mut self, entry: SubmissionQueueEntry, data: Option<HostData>, digest_ok: bool) {
         let half = Half {
             entry,
-            capsule_bytes,
-            capsule,
+            data,
             digest_ok,
         };
         let (lone, arrival) = self.pairs.arrive(entry.fuse(), half);
@@ -404,12 +385,27 @@ impl<P: Fn(Work)> Session<P> {
         }
         match arrival {
             Arrival::Kept => {}
-            Arrival::Pair { first, second } => {
-                (self.pool)(Work::Pair(Some(Box::new(Pair { first, second }))))
-            }
+            Arrival::Pair { first, second } => self.start_pair([first, second]),
             Arrival::Failed(second) => self.queue.refuse(&second.entry, FAILED_FUSED),
             Arrival::Unpaired(half) | Arrival::Alone(half) => self.refuse_half(&half),
         }
+    }
+
+    fn start_pair(&self, halves: [Half; 2]) {
+        let entries = [halves[0].entry, halves[1].entry];
+        match fused::check(&self.queue, halves, self.others()) {
+            Ok(pair) => (self.pool)(Work::Pair(Some(Box::new(pair)))),
+            Err(refused) => {
+                self.queue.refuse(&entries[0], refused.first);
+                self.queue.refuse(&entries[1], refused.second);
+            }
+        }
+    }
+
+    /// Commands outstanding beside the one that has just come.
+    #[inline]
+    fn others(&self) -> u16 {
+        self.queue.front().pair().outstanding() - 1
     }
 
     fn refuse_lone(&mut self) {
@@ -482,10 +478,11 @@ impl<P: Fn(Work)> Session<P> {
 
     /// Memory for the data of a capsule, if it is to be had now.
     #[inline]
-    fn memory(&self, len: usize) -> Option<CapsuleData> {
-        let reservation = Reservation::now(self.queue.capsule_share(), Budget::charge(len))?;
+    fn memory(&self, len: usize) -> Option<HostData> {
+        let reservation =
+            Reservation::now(self.queue.front().capsule_share(), Budget::charge(len))?;
         let buf = Buf::take(len)?;
-        Some(CapsuleData { buf, reservation })
+        Some(HostData { buf, reservation })
     }
 
     /// Goes on with a capsule that has all its data and memory for them.
@@ -503,7 +500,7 @@ impl<P: Fn(Work)> Session<P> {
     }
 
     fn on_transfer(&mut self, pdu: &H2CData) -> Result<(), Violation> {
-        self.queue.transfers().accept(pdu)?;
+        self.queue.front().transfers().accept(pdu)?;
         self.sink = Sink::Transfer {
             ttag: pdu.ttag,
             at: pdu.datao as usize,
@@ -519,7 +516,7 @@ impl<P: Fn(Work)> Session<P> {
                 front.extend_from_slice(&piece[..piece.len().min(wanted)]);
             }
             Sink::Transfer { ttag, at } => {
-                self.queue.transfers().put(*ttag, *at, piece);
+                self.queue.front().transfers().put(*ttag, *at, piece);
                 *at += piece.len();
             }
             Sink::None | Sink::Discard => {}
@@ -538,44 +535,23 @@ impl<P: Fn(Work)> Session<P> {
             return self.finish_capsule();
         }
         if let Sink::Transfer { ttag, .. } = std::mem::replace(&mut self.sink, Sink::None) {
-            self.queue.transfers().end_pdu(ttag, digest_ok);
+            self.queue.front().transfers().end_pdu(ttag, digest_ok);
         }
     }
 
     /// All data of a capsule are in `data`; its command wants those of `range`.
     #[inline]
-    fn on_capsule(&mut self, owner: Owner, mut data: CapsuleData, range: Range<usize>, end: Ended) {
+    fn on_capsule(&mut self, owner: Owner, mut data: HostData, range: Range<usize>, end: Ended) {
         match owner {
             Owner::Half(entry) => self.on_half(entry, Some(data), end.digest_ok),
             Owner::Command(command) if !end.digest_ok => {
-                self.queue
-                    .fail(&command, Status::TRANSIENT_TRANSPORT_ERROR.into());
+                command.fail(&self.queue, Status::TRANSIENT_TRANSPORT_ERROR.into());
             }
             Owner::Command(mut command) => {
                 data.cut(range);
-                command.capsule = Some(data);
-                command.past.network = end.at.since(command.past.began);
+                command.set_data(data, end.at);
                 self.start(command);
             }
         }
-    }
-}
-
-impl CapsuleData {
-    /// With these bytes, which are as many as there is room for.
-    #[inline]
-    fn filled(mut self, bytes: &[u8]) -> Self {
-        self.buf.copy_from_slice(bytes);
-        self
-    }
-
-    /// Leaves only the bytes of `range`.
-    #[inline]
-    pub(crate) fn cut(&mut self, range: Range<usize>) {
-        let len = range.len();
-        if range.start > 0 {
-            self.buf.copy_within(range, 0);
-        }
-        self.buf.set_len(len);
     }
 }

@@ -1,6 +1,6 @@
-//! Write data on their way: each R2T has a place, which its transfer tag names. Whole commands are
-//! invited, one R2T each, once there is a buffer for all of their data. Of a command that is
-//! aborted meanwhile the data may still come: they are received and forgotten.
+//! Write data on their way: each R2T has a place, which its transfer tag names. A command gets one
+//! R2T for all of its data, once there is a buffer for them. Of a command that is aborted meanwhile
+//! the data may still come: they are received and forgotten.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,11 +8,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use flashyard_nvme::Status;
 use flashyard_nvme::tcp::{H2CData, H2cTransfer, R2T, Violation};
 use flashyard_runtime::Buf;
 use flashyard_time::{Duration, Time};
 
-use super::budget::Held;
+use crate::exec::{Failure, Held};
 
 /// So many transfers that nobody wants are remembered; the data of an older one break the rules.
 const UNWANTED: usize = 1024;
@@ -56,20 +57,10 @@ enum Memory {
     None,
 }
 
-/// How a transfer ended.
-pub(crate) enum Arrived {
-    /// The data, and what their buffer is counted against.
-    Whole(Buf, Option<Held>),
-    /// The data, but a digest was wrong.
-    Damaged,
-    /// The connection has ended.
-    Never,
-}
-
 impl Transfers {
     /// Makes a place for the data of command `cid`, which fill `buf`, counted against `held`; gives
     /// the R2T to be sent and the wait for them.
-    pub(crate) fn invite(&self, cid: u16, buf: Buf, held: Option<Held>) -> (R2T, Arrival<'_>) {
+    pub(crate) fn begin(&self, cid: u16, buf: Buf, held: Option<Held>) -> (R2T, Arrival<'_>) {
         let mut places = self.places.borrow_mut();
         let ttag = places.free.pop().unwrap_or_else(|| {
             places.by_tag.push(None);
@@ -231,23 +222,23 @@ pub(crate) struct Arrival<'a> {
 }
 
 impl Future for Arrival<'_> {
-    type Output = Arrived;
+    type Output = Result<(Buf, Option<Held>), Failure>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Arrived> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut places = self.transfers.places.borrow_mut();
         let closed = places.closed;
         let Some(place) = places.get(self.ttag) else {
-            return Poll::Ready(Arrived::Never);
+            return Poll::Ready(Err(Failure::Gone));
         };
         if place.done {
             let memory = std::mem::replace(&mut place.memory, Memory::None);
             return Poll::Ready(match memory {
-                Memory::Here(buf, held) if place.digest_ok => Arrived::Whole(buf, held),
-                _ => Arrived::Damaged,
+                Memory::Here(buf, held) if place.digest_ok => Ok((buf, held)),
+                _ => Err(Status::TRANSIENT_TRANSPORT_ERROR.into()),
             });
         }
         if closed {
-            return Poll::Ready(Arrived::Never);
+            return Poll::Ready(Err(Failure::Gone));
         }
         place.waker = Some(context.waker().clone());
         Poll::Pending
@@ -276,24 +267,24 @@ mod tests {
         }
     }
 
-    fn invite(transfers: &Transfers, cid: u16, len: u32) -> (R2T, Arrival<'_>) {
+    fn begin(transfers: &Transfers, cid: u16, len: u32) -> (R2T, Arrival<'_>) {
         let buf = Buf::take_zeroed(len as usize).expect("memory for one");
-        transfers.invite(cid, buf, None)
+        transfers.begin(cid, buf, None)
     }
 
     /// What comes for a command that was aborted goes nowhere, however many others are aborted and
-    /// invited meanwhile.
+    /// begun meanwhile.
     #[test]
     fn a_tag_is_given_to_nobody_else_while_its_data_come() {
         let transfers = Transfers::default();
-        let (large, arrival) = invite(&transfers, 0, LARGE);
+        let (large, arrival) = begin(&transfers, 0, LARGE);
         drop(arrival);
         let pdu = data(&large, 0, LARGE);
         assert!(transfers.accept(&pdu).is_ok());
         for cid in 1..=UNWANTED as u16 {
-            drop(invite(&transfers, cid, 4096).1);
+            drop(begin(&transfers, cid, 4096).1);
         }
-        let (small, _arrival) = invite(&transfers, 9, 4096);
+        let (small, _arrival) = begin(&transfers, 9, 4096);
         assert_ne!(small.ttag, large.ttag);
         transfers.put(large.ttag, LARGE as usize - 8, &[1; 8]);
         transfers.end_pdu(large.ttag, true);
@@ -305,10 +296,10 @@ mod tests {
     #[test]
     fn of_too_many_that_nobody_wants_the_oldest_is_forgotten() {
         let transfers = Transfers::default();
-        let (first, arrival) = invite(&transfers, 0, 4096);
+        let (first, arrival) = begin(&transfers, 0, 4096);
         drop(arrival);
         let waits: Vec<_> = (1..=UNWANTED as u16)
-            .map(|cid| invite(&transfers, cid, 4096))
+            .map(|cid| begin(&transfers, cid, 4096))
             .collect();
         let last = waits[UNWANTED - 1].0;
         drop(waits);

@@ -53,7 +53,7 @@ pub(crate) enum Due {
 
 /// What has gathered since the last time that something was taken.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hold {
+pub(crate) struct Coalescer {
     rule: Coalescing,
     /// A quarter of the queue.
     most: u16,
@@ -63,7 +63,7 @@ pub(crate) struct Hold {
     due: bool,
 }
 
-impl Default for Hold {
+impl Default for Coalescer {
     /// Nothing, on a connection that is no queue yet.
     fn default() -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Default for Hold {
     }
 }
 
-impl Hold {
+impl Coalescer {
     /// From now on by this rule, on a queue of so many entries.
     pub(crate) fn set_rule(&mut self, rule: Coalescing, entries: u16) {
         self.rule = rule;
@@ -147,10 +147,10 @@ mod tests {
 
     const T0: Time = Time::from_ns(1_000_000);
 
-    fn hold(rule: Coalescing) -> Hold {
-        let mut hold = Hold::default();
-        hold.set_rule(rule, 128);
-        hold
+    fn coalescer(rule: Coalescing) -> Coalescer {
+        let mut coalescer = Coalescer::default();
+        coalescer.set_rule(rule, 128);
+        coalescer
     }
 
     fn answer(in_flight: u16) -> Pushed {
@@ -159,17 +159,17 @@ mod tests {
 
     #[test]
     fn a_window_is_sent_when_it_is_full() {
-        let mut hold = hold(Coalescing::Window(8));
-        assert_eq!(hold.due(T0), Due::Never);
-        assert!(hold.push(answer(100), 24), "the first arms the timer");
+        let mut coalescer = coalescer(Coalescing::Window(8));
+        assert_eq!(coalescer.due(T0), Due::Never);
+        assert!(coalescer.push(answer(100), 24), "the first arms the timer");
         for _ in 0..6 {
-            assert!(!hold.push(answer(100), 24));
-            assert_eq!(hold.due(T0), Due::At(T0 + MOST_AGE));
+            assert!(!coalescer.push(answer(100), 24));
+            assert_eq!(coalescer.due(T0), Due::At(T0 + MOST_AGE));
         }
-        assert!(hold.push(answer(100), 24));
-        assert_eq!(hold.due(T0), Due::Now);
-        hold.taken();
-        assert_eq!(hold.due(T0), Due::Never);
+        assert!(coalescer.push(answer(100), 24));
+        assert_eq!(coalescer.due(T0), Due::Now);
+        coalescer.taken();
+        assert_eq!(coalescer.due(T0), Due::Never);
     }
 
     /// The hazards of held answers, one by one: each would stall a host.
@@ -180,12 +180,12 @@ mod tests {
             (answer(0), 24),
             (answer(50), MOST_BYTES),
         ] {
-            let mut hold = hold(Coalescing::Window(64));
-            hold.push(answer(100), 24);
-            assert!(hold.push(what, bytes), "{what:?}");
-            assert_eq!(hold.due(T0), Due::Now, "{what:?}");
+            let mut coalescer = coalescer(Coalescing::Window(64));
+            coalescer.push(answer(100), 24);
+            assert!(coalescer.push(what, bytes), "{what:?}");
+            assert_eq!(coalescer.due(T0), Due::Now, "{what:?}");
         }
-        let mut old = hold(Coalescing::Window(64));
+        let mut old = coalescer(Coalescing::Window(64));
         old.push(answer(100), 24);
         let nearly = T0 + MOST_AGE - Duration::from_ns(1);
         let late = Pushed::Answer {
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(old.due(nearly), Due::At(T0 + MOST_AGE), "the oldest counts");
         assert_eq!(old.due(T0 + MOST_AGE), Due::Now);
         // A window larger than the queue can fill, or than flow control can bear.
-        let mut short = Hold::default();
+        let mut short = Coalescer::default();
         short.set_rule(Coalescing::Window(128), 32);
         assert!((0..7).all(|n| short.push(answer(20 - n), 24) == (n == 0)));
         assert!(short.push(answer(1), 24));
@@ -205,11 +205,11 @@ mod tests {
     #[test]
     fn the_adaptive_rule_holds_nothing_on_a_shallow_queue() {
         for in_flight in 0..7 {
-            let mut hold = hold(Coalescing::Adaptive);
-            assert!(hold.push(answer(in_flight), 24));
-            assert_eq!(hold.due(T0), Due::Now, "{in_flight}");
+            let mut coalescer = coalescer(Coalescing::Adaptive);
+            assert!(coalescer.push(answer(in_flight), 24));
+            assert_eq!(coalescer.due(T0), Due::Now, "{in_flight}");
         }
-        let mut deep = hold(Coalescing::Adaptive);
+        let mut deep = coalescer(Coalescing::Adaptive);
         let pushed = (1..127).find(|n| deep.push(answer(127 - n), 24) && deep.due);
         assert_eq!(pushed, Some(8));
     }

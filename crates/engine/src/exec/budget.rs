@@ -1,6 +1,6 @@
-//! How much memory a connection may hold at the grace of its peer: write data that was invited and
-//! read data that has not been taken yet. Two bounds, always taken in the same order: that of the
-//! connection, and what its tenant may have of the core ([`super::quota`]). Whoever finds one
+//! How much memory a queue may hold at the grace of its host: write data that were asked for and
+//! read data that have not been taken yet. Two bounds, always taken in the same order: that of the
+//! connection, and what its tenant may have of the core ([`crate::quota`]). Whoever finds one
 //! reached waits in order of arrival, before its turn at the device. There is no wait for a buffer
 //! after that: what is held here is within the bound of the core's pool
 //! ([`crate::Limits::promised_bytes`]), and a pool gives whatever is within its bound.
@@ -10,7 +10,7 @@ use std::rc::Rc;
 use flashyard_runtime::PAGE;
 use flashyard_runtime::sync::Semaphore;
 
-use super::quota::{MemoryQuota, Reservation};
+use crate::quota::{MemoryQuota, Reservation};
 
 /// The bounds of one connection.
 pub(crate) struct Budget {
@@ -50,7 +50,7 @@ impl Budget {
 
     /// Waits until `bytes` fit in both bounds. Only numbers are held: the memory itself is taken
     /// when it is needed.
-    pub(crate) async fn hold(self: &Rc<Self>, bytes: usize) -> Held {
+    pub(crate) async fn reserve(self: &Rc<Self>, bytes: usize) -> Held {
         let connection = Passed::wait(&self.connection, bytes).await;
         Reservation::wait(&self.quota, bytes).await.keep();
         connection.keep();
@@ -62,7 +62,7 @@ impl Budget {
 
     /// The same, if there is nothing to wait for.
     #[inline]
-    pub(crate) fn try_hold(self: &Rc<Self>, bytes: usize) -> Option<Held> {
+    pub(crate) fn try_reserve(self: &Rc<Self>, bytes: usize) -> Option<Held> {
         let connection = Passed::now(&self.connection, bytes)?;
         Reservation::now(&self.quota, bytes)?.keep();
         connection.keep();
@@ -137,15 +137,15 @@ impl Drop for Passed<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::quota::Pool;
     use super::*;
+    use crate::quota::Pool;
 
     #[test]
     fn a_bound_that_is_reached_leaves_the_other_untouched() {
         let pool = Pool::new(10_000, 10_000);
         let budget = Budget::new(16_384, MemoryQuota::new(&pool));
-        let held = budget.try_hold(8192).expect("fits");
-        assert!(budget.try_hold(4096).is_none(), "the core has no more");
+        let held = budget.try_reserve(8192).expect("fits");
+        assert!(budget.try_reserve(4096).is_none(), "the core has no more");
         assert_eq!(budget.connection.available(), 8192);
         let bytes = held.into_bytes();
         assert_eq!(pool.free(), 10_000 - 8192);
@@ -156,7 +156,7 @@ mod tests {
         );
         let narrow = Budget::new(4096, MemoryQuota::new(&pool));
         assert!(
-            narrow.try_hold(8192).is_none(),
+            narrow.try_reserve(8192).is_none(),
             "the connection has no more"
         );
         assert_eq!(pool.free(), 10_000);

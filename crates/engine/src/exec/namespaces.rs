@@ -26,17 +26,17 @@ pub(crate) struct Namespace {
 #[derive(Default)]
 pub(crate) struct Namespaces {
     /// Whose host is told what it may have outstanding.
-    told: Option<Arc<Association>>,
+    reported: Option<Arc<Association>>,
     generation: u64,
     /// By identifier.
     list: Vec<Rc<Namespace>>,
 }
 
 impl Namespaces {
-    /// Nothing yet. The host of `told` is told what it may have outstanding.
-    pub(crate) fn new(told: Option<Arc<Association>>) -> Self {
+    /// Nothing yet. The host of `reported` is told what it may have outstanding.
+    pub(crate) fn new(reported: Option<Arc<Association>>) -> Self {
         Self {
-            told,
+            reported,
             ..Self::default()
         }
     }
@@ -84,7 +84,7 @@ impl Namespaces {
                     device: device.id(),
                 }
             };
-            let credit_share = self.told.as_ref().map(|association| {
+            let credit_share = self.reported.as_ref().map(|association| {
                 CreditShare::new(device.account(tenant.id), association.part(device.id()))
             });
             Rc::new(Namespace {

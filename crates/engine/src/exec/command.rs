@@ -1,0 +1,477 @@
+//! Plain reads and writes, and what all commands have in common. Each takes a share of memory,
+//! waits for its turn in the switch, does the I/O and answers. If nothing has to be waited for,
+//! that is a plain call; otherwise it is a future. The share comes first, so that a host that takes
+//! nothing keeps only itself waiting and never the turn of somebody else; the memory itself is
+//! taken when the turn has come.
+
+use std::future::Future;
+use std::ops::Range;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+
+use flashyard_block::{Class, Done, Io, IoError, IoFuture, Tag};
+use flashyard_controller::IoOp;
+use flashyard_nvme::SubmissionQueueEntry;
+use flashyard_nvme::command::LbaRange;
+use flashyard_runtime::{Buf, Data, Rt};
+use flashyard_sched::Op;
+use flashyard_time::{Duration, Time};
+
+use super::budget::{Budget, Held};
+use super::front::{End, Failure, Front, Success};
+use super::fused::{self, Pair};
+use super::namespaces::Namespace;
+use super::queue::{Queue, buffer};
+use super::rare;
+use crate::forwarding::{Admission, Ended, Route};
+use crate::ledger::Past;
+use crate::quota::Reservation;
+use crate::switch::{Permit, Want};
+
+/// A checked command with the data that came with it.
+pub(crate) struct Command {
+    pub(super) cid: u16,
+    opcode: u8,
+    pub(super) class: Class,
+    pub(super) namespace: Rc<Namespace>,
+    pub(super) op: IoOp,
+    /// Length of its data, whichever way they go.
+    pub(super) bytes: u32,
+    pub(super) data: Option<HostData>,
+    /// What there was before it asked for its turn.
+    pub(super) past: Past,
+}
+
+/// Data that came with a command, counted against the core's share for them.
+pub(crate) struct HostData {
+    pub(crate) buf: Buf,
+    pub(crate) reservation: Reservation,
+}
+
+/// The rest of a command that could not be finished at once: goes to the pool of the queue.
+pub(crate) enum Work {
+    /// Nothing has been done yet.
+    Queued(Option<Command>),
+    /// A read that the device is busy with.
+    Reading(Issued<Held>),
+    /// A write that the device is busy with.
+    Writing(Issued<Reservation>),
+    /// A fused pair.
+    Pair(Option<Box<Pair>>),
+}
+
+/// A command at the device, with its permit and the memory that is held for it.
+pub(crate) struct Issued<M> {
+    command: Command,
+    means: Option<(Permit, M)>,
+    io: IoFuture,
+}
+
+/// Starts a command. One that need not wait, for memory, for its turn or for the device, is
+/// finished and answered on return, without ever becoming a future; of any other one the rest is
+/// returned.
+#[inline]
+pub(crate) fn start<F: Front>(queue: &Queue<F>, command: Command) -> Option<Work> {
+    match command.op {
+        IoOp::Read { range, fua: false } => start_read(queue, command, range),
+        IoOp::Write { range, fua } if command.data.is_some() => {
+            start_write(queue, command, range, fua)
+        }
+        _ => Some(Work::Queued(Some(command))),
+    }
+}
+
+fn start_read<F: Front>(queue: &Queue<F>, command: Command, range: LbaRange) -> Option<Work> {
+    let bytes = command.bytes as usize;
+    let want = command.want(Op::Read, range.slba, bytes as u64);
+    let Some((memory, buf, permit)) = read_means(queue, &command, want, bytes) else {
+        return Some(Work::Queued(Some(command)));
+    };
+    let (lba, into) = (want.lba, buf);
+    let mut io = permit.device().submit(want.tag, Io::Read { lba, into });
+    let Some(result) = io.take_finished() else {
+        return Some(Work::Reading(Issued {
+            command,
+            means: Some((permit, memory)),
+            io,
+        }));
+    };
+    let sample = permit.complete(result.is_ok());
+    command.finish_read(queue, (result, sample), memory);
+    None
+}
+
+/// All that a read needs, if nothing of it has to be waited for.
+#[inline]
+fn read_means<F: Front>(
+    queue: &Queue<F>,
+    command: &Command,
+    want: Want,
+    bytes: usize,
+) -> Option<(Held, Buf, Permit)> {
+    let Route::Here(port) = &command.namespace.route else {
+        return None;
+    };
+    let held = queue.budget().try_reserve(Budget::charge(bytes))?;
+    let buf = Buf::take(bytes)?;
+    let permit = port.try_admit(want)?;
+    Some((held, buf, permit))
+}
+
+fn start_write<F: Front>(
+    queue: &Queue<F>,
+    mut command: Command,
+    range: LbaRange,
+    fua: bool,
+) -> Option<Work> {
+    let bytes = command.bytes;
+    let want = command.want(Op::Write, range.slba, u64::from(bytes));
+    let permit = match &command.namespace.route {
+        // Since the header came, which is when the way was found, its device may have been taken
+        // away.
+        Route::Here(port) if !port.is_closed() => port.try_admit(want),
+        _ => None,
+    };
+    let Some(permit) = permit else {
+        return Some(Work::Queued(Some(command)));
+    };
+    let Some(HostData { buf, reservation }) = command.data.take() else {
+        unreachable!("whoever starts a write at once has its data");
+    };
+    let (lba, data) = (want.lba, buf.into());
+    let mut io = permit
+        .device()
+        .submit(want.tag, Io::Write { lba, data, fua });
+    let Some(result) = io.take_finished() else {
+        return Some(Work::Writing(Issued {
+            command,
+            means: Some((permit, reservation)),
+            io,
+        }));
+    };
+    let sample = permit.complete(result.is_ok());
+    command.finish_write(queue, (result, sample));
+    None
+}
+
+/// The future of a command that has to wait. The pool of a connection keeps a place of this size
+/// for each command that has ever waited at the same time, so it works in place, and what is long
+/// is in a box: a queue that has gone idle after a burst of 128 keeps 40 KiB instead of 200.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an `async fn` would keep its arguments twice"
+)]
+pub(crate) fn execute<F: Front>(queue: Rc<Queue<F>>, mut work: Work) -> impl Future<Output = ()> {
+    async move {
+        match &mut work {
+            Work::Reading(read) => {
+                let result = (&mut read.io).await;
+                if let Some((permit, held)) = read.means.take() {
+                    let sample = permit.complete(result.is_ok());
+                    read.command.finish_read(&queue, (result, sample), held);
+                }
+            }
+            Work::Writing(write) => {
+                let result = (&mut write.io).await;
+                if let Some((permit, reservation)) = write.means.take() {
+                    drop(reservation);
+                    let sample = permit.complete(result.is_ok());
+                    write.command.finish_write(&queue, (result, sample));
+                }
+            }
+            Work::Queued(command) => {
+                if let Some(command) = command.take() {
+                    Box::pin(from_the_beginning(&queue, command)).await;
+                }
+            }
+            Work::Pair(pair) => {
+                if let Some(pair) = pair.take() {
+                    Box::pin(fused::execute(&queue, *pair)).await;
+                }
+            }
+        }
+        queue.front().on_finished();
+    }
+}
+
+async fn from_the_beginning<F: Front>(queue: &Queue<F>, command: Command) {
+    match command.op {
+        IoOp::Read { range, fua: false } => read(queue, &command, range).await,
+        IoOp::Write { range, fua } => write(queue, command, range, fua).await,
+        _ => Box::pin(rare::execute(queue, command)).await,
+    }
+}
+
+async fn read<F: Front>(queue: &Queue<F>, command: &Command, range: LbaRange) {
+    let bytes = command.bytes as usize;
+    let want = command.want(Op::Read, range.slba, bytes as u64);
+    let done = async {
+        let held = queue.reserve(command.cid, bytes).await?;
+        let admission = queue.admit(command.cid, &command.namespace, want).await?;
+        let buf = buffer(bytes)?;
+        let done = command.read_into(queue, (admission, want), buf).await?;
+        Ok((done.data, held))
+    };
+    match done.await {
+        Ok((data, held)) => command.answer_read(queue, data, held),
+        Err(failure) => command.fail(queue, failure),
+    }
+}
+
+async fn write<F: Front>(queue: &Queue<F>, mut command: Command, range: LbaRange, fua: bool) {
+    let bytes = command.bytes as usize;
+    let want = command.want(Op::Write, range.slba, bytes as u64);
+    let data = command.data.take();
+    let done = async {
+        let Some(HostData { buf, reservation }) = data else {
+            return write_fetched(queue, &mut command, want, bytes, fua).await;
+        };
+        let admission = queue.admit(command.cid, &command.namespace, want).await?;
+        let (lba, data) = (want.lba, buf.into());
+        let io = Io::Write { lba, data, fua };
+        let written = admission.submit(queue.waiting(), command.cid, want, io);
+        command.take(queue, written.await)?;
+        drop(reservation);
+        Ok(())
+    };
+    match done.await {
+        Ok(()) => command.answer_write(queue),
+        Err(failure) => command.fail(queue, failure),
+    }
+}
+
+/// A host that lets its data wait does not keep the device from the others: its turn lapses, and
+/// comes again when the data are here.
+async fn write_fetched<F: Front>(
+    queue: &Queue<F>,
+    command: &mut Command,
+    want: Want,
+    bytes: usize,
+    fua: bool,
+) -> Result<(), Failure> {
+    let cid = command.cid;
+    let rt = queue.core().rt();
+    let held = queue.reserve(cid, bytes).await?;
+    let asked = rt.turn_time();
+    let admission = turn(queue, cid, &command.namespace, want).await?;
+    let buf = buffer(bytes)?;
+    let mut fetched = pin!(queue.fetch(cid, buf, Some(held)));
+    let deadline = queue.core().target().config().limits.turn_deadline;
+    let (fetched, admission) = match soon(rt, deadline, fetched.as_mut()).await {
+        Some(fetched) => (fetched, Some(admission)),
+        None => {
+            drop(admission);
+            let fetched = fetched.await;
+            // It waits for its turn once more, because of its host.
+            command.past.network += rt.turn_time().since(asked);
+            (fetched, None)
+        }
+    };
+    let (buf, held) = fetched?;
+    let mut admission = match admission {
+        Some(admission) => admission,
+        None => {
+            let again = Want {
+                again: true,
+                ..want
+            };
+            turn(queue, cid, &command.namespace, again).await?
+        }
+    };
+    admission.issue();
+    let (lba, data) = (want.lba, buf.into());
+    let written = admission.submit(queue.waiting(), cid, want, Io::Write { lba, data, fua });
+    command.take(queue, written.await)?;
+    drop(held);
+    Ok(())
+}
+
+/// Waits for the turn of an I/O, wherever its device is.
+async fn turn<F: Front>(
+    queue: &Queue<F>,
+    cid: u16,
+    namespace: &Namespace,
+    want: Want,
+) -> Result<Admission, Failure> {
+    let admission = queue.admit(cid, namespace, want).await?;
+    Ok(admission.granted(queue.waiting(), cid, want).await?)
+}
+
+/// What `future` gives, if that comes within `span`.
+async fn soon<F: Future + Unpin>(rt: &Rt, span: Duration, mut future: F) -> Option<F::Output> {
+    let mut late = rt.sleep(span);
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(output) = Pin::new(&mut future).poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        Pin::new(&mut late).poll(context).map(|()| None)
+    })
+    .await
+}
+
+impl HostData {
+    /// With these bytes, which are as many as there is room for.
+    #[inline]
+    pub(crate) fn filled(mut self, bytes: &[u8]) -> Self {
+        self.buf.copy_from_slice(bytes);
+        self
+    }
+
+    /// Leaves only the bytes of `range`.
+    #[inline]
+    pub(crate) fn cut(&mut self, range: Range<usize>) {
+        let len = range.len();
+        if range.start > 0 {
+            self.buf.copy_within(range, 0);
+        }
+        self.buf.set_len(len);
+    }
+}
+
+impl Command {
+    /// An accepted command: `bytes` is the length of its data, `others` how many commands are
+    /// outstanding beside it. For a host that is told what it may have outstanding, it counts from
+    /// now on.
+    #[inline]
+    pub(crate) fn new<F: Front>(
+        queue: &Queue<F>,
+        entry: &SubmissionQueueEntry,
+        namespace: Rc<Namespace>,
+        (op, bytes): (IoOp, u32),
+        others: u16,
+        past: Past,
+    ) -> Self {
+        let class = queue.classify(namespace.tag.class, entry, bytes, others);
+        if let Some(credit_share) = &namespace.credit_share {
+            credit_share.spend(u64::from(bytes));
+        }
+        Self {
+            cid: entry.cid(),
+            opcode: entry.opcode(),
+            class,
+            namespace,
+            op,
+            bytes,
+            data: None,
+            past,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn cid(&self) -> u16 {
+        self.cid
+    }
+
+    /// Its data have come, after `network` since its first byte.
+    #[inline]
+    pub(crate) fn set_data(&mut self, data: HostData, at: Time) {
+        self.data = Some(data);
+        self.past.network = at.since(self.past.began);
+    }
+
+    /// Takes an I/O of it that has come back from its device.
+    #[inline]
+    pub(super) fn take<F: Front>(&self, queue: &Queue<F>, ended: Ended) -> Result<Done, IoError> {
+        queue.take(&self.namespace, self.past, ended)
+    }
+
+    /// Reads into `into` when its turn has come.
+    pub(super) async fn read_into<F: Front>(
+        &self,
+        queue: &Queue<F>,
+        (admission, want): (Admission, Want),
+        into: Buf,
+    ) -> Result<Done, IoError> {
+        let lba = want.lba;
+        let read = admission.submit(queue.waiting(), self.cid, want, Io::Read { lba, into });
+        self.take(queue, read.await)
+    }
+
+    #[inline]
+    pub(super) fn want(&self, op: Op, lba: u64, bytes: u64) -> Want {
+        Want {
+            tag: Tag {
+                class: self.class,
+                ..self.namespace.tag
+            },
+            op,
+            lba,
+            bytes,
+            again: false,
+        }
+    }
+
+    /// It is being answered with success: what the host gets to know beside that.
+    #[inline]
+    fn success(&self) -> Success<'_> {
+        let credit = self.namespace.credit_share.as_ref();
+        if let Some(credit) = credit {
+            credit.give_back(u64::from(self.bytes));
+        }
+        Success {
+            class: self.class,
+            nsid: self.namespace.info.nsid,
+            credit,
+        }
+    }
+
+    /// Answers a read that has come back from the device.
+    #[inline]
+    fn finish_read<F: Front>(&self, queue: &Queue<F>, ended: Ended, held: Held) {
+        match self.take(queue, ended) {
+            Ok(done) => self.answer_read(queue, done.data, held),
+            Err(error) => self.fail(queue, error.into()),
+        }
+    }
+
+    /// Answers a write that has come back from the device.
+    #[inline]
+    fn finish_write<F: Front>(&self, queue: &Queue<F>, ended: Ended) {
+        match self.take(queue, ended) {
+            Ok(_) => self.answer_write(queue),
+            Err(error) => self.fail(queue, error.into()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn answer_read<F: Front>(&self, queue: &Queue<F>, data: Data, held: Held) {
+        queue.counters().on_read(data.len() as u64);
+        let end = End::Read(self.success(), data, held);
+        queue.front().answer(self.cid, end);
+    }
+
+    #[inline]
+    fn answer_write<F: Front>(&self, queue: &Queue<F>) {
+        queue.counters().on_write(u64::from(self.bytes));
+        let success = self.success();
+        let end = match self.op {
+            IoOp::Write { fua: true, .. } => End::Other(success),
+            _ => End::Write(success),
+        };
+        queue.front().answer(self.cid, end);
+    }
+
+    /// Answers any other command that succeeded.
+    pub(super) fn answer_other<F: Front>(&self, queue: &Queue<F>) {
+        match self.op {
+            IoOp::Compare { .. } => queue.counters().on_read(u64::from(self.bytes)),
+            _ => queue.counters().on_other(),
+        }
+        queue.front().answer(self.cid, End::Other(self.success()));
+    }
+
+    /// Answers it with a failure.
+    #[cold]
+    pub(crate) fn fail<F: Front>(&self, queue: &Queue<F>, failure: Failure) {
+        let lba = match self.op {
+            IoOp::Read { range, .. }
+            | IoOp::Write { range, .. }
+            | IoOp::Compare { range, .. }
+            | IoOp::WriteZeroes { range, .. } => range.slba,
+            IoOp::DatasetManagement { .. } | IoOp::Flush => 0,
+        };
+        let Success { nsid, .. } = self.success();
+        queue.fail(failure, (self.cid, self.opcode), (nsid, lba));
+    }
+}

@@ -1,0 +1,96 @@
+//! What a front end does for the execution of its commands. Generic, never `dyn`, and one value for
+//! each I/O queue.
+//!
+//! A command is named by its identifier, which NVMe makes unique among those of its queue. Data
+//! that came with a command travel in it: there is no table to look them up in.
+
+use std::future::Future;
+
+use flashyard_block::{Class, IoError};
+use flashyard_nvme::Status;
+use flashyard_runtime::{Buf, Data};
+
+use super::budget::Held;
+use crate::credit::CreditShare;
+use crate::sample::PendingSample;
+use crate::status;
+
+/// The front end's side of an I/O queue.
+pub(crate) trait Front: 'static {
+    /// The wait for the data of one command; gives them, and what they are counted against. Dropped
+    /// before they are here, they are not wanted any more.
+    type Fetch<'a>: Future<Output = Result<(Buf, Option<Held>), Failure>> + Unpin
+    where
+        Self: 'a;
+
+    /// Asks the host for the data of command `cid`, which fill `buf` and are counted against
+    /// `held`. Begins when called.
+    fn fetch(&self, cid: u16, buf: Buf, held: Option<Held>) -> Self::Fetch<'_>;
+
+    /// Answers command `cid`, once.
+    fn answer(&self, cid: u16, end: End<'_>);
+
+    /// Keeps `sample` until the next answer has gone.
+    fn keep(&self, sample: PendingSample);
+
+    /// The future of a command that had to wait has come to its end.
+    fn on_finished(&self);
+}
+
+/// How a command ended.
+pub(crate) enum End<'a> {
+    /// Its data go to the host, then success. What they are counted against is held until they have
+    /// gone.
+    Read(Success<'a>, Data, Held),
+    /// A write, done as far as the device's cache: the answer may be coalesced.
+    Write(Success<'a>),
+    /// Success with nothing else, and not to be kept back: FUA, Flush and all that is rare.
+    Other(Success<'a>),
+    /// It failed.
+    Failed(Status),
+}
+
+/// A command that succeeded.
+pub(crate) struct Success<'a> {
+    pub(crate) class: Class,
+    pub(crate) nsid: u32,
+    /// Who knows what the host may have outstanding now, if it wants to be told.
+    pub(crate) credit: Option<&'a CreditShare>,
+}
+
+/// Why a command ends without having been done.
+#[derive(Clone, Copy)]
+pub(crate) enum Failure {
+    Status(Status),
+    Device(IoError),
+    /// The connection has ended: nobody is there to be answered.
+    Gone,
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl From<IoError> for Failure {
+    fn from(error: IoError) -> Self {
+        Self::Device(error)
+    }
+}
+
+impl Failure {
+    /// The status to answer with.
+    pub(crate) fn status(self) -> Status {
+        match self {
+            Self::Status(status) => status,
+            Self::Device(error) => status::of(error),
+            Self::Gone => Status::ABORTED_SQ_DELETION,
+        }
+    }
+
+    /// Whether the medium is to blame.
+    pub(crate) fn is_of_medium(self) -> bool {
+        matches!(self, Self::Device(error) if status::is_media_error(error))
+    }
+}

@@ -1,0 +1,294 @@
+//! What the commands of one I/O queue share: whose they are, which namespaces they reach, the
+//! memory they may have, and those that wait. [`Front`] is how they get their data and are
+//! answered.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use flashyard_block::{Class, Done, IoError};
+use flashyard_controller::{CommandError, ControllerLimits, Intent};
+use flashyard_nvme::{Status, SubmissionQueueEntry};
+use flashyard_runtime::Buf;
+use flashyard_time::Time;
+
+use super::budget::{Budget, Held};
+use super::front::{End, Failure, Front};
+use super::namespaces::{Namespace, Namespaces};
+use crate::alive::Counted;
+use crate::association::Association;
+use crate::core::Core;
+use crate::counters::QueueCounters;
+use crate::forwarding::{Admission, Ended};
+use crate::ledger::{Past, Sample};
+use crate::sample::PendingSample;
+use crate::subsystems::TenantShared;
+use crate::switch::Want;
+use crate::waiting::{TakenBack, Waiting};
+
+/// One I/O queue.
+pub(crate) struct Queue<F> {
+    front: F,
+    core: Rc<Core>,
+    association: Arc<Association>,
+    tenant: Arc<TenantShared>,
+    qid: u16,
+    /// Of its controller.
+    limits: ControllerLimits,
+    intent: Cell<Intent>,
+    /// Its last command was latency-sensitive.
+    latency_sensitive: Cell<bool>,
+    namespaces: RefCell<Namespaces>,
+    budget: Rc<Budget>,
+    waiting: Waiting,
+    counters: Arc<QueueCounters>,
+    _counted: Counted,
+}
+
+/// What the creation of an I/O queue has found out about it.
+pub(crate) struct NewQueue {
+    pub(crate) association: Arc<Association>,
+    pub(crate) tenant: Arc<TenantShared>,
+    pub(crate) qid: u16,
+    pub(crate) priority: Option<u8>,
+    pub(crate) counters: Arc<QueueCounters>,
+}
+
+impl<F: Front> Queue<F> {
+    /// A queue of `core` behind `front`, whose commands may have the memory of `budget`.
+    pub(crate) fn new(core: &Rc<Core>, new: NewQueue, budget: Rc<Budget>, front: F) -> Rc<Self> {
+        let controller = new.association.controller();
+        let credits = controller.tells_credits();
+        let limits = *controller.limits();
+        drop(controller);
+        let reported = credits.then(|| new.association.clone());
+        Rc::new(Self {
+            front,
+            association: new.association,
+            tenant: new.tenant,
+            qid: new.qid,
+            limits,
+            intent: Cell::new(Intent::new(new.priority)),
+            latency_sensitive: Cell::new(false),
+            namespaces: RefCell::new(Namespaces::new(reported)),
+            budget,
+            waiting: Waiting::default(),
+            counters: new.counters,
+            _counted: core.target().census().queue(),
+            core: core.clone(),
+        })
+    }
+
+    /// How its commands get their data and are answered.
+    #[inline]
+    pub(crate) fn front(&self) -> &F {
+        &self.front
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &Rc<Core> {
+        &self.core
+    }
+
+    /// The host has been heard of.
+    #[inline]
+    pub(crate) fn on_traffic(&self) {
+        self.association.on_traffic();
+        self.core.target().add_load(self.core.index());
+    }
+
+    pub(crate) fn association(&self) -> &Association {
+        &self.association
+    }
+
+    #[inline]
+    pub(super) fn counters(&self) -> &QueueCounters {
+        &self.counters
+    }
+
+    #[inline]
+    pub(super) fn budget(&self) -> &Rc<Budget> {
+        &self.budget
+    }
+
+    /// Those of its commands that have not been issued.
+    #[inline]
+    pub(crate) fn waiting(&self) -> &Waiting {
+        &self.waiting
+    }
+
+    /// The bounds that its host was told when it connected.
+    #[inline]
+    pub(crate) fn limits(&self) -> &ControllerLimits {
+        &self.limits
+    }
+
+    /// The namespace of this identifier, as it is now.
+    #[inline]
+    pub(crate) fn namespace(&self, nsid: u32) -> Option<Rc<Namespace>> {
+        self.namespaces
+            .borrow_mut()
+            .find(&self.core, &self.tenant, nsid)
+            .cloned()
+    }
+
+    /// The class of a command that has just come, with so many others outstanding.
+    #[inline]
+    pub(crate) fn classify(
+        &self,
+        granted: Class,
+        entry: &SubmissionQueueEntry,
+        bytes: u32,
+        others: u16,
+    ) -> Class {
+        let mut intent = self.intent.get();
+        let class = intent.classify(granted, entry, bytes, others);
+        self.intent.set(intent);
+        self.latency_sensitive.set(class == Class::Latency);
+        if class == Class::Latency {
+            self.core.on_latency_sensitive();
+        }
+        class
+    }
+
+    /// Whether it should let others have their turn: they are latency-sensitive, and it is not.
+    #[inline]
+    pub(crate) fn gives_way(&self) -> bool {
+        !self.latency_sensitive.get() && self.core.is_latency_sensitive()
+    }
+
+    /// Takes back what has waited for too long.
+    pub(crate) fn expire(&self, now: Time) {
+        let limits = &self.core.target().config().limits;
+        self.waiting.expire(now, limits.wait_deadline);
+    }
+
+    /// The queue takes nothing more; what it issued may still return.
+    pub(crate) fn begin_end(&self) {
+        let target = self.core.target();
+        target.begin_end_of_io(&self.association, self.qid);
+    }
+
+    /// The queue has gone, and everything it issued has returned.
+    pub(crate) fn leave(&self) {
+        self.core.target().leave_io(&self.association, self.qid);
+    }
+
+    /// Waits for a share of memory.
+    #[inline]
+    pub(super) async fn reserve(&self, cid: u16, bytes: usize) -> Result<Held, Failure> {
+        let charge = Budget::charge(bytes);
+        if let Some(held) = self.budget.try_reserve(charge) {
+            return Ok(held);
+        }
+        let reserved = self.budget.reserve(charge);
+        let waiting = self.waiting.unless_withdrawn(cid, reserved);
+        waiting
+            .await
+            .map_err(|taken_back| taken_back.error().into())
+    }
+
+    /// Waits for the turn of an I/O.
+    #[inline]
+    pub(super) async fn admit(
+        &self,
+        cid: u16,
+        namespace: &Namespace,
+        want: Want,
+    ) -> Result<Admission, Failure> {
+        if let Some(admission) = namespace.route.try_admit(&self.core, want) {
+            return Ok(admission);
+        }
+        let admitted = namespace.route.admit(&self.core, want);
+        let waiting = self.waiting.unless_withdrawn(cid, admitted);
+        waiting
+            .await
+            .map_err(|taken_back| taken_back.error().into())
+    }
+
+    /// Has the host's data fetched into `buf` and waits for them.
+    pub(super) async fn fetch(
+        &self,
+        cid: u16,
+        buf: Buf,
+        held: Option<Held>,
+    ) -> Result<(Buf, Option<Held>), Failure> {
+        let fetch = self.front.fetch(cid, buf, held);
+        let fetched = self.waiting.unless_unwanted(cid, fetch).await;
+        fetched.map_err(TakenBack::error)?
+    }
+
+    /// Takes an I/O that has come back from its device; the next answer is to it. `past` is what
+    /// there was before.
+    #[inline]
+    pub(super) fn take(
+        &self,
+        namespace: &Rc<Namespace>,
+        past: Past,
+        (result, sample): Ended,
+    ) -> Result<Done, IoError> {
+        if let Some(sample) = sample {
+            self.keep(namespace, past, sample);
+        }
+        result
+    }
+
+    #[cold]
+    fn keep(&self, namespace: &Rc<Namespace>, past: Past, sample: Box<Sample>) {
+        let sample = PendingSample::new(&self.core, namespace, past, sample);
+        self.front.keep(sample);
+    }
+
+    /// Answers a command that was refused before anything was done.
+    #[cold]
+    pub(crate) fn refuse(&self, entry: &SubmissionQueueEntry, status: Status) {
+        self.counters.on_error(false);
+        self.log_and_answer(CommandError {
+            sqid: self.qid,
+            cid: entry.cid(),
+            opcode: entry.opcode(),
+            status,
+            lba: entry.starting_lba().unwrap_or(0),
+            nsid: entry.nsid(),
+        });
+    }
+
+    /// A command whose identifier is in use was refused: that is not an error of another one.
+    #[cold]
+    pub(crate) fn on_duplicate(&self) {
+        self.counters.on_error(false);
+    }
+
+    /// Answers a command that failed: its identifier and opcode, its namespace and first block.
+    #[cold]
+    pub(super) fn fail(&self, failure: Failure, (cid, opcode): (u16, u8), (nsid, lba): (u32, u64)) {
+        self.counters.on_error(failure.is_of_medium());
+        self.log_and_answer(CommandError {
+            sqid: self.qid,
+            cid,
+            opcode,
+            status: failure.status(),
+            lba,
+            nsid,
+        });
+    }
+
+    fn log_and_answer(&self, mut error: CommandError) {
+        let mut controller = self.association.controller();
+        if !controller.honours_retry_delay() {
+            error.status = error.status.with_crd(0);
+        }
+        controller.on_error(error);
+        drop(controller);
+        let status = error.status.with_more();
+        self.front.answer(error.cid, End::Failed(status));
+    }
+}
+
+/// A buffer for which a share is held: the pool has it, unless the system has no memory or what
+/// devices take for themselves is beyond what is left to them. Nobody waits for it: it is the turn
+/// of this I/O, and nothing could end the wait.
+#[inline]
+pub(crate) fn buffer(bytes: usize) -> Result<Buf, IoError> {
+    Buf::take(bytes).ok_or(IoError::Busy)
+}
