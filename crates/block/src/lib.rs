@@ -37,7 +37,7 @@ pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use open::{MAX_BYTES, OpenError, geometry};
 pub use paced::Paced;
-pub use range::{locate, locate_blocks, locate_io};
+pub use range::locate_io;
 pub use sparse::Sparse;
 pub use timed_end::{EndSource, TimedEnd};
 pub use verdict::Verdict;

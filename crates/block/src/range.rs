@@ -5,7 +5,7 @@ use crate::{Info, Io, IoError};
 /// Gives the byte offset of block `lba` when `len` bytes from there are whole blocks of the device.
 ///
 /// [`IoError::OutOfRange`] otherwise, and for an empty range behind the end.
-pub fn locate(info: &Info, lba: u64, len: usize) -> Result<u64, IoError> {
+pub(crate) fn locate(info: &Info, lba: u64, len: usize) -> Result<u64, IoError> {
     let block_size = u64::from(info.block_size);
     let len = len as u64;
     if !len.is_multiple_of(block_size) {
@@ -15,7 +15,7 @@ pub fn locate(info: &Info, lba: u64, len: usize) -> Result<u64, IoError> {
 }
 
 /// Gives byte offset and length of `blocks` blocks from `lba` when all of them are on the device.
-pub fn locate_blocks(info: &Info, lba: u64, blocks: u64) -> Result<(u64, u64), IoError> {
+pub(crate) fn locate_blocks(info: &Info, lba: u64, blocks: u64) -> Result<(u64, u64), IoError> {
     let inside = lba
         .checked_add(blocks)
         .is_some_and(|end| end <= info.blocks);

@@ -9,7 +9,7 @@ use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::ftl::{Op, State};
 use flashyard_runtime::{Buf, Data, Parts, Rt, Shared};
 
-use super::span::{self, Moved};
+use super::span::{self, Moved, Pending};
 
 /// At a spare of this part of the capacity a translation layer takes no more writes
 /// ([`flashyard_flash::ftl::Space`] counts that in).
@@ -114,13 +114,13 @@ impl Device for Partition {
         match io {
             Io::CompareAndWrite(pair) => {
                 let (fua, reader) = (pair.fua(), inner.clone());
-                let read = move |into| IoFuture::boxed(reader.read(lba, into));
-                let write = move |data| IoFuture::boxed(inner.write(lba, data, fua));
+                let read = move |into| reader.read(lba, into);
+                let write = move |data: Shared| inner.write(lba, &data, fua);
                 gate.compare_and_write(span, false, pair, (read, write))
             }
             io => gate.pass(span, false, move || match io {
-                Io::Read { into, .. } => IoFuture::boxed(inner.read(lba, into)),
-                Io::Write { data, fua, .. } => IoFuture::boxed(inner.write(lba, data, fua)),
+                Io::Read { into, .. } => inner.read(lba, into),
+                Io::Write { data, fua, .. } => inner.write(lba, &data, fua),
                 _ => IoFuture::boxed(inner.forget(lba, blocks)),
             }),
         }
@@ -163,58 +163,49 @@ impl Inner {
         Err(IoError::OutOfRange)
     }
 
-    async fn read(self: Rc<Self>, lba: u64, into: Buf) -> Result<Done, IoError> {
-        let piece = self.piece(lba, blocks(&into))?;
-        if piece.count == blocks(&into) {
-            return Ok(piece.read(into).await?.into());
-        }
-        let len = into.len();
-        let (mut parts, mut answers) = (Parts::of(into), Vec::new());
-        let mut at = 0;
-        while at < len {
-            let rest = (len - at) as u64 / UNIT_BYTES;
-            let piece = self.piece(lba + at as u64 / UNIT_BYTES, rest)?;
-            let part = parts.cut((piece.count * UNIT_BYTES) as usize);
-            at += part.len();
-            answers.push(piece.read(part).await?);
-        }
-        if answers.iter().all(|data| matches!(data, Data::Zeroes(_))) {
-            return Ok(Data::Zeroes(len).into());
-        }
-        let whole = parts.join(&mut answers).ok_or(IoError::Busy)?;
-        Ok(Data::Buf(whole).into())
+    /// The pieces of some blocks, which are on the partition, in order.
+    fn pieces(&self, mut lba: u64, count: u64) -> impl Iterator<Item = Piece> {
+        let end = lba + count;
+        std::iter::from_fn(move || {
+            let piece = self.piece(lba, end - lba).ok();
+            let piece = piece.filter(|piece| piece.count > 0)?;
+            lba += piece.count;
+            Some(piece)
+        })
     }
 
-    async fn write(self: Rc<Self>, lba: u64, data: Shared, fua: bool) -> Result<Done, IoError> {
-        let piece = self.piece(lba, blocks(&data))?;
-        if piece.count == blocks(&data) {
-            piece.write(data, fua).await?;
-            return Ok(Done::EMPTY);
+    fn read(&self, lba: u64, into: Buf) -> IoFuture {
+        let count = blocks(&into);
+        let mut pieces = self.pieces(lba, count).peekable();
+        if let Some(piece) = pieces.next_if(|piece| piece.count == count) {
+            return piece.read(into);
         }
+        let (mut all, mut parts) = (IoFuture::all(self.gate.runtime()), Parts::of(into));
+        for piece in pieces {
+            let into = parts.cut(piece.bytes());
+            all.push(piece.read(into));
+        }
+        all.read_into(parts)
+    }
+
+    fn write(&self, lba: u64, data: &Shared, fua: bool) -> IoFuture {
+        let mut all = IoFuture::all(self.gate.runtime());
         let mut at = 0;
-        while at < data.len() {
-            let rest = (data.len() - at) as u64 / UNIT_BYTES;
-            let piece = self.piece(lba + at as u64 / UNIT_BYTES, rest)?;
-            let len = (piece.count * UNIT_BYTES) as usize;
-            piece.write(data.slice(at..at + len), fua).await?;
-            at += len;
+        for piece in self.pieces(lba, blocks(data)) {
+            let end = at + piece.bytes();
+            all.push(piece.write(data.slice(at..end), fua));
+            at = end;
         }
-        Ok(Done::EMPTY)
+        all.into_io()
     }
 
     async fn forget(self: Rc<Self>, lba: u64, blocks: u64) -> Result<Done, IoError> {
         let mut at = 0;
         while at < blocks {
-            let piece = self.piece(lba + at, blocks - at)?;
-            let count = piece.count.min(u64::from(u32::MAX));
-            let begun = piece.span.begin_command(
-                Op::Deallocate,
-                piece.first,
-                count as u32,
-                Moved::Nothing,
-            )?;
-            begun.await?;
-            at += count;
+            let most = (blocks - at).min(u64::from(u32::MAX));
+            let piece = self.piece(lba + at, most)?;
+            piece.begin(Op::Deallocate, Moved::Nothing)?.await?;
+            at += piece.count;
         }
         Ok(Done::EMPTY)
     }
@@ -237,23 +228,32 @@ impl Inner {
 }
 
 impl Piece {
-    async fn read(self, buf: Buf) -> Result<Data, IoError> {
-        let len = buf.len();
-        let begun =
-            self.span
-                .begin_command(Op::Read, self.first, self.count as u32, Moved::Into(buf))?;
-        Ok(match begun.await? {
-            (Moved::Into(buf), true) => Data::Buf(buf),
-            _ => Data::Zeroes(len),
+    fn bytes(&self) -> usize {
+        (self.count * UNIT_BYTES) as usize
+    }
+
+    fn read(self, into: Buf) -> IoFuture {
+        IoFuture::boxed(async move {
+            let len = into.len();
+            let begun = self.begin(Op::Read, Moved::Into(into))?;
+            Ok(match begun.await? {
+                (Moved::Into(buf), true) => Data::Buf(buf).into(),
+                _ => Data::Zeroes(len).into(),
+            })
         })
     }
 
-    async fn write(self, data: Shared, durable: bool) -> Result<(), IoError> {
-        let op = Op::Write { durable };
-        let begun =
-            self.span
-                .begin_command(op, self.first, self.count as u32, Moved::From(data))?;
-        begun.await.map(drop)
+    fn write(self, data: Shared, durable: bool) -> IoFuture {
+        IoFuture::boxed(async move {
+            let begun = self.begin(Op::Write { durable }, Moved::From(data))?;
+            begun.await?;
+            Ok(Done::EMPTY)
+        })
+    }
+
+    fn begin(&self, op: Op, moved: Moved) -> Result<Pending, IoError> {
+        self.span
+            .begin_command(op, self.first, self.count as u32, moved)
     }
 }
 
