@@ -6,7 +6,8 @@
 //! `slots` has the commands in flight, `outbox` what is to be sent, `receiver` what comes and
 //! `credits` what waits for the controller's credit, or for a window of our own ([`Parda`]);
 //! [`discover`] asks a discovery controller. [`Remote`] is a namespace that is kept connected,
-//! [`RemoteDevice`] makes it a block device.
+//! [`RemoteDevice`] makes it a block device. [`raw`] stands apart: a host
+//! for tests of targets, which may break every rule.
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -20,6 +21,7 @@ mod outbox;
 mod parda;
 mod payload;
 mod queue;
+pub mod raw;
 mod receiver;
 mod remote;
 mod slots;

@@ -15,9 +15,9 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Instant;
 
+use flashyard_host::raw::Identity;
 use flashyard_host::{Association, HostError, Options, Queue, ReadInto};
 use flashyard_lab::swarm::hostile::{Ending, Prey, Stop, digests};
-use flashyard_lab::swarm::raw::Identity;
 use flashyard_lab::swarm::stamp;
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::{Nqn, Status, SubmissionQueueEntry};
@@ -138,16 +138,6 @@ fn parse(args: &[String]) -> Option<(Job, u64)> {
     Some((job, count.parse().ok()?))
 }
 
-fn identity(number: u32) -> Identity {
-    let mut hostid = [1; 16];
-    hostid[..4].copy_from_slice(&number.to_le_bytes());
-    Identity {
-        hostnqn: Nqn::new(&format!("nqn.2014-08.org.nvmexpress:uuid:soak{number}"))
-            .expect("a good name"),
-        hostid,
-    }
-}
-
 /// All hosts of tenant A, and the neighbour, until everything has been done.
 async fn crowd(rt: &Rt, job: &Job, shared: &Rc<Shared>) {
     let neighbour = rt.spawn(neighbour(rt.clone(), job.clone(), shared.clone()));
@@ -166,7 +156,7 @@ async fn host(rt: Rt, job: Job, shared: Rc<Shared>, number: u64) {
         rt: rt.clone(),
         addr: job.addrs[number as usize % job.addrs.len()],
         subnqn: job.tenants[0],
-        host: identity(number as u32),
+        host: Identity::number(number as u32),
         tenant: 0,
         namespaces: 2,
         block_size: BLOCK as u32,
@@ -293,7 +283,7 @@ async fn neighbour(rt: Rt, job: Job, shared: Rc<Shared>) {
 }
 
 async fn visit(rt: &Rt, job: &Job, shared: &Shared, tenant: usize) -> Option<Association> {
-    let host = identity(1_000 + tenant as u32);
+    let host = Identity::number(1_000 + tenant as u32);
     let options = Options {
         kato: Duration::from_secs(30),
         ..Options::new(job.tenants[tenant], host.hostnqn, host.hostid)

@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 
+use flashyard_host::raw::{Gone, Identity, Incoming, Raw};
 use flashyard_nvme::command::{Fuse, LbaRange};
 use flashyard_nvme::fabrics::{Connect, ConnectData, ConnectResponse};
 use flashyard_nvme::feature::FeatureId;
@@ -12,7 +13,6 @@ use flashyard_nvme::{Nqn, Sgl, SubmissionQueueEntry};
 use flashyard_runtime::Rt;
 use flashyard_time::{Duration, Rng};
 
-use super::raw::{Gone, Identity, Incoming, Raw};
 use super::stamp;
 
 /// How long an answer to Connect is waited for.

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use flashyard_host::raw::Identity;
 use flashyard_host::{Association, ConnectError, HostError, Options, Queue, ReadInto};
 use flashyard_nvme::Status;
 use flashyard_nvme::command::LbaRange;
@@ -48,7 +49,7 @@ impl Host {
     /// A new association. Writes of the last one do nothing more if the target knew that it was
     /// lost.
     pub async fn connect(&mut self) -> Result<Association, ConnectError> {
-        let identity = Site::identity(self.number);
+        let identity = Identity::number(self.number);
         let is_settled = !self.site.knows(&identity);
         let (options, since) = (self.options(), self.site.now());
         match Association::connect(&self.rt, self.site.addr(), options).await {
@@ -67,7 +68,7 @@ impl Host {
     }
 
     fn options(&mut self) -> Options {
-        let (rng, identity) = (&mut self.rng, Site::identity(self.number));
+        let (rng, identity) = (&mut self.rng, Identity::number(self.number));
         let coalescing = CompletionCoalescing {
             window: rng.below(129) as u8,
             packed: rng.chance(1, 2),

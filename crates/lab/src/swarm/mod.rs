@@ -14,7 +14,6 @@
 //! | `site`, `trouble` | the target and its volumes; what happens to them |
 //! | `library`, `plain`, [`hostile`] | hosts |
 //! | `judge`, `content`, `stamp` | which answers may be; what volumes may hold; what blocks are filled with |
-//! | [`raw`] | a connection that speaks PDUs, also over real sockets |
 
 mod content;
 pub mod hostile;
@@ -24,7 +23,6 @@ mod life;
 mod panics;
 mod plain;
 mod plan;
-pub mod raw;
 mod site;
 pub mod stamp;
 mod trouble;

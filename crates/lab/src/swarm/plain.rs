@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use flashyard_host::raw::{Identity, Incoming};
 use flashyard_nvme::command::Fuse;
 use flashyard_nvme::dsm::DsmRange;
 use flashyard_nvme::tcp::R2T;
@@ -14,7 +15,6 @@ use super::content::Ended;
 use super::hostile::{Ending, Prey, Seat, Stop, digests};
 use super::judge::Given;
 use super::library::{Host, lba_range, range};
-use super::raw::Incoming;
 use super::site::{Notes, Site, Volume};
 use super::stamp;
 
@@ -91,7 +91,7 @@ pub fn prey(host: &Host, kato: Duration) -> Prey {
         rt: host.rt.clone(),
         addr: host.site.addr(),
         subnqn: Site::subnqn(host.tenant),
-        host: Site::identity(host.number),
+        host: Identity::number(host.number),
         tenant: host.tenant,
         namespaces: theirs().map(|volume| volume.nsid).max().unwrap_or(1),
         block_size: theirs()

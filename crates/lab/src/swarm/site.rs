@@ -17,6 +17,7 @@ use flashyard_engine::{
     Class, Core, DeviceHandle, NamespaceSpec, SubsystemNames, Switch, Target, TargetConfig,
     TenantId, TenantSpec,
 };
+use flashyard_host::raw::Identity;
 use flashyard_nvme::Nqn;
 use flashyard_runtime::sim::{Disk, Machine, Weather};
 use flashyard_runtime::sync::{Notify, oneshot};
@@ -25,7 +26,6 @@ use flashyard_time::{Duration, Rng, Time};
 use self::devices::{open_device, paced, policy};
 use super::content::{Content, Order};
 use super::plan::{DevicePlan, Fault, Kind, Medium, Plan};
-use super::raw::Identity;
 
 const PREFIX: &str = "nqn.2026-11.dev.flashyard";
 const MIB: u64 = 1 << 20;
@@ -214,17 +214,6 @@ impl Site {
 
     pub fn subnqn(tenant: usize) -> Nqn {
         Nqn::new(&format!("{PREFIX}:{}", name(tenant))).expect("a good name")
-    }
-
-    /// Who host `number` is.
-    pub fn identity(number: u32) -> Identity {
-        let text = format!("nqn.2014-08.org.nvmexpress:uuid:host{number}");
-        let mut hostid = [1; 16];
-        hostid[..4].copy_from_slice(&number.to_le_bytes());
-        Identity {
-            hostnqn: Nqn::new(&text).expect("a good name"),
-            hostid,
-        }
     }
 
     /// A number for a host of `tenant` that comes when all others have gone.
@@ -505,7 +494,7 @@ impl Site {
             id: TenantId(tenant as u32 + 1),
             name: name(tenant),
             hosts: allowed
-                .map(|number| Self::identity(number).hostnqn.to_string())
+                .map(|number| Identity::number(number).hostnqn.to_string())
                 .collect(),
             class: [Class::Throughput, Class::Latency, Class::Background][tenant % 3],
             names: SubsystemNames::default(),

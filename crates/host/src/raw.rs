@@ -27,6 +27,19 @@ pub struct Identity {
     pub hostid: [u8; 16],
 }
 
+impl Identity {
+    /// Host `number` of a simulation or a test.
+    pub fn number(number: u32) -> Self {
+        let name = format!("nqn.2014-08.org.nvmexpress:uuid:host{number}");
+        let mut hostid = [1; 16];
+        hostid[..4].copy_from_slice(&number.to_le_bytes());
+        Self {
+            hostnqn: Nqn::new(&name).expect("a good name"),
+            hostid,
+        }
+    }
+}
+
 /// What came.
 #[derive(Debug)]
 pub enum Incoming {
