@@ -35,13 +35,13 @@ const RULES: [Rule; 16] = [
     rule(
         "engine",
         &["controller", "nvme", "sched", "block", "runtime", "time"],
-        &["host"],
+        &["host", "testbed"],
     ),
     // Tests of the initiator need a target to connect to.
     rule(
         "host",
         &["nvme", "sched", "block", "runtime", "time"],
-        &["engine"],
+        &["engine", "testbed"],
     ),
     rule(
         "vfio",
@@ -91,7 +91,13 @@ const RULES: [Rule; 16] = [
         &["corpus", "testbed"],
     ),
     // What tests set up; only tests may use it.
-    rule("testbed", &[], &[]),
+    rule(
+        "testbed",
+        &[
+            "nvme", "sched", "block", "runtime", "time", "engine", "host",
+        ],
+        &[],
+    ),
     rule("xtask", &[], &[]),
 ];
 

@@ -5,22 +5,18 @@
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use flashyard_block::pool::Pool;
 use flashyard_block::{DeviceExt, FileDevice, SharedDevice, Tag};
-use flashyard_engine::{
-    Class, Core, Limits, NamespaceSpec, SubsystemNames, Target, TargetConfig, TenantId, TenantSpec,
-};
-use flashyard_host::{Options, Payload, Persistence, RemoteDevice};
+use flashyard_engine::Limits;
+use flashyard_host::{Payload, Persistence, RemoteDevice};
+use flashyard_nvme::SubmissionQueueEntry;
 use flashyard_nvme::command::LbaRange;
-use flashyard_nvme::{Nqn, SubmissionQueueEntry};
 use flashyard_runtime::sim::{Config, Machine, World};
 use flashyard_runtime::{Buf, Data, Rt};
-use flashyard_sched::{Fifo, Window};
+use flashyard_testbed::{Bench, options};
 use flashyard_time::{Duration, Rng};
 
-const PREFIX: &str = "nqn.2026-11.dev.flashyard";
 const DISK: &str = "/dev/disk";
 const BLOCK: usize = 4096;
 /// The first block of the second extent of the volume.
@@ -94,18 +90,6 @@ fn noise(range: LbaRange) -> Buf {
     buf
 }
 
-fn options() -> Options {
-    let nqn = |text: &str| Nqn::new(text).expect("a good name");
-    Options {
-        connect_timeout: Duration::from_secs(60),
-        ..Options::new(
-            nqn(&format!("{PREFIX}:a")),
-            nqn("nqn.2026-11.test:host"),
-            [9; 16],
-        )
-    }
-}
-
 /// Runs a task on a core of another machine and waits for what it gives.
 async fn there<T: 'static>(here: &Rt, there: &Rt, task: impl Future<Output = T> + 'static) -> T {
     let result = Rc::new(RefCell::new(None));
@@ -155,31 +139,12 @@ async fn found(rt: Rt, range: LbaRange) -> Vec<u8> {
 
 /// A target whose tenant `a` has the volume as namespace 1, at home on core `home`.
 async fn serve(here: &Rt, server: &Machine, home: usize) -> SocketAddr {
-    let target = Target::new(TargetConfig {
-        nqn_prefix: PREFIX.into(),
-        target_uuid: [7; 16],
-        limits: Limits::default(),
-        cores: 2,
-    });
-    let spec = TenantSpec {
-        id: TenantId(1),
-        name: "a".into(),
-        hosts: vec!["*".into()],
-        class: Class::Throughput,
-        names: SubsystemNames::default(),
-    };
-    target.set_tenant(spec).expect("a good tenant");
-    let cores: Vec<_> = (0..2)
-        .map(|index| Core::start(server.rt(index), Arc::clone(&target), index))
-        .collect();
+    let rts = vec![server.rt(0), server.rt(1)];
     let addr = SocketAddr::new(server.ip(), 4420);
-    cores[0].listen(addr).expect("the port is free");
-    let rt = server.rt(home);
-    let volume = there(here, &rt, new_volume(rt.clone())).await;
-    let switch = cores[home].add_switch(Box::new(Fifo::new(Window::UNLIMITED)));
-    let device = cores[home].add_device(volume, &switch);
-    let spec = NamespaceSpec::new(1, [1; 16], device);
-    target.attach("a", spec).expect("a free number");
+    let bench = Bench::new(rts, addr, here.clone(), Limits::default());
+    let rt = &bench.rts[home];
+    let volume = there(here, rt, new_volume(rt.clone())).await;
+    bench.attach("a", 1, home, volume);
     addr
 }
 
@@ -190,7 +155,7 @@ fn survives(config: Config, home: usize, last: Last) -> bool {
     server.add_disk(DISK, 8 << 20);
     world.run(&hosts, move |rt| async move {
         let addr = serve(&rt, &server, home).await;
-        let device = RemoteDevice::open(&rt, addr, options(), 1, Persistence::default())
+        let device = RemoteDevice::open(&rt, addr, options("a", 9), 1, Persistence::default())
             .await
             .expect("connects");
         // What was there before is on the medium; beside it is what is not.

@@ -1,112 +1,42 @@
 //! The host library against the real target, in the simulated world, by seed.
 
 use std::cell::Cell;
-use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use flashyard_block::{DeviceExt, MemoryDevice, SharedDevice, Tag};
-use flashyard_engine::{
-    Class, Core, DeviceHandle, Limits, NamespaceSpec, SubsystemNames, Target, TargetConfig,
-    TenantId, TenantSpec,
-};
+use flashyard_block::{DeviceExt, Tag};
+use flashyard_engine::{Class, TenantId};
 use flashyard_host::{
     Association, ConnectError, Event, HostError, Options, Persistence, ReadInto, RemoteDevice,
     discover,
 };
-use flashyard_nvme::Nqn;
 use flashyard_nvme::command::{LbaRange, Status};
 use flashyard_nvme::dsm::DsmRange;
 use flashyard_nvme::feature::CompletionCoalescing;
-use flashyard_runtime::sim::{Config, Machine, World};
+use flashyard_runtime::sim::Config;
 use flashyard_runtime::{Buf, Data, Rt};
-use flashyard_sched::{Fifo, Window};
+use flashyard_testbed::{Site, memory, tenant};
 use flashyard_time::{Duration, Rng};
 
-const PREFIX: &str = "nqn.2026-11.dev.flashyard";
-const HOST: &str = "nqn.2026-11.test:host";
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 4096;
 
-/// A target with the tenants `a` (open to everybody) and `b` (to nobody we are), and a machine for
-/// hosts.
-struct Site {
-    world: World,
-    server: Machine,
-    hosts: Machine,
-    target: Arc<Target>,
-    cores: Vec<Rc<Core>>,
-    addr: SocketAddr,
+/// A target of two cores with the tenants `a` (open to everybody) and `b` (to nobody we are).
+fn new_site(config: Config) -> Site {
+    let site = Site::new(config, 2);
+    let other = tenant(2, "b", &["nqn.2026-11.test:other"]);
+    site.bench.target.set_tenant(other).expect("a good tenant");
+    site
 }
 
-impl Site {
-    fn new(config: Config) -> Self {
-        let world = World::new(config);
-        let (server, hosts) = (world.machine(2), world.machine(1));
-        let target = new_target();
-        let cores: Vec<_> = (0..2)
-            .map(|index| Core::start(server.rt(index), Arc::clone(&target), index))
-            .collect();
-        let addr = SocketAddr::new(server.ip(), 4420);
-        cores[0].listen(addr).expect("the port is free");
-        target.set_listeners(vec![addr]);
-        Self {
-            world,
-            server,
-            hosts,
-            target,
-            cores,
-            addr,
-        }
-    }
-
-    fn attach(&self, nsid: u32) -> DeviceHandle {
-        attach(&self.target, &self.cores[1], nsid)
-    }
-}
-
-fn new_target() -> Arc<Target> {
-    let config = TargetConfig {
-        nqn_prefix: PREFIX.into(),
-        target_uuid: [7; 16],
-        limits: Limits::default(),
-        cores: 2,
-    };
-    let target = Target::new(config);
-    for (id, name, host) in [(1, "a", "*"), (2, "b", "nqn.2026-11.test:other")] {
-        let spec = TenantSpec {
-            id: TenantId(id),
-            name: name.into(),
-            hosts: vec![host.into()],
-            class: Class::Throughput,
-            names: SubsystemNames::default(),
-        };
-        target.set_tenant(spec).expect("a good tenant");
-    }
-    target
-}
-
-fn attach(target: &Target, home: &Core, nsid: u32) -> DeviceHandle {
-    let device: SharedDevice =
-        Rc::new(MemoryDevice::new(BLOCK as u32, BLOCKS * BLOCK as u64).expect("a good size"));
-    let handle = home.add_device(
-        device,
-        &home.add_switch(Box::new(Fifo::new(Window::UNLIMITED))),
-    );
-    let spec = NamespaceSpec::new(nsid, [nsid as u8; 16], handle.clone());
-    target.attach("a", spec).expect("a free number");
-    handle
-}
-
-fn name(text: &str) -> Nqn {
-    Nqn::new(text).expect("a good name")
+/// The same; `a` has namespace 1 in memory, at home on the core that does not listen.
+fn site_with_memory(config: Config) -> Site {
+    let site = new_site(config);
+    site.bench.attach("a", 1, 1, memory(BLOCKS * BLOCK as u64));
+    site
 }
 
 fn options(tenant: &str) -> Options {
-    Options {
-        connect_timeout: Duration::from_secs(60),
-        ..Options::new(name(&format!("{PREFIX}:{tenant}")), name(HOST), [9; 16])
-    }
+    flashyard_testbed::options(tenant, 9)
 }
 
 fn pattern(len: usize, seed: u64) -> Buf {
@@ -124,13 +54,12 @@ fn range(slba: u64, blocks: u32) -> LbaRange {
 #[test]
 fn what_is_written_is_read_in_every_weather() {
     for seed in 0..12 {
-        let site = Site::new(if seed == 0 {
+        let site = site_with_memory(if seed == 0 {
             Config::calm(0)
         } else {
             Config::stormy(seed)
         });
-        site.attach(1);
-        let addr = site.addr;
+        let addr = site.bench.addr;
         site.world.run(&site.hosts, move |rt: Rt| async move {
             let coalescing = CompletionCoalescing {
                 window: [1, 0, 2, 32, 128][seed as usize % 5],
@@ -187,9 +116,8 @@ fn what_is_written_is_read_in_every_weather() {
 fn held_and_packed_answers_reach_their_commands() {
     let windows = [1, 2, 7, 32, 64, 128, 0];
     for (seed, window) in (0..).zip(windows.into_iter().chain(windows)) {
-        let site = Site::new(Config::stormy(seed));
-        site.attach(1);
-        let addr = site.addr;
+        let site = site_with_memory(Config::stormy(seed));
+        let addr = site.bench.addr;
         site.world.run(&site.hosts, move |rt: Rt| async move {
             let options = Options {
                 depth: [3, 32, 128][seed as usize % 3],
@@ -234,9 +162,8 @@ fn held_and_packed_answers_reach_their_commands() {
 
 #[test]
 fn every_command_of_the_library() {
-    let site = Site::new(Config::calm(3));
-    site.attach(1);
-    let addr = site.addr;
+    let site = site_with_memory(Config::calm(3));
+    let addr = site.bench.addr;
     site.world.run(&site.hosts, move |rt: Rt| async move {
         let association = Association::connect(&rt, addr, options("a"))
             .await
@@ -324,40 +251,33 @@ fn every_command_of_the_library() {
 
 #[test]
 fn only_those_who_may_come_in() {
-    let site = Site::new(Config::calm(4));
-    let addr = site.addr;
+    let site = new_site(Config::calm(4));
+    let addr = site.bench.addr;
     site.world.run(&site.hosts, move |rt: Rt| async move {
         let refused = Association::connect(&rt, addr, options("b")).await;
         let unknown = Association::connect(&rt, addr, options("nobody")).await;
         assert!(matches!(unknown, Err(ConnectError::InvalidParameter(_))));
         assert_eq!(refused.err(), unknown.err(), "names are not told");
-        let entries = discover(&rt, addr, name(HOST), [9; 16])
+        let ours = options("a");
+        let entries = discover(&rt, addr, ours.hostnqn, ours.hostid)
             .await
             .expect("discovers");
         let found: Vec<_> = entries.iter().filter_map(|entry| entry.subnqn).collect();
-        assert!(found.contains(&name(&format!("{PREFIX}:a"))), "{found:?}");
-        assert!(
-            !found.contains(&name(&format!("{PREFIX}:b"))),
-            "is not for us"
-        );
+        assert!(found.contains(&ours.subnqn), "{found:?}");
+        assert!(!found.contains(&options("b").subnqn), "is not for us");
     });
 }
 
 #[test]
 fn namespaces_come_and_go_before_the_eyes_of_the_host() {
-    let site = Site::new(Config::calm(5));
-    site.attach(1);
-    let (addr, target, core) = (
-        site.addr,
-        Arc::clone(&site.target),
-        Rc::clone(&site.cores[0]),
-    );
-    site.world.run(&site.hosts, move |rt: Rt| async move {
+    let site = site_with_memory(Config::calm(5));
+    site.run(move |bench| async move {
+        let (rt, addr) = (bench.host_rt.clone(), bench.addr);
         let association = Association::connect(&rt, addr, options("a"))
             .await
             .expect("connects");
         rt.sleep(Duration::from_ms(10)).await;
-        attach(&target, &core, 2);
+        bench.attach_memory("a", 2);
         assert_eq!(
             association.next_event().await,
             Ok(Event::NamespacesChanged(vec![2]))
@@ -367,7 +287,7 @@ fn namespaces_come_and_go_before_the_eyes_of_the_host() {
             .write(2, range(0, 1), Data::Zeroes(BLOCK), false)
             .await
             .expect("is there");
-        target.detach("a", 2).expect("was there");
+        bench.target.detach("a", 2).expect("was there");
         assert_eq!(
             association.next_event().await,
             Ok(Event::NamespacesChanged(vec![2]))
@@ -385,13 +305,12 @@ fn a_remote_device_survives_resets() {
         class: Class::Throughput,
     };
     for seed in 0..6 {
-        let site = Site::new(if seed == 0 {
+        let site = site_with_memory(if seed == 0 {
             Config::calm(0)
         } else {
             Config::stormy(seed)
         });
-        site.attach(1);
-        let (addr, weather) = (site.addr, site.world.weather());
+        let (addr, weather) = (site.bench.addr, site.world.weather());
         let (server, hosts) = (site.server.clone(), site.hosts.clone());
         site.world.run(&site.hosts, move |rt: Rt| async move {
             let persistence = Persistence {

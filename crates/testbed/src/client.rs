@@ -1,104 +1,56 @@
-//! A host for tests: one TCP connection, one queue. It sends what it is told, right or wrong, and
-//! gives back what comes, PDU by PDU.
+//! A host for tests that expect something: one TCP connection, one queue. What is not as it should
+//! be ends the test.
 
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
+
+use flashyard_host::raw::{Identity, Incoming, Raw};
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::fabrics::{Connect, ConnectData, ConnectResponse};
 use flashyard_nvme::feature::{AsyncEventConfiguration, FeatureId};
-use flashyard_nvme::tcp::{
-    C2HData, CapsuleCmd, Crc32c, Digests, Event, Framer, H2CData, Header, ICReq, Limits,
-    MAX_HEADER, Outgoing, R2T, Role, TermReq, accept_response,
-};
+use flashyard_nvme::tcp::Digests;
 use flashyard_nvme::{CompletionQueueEntry, Nqn, Sgl, Status, SubmissionQueueEntry};
-use flashyard_runtime::{Gather, Rt, TcpStream};
+use flashyard_runtime::Rt;
 use flashyard_time::Duration;
 
 /// Long for anything that should happen at once.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What a host says about itself.
-#[derive(Clone)]
-pub(crate) struct Identity {
-    pub(crate) hostnqn: Nqn,
-    pub(crate) hostid: [u8; 16],
-}
+/// One connection; what it does not say itself it says as [`Raw`].
+pub struct Client(Raw);
 
-impl Identity {
-    pub(crate) fn number(n: u8) -> Self {
-        let hostnqn =
-            Nqn::new(&format!("nqn.2014-08.org.nvmexpress:uuid:host{n}")).expect("a good name");
-        Self {
-            hostnqn,
-            hostid: [n; 16],
-        }
+impl Deref for Client {
+    type Target = Raw;
+
+    fn deref(&self) -> &Raw {
+        &self.0
     }
 }
 
-/// What came.
-#[derive(Debug)]
-pub(crate) enum Incoming {
-    Response(CompletionQueueEntry),
-    Data {
-        header: C2HData,
-        data: Vec<u8>,
-        digest_ok: bool,
-    },
-    R2t(R2T),
-    TermReq(TermReq),
-    Other,
-    /// The target has closed.
-    End,
-}
-
-/// One connection.
-pub(crate) struct Client {
-    rt: Rt,
-    stream: TcpStream,
-    framer: Framer,
-    pub(crate) how: Outgoing,
-    left: Vec<u8>,
-    next_cid: u16,
+impl DerefMut for Client {
+    fn deref_mut(&mut self) -> &mut Raw {
+        &mut self.0
+    }
 }
 
 impl Client {
     /// A TCP connection on which nothing has been said.
-    pub(crate) async fn silent(rt: &Rt, addr: std::net::SocketAddr) -> Self {
-        let stream = rt.connect(addr).await.expect("the target listens");
-        let limits = Limits {
-            in_capsule: 0,
-            c2h_data: 1 << 20,
-        };
-        let framer = Framer::new(Role::Host, limits);
-        Self {
-            rt: rt.clone(),
-            stream,
-            framer,
-            how: Outgoing::default(),
-            left: Vec::new(),
-            next_cid: 1,
-        }
+    pub async fn silent(rt: &Rt, addr: SocketAddr) -> Self {
+        Self(Raw::open(rt, addr).await.expect("the target listens"))
     }
 
     /// A connection that has exchanged ICReq and ICResp.
-    pub(crate) async fn initialized(rt: &Rt, addr: std::net::SocketAddr, digests: Digests) -> Self {
+    pub async fn initialized(rt: &Rt, addr: SocketAddr, digests: Digests) -> Self {
         let mut client = Self::silent(rt, addr).await;
-        let request = ICReq {
-            digests,
-            ..ICReq::default()
-        };
-        client.send_bytes(&request.encode()).await;
-        let Some(Header::ICResp(response)) = client.header().await else {
-            panic!("an ICResp")
-        };
-        let agreed = accept_response(&request, &response).expect("what was asked for");
-        client.framer.negotiated(&agreed);
-        client.how = agreed.outgoing(Role::Host);
+        let initialized = client.0.initialize(digests, PATIENCE).await;
+        initialized.expect("what was asked for");
         client
     }
 
     /// The Admin queue of a new association, enabled.
-    pub(crate) async fn admin(
+    pub async fn admin(
         rt: &Rt,
-        addr: std::net::SocketAddr,
+        addr: SocketAddr,
         digests: Digests,
         subnqn: &str,
         host: &Identity,
@@ -118,10 +70,10 @@ impl Client {
         (client, cntlid)
     }
 
-    /// An I/O queue of `entries`.
-    pub(crate) async fn io(
+    /// An I/O queue; `seat` is its controller, its number, and how many entries it has.
+    pub async fn io(
         rt: &Rt,
-        addr: std::net::SocketAddr,
+        addr: SocketAddr,
         digests: Digests,
         subnqn: &str,
         host: &Identity,
@@ -139,85 +91,39 @@ impl Client {
         client
     }
 
-    pub(crate) async fn connect(
+    /// Sends Connect; gives its completion.
+    pub async fn connect(
         &mut self,
         connect: Connect,
         cntlid: u16,
         subnqn: &str,
         host: &Identity,
     ) -> CompletionQueueEntry {
-        let data = ConnectData {
-            hostid: host.hostid,
-            cntlid,
-            subnqn: Nqn::new(subnqn).expect("a good name"),
-            hostnqn: host.hostnqn,
-        };
-        self.command(SubmissionQueueEntry::connect(connect), &data.encode())
-            .await
+        let subnqn = Nqn::new(subnqn).expect("a good name");
+        let connected = self.0.connect(connect, cntlid, subnqn, host, PATIENCE);
+        connected.await.expect("an answer to Connect")
     }
 
     /// CC.EN, with the entry sizes of I/O queues.
-    pub(crate) async fn enable(&mut self) {
+    pub async fn enable(&mut self) {
         let cc = SubmissionQueueEntry::property_set(0x14, false, 0x0046_0001);
         assert!(self.command(cc, &[]).await.status().is_success());
     }
 
     /// CC.EN to 0.
-    pub(crate) async fn disable(&mut self) {
+    pub async fn disable(&mut self) {
         let cc = SubmissionQueueEntry::property_set(0x14, false, 0x0046_0000);
         assert!(self.command(cc, &[]).await.status().is_success());
     }
 
-    /// Sends a capsule with a fresh identifier, and gives that.
-    pub(crate) async fn submit(&mut self, entry: SubmissionQueueEntry, data: &[u8]) -> u16 {
-        let cid = self.next_cid;
-        self.next_cid = self.next_cid.wrapping_add(1);
-        self.submit_as(cid, entry, data).await;
-        cid
-    }
-
     /// Sends a capsule with this identifier.
-    pub(crate) async fn submit_as(&mut self, cid: u16, entry: SubmissionQueueEntry, data: &[u8]) {
+    pub async fn submit_as(&mut self, cid: u16, entry: SubmissionQueueEntry, data: &[u8]) {
         let bytes = self.capsule(entry.with_cid(cid), data);
         self.send_bytes(&bytes).await;
     }
 
-    /// The bytes of a capsule.
-    pub(crate) fn capsule(&self, entry: SubmissionQueueEntry, data: &[u8]) -> Vec<u8> {
-        let mut header = [0; MAX_HEADER];
-        let len = CapsuleCmd {
-            entry,
-            data_len: data.len() as u32,
-        }
-        .encode(self.how, &mut header);
-        self.with_data(&header[..len], data)
-    }
-
-    /// The bytes of a data PDU.
-    pub(crate) fn h2c_data(&self, pdu: H2CData, data: &[u8]) -> Vec<u8> {
-        let mut header = [0; MAX_HEADER];
-        let len = pdu.encode(self.how, &mut header);
-        self.with_data(&header[..len], data)
-    }
-
-    fn with_data(&self, header: &[u8], data: &[u8]) -> Vec<u8> {
-        let mut bytes = header.to_vec();
-        bytes.extend_from_slice(data);
-        if !data.is_empty() && self.how.digests.data {
-            bytes.extend_from_slice(&Crc32c::of(data));
-        }
-        bytes
-    }
-
-    /// Sends bytes as they are. A target that has closed is no error here.
-    pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
-        let mut gather = Gather::new();
-        gather.push_bytes(bytes);
-        drop(self.stream.send(gather).await);
-    }
-
     /// Sends a command and waits for its response, which must be the next.
-    pub(crate) async fn command(
+    pub async fn command(
         &mut self,
         entry: SubmissionQueueEntry,
         data: &[u8],
@@ -229,7 +135,7 @@ impl Client {
     }
 
     /// Sends a command that reads; gives what comes.
-    pub(crate) async fn fetch(&mut self, entry: SubmissionQueueEntry) -> Result<Vec<u8>, Status> {
+    pub async fn fetch(&mut self, entry: SubmissionQueueEntry) -> Result<Vec<u8>, Status> {
         let cid = self.submit(entry, &[]).await;
         match self.next().await {
             Incoming::Response(response) => Err(response.status()),
@@ -252,7 +158,8 @@ impl Client {
         }
     }
 
-    pub(crate) async fn read(
+    /// Reads blocks of `block_size` bytes.
+    pub async fn read(
         &mut self,
         nsid: u32,
         slba: u64,
@@ -271,7 +178,7 @@ impl Client {
     }
 
     /// Writes with the data in the capsule.
-    pub(crate) async fn write_in_capsule(
+    pub async fn write_in_capsule(
         &mut self,
         nsid: u32,
         slba: u64,
@@ -292,7 +199,7 @@ impl Client {
     }
 
     /// Writes by R2T, in data PDUs of at most `piece` bytes.
-    pub(crate) async fn write_invited(
+    pub async fn write_invited(
         &mut self,
         nsid: u32,
         slba: u64,
@@ -324,26 +231,8 @@ impl Client {
         }
     }
 
-    /// Sends what an R2T asks for.
-    pub(crate) async fn send_invited(&mut self, r2t: &R2T, data: &[u8], piece: usize) {
-        let mut at = 0;
-        while at < data.len() {
-            let end = data.len().min(at + piece);
-            let pdu = H2CData {
-                cccid: r2t.cccid,
-                ttag: r2t.ttag,
-                datao: at as u32,
-                datal: (end - at) as u32,
-                last: end == data.len(),
-            };
-            let bytes = self.h2c_data(pdu, &data[at..end]);
-            self.send_bytes(&bytes).await;
-            at = end;
-        }
-    }
-
     /// Asynchronous Event Configuration.
-    pub(crate) async fn want_events(&mut self, mask: u32) {
+    pub async fn want_events(&mut self, mask: u32) {
         let configuration = AsyncEventConfiguration(mask).0;
         let command = SubmissionQueueEntry::set_features(
             FeatureId::ASYNC_EVENT_CONFIGURATION.0,
@@ -354,7 +243,7 @@ impl Client {
     }
 
     /// The next PDU, which must be a response.
-    pub(crate) async fn response(&mut self) -> CompletionQueueEntry {
+    pub async fn response(&mut self) -> CompletionQueueEntry {
         match self.next().await {
             Incoming::Response(response) => response,
             other => panic!("a response: {other:?}"),
@@ -362,111 +251,24 @@ impl Client {
     }
 
     /// The next PDU, or the end. Panics when nothing comes for a long time.
-    pub(crate) async fn next(&mut self) -> Incoming {
+    pub async fn next(&mut self) -> Incoming {
         self.next_within(PATIENCE).await.expect("something comes")
     }
 
-    /// The next PDU, or the end, if it comes within `span`.
-    pub(crate) async fn next_within(&mut self, span: Duration) -> Option<Incoming> {
-        let deadline = self.rt.now() + span;
-        let rt = self.rt.clone();
-        rt.timeout_at(deadline, self.incoming()).await
-    }
-
-    async fn incoming(&mut self) -> Incoming {
-        let Some(header) = self.header().await else {
-            return Incoming::End;
-        };
-        match header {
-            Header::CapsuleResp(response) => Incoming::Response(response.entry),
-            Header::R2T(r2t) => Incoming::R2t(r2t),
-            Header::TermReq(term) => Incoming::TermReq(term),
-            Header::C2HData(header) => {
-                let mut data = Vec::new();
-                match self.data(&mut data).await {
-                    Some(digest_ok) => Incoming::Data {
-                        header,
-                        data,
-                        digest_ok,
-                    },
-                    None => Incoming::End,
-                }
-            }
-            // From a hostile host that sent nothing but an ICReq.
-            Header::ICResp(_) => Incoming::Other,
-            other => panic!("not for a host: {other:?}"),
+    /// The next PDU, or the end, if it comes within `span`. Nothing is lost if it does not.
+    ///
+    /// # Panics
+    /// When the target breaks the rules of framing.
+    pub async fn next_within(&mut self, span: Duration) -> Option<Incoming> {
+        let incoming = self.0.next_within(span).await;
+        if let Some(Incoming::Violation(violation)) = incoming {
+            panic!("the target breaks the rules: {violation:?}");
         }
-    }
-
-    async fn header(&mut self) -> Option<Header> {
-        loop {
-            let left = std::mem::take(&mut self.left);
-            let mut bytes = &left[..];
-            let event = self
-                .framer
-                .next(&mut bytes)
-                .expect("the target keeps to the rules");
-            let header = match event {
-                Some(Event::Pdu(header)) => Some(header),
-                // What a TermReq quotes.
-                Some(Event::Data(_) | Event::DataEnd { .. }) => {
-                    self.left = bytes.to_vec();
-                    continue;
-                }
-                None => None,
-            };
-            self.left = bytes.to_vec();
-            if header.is_some() {
-                return header;
-            }
-            if !self.receive().await {
-                return None;
-            }
-        }
-    }
-
-    async fn data(&mut self, data: &mut Vec<u8>) -> Option<bool> {
-        loop {
-            let left = std::mem::take(&mut self.left);
-            let mut bytes = &left[..];
-            let event = self
-                .framer
-                .next(&mut bytes)
-                .expect("the target keeps to the rules");
-            let end = match event {
-                Some(Event::Data(piece)) => {
-                    data.extend_from_slice(piece);
-                    None
-                }
-                Some(Event::DataEnd { digest_ok }) => Some(digest_ok),
-                Some(Event::Pdu(header)) => panic!("data: {header:?}"),
-                None => {
-                    self.left = bytes.to_vec();
-                    if !self.receive().await {
-                        return None;
-                    }
-                    continue;
-                }
-            };
-            self.left = bytes.to_vec();
-            if let Some(digest_ok) = end {
-                return Some(digest_ok);
-            }
-        }
-    }
-
-    async fn receive(&mut self) -> bool {
-        match self.stream.recv().await {
-            Ok(chunk) if !chunk.is_empty() => {
-                self.left.extend_from_slice(&chunk);
-                true
-            }
-            _ => false,
-        }
+        incoming
     }
 
     /// Waits until the target has closed.
-    pub(crate) async fn closed(&mut self) {
+    pub async fn closed(&mut self) {
         loop {
             if matches!(self.next().await, Incoming::End) {
                 return;

@@ -3,38 +3,25 @@
 //! are some. What belongs to the whole process is counted here, so the tests of this program run
 //! one at a time.
 
-#[path = "../simulated/client.rs"]
-#[expect(dead_code, reason = "it is made for more than this")]
-mod client;
-
 use std::cell::RefCell;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use client::{Client, Identity, Incoming};
-use flashyard_block::MemoryDevice;
-use flashyard_engine::{
-    Alive, Class, Core, DeviceHandle, Limits, NamespaceSpec, Snapshot, SubsystemNames, Target,
-    TargetConfig, TenantId, TenantSpec,
-};
+use flashyard_engine::{Alive, DeviceHandle, Limits, Snapshot};
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::fabrics::{Connect, ConnectData};
-use flashyard_nvme::tcp::{Digests, ICReq};
+use flashyard_nvme::tcp::ICReq;
 use flashyard_nvme::{Nqn, Sgl, SubmissionQueueEntry};
 use flashyard_runtime::Rt;
 use flashyard_runtime::uring::{self, Config};
-use flashyard_sched::{Fifo, Window};
+use flashyard_testbed::{
+    BLOCK, Bench, Client, Identity, Incoming, NO_DIGESTS, PATIENCE, subnqn, tenant,
+};
 use flashyard_time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-const PREFIX: &str = "nqn.2026-11.dev.flashyard";
-const BLOCK: u32 = 4096;
-const NO_DIGESTS: Digests = Digests {
-    header: false,
-    data: false,
-};
 /// Connections with each ending.
 const MANY: usize = if cfg!(debug_assertions) {
     2_000
@@ -93,73 +80,33 @@ const ENDINGS: [(Ending, usize); 10] = [
 #[derive(Clone)]
 struct Site {
     rt: Rt,
-    target: Arc<Target>,
-    core: Rc<Core>,
-    addr: SocketAddr,
-    device: Rc<RefCell<Option<DeviceHandle>>>,
+    bench: Bench,
+    device: Rc<RefCell<DeviceHandle>>,
 }
 
 impl Site {
     fn new(rt: Rt, limits: Limits) -> Self {
-        let config = TargetConfig {
-            nqn_prefix: PREFIX.to_owned(),
-            target_uuid: [7; 16],
-            limits,
-            cores: 1,
-        };
-        let target = Target::new(config);
-        let core = Core::start(rt.clone(), target.clone(), 0);
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let addr = core.listen(any).expect("a free port");
-        let site = Self {
+        let bench = Bench::new(vec![rt.clone()], any, rt.clone(), limits);
+        let device = bench.attach_memory("a", 1);
+        Self {
             rt,
-            target,
-            core,
-            addr,
-            device: Rc::default(),
-        };
-        let device = site.add_tenant(1);
-        site.device.replace(Some(device));
-        site
-    }
-
-    fn add_tenant(&self, id: u32) -> DeviceHandle {
-        let spec = TenantSpec {
-            id: TenantId(id),
-            name: "a".to_owned(),
-            hosts: vec!["*".to_owned()],
-            class: Class::Throughput,
-            names: SubsystemNames::default(),
-        };
-        self.target.set_tenant(spec).expect("a good tenant");
-        let device = MemoryDevice::new(BLOCK, 16 << 20).expect("a good size");
-        let switch = self.core.add_switch(Box::new(Fifo::new(Window::UNLIMITED)));
-        let device = self.core.add_device(Rc::new(device), &switch);
-        let spec = NamespaceSpec::new(1, [1; 16], device.clone());
-        self.target.attach("a", spec).expect("a free number");
-        device
-    }
-
-    async fn admin(&self, host: u8) -> (Client, u16) {
-        let (subnqn, host) = (format!("{PREFIX}:a"), Identity::number(host));
-        Client::admin(&self.rt, self.addr, NO_DIGESTS, &subnqn, &host).await
+            bench,
+            device: Rc::new(RefCell::new(device)),
+        }
     }
 
     async fn connected(&self, host: u8) -> (Client, Client) {
-        let (admin, cntlid) = self.admin(host).await;
-        let (subnqn, host) = (format!("{PREFIX}:a"), Identity::number(host));
-        let seat = (cntlid, 1, 32);
-        let io = Client::io(&self.rt, self.addr, NO_DIGESTS, &subnqn, &host, seat).await;
-        (admin, io)
+        self.bench.connect_with("a", host, NO_DIGESTS, 32).await
     }
 
     async fn asks_for(&self, host: u8, subnqn: &str) -> Client {
-        let mut client = Client::initialized(&self.rt, self.addr, NO_DIGESTS).await;
+        let mut client = Client::initialized(&self.rt, self.bench.addr, NO_DIGESTS).await;
         let connect = Connect {
             sqsize: 31,
             ..Connect::default()
         };
-        let host = Identity::number(host);
+        let host = Identity::number(host.into());
         client
             .connect(connect, ConnectData::DYNAMIC, subnqn, &host)
             .await;
@@ -169,15 +116,15 @@ impl Site {
     /// A host's life.
     async fn host(self, ending: Ending, number: u8) {
         match ending {
-            Ending::Silent => drop(Client::silent(&self.rt, self.addr).await),
+            Ending::Silent => drop(Client::silent(&self.rt, self.bench.addr).await),
             Ending::Initialized => {
-                drop(Client::initialized(&self.rt, self.addr, NO_DIGESTS).await);
+                drop(Client::initialized(&self.rt, self.bench.addr, NO_DIGESTS).await);
             }
-            Ending::Refused => drop(self.asks_for(number, &format!("{PREFIX}:none")).await),
+            Ending::Refused => drop(self.asks_for(number, &subnqn("none")).await),
             Ending::Discovery => {
                 drop(self.asks_for(number, &Nqn::DISCOVERY.to_string()).await);
             }
-            Ending::Admin => drop(self.admin(number).await),
+            Ending::Admin => drop(self.bench.admin("a", number).await),
             Ending::Io => {
                 let (_admin, mut io) = self.connected(number).await;
                 assert!(io.read(1, 0, 1, BLOCK).await.is_ok());
@@ -207,7 +154,7 @@ impl Site {
                 io.closed().await;
             }
             Ending::Deadline => {
-                let mut client = Client::silent(&self.rt, self.addr).await;
+                let mut client = Client::silent(&self.rt, self.bench.addr).await;
                 client.closed().await;
             }
         }
@@ -219,10 +166,12 @@ impl Site {
         let hosts: Vec<_> = hosts.map(|host| self.rt.spawn(host)).collect();
         if let Ending::TenantRemoved = ending {
             self.until(|now| now.alive.queues == 2 * AT_ONCE).await;
-            self.target.remove_tenant("a").expect("it is there");
-            let device = self.add_tenant(2 + round as u32);
-            let former = self.device.replace(Some(device));
-            self.core.remove_device(&former.expect("it has one")).await;
+            let target = &self.bench.target;
+            target.remove_tenant("a").expect("it is there");
+            let again = target.set_tenant(tenant(3 + round as u32, "a", &["*"]));
+            again.expect("a good tenant");
+            let former = self.device.replace(self.bench.attach_memory("a", 1));
+            self.bench.cores[0].remove_device(&former).await;
         }
         for host in hosts {
             host.await;
@@ -238,12 +187,12 @@ impl Site {
     async fn until(&self, is_so: impl Fn(&Snapshot) -> bool) {
         let begun = self.rt.now();
         loop {
-            let snapshot = self.target.snapshot();
+            let snapshot = self.bench.target.snapshot();
             if is_so(&snapshot) {
                 return;
             }
             let waited = self.rt.now().since(begun);
-            assert!(waited < client::PATIENCE / 10, "{snapshot:?}");
+            assert!(waited < PATIENCE / 10, "{snapshot:?}");
             self.rt.sleep(Duration::from_ms(1)).await;
         }
     }
@@ -299,7 +248,9 @@ fn a_target_without_descriptors_goes_on_when_there_are_some() {
         let site = Site::new(rt.clone(), Limits::default());
         let (_admin, mut io) = site.connected(1).await;
         // The system takes them, before the target has.
-        let waiting: Vec<_> = (0..20).map(|_| TcpStream::connect(site.addr)).collect();
+        let waiting: Vec<_> = (0..20)
+            .map(|_| TcpStream::connect(site.bench.addr))
+            .collect();
         assert!(waiting.iter().all(Result::is_ok));
         let limit = getrlimit(Resource::Nofile);
         let lowest = Rlimit {
@@ -312,11 +263,11 @@ fn a_target_without_descriptors_goes_on_when_there_are_some() {
             io.read(1, 0, 1, BLOCK).await.is_ok(),
             "who is there is served"
         );
-        assert!(site.target.snapshot().unconnected < waiting.len());
+        assert!(site.bench.target.snapshot().unconnected < waiting.len());
         setrlimit(Resource::Nofile, limit).expect("as it was");
         site.until(|now| now.unconnected == waiting.len()).await;
         drop(site.connected(2).await);
-        assert!(site.target.snapshot().accept_error.is_none());
+        assert!(site.bench.target.snapshot().accept_error.is_none());
     });
 }
 
@@ -332,11 +283,11 @@ fn a_core_that_ends_leaves_no_descriptor() {
             for number in 1..=20 {
                 hosts.push(site.connected(number).await);
                 hosts.push((
-                    Client::silent(&rt, site.addr).await,
-                    Client::initialized(&rt, site.addr, NO_DIGESTS).await,
+                    Client::silent(&rt, site.bench.addr).await,
+                    Client::initialized(&rt, site.bench.addr, NO_DIGESTS).await,
                 ));
             }
-            site.core.shutdown().await;
+            site.bench.cores[0].shutdown().await;
             for (admin, io) in &mut hosts {
                 admin.closed().await;
                 io.closed().await;

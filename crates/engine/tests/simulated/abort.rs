@@ -4,10 +4,10 @@ use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_sched::{Fifo, Window};
+use flashyard_testbed::{BLOCK, Site, memory};
 use flashyard_time::Duration;
 
 use crate::devices::Held;
-use crate::world::{BLOCK, Site, memory};
 
 #[test]
 fn queued_commands_are_taken_back() {

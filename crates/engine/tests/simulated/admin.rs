@@ -4,9 +4,7 @@
 use flashyard_nvme::log::ErrorLogEntry;
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
-
-use crate::client::Client;
-use crate::world::{BLOCK, Site};
+use flashyard_testbed::{BLOCK, Client, Site};
 
 async fn newest_error(admin: &mut Client) -> ErrorLogEntry {
     let bytes = ErrorLogEntry::LEN as u32;

@@ -8,11 +8,12 @@ use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::fabrics::{Connect, ConnectData, InvalidParameter};
 use flashyard_nvme::{CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
+use flashyard_testbed::{
+    BLOCK, Bench, Client, Identity, Incoming, NO_DIGESTS, Site, memory, subnqn, tenant,
+};
 use flashyard_time::Duration;
 
-use crate::client::{Client, Identity, Incoming};
 use crate::devices::Held;
-use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, memory, subnqn, tenant};
 
 /// A Connect of the Admin queue, whatever comes of it.
 async fn try_admin(
@@ -32,7 +33,7 @@ async fn try_admin(
             connect,
             ConnectData::DYNAMIC,
             &subnqn(name),
-            &Identity::number(host),
+            &Identity::number(host.into()),
         )
         .await;
     (client, answer)
@@ -112,7 +113,7 @@ fn io_queues_belong_to_the_controller_of_their_host() {
         let (me, other) = (Identity::number(1), Identity::number(2));
         let same_name = Identity {
             hostid: other.hostid,
-            ..me.clone()
+            ..me
         };
         let refused = |answer: CompletionQueueEntry, why: InvalidParameter| {
             assert!(

@@ -6,10 +6,8 @@ use flashyard_nvme::tcp::{Digests, H2CData};
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::Buf;
 use flashyard_runtime::sim::Config;
+use flashyard_testbed::{BLOCK, Client, Incoming, NO_DIGESTS, Site, memory, pattern, tenant};
 use flashyard_time::Duration;
-
-use crate::client::{Client, Incoming};
-use crate::world::{BLOCK, NO_DIGESTS, Site, pattern, tenant};
 
 /// Connections that say nothing, or only half of something, are closed in time, and do not keep
 /// others out.
@@ -257,7 +255,7 @@ fn memory_comes_back() {
         let before = Buf::balance();
         let site = Site::new(Config::stormy(seed), 2);
         site.run(|bench| async move {
-            let (device, gate) = crate::devices::Held::around(crate::world::memory(4 << 20));
+            let (device, gate) = crate::devices::Held::around(memory(4 << 20));
             bench.attach("a", 1, 1, device);
             for host in 1..=3 {
                 let (admin, mut io) = bench.connect("a", host).await;

@@ -7,11 +7,10 @@ use flashyard_engine::Limits;
 use flashyard_nvme::command::{Fuse, LbaRange};
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
+use flashyard_testbed::{BLOCK, Bench, Client, Site, memory, pattern};
 use flashyard_time::Duration;
 
-use crate::client::Client;
 use crate::devices::{Gate, Held};
-use crate::world::{BLOCK, Bench, Site, memory, pattern};
 
 /// What a tenant may have, and how many writes of a block that is.
 const OWN: u64 = 4;

@@ -4,11 +4,10 @@ use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_sched::{Fifo, Window};
+use flashyard_testbed::{BLOCK, Incoming, NO_DIGESTS, Site, memory, pattern};
 use flashyard_time::Duration;
 
-use crate::client::Incoming;
 use crate::devices::Held;
-use crate::world::{BLOCK, NO_DIGESTS, Site, memory, pattern};
 
 #[test]
 fn every_connection_reaches_every_device() {

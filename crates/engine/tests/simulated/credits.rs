@@ -10,12 +10,13 @@ use flashyard_nvme::{Allowance, CompletionQueueEntry, Sgl, Status, SubmissionQue
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::Config;
 use flashyard_sched::{Credit, Fair, Fifo, Io, IoId, Next, Outcome, Policy, Window};
+use flashyard_testbed::{
+    BLOCK, Bench, Client, Identity, Incoming, NO_DIGESTS, Site, memory, subnqn,
+};
 use flashyard_time::{Duration, Time};
 
-use crate::client::{Client, Identity, Incoming};
 use crate::devices::Held;
 use crate::drive::drive;
-use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, memory, subnqn};
 
 /// What an I/O takes; one after the other.
 const SERVICE: Duration = Duration::from_us(50);

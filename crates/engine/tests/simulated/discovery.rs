@@ -4,9 +4,7 @@ use flashyard_nvme::fabrics::{Connect, ConnectData};
 use flashyard_nvme::feature::AsyncEventConfiguration;
 use flashyard_nvme::{Nqn, Sgl, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
-
-use crate::client::{Client, Identity};
-use crate::world::{Bench, NO_DIGESTS, Site, tenant};
+use flashyard_testbed::{Bench, Client, Identity, NO_DIGESTS, Site, tenant};
 
 async fn connect(bench: &Bench, host: u8) -> Client {
     let mut client = Client::initialized(&bench.host_rt, bench.addr, NO_DIGESTS).await;
@@ -20,7 +18,7 @@ async fn connect(bench: &Bench, host: u8) -> Client {
             connect,
             ConnectData::DYNAMIC,
             nqn.as_str(),
-            &Identity::number(host),
+            &Identity::number(host.into()),
         )
         .await;
     assert!(answer.status().is_success());

@@ -7,9 +7,8 @@ use std::rc::Rc;
 use flashyard_block::{Paced, SharedDevice, Tag};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sync::Notify;
+use flashyard_testbed::memory;
 use flashyard_time::{Duration, Time};
-
-use crate::world::memory;
 
 /// What a test sees and turns.
 pub(crate) struct Dial {

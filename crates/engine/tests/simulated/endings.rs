@@ -6,11 +6,12 @@ use flashyard_nvme::fabrics::{Connect, ConnectData};
 use flashyard_nvme::tcp::ICReq;
 use flashyard_nvme::{Nqn, Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
+use flashyard_testbed::{
+    BLOCK, Bench, Client, Identity, Incoming, NO_DIGESTS, Site, memory, pattern, subnqn,
+};
 use flashyard_time::Duration;
 
-use crate::client::{Client, Identity, Incoming};
 use crate::devices::Held;
-use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, memory, pattern, subnqn};
 
 const WHOLE: LbaRange = LbaRange {
     slba: 0,

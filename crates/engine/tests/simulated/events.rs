@@ -10,11 +10,10 @@ use flashyard_nvme::log::SmartLog;
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_sched::{Fifo, Window};
+use flashyard_testbed::{BLOCK, Client, Site, memory};
 use flashyard_time::{Duration, Time};
 
-use crate::client::Client;
 use crate::devices::Held;
-use crate::world::{BLOCK, Site};
 
 const CHANGED_LIST: u8 = 4;
 
@@ -102,7 +101,7 @@ fn a_device_that_has_gone_is_not_ready() {
     site.run(|bench| async move {
         for core in 0..2 {
             let nsid = core as u32 + 1;
-            let device = bench.attach("a", nsid, core, crate::world::memory(1 << 20));
+            let device = bench.attach("a", nsid, core, memory(1 << 20));
             let (_admin, mut io) = bench.connect("a", 1).await;
             io.read(nsid, 0, 1, BLOCK).await.expect("good");
             bench.cores[core].remove_device(&device).await;
@@ -157,7 +156,7 @@ fn a_medium_that_wears_out_is_told() {
         bench.attach_memory("b", 1);
         let mut gates = Vec::new();
         for nsid in [1, 2] {
-            let (device, gate) = Held::around(crate::world::memory(1 << 20));
+            let (device, gate) = Held::around(memory(1 << 20));
             bench.attach("a", nsid, nsid as usize - 1, device);
             gates.push(gate);
         }

@@ -6,11 +6,10 @@ use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::fabrics::{Connect, ConnectData};
 use flashyard_nvme::{CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
+use flashyard_testbed::{BLOCK, Bench, Client, Identity, NO_DIGESTS, Site, memory, subnqn};
 use flashyard_time::Duration;
 
-use crate::client::{Client, Identity};
 use crate::devices::Held;
-use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, memory, subnqn};
 
 /// A Connect of the Admin queue, whatever comes of it.
 async fn connect(
@@ -88,16 +87,16 @@ fn whoever_may_be_the_host_that_went_has_to_wait() {
     for seed in 0..3 {
         for home in [1, 0] {
             for (newcomer, waits) in [
-                (gone.clone(), true),
+                (gone, true),
                 (mixed(&gone, &other), true),
                 (mixed(&other, &gone), true),
-                (other.clone(), false),
+                (other, false),
             ] {
                 let names = (newcomer.hostnqn.as_str().to_owned(), newcomer.hostid[0]);
                 let waited = newcomer_waits(seed, home, "a", newcomer);
                 assert_eq!(waited, waits, "seed {seed}, home {home}, {names:?}");
             }
-            let elsewhere = newcomer_waits(seed, home, "b", gone.clone());
+            let elsewhere = newcomer_waits(seed, home, "b", gone);
             assert!(!elsewhere, "what is of another tenant is no fence");
         }
     }

@@ -5,10 +5,8 @@ use flashyard_nvme::tcp::{Digests, H2CData};
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_sched::{Fifo, Window};
+use flashyard_testbed::{BLOCK, Bench, Client, Incoming, Site, memory, pattern};
 use flashyard_time::Duration;
-
-use crate::client::{Client, Incoming};
-use crate::world::{BLOCK, Bench, Site, memory, pattern};
 
 const RANGE: LbaRange = LbaRange { slba: 5, blocks: 1 };
 

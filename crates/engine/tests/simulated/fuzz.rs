@@ -6,10 +6,8 @@ use flashyard_nvme::SubmissionQueueEntry;
 use flashyard_nvme::tcp::{Digests, H2CData, ICReq};
 use flashyard_runtime::Buf;
 use flashyard_runtime::sim::Config;
+use flashyard_testbed::{BLOCK, Bench, Client, Incoming, Site, memory, pattern, subnqn};
 use flashyard_time::{Duration, Rng};
-
-use crate::client::{Client, Incoming};
-use crate::world::{BLOCK, Bench, Site, pattern, subnqn};
 
 /// One hostile connection: as far into the protocol as chance takes it, then noise.
 async fn torment(bench: &Bench, rng: &mut Rng) {
@@ -153,7 +151,7 @@ fn torment_of_one_tenant_is_not_noticed_by_the_other() {
         let site = Site::new(Config::stormy(seed), 2);
         site.run(|bench| async move {
             bench.attach_memory("a", 1);
-            bench.attach("b", 1, 1, crate::world::memory(16 << 20));
+            bench.attach("b", 1, 1, memory(16 << 20));
             let (mut admin, mut neighbour) = bench.connect("b", 9).await;
             let secret = pattern(seed, 64 << 10);
             let written = neighbour.write_invited(1, 0, &secret, BLOCK, 1 << 20).await;

@@ -6,11 +6,10 @@ use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::feature::{CompletionCoalescing, FeatureId};
 use flashyard_nvme::{Sgl, SubmissionQueueEntry as Entry};
 use flashyard_runtime::sim::Config;
+use flashyard_testbed::{BLOCK, Bench, Client, Incoming, Site, memory};
 use flashyard_time::Duration;
 
-use crate::client::{Client, Incoming};
 use crate::devices::Held;
-use crate::world::{BLOCK, Bench, Site, memory};
 
 /// One way. Nothing else takes a time worth the name, but for what is held.
 const LATENCY: Duration = Duration::from_us(5);

@@ -10,10 +10,8 @@ use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::{Sgl, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_sched::{Fifo, Window};
+use flashyard_testbed::{BLOCK, Bench, Client, Incoming, Site, memory, tenant};
 use flashyard_time::{Duration, Time};
-
-use crate::client::{Client, Incoming};
-use crate::world::{BLOCK, Bench, Site, memory, tenant};
 
 /// Commands that come in one piece.
 const BATCH: u16 = 120;

@@ -16,11 +16,10 @@ use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_runtime::{Rt, Task};
 use flashyard_sched::{Fifo, Window};
+use flashyard_testbed::{BLOCK, Bench, Client, Identity, NO_DIGESTS, Site, memory, subnqn, tenant};
 use flashyard_time::Duration;
 
-use crate::client::{Client, Identity};
 use crate::devices::Held;
-use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, memory, subnqn, tenant};
 
 const NQN: &str = "nqn.2014-08.org.example:storage.of.somebody.else";
 

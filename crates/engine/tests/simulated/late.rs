@@ -6,11 +6,10 @@ use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::{Sgl, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_sched::{Caps, Fair, Policy, Rates, Share};
+use flashyard_testbed::{BLOCK, Bench, Client, Incoming, Site, pattern};
 use flashyard_time::Duration;
 
-use crate::client::{Client, Incoming};
 use crate::drive::drive;
-use crate::world::{BLOCK, Bench, Site, pattern};
 
 const BLOCKS: u32 = 2;
 const WRITES: u64 = 40;

@@ -7,10 +7,8 @@ use std::rc::Rc;
 
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::{CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
+use flashyard_testbed::{BLOCK, Bench, Client, Incoming};
 use flashyard_time::{Duration, Rng, Time};
-
-use crate::client::{Client, Incoming};
-use crate::world::{BLOCK, Bench};
 
 /// Blocks of the part of the volume that one command at a time works on.
 const SPAN: usize = 16;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 
 use flashyard_block::{MemoryDevice, SharedDevice};
-use flashyard_engine::{Core, Limits, NamespaceSpec, Target, TargetConfig};
+use flashyard_engine::{Core, Limits, NamespaceSpec, Target};
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::fabrics::{Connect, ConnectData, ConnectResponse};
 use flashyard_nvme::{CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
@@ -18,11 +18,12 @@ use flashyard_runtime::channel;
 use flashyard_runtime::sim::Config;
 use flashyard_runtime::{Buf, Rt, uring};
 use flashyard_sched::{Fifo, Window};
+use flashyard_testbed::{
+    BLOCK, Client, Identity, Incoming, NO_DIGESTS, Site, memory, subnqn, target, tenant, tenants,
+};
 use flashyard_time::{Duration, Rng};
 
-use crate::client::{Client, Identity, Incoming};
 use crate::devices::Held;
-use crate::world::{BLOCK, NO_DIGESTS, PREFIX, Site, memory, subnqn, tenant};
 
 /// Optimised builds look further.
 const SEEDS: u64 = if cfg!(debug_assertions) { 6 } else { 200 };
@@ -106,7 +107,7 @@ impl Guest {
 
     /// Connects a queue; as often as it is told that the controller is busy with its last visit.
     async fn connect(&self, qid: u16, cntlid: u16) -> (Client, CompletionQueueEntry) {
-        let (name, host) = (subnqn(self.tenant), Identity::number(self.number));
+        let (name, host) = (subnqn(self.tenant), Identity::number(self.number.into()));
         for _ in 0..100 {
             let connect = Connect {
                 qid,
@@ -358,16 +359,7 @@ async fn core(
 /// The same on two real cores.
 #[test]
 fn sizes_are_mixed_on_real_cores() {
-    let target = Target::new(TargetConfig {
-        nqn_prefix: PREFIX.to_owned(),
-        target_uuid: [7; 16],
-        limits: LIMITS(),
-        cores: 2,
-    });
-    for (id, name) in [(1, "a"), (2, "b")] {
-        let added = target.set_tenant(tenant(id, name, &["*"]));
-        added.expect("a good tenant");
-    }
+    let target = target(2, LIMITS(), tenants());
     let config = |core| uring::Config {
         core,
         buffer_bytes: POOL,

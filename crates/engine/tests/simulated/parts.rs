@@ -6,10 +6,8 @@ use flashyard_nvme::fabrics::{Connect, ConnectData};
 use flashyard_nvme::{Nqn, Status};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::Config;
+use flashyard_testbed::{BLOCK, Bench, Client, Identity, NO_DIGESTS, Site, subnqn, tenant};
 use flashyard_time::Duration;
-
-use crate::client::{Client, Identity};
-use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, subnqn, tenant};
 
 /// What a host asks for: a queue of a subsystem's controller.
 struct Wish<'a> {
@@ -27,7 +25,7 @@ async fn connect(bench: &Bench, rt: &Rt, wish: Wish<'_>) -> Option<Client> {
         qid: wish.qid,
         ..Connect::default()
     };
-    let host = Identity::number(wish.host);
+    let host = Identity::number(wish.host.into());
     let answer = client
         .connect(connect, wish.cntlid, wish.subnqn, &host)
         .await;

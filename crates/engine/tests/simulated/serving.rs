@@ -8,10 +8,11 @@ use flashyard_nvme::feature::{FeatureId, HostBehavior};
 use flashyard_nvme::tcp::Digests;
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
+use flashyard_testbed::{
+    BLOCK, Client, Identity, Incoming, NO_DIGESTS, Site, memory, pattern, subnqn,
+};
 
-use crate::client::{Client, Identity, Incoming};
 use crate::devices::Held;
-use crate::world::{BLOCK, NO_DIGESTS, Site, memory, pattern, subnqn};
 
 const ALL_DIGESTS: [Digests; 4] = [
     NO_DIGESTS,

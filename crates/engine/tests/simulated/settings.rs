@@ -7,10 +7,8 @@ use flashyard_controller::ControllerLimits;
 use flashyard_nvme::identify::IdentifyController;
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
+use flashyard_testbed::{BLOCK, Client, NO_DIGESTS, Site, memory, pattern};
 use flashyard_time::Duration;
-
-use crate::client::Client;
-use crate::world::{BLOCK, NO_DIGESTS, Site, memory, pattern};
 
 async fn told(admin: &mut Client) -> IdentifyController {
     let entry = SubmissionQueueEntry::identify(1, 0, 0, 0, Sgl::Transport { length: 4096 });

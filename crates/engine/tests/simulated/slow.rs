@@ -6,10 +6,8 @@ use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::tcp::H2CData;
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
+use flashyard_testbed::{BLOCK, Bench, Client, Incoming, NO_DIGESTS, Site, pattern};
 use flashyard_time::Duration;
-
-use crate::client::{Client, Incoming};
-use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, pattern};
 
 /// A write of two blocks with its data.
 fn write(io: &Client, cid: u16) -> Vec<u8> {

@@ -12,11 +12,10 @@ use flashyard_nvme::{Sgl, SubmissionQueueEntry};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::Config;
 use flashyard_sched::{Fair, Fifo, Policy, Window};
+use flashyard_testbed::{BLOCK, Bench, Client, Incoming, Site, memory};
 use flashyard_time::{Duration, Rng};
 
-use crate::client::{Client, Incoming};
 use crate::devices::{Gate, Held};
-use crate::world::{BLOCK, Bench, Site, memory};
 
 /// Optimised builds look further.
 const SEEDS: u64 = if cfg!(debug_assertions) { 6 } else { 400 };

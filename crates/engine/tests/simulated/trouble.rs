@@ -17,12 +17,11 @@ use flashyard_sched::reflex::{Calibration, Point};
 use flashyard_sched::{
     Caps, Fair, Fifo, FlashFq, Gimbal, Io, IoId, Next, Outcome, Policy, Reflex, Share, Window,
 };
+use flashyard_testbed::{BLOCK, Bench, Incoming, Site, tenant};
 use flashyard_time::{Duration, Time};
 
-use crate::client::Incoming;
 use crate::drive::{Dial, drive};
 use crate::load::{Load, Progress, work};
-use crate::world::{BLOCK, Bench, Site, tenant};
 
 /// Optimised builds look further.
 const SEEDS: u64 = if cfg!(debug_assertions) { 2 } else { 20 };

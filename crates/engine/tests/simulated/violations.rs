@@ -6,9 +6,7 @@ use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::tcp::{Digests, H2CData, ICReq, R2T};
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
-
-use crate::client::{Client, Incoming};
-use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, pattern};
+use flashyard_testbed::{BLOCK, Bench, Client, Incoming, NO_DIGESTS, Site, pattern};
 
 const HEADER_DIGEST: Digests = Digests {
     header: true,

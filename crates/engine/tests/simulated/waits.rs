@@ -9,11 +9,10 @@ use flashyard_nvme::command::{Fuse, LbaRange};
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_sched::{Fifo, Window};
+use flashyard_testbed::{BLOCK, Bench, Client, Incoming, NO_DIGESTS, Site, memory};
 use flashyard_time::Duration;
 
-use crate::client::{Client, Incoming};
 use crate::devices::{Gate, Held};
-use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, memory};
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq)]

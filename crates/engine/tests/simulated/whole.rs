@@ -12,11 +12,10 @@ use flashyard_nvme::dsm::DsmRange;
 use flashyard_nvme::{Sgl, SubmissionQueueEntry as Entry};
 use flashyard_runtime::sim::Config;
 use flashyard_sched::{Io, IoId, Op};
+use flashyard_testbed::{BLOCK, Bench, Client, Incoming, Site, memory, tenant};
 use flashyard_time::Duration;
 
-use crate::client::{Client, Incoming};
 use crate::recorder::{Asked, Did, Listener, Notes, Recorder};
-use crate::world::{BLOCK, Bench, Site, memory, tenant};
 
 /// What the device takes for an I/O: longer than anything on the network.
 const TAKES: Duration = Duration::from_ms(50);

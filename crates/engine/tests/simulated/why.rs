@@ -9,11 +9,10 @@ use flashyard_nvme::feature::{CompletionCoalescing, FeatureId};
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_sched::{Fifo, Window};
+use flashyard_testbed::{BLOCK, Bench, Client, Incoming, NO_DIGESTS, Site, pattern, tenant};
 use flashyard_time::Duration;
 
-use crate::client::{Client, Incoming};
 use crate::drive::{Dial, drive};
-use crate::world::{BLOCK, Bench, NO_DIGESTS, Site, pattern, tenant};
 
 const MS: u64 = 1_000_000;
 /// What the drive takes for an I/O.

@@ -32,7 +32,7 @@ fn shared(credits: bool, work: Work, seed: u64) -> Shared {
         Box::new(Fair::new()),
         DRIVE,
     );
-    let addr = site.addr;
+    let addr = site.bench.addr;
     let (rates, waits) = site.run(move |rt: Rt| async move {
         let bulk = |tenant, host, credits| Options {
             queues: 4,
@@ -91,7 +91,7 @@ fn hosts_of_one_tenant(depth: usize) -> ([u64; 2], u64) {
         Box::new(Fair::new()),
         DRIVE,
     );
-    let addr = site.addr;
+    let addr = site.bench.addr;
     let rates = site.run(move |rt: Rt| async move {
         let connect = |host| {
             let options = Options {
@@ -139,7 +139,7 @@ fn nobody_waits_for_ever() {
             _ => Box::new(Fifo::new(Window::UNLIMITED)),
         };
         let site = Site::new(Config::stormy(seed), 2, Limits::default(), policy, DRIVE);
-        let addr = site.addr;
+        let addr = site.bench.addr;
         site.run(move |rt: Rt| async move {
             let coalescing = CompletionCoalescing {
                 window: [1, 0, 32][seed as usize % 3],
@@ -198,7 +198,7 @@ fn waiting_for_credit_ends_with_the_association() {
         Box::new(Fair::new()),
         DRIVE,
     );
-    let (addr, target) = (site.addr, Arc::clone(&site.target));
+    let (addr, target) = (site.bench.addr, Arc::clone(&site.bench.target));
     site.run(move |rt: Rt| async move {
         let options = Options {
             credits: true,
@@ -239,7 +239,7 @@ fn credit_follows_the_policy() {
         Box::new(Fair::new()),
         DRIVE,
     );
-    let (addr, switch) = (site.addr, Rc::clone(&site.switch));
+    let (addr, switch) = (site.bench.addr, Rc::clone(&site.switch));
     site.run(move |rt: Rt| async move {
         let options = Options {
             credits: true,

@@ -97,7 +97,7 @@ fn flooding() -> Options {
 #[test]
 fn a_flood_drowns_nobody_else() {
     let site = site(1, limits());
-    let (addr, target) = (site.addr, Arc::clone(&site.target));
+    let (addr, target) = (site.bench.addr, Arc::clone(&site.bench.target));
     site.run(move |rt: Rt| async move {
         let before = Buf::balance();
         let flooder = Association::connect(&rt, addr, flooding()).await;
@@ -162,7 +162,7 @@ fn a_flood_drowns_nobody_else() {
 #[test]
 fn who_waits_costs_nothing() {
     let site = site(2, limits());
-    let addr = site.addr;
+    let addr = site.bench.addr;
     let ends = Rc::new(Cell::new(false));
     let signal = Rc::clone(&ends);
     let (flooding,) = site.run(move |rt: Rt| async move {
@@ -172,7 +172,11 @@ fn who_waits_costs_nothing() {
         rt.sleep(Duration::from_secs(1)).await;
         (flooding,)
     });
-    let writes = || site.target.snapshot().tenants[0].counters.bytes_written;
+    let writes = || {
+        site.bench.target.snapshot().tenants[0]
+            .counters
+            .bytes_written
+    };
     let (events, written) = (site.world.events(), writes());
     site.run(|rt: Rt| async move { rt.sleep(Duration::from_secs(5)).await });
     let events = site.world.events() - events;
@@ -200,7 +204,7 @@ fn what_is_interrupted_comes_again_and_is_done() {
             ..limits()
         };
         let site = site(seed, limits);
-        let (addr, target) = (site.addr, Arc::clone(&site.target));
+        let (addr, target) = (site.bench.addr, Arc::clone(&site.bench.target));
         site.run(move |rt: Rt| async move {
             let persistence = Persistence {
                 io_timeout: Duration::from_secs(1_000),
@@ -256,7 +260,7 @@ fn what_is_interrupted_does_not_come_again_for_ever() {
         ..limits()
     };
     let site = site(7, limits);
-    let addr = site.addr;
+    let addr = site.bench.addr;
     site.run(move |rt: Rt| async move {
         let persistence = Persistence {
             io_timeout: PATIENCE,
@@ -300,7 +304,7 @@ fn the_answer_at_overload_is_to_come_again() {
         ..limits()
     };
     let site = site(5, limits);
-    let addr = site.addr;
+    let addr = site.bench.addr;
     site.run(move |rt: Rt| async move {
         let options = Options {
             depth: 128,

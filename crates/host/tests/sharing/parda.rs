@@ -20,7 +20,7 @@ fn site(config: Config) -> Site {
 /// in nanoseconds.
 fn two_hosts(parda: Option<Duration>) -> ([u64; 2], u64) {
     let site = site(Config::calm(4));
-    let addr = site.addr;
+    let addr = site.bench.addr;
     let rates = site.run(move |rt: Rt| async move {
         let connect = |tenant, host| {
             let options = Options {
@@ -56,7 +56,7 @@ fn the_latency_is_what_was_asked_for_and_the_drive_stays_busy() {
 fn nobody_waits_for_ever() {
     for seed in 0..6 {
         let site = site(Config::stormy(seed));
-        let addr = site.addr;
+        let addr = site.bench.addr;
         site.run(move |rt: Rt| async move {
             let options = Options {
                 // Nothing is as quick as that.

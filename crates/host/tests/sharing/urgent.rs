@@ -42,7 +42,7 @@ fn play_behind(policy: Box<dyn Policy>, players: [Player; 2]) -> [Got; 2] {
     for ((id, name), player) in [(1, "a"), (2, "b")].into_iter().zip(players) {
         site.set_class(id, name, player.granted);
     }
-    let addr = site.addr;
+    let addr = site.bench.addr;
     site.run(move |rt: Rt| async move {
         let from = rt.now() + Duration::from_ms(300);
         let span = (from, from + Duration::from_ms(250));

@@ -2,36 +2,36 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::net::SocketAddr;
+use std::ops::Deref;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use flashyard_block::{Io, MemoryDevice, Paced, SharedDevice};
-use flashyard_engine::{
-    Class, Core, DeviceHandle, Limits, NamespaceSpec, SubsystemNames, Switch, Target, TargetConfig,
-    TenantId, TenantSpec,
-};
-use flashyard_host::{Association, HostError, Options, Payload, Queue, ReadInto};
+use flashyard_engine::{Class, Limits, Switch, TenantSpec};
+use flashyard_host::{Association, HostError, Payload, Queue, ReadInto};
 use flashyard_nvme::command::LbaRange;
-use flashyard_nvme::{Nqn, Sgl, SubmissionQueueEntry};
-use flashyard_runtime::sim::{Config, Machine, World};
+use flashyard_nvme::{Sgl, SubmissionQueueEntry};
+use flashyard_runtime::sim::Config;
 use flashyard_runtime::{Data, Rt};
 use flashyard_sched::Policy;
+pub(crate) use flashyard_testbed::options;
+use flashyard_testbed::tenant;
 use flashyard_time::{Duration, Histogram, Rng, Time};
 
-const PREFIX: &str = "nqn.2026-11.dev.flashyard";
 pub(crate) const BLOCK: usize = 4096;
 pub(crate) const BLOCKS: u64 = 16_384;
 
-/// A target with the tenants `a` (number 1) and `b` (number 2), open to everybody, and one device,
-/// of which each has a namespace 1. Also another machine, for hosts.
+/// A target whose tenants have the same device, each as its namespace 1.
 pub(crate) struct Site {
-    pub(crate) world: World,
-    pub(crate) hosts: Machine,
-    pub(crate) target: Arc<Target>,
+    site: flashyard_testbed::Site,
     pub(crate) switch: Rc<Switch>,
-    pub(crate) device: DeviceHandle,
-    pub(crate) addr: SocketAddr,
+}
+
+impl Deref for Site {
+    type Target = flashyard_testbed::Site;
+
+    fn deref(&self) -> &Self::Target {
+        &self.site
+    }
 }
 
 impl Site {
@@ -43,64 +43,28 @@ impl Site {
         policy: Box<dyn Policy>,
         speed: Speed,
     ) -> Self {
-        let world = World::new(config);
-        let (server, hosts) = (world.machine(cores), world.machine(1));
-        let config = TargetConfig {
-            nqn_prefix: PREFIX.into(),
-            target_uuid: [7; 16],
-            limits,
-            cores,
-        };
-        let target = Target::new(config);
-        let started: Vec<_> = (0..cores)
-            .map(|index| Core::start(server.rt(index), Arc::clone(&target), index))
-            .collect();
-        let addr = SocketAddr::new(server.ip(), 4420);
-        started[0].listen(addr).expect("the port is free");
-        let home = &started[cores - 1];
+        let site = flashyard_testbed::Site::with_limits(config, cores, limits);
+        let home = &site.bench.cores[cores - 1];
         let switch = home.add_switch(policy);
-        let device = home.add_device(drive(server.rt(cores - 1), speed), &switch);
-        let site = Self {
-            world,
-            hosts,
-            target,
-            switch,
-            device,
-            addr,
-        };
-        for (id, name) in [(1, "a"), (2, "b")] {
-            site.set_class(id, name, Class::Throughput);
-            let spec = NamespaceSpec::new(1, [id as u8; 16], site.device.clone());
-            site.target.attach(name, spec).expect("a free number");
+        let device = home.add_device(drive(site.server.rt(cores - 1), speed), &switch);
+        for name in ["a", "b"] {
+            site.bench.attach_handle(name, 1, &device);
         }
-        site
+        Self { site, switch }
     }
 
     /// Says what a tenant may claim.
     pub(crate) fn set_class(&self, id: u32, name: &str, class: Class) {
         let spec = TenantSpec {
-            id: TenantId(id),
-            name: name.into(),
-            hosts: vec!["*".into()],
             class,
-            names: SubsystemNames::default(),
+            ..tenant(id, name, &["*"])
         };
-        self.target.set_tenant(spec).expect("a good tenant");
+        self.bench.target.set_tenant(spec).expect("a good tenant");
     }
 
     /// Runs a task of the hosts to its end.
     pub(crate) fn run<F: Future + 'static>(&self, main: impl FnOnce(Rt) -> F) -> F::Output {
         self.world.run(&self.hosts, main)
-    }
-}
-
-/// How a host connects to a tenant.
-pub(crate) fn options(tenant: &str, host: u8) -> Options {
-    let nqn = |text: &str| Nqn::new(text).expect("a good name");
-    let hostnqn = nqn(&format!("nqn.2026-11.test:host{host}"));
-    Options {
-        connect_timeout: Duration::from_secs(60),
-        ..Options::new(nqn(&format!("{PREFIX}:{tenant}")), hostnqn, [host; 16])
     }
 }
 
