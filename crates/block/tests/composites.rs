@@ -13,13 +13,14 @@ use std::task::{Context, Poll, Waker};
 use flashyard_block::gate::{Gate, Span};
 use flashyard_block::pool::Pool;
 use flashyard_block::{
-    Device, DeviceExt, Done, EndSource, Info, Io, IoError, IoFuture, Limits, MemoryDevice, Paced,
-    SharedDevice, Tag, TimedEnd,
+    Device, DeviceExt, Done, EndSource, FileDevice, FileOptions, Info, Io, IoError, IoFuture,
+    Limits, MemoryDevice, NullDevice, Paced, SharedDevice, Tag, TimedEnd,
 };
 use flashyard_runtime::sim::{Config, World};
 use flashyard_runtime::{Buf, Data, Parts, Rt, Shared};
+use flashyard_testbed::Scratch;
 use flashyard_time::Duration;
-use support::{filled, read};
+use support::{filled, read, run};
 
 #[global_allocator]
 static COUNTING: counting::Counting = counting::Counting;
@@ -268,6 +269,53 @@ fn gates_above_each_other_need_no_allocation_once_they_were_there() {
             gate.close(IoError::NotReady);
             gate.drained().await;
         }
+    });
+}
+
+/// Reads and writes a page of `device`, some times more than it takes to warm up.
+async fn no_allocations(device: &dyn Device, kind: &str) {
+    for round in 0..20 {
+        let before = counting::allocations();
+        let (data, tag) = (filled(4096, round), Tag::default());
+        device
+            .write(tag, 8, data, false)
+            .await
+            .expect("it is there");
+        let into = filled(4096, 0xa5);
+        let data = device.read(tag, 8, into).await.expect("it is there");
+        assert!(
+            matches!(data, Data::Zeroes(4096))
+                || matches!(data, Data::Buf(page) if page[0] == round)
+        );
+        let after = counting::allocations();
+        assert!(
+            round < 10 || after == before,
+            "{kind}: {} allocations",
+            after - before
+        );
+    }
+}
+
+#[test]
+fn terminal_devices_and_a_volume_in_one_run_need_no_allocation() {
+    run(async |rt: Rt| {
+        let null = NullDevice::new(BLOCK as u32, MIB).expect("a good size");
+        no_allocations(&null, "null").await;
+        no_allocations(&*memory(MIB), "memory").await;
+        let directory = Scratch::new("allocations");
+        let options = FileOptions {
+            block_size: BLOCK as u32,
+            size: Some(16 * MIB),
+            read_only: false,
+        };
+        let file = FileDevice::open(&rt, &directory.join("file"), options).await;
+        let file: SharedDevice = Rc::new(file.expect("a new file"));
+        no_allocations(&*file, "file").await;
+        let pool = Pool::create(&rt, file, [1; 16], false)
+            .await
+            .expect("a pool");
+        let volume = pool.create_volume("a", [1; 16], MIB).await.expect("room");
+        no_allocations(&*volume, "volume").await;
     });
 }
 
