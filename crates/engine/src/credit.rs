@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flashyard_block::TenantId;
 use flashyard_nvme::Allowance;
-use flashyard_sched::{Credit, Io};
+use flashyard_sched::{Ask, Credit};
 
 /// No policy has said anything.
 const UNBOUNDED: u64 = u64::MAX;
@@ -102,7 +102,7 @@ impl Book {
 
     /// `io` has ended: takes down what its tenant may have from now on, if a host is to be told.
     #[inline]
-    pub(crate) fn enter(&self, io: &Io, credit: impl FnOnce() -> Option<Credit>) {
+    pub(crate) fn enter(&self, io: &Ask, credit: impl FnOnce() -> Option<Credit>) {
         let moved = self.accounts.moved.load(Ordering::Acquire);
         if moved == 0 {
             return;
@@ -245,8 +245,8 @@ mod tests {
 
     const TENANT: TenantId = TenantId(7);
 
-    fn ended(bytes: u64) -> Io {
-        Io {
+    fn ended(bytes: u64) -> Ask {
+        Ask {
             id: IoId(0),
             tenant: TENANT,
             class: Class::Throughput,

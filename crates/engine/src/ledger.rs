@@ -22,7 +22,7 @@ mod tally;
 mod tests;
 mod work;
 
-use flashyard_sched::{Io, Roster, TenantId};
+use flashyard_sched::{Ask, Roster, TenantId};
 use flashyard_time::{Duration, Histogram, Rng, Time};
 
 use account::Account;
@@ -139,7 +139,7 @@ impl Ledger {
     #[inline]
     pub(crate) fn on_end(
         &mut self,
-        io: &Io,
+        io: &Ask,
         ended: Time,
         moved: impl FnOnce() -> Option<u64>,
     ) -> Option<u32> {

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 use flashyard_block::{SharedDevice, Tag};
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Rt, Task};
-use flashyard_sched::{Credit, Gauge, Io, IoId, Next, Op, Outcome, Policy, Share, TenantId};
+use flashyard_sched::{Ask, Credit, Gauge, IoId, Next, Op, Outcome, Policy, Share, TenantId};
 use flashyard_time::Time;
 
 use crate::credit::{Accounts, Book};
@@ -274,8 +274,8 @@ impl Port {
 
 impl Want {
     #[inline]
-    fn io(self, id: IoId) -> Io {
-        Io {
+    fn io(self, id: IoId) -> Ask {
+        Ask {
             id,
             tenant: self.tag.tenant,
             class: self.tag.class,
@@ -289,7 +289,7 @@ impl Want {
 /// The right to do one I/O now.
 pub(crate) struct Permit {
     port: Rc<Port>,
-    io: Io,
+    io: Ask,
     arrived: Time,
     dispatched: Time,
     issued: Time,
@@ -300,7 +300,7 @@ pub(crate) struct Permit {
 
 impl Permit {
     #[inline]
-    fn new(port: &Rc<Port>, io: Io, arrived: Time, (dispatched, epoch): (Time, u32)) -> Self {
+    fn new(port: &Rc<Port>, io: Ask, arrived: Time, (dispatched, epoch): (Time, u32)) -> Self {
         Self {
             port: port.clone(),
             io,
@@ -393,7 +393,7 @@ impl Drop for Permit {
 /// The wait for a permit.
 struct Queued {
     port: Rc<Port>,
-    io: Io,
+    io: Ask,
     arrived: Time,
     granted: bool,
 }
@@ -449,7 +449,7 @@ struct Places {
 #[derive(Default)]
 struct Place {
     /// The I/O that waits here, and the how many-th it is.
-    waiting: Option<(u64, Io)>,
+    waiting: Option<(u64, Ask)>,
     /// When its turn came, and under which policy.
     granted: Option<(Time, u32)>,
     waker: Option<Waker>,
@@ -473,13 +473,13 @@ impl Places {
         self.free.push(id.0);
     }
 
-    fn wait_in(&mut self, io: Io) {
+    fn wait_in(&mut self, io: Ask) {
         self.arrivals += 1;
         self.table[io.id.0 as usize].waiting = Some((self.arrivals, io));
     }
 
     /// All that wait for their turn, by order of arrival.
-    fn queued(&self) -> Vec<Io> {
+    fn queued(&self) -> Vec<Ask> {
         let mut queued: Vec<_> = self
             .table
             .iter()
@@ -590,7 +590,7 @@ mod tests {
     }
 
     impl Policy for Later {
-        fn arrive(&mut self, now: Time, io: Io) {
+        fn arrive(&mut self, now: Time, io: Ask) {
             self.queue.push((now + Duration::from_ms(5), io.id));
         }
 
@@ -602,7 +602,7 @@ mod tests {
             }
         }
 
-        fn complete(&mut self, _: Time, _: &Io, outcome: Outcome) {
+        fn complete(&mut self, _: Time, _: &Ask, outcome: Outcome) {
             assert!(outcome.ok && outcome.latency >= Duration::from_us(9));
         }
 

@@ -15,7 +15,7 @@ use flashyard_sched::flashfq::{Line, Model};
 use flashyard_sched::gimbal::{Flaws, Tuning};
 use flashyard_sched::reflex::{Calibration, Point};
 use flashyard_sched::{
-    Caps, Class, Fair, Fifo, FlashFq, Gimbal, Io, IoId, Next, Op, Outcome, Policy, Reflex,
+    Ask, Caps, Class, Fair, Fifo, FlashFq, Gimbal, IoId, Next, Op, Outcome, Policy, Reflex,
     TenantId, Window,
 };
 use flashyard_time::{Duration, Time};
@@ -139,8 +139,8 @@ fn dispatch(
     }
 }
 
-fn io(id: u32, depth: u32) -> Io {
-    Io {
+fn io(id: u32, depth: u32) -> Ask {
+    Ask {
         id: IoId(id),
         tenant: TenantId(1 + id / depth),
         class: Class::Throughput,

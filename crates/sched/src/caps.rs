@@ -12,7 +12,7 @@ use flashyard_time::{Duration, Time};
 
 use crate::queues::Queues;
 use crate::roster::Roster;
-use crate::{Gauge, Io, IoId, Next, Op, Outcome, Policy, Rates, Share, TenantId};
+use crate::{Ask, Gauge, IoId, Next, Op, Outcome, Policy, Rates, Share, TenantId};
 
 /// See the module. Calls take constant time, but for the first one of a slice, which takes time in
 /// proportion to the number of tenants that were held.
@@ -80,7 +80,7 @@ impl Caps {
 
 impl Tenant {
     /// Takes an I/O out of every quota it counts against, if all of them have something left.
-    fn pays(&mut self, io: &Io, slice: u64) -> bool {
+    fn pays(&mut self, io: &Ask, slice: u64) -> bool {
         let uses = uses(io);
         let used = || uses.iter().enumerate().filter(|(_, units)| **units > 0);
         for (place, _) in used() {
@@ -112,7 +112,7 @@ impl Quota {
 }
 
 impl Policy for Caps {
-    fn arrive(&mut self, _: Time, io: Io) {
+    fn arrive(&mut self, _: Time, io: Ask) {
         let number = self.number(io.tenant);
         let side = side(&io);
         self.queues.push(list(number, side), io);
@@ -123,7 +123,7 @@ impl Policy for Caps {
         }
     }
 
-    fn arrive_again(&mut self, now: Time, io: Io) {
+    fn arrive_again(&mut self, now: Time, io: Ask) {
         self.paid.insert(io.id);
         self.arrive(now, io);
     }
@@ -151,7 +151,7 @@ impl Policy for Caps {
         Next::WaitUntil(Time::from_ns(next))
     }
 
-    fn complete(&mut self, _: Time, _: &Io, _: Outcome) {}
+    fn complete(&mut self, _: Time, _: &Ask, _: Outcome) {}
 
     fn cancel(&mut self, _: Time, id: IoId) {
         // A list that is empty is found when its turn comes.
@@ -206,7 +206,7 @@ fn all(rates: &Rates) -> [Option<u64>; 6] {
 }
 
 /// What an I/O takes of each of them. Ranges without transfer count as I/Os only.
-fn uses(io: &Io) -> [u64; 6] {
+fn uses(io: &Ask) -> [u64; 6] {
     match io.op {
         Op::Read => [1, 1, 0, io.bytes, io.bytes, 0],
         Op::Write | Op::CompareAndWrite => [1, 0, 1, io.bytes, 0, io.bytes],
@@ -216,7 +216,7 @@ fn uses(io: &Io) -> [u64; 6] {
 
 /// Reads and all others wait apart, so that one kind of limit does not hold up the other kind of
 /// I/O.
-fn side(io: &Io) -> u32 {
+fn side(io: &Ask) -> u32 {
     u32::from(io.op != Op::Read)
 }
 
@@ -229,8 +229,8 @@ mod tests {
     use super::*;
     use crate::Class;
 
-    fn io(id: u32, op: Op, kib: u64) -> Io {
-        Io {
+    fn io(id: u32, op: Op, kib: u64) -> Ask {
+        Ask {
             id: IoId(id),
             tenant: TenantId(1),
             class: Class::Throughput,

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use flashyard_time::Time;
 
-use crate::{Io, IoId, Next, Op, Outcome, Policy};
+use crate::{Ask, IoId, Next, Op, Outcome, Policy};
 
 /// How much may be at the device at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl Fifo {
 }
 
 impl Policy for Fifo {
-    fn arrive(&mut self, _: Time, io: Io) {
+    fn arrive(&mut self, _: Time, io: Ask) {
         let IoId(index) = io.id;
         assert!(index != NONE, "ids are small numbers");
         if index as usize >= self.places.len() {
@@ -124,7 +124,7 @@ impl Policy for Fifo {
     }
 
     #[inline]
-    fn pass(&mut self, _: Time, io: &Io) -> bool {
+    fn pass(&mut self, _: Time, io: &Ask) -> bool {
         let bytes = transferred(io);
         let passes = self.head == NONE && self.fits(bytes);
         if passes {
@@ -147,7 +147,7 @@ impl Policy for Fifo {
         Next::Dispatch(IoId(index))
     }
 
-    fn complete(&mut self, _: Time, io: &Io, _: Outcome) {
+    fn complete(&mut self, _: Time, io: &Ask, _: Outcome) {
         assert!(
             self.ios_in_flight > 0 && self.bytes_in_flight >= transferred(io),
             "only a dispatched I/O completes"
@@ -169,7 +169,7 @@ impl Policy for Fifo {
 
 /// Bytes that count against the window: a range that is zeroed or deallocated may be large and
 /// costs no transfer.
-fn transferred(io: &Io) -> u64 {
+fn transferred(io: &Ask) -> u64 {
     match io.op {
         Op::Read | Op::Write | Op::CompareAndWrite => io.bytes,
         Op::Flush | Op::WriteZeroes | Op::Deallocate => 0,

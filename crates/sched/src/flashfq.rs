@@ -14,7 +14,7 @@ use flashyard_time::{Duration, Time};
 
 use crate::queues::Queues;
 use crate::roster::Roster;
-use crate::{Gauge, Io, IoId, Next, Op, Outcome, Policy, Share, TenantId};
+use crate::{Ask, Gauge, IoId, Next, Op, Outcome, Policy, Share, TenantId};
 
 /// What the device takes for I/Os of one kind: a part for each I/O and a part for each byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ impl FlashFq {
         number
     }
 
-    fn cost(&self, io: &Io) -> u64 {
+    fn cost(&self, io: &Ask) -> u64 {
         let Model { read, write, .. } = &self.model;
         match io.op {
             Op::Read | Op::Flush => read.cost(io.bytes),
@@ -204,7 +204,7 @@ impl FlashFq {
 }
 
 impl Policy for FlashFq {
-    fn arrive(&mut self, now: Time, io: Io) {
+    fn arrive(&mut self, now: Time, io: Ask) {
         let number = self.number(io.tenant);
         self.advance(now);
         self.stop_awaiting(number);
@@ -233,7 +233,7 @@ impl Policy for FlashFq {
         }
     }
 
-    fn complete(&mut self, now: Time, io: &Io, _: Outcome) {
+    fn complete(&mut self, now: Time, io: &Ask, _: Outcome) {
         let tag = self.tags[io.id.0 as usize];
         let was_there = self.in_flight.remove(&(tag, io.id.0));
         assert!(was_there, "only a dispatched I/O completes");
@@ -314,8 +314,8 @@ mod tests {
         }
     }
 
-    fn io(id: u32, tenant: u32, op: Op, kib: u64) -> Io {
-        Io {
+    fn io(id: u32, tenant: u32, op: Op, kib: u64) -> Ask {
+        Ask {
             id: IoId(id),
             tenant: TenantId(tenant),
             class: Class::Throughput,

@@ -24,7 +24,7 @@ pub use fair::Fair;
 pub use fifo::{Fifo, Window};
 pub use flashfq::FlashFq;
 pub use gimbal::Gimbal;
-pub use policy::{Class, Credit, Gauge, Io, IoId, Next, Op, Outcome, Policy, TenantId};
+pub use policy::{Ask, Class, Credit, Gauge, IoId, Next, Op, Outcome, Policy, TenantId};
 pub use reflex::Reflex;
 pub use roster::Roster;
 pub use share::{Rates, Share};

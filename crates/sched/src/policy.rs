@@ -43,9 +43,9 @@ pub enum Op {
     CompareAndWrite,
 }
 
-/// All that a scheduler knows about an I/O.
+/// What an I/O asks of a scheduler, before there is a buffer: all that it knows about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Io {
+pub struct Ask {
     /// Its name.
     pub id: IoId,
     /// Who pays.
@@ -110,19 +110,19 @@ pub struct Gauge {
 /// contract loses I/O; a switch that breaks it is a bug that policies may assert against.
 pub trait Policy {
     /// Queues an I/O.
-    fn arrive(&mut self, now: Time, io: Io);
+    fn arrive(&mut self, now: Time, io: Ask);
 
     /// Queues an I/O that was dispatched once and ended without having been done, because its host
     /// kept it waiting: it has paid for that turn, and need not pay for the next one. A policy that
     /// does not tell it apart takes its due twice.
-    fn arrive_again(&mut self, now: Time, io: Io) {
+    fn arrive_again(&mut self, now: Time, io: Ask) {
         self.arrive(now, io);
     }
 
     /// The short way when the device is not busy: takes `io` as arrived and dispatched, if nothing
     /// is queued and it may go now; otherwise changes nothing and says `false`, and the switch lets
     /// it arrive.
-    fn pass(&mut self, now: Time, io: &Io) -> bool {
+    fn pass(&mut self, now: Time, io: &Ask) -> bool {
         let _ = (now, io);
         false
     }
@@ -131,7 +131,7 @@ pub trait Policy {
     fn next(&mut self, now: Time) -> Next;
 
     /// A dispatched I/O has ended, well or badly.
-    fn complete(&mut self, now: Time, io: &Io, outcome: Outcome);
+    fn complete(&mut self, now: Time, io: &Ask, outcome: Outcome);
 
     /// Forgets a queued I/O: abort, disconnect, reset. What is dispatched already cannot be
     /// cancelled.

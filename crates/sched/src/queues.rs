@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{Class, Io, IoId, Op, TenantId};
+use crate::{Ask, Class, IoId, Op, TenantId};
 
 /// The end of a list, and the list of what is in none.
 const NONE: u32 = u32::MAX;
@@ -18,14 +18,14 @@ pub(crate) struct Queues {
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    io: Io,
+    io: Ask,
     list: u32,
     before: u32,
     behind: u32,
 }
 
 const FREE: Place = Place {
-    io: Io {
+    io: Ask {
         id: IoId(NONE),
         tenant: TenantId(0),
         class: Class::Throughput,
@@ -56,7 +56,7 @@ impl Queues {
     ///
     /// # Panics
     /// When it is in a list already.
-    pub(crate) fn push(&mut self, list: u32, io: Io) {
+    pub(crate) fn push(&mut self, list: u32, io: Ask) {
         let IoId(index) = io.id;
         assert!(index != NONE && list != NONE, "ids are small numbers");
         if index as usize >= self.places.len() {
@@ -83,19 +83,19 @@ impl Queues {
     }
 
     /// The oldest in a list.
-    pub(crate) fn front(&self, list: u32) -> Option<&Io> {
+    pub(crate) fn front(&self, list: u32) -> Option<&Ask> {
         let head = self.lists.get(list as usize)?.head;
         self.places.get(head as usize).map(|place| &place.io)
     }
 
     /// Takes out the oldest of a list.
-    pub(crate) fn pop(&mut self, list: u32) -> Option<Io> {
+    pub(crate) fn pop(&mut self, list: u32) -> Option<Ask> {
         let id = self.front(list)?.id;
         self.remove(id).map(|(_, io)| io)
     }
 
     /// Takes out an I/O wherever it is, and says which list that was; nothing when it is in none.
-    pub(crate) fn remove(&mut self, id: IoId) -> Option<(u32, Io)> {
+    pub(crate) fn remove(&mut self, id: IoId) -> Option<(u32, Ask)> {
         let place = self.places.get_mut(id.0 as usize)?;
         if place.list == NONE {
             return None;
@@ -138,8 +138,8 @@ mod tests {
 
     use super::*;
 
-    fn io(id: u32) -> Io {
-        Io {
+    fn io(id: u32) -> Ask {
+        Ask {
             id: IoId(id),
             ..FREE.io
         }

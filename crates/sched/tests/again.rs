@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use flashyard_sched::{Class, Fair, Io, IoId, Next, Op, Outcome, Policy, TenantId};
+use flashyard_sched::{Ask, Class, Fair, IoId, Next, Op, Outcome, Policy, TenantId};
 use flashyard_time::{Duration, Time};
 
 /// Writes that each tenant always has here.
@@ -15,10 +15,10 @@ const SERVICE: Duration = Duration::from_us(100);
 fn done(turns: [u32; 2]) -> [u32; 2] {
     let mut fair = Fair::new();
     let mut now = Time::ZERO;
-    let mut device: VecDeque<(Io, Time)> = VecDeque::new();
+    let mut device: VecDeque<(Ask, Time)> = VecDeque::new();
     let mut left = [0; 2 * DEPTH as usize];
     let mut done = [0; 2];
-    let io = |id: u32| Io {
+    let io = |id: u32| Ask {
         id: IoId(id),
         tenant: TenantId(1 + id / DEPTH),
         class: Class::Throughput,

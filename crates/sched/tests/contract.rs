@@ -7,7 +7,7 @@ use flashyard_sched::flashfq::{Line, Model};
 use flashyard_sched::gimbal::{Flaws, Tuning};
 use flashyard_sched::reflex::{Calibration, Point};
 use flashyard_sched::{
-    Caps, Class, Fair, Fifo, FlashFq, Gimbal, Io, IoId, Next, Op, Outcome, Policy, Rates, Reflex,
+    Ask, Caps, Class, Fair, Fifo, FlashFq, Gimbal, IoId, Next, Op, Outcome, Policy, Rates, Reflex,
     Share, TenantId, Window,
 };
 use flashyard_time::{Duration, Rng, Time};
@@ -80,9 +80,9 @@ struct World {
     now: Time,
     wake: Option<Time>,
     free: Vec<u32>,
-    queued: Vec<Io>,
+    queued: Vec<Ask>,
     /// With the instants of dispatch and of the end.
-    in_flight: Vec<(Io, Time, Time)>,
+    in_flight: Vec<(Ask, Time, Time)>,
     arrived: u64,
     dispatched: u64,
     cancelled: u64,
@@ -121,7 +121,7 @@ impl World {
         self.pump();
     }
 
-    fn draw(&mut self, id: u32) -> Io {
+    fn draw(&mut self, id: u32) -> Ask {
         let ops = [
             Op::Read,
             Op::Read,
@@ -141,7 +141,7 @@ impl World {
             (_, 2..5) => 128 << 10,
             _ => 4096,
         };
-        Io {
+        Ask {
             id: IoId(id),
             tenant: TenantId(self.chance.below(6) as u32),
             class: *self.chance.pick(&classes).expect("there are some"),
@@ -261,7 +261,7 @@ impl World {
         self.fail("dispatches without end");
     }
 
-    fn start(&mut self, io: Io) {
+    fn start(&mut self, io: Ask) {
         self.dispatched += 1;
         let latency = if self.chance.below(50) == 0 {
             Duration::from_ms(20)
@@ -330,7 +330,7 @@ struct Rivals {
     now: Time,
     wake: Option<Time>,
     /// Given to the device, the oldest of them under way.
-    given: VecDeque<(Io, Time)>,
+    given: VecDeque<(Ask, Time)>,
     /// When those under way end.
     ends: VecDeque<Time>,
     /// What their tenants do not ask for at present.
@@ -411,8 +411,8 @@ impl Rivals {
     }
 }
 
-fn read_of(id: u32) -> Io {
-    Io {
+fn read_of(id: u32) -> Ask {
+    Ask {
         id: IoId(id),
         tenant: RIVALS[owner(id)],
         class: Class::Throughput,

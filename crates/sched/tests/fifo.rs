@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use flashyard_sched::{Class, Fifo, Io, IoId, Next, Op, Outcome, Policy, TenantId, Window};
+use flashyard_sched::{Ask, Class, Fifo, IoId, Next, Op, Outcome, Policy, TenantId, Window};
 use flashyard_time::{Duration, Rng, Time};
 
 const OUTCOME: Outcome = Outcome {
@@ -10,8 +10,8 @@ const OUTCOME: Outcome = Outcome {
     ok: true,
 };
 
-fn io(id: u32, bytes: u64) -> Io {
-    Io {
+fn io(id: u32, bytes: u64) -> Ask {
+    Ask {
         id: IoId(id),
         tenant: TenantId(1),
         class: Class::Throughput,
@@ -24,8 +24,8 @@ fn io(id: u32, bytes: u64) -> Io {
 /// What FIFO means, said plainly.
 struct Model {
     window: Window,
-    queue: VecDeque<Io>,
-    in_flight: Vec<Io>,
+    queue: VecDeque<Ask>,
+    in_flight: Vec<Ask>,
     free: Vec<u32>,
 }
 
@@ -165,7 +165,7 @@ fn a_large_range_without_transfer_does_not_fill_the_window() {
         ios: 4,
         bytes: 8192,
     });
-    let deallocate = Io {
+    let deallocate = Ask {
         op: Op::Deallocate,
         ..io(0, 1 << 40)
     };

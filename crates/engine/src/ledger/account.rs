@@ -3,7 +3,7 @@
 
 use std::array;
 
-use flashyard_sched::{Io, Op, TenantId};
+use flashyard_sched::{Ask, Op, TenantId};
 use flashyard_time::{Duration, Histogram, Time};
 
 use super::causes::Causes;
@@ -71,7 +71,7 @@ impl Account {
 
     /// Books an I/O that stands for so many; gives what of each stage is more than the least of
     /// lately. Nobody needs to wait for a turn, or to be taken in.
-    pub(super) fn record(&mut self, io: &Io, stages: &Stages, times: u64) -> Stages {
+    pub(super) fn record(&mut self, io: &Ask, stages: &Stages, times: u64) -> Stages {
         let books = &mut self.windows[0];
         books.stages.add(stages, times);
         books.latency.record_n(stages.all(), times);
@@ -185,7 +185,7 @@ impl Books {
     }
 }
 
-fn kind(io: &Io) -> usize {
+fn kind(io: &Ask) -> usize {
     let size = SIZES.iter().filter(|most| io.bytes > **most).count();
     2 * size + usize::from(io.op != Op::Read)
 }

@@ -1,6 +1,6 @@
 //! What an I/O leaves behind for the ledger.
 
-use flashyard_sched::Io;
+use flashyard_sched::Ask;
 use flashyard_time::{Duration, Time};
 
 use super::Stages;
@@ -34,7 +34,7 @@ pub(crate) struct Spans {
 /// A measured I/O, to be recorded in the ledger.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    pub(crate) io: Io,
+    pub(crate) io: Ask,
     pub(crate) spans: Spans,
     /// So many it stands for.
     pub(crate) times: u32,

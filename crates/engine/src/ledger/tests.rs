@@ -9,8 +9,8 @@ use super::*;
 const READER: TenantId = TenantId(7);
 const WRITER: TenantId = TenantId(3);
 
-fn io(tenant: TenantId, op: Op, bytes: u64) -> Io {
-    Io {
+fn io(tenant: TenantId, op: Op, bytes: u64) -> Ask {
+    Ask {
         id: IoId(0),
         tenant,
         class: Class::Throughput,
@@ -22,7 +22,7 @@ fn io(tenant: TenantId, op: Op, bytes: u64) -> Io {
 
 /// An I/O with these stamps, in microseconds: it came to the switch, its turn, issued, ended.
 /// Nothing else took time.
-fn done(ledger: &mut Ledger, io: &Io, at: [u64; 4], moved: impl FnOnce() -> Option<u64>) {
+fn done(ledger: &mut Ledger, io: &Ask, at: [u64; 4], moved: impl FnOnce() -> Option<u64>) {
     let [arrived, _, _, ended] = at;
     pass(ledger, io, [arrived, 0, at[1], at[2], ended, ended], moved);
 }
@@ -31,7 +31,7 @@ fn done(ledger: &mut Ledger, io: &Io, at: [u64; 4], moved: impl FnOnce() -> Opti
 /// and `sent`.
 fn pass(
     ledger: &mut Ledger,
-    io: &Io,
+    io: &Ask,
     [arrived, before, dispatched, issued, ended, sent]: [u64; 6],
     moved: impl FnOnce() -> Option<u64>,
 ) {

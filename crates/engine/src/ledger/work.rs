@@ -1,6 +1,6 @@
 //! How much work was done when: priced, and remembered by the millisecond.
 
-use flashyard_sched::{Io, Op};
+use flashyard_sched::{Ask, Op};
 use flashyard_time::{Duration, Time};
 
 /// How exactly the past is remembered, and for how long.
@@ -82,7 +82,7 @@ pub(super) fn bin(now: Time) -> u64 {
 /// What an I/O is worth beside others: its bytes with a floor for small ones, a write as much as
 /// [`WRITE`] reads.
 #[inline]
-pub(super) fn price(io: &Io) -> u64 {
+pub(super) fn price(io: &Ask) -> u64 {
     match io.op {
         Op::Read => io.bytes.max(4096),
         Op::Write | Op::CompareAndWrite => io.bytes.max(4096) * WRITE,

@@ -9,7 +9,7 @@ use flashyard_nvme::tcp::Digests;
 use flashyard_nvme::{Allowance, CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::Config;
-use flashyard_sched::{Credit, Fair, Fifo, Io, IoId, Next, Outcome, Policy, Window};
+use flashyard_sched::{Ask, Credit, Fair, Fifo, IoId, Next, Outcome, Policy, Window};
 use flashyard_testbed::{
     BLOCK, Bench, Client, Identity, Incoming, NO_DIGESTS, Site, memory, subnqn,
 };
@@ -232,7 +232,7 @@ impl Steady {
 }
 
 impl Policy for Steady {
-    fn arrive(&mut self, now: Time, io: Io) {
+    fn arrive(&mut self, now: Time, io: Ask) {
         self.inner.arrive(now, io);
     }
 
@@ -240,7 +240,7 @@ impl Policy for Steady {
         self.inner.next(now)
     }
 
-    fn complete(&mut self, now: Time, io: &Io, outcome: Outcome) {
+    fn complete(&mut self, now: Time, io: &Ask, outcome: Outcome) {
         self.inner.complete(now, io, outcome);
     }
 

@@ -51,7 +51,7 @@ pub(crate) enum Asked {
 /// What was told to the device and to the policy before it.
 pub(crate) struct Notes {
     given: RefCell<Vec<Given>>,
-    asked: RefCell<Vec<(sched::Io, Asked)>>,
+    asked: RefCell<Vec<(sched::Ask, Asked)>>,
     /// Whose I/Os are at the device.
     under_way: RefCell<Vec<TenantId>>,
     /// What an I/O takes.
@@ -83,11 +83,11 @@ impl Notes {
     }
 
     /// What the policy was asked for `tenant` since the last call, without the names.
-    pub(crate) fn take_asked(&self, tenant: TenantId) -> Vec<(sched::Io, Asked)> {
+    pub(crate) fn take_asked(&self, tenant: TenantId) -> Vec<(sched::Ask, Asked)> {
         let asked = self.asked.take().into_iter();
         asked
             .filter(|(io, _)| io.tenant == tenant)
-            .map(|(io, asked)| (sched::Io { id: IoId(0), ..io }, asked))
+            .map(|(io, asked)| (sched::Ask { id: IoId(0), ..io }, asked))
             .collect()
     }
 
@@ -183,17 +183,17 @@ impl Listener {
 }
 
 impl Policy for Listener {
-    fn arrive(&mut self, now: Time, io: sched::Io) {
+    fn arrive(&mut self, now: Time, io: sched::Ask) {
         self.notes.asked.borrow_mut().push((io, Asked::First));
         self.inner.arrive(now, io);
     }
 
-    fn arrive_again(&mut self, now: Time, io: sched::Io) {
+    fn arrive_again(&mut self, now: Time, io: sched::Ask) {
         self.notes.asked.borrow_mut().push((io, Asked::Again));
         self.inner.arrive_again(now, io);
     }
 
-    fn pass(&mut self, now: Time, io: &sched::Io) -> bool {
+    fn pass(&mut self, now: Time, io: &sched::Ask) -> bool {
         let passes = self.inner.pass(now, io);
         if passes {
             self.notes.asked.borrow_mut().push((*io, Asked::First));
@@ -205,7 +205,7 @@ impl Policy for Listener {
         self.inner.next(now)
     }
 
-    fn complete(&mut self, now: Time, io: &sched::Io, outcome: Outcome) {
+    fn complete(&mut self, now: Time, io: &sched::Ask, outcome: Outcome) {
         self.inner.complete(now, io, outcome);
     }
 

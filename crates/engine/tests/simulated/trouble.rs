@@ -15,7 +15,7 @@ use flashyard_sched::flashfq::{Line, Model};
 use flashyard_sched::gimbal::{Flaws, Tuning};
 use flashyard_sched::reflex::{Calibration, Point};
 use flashyard_sched::{
-    Caps, Fair, Fifo, FlashFq, Gimbal, Io, IoId, Next, Outcome, Policy, Reflex, Share, Window,
+    Ask, Caps, Fair, Fifo, FlashFq, Gimbal, IoId, Next, Outcome, Policy, Reflex, Share, Window,
 };
 use flashyard_testbed::{BLOCK, Bench, Incoming, Site, tenant};
 use flashyard_time::{Duration, Time};
@@ -295,12 +295,12 @@ fn pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// A policy whose decisions are noted.
 struct Noted {
     policy: Box<dyn Policy>,
-    queued: BTreeMap<IoId, Io>,
-    turns: Rc<RefCell<Vec<Io>>>,
+    queued: BTreeMap<IoId, Ask>,
+    turns: Rc<RefCell<Vec<Ask>>>,
 }
 
 impl Noted {
-    fn new(policy: Box<dyn Policy>, turns: &Rc<RefCell<Vec<Io>>>) -> Self {
+    fn new(policy: Box<dyn Policy>, turns: &Rc<RefCell<Vec<Ask>>>) -> Self {
         Self {
             policy,
             queued: BTreeMap::new(),
@@ -310,12 +310,12 @@ impl Noted {
 }
 
 impl Policy for Noted {
-    fn arrive(&mut self, now: Time, io: Io) {
+    fn arrive(&mut self, now: Time, io: Ask) {
         self.queued.insert(io.id, io);
         self.policy.arrive(now, io);
     }
 
-    fn pass(&mut self, now: Time, io: &Io) -> bool {
+    fn pass(&mut self, now: Time, io: &Ask) -> bool {
         let passes = self.policy.pass(now, io);
         if passes {
             self.turns.borrow_mut().push(*io);
@@ -332,7 +332,7 @@ impl Policy for Noted {
         next
     }
 
-    fn complete(&mut self, now: Time, io: &Io, outcome: Outcome) {
+    fn complete(&mut self, now: Time, io: &Ask, outcome: Outcome) {
         self.policy.complete(now, io, outcome);
     }
 

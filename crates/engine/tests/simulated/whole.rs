@@ -11,7 +11,7 @@ use flashyard_nvme::command::{Fuse, LbaRange};
 use flashyard_nvme::dsm::DsmRange;
 use flashyard_nvme::{Sgl, SubmissionQueueEntry as Entry};
 use flashyard_runtime::sim::Config;
-use flashyard_sched::{Io, IoId, Op};
+use flashyard_sched::{Ask, IoId, Op};
 use flashyard_testbed::{BLOCK, Bench, Client, Incoming, Site, memory, tenant};
 use flashyard_time::Duration;
 
@@ -256,7 +256,7 @@ fn on_volume(did: Did) -> Vec<Did> {
 }
 
 /// What the policy is to be asked before it.
-fn asked(did: Did, class: Class) -> Io {
+fn asked(did: Did, class: Class) -> Ask {
     let (op, lba, blocks) = match did {
         Did::Read(lba, blocks) => (Op::Read, lba, blocks),
         Did::Write { lba, blocks, .. } => (Op::Write, lba, blocks),
@@ -265,7 +265,7 @@ fn asked(did: Did, class: Class) -> Io {
         Did::Deallocate(lba, blocks) => (Op::Deallocate, lba, blocks),
         Did::CompareAndWrite { lba, blocks, .. } => (Op::CompareAndWrite, lba, blocks),
     };
-    Io {
+    Ask {
         id: IoId(0),
         tenant: TENANT,
         class,

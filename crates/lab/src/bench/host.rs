@@ -1,6 +1,6 @@
 //! What a host may do with I/O before it sends it: windows, credit, pacing.
 
-use flashyard_sched::{Credit, Io};
+use flashyard_sched::{Ask, Credit};
 use flashyard_time::{Duration, Time};
 
 /// Decides for all hosts which I/O is sent and which is held. Each worker is a host of its own,
@@ -10,7 +10,7 @@ use flashyard_time::{Duration, Time};
 /// worker that has nothing under way has to be let go.
 pub trait HostPolicy {
     /// Whether `io` may be sent now. It is then on its way until [`HostPolicy::complete`].
-    fn admit(&mut self, now: Time, worker: usize, io: &Io) -> bool;
+    fn admit(&mut self, now: Time, worker: usize, io: &Ask) -> bool;
 
     /// An I/O has come back after `latency`, counted from where it was sent. `credit` is what the
     /// switch said with it.
@@ -18,7 +18,7 @@ pub trait HostPolicy {
         &mut self,
         now: Time,
         worker: usize,
-        io: &Io,
+        io: &Ask,
         latency: Duration,
         credit: Option<Credit>,
     );

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use flashyard_flash::ssd::{self, Command, Completion};
-use flashyard_sched::{Credit, Io, IoId, Next, Op, Outcome};
+use flashyard_sched::{Ask, Credit, IoId, Next, Op, Outcome};
 use flashyard_time::{Duration, EventQueue, Time};
 
 use super::worker::{Active, Timer, bytes};
@@ -365,10 +365,10 @@ impl Machine {
     }
 
     /// An I/O under way as a policy sees it.
-    fn io(&self, id: u32) -> Io {
+    fn io(&self, id: u32) -> Ask {
         let UnderWay { worker, draft, .. } = self.ios[id as usize];
         let worker = &self.workers[worker as usize];
-        Io {
+        Ask {
             id: IoId(id),
             tenant: worker.tenant,
             class: worker.class,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::{Condition, Device};
-use flashyard_sched::{Credit, Fifo, Io, IoId, Next, Outcome, Policy, TenantId, Window};
+use flashyard_sched::{Ask, Credit, Fifo, IoId, Next, Outcome, Policy, TenantId, Window};
 use flashyard_time::{Duration, Time};
 
 use super::{HostPolicy, Results, Setup, SetupError};
@@ -180,7 +180,7 @@ struct Spaced {
 }
 
 impl Policy for Spaced {
-    fn arrive(&mut self, _: Time, io: Io) {
+    fn arrive(&mut self, _: Time, io: Ask) {
         self.queue.push(io.id);
     }
 
@@ -196,7 +196,7 @@ impl Policy for Spaced {
         Next::Dispatch(self.queue.remove(0))
     }
 
-    fn complete(&mut self, _: Time, _: &Io, outcome: Outcome) {
+    fn complete(&mut self, _: Time, _: &Ask, outcome: Outcome) {
         assert!(outcome.ok && outcome.latency > Duration::ZERO);
     }
 
@@ -232,13 +232,13 @@ struct Credited {
 }
 
 impl HostPolicy for Credited {
-    fn admit(&mut self, _: Time, _: usize, _: &Io) -> bool {
+    fn admit(&mut self, _: Time, _: usize, _: &Ask) -> bool {
         let room = self.sent < self.window;
         self.sent += u32::from(room);
         room
     }
 
-    fn complete(&mut self, _: Time, _: usize, _: &Io, _: Duration, credit: Option<Credit>) {
+    fn complete(&mut self, _: Time, _: usize, _: &Ask, _: Duration, credit: Option<Credit>) {
         self.sent -= 1;
         self.window = credit.expect("the policy says").ios;
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flashyard_sched::{Credit, Io, TenantId};
+use flashyard_sched::{Ask, Credit, TenantId};
 use flashyard_time::{Duration, Time};
 
 use crate::bench::HostPolicy;
@@ -30,7 +30,7 @@ const FIRST: Credit = Credit {
 };
 
 impl HostPolicy for CreditHosts {
-    fn admit(&mut self, _: Time, worker: usize, io: &Io) -> bool {
+    fn admit(&mut self, _: Time, worker: usize, io: &Ask) -> bool {
         let window = self.tenants.entry(io.tenant).or_insert(Window {
             credit: FIRST,
             ios: 0,
@@ -48,7 +48,7 @@ impl HostPolicy for CreditHosts {
         goes
     }
 
-    fn complete(&mut self, _: Time, worker: usize, io: &Io, _: Duration, credit: Option<Credit>) {
+    fn complete(&mut self, _: Time, worker: usize, io: &Ask, _: Duration, credit: Option<Credit>) {
         if let Some(window) = self.tenants.get_mut(&io.tenant) {
             window.ios -= 1;
             window.bytes -= io.bytes;
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn no_more_is_under_way_than_the_credit_says() {
-        let io = Io {
+        let io = Ask {
             id: IoId(0),
             tenant: TenantId(1),
             class: Class::Throughput,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use flashyard_sched::{Io, IoId, Next, Op, Outcome, Policy, TenantId};
+use flashyard_sched::{Ask, IoId, Next, Op, Outcome, Policy, TenantId};
 use flashyard_time::{Duration, Time};
 
 /// See the module. Tenants without a rate never wait.
@@ -18,7 +18,7 @@ struct Lane {
     rate: Option<u64>,
     /// When its next I/O may leave.
     due: Time,
-    queue: VecDeque<Io>,
+    queue: VecDeque<Ask>,
 }
 
 /// A tenant that was late may catch up on so much.
@@ -44,7 +44,7 @@ impl Paced {
 }
 
 impl Policy for Paced {
-    fn arrive(&mut self, _: Time, io: Io) {
+    fn arrive(&mut self, _: Time, io: Ask) {
         let lane = self.tenants.entry(io.tenant).or_default();
         lane.queue.push_back(io);
     }
@@ -73,7 +73,7 @@ impl Policy for Paced {
         Next::Dispatch(io.id)
     }
 
-    fn complete(&mut self, _: Time, _: &Io, _: Outcome) {}
+    fn complete(&mut self, _: Time, _: &Ask, _: Outcome) {}
 
     fn cancel(&mut self, _: Time, id: IoId) {
         for lane in self.tenants.values_mut() {
@@ -88,8 +88,8 @@ mod tests {
 
     use super::*;
 
-    fn io(id: u32, tenant: u32) -> Io {
-        Io {
+    fn io(id: u32, tenant: u32) -> Ask {
+        Ask {
             id: IoId(id),
             tenant: TenantId(tenant),
             class: Class::Throughput,

@@ -1,7 +1,7 @@
 //! Parda's hosts: each has a window of its own, and nothing stands in front of the drive.
 
 use flashyard_host::Parda;
-use flashyard_sched::{Credit, Io};
+use flashyard_sched::{Ask, Credit};
 use flashyard_time::{Duration, Time};
 
 use crate::bench::HostPolicy;
@@ -32,14 +32,21 @@ impl PardaHosts {
 }
 
 impl HostPolicy for PardaHosts {
-    fn admit(&mut self, _: Time, worker: usize, _: &Io) -> bool {
+    fn admit(&mut self, _: Time, worker: usize, _: &Ask) -> bool {
         let (parda, under_way) = self.host(worker);
         let goes = *under_way < parda.window();
         *under_way += u32::from(goes);
         goes
     }
 
-    fn complete(&mut self, now: Time, worker: usize, _: &Io, latency: Duration, _: Option<Credit>) {
+    fn complete(
+        &mut self,
+        now: Time,
+        worker: usize,
+        _: &Ask,
+        latency: Duration,
+        _: Option<Credit>,
+    ) {
         let (parda, under_way) = self.host(worker);
         *under_way -= 1;
         parda.observe(now, latency);

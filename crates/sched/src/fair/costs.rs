@@ -7,7 +7,7 @@
 //! learnt from spans in which the device did, as fast as it could, nothing else; [`super::learn`]
 //! makes such spans when they do not come by themselves.
 
-use crate::{Io, Op};
+use crate::{Ask, Op};
 
 /// What an I/O does, as far as a device's time is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Price {
 /// Kind of an I/O and the bytes that make its cost. What transfers nothing is charged as the least
 /// write.
 #[inline]
-pub(super) fn weigh(io: &Io) -> (Kind, u64) {
+pub(super) fn weigh(io: &Ask) -> (Kind, u64) {
     match io.op {
         Op::Read => (Kind::Read, io.bytes),
         Op::Write => (Kind::Write, io.bytes),
@@ -104,7 +104,7 @@ pub(super) fn weigh(io: &Io) -> (Kind, u64) {
 
 /// Out of the way, so that the two that come all the time are told apart by comparing.
 #[cold]
-fn weigh_rare(io: &Io) -> u64 {
+fn weigh_rare(io: &Ask) -> u64 {
     match io.op {
         Op::Read | Op::Write => io.bytes,
         Op::CompareAndWrite => io.bytes.saturating_mul(2),

@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 
 use flashyard_time::Time;
 
-use crate::{Credit, Gauge, Io, IoId, Next, Outcome, Policy, Share, TenantId};
+use crate::{Ask, Credit, Gauge, IoId, Next, Outcome, Policy, Share, TenantId};
 use costs::{Class, Costs, Kind, PER_NS, Price};
 use heap::Heap;
 use learn::{Learner, Phase, Scene};
@@ -231,12 +231,12 @@ impl Fair {
 }
 
 impl Policy for Fair {
-    fn arrive(&mut self, now: Time, io: Io) {
+    fn arrive(&mut self, now: Time, io: Ask) {
         let place = self.place(&io);
         self.take_in(now, io.id, place);
     }
 
-    fn arrive_again(&mut self, now: Time, io: Io) {
+    fn arrive_again(&mut self, now: Time, io: Ask) {
         let place = self.place(&io);
         self.take_in(
             now,
@@ -248,7 +248,7 @@ impl Policy for Fair {
         );
     }
 
-    fn pass(&mut self, now: Time, io: &Io) -> bool {
+    fn pass(&mut self, now: Time, io: &Ask) -> bool {
         if self.queued > 0 || now.as_ns() >= self.learner.tick_ends() {
             return false;
         }
@@ -288,7 +288,7 @@ impl Policy for Fair {
         self.look(now)
     }
 
-    fn complete(&mut self, now: Time, io: &Io, outcome: Outcome) {
+    fn complete(&mut self, now: Time, io: &Ask, outcome: Outcome) {
         let place = &mut self.places[io.id.0 as usize];
         assert!(
             place.state == State::Dispatched,

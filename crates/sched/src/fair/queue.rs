@@ -7,7 +7,7 @@ use super::tenants::{ABSENT, LANES, Lane, NONE, Place, State};
 use super::turn::{Choice, Payer};
 use super::windows::ONE;
 use super::{Fair, GAIN};
-use crate::{Class as Urgency, Credit, Io, IoId, Next, Share, TenantId};
+use crate::{Ask, Class as Urgency, Credit, IoId, Next, Share, TenantId};
 
 /// Background I/O beside other I/O counts so many times.
 const BACKGROUND_FACTOR: u64 = 64;
@@ -22,7 +22,7 @@ const MOST_CREDIT: u64 = 65_535;
 impl Fair {
     /// The place of an I/O that has come.
     #[inline]
-    pub(super) fn place(&mut self, io: &Io) -> Place {
+    pub(super) fn place(&mut self, io: &Ask) -> Place {
         let (kind, bytes) = weigh(io);
         let lane = match io.class {
             Urgency::Throughput => kind.lane(),

@@ -18,7 +18,7 @@ mod slots;
 
 use flashyard_time::{Duration, Time};
 
-use crate::{Credit, Gauge, Io, IoId, Next, Op, Outcome, Policy, TenantId};
+use crate::{Ask, Credit, Gauge, IoId, Next, Op, Outcome, Policy, TenantId};
 use cost::WriteCost;
 use monitor::Monitor;
 use pace::{Pace, Side};
@@ -140,7 +140,7 @@ impl Gimbal {
     }
 
     /// Lets the oldest of the parked I/Os go that has tokens.
-    fn unpark(&mut self) -> Option<Io> {
+    fn unpark(&mut self) -> Option<Ask> {
         PARKED.into_iter().find_map(|lane| {
             let io = *self.rounds.parked(lane)?;
             let bytes = billed(&io, self.slot_bytes);
@@ -150,14 +150,14 @@ impl Gimbal {
     }
 
     /// Takes turns until an I/O may leave; parks those that lack tokens.
-    fn take_turns(&mut self) -> Option<Io> {
+    fn take_turns(&mut self) -> Option<Ask> {
         while PARKED
             .iter()
             .any(|&lane| self.rounds.parked(lane).is_none())
         {
             let write_cost = self.cost.value();
             let slot_bytes = self.slot_bytes;
-            let weighed = |io: &Io| match side(io) {
+            let weighed = |io: &Ask| match side(io) {
                 Side::Read => billed(io, slot_bytes),
                 Side::Write => billed(io, slot_bytes).saturating_mul(write_cost) / cost::ONE,
             };
@@ -197,7 +197,7 @@ impl Gimbal {
 }
 
 impl Policy for Gimbal {
-    fn arrive(&mut self, _: Time, io: Io) {
+    fn arrive(&mut self, _: Time, io: Ask) {
         self.rounds.arrive(io);
     }
 
@@ -213,7 +213,7 @@ impl Policy for Gimbal {
         }
     }
 
-    fn complete(&mut self, now: Time, io: &Io, outcome: Outcome) {
+    fn complete(&mut self, now: Time, io: &Ask, outcome: Outcome) {
         self.rounds.end(io.id);
         self.pace.ended(now, if outcome.ok { io.bytes } else { 0 });
         let latency = outcome.latency;
@@ -280,7 +280,7 @@ impl Policy for Gimbal {
 }
 
 /// Whose tokens an I/O takes.
-fn side(io: &Io) -> Side {
+fn side(io: &Ask) -> Side {
     match io.op {
         Op::Read | Op::Flush => Side::Read,
         Op::Write | Op::WriteZeroes | Op::Deallocate | Op::CompareAndWrite => Side::Write,
@@ -289,7 +289,7 @@ fn side(io: &Io) -> Side {
 
 /// Bytes that an I/O is billed. A range without transfer is work for the device's maps, not for its
 /// flash, and is never more than a slot.
-fn billed(io: &Io, slot_bytes: u64) -> u64 {
+fn billed(io: &Ask, slot_bytes: u64) -> u64 {
     let bytes = match io.op {
         Op::WriteZeroes | Op::Deallocate => io.bytes.min(slot_bytes),
         Op::Read | Op::Write | Op::CompareAndWrite | Op::Flush => io.bytes,

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::queues::Queues;
 use crate::roster::Roster;
-use crate::{Io, IoId, TenantId};
+use crate::{Ask, IoId, TenantId};
 
 use super::Tuning;
 use super::slots::Slots;
@@ -66,7 +66,7 @@ impl Rounds {
     }
 
     /// Queues an I/O of a tenant.
-    pub(super) fn arrive(&mut self, io: Io) {
+    pub(super) fn arrive(&mut self, io: Ask) {
         let number = self.number(io.tenant);
         if self.is_vacant(number) {
             self.occupied += 1;
@@ -79,7 +79,7 @@ impl Rounds {
 
     /// Takes the I/O whose turn it is into its tenant's slot; `cost` says what an I/O costs in
     /// bytes.
-    pub(super) fn dequeue(&mut self, cost: impl Fn(&Io) -> u64) -> Option<Io> {
+    pub(super) fn dequeue(&mut self, cost: impl Fn(&Ask) -> u64) -> Option<Ask> {
         let mut passes = 0;
         while let Some(&number) = self.active.front() {
             let Some(io) = self.queues.front(list(number)) else {
@@ -103,17 +103,17 @@ impl Rounds {
     }
 
     /// Holds an I/O that has had its turn in a list of [`PARKED`].
-    pub(super) fn park(&mut self, lane: u32, io: Io) {
+    pub(super) fn park(&mut self, lane: u32, io: Ask) {
         self.queues.push(lane, io);
     }
 
     /// The oldest I/O that is held in a list of [`PARKED`].
-    pub(super) fn parked(&self, lane: u32) -> Option<&Io> {
+    pub(super) fn parked(&self, lane: u32) -> Option<&Ask> {
         self.queues.front(lane)
     }
 
     /// Lets the oldest of a list of [`PARKED`] go.
-    pub(super) fn unpark(&mut self, lane: u32) -> Option<Io> {
+    pub(super) fn unpark(&mut self, lane: u32) -> Option<Ask> {
         self.queues.pop(lane)
     }
 
@@ -187,7 +187,7 @@ impl Rounds {
         number
     }
 
-    fn take(&mut self, number: u32, cost: u64) -> Option<Io> {
+    fn take(&mut self, number: u32, cost: u64) -> Option<Ask> {
         let io = self.queues.pop(list(number))?;
         let tenant = &mut self.tenants[number];
         tenant.deficit -= cost;
@@ -240,7 +240,7 @@ impl Rounds {
 
     /// Nobody could pay after a whole round: gives the quanta of all rounds in which nobody could,
     /// at once.
-    fn skip_rounds(&mut self, cost: &impl Fn(&Io) -> u64) {
+    fn skip_rounds(&mut self, cost: &impl Fn(&Ask) -> u64) {
         let rounds = |&number: &u32| {
             let io = self.queues.front(list(number))?;
             let lacking = cost(io).saturating_sub(self.tenants[number].deficit);
@@ -285,8 +285,8 @@ mod tests {
     use super::*;
     use crate::{Class, Op};
 
-    fn io(id: u32, tenant: u32, kib: u64) -> Io {
-        Io {
+    fn io(id: u32, tenant: u32, kib: u64) -> Ask {
+        Ask {
             id: IoId(id),
             tenant: TenantId(tenant),
             class: Class::Throughput,
@@ -309,7 +309,7 @@ mod tests {
         rounds
     }
 
-    fn drain(rounds: &mut Rounds, write_cost: u64) -> Vec<Io> {
+    fn drain(rounds: &mut Rounds, write_cost: u64) -> Vec<Ask> {
         core::iter::from_fn(|| rounds.dequeue(|io| io.bytes * write_cost)).collect()
     }
 

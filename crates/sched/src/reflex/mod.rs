@@ -17,7 +17,7 @@ use flashyard_time::{Duration, Time};
 
 use crate::queues::Queues;
 use crate::roster::Roster;
-use crate::{Gauge, Io, IoId, Next, Op, Outcome, Policy, Rates, Share, TenantId};
+use crate::{Ask, Gauge, IoId, Next, Op, Outcome, Policy, Rates, Share, TenantId};
 
 pub use calibration::{Calibration, Point, READ_TOKENS};
 
@@ -114,7 +114,7 @@ impl Reflex {
         self.best_effort_rate = left / (self.best_effort.len() as u64).max(1);
     }
 
-    fn price(&self, io: &Io) -> u64 {
+    fn price(&self, io: &Ask) -> u64 {
         match io.op {
             Op::Read | Op::Flush => self.calibration.price(io.bytes, false),
             Op::Write => self.calibration.price(io.bytes, true),
@@ -209,7 +209,7 @@ impl Tenant {
 }
 
 impl Policy for Reflex {
-    fn arrive(&mut self, _: Time, io: Io) {
+    fn arrive(&mut self, _: Time, io: Ask) {
         let number = self.number(io.tenant);
         let price = self.price(&io);
         self.tenants[number].gone = false;
@@ -241,7 +241,7 @@ impl Policy for Reflex {
         }
     }
 
-    fn complete(&mut self, _: Time, _: &Io, _: Outcome) {}
+    fn complete(&mut self, _: Time, _: &Ask, _: Outcome) {}
 
     fn cancel(&mut self, _: Time, id: IoId) {
         if let Some((list, io)) = self.queues.remove(id) {
@@ -321,8 +321,8 @@ mod tests {
         ))
     }
 
-    fn io(id: u32, tenant: u32, op: Op, kib: u64) -> Io {
-        Io {
+    fn io(id: u32, tenant: u32, op: Op, kib: u64) -> Ask {
+        Ask {
             id: IoId(id),
             tenant: TenantId(tenant),
             class: Class::Throughput,

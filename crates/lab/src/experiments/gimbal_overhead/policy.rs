@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use flashyard_sched::flashfq::{Line, Model};
 use flashyard_sched::reflex::{Calibration, Point};
-use flashyard_sched::{Class, FlashFq, Io, IoId, Next, Op, Outcome, Policy, Reflex, TenantId};
+use flashyard_sched::{Ask, Class, FlashFq, IoId, Next, Op, Outcome, Policy, Reflex, TenantId};
 use flashyard_time::{Duration, Time};
 
 use super::{Load, Spent};
@@ -194,8 +194,8 @@ impl Loop<'_> {
         }
     }
 
-    fn io(&self, id: u32) -> Io {
-        Io {
+    fn io(&self, id: u32) -> Ask {
+        Ask {
             id: IoId(id),
             tenant: TenantId(1 + id / self.depth),
             class: Class::Throughput,

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use flashyard_sched::{Io, IoId, Next, Op, Outcome, Policy, TenantId};
+use flashyard_sched::{Ask, IoId, Next, Op, Outcome, Policy, TenantId};
 use flashyard_time::{Duration, EventQueue, Rng, Time};
 
 use crate::bench::fold;
@@ -56,7 +56,7 @@ struct Active {
 #[derive(Clone, Copy)]
 struct UnderWay {
     worker: usize,
-    io: Io,
+    io: Ask,
     sent: Time,
 }
 
@@ -139,7 +139,7 @@ impl Machine<'_> {
             worker.under_way += 1;
             let (tenant, class) = (worker.tenant, worker.class);
             let id = self.free.pop().unwrap_or(self.ios.len() as u32);
-            let io = Io {
+            let io = Ask {
                 id: IoId(id),
                 tenant,
                 class,

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use flashyard_sched::{Credit, Gauge, Io, IoId, Next, Outcome, Policy, Share, TenantId};
+use flashyard_sched::{Ask, Credit, Gauge, IoId, Next, Outcome, Policy, Share, TenantId};
 use flashyard_time::{Duration, Time};
 
 /// A policy, and a record of what it does for a tenant.
@@ -67,7 +67,7 @@ impl Watched {
 }
 
 impl Policy for Watched {
-    fn arrive(&mut self, now: Time, io: Io) {
+    fn arrive(&mut self, now: Time, io: Ask) {
         if io.tenant == self.tenant {
             let place = io.id.0 as usize;
             if self.waits.len() <= place {
@@ -79,7 +79,7 @@ impl Policy for Watched {
         self.inner.arrive(now, io);
     }
 
-    fn pass(&mut self, now: Time, io: &Io) -> bool {
+    fn pass(&mut self, now: Time, io: &Ask) -> bool {
         let passed = self.inner.pass(now, io);
         if passed && io.tenant == self.tenant {
             self.log.borrow_mut().sent.push(now);
@@ -97,7 +97,7 @@ impl Policy for Watched {
         next
     }
 
-    fn complete(&mut self, now: Time, io: &Io, outcome: Outcome) {
+    fn complete(&mut self, now: Time, io: &Ask, outcome: Outcome) {
         if io.tenant == self.tenant {
             self.log.borrow_mut().back.push(now);
         }

@@ -26,8 +26,8 @@ struct World {
     now: Time,
     wake: Option<Time>,
     free: Vec<u32>,
-    queued: Vec<Io>,
-    in_flight: Vec<(Io, Time, Time)>,
+    queued: Vec<Ask>,
+    in_flight: Vec<(Ask, Time, Time)>,
     /// Since when I/O that no limit holds back has been waiting for an idle device.
     idle: Option<Time>,
     longest: Duration,
@@ -114,7 +114,7 @@ impl World {
             n if n < self.urgent + self.background => Class::Background,
             _ => Class::Throughput,
         };
-        let io = Io {
+        let io = Ask {
             id: IoId(id),
             tenant: TenantId(self.chance.below(TENANTS.into()) as u32),
             class,
@@ -187,7 +187,7 @@ impl World {
         self.pump();
     }
 
-    fn start(&mut self, io: Io) {
+    fn start(&mut self, io: Ask) {
         let (least, more) = self.latency;
         let stall = if self.chance.chance(self.stalls, 1_000) {
             self.chance.below(1_000_000_000)

@@ -242,7 +242,7 @@ fn reads_and_writes_go_by_turns_while_somebody_is_in_a_hurry() {
 #[test]
 fn background_io_that_was_held_back_goes_on_when_nobody_is_in_a_hurry_any_more() {
     let mut fair = Fair::new();
-    let io = |id, class| Io {
+    let io = |id, class| Ask {
         id: IoId(id),
         tenant: TenantId(id.min(1)),
         class,

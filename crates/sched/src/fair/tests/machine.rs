@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use flashyard_time::{Duration, EventQueue, Rng, Time};
 
-use crate::{Class, Io, IoId, Next, Op, Outcome, Policy, TenantId};
+use crate::{Ask, Class, IoId, Next, Op, Outcome, Policy, TenantId};
 
 /// Does as many I/Os at a time as it has servers; the rest wait in the order they came. Service
 /// takes the given time, more or less by half.
@@ -32,7 +32,7 @@ impl Device {
         }
     }
 
-    fn time(&self, now: Time, io: &Io, chance: &mut Rng) -> Duration {
+    fn time(&self, now: Time, io: &Ask, chance: &mut Rng) -> Duration {
         let mean = match io.op {
             Op::Read => self.read_ns,
             _ => self.write_ns,
@@ -97,7 +97,7 @@ struct Slot {
     worker: usize,
     issued: Time,
     sent: Time,
-    io: Io,
+    io: Ask,
 }
 
 /// Runs the workers for `span`; what was done, in order.
@@ -113,7 +113,7 @@ pub(super) fn run(
     let mut slots: Vec<Slot> = vec![];
     for (index, worker) in workers.iter().enumerate() {
         for _ in 0..worker.depth {
-            let io = Io {
+            let io = Ask {
                 id: IoId(slots.len() as u32),
                 tenant: TenantId(worker.tenant),
                 class: worker.class,

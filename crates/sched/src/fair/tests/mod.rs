@@ -283,7 +283,7 @@ fn no_io_is_lost_whatever_is_cancelled_forgotten_or_changed() {
                     free.push(io.id.0);
                 }
                 9 if !queued.is_empty() => {
-                    let io: Io = queued.swap_remove(chance.below(queued.len() as u64) as usize);
+                    let io: Ask = queued.swap_remove(chance.below(queued.len() as u64) as usize);
                     fair.cancel(now, io.id);
                     free.push(io.id.0);
                 }
@@ -326,7 +326,7 @@ fn any_tenant(chance: &mut Rng) -> TenantId {
     TenantId(chance.below(6) as u32)
 }
 
-fn any_io(chance: &mut Rng, id: u32) -> Io {
+fn any_io(chance: &mut Rng, id: u32) -> Ask {
     let ops = [
         Op::Read,
         Op::Write,
@@ -336,7 +336,7 @@ fn any_io(chance: &mut Rng, id: u32) -> Io {
         Op::CompareAndWrite,
     ];
     let sizes = [0, 1, 512, 4096, 8192, 131_072, 1 << 30, u64::MAX];
-    Io {
+    Ask {
         id: IoId(id),
         tenant: any_tenant(chance),
         class: [Class::Latency, Class::Throughput, Class::Background][chance.below(3) as usize],

@@ -9,7 +9,7 @@ use super::super::learn::Phase;
 use super::super::tenants::{Lane, NONE};
 use super::machine::{Device, Worker, reader, run, writer};
 use super::{Fair, ms};
-use crate::{Class, Credit, Io, IoId, Next, Op, Outcome, Policy, Rates, Share, TenantId};
+use crate::{Ask, Class, Credit, IoId, Next, Op, Outcome, Policy, Rates, Share, TenantId};
 
 /// Two that hear the same: one as it is, one that has to look each time.
 struct Twins {
@@ -46,12 +46,12 @@ fn check_order(fair: &Fair) {
 }
 
 impl Policy for Twins {
-    fn arrive(&mut self, now: Time, io: Io) {
+    fn arrive(&mut self, now: Time, io: Ask) {
         self.quick.arrive(now, io);
         self.thorough.arrive(now, io);
     }
 
-    fn pass(&mut self, now: Time, io: &Io) -> bool {
+    fn pass(&mut self, now: Time, io: &Ask) -> bool {
         let passes = self.quick.pass(now, io);
         assert_eq!(passes, self.thorough.pass(now, io));
         passes
@@ -66,7 +66,7 @@ impl Policy for Twins {
         next
     }
 
-    fn complete(&mut self, now: Time, io: &Io, outcome: Outcome) {
+    fn complete(&mut self, now: Time, io: &Ask, outcome: Outcome) {
         self.quick.complete(now, io, outcome);
         self.thorough.complete(now, io, outcome);
     }
@@ -149,8 +149,8 @@ fn who_remembers_that_nothing_may_go_decides_as_who_looks() {
 }
 
 /// Reads of two tenants.
-fn read(id: u32, bytes: u64) -> Io {
-    Io {
+fn read(id: u32, bytes: u64) -> Ask {
+    Ask {
         id: IoId(id),
         tenant: TenantId(1 + id % 2),
         class: Class::Throughput,
