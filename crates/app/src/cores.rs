@@ -1,8 +1,6 @@
 //! The data-plane threads: one executor per core, each with its part of the engine and the devices
 //! whose home it is. Other threads reach a core by sending it work and waiting for the result.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -11,13 +9,10 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
-use flashyard_block::SharedDevice;
-use flashyard_block::pool::Pool;
-use flashyard_drives::FlashDevice;
-use flashyard_drives::open_channel::OpenChannel;
 use flashyard_engine::{Core, Switch, Target};
 use flashyard_runtime::{Rt, channel, uring};
 
+use crate::nodes::Nodes;
 use crate::service::PolicyPlan;
 
 /// What lives on one core.
@@ -26,35 +21,22 @@ pub struct CoreState {
     pub rt: Rt,
     /// Its part of the engine.
     pub engine: Rc<Core>,
-    /// The devices whose home it is, by name.
-    pub devices: RefCell<BTreeMap<String, SharedDevice>>,
-    /// Those of the devices that are emulated drives.
-    pub drives: RefCell<BTreeMap<String, Rc<FlashDevice>>>,
-    /// Open-channel devices, which have partitions among the devices, by name.
-    pub open_channels: RefCell<BTreeMap<String, Rc<OpenChannel>>>,
-    /// The pools on them, by name.
-    pub pools: RefCell<BTreeMap<String, Pool>>,
-    /// The switches in front of the devices, by name of the device; made when first needed.
-    pub switches: RefCell<BTreeMap<String, Rc<Switch>>>,
+    /// The devices whose home it is, and the pools on them.
+    pub nodes: Nodes,
 }
 
 impl CoreState {
     /// The switch in front of a device, however many volumes lie on it; made with `policy` when
-    /// there is none yet.
-    pub fn switch(&self, device: &str, policy: &PolicyPlan) -> Rc<Switch> {
-        let mut switches = self.switches.borrow_mut();
-        if let Some(switch) = switches.get(device) {
-            return switch.clone();
-        }
-        let switch = self.engine.add_switch(policy.make());
-        switches.insert(device.to_owned(), switch.clone());
-        switch
+    /// there is none yet. None when the device has gone.
+    pub fn switch(&self, device: &str, policy: &PolicyPlan) -> Option<Rc<Switch>> {
+        self.nodes
+            .switch(device, || self.engine.add_switch(policy.make()))
     }
 }
 
 impl CoreState {
     async fn stop_partitions(&self) {
-        let devices = self.open_channels.borrow().clone();
+        let devices = self.nodes.all_channels();
         for (name, device) in devices.iter().filter(|(_, device)| device.is_kept()) {
             if let Err(error) = device.stop().await {
                 eprintln!(
@@ -200,11 +182,7 @@ fn run_core(
         let state = Rc::new(CoreState {
             rt: rt.clone(),
             engine,
-            devices: RefCell::default(),
-            drives: RefCell::default(),
-            open_channels: RefCell::default(),
-            pools: RefCell::default(),
-            switches: RefCell::default(),
+            nodes: Nodes::default(),
         });
         // Whoever started us may have given up; then the job channel is closed as well.
         let _ = done.send(Ok(()));

@@ -9,6 +9,7 @@ mod cores;
 mod demo;
 mod discover;
 mod lab;
+mod nodes;
 mod out;
 mod perf;
 mod serve;

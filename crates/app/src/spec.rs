@@ -58,6 +58,13 @@ pub struct PoolSpec {
     pub devices: Vec<String>,
 }
 
+impl PoolSpec {
+    /// The device under it: `check` has let in one, and no more.
+    pub fn device(&self) -> &str {
+        self.devices.first().map_or("", String::as_str)
+    }
+}
+
 /// A named party with hosts and volumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -115,10 +115,10 @@ impl Work<'_> {
         let core = self.home_of(name)?;
         let device = name.to_owned();
         let measured = self.cores.call(core, move |state| async move {
-            let device = state.devices.borrow().get(&device).cloned();
-            let device = device.expect("its home is this core");
-            measure(&state.rt, &device, destroy).await
+            let device = state.nodes.device(&device)?;
+            Some(measure(&state.rt, &device, destroy).await)
         });
+        let measured = measured.ok_or_else(|| no_such(KindName::Device, name))?;
         measured.map_err(|error| Unavailable::Measured(name.to_owned(), error).into())
     }
 }

@@ -20,6 +20,7 @@ use super::work::Work;
 use super::{Fault, Stack, Subject, calibrate, flash, no_such, partitions};
 use crate::control::KindName;
 use crate::cores::CoreState;
+use crate::nodes::Node;
 use crate::spec::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, PoolSpec, RemoteSpec, Size, Store};
 use crate::state::{Kind, PoolRecord};
 
@@ -32,10 +33,7 @@ const REMOTE_QUEUES: u16 = 2;
 
 impl Work<'_> {
     pub(super) fn open_devices(&mut self) {
-        let mut specs: Vec<DeviceSpec> = self.inventory.devices.values().cloned().collect();
-        // Partitions after what they are cut from.
-        specs.sort_by_key(|spec| spec.partition().is_some());
-        for spec in specs {
+        for spec in self.in_order_of_opening() {
             let what = Subject::Device(spec.name.clone());
             let unfinished = spec.partition().is_some_and(|cut| cut.unfinished);
             let outcome = match unfinished {
@@ -125,7 +123,7 @@ impl Work<'_> {
 
     pub(super) fn create_pool(&mut self, spec: PoolSpec, force: bool) -> Result<Value, Fault> {
         spec.check()?;
-        let (name, device) = (spec.name.clone(), spec.devices[0].clone());
+        let (name, device) = (spec.name.clone(), spec.device().to_owned());
         if self.inventory.pools.contains_key(&name) {
             return Err(InUse::Name(KindName::Pool, name).into());
         }
@@ -153,11 +151,11 @@ impl Work<'_> {
             let volume = volume.spec.name.clone();
             return Err(InUse::Volumes(KindName::Pool, name.to_owned(), volume).into());
         }
-        let device = record.spec.devices[0].clone();
+        let device = record.spec.device().to_owned();
         if let Ok(core) = self.home_of(&device) {
             let pool = name.to_owned();
             let destroyed = self.cores.call(core, move |core| async move {
-                let open = core.pools.borrow().get(&pool).cloned();
+                let open = core.nodes.pool(&pool);
                 match open {
                     Some(open) => open.destroy().await.map(|()| true),
                     None => Ok(false),
@@ -172,7 +170,7 @@ impl Work<'_> {
             }
             let pool = name.to_owned();
             self.cores.call(core, move |core| async move {
-                core.pools.borrow_mut().remove(&pool);
+                core.nodes.remove_pool(&pool);
             });
         }
         self.commit(|state, stack| {
@@ -206,12 +204,8 @@ impl Work<'_> {
         if let Some(core) = self.edit(|stack| stack.homes.remove(name)) {
             let name = name.to_owned();
             self.cores.call(core, move |state| async move {
-                state.devices.borrow_mut().remove(&name);
-                state.drives.borrow_mut().remove(&name);
-                state.switches.borrow_mut().remove(&name);
-                let open_channel = state.open_channels.borrow_mut().remove(&name);
-                if let Some(open_channel) = open_channel {
-                    open_channel.close().await;
+                if let Some(Node::Channels(device)) = state.nodes.remove_device(&name) {
+                    device.close().await;
                 }
             });
         }
@@ -221,7 +215,7 @@ impl Work<'_> {
     /// nothing can be lost: on memory, which forgets everything, or where no volume was ever
     /// acknowledged.
     fn open_pool(&mut self, record: &PoolRecord) -> Result<(), Fault> {
-        let device = record.spec.devices[0].clone();
+        let device = record.spec.device().to_owned();
         let core = self.home_of(&device)?;
         let name = record.spec.name.clone();
         let never_used = !self
@@ -234,17 +228,12 @@ impl Work<'_> {
         }
         let uuid = record.uuid.into_bytes();
         let opened = self.cores.call(core, move |state| async move {
-            let device = state
-                .devices
-                .borrow()
-                .get(&device)
-                .cloned()
-                .expect("its home is this core");
+            let device = state.nodes.device(&device).ok_or(PoolError::NotAPool)?;
             let pool = Pool::open(&state.rt, device).await?;
             if pool.info().uuid != uuid {
                 return Ok(Err(Unavailable::OtherPool(name).into()));
             }
-            state.pools.borrow_mut().insert(name, pool);
+            state.nodes.add_pool(&name, pool);
             Ok::<_, PoolError>(Ok(()))
         });
         match opened {
@@ -255,18 +244,13 @@ impl Work<'_> {
     }
 
     fn make_pool(&self, record: &PoolRecord, force: bool) -> Result<(), Fault> {
-        let device = record.spec.devices[0].clone();
+        let device = record.spec.device().to_owned();
         let core = self.home_of(&device)?;
         let (name, uuid) = (record.spec.name.clone(), record.uuid.into_bytes());
         let made = self.cores.call(core, move |state| async move {
-            let device = state
-                .devices
-                .borrow()
-                .get(&device)
-                .cloned()
-                .expect("its home is this core");
+            let device = state.nodes.device(&device).ok_or(PoolError::NotAPool)?;
             let pool = Pool::create(&state.rt, device, uuid, force).await?;
-            state.pools.borrow_mut().insert(name, pool);
+            state.nodes.add_pool(&name, pool);
             Ok::<(), PoolError>(())
         });
         made.map_err(Fault::from)
@@ -274,6 +258,27 @@ impl Work<'_> {
 }
 
 impl Stack {
+    /// All devices, each after what it stands on.
+    fn in_order_of_opening(&self) -> Vec<DeviceSpec> {
+        let mut order = Vec::new();
+        for spec in self.inventory.devices.values() {
+            self.put_in_order(spec, &mut order);
+        }
+        order
+    }
+
+    fn put_in_order(&self, spec: &DeviceSpec, order: &mut Vec<DeviceSpec>) {
+        let below = spec.partition().map(|cut| cut.device.as_str());
+        let below = below.and_then(|name| self.inventory.devices.get(name));
+        // Nothing is cut from a partition, so that ends here.
+        if let Some(below) = below.filter(|below| below.partition().is_none()) {
+            self.put_in_order(below, order);
+        }
+        if !order.iter().any(|there| there.name == spec.name) {
+            order.push(spec.clone());
+        }
+    }
+
     /// Home core of an open device.
     pub(super) fn home_of(&self, device: &str) -> Result<usize, Fault> {
         self.homes.get(device).copied().ok_or_else(|| {
@@ -378,9 +383,8 @@ async fn open_on(
                 _ => None,
             };
             let drive = flash::run(rt, blocks, drive, *model, file)?;
-            let mut drives = state.drives.borrow_mut();
-            drives.insert(name.clone(), Rc::clone(&drive));
-            drive
+            state.nodes.add_device(name, Node::Drive(drive));
+            return Ok(());
         }
         (Medium::Null { size }, _) => Rc::new(NullDevice::new(blocks, size.0)?),
         (Medium::Memory { size }, _) => Rc::new(MemoryDevice::new(blocks, size.0)?),
@@ -395,7 +399,7 @@ async fn open_on(
             unreachable!("its model was made, and a partition is cut")
         }
     };
-    state.devices.borrow_mut().insert(name.clone(), device);
+    state.nodes.add_device(name, Node::Blocks(device));
     Ok(())
 }
 

@@ -45,7 +45,7 @@ impl Work<'_> {
         let core = *self.homes.get(device)?;
         let name = device.to_owned();
         self.cores.call(core, move |state| async move {
-            let drive = state.drives.borrow().get(&name).cloned();
+            let drive = state.nodes.drive(&name);
             drive.map(|drive| ask(&drive))
         })
     }

@@ -167,7 +167,7 @@ impl Work<'_> {
         let core = self.home_of(device)?;
         let name = device.to_owned();
         let told = self.cores.call(core, move |state| async move {
-            let found = state.devices.borrow().get(&name).cloned();
+            let found = state.nodes.device(&name);
             match found {
                 Some(device) => Some(ask(device).await),
                 None => None,

@@ -133,10 +133,8 @@ impl Work<'_> {
         };
         let (core, place) = (self.pool_home(pool)?, pool.clone());
         let there = self.cores.call(core, move |state| async move {
-            let pools = state.pools.borrow();
-            pools
-                .get(&place)
-                .and_then(|pool| find(pool, uuid.0.into_bytes()))
+            let pool = state.nodes.pool(&place);
+            pool.and_then(|pool| find(&pool, uuid.0.into_bytes()))
                 .map(|(name, _)| name)
         });
         match there {
@@ -218,7 +216,7 @@ impl Work<'_> {
         let core = self.pool_home(&place)?;
         let (new, uuid) = (record.spec.name.clone(), record.uuid.into_bytes());
         let renamed = self.cores.call(core, move |state| async move {
-            let pool = state.pools.borrow().get(&place).cloned();
+            let pool = state.nodes.pool(&place);
             let pool = pool.ok_or(PoolError::NotAPool)?;
             match find(&pool, uuid) {
                 Some((name, _)) if name != new => pool.rename(&name, &new).await,

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use flashyard_block::{FileDevice, FileOptions, SharedDevice};
+use flashyard_block::{FileDevice, FileOptions};
 use flashyard_drives::open_channel::{
     LayoutError, Medium as FlashMedium, OpenChannel, PartitionError, PartitionInfo, Wanted,
 };
@@ -19,6 +19,7 @@ use super::work::Work;
 use super::{Fault, Stack, Subject, flash, no_such};
 use crate::control::KindName;
 use crate::cores::CoreState;
+use crate::nodes::Node;
 use crate::spec::{
     ChannelsSpec, DeviceKind, DeviceSpec, Medium, PartitionSpec, Store, parse_units, show_units,
 };
@@ -78,8 +79,7 @@ impl Work<'_> {
                 let found = device.partition(&name);
                 let lost = || Unavailable::LostPartition(name.clone(), cut.device.clone());
                 let found = found.ok_or_else(lost)?;
-                let mut devices = state.devices.borrow_mut();
-                devices.insert(name, found as SharedDevice);
+                state.nodes.add_device(&name, Node::Blocks(found));
                 return Ok(());
             }
             let uuid = Uuid::new_v4().into_bytes();
@@ -90,8 +90,7 @@ impl Work<'_> {
             for more in wanted {
                 device.grow(&name, more).await?;
             }
-            let mut devices = state.devices.borrow_mut();
-            devices.insert(name, partition as SharedDevice);
+            state.nodes.add_device(&name, Node::Blocks(partition));
             Ok::<(), Fault>(())
         })?;
         self.edit(|stack| stack.homes.insert(spec.name.clone(), core));
@@ -223,7 +222,7 @@ impl Work<'_> {
         };
         let (parent, name) = (parent.device.clone(), device.to_owned());
         self.cores.call(core, move |state| async move {
-            let parent = state.open_channels.borrow().get(&parent).cloned();
+            let parent = state.nodes.channels(&parent);
             parent.is_some_and(|parent| parent.fault(&name).is_some())
         })
     }
@@ -318,7 +317,7 @@ impl Work<'_> {
         let core = *self.homes.get(device)?;
         let name = device.to_owned();
         let (failure, full) = self.cores.call(core, move |state| async move {
-            let found = state.open_channels.borrow().get(&name).cloned();
+            let found = state.nodes.channels(&name);
             found.map_or((None, false), |one| (one.failure(), one.is_full()))
         });
         match failure {
@@ -345,8 +344,7 @@ impl Work<'_> {
         for core in 0..self.cores.count() {
             let name = name.to_owned();
             let deleted = self.cores.call(core, move |state| async move {
-                let devices: Vec<_> = state.open_channels.borrow().values().cloned().collect();
-                for device in devices {
+                for (_, device) in state.nodes.all_channels() {
                     if device.partition(&name).is_some() || device.fault(&name).is_some() {
                         return device.delete(&name).await.map(|()| true);
                     }
@@ -365,8 +363,8 @@ impl Work<'_> {
         let core = *self.homes.get(name)?;
         let name = name.to_owned();
         self.cores.call(core, move |state| async move {
-            let devices = state.open_channels.borrow();
-            let mut all = devices.values().flat_map(|device| device.list());
+            let devices = state.nodes.all_channels();
+            let mut all = devices.iter().flat_map(|(_, device)| device.list());
             all.find(|info| info.name == name)
         })
     }
@@ -378,8 +376,7 @@ impl Work<'_> {
             return self.delete_unknown(&name).map(drop);
         };
         self.cores.call(core, move |state| async move {
-            state.devices.borrow_mut().remove(&name);
-            state.switches.borrow_mut().remove(&name);
+            state.nodes.remove_device(&name);
             let device = open_channel(&state, &device)?;
             Ok(device.delete(&name).await?)
         })
@@ -450,8 +447,8 @@ pub(super) async fn run(
     let dilation = channels.dilation.unwrap_or(1);
     let opened = OpenChannel::open(&state.rt, medium, uuid, dilation).await;
     let device = opened.map_err(failed)?;
-    let mut devices = state.open_channels.borrow_mut();
-    devices.insert(spec.name.clone(), Rc::new(device));
+    let node = Node::Channels(Rc::new(device));
+    state.nodes.add_device(&spec.name, node);
     Ok(())
 }
 
@@ -465,8 +462,8 @@ pub(super) async fn run_zoned(
     let uuid = Uuid::new_v4().into_bytes();
     let opened = OpenChannel::open_zoned(&state.rt, path, units, uuid).await;
     let device = opened.map_err(|error| of_device(name, error))?;
-    let mut devices = state.open_channels.borrow_mut();
-    devices.insert(name.to_owned(), Rc::new(device));
+    let node = Node::Channels(Rc::new(device));
+    state.nodes.add_device(name, node);
     Ok(())
 }
 
@@ -480,7 +477,7 @@ fn of_device(name: &str, error: PartitionError) -> Fault {
 }
 
 fn open_channel(state: &CoreState, device: &str) -> Result<Rc<OpenChannel>, Fault> {
-    let found = state.open_channels.borrow().get(device).cloned();
+    let found = state.nodes.channels(device);
     found.ok_or_else(|| Invalid::NotForPartitions(device.to_owned()).into())
 }
 

@@ -47,7 +47,9 @@ impl Work<'_> {
             let (device, policy) = (name.to_owned(), stack.policy_of(name));
             let shares = stack.shares_on(name);
             Some(self.cores.send(core, move |state| async move {
-                let switch = state.switch(&device, &policy);
+                let Some(switch) = state.switch(&device, &policy) else {
+                    return;
+                };
                 switch.set_policy(policy.make());
                 for (tenant, share) in shares {
                     switch.set_share(tenant, &share);
@@ -71,7 +73,9 @@ impl Work<'_> {
             let (id, share) = (TenantId(record.id), record.spec.share());
             let (device, policy) = (device.to_owned(), stack.policy_of(device));
             Some(self.cores.send(core, move |state| async move {
-                state.switch(&device, &policy).set_share(id, &share);
+                if let Some(switch) = state.switch(&device, &policy) {
+                    switch.set_share(id, &share);
+                }
             }))
         });
     }
@@ -87,7 +91,9 @@ impl Work<'_> {
             let (id, device) = (TenantId(record.id), device.to_owned());
             let policy = stack.policy_of(&device);
             Some(self.cores.send(core, move |state| async move {
-                state.switch(&device, &policy).forget(id);
+                if let Some(switch) = state.switch(&device, &policy) {
+                    switch.forget(id);
+                }
             }))
         });
     }
@@ -103,12 +109,12 @@ impl Work<'_> {
             let policy = self.policy_of(&device);
             let (name, chosen) = (device.clone(), policy.name());
             let told = self.cores.call(core, move |state| async move {
-                let switch = state.switch(&name, &policy);
+                let switch = state.switch(&name, &policy)?;
                 let mut gauges = Vec::new();
                 switch.watch(&mut |gauge| gauges.push(gauge));
-                (switch.why(id), gauges)
+                Some((switch.why(id), gauges))
             });
-            devices.push(self.view_why(&device, chosen, told));
+            devices.extend(told.map(|told| self.view_why(&device, chosen, told)));
         }
         if devices.is_empty() {
             return Err(NotFound::NoVolume(tenant.to_owned()).into());
@@ -205,7 +211,7 @@ impl Stack {
     pub(super) fn device_of(&self, record: &VolumeRecord) -> String {
         let pool = record.spec.pool.as_ref();
         match pool.and_then(|pool| self.inventory.pools.get(pool)) {
-            Some(pool) => pool.spec.devices[0].clone(),
+            Some(pool) => pool.spec.device().to_owned(),
             None => record.place().to_owned(),
         }
     }

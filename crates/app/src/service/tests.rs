@@ -152,12 +152,8 @@ impl Service {
         let core = stack.served[&name].core();
         self.cores.call(core, move |state| async move {
             let device = match (pool, device) {
-                (Some(pool), _) => state.pools.borrow()[&pool].volume(&name),
-                (_, device) => state
-                    .devices
-                    .borrow()
-                    .get(&device.unwrap_or_default())
-                    .cloned(),
+                (Some(pool), _) => state.nodes.pool(&pool).and_then(|pool| pool.volume(&name)),
+                (_, device) => state.nodes.device(&device.unwrap_or_default()),
             };
             work(device.expect("it is served")).await
         })
@@ -170,7 +166,7 @@ impl Service {
     fn soil(&self, device: &'static str) {
         self.cores
             .call(self.stack().homes[device], move |state| async move {
-                let device = state.devices.borrow()[device].clone();
+                let device = state.nodes.device(device).expect("it is open");
                 fill(device, REMAINS).await;
             });
     }
@@ -216,8 +212,8 @@ impl Service {
     /// The partitions that the devices themselves have.
     fn on_devices(&self) -> BTreeSet<String> {
         let listed = self.cores.call(0, |state| async move {
-            let devices = state.open_channels.borrow();
-            let all = devices.values().flat_map(|device| device.list());
+            let devices = state.nodes.all_channels();
+            let all = devices.iter().flat_map(|(_, device)| device.list());
             all.map(|partition| partition.name).collect::<Vec<_>>()
         });
         listed.into_iter().collect()
@@ -229,7 +225,7 @@ impl Service {
         let pools = stack.inventory.pools.keys().cloned();
         let listed = pools.flat_map(|pool| {
             self.cores.call(0, move |state| async move {
-                let list = state.pools.borrow()[&pool].list();
+                let list = state.nodes.pool(&pool).expect("it is open").list();
                 list.into_iter()
                     .map(|volume| volume.name)
                     .collect::<Vec<_>>()

@@ -1,7 +1,6 @@
 //! What `list`, `show` and `status` tell, as JSON. Tables for people are made of the same values.
 
 use flashyard_block::Info;
-use flashyard_block::pool::Pool;
 use flashyard_engine::{Counters, Snapshot};
 use serde_json::{Map, Value, json};
 
@@ -137,11 +136,7 @@ impl Work<'_> {
         if let Some(&core) = self.homes.get(&spec.name) {
             let name = spec.name.clone();
             let info = self.cores.call(core, move |state| async move {
-                state
-                    .devices
-                    .borrow()
-                    .get(&name)
-                    .map(|device| device.info())
+                state.nodes.device(&name).map(|device| device.info())
             });
             if let Some(info) = info {
                 view.insert(
@@ -181,9 +176,9 @@ impl Work<'_> {
         let mut view = fields(&record.spec);
         let name = record.spec.name.clone();
         view.insert("uuid".into(), json!(record.uuid.to_string()));
-        if let Ok(core) = self.home_of(&record.spec.devices[0]) {
+        if let Ok(core) = self.home_of(record.spec.device()) {
             let space = self.cores.call(core, move |state| async move {
-                state.pools.borrow().get(&name).map(Pool::info)
+                state.nodes.pool(&name).map(|pool| pool.info())
             });
             if let Some(info) = space {
                 view.insert("size".into(), json!(info.bytes));
@@ -249,8 +244,8 @@ impl Work<'_> {
         );
         self.cores.call(core, move |state| async move {
             let device = match in_pool {
-                true => find(state.pools.borrow().get(&place)?, uuid).map(|(_, device)| device),
-                false => state.devices.borrow().get(&place).cloned(),
+                true => find(&state.nodes.pool(&place)?, uuid).map(|(_, device)| device),
+                false => state.nodes.device(&place),
             };
             device.map(|device| device.info())
         })

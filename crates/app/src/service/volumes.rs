@@ -121,7 +121,7 @@ impl Work<'_> {
             return Err(Invalid::Shrink(name.to_owned(), now.0).into());
         }
         self.pool_home(&pool)?;
-        self.check_blocks(&self.inventory.pools[&pool].spec.devices[0])?;
+        self.check_blocks(self.inventory.pools[&pool].spec.device())?;
         // Noted first: what is cut off is finished at the next start.
         self.note_size(&record, size)?;
         if let Err(fault) = self.grow_in_pool(&pool, &record, size) {
@@ -151,7 +151,7 @@ impl Work<'_> {
         let (pool, uuid) = (pool.to_owned(), record.uuid.into_bytes());
         let missing = PoolError::NotFound(record.spec.name.clone());
         let grown = self.cores.call(core, move |state| async move {
-            let pool = state.pools.borrow().get(&pool).cloned();
+            let pool = state.nodes.pool(&pool);
             let pool = pool.ok_or(PoolError::NotAPool)?;
             let (volume, _) = find(&pool, uuid).ok_or(missing)?;
             pool.grow(&volume, size.0).await
@@ -185,7 +185,7 @@ impl Work<'_> {
         let core = self.pool_home(pool)?;
         let (pool, uuid) = (pool.to_owned(), record.uuid.into_bytes());
         let info = self.cores.call(core, move |state| async move {
-            let pool = state.pools.borrow().get(&pool).cloned()?;
+            let pool = state.nodes.pool(&pool)?;
             find(&pool, uuid).map(|(_, device)| device.info())
         });
         let size = |blocks, block_size| Size(blocks * u64::from(block_size));
@@ -212,7 +212,7 @@ impl Work<'_> {
     /// Refuses a place that volumes cannot stand on, as far as only its core knows.
     fn check_place(&self, spec: &VolumeSpec) -> Result<(), Fault> {
         match (&spec.pool, &spec.device) {
-            (Some(pool), _) => self.check_blocks(&self.inventory.pools[pool].spec.devices[0]),
+            (Some(pool), _) => self.check_blocks(self.inventory.pools[pool].spec.device()),
             (None, Some(device)) => {
                 self.check_blocks(device)?;
                 self.check_content(spec, device)
@@ -239,7 +239,7 @@ impl Work<'_> {
     fn remake_forgotten(&self, record: &VolumeRecord) -> Result<(), Fault> {
         let pool = record.spec.pool.as_ref();
         let record_of_pool = pool.and_then(|pool| self.inventory.pools.get(pool));
-        if record_of_pool.is_some_and(|pool| self.forgets(&pool.spec.devices[0])) {
+        if record_of_pool.is_some_and(|pool| self.forgets(pool.spec.device())) {
             self.make_volume(record)?;
         }
         Ok(())
@@ -253,12 +253,7 @@ impl Work<'_> {
         let core = self.pool_home(&pool)?;
         let (name, uuid) = (record.spec.name.clone(), record.uuid.into_bytes());
         let made = self.cores.call(core, move |state| async move {
-            let pool = state
-                .pools
-                .borrow()
-                .get(&pool)
-                .cloned()
-                .ok_or(PoolError::NotAPool)?;
+            let pool = state.nodes.pool(&pool).ok_or(PoolError::NotAPool)?;
             if find(&pool, uuid).is_some() {
                 return Ok(());
             }
@@ -305,12 +300,7 @@ impl Work<'_> {
         let core = self.pool_home(pool)?;
         let (pool, uuid) = (pool.to_owned(), record.uuid.into_bytes());
         let deleted = self.cores.call(core, move |state| async move {
-            let pool = state
-                .pools
-                .borrow()
-                .get(&pool)
-                .cloned()
-                .ok_or(PoolError::NotAPool)?;
+            let pool = state.nodes.pool(&pool).ok_or(PoolError::NotAPool)?;
             match find(&pool, uuid) {
                 Some((volume, _)) => pool.delete(&volume).await,
                 None => Ok(()),
@@ -322,7 +312,7 @@ impl Work<'_> {
     /// Whether a pool is on a partition that [is spent](Self::is_spent).
     pub(super) fn is_spent_pool(&self, pool: &str) -> bool {
         let record = self.inventory.pools.get(pool);
-        record.is_some_and(|record| self.is_spent(&record.spec.devices[0]))
+        record.is_some_and(|record| self.is_spent(record.spec.device()))
     }
 
     /// Gives a volume to its tenant's hosts.
@@ -339,14 +329,13 @@ impl Work<'_> {
         let handle: Option<DeviceHandle> = self.cores.call(core, move |state| async move {
             let device: Option<SharedDevice> = match &pool {
                 Some(pool) => state
-                    .pools
-                    .borrow()
-                    .get(pool)
-                    .and_then(|pool| find(pool, uuid))
+                    .nodes
+                    .pool(pool)
+                    .and_then(|pool| find(&pool, uuid))
                     .map(|(_, device)| device),
-                None => state.devices.borrow().get(&switch_name).cloned(),
+                None => state.nodes.device(&switch_name),
             };
-            let switch = state.switch(&switch_name, &policy);
+            let switch = state.switch(&switch_name, &policy)?;
             device.map(|device| state.engine.add_device(device, &switch))
         });
         let handle = handle.ok_or_else(|| Unavailable::Gone(record.place().to_owned()))?;
@@ -393,7 +382,7 @@ impl Stack {
     fn device_of_spec(&self, spec: &VolumeSpec) -> String {
         let pool = spec.pool.as_ref();
         match pool.and_then(|pool| self.inventory.pools.get(pool)) {
-            Some(pool) => pool.spec.devices[0].clone(),
+            Some(pool) => pool.spec.device().to_owned(),
             None => spec.device.clone().unwrap_or_default(),
         }
     }
@@ -407,7 +396,7 @@ impl Stack {
                 let (pool, fault) = (pool.to_owned(), Arc::clone(fault));
                 Err(Unavailable::Thing(KindName::Pool, pool, fault).into())
             }
-            None => self.home_of(&record.spec.devices[0]),
+            None => self.home_of(record.spec.device()),
         }
     }
 }
