@@ -171,7 +171,7 @@ fn measure(
     let drive_is_gone = || format!("{DEVICE} does not answer any more");
     service.clear_drive_timing(DEVICE);
     let before = service.drive_stats(DEVICE).ok_or_else(drive_is_gone)?;
-    let reports = perf::measure_together(runs)?;
+    let reports = perf::measure_together(runs).map_err(|error| error.to_string())?;
     let after = service.drive_stats(DEVICE).ok_or_else(drive_is_gone)?;
     Ok(outcome::Measured {
         phase,

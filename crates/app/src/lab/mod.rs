@@ -107,11 +107,14 @@ fn perform(args: &LabRunArgs) -> Result<(), String> {
         Context::new(experiment, &request, &listener).unwrap_or_else(|refused| misused(&refused));
     end_at_a_signal(&listener)?;
     // Nobody wants to hear of a full disk or a missing permission after minutes of computing.
-    let outputs = Outputs::prepare(args.plot.as_deref(), args.markdown.as_deref())?;
+    let outputs = Outputs::prepare(args.plot.as_deref(), args.markdown.as_deref())
+        .map_err(|error| error.to_string())?;
     let outcome = experiment.run(&context);
     listener.finish();
     let report = outcome.unwrap_or_else(|refused| misused(&refused));
-    let written = outputs.write(&report, experiment, &again(args))?;
+    let written = outputs
+        .write(&report, experiment, &again(args))
+        .map_err(|error| error.to_string())?;
     match args.json {
         true => say_json(&report.json())?,
         false => {

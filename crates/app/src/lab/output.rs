@@ -1,12 +1,37 @@
 //! The files that a run writes. That they can be written is found out before it begins, and none is
 //! ever seen half written.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use flashyard_lab::report::Report;
 use flashyard_lab::{Experiment, plot};
+
+/// What cannot be written.
+#[derive(Debug)]
+pub(super) enum OutputError {
+    /// Plots into this directory.
+    Plots(PathBuf, io::Error),
+    /// This file.
+    File(PathBuf, io::Error),
+}
+
+impl fmt::Display for OutputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plots(directory, error) => {
+                write!(
+                    f,
+                    "cannot write plots into {}: {error}",
+                    directory.display()
+                )
+            }
+            Self::File(file, error) => write!(f, "cannot write {}: {error}", file.display()),
+        }
+    }
+}
 
 /// Where to write what.
 pub(super) struct Outputs<'a> {
@@ -19,16 +44,14 @@ impl<'a> Outputs<'a> {
     pub(super) fn prepare(
         plot: Option<&'a Path>,
         markdown: Option<&'a Path>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, OutputError> {
         if let Some(directory) = plot {
             fs::create_dir_all(directory)
                 .and_then(|()| probe(&directory.join("plot")))
-                .map_err(|error| {
-                    format!("cannot write plots into {}: {error}", directory.display())
-                })?;
+                .map_err(|error| OutputError::Plots(directory.to_owned(), error))?;
         }
         if let Some(file) = markdown {
-            let refused = |error: io::Error| format!("cannot write {}: {error}", file.display());
+            let refused = |error| OutputError::File(file.to_owned(), error);
             if file.is_dir() || file.file_name().is_none() {
                 return Err(refused(io::ErrorKind::IsADirectory.into()));
             }
@@ -43,7 +66,7 @@ impl<'a> Outputs<'a> {
         report: &Report,
         experiment: &dyn Experiment,
         again: &str,
-    ) -> Result<Vec<PathBuf>, String> {
+    ) -> Result<Vec<PathBuf>, OutputError> {
         let mut files = Vec::new();
         if let Some(directory) = self.plot {
             let name = report.experiment;
@@ -59,8 +82,7 @@ impl<'a> Outputs<'a> {
         }
         let mut written = Vec::new();
         for (path, content) in files {
-            replace(&path, &content)
-                .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+            replace(&path, &content).map_err(|error| OutputError::File(path.clone(), error))?;
             written.push(path);
         }
         Ok(written)

@@ -17,6 +17,7 @@ use flashyard_nvme::{Sgl, SubmissionQueueEntry};
 use flashyard_runtime::{Buf, Data, Rt, uring};
 use flashyard_time::{Duration, Histogram, Rng, Time};
 
+use super::error::PerfError;
 use super::verify::{self, Found, Map};
 
 /// While measuring, the thread polls: a sleep would be part of the figures.
@@ -101,7 +102,7 @@ pub(super) struct Outcome {
 }
 
 /// Runs one job on this thread.
-pub(super) fn run(plan: Plan, shared: Arc<Shared>) -> Result<Outcome, String> {
+pub(super) fn run(plan: Plan, shared: Arc<Shared>) -> Result<Outcome, PerfError> {
     let config = uring::Config {
         processor: plan.processor,
         poll: POLL,
@@ -111,7 +112,7 @@ pub(super) fn run(plan: Plan, shared: Arc<Shared>) -> Result<Outcome, String> {
     let failed = Arc::clone(&shared);
     let result = match uring::run(config, |rt| job(rt, plan, shared)) {
         Ok(result) => result,
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(PerfError::Core(error)),
     };
     if result.is_err() {
         failed.failed.store(true, Ordering::Relaxed);
@@ -120,7 +121,7 @@ pub(super) fn run(plan: Plan, shared: Arc<Shared>) -> Result<Outcome, String> {
 }
 
 /// Runs jobs that have nothing else in common together on this thread.
-pub(super) fn run_together(plans: Vec<Plan>) -> Result<Vec<Outcome>, String> {
+pub(super) fn run_together(plans: Vec<Plan>) -> Result<Vec<Outcome>, PerfError> {
     let shared = Arc::new(Shared::new(plans.len() as u16));
     let config = uring::Config {
         poll: POLL,
@@ -145,17 +146,17 @@ pub(super) fn run_together(plans: Vec<Plan>) -> Result<Vec<Outcome>, String> {
         }
         outcomes.into_iter().collect()
     };
-    uring::run(config, together).unwrap_or_else(|error| Err(error.to_string()))
+    uring::run(config, together).unwrap_or_else(|error| Err(PerfError::Core(error)))
 }
 
-async fn job(rt: Rt, plan: Plan, shared: Arc<Shared>) -> Result<Outcome, String> {
+async fn job(rt: Rt, plan: Plan, shared: Arc<Shared>) -> Result<Outcome, PerfError> {
     let addr = plan.addr;
     let association = Association::connect(&rt, addr, plan.options.clone())
         .await
-        .map_err(|error| format!("cannot connect to {addr}: {error}"))?;
+        .map_err(|error| PerfError::Connect(addr, error))?;
     let load = Rc::new(Load::new(&rt, &association, plan, Arc::clone(&shared)).await?);
     if !all_connected(&rt, &shared).await {
-        return Err("another job could not connect".into());
+        return Err(PerfError::OtherJob);
     }
     load.begin();
     let tasks: Vec<_> = (0..load.plan.depth as usize)
@@ -221,40 +222,26 @@ impl Load {
         association: &Association,
         plan: Plan,
         shared: Arc<Shared>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, PerfError> {
         let nsid = plan.nsid;
         let namespace = association
             .identify_namespace(nsid)
             .await
-            .map_err(|error| format!("namespace {nsid} cannot be identified: {error}"))?;
+            .map_err(|error| PerfError::Identify(nsid, error))?;
         if namespace.ncap == 0 {
-            return Err(format!(
-                "there is no namespace {nsid}: attach a volume to the tenant, or give another --nsid"
-            ));
+            return Err(PerfError::NoNamespace(nsid));
         }
-        let block_size = namespace
-            .block_size()
-            .ok_or("the namespace has no usable format")?;
+        let block_size = namespace.block_size().ok_or(PerfError::NoFormat)?;
         if !plan.block.is_multiple_of(block_size) {
-            return Err(format!(
-                "--bs {} is not a multiple of the volume's block of {block_size} bytes",
-                plan.block
-            ));
+            return Err(PerfError::Block(plan.block, block_size));
         }
         if plan.block as usize > association.max_transfer() {
-            let most = association.max_transfer();
-            return Err(format!(
-                "--bs {} is more than the target takes at once ({most} bytes)",
-                plan.block
-            ));
+            return Err(PerfError::TooMuch(plan.block, association.max_transfer()));
         }
         let per_io = u64::from(plan.block / block_size);
         let chunks = namespace.nsze / u64::from(plan.jobs) / per_io;
         if chunks == 0 {
-            return Err(format!(
-                "the volume is smaller than {} blocks of --bs {}",
-                plan.jobs, plan.block
-            ));
+            return Err(PerfError::TooSmall(plan.jobs, plan.block));
         }
         let map = plan.verify.then(|| Map::new(chunks));
         let chunks = map.as_ref().map_or(chunks, Map::len);

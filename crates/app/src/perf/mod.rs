@@ -3,6 +3,7 @@
 //! the outcome in `report`.
 
 mod baseline;
+mod error;
 mod load;
 mod processor;
 mod report;
@@ -25,6 +26,7 @@ use uuid::Uuid;
 use crate::out::say_line;
 use crate::spec::Span;
 use crate::units;
+pub use error::PerfError;
 use load::{Outcome, Plan, Shared};
 pub use report::Report;
 
@@ -142,7 +144,7 @@ pub enum ClassHint {
 
 /// `flashyard perf`: measures, prints, and fails if a read or write did.
 pub fn run(args: PerfArgs) -> Result<(), String> {
-    let report = measure(&args)?;
+    let report = measure(&args).map_err(|error| error.to_string())?;
     if args.json {
         say_line!("{}", report.to_json());
     } else {
@@ -156,12 +158,12 @@ pub fn run(args: PerfArgs) -> Result<(), String> {
 }
 
 /// Measures. An error is one line that says what to do; failed reads and writes are in the report.
-pub fn measure(args: &PerfArgs) -> Result<Report, String> {
+pub fn measure(args: &PerfArgs) -> Result<Report, PerfError> {
     let mut limits = Vec::new();
     if args.baseline {
         // Somebody who mistyped the address need not wait for bare sockets first.
         TcpStream::connect_timeout(&args.connect, StdDuration::from_secs(10))
-            .map_err(|error| format!("cannot connect to {}: {error}", args.connect))?;
+            .map_err(|error| PerfError::Unreachable(args.connect, error))?;
         limits.push(run_baseline(args)?);
     }
     let outcomes = run_jobs(args)?;
@@ -173,11 +175,11 @@ pub fn measure(args: &PerfArgs) -> Result<Report, String> {
 
 /// Measures several at the same time, all on one thread that does nothing else: so many tenants
 /// take one processor. The measurements begin together, and each is one job.
-pub fn measure_together(runs: &[PerfArgs]) -> Result<Vec<Report>, String> {
+pub fn measure_together(runs: &[PerfArgs]) -> Result<Vec<Report>, PerfError> {
     let plans = runs.iter().map(|args| args.plan(0)).collect();
     let outcomes = thread::spawn(move || load::run_together(plans))
         .join()
-        .unwrap_or_else(|_| Err("the measurement panicked".into()))?;
+        .unwrap_or(Err(PerfError::Panicked("the measurement")))?;
     let reports = runs
         .iter()
         .zip(outcomes)
@@ -186,7 +188,7 @@ pub fn measure_together(runs: &[PerfArgs]) -> Result<Vec<Report>, String> {
 }
 
 /// Bare sockets, for half of the time: once before and once after the target.
-fn run_baseline(args: &PerfArgs) -> Result<baseline::Limit, String> {
+fn run_baseline(args: &PerfArgs) -> Result<baseline::Limit, PerfError> {
     let jobs = usize::from(args.jobs);
     let traffic = baseline::Traffic {
         block: args.bs as usize,
@@ -202,10 +204,10 @@ fn run_baseline(args: &PerfArgs) -> Result<baseline::Limit, String> {
         args.processor.map(|_| TARGET_PROCESSOR),
         args.processor,
     )
-    .map_err(|error| format!("the bare sockets of --baseline failed: {error}"))
+    .map_err(PerfError::Baseline)
 }
 
-fn run_jobs(args: &PerfArgs) -> Result<Vec<Outcome>, String> {
+fn run_jobs(args: &PerfArgs) -> Result<Vec<Outcome>, PerfError> {
     let shared = Arc::new(Shared::new(args.jobs));
     let threads: Vec<_> = (0..args.jobs)
         .map(|job| {
@@ -217,15 +219,13 @@ fn run_jobs(args: &PerfArgs) -> Result<Vec<Outcome>, String> {
                 .spawn(move || load::run(plan, shared))
         })
         .collect::<Result<_, _>>()
-        .map_err(|error| format!("cannot start a thread: {error}"))?;
+        .map_err(PerfError::Thread)?;
     show_progress(args, &shared, || {
         threads.iter().all(thread::JoinHandle::is_finished)
     });
-    let outcomes = threads.into_iter().map(|thread| {
-        thread
-            .join()
-            .unwrap_or_else(|_| Err("a job panicked".into()))
-    });
+    let outcomes = threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap_or(Err(PerfError::Panicked("a job"))));
     // All are joined before the first error is told.
     let outcomes: Vec<_> = outcomes.collect();
     outcomes.into_iter().collect()

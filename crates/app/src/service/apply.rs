@@ -61,16 +61,13 @@ impl Work<'_> {
         // What the steps change has its turn, and nothing else that the file names: a device that
         // does not answer and stays as it is holds nobody up.
         let mut found = self.plan_checked(&mut config)?;
-        let mut _turn = None;
-        while !plan_only {
+        let mut turn = None;
+        while !plan_only && turn.is_none() {
             let wants = wants_of(&found);
-            _turn = None;
-            _turn = Some(self.service.turns.take(wants.clone())?);
+            let mine = self.service.turns.take(wants.clone())?;
             self.look();
             found = self.plan_checked(&mut config)?;
-            if wants_of(&found) == wants {
-                break;
-            }
+            turn = Some(mine).filter(|_| wants_of(&found) == wants);
         }
         self.bring_about(found, plan_only, Checked::Now)
     }

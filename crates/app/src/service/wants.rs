@@ -14,13 +14,15 @@ impl Stack {
             Request::CreatePool { spec, .. } => wants_of_pool(spec),
             Request::CreateTenant(spec) => tenant(&spec.name),
             Request::CreateVolume(spec) => wants_of_volume(spec),
-            Request::SetTenant { name, .. } => tenant(name),
+            Request::SetTenant { name, .. } | Request::Delete(KindName::Tenant, name) => {
+                tenant(name)
+            }
             Request::SetDevice { name, .. } | Request::Calibrate { device: name, .. } => {
                 Wants::change(Object::Device(name.clone()))
             }
-            Request::SetVolume { name, .. } | Request::MoveVolume { name, .. } => {
-                self.wants_of_present(name)
-            }
+            Request::SetVolume { name, .. }
+            | Request::MoveVolume { name, .. }
+            | Request::Delete(KindName::Volume, name) => self.wants_of_present(name),
             Request::RenameVolume { name, new } => self
                 .wants_of_present(name)
                 .and(Object::Volume(new.clone()), Mode::Changed),
@@ -34,8 +36,6 @@ impl Stack {
                 Some(record) => wants_of_pool(&record.spec),
                 None => Wants::change(Object::Pool(name.clone())),
             },
-            Request::Delete(KindName::Tenant, name) => tenant(name),
-            Request::Delete(KindName::Volume, name) => self.wants_of_present(name),
             Request::Status
             | Request::ShowTarget
             | Request::List(_)
