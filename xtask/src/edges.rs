@@ -28,7 +28,7 @@ const RULES: [Rule; 16] = [
     rule(
         "drives",
         &["block", "flash", "runtime", "sched", "time"],
-        &["corpus"],
+        &["corpus", "testbed"],
     ),
     rule("controller", &["nvme", "sched", "time"], &[]),
     // Tests of the target connect to it with our own initiator.
@@ -42,6 +42,14 @@ const RULES: [Rule; 16] = [
         "host",
         &["nvme", "sched", "block", "runtime", "time"],
         &["engine", "testbed"],
+    ),
+    // What tests and the laboratory set up; nothing else may use it.
+    rule(
+        "testbed",
+        &[
+            "nvme", "sched", "block", "runtime", "time", "engine", "host",
+        ],
+        &[],
     ),
     rule(
         "vfio",
@@ -69,6 +77,7 @@ const RULES: [Rule; 16] = [
             "controller",
             "engine",
             "host",
+            "testbed",
         ],
         &["corpus"],
     ),
@@ -89,14 +98,6 @@ const RULES: [Rule; 16] = [
             "lab",
         ],
         &["corpus", "testbed"],
-    ),
-    // What tests set up; only tests may use it.
-    rule(
-        "testbed",
-        &[
-            "nvme", "sched", "block", "runtime", "time", "engine", "host",
-        ],
-        &[],
     ),
     rule("xtask", &[], &[]),
 ];

@@ -174,7 +174,7 @@ impl Gate {
 
     /// Whether a read has failed on the medium since this was asked last.
     #[inline]
-    pub fn take_failed_read(&self) -> bool {
+    pub(crate) fn take_failed_read(&self) -> bool {
         self.read_failed.replace(false)
     }
 
@@ -248,7 +248,7 @@ impl Gate {
 }
 
 /// One I/O's stay behind the gate; ends when dropped.
-pub struct Hold {
+pub(crate) struct Hold {
     gate: Rc<Gate>,
     role: Role,
     durable: bool,
@@ -263,13 +263,13 @@ enum Role {
 
 impl Hold {
     /// The runtime its I/O can run on in when nobody waits for it.
-    pub fn runtime(&self) -> Rt {
+    pub(crate) fn runtime(&self) -> Rt {
         self.gate.rt.clone()
     }
 
     /// Ends the stay with the I/O's result, and gives back what may be told: a promise of
     /// durability is not kept once any has been broken.
-    pub fn settle<T>(self, result: Result<T, IoError>) -> Result<T, IoError> {
+    pub(crate) fn settle<T>(self, result: Result<T, IoError>) -> Result<T, IoError> {
         if matches!(result, Err(IoError::Read)) {
             self.gate.read_failed.set(true);
         }

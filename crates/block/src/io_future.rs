@@ -112,7 +112,7 @@ impl IoFuture {
     }
 
     /// Keeps `hold` until the I/O has ended, even if the future is dropped before.
-    pub fn keep(mut self, hold: Hold) -> Self {
+    pub(crate) fn keep(mut self, hold: Hold) -> Self {
         if let State::Ready(result) = &mut self.state {
             *result = result.take().map(|result| hold.settle(result));
             return self;

@@ -1,6 +1,18 @@
 //! Block devices: the trait everything stacks on, the terminal devices (`null`, `memory`, `file`,
 //! `block`), pools that cut a device into volumes, and the `superblock` for what devices keep
 //! of themselves.
+//!
+//! # Writing a device
+//!
+//! A device implements [`Device`]: what it is, and what becomes of an [`Io`]. It finds here:
+//!
+//! - [`geometry`], for when it is made, and [`locate_io`], for each I/O: whether blocks are on it.
+//! - [`gate::Gate`], for a device whose I/Os take time: it counts those in flight, keeps a range
+//!   exclusive for a compare and write, shares flushes, and closes for good.
+//! - [`IoFuture`]: an answer that is ready, an operation of the runtime, an answer that is due when
+//!   the device says so ([`TimedEnd`]), or any future, which costs an allocation.
+//! - [`Sparse`], for content in memory.
+//! - [`superblock`], for what it keeps of itself, and [`Verdict`], for what a check of it comes to.
 
 mod all;
 mod clean;
@@ -14,7 +26,6 @@ mod io_future;
 mod memory;
 mod null;
 mod open;
-mod paced;
 pub mod pool;
 mod range;
 mod sparse;
@@ -36,7 +47,6 @@ pub use io_future::{ControlMeaning, IoFuture, ReadMeaning, WriteMeaning};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use open::{MAX_BYTES, OpenError, geometry};
-pub use paced::Paced;
 pub use range::locate_io;
 pub use sparse::Sparse;
 pub use timed_end::{EndSource, TimedEnd};

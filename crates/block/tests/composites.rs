@@ -3,7 +3,6 @@
 
 #[path = "../../runtime/tests/support/counting.rs"]
 mod counting;
-mod support;
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -14,13 +13,12 @@ use flashyard_block::gate::{Gate, Span};
 use flashyard_block::pool::Pool;
 use flashyard_block::{
     Device, DeviceExt, Done, EndSource, FileDevice, FileOptions, Info, Io, IoError, IoFuture,
-    Limits, MemoryDevice, NullDevice, Paced, SharedDevice, Tag, TimedEnd,
+    Limits, MemoryDevice, NullDevice, SharedDevice, Tag, TimedEnd,
 };
 use flashyard_runtime::sim::{Config, World};
 use flashyard_runtime::{Buf, Data, Parts, Rt, Shared};
-use flashyard_testbed::Scratch;
+use flashyard_testbed::{Paced, Scratch, filled, read, run};
 use flashyard_time::Duration;
-use support::{filled, read, run};
 
 #[global_allocator]
 static COUNTING: counting::Counting = counting::Counting;

@@ -1,7 +1,5 @@
 //! Compare-and-write is one step for everybody who shares the range.
 
-mod support;
-
 use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
@@ -10,8 +8,8 @@ use flashyard_block::pool::Pool;
 use flashyard_block::{Device, DeviceExt, FileDevice, IoError, SharedDevice, Tag};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::{Config, World};
+use flashyard_testbed::{Disk, filled, read, run, write, yields};
 use flashyard_time::{Duration, Rng};
-use support::{Disk, filled, read, run, write, yields};
 
 const MIB: u64 = 1 << 20;
 

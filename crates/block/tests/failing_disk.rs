@@ -1,7 +1,5 @@
 //! Files on disks that fail and lose power, in the simulated world.
 
-mod support;
-
 use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
@@ -10,8 +8,8 @@ use flashyard_block::pool::Pool;
 use flashyard_block::{Device, DeviceExt, FileDevice, FileOptions, IoError, Tag};
 use flashyard_runtime::sim::{Access, Config, Machine, World};
 use flashyard_runtime::{OpenOptions, Rt};
+use flashyard_testbed::{filled, flush, read, write};
 use flashyard_time::{Duration, Rng};
-use support::{filled, flush, read, write};
 
 const MIB: u64 = 1 << 20;
 const PATH: &str = "/dev/disk";

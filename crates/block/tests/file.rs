@@ -1,7 +1,5 @@
 //! Devices on real files, and on a loop device where the machine allows one.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
@@ -10,9 +8,9 @@ use flashyard_block::{
     Device, DeviceExt, FileDevice, FileOptions, IoError, MAX_BYTES, OpenError, SharedDevice, Tag,
 };
 use flashyard_runtime::{Data, Rt};
-use flashyard_testbed::Scratch;
-use support::{
-    behaves_as_an_array, filled, flush, read, refuses_what_is_not_there, run, write, yields,
+use flashyard_testbed::{
+    Scratch, behaves_as_an_array, filled, flush, read, refuses_what_is_not_there, run, write,
+    yields,
 };
 
 const MIB: u64 = 1 << 20;

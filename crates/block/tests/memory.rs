@@ -1,11 +1,9 @@
 //! The devices without a medium.
 
-mod support;
-
 use flashyard_block::pool::Pool;
 use flashyard_block::{Device, DeviceExt, IoError, MemoryDevice, NullDevice, OpenError, Tag};
 use flashyard_runtime::{Data, Rt};
-use support::{
+use flashyard_testbed::{
     Disk, behaves_as_an_array, filled, flush, read, refuses_what_is_not_there, run, write,
 };
 

@@ -1,14 +1,12 @@
 //! Pools and their volumes: what users see.
 
-mod support;
-
 use std::rc::Rc;
 
 use flashyard_block::pool::{Pool, PoolError, check};
 use flashyard_block::{Device, DeviceExt, IoError, MemoryDevice, SharedDevice, Tag, Verdict};
 use flashyard_runtime::Rt;
+use flashyard_testbed::{Disk, filled, flush, read, run, write, yields};
 use flashyard_time::Rng;
-use support::{Disk, filled, flush, read, run, write, yields};
 
 const MIB: u64 = 1 << 20;
 const UUID: [u8; 16] = *b"the pool's uuid!";

@@ -1,13 +1,11 @@
 //! Pools that an earlier version has written: they are opened, checked and repaired, and today's
 //! version writes the same bytes.
 
-mod support;
-
 use flashyard_block::Verdict;
 use flashyard_block::pool::{Pool, PoolError, check};
 use flashyard_corpus::Image;
 use flashyard_runtime::Rt;
-use support::{Disk, run};
+use flashyard_testbed::{Disk, run};
 
 const MIB: u64 = 1 << 20;
 const UUID: [u8; 16] = *b"the pool's uuid!";

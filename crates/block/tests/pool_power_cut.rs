@@ -3,8 +3,6 @@
 //! the change that was cut, with all flushed data of its volumes, and with nothing of what was
 //! there before them.
 
-mod support;
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -12,9 +10,9 @@ use std::rc::Rc;
 use flashyard_block::pool::{Pool, VolumeInfo, check};
 use flashyard_block::{SharedDevice, Verdict};
 use flashyard_runtime::Rt;
+use flashyard_testbed::cut::{SECTOR, after_cut, survive};
+use flashyard_testbed::{Disk, Event, apply, flush, read, run, write};
 use flashyard_time::Rng;
-use support::cut::{SECTOR, after_cut, survive};
-use support::{Disk, Event, apply, flush, read, run, write};
 
 const MIB: u64 = 1 << 20;
 const EXTENTS: u64 = 8;

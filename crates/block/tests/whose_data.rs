@@ -6,16 +6,14 @@
 //! Of a whole disk the test keeps, as a state store does, what was noted before and after it was
 //! made clean.
 
-mod support;
-
 use std::iter::once;
 
 use flashyard_block::pool::{Pool, PoolError};
 use flashyard_block::{Device, MemoryDevice, SharedDevice, make_clean};
 use flashyard_runtime::Rt;
+use flashyard_testbed::cut::survive;
+use flashyard_testbed::{Disk, Event, apply, flush, read, run, write};
 use flashyard_time::Rng;
-use support::cut::survive;
-use support::{Disk, Event, apply, flush, read, run, write};
 
 const MIB: u64 = 1 << 20;
 const EXTENTS: u64 = 4;

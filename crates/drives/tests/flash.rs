@@ -1,9 +1,6 @@
 //! Emulated drives, in the simulated world: virtual time, so nothing is late and the seed decides
 //! all.
 
-#[path = "../../block/tests/support/mod.rs"]
-mod support;
-
 use std::cell::Cell;
 use std::future::Future;
 use std::path::Path;
@@ -17,8 +14,10 @@ use flashyard_flash::ssd::{self, Condition};
 use flashyard_flash::{Profile, UNIT_BYTES};
 use flashyard_runtime::sim::{Config, World};
 use flashyard_runtime::{Buf, Rt};
+use flashyard_testbed::{
+    behaves_as_an_array, filled, flush, read, refuses_what_is_not_there, write,
+};
 use flashyard_time::{Duration, Rng, Time};
-use support::{behaves_as_an_array, filled, flush, read, refuses_what_is_not_there, write};
 
 const MIB: u64 = 1 << 20;
 const CAPACITY: u64 = 256 * MIB;

@@ -1,9 +1,6 @@
 //! Partitions of an open-channel device, in the simulated world: virtual time, so nothing is late
 //! and the seed decides all.
 
-#[path = "../../block/tests/support/mod.rs"]
-mod support;
-
 use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
@@ -16,8 +13,8 @@ use flashyard_flash::Profile;
 use flashyard_flash::channel;
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::{Config, World};
+use flashyard_testbed::{behaves_as_an_array, flush, read, refuses_what_is_not_there, write};
 use flashyard_time::{Duration, Rng};
-use support::{behaves_as_an_array, flush, read, refuses_what_is_not_there, write};
 
 const MIB: u64 = 1 << 20;
 const UUID: [u8; 16] = [9; 16];

@@ -1,9 +1,6 @@
 //! Partitions on flash that fails: programs, erases, reads, and chunks that wear out, with the
 //! power going now and then, until too little is left. By seed, in the simulated world.
 
-#[path = "../../block/tests/support/mod.rs"]
-mod support;
-
 use std::rc::Rc;
 
 use flashyard_block::{Device, DeviceExt, IoError, Tag};
@@ -12,8 +9,8 @@ use flashyard_flash::Profile;
 use flashyard_flash::channel::{self, Faults};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::{Config, World};
+use flashyard_testbed::{flush, read, write};
 use flashyard_time::{Duration, Rng};
-use support::{flush, read, write};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;

@@ -1,9 +1,6 @@
 //! Open-channel devices in files, in the simulated world: programs killed, power cut, disks that
 //! fail.
 
-#[path = "../../block/tests/support/mod.rs"]
-mod support;
-
 use std::cell::RefCell;
 use std::future::Future;
 use std::path::Path;
@@ -17,8 +14,8 @@ use flashyard_flash::Profile;
 use flashyard_flash::channel;
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::{Access, Config, Machine, World};
+use flashyard_testbed::{behaves_as_an_array, flush, read, write};
 use flashyard_time::{Duration, Rng};
-use support::{behaves_as_an_array, flush, read, write};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;

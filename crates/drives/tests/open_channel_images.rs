@@ -1,9 +1,6 @@
 //! Open-channel devices in files that an earlier version has written, of both versions of the file:
 //! they are opened, checked and repaired, and today's version writes the same layout.
 
-#[path = "../../block/tests/support/mod.rs"]
-mod support;
-
 use std::path::Path;
 
 use flashyard_block::{FileDevice, FileOptions, Verdict};
@@ -14,7 +11,7 @@ use flashyard_drives::open_channel::{
 use flashyard_flash::{Profile, channel};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::{Config, Disk, Machine, World};
-use support::read;
+use flashyard_testbed::read;
 
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;

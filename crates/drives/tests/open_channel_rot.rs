@@ -1,8 +1,5 @@
 //! Open-channel devices in files whose content rots: what is not what was written is a read error.
 
-#[path = "../../block/tests/support/mod.rs"]
-mod support;
-
 use std::path::Path;
 
 use flashyard_block::{FileDevice, FileOptions, IoError, Verdict};
@@ -11,7 +8,7 @@ use flashyard_flash::Profile;
 use flashyard_flash::channel;
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::{Config, Disk, World};
-use support::{flush, read, write};
+use flashyard_testbed::{flush, read, write};
 
 const BLOCK: usize = 4096;
 const PATH: &str = "/flash";

@@ -1,9 +1,6 @@
 //! Open-channel devices in files for which there is no space: nothing is lost but what cannot be
 //! taken.
 
-#[path = "../../block/tests/support/mod.rs"]
-mod support;
-
 use std::future::Future;
 use std::path::Path;
 
@@ -13,8 +10,8 @@ use flashyard_flash::Profile;
 use flashyard_flash::channel;
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::{Config, Machine, World};
+use flashyard_testbed::{flush, read, write};
 use flashyard_time::Duration;
-use support::{flush, read, write};
 
 const BLOCK: usize = 4096;
 const PATH: &str = "/flash";

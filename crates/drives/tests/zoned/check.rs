@@ -9,8 +9,8 @@ use flashyard_drives::open_channel::{
 use flashyard_runtime::sim::{Config, Disk, Machine, World};
 use flashyard_runtime::{OpenOptions, Rt, ZoneState};
 
-use crate::support::{filled, flush, write};
 use crate::{BLOCK, DISK, UUID, ZONE, open, world, zones};
+use flashyard_testbed::{filled, flush, write};
 
 /// What [`check_zoned`] finds on the device, of which it changes nothing.
 pub(crate) fn checked(world: &World, machine: &Machine) -> Result<Report, PartitionError> {

@@ -2,9 +2,6 @@
 //! and takes write pointers back when the power goes.
 
 mod check;
-#[path = "../../../block/tests/support/mod.rs"]
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -12,8 +9,10 @@ use flashyard_block::{Device, DeviceExt, FileDevice, IoError};
 use flashyard_drives::open_channel::{OpenChannel, PartitionError, Wanted};
 use flashyard_runtime::sim::{Access, Config, Disk, Machine, World, ZoneConfig};
 use flashyard_runtime::{OpenOptions, Rt, ZoneModel, ZoneState};
+use flashyard_testbed::{
+    behaves_as_an_array, filled, flush, read, refuses_what_is_not_there, write,
+};
 use flashyard_time::{Duration, Rng};
-use support::{behaves_as_an_array, filled, flush, read, refuses_what_is_not_there, write};
 
 const DISK: &str = "/dev/zoned0";
 const UUID: [u8; 16] = [9; 16];

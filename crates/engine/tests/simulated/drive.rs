@@ -4,10 +4,10 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use flashyard_block::{Paced, SharedDevice, Tag};
+use flashyard_block::{SharedDevice, Tag};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sync::Notify;
-use flashyard_testbed::memory;
+use flashyard_testbed::{Paced, memory};
 use flashyard_time::{Duration, Time};
 
 /// What a test sees and turns.

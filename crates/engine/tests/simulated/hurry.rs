@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use flashyard_block::{Paced, Tag};
+use flashyard_block::Tag;
 use flashyard_engine::{Class, Limits, TenantId};
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::{Sgl, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
 use flashyard_sched::{Fifo, Window};
-use flashyard_testbed::{BLOCK, Bench, Client, Incoming, Site, memory, tenant};
+use flashyard_testbed::{BLOCK, Bench, Client, Incoming, Paced, Site, memory, tenant};
 use flashyard_time::{Duration, Time};
 
 /// Commands that come in one piece.

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use flashyard_block::{Io, MemoryDevice, Paced, SharedDevice};
+use flashyard_block::{Io, MemoryDevice, SharedDevice};
 use flashyard_engine::{Class, Limits, Switch, TenantSpec};
 use flashyard_host::{Association, HostError, Payload, Queue, ReadInto};
 use flashyard_nvme::command::LbaRange;
@@ -14,7 +14,7 @@ use flashyard_runtime::sim::Config;
 use flashyard_runtime::{Data, Rt};
 use flashyard_sched::Policy;
 pub(crate) use flashyard_testbed::options;
-use flashyard_testbed::tenant;
+use flashyard_testbed::{Paced, tenant};
 use flashyard_time::{Duration, Histogram, Rng, Time};
 
 pub(crate) const BLOCK: usize = 4096;

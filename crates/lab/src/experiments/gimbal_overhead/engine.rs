@@ -4,11 +4,12 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use flashyard_block::{Class, NullDevice, Paced, Tag, TenantId};
+use flashyard_block::{Class, NullDevice, Tag, TenantId};
 use flashyard_engine::{Core, Limits, Target, TargetConfig, Way};
 use flashyard_runtime::sim::{Config, World};
 use flashyard_runtime::{Buf, Rt};
 use flashyard_sched::Policy;
+use flashyard_testbed::Paced;
 use flashyard_time::Duration;
 
 use super::Load;

@@ -4,9 +4,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use flashyard_block::{NullDevice, Paced, SharedDevice};
+use flashyard_block::{NullDevice, SharedDevice};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::Weather;
+use flashyard_testbed::Paced;
 use flashyard_time::{Duration, Rng};
 
 /// Least time of an I/O, and by how much it can be longer: a `dct983` takes 85 us for a read.

@@ -2,12 +2,13 @@
 
 use std::rc::Rc;
 
-use flashyard_block::{FileDevice, FileOptions, MemoryDevice, NullDevice, Paced, SharedDevice};
+use flashyard_block::{FileDevice, FileOptions, MemoryDevice, NullDevice, SharedDevice};
 use flashyard_drives::flash::Store;
 use flashyard_drives::{FlashDevice, FlashOptions};
 use flashyard_flash::{Profile, ssd};
 use flashyard_runtime::Rt;
 use flashyard_sched::{Fair, Fifo, Policy, Window};
+use flashyard_testbed::Paced;
 
 use super::super::plan::{DevicePlan, Medium};
 use super::{Gate, path};

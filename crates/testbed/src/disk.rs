@@ -1,7 +1,4 @@
 //! A disk for tests: takes its time, remembers in which order things happened, and can fail.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
-
-pub mod cut;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -30,9 +27,19 @@ pub fn run<F: Future + 'static>(main: impl FnOnce(Rt) -> F) -> F::Output {
 #[derive(Clone, Debug)]
 pub enum Event {
     /// Bytes arrived in the disk's cache.
-    Write { offset: usize, bytes: Vec<u8> },
+    Write {
+        /// Where, in bytes.
+        offset: usize,
+        /// Which.
+        bytes: Vec<u8>,
+    },
     /// A range became zero in the disk's cache.
-    Zero { offset: usize, len: usize },
+    Zero {
+        /// From where, in bytes.
+        offset: usize,
+        /// How many.
+        len: usize,
+    },
     /// All before is on the medium.
     Flush,
 }
@@ -94,10 +101,12 @@ impl Disk {
         self.changes_left.set(count);
     }
 
+    /// What is on it, its cache included.
     pub fn content(&self) -> std::cell::RefMut<'_, Vec<u8>> {
         self.content.borrow_mut()
     }
 
+    /// What happened until now.
     pub fn events(&self) -> Vec<Event> {
         self.events.borrow().clone()
     }

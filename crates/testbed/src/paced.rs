@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::rc::Rc;
 
-use crate::{Device, Health, Info, Io, IoFuture, SharedDevice, Tag};
+use flashyard_block::{Device, Health, Info, Io, IoFuture, SharedDevice, Tag};
 
 /// Passes an I/O on to `device` when the future has ended that `pace` gives for it.
 pub struct Paced<P> {
@@ -63,7 +63,7 @@ mod tests {
     use flashyard_time::Duration;
 
     use super::*;
-    use crate::{DeviceExt, MemoryDevice};
+    use flashyard_block::{DeviceExt, MemoryDevice};
 
     #[test]
     fn each_kind_of_io_is_told_and_done_when_its_time_has_come() {

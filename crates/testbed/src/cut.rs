@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use flashyard_time::Rng;
 
-use super::{Event, apply};
+use crate::{Event, apply};
 
 /// Bytes that reach the medium together or not at all.
 pub const SECTOR: usize = 512;
