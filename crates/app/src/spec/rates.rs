@@ -9,9 +9,6 @@ use serde::{Deserialize, Serialize};
 use super::error::{RATES, TenantError, ValueError};
 use crate::units;
 
-/// The longest latency target; more than this is read as a little more.
-pub(super) const TARGET_MOST: Duration = Duration::from_secs(10);
-
 /// Rates, of which each may be missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -155,7 +152,16 @@ impl FromStr for Bandwidth {
 impl FromStr for Span {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        Ok(Self(units::parse_span(text)?))
+        // Rounded up, so that what is not nothing does not become it.
+        let ns = units::parse_span(text)?.as_ns();
+        Ok(Self::from_us(ns.div_ceil(1_000)))
+    }
+}
+
+impl Span {
+    /// Spans are whole microseconds: so they are kept and sent.
+    fn from_us(us: u64) -> Self {
+        Self(Duration::from_us(us.min(u64::MAX / 1_000)))
     }
 }
 
@@ -173,7 +179,7 @@ impl TryFrom<Written> for Span {
     type Error = ValueError;
     fn try_from(written: Written) -> Result<Self, ValueError> {
         match written {
-            Written::Number(us) => Ok(Self(Duration::from_us(us.min(TARGET_MOST.as_us() + 1)))),
+            Written::Number(us) => Ok(Self::from_us(us)),
             Written::Text(text) => text.parse(),
         }
     }

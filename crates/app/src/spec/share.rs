@@ -5,10 +5,12 @@ use flashyard_time::Duration;
 
 use super::TenantSpec;
 use super::error::{TenantError, WEIGHT_MOST};
-use super::rates::{RatesSpec, Span, TARGET_MOST};
+use super::rates::{RatesSpec, Span};
 
 /// The shortest latency target: below is less than any flash.
 const TARGET_LEAST: Duration = Duration::from_us(10);
+/// The longest.
+const TARGET_MOST: Duration = Duration::from_secs(10);
 
 impl TenantSpec {
     /// What the schedulers are told of it.
@@ -116,6 +118,8 @@ mod tests {
             ),
             ("\"1GB/s\"", "\"fast\"", "no bandwidth"),
             ("\"500us\"", "\"5us\"", "give 10us to 10s"),
+            ("\"500us\"", "\"1ns\"", "give 10us to 10s"),
+            ("\"500us\"", "\"11s\"", "give 10us to 10s"),
             ("\"500us\"", "\"soon\"", "not a span"),
         ] {
             assert!(GOOD.contains(right), "{right}");
@@ -123,6 +127,24 @@ mod tests {
                 .expect_err(wrong)
                 .to_string();
             assert!(error.contains(message), "{wrong}: {error}");
+        }
+    }
+
+    /// A target of zero is none: what is asked of a running target has to arrive as it was typed.
+    #[test]
+    fn a_span_is_sent_as_it_was_read() {
+        for (text, us) in [
+            ("0us", 0),
+            ("1ns", 1),
+            ("1500ns", 2),
+            ("500us", 500),
+            ("67108864us", 67_108_864),
+        ] {
+            let span: Span = text.parse().expect(text);
+            assert_eq!(span.0, Duration::from_us(us), "{text}");
+            let sent = serde_json::to_string(&span).expect("plain data");
+            let read: Span = serde_json::from_str(&sent).expect("it was written");
+            assert_eq!(read, span, "{text}");
         }
     }
 
