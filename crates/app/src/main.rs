@@ -9,6 +9,8 @@ mod cores;
 mod demo;
 mod discover;
 mod lab;
+#[cfg(test)]
+mod mutations;
 mod nodes;
 mod out;
 mod perf;
