@@ -79,7 +79,7 @@ const RULES: [Rule; 16] = [
             "host",
             "testbed",
         ],
-        &["corpus"],
+        &["corpus", "testbed"],
     ),
     rule(
         "app",

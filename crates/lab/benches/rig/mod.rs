@@ -8,19 +8,16 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use flashyard_block::SharedDevice;
-use flashyard_engine::{
-    Class, Core, Limits, NamespaceSpec, SubsystemNames, Target, TargetConfig, TenantId, TenantSpec,
-};
+use flashyard_engine::{Class, Core, Limits, NamespaceSpec, Target, TenantSpec};
 use flashyard_host::{Association, Options, ReadInto};
-use flashyard_nvme::Nqn;
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::feature::CompletionCoalescing;
 use flashyard_runtime::uring::{self, Config};
 use flashyard_runtime::{Data, Rt};
 use flashyard_sched::Policy;
+use flashyard_testbed::{target, tenant};
 use flashyard_time::{Duration, Histogram, Rng};
 
-const PREFIX: &str = "nqn.2026-11.dev.flashyard";
 const WARM_UP: Duration = Duration::from_ms(100);
 
 /// Bytes of a block.
@@ -81,22 +78,11 @@ impl Rig {
         tenants: &[(String, Class)],
         make: impl FnOnce(Rt) -> F + Send + 'static,
     ) -> Self {
-        let target = Target::new(TargetConfig {
-            nqn_prefix: PREFIX.into(),
-            target_uuid: [1; 16],
-            limits: Limits::default(),
-            cores: 1,
+        let specs = (1..).zip(tenants).map(|(id, (name, class))| TenantSpec {
+            class: *class,
+            ..tenant(id, name, &["*"])
         });
-        for (id, (name, class)) in (1..).zip(tenants) {
-            let spec = TenantSpec {
-                id: TenantId(id),
-                name: name.clone(),
-                hosts: vec!["*".into()],
-                class: *class,
-                names: SubsystemNames::default(),
-            };
-            target.set_tenant(spec).expect("a good tenant");
-        }
+        let target = target(1, Limits::default(), specs);
         let server = {
             let target = Arc::clone(&target);
             thread::spawn(move || {
@@ -191,7 +177,6 @@ pub async fn run(rt: &Rt, port: u16, loads: &[Load], span: Duration) -> Vec<Got>
 }
 
 async fn connect(rt: &Rt, port: u16, load: &Load) -> Association {
-    let nqn = |text: &str| Nqn::new(text).expect("a good name");
     let options = Options {
         depth: 128,
         disable_sq_flow_control: true,
@@ -199,11 +184,7 @@ async fn connect(rt: &Rt, port: u16, load: &Load) -> Association {
             window,
             packed: window != 1,
         }),
-        ..Options::new(
-            nqn(&format!("{PREFIX}:{}", load.tenant)),
-            nqn("nqn.2026-11.test:host"),
-            [9; 16],
-        )
+        ..flashyard_testbed::options(&load.tenant, 9)
     };
     loop {
         match Association::connect(rt, address(port), options.clone()).await {
