@@ -32,6 +32,16 @@ impl Table {
         }
     }
 
+    /// Objects of the target's answers, each a row, with these of their properties.
+    fn of_rows(columns: &[&str], rows: &[Value]) -> Self {
+        let mut table = Self::new(columns);
+        for row in rows {
+            let cells = columns.iter().map(|column| cell(column, &row[*column]));
+            table.row(cells.collect());
+        }
+        table
+    }
+
     /// Adds a row of as many cells as the header has.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
@@ -114,16 +124,7 @@ pub fn print_list(kind: KindName, rows: &[Value]) {
         ],
         KindName::Volume => &["name", "tenant", "nsid", "size", "pool", "device", "state"],
     };
-    let mut table = Table::new(columns);
-    for row in rows {
-        table.row(
-            columns
-                .iter()
-                .map(|column| cell(column, &row[*column]))
-                .collect(),
-        );
-    }
-    say!("{}", table.render());
+    say!("{}", Table::of_rows(columns, rows).render());
     for row in rows {
         let trouble = row["fault"].as_str().or(row["guarantee_hint"].as_str());
         if let Some(fault) = trouble {
@@ -161,16 +162,7 @@ pub fn print_status(status: &Value) {
                     Value::Object(map) => map.keys().map(String::as_str).collect(),
                     _ => continue,
                 };
-                let mut table = Table::new(&columns);
-                for row in rows {
-                    table.row(
-                        columns
-                            .iter()
-                            .map(|column| cell(column, &row[*column]))
-                            .collect(),
-                    );
-                }
-                say_line!("{section}\n{}", table.render());
+                say_line!("{section}\n{}", Table::of_rows(&columns, rows).render());
             }
             Value::Object(map) if !map.is_empty() => {
                 print_one(&status[section]);
