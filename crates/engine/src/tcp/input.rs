@@ -1,6 +1,7 @@
 //! What a connection receives. An idle connection waits on the core's shared ring and holds no
 //! memory; when a piece of the ring came full, the next receive goes into a large buffer, so that
-//! deep queues of writes need few system calls.
+//! deep queues of writes need few system calls. The data of a large PDU are received straight to
+//! where they belong, and what follows them by the same call.
 
 use std::rc::Rc;
 
@@ -22,6 +23,9 @@ const LARGE: usize = 256 << 10;
 const LAST_WORDS: usize = 1 << 20;
 /// A large buffer that brought less is given back.
 const WORTH_KEEPING: usize = 64 << 10;
+/// Of what follows large data at most this is received with them: some headers, and little that
+/// has to be copied.
+const BEHIND: usize = 4 << 10;
 
 /// The receiving side of a connection.
 pub(crate) struct Input {
@@ -33,6 +37,8 @@ pub(crate) struct Input {
     left: Option<Received>,
     next_is_large: bool,
     kept: Option<Large>,
+    /// For what follows large data, while they come one after the other.
+    behind: Option<Large>,
 }
 
 /// Received bytes, the front of which may have been looked at.
@@ -47,7 +53,7 @@ enum Source {
     Left(Vec<u8>),
 }
 
-/// A large buffer, counted against what the core has for them.
+/// A buffer to receive into, counted against what the core has for them.
 struct Large {
     buf: Buf,
     reservation: Reservation,
@@ -82,6 +88,7 @@ impl Input {
             left: None,
             next_is_large: false,
             kept: None,
+            behind: None,
         }
     }
 
@@ -105,6 +112,7 @@ impl Input {
         let owed = !r2t_sent && !self.framer.at_pdu_boundary();
         self.connection
             .set_awaited(owed.then(|| self.framer.headers()));
+        self.behind = None;
         let received = match self.large() {
             Some(large) => self.receive_large(large).await,
             None => self.receive_chunk().await,
@@ -119,15 +127,18 @@ impl Input {
     pub(crate) fn keep(&mut self, received: Received, rest: usize) {
         if rest > 0 {
             self.keep_rest(received, rest);
-        } else if let Source::Large(large, len) = received.from
-            && len >= WORTH_KEEPING
-        {
-            self.kept = Some(large);
+        } else if let Source::Large(large, len) = received.from {
+            if large.buf.len() == BEHIND {
+                self.behind = Some(large);
+            } else if len >= WORTH_KEEPING {
+                self.kept = Some(large);
+            }
         }
     }
 
-    /// Receives a part of the current PDU's data into `buf[at..at + len]`; gives the buffer back
-    /// with the number of bytes. Only when nothing is left over.
+    /// Receives a part of the current PDU's data into `buf[at..at + len]`, and behind them what
+    /// follows; gives the buffer back with the number of bytes in it. Only when nothing is left
+    /// over.
     pub(crate) async fn receive_direct(
         &mut self,
         mut buf: Buf,
@@ -137,12 +148,52 @@ impl Input {
         debug_assert!(self.left.is_none(), "what is left over comes first");
         let whole = buf.len();
         buf.set_len(at + len);
-        let (result, mut buf) = self.connection.stream().recv_into(buf, at).await;
+        // There was much for these data, which says nothing about what follows them.
+        self.next_is_large = false;
+        let behind = self.behind.take().or_else(|| self.memory(BEHIND));
+        let (result, mut buf) = match behind {
+            Some(behind) => self.receive_both(buf, at, behind).await,
+            None => self.connection.stream().recv_into(buf, at).await,
+        };
         if let Ok(n) = result {
             self.framer.data_received_direct(&buf[at..at + n]);
         }
         buf.set_len(whole);
         (self.some(result), buf)
+    }
+
+    /// Receives into `buf[at..]`, and what is more than that into `behind`, where it is left over.
+    async fn receive_both(
+        &mut self,
+        buf: Buf,
+        at: usize,
+        behind: Large,
+    ) -> (std::io::Result<usize>, Buf) {
+        let Large {
+            buf: rest,
+            reservation,
+        } = behind;
+        let stream = self.connection.stream();
+        let (result, buf, rest) = stream.recv_into_both(buf, at, rest).await;
+        let behind = Large {
+            buf: rest,
+            reservation,
+        };
+        let len = buf.len() - at;
+        let result = match result {
+            Ok(n) if n > len => {
+                self.left = Some(Received {
+                    from: Source::Large(behind, n - len),
+                    at: 0,
+                });
+                Ok(len)
+            }
+            result => {
+                self.behind = Some(behind);
+                result
+            }
+        };
+        (result, buf)
     }
 
     /// The next whole PDU with its data.
@@ -165,6 +216,7 @@ impl Input {
         let mut seen = 0;
         self.left = None;
         self.kept = None;
+        self.behind = None;
         while seen < most {
             match self.receive_chunk().await {
                 Ok(received) => seen += received.bytes().len(),
@@ -219,12 +271,15 @@ impl Input {
         if let Some(kept) = self.kept.take() {
             return Some(kept);
         }
+        self.memory(LARGE)
+    }
+
+    /// A buffer of `len` bytes, if there is memory for it.
+    fn memory(&self, len: usize) -> Option<Large> {
         let share = self.connection.core().receive_share();
-        let reservation = Reservation::now(share, LARGE)?;
-        Some(Large {
-            buf: Buf::take(LARGE)?,
-            reservation,
-        })
+        let reservation = Reservation::now(share, len)?;
+        let buf = Buf::take(len)?;
+        Some(Large { buf, reservation })
     }
 
     fn some(&mut self, received: std::io::Result<usize>) -> Result<usize, End> {

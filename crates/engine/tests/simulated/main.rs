@@ -4,6 +4,7 @@
 mod abort;
 mod admin;
 mod association;
+mod behind;
 mod bounds;
 mod capsules;
 mod cores;
