@@ -28,6 +28,8 @@ use flashyard_time::Duration;
 
 const PREFIX: &str = "nqn.2026-11.dev.flashyard";
 const BLOCK: u32 = 4096;
+/// How often the target looks whether its host has gone.
+const LOOK: Duration = Duration::from_ms(250);
 
 const USAGE: &str =
     "usage: path serve [--port N] [--poll US] [--home CORE] [--policy NAME] [--tenants N]
@@ -212,11 +214,12 @@ impl Part {
             core.listen(SocketAddr::from(([127, 0, 0, 1], port)))
                 .expect("a free port");
         }
+        // Seldom, since it counts like an I/O's work.
         while self.target.snapshot().controllers.is_empty() {
-            rt.sleep(Duration::from_ms(10)).await;
+            rt.sleep(LOOK).await;
         }
         while !self.target.snapshot().controllers.is_empty() {
-            rt.sleep(Duration::from_ms(10)).await;
+            rt.sleep(LOOK).await;
         }
     }
 
