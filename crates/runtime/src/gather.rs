@@ -18,8 +18,12 @@ static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 /// An ordered list of pieces to be sent in one call: small copied bytes (headers) and owned
 /// payload. Keeps its allocations when cleared, so a connection uses two of them in turn for ever.
+/// It is handed on often, so it is a pointer.
 #[derive(Default)]
-pub struct Gather {
+pub struct Gather(Box<Inner>);
+
+#[derive(Default)]
+struct Inner {
     /// What the kernel reads: into `blocks`, `payload` or the zeroes.
     pieces: Vec<libc::iovec>,
     blocks: Vec<Block>,
@@ -41,20 +45,21 @@ impl Gather {
 
     /// Appends a copy of `bytes` (meant for headers; merged with a directly preceding copy).
     pub fn push_bytes(&mut self, mut bytes: &[u8]) {
-        self.len += bytes.len();
+        let this = &mut *self.0;
+        this.len += bytes.len();
         while !bytes.is_empty() {
-            let at = self.copied % BLOCK;
-            if self.copied / BLOCK == self.blocks.len() {
-                self.blocks.push(Block::new());
+            let at = this.copied % BLOCK;
+            if this.copied / BLOCK == this.blocks.len() {
+                this.blocks.push(Block::new());
             }
             let (now, rest) = bytes.split_at(bytes.len().min(BLOCK - at));
-            let start = self.blocks[self.copied / BLOCK].write(at, now);
-            match self.pieces.last_mut().filter(|_| self.open && at > 0) {
+            let start = this.blocks[this.copied / BLOCK].write(at, now);
+            match this.pieces.last_mut().filter(|_| this.open && at > 0) {
                 Some(last) => last.iov_len += now.len(),
-                None => self.push_piece(start.as_ptr(), now.len()),
+                None => this.push_piece(start.as_ptr(), now.len()),
             }
-            self.open = true;
-            self.copied += now.len();
+            this.open = true;
+            this.copied += now.len();
             bytes = rest;
         }
     }
@@ -64,77 +69,81 @@ impl Gather {
     /// # Panics
     /// When `range` is not within `data`.
     pub fn push_data(&mut self, data: Data, range: Range<usize>) {
+        let this = &mut *self.0;
         assert!(
             range.start <= range.end && range.end <= data.len(),
             "{range:?} of {} bytes",
             data.len()
         );
-        self.len += range.len();
+        this.len += range.len();
         match data {
             Data::Buf(buf) => {
                 if !range.is_empty() {
-                    self.push_piece(buf[range.clone()].as_ptr(), range.len());
-                    self.open = false;
+                    this.push_piece(buf[range.clone()].as_ptr(), range.len());
+                    this.open = false;
                 }
-                self.payload.push(buf);
+                this.payload.push(buf);
             }
-            Data::Zeroes(_) => self.push_zeroes(range.len()),
+            Data::Zeroes(_) => this.push_zeroes(range.len()),
         }
     }
 
     /// Appends data that others keep, too: to send parts of them apart, or all of them again.
     pub fn push_shared(&mut self, data: Shared) {
         if !data.is_empty() {
-            self.len += data.len();
-            self.push_piece(data.as_ptr(), data.len());
-            self.open = false;
-            self.shared.push(data);
+            self.0.len += data.len();
+            self.0.push_piece(data.as_ptr(), data.len());
+            self.0.open = false;
+            self.0.shared.push(data);
         }
     }
 
     /// Bytes in all.
     pub fn len(&self) -> usize {
-        self.len
+        self.0.len
     }
 
     /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.0.len == 0
     }
 
     /// Pieces in all: each becomes one iovec (at most 1024 are sent by one call; more are sent by
     /// several).
     pub fn pieces(&self) -> usize {
-        self.pieces.len()
+        self.0.pieces.len()
     }
 
     /// Forgets everything and gives the payload back to the pool.
     pub fn clear(&mut self) {
-        self.pieces.clear();
-        self.pieces.shrink_to(KEPT_PIECES);
-        self.payload.clear();
-        self.payload.shrink_to(KEPT_PIECES);
-        self.shared.clear();
-        self.shared.shrink_to(KEPT_PIECES);
-        self.blocks.truncate(KEPT_BLOCKS);
-        (self.copied, self.len, self.open) = (0, 0, false);
+        let this = &mut *self.0;
+        this.pieces.clear();
+        this.pieces.shrink_to(KEPT_PIECES);
+        this.payload.clear();
+        this.payload.shrink_to(KEPT_PIECES);
+        this.shared.clear();
+        this.shared.shrink_to(KEPT_PIECES);
+        this.blocks.truncate(KEPT_BLOCKS);
+        (this.copied, this.len, this.open) = (0, 0, false);
     }
 
     /// The pieces, for the kernel. Valid until the list is changed or dropped.
     pub(crate) fn as_iovecs(&self) -> &[libc::iovec] {
-        &self.pieces
+        &self.0.pieces
     }
 
     /// The pieces, in order.
     pub(crate) fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        self.pieces.iter().map(|piece| {
+        self.0.pieces.iter().map(|piece| {
             // SAFETY: every piece points to initialised bytes of a block, of the payload (a shared
             // buffer can be read only) or of the zeroes, which all stay where they are, and
             // unchanged, while the list is borrowed.
             unsafe { std::slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) }
         })
     }
+}
 
+impl Inner {
     fn push_zeroes(&mut self, mut len: usize) {
         while len > 0 {
             let now = len.min(ZEROES.len());
@@ -157,8 +166,8 @@ impl fmt::Debug for Gather {
         write!(
             formatter,
             "Gather({} bytes in {} pieces)",
-            self.len,
-            self.pieces.len()
+            self.0.len,
+            self.0.pieces.len()
         )
     }
 }

@@ -41,6 +41,6 @@ pub use op::{ControlOp, ReadOp, WriteOp};
 pub use pool::CommandPool;
 pub use rt::Rt;
 pub use shared::{Parts, Shared};
-pub use sleep::{Sleep, TurnEnd, TurnNotify};
+pub use sleep::{Sleep, TurnEnd};
 pub use task::Task;
 pub use zone::{Zone, ZoneKind, ZoneModel, ZoneState, Zoned, ZonesOp};

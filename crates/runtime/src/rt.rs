@@ -13,7 +13,7 @@ use crate::driver::{Drive, Driver};
 use crate::executor::Core;
 use crate::net::Socket;
 use crate::op::Operation;
-use crate::sleep::{Sleep, TurnEnd, TurnNotify};
+use crate::sleep::{Sleep, TurnEnd};
 use crate::task::Task;
 use crate::timer::Precision;
 use crate::{File, OpenOptions, TcpListener, TcpStream};
@@ -64,11 +64,6 @@ impl Rt {
     /// gathered.
     pub fn turn_end(&self) -> TurnEnd {
         TurnEnd::new(self.core.clone())
-    }
-
-    /// A notifier whose waiter goes on at the end of the turn.
-    pub fn turn_notify(&self) -> TurnNotify {
-        TurnNotify::new(self.core.clone())
     }
 
     /// Listens for TCP connections (address reuse on, backlog 1024). That the address is in use,

@@ -1,8 +1,7 @@
 //! Waiting for an instant, and for the end of the turn.
 
-use std::cell::Cell;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -107,64 +106,5 @@ impl Future for TurnEnd {
 impl fmt::Debug for TurnEnd {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("TurnEnd").finish_non_exhaustive()
-    }
-}
-
-/// Tells one waiter that there is something to do at the end of the turn: it is polled once, then,
-/// and not when it is told as well. What was told while nobody waited is kept, like one bit.
-pub struct TurnNotify {
-    core: Rc<Core>,
-    /// The turn in which it was told.
-    told: Cell<Option<u64>>,
-    waiter: Cell<Option<Waker>>,
-}
-
-impl TurnNotify {
-    pub(crate) fn new(core: Rc<Core>) -> Self {
-        Self {
-            core,
-            told: Cell::new(None),
-            waiter: Cell::new(None),
-        }
-    }
-
-    /// Has the waiter go on at the end of this turn.
-    #[inline]
-    pub fn notify(&self) {
-        if self.told.get().is_none() {
-            let turn = match self.waiter.take() {
-                Some(waiter) => self.core.wait_for_turn_end(waiter),
-                None => self.core.turns(),
-            };
-            self.told.set(Some(turn));
-        }
-    }
-
-    /// Waits for the end of a turn in which [`TurnNotify::notify`] was called. Of two who wait, the
-    /// one that came first may wait for ever.
-    pub async fn notified(&self) {
-        poll_fn(|context| self.poll(context)).await;
-    }
-
-    #[inline]
-    fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
-        match self.told.get() {
-            Some(turn) if self.core.turns() > turn => {
-                self.told.set(None);
-                return Poll::Ready(());
-            }
-            Some(_) => {
-                let turn = self.core.wait_for_turn_end(context.waker().clone());
-                self.told.set(Some(turn));
-            }
-            None => self.waiter.set(Some(context.waker().clone())),
-        }
-        Poll::Pending
-    }
-}
-
-impl fmt::Debug for TurnNotify {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("TurnNotify").finish_non_exhaustive()
     }
 }

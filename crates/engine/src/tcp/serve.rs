@@ -37,8 +37,7 @@ fn serve(core: Rc<Core>, id: ConnectionId, stream: TcpStream) -> Rc<dyn connecti
 async fn send(connection: Rc<Connection>) {
     let rt = connection.core().rt().clone();
     while let Some(mut parcel) = connection.outbox().next(&rt).await {
-        let gather = std::mem::take(&mut parcel.gather);
-        let (result, gather) = connection.stream().send(gather).await;
+        let (result, gather) = connection.stream().send(parcel.gather).await;
         parcel.gather = gather;
         connection.outbox().sent(parcel);
         if result.is_err() {
