@@ -5,10 +5,8 @@ use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::tcp::{Digests, H2CData, R2T};
 use flashyard_nvme::{Sgl, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
+use flashyard_testbed::{BLOCK, Client, Incoming, Site, pattern};
 use flashyard_time::Rng;
-
-use crate::client::{Client, Incoming};
-use crate::world::{BLOCK, Site, pattern};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 6 } else { 100 };
 const ROUNDS: u64 = 6;
