@@ -11,11 +11,12 @@ mod home;
 use std::rc::Rc;
 
 use flashyard_block::{Done, Io, IoError};
+use flashyard_sched::Ask;
 
 use crate::core::Core;
 use crate::ledger::Sample;
 use crate::message::Message;
-use crate::switch::{Permit, Port, Want};
+use crate::switch::{Permit, Port};
 use crate::waiting::Waiting;
 use asking::Asked;
 pub(crate) use asking::{Forwarding, Grant};
@@ -38,11 +39,13 @@ pub(crate) enum Request {
     Admit {
         ticket: Ticket,
         device: u32,
-        want: Want,
+        ask: Ask,
+        /// It had its turn before, and its host kept it waiting.
+        again: bool,
         io: Option<Io>,
     },
     /// Do what has been granted.
-    Perform { ticket: Ticket, want: Want, io: Io },
+    Perform { ticket: Ticket, io: Io },
     /// Take the I/O back, if it still queues; it is answered in any case.
     Withdraw(Ticket),
     /// What has been granted is not wanted any more.
@@ -102,10 +105,10 @@ pub(crate) enum Admission {
 impl Route {
     /// At once, unless the I/O has to queue here.
     #[inline]
-    pub(crate) fn try_admit(&self, core: &Rc<Core>, want: Want) -> Option<Admission> {
+    pub(crate) fn try_admit(&self, core: &Rc<Core>, ask: Ask) -> Option<Admission> {
         match self {
             Self::Here(port) if port.is_closed() => Some(Admission::Nowhere),
-            Self::Here(port) => port.try_admit(want).map(Admission::Here),
+            Self::Here(port) => port.try_admit(ask).map(Admission::Here),
             Self::There { core: home, device } => Some(Admission::There {
                 core: core.clone(),
                 home: *home,
@@ -115,12 +118,12 @@ impl Route {
         }
     }
 
-    /// Waits for the turn of the I/O.
-    pub(crate) async fn admit(&self, core: &Rc<Core>, want: Want) -> Admission {
+    /// Waits for the turn of the I/O; `again`: it had one before, and its host kept it waiting.
+    pub(crate) async fn admit(&self, core: &Rc<Core>, ask: Ask, again: bool) -> Admission {
         match self {
-            Self::Here(port) => Admission::Here(port.admit(want).await),
+            Self::Here(port) if !port.is_closed() => Admission::Here(port.admit(ask, again).await),
             _ => self
-                .try_admit(core, want)
+                .try_admit(core, ask)
                 .expect("only a switch here makes one wait"),
         }
     }
@@ -133,12 +136,12 @@ impl Admission {
         self,
         waiting: &Waiting,
         cid: u16,
-        want: Want,
+        (ask, again): (Ask, bool),
     ) -> Result<Self, IoError> {
         let Self::There { core, home, device } = self else {
             return Ok(self);
         };
-        let asked = asking::ask(&core, home, device, want, None)?;
+        let asked = asking::ask(&core, home, device, (ask, again), None)?;
         match waiting.until_elsewhere(cid, asked).await {
             Ok(Asked::Granted(grant)) => Ok(Self::Granted(grant)),
             Ok(Asked::Done((outcome, _))) => Err(outcome.err().unwrap_or(IoError::Internal)),
@@ -155,18 +158,18 @@ impl Admission {
 
     /// Does the I/O.
     #[inline]
-    pub(crate) async fn submit(self, waiting: &Waiting, cid: u16, want: Want, io: Io) -> Ended {
+    pub(crate) async fn submit(self, waiting: &Waiting, cid: u16, ask: Ask, io: Io) -> Ended {
         match self {
-            Self::Here(permit) => home::perform(permit, want.tag, io).await,
-            elsewhere => elsewhere.ask(waiting, cid, want, io).await,
+            Self::Here(permit) => home::perform(permit, io).await,
+            elsewhere => elsewhere.forward(waiting, cid, ask, io).await,
         }
     }
 
-    async fn ask(self, waiting: &Waiting, cid: u16, want: Want, io: Io) -> Ended {
+    async fn forward(self, waiting: &Waiting, cid: u16, ask: Ask, io: Io) -> Ended {
         let refused = |error| (Err(error), None);
         match self {
             Self::There { core, home, device } => {
-                let asked = match asking::ask(&core, home, device, want, Some(io)) {
+                let asked = match asking::ask(&core, home, device, (ask, false), Some(io)) {
                     Ok(asked) => asked,
                     Err(error) => return refused(error),
                 };
@@ -176,7 +179,7 @@ impl Admission {
                     Err(taken_back) => refused(taken_back.error()),
                 }
             }
-            Self::Granted(grant) => grant.perform(want, io).await,
+            Self::Granted(grant) => grant.perform(io).await,
             Self::Here(_) | Self::Nowhere => refused(IoError::NotReady),
         }
     }

@@ -12,10 +12,10 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use flashyard_block::{SharedDevice, Tag};
+use flashyard_block::{Io, IoFuture, SharedDevice, Tag};
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Rt, Task};
-use flashyard_sched::{Ask, Credit, Gauge, IoId, Next, Op, Outcome, Policy, Share, TenantId};
+use flashyard_sched::{Ask, Credit, Gauge, IoId, Next, Outcome, Policy, Share, TenantId};
 use flashyard_time::Time;
 
 use crate::credit::{Accounts, Book};
@@ -49,17 +49,6 @@ pub(crate) struct Port {
     /// Its device has been taken away.
     closed: Cell<bool>,
     idle: Notify,
-}
-
-/// What an I/O wants from a switch.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Want {
-    pub(crate) tag: Tag,
-    pub(crate) op: Op,
-    pub(crate) lba: u64,
-    pub(crate) bytes: u64,
-    /// It had its turn before, and its host kept it waiting.
-    pub(crate) again: bool,
 }
 
 impl Switch {
@@ -191,13 +180,11 @@ impl Port {
 
     /// The short way: a permit at once, if nothing is queued and the policy lets it pass.
     #[inline]
-    pub(crate) fn try_admit(self: &Rc<Self>, want: Want) -> Option<Permit> {
+    pub(crate) fn try_admit(self: &Rc<Self>, ask: Ask) -> Option<Permit> {
         let switch = &*self.switch;
         let now = switch.rt.turn_time();
-        if want.again {
-            return None;
-        }
-        let io = want.io(switch.places.borrow_mut().take());
+        let id = switch.places.borrow_mut().take();
+        let io = Ask { id, ..ask };
         if switch.policy.borrow_mut().pass(now, &io) {
             self.present.set(self.present.get() + 1);
             return Some(Permit::new(self, io, now, (now, switch.epoch.get())));
@@ -206,12 +193,12 @@ impl Port {
         None
     }
 
-    /// Waits for its turn.
-    pub(crate) async fn admit(self: &Rc<Self>, want: Want) -> Permit {
-        match self.try_admit(want) {
-            Some(permit) => permit,
-            None => self.queue(want).await,
+    /// Waits for its turn; `again`: it had one before, and its host kept it waiting.
+    pub(crate) async fn admit(self: &Rc<Self>, ask: Ask, again: bool) -> Permit {
+        if !again && let Some(permit) = self.try_admit(ask) {
+            return permit;
         }
+        self.queue(ask, again).await
     }
 
     /// Records a sampled I/O.
@@ -238,18 +225,19 @@ impl Port {
         }
     }
 
-    fn queue(self: &Rc<Self>, want: Want) -> Queued {
+    fn queue(self: &Rc<Self>, ask: Ask, again: bool) -> Queued {
         let switch = &self.switch;
         let io = {
             let mut places = switch.places.borrow_mut();
-            let io = want.io(places.take());
+            let id = places.take();
+            let io = Ask { id, ..ask };
             places.wait_in(io);
             io
         };
         self.present.set(self.present.get() + 1);
         switch.queued.set(switch.queued.get() + 1);
         let now = switch.rt.turn_time();
-        match want.again {
+        match again {
             false => switch.policy.borrow_mut().arrive(now, io),
             true => switch.policy.borrow_mut().arrive_again(now, io),
         }
@@ -268,20 +256,6 @@ impl Port {
         self.present.set(self.present.get() - 1);
         if self.present.get() == 0 && self.draining.get() {
             self.idle.notify_all();
-        }
-    }
-}
-
-impl Want {
-    #[inline]
-    fn io(self, id: IoId) -> Ask {
-        Ask {
-            id,
-            tenant: self.tag.tenant,
-            class: self.tag.class,
-            op: self.op,
-            bytes: self.bytes,
-            lba: self.lba,
         }
     }
 }
@@ -353,10 +327,11 @@ impl Permit {
         }
     }
 
-    /// The device it is for.
+    /// Gives the device the I/O, with its data.
     #[inline]
-    pub(crate) fn device(&self) -> &SharedDevice {
-        &self.port.device
+    pub(crate) fn submit(&self, io: Io) -> IoFuture {
+        let Ask { tenant, class, .. } = self.io;
+        self.port.device.submit(Tag { tenant, class }, io)
     }
 
     #[inline]
@@ -516,18 +491,19 @@ impl Places {
 mod tests {
     use flashyard_block::NullDevice;
     use flashyard_runtime::sim::{Config, World};
-    use flashyard_sched::{Fifo, Window};
+    use flashyard_sched::{Class, Fifo, Op, Window};
     use flashyard_time::Duration;
 
     use super::*;
 
-    fn want(lba: u64) -> Want {
-        Want {
-            tag: Tag::default(),
+    fn ask(lba: u64) -> Ask {
+        Ask {
+            id: IoId::NONE,
+            tenant: TenantId::default(),
+            class: Class::default(),
             op: Op::Read,
-            lba,
             bytes: 4096,
-            again: false,
+            lba,
         }
     }
 
@@ -552,8 +528,8 @@ mod tests {
             bytes: 1 << 20,
         });
         in_world(one, |rt, port| async move {
-            let first = port.try_admit(want(0)).expect("nobody is there");
-            assert!(port.try_admit(want(1)).is_none());
+            let first = port.try_admit(ask(0)).expect("nobody is there");
+            assert!(port.try_admit(ask(1)).is_none());
             // The world decides in which order they come.
             let came: Rc<RefCell<Vec<u64>>> = Rc::default();
             let order: Rc<RefCell<Vec<u64>>> = Rc::default();
@@ -563,7 +539,7 @@ mod tests {
                     let (came, order) = (came.clone(), order.clone());
                     rt.clone().spawn(async move {
                         came.borrow_mut().push(lba);
-                        let permit = port.admit(want(lba)).await;
+                        let permit = port.admit(ask(lba), false).await;
                         order.borrow_mut().push(lba);
                         rt.sleep(Duration::from_us(10)).await;
                         // Some complete, some are dropped: both make room.
@@ -616,7 +592,7 @@ mod tests {
         in_world(Later { queue: Vec::new() }, |rt, port| async move {
             let begun = rt.now();
             for n in 1..=3 {
-                let permit = port.admit(want(0)).await;
+                let permit = port.admit(ask(0), false).await;
                 assert!(rt.now() >= begun + Duration::from_ms(5 * n));
                 rt.sleep(Duration::from_us(10)).await;
                 drop(permit.complete(true));
@@ -633,13 +609,13 @@ mod tests {
         });
         in_world(one, |rt, first| async move {
             let second = Port::new(&first.switch, first.device.clone());
-            let busy = first.try_admit(want(0)).expect("nobody is there");
-            assert!(second.try_admit(want(0)).is_none(), "the device is taken");
+            let busy = first.try_admit(ask(0)).expect("nobody is there");
+            assert!(second.try_admit(ask(0)).is_none(), "the device is taken");
             second.drained().await;
             let waiting = rt.spawn({
                 let second = second.clone();
                 async move {
-                    let permit = second.admit(want(1)).await;
+                    let permit = second.admit(ask(1), false).await;
                     drop(permit.complete(true));
                 }
             });
@@ -661,13 +637,13 @@ mod tests {
                 }))
             };
             port.switch.set_policy(one());
-            let busy = port.try_admit(want(0)).expect("nobody is there");
+            let busy = port.try_admit(ask(0)).expect("nobody is there");
             for lba in 1..20 {
                 let (rt, port, order) = (rt.clone(), port.clone(), order.clone());
                 rt.clone()
                     .spawn(async move {
                         rt.sleep(Duration::from_us(lba)).await;
-                        let permit = port.admit(want(lba)).await;
+                        let permit = port.admit(ask(lba), false).await;
                         order.borrow_mut().push(lba);
                         rt.sleep(Duration::from_us(10)).await;
                         drop(permit.complete(true));

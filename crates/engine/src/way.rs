@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use flashyard_block::{Io, IoError, SharedDevice, Tag};
 use flashyard_runtime::{Buf, Data};
-use flashyard_sched::Op;
+use flashyard_sched::{Ask, IoId, Op};
 
-use crate::switch::{Port, Switch, Want};
+use crate::switch::{Port, Switch};
 
 /// The way of one volume through a switch to its device: as a command takes it, with its turn, its
 /// stamps and its place in the ledger.
@@ -25,18 +25,16 @@ impl Way {
 
     /// Reads `buf.len()` bytes from block `lba`, when it is `tag`'s turn.
     pub async fn read(&self, tag: Tag, lba: u64, buf: Buf) -> Result<Data, IoError> {
-        let want = Want {
-            tag,
+        let ask = Ask {
+            id: IoId::NONE,
+            tenant: tag.tenant,
+            class: tag.class,
             op: Op::Read,
-            lba,
             bytes: buf.len() as u64,
-            again: false,
+            lba,
         };
-        let permit = self.port.admit(want).await;
-        let result = permit
-            .device()
-            .submit(tag, Io::Read { lba, into: buf })
-            .await;
+        let permit = self.port.admit(ask, false).await;
+        let result = permit.submit(Io::Read { lba, into: buf }).await;
         if let Some(sample) = permit.complete(result.is_ok()) {
             self.port.record(&sample);
         }

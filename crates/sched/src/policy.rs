@@ -26,6 +26,11 @@ pub enum Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IoId(pub u32);
 
+impl IoId {
+    /// Of an I/O that has not come to a switch.
+    pub const NONE: Self = Self(u32::MAX);
+}
+
 /// What is done to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
@@ -46,7 +51,7 @@ pub enum Op {
 /// What an I/O asks of a scheduler, before there is a buffer: all that it knows about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// Its name.
+    /// Its name, which the switch gives it.
     pub id: IoId,
     /// Who pays.
     pub tenant: TenantId,

@@ -10,12 +10,12 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
-use flashyard_block::{Class, Done, Io, IoError, IoFuture, Tag};
+use flashyard_block::{Class, Done, Io, IoError, IoFuture};
 use flashyard_controller::IoOp;
 use flashyard_nvme::SubmissionQueueEntry;
 use flashyard_nvme::command::LbaRange;
 use flashyard_runtime::{Buf, Data, Rt};
-use flashyard_sched::Op;
+use flashyard_sched::{Ask, Op};
 use flashyard_time::{Duration, Time};
 
 use super::budget::{Budget, Held};
@@ -27,7 +27,7 @@ use super::rare;
 use crate::forwarding::{Admission, Ended, Route};
 use crate::ledger::Past;
 use crate::quota::Reservation;
-use crate::switch::{Permit, Want};
+use crate::switch::Permit;
 
 /// A checked command with the data that came with it.
 pub(crate) struct Command {
@@ -84,12 +84,12 @@ pub(crate) fn start<F: Front>(queue: &Queue<F>, command: Command) -> Option<Work
 
 fn start_read<F: Front>(queue: &Queue<F>, command: Command, range: LbaRange) -> Option<Work> {
     let bytes = command.bytes as usize;
-    let want = command.want(Op::Read, range.slba, bytes as u64);
-    let Some((memory, buf, permit)) = read_means(queue, &command, want, bytes) else {
+    let ask = command.ask(Op::Read, range.slba, bytes as u64);
+    let Some((memory, buf, permit)) = read_means(queue, &command, ask, bytes) else {
         return Some(Work::Queued(Some(command)));
     };
-    let (lba, into) = (want.lba, buf);
-    let mut io = permit.device().submit(want.tag, Io::Read { lba, into });
+    let (lba, into) = (ask.lba, buf);
+    let mut io = permit.submit(Io::Read { lba, into });
     let Some(result) = io.take_finished() else {
         return Some(Work::Reading(Issued {
             command,
@@ -107,7 +107,7 @@ fn start_read<F: Front>(queue: &Queue<F>, command: Command, range: LbaRange) -> 
 fn read_means<F: Front>(
     queue: &Queue<F>,
     command: &Command,
-    want: Want,
+    ask: Ask,
     bytes: usize,
 ) -> Option<(Held, Buf, Permit)> {
     let Route::Here(port) = &command.namespace.route else {
@@ -115,7 +115,7 @@ fn read_means<F: Front>(
     };
     let held = queue.budget().try_reserve(Budget::charge(bytes))?;
     let buf = Buf::take(bytes)?;
-    let permit = port.try_admit(want)?;
+    let permit = port.try_admit(ask)?;
     Some((held, buf, permit))
 }
 
@@ -126,11 +126,11 @@ fn start_write<F: Front>(
     fua: bool,
 ) -> Option<Work> {
     let bytes = command.bytes;
-    let want = command.want(Op::Write, range.slba, u64::from(bytes));
+    let ask = command.ask(Op::Write, range.slba, u64::from(bytes));
     let permit = match &command.namespace.route {
         // Since the header came, which is when the way was found, its device may have been taken
         // away.
-        Route::Here(port) if !port.is_closed() => port.try_admit(want),
+        Route::Here(port) if !port.is_closed() => port.try_admit(ask),
         _ => None,
     };
     let Some(permit) = permit else {
@@ -139,10 +139,8 @@ fn start_write<F: Front>(
     let Some(HostData { buf, reservation }) = command.data.take() else {
         unreachable!("whoever starts a write at once has its data");
     };
-    let (lba, data) = (want.lba, buf.into());
-    let mut io = permit
-        .device()
-        .submit(want.tag, Io::Write { lba, data, fua });
+    let (lba, data) = (ask.lba, buf.into());
+    let mut io = permit.submit(Io::Write { lba, data, fua });
     let Some(result) = io.take_finished() else {
         return Some(Work::Writing(Issued {
             command,
@@ -205,12 +203,12 @@ async fn from_the_beginning<F: Front>(queue: &Queue<F>, command: Command) {
 
 async fn read<F: Front>(queue: &Queue<F>, command: &Command, range: LbaRange) {
     let bytes = command.bytes as usize;
-    let want = command.want(Op::Read, range.slba, bytes as u64);
+    let ask = command.ask(Op::Read, range.slba, bytes as u64);
     let done = async {
         let held = queue.reserve(command.cid, bytes).await?;
-        let admission = queue.admit(command.cid, &command.namespace, want).await?;
+        let admission = queue.admit(command.cid, &command.namespace, ask).await?;
         let buf = buffer(bytes)?;
-        let done = command.read_into(queue, (admission, want), buf).await?;
+        let done = command.read_into(queue, (admission, ask), buf).await?;
         Ok((done.data, held))
     };
     match done.await {
@@ -221,16 +219,16 @@ async fn read<F: Front>(queue: &Queue<F>, command: &Command, range: LbaRange) {
 
 async fn write<F: Front>(queue: &Queue<F>, mut command: Command, range: LbaRange, fua: bool) {
     let bytes = command.bytes as usize;
-    let want = command.want(Op::Write, range.slba, bytes as u64);
+    let ask = command.ask(Op::Write, range.slba, bytes as u64);
     let data = command.data.take();
     let done = async {
         let Some(HostData { buf, reservation }) = data else {
-            return write_fetched(queue, &mut command, want, bytes, fua).await;
+            return write_fetched(queue, &mut command, ask, bytes, fua).await;
         };
-        let admission = queue.admit(command.cid, &command.namespace, want).await?;
-        let (lba, data) = (want.lba, buf.into());
+        let admission = queue.admit(command.cid, &command.namespace, ask).await?;
+        let (lba, data) = (ask.lba, buf.into());
         let io = Io::Write { lba, data, fua };
-        let written = admission.submit(queue.waiting(), command.cid, want, io);
+        let written = admission.submit(queue.waiting(), command.cid, ask, io);
         command.take(queue, written.await)?;
         drop(reservation);
         Ok(())
@@ -246,7 +244,7 @@ async fn write<F: Front>(queue: &Queue<F>, mut command: Command, range: LbaRange
 async fn write_fetched<F: Front>(
     queue: &Queue<F>,
     command: &mut Command,
-    want: Want,
+    ask: Ask,
     bytes: usize,
     fua: bool,
 ) -> Result<(), Failure> {
@@ -254,7 +252,7 @@ async fn write_fetched<F: Front>(
     let rt = queue.core().rt();
     let held = queue.reserve(cid, bytes).await?;
     let asked = rt.turn_time();
-    let admission = turn(queue, cid, &command.namespace, want).await?;
+    let admission = turn(queue, cid, &command.namespace, ask, false).await?;
     let buf = buffer(bytes)?;
     let mut fetched = pin!(queue.fetch(cid, buf, Some(held)));
     let deadline = queue.core().target().config().limits.turn_deadline;
@@ -271,31 +269,32 @@ async fn write_fetched<F: Front>(
     let (buf, held) = fetched?;
     let mut admission = match admission {
         Some(admission) => admission,
-        None => {
-            let again = Want {
-                again: true,
-                ..want
-            };
-            turn(queue, cid, &command.namespace, again).await?
-        }
+        None => turn(queue, cid, &command.namespace, ask, true).await?,
     };
     admission.issue();
-    let (lba, data) = (want.lba, buf.into());
-    let written = admission.submit(queue.waiting(), cid, want, Io::Write { lba, data, fua });
+    let (lba, data) = (ask.lba, buf.into());
+    let written = admission.submit(queue.waiting(), cid, ask, Io::Write { lba, data, fua });
     command.take(queue, written.await)?;
     drop(held);
     Ok(())
 }
 
-/// Waits for the turn of an I/O, wherever its device is.
+/// Waits for the turn of an I/O, wherever its device is; `again`: it had one before, and its host
+/// kept it waiting.
 async fn turn<F: Front>(
     queue: &Queue<F>,
     cid: u16,
     namespace: &Namespace,
-    want: Want,
+    ask: Ask,
+    again: bool,
 ) -> Result<Admission, Failure> {
-    let admission = queue.admit(cid, namespace, want).await?;
-    Ok(admission.granted(queue.waiting(), cid, want).await?)
+    let admission = if again {
+        queue.wait_for_turn(cid, namespace, ask, true).await?
+    } else {
+        queue.admit(cid, namespace, ask).await?
+    };
+    let granted = admission.granted(queue.waiting(), cid, (ask, again));
+    Ok(granted.await?)
 }
 
 /// What `future` gives, if that comes within `span`.
@@ -380,26 +379,17 @@ impl Command {
     pub(super) async fn read_into<F: Front>(
         &self,
         queue: &Queue<F>,
-        (admission, want): (Admission, Want),
+        (admission, ask): (Admission, Ask),
         into: Buf,
     ) -> Result<Done, IoError> {
-        let lba = want.lba;
-        let read = admission.submit(queue.waiting(), self.cid, want, Io::Read { lba, into });
+        let lba = ask.lba;
+        let read = admission.submit(queue.waiting(), self.cid, ask, Io::Read { lba, into });
         self.take(queue, read.await)
     }
 
     #[inline]
-    pub(super) fn want(&self, op: Op, lba: u64, bytes: u64) -> Want {
-        Want {
-            tag: Tag {
-                class: self.class,
-                ..self.namespace.tag
-            },
-            op,
-            lba,
-            bytes,
-            again: false,
-        }
+    pub(super) fn ask(&self, op: Op, lba: u64, bytes: u64) -> Ask {
+        self.namespace.ask(self.class, op, lba, bytes)
     }
 
     /// It is being answered with success: what the host gets to know beside that.

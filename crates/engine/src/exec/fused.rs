@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use flashyard_block::{self as block, Class, Io, IoError, Tag};
+use flashyard_block::{self as block, Class, Io, IoError};
 use flashyard_controller::fused::{CompareAndWrite, FAILED_FUSED, Refused};
 use flashyard_nvme::SubmissionQueueEntry;
 use flashyard_runtime::Buf;
@@ -17,7 +17,6 @@ use super::queue::{Queue, buffer};
 use super::rare;
 use crate::ledger::Past;
 use crate::quota::Reservation;
-use crate::switch::Want;
 use crate::waiting::TakenBack;
 
 /// A checked pair; the first half is the Compare.
@@ -75,16 +74,8 @@ async fn compare_and_write<F: Front>(queue: &Queue<F>, pair: Pair) -> Result<(),
         bytes,
     } = pair;
     let cids = entries.map(|entry| entry.cid());
-    let want = Want {
-        tag: Tag {
-            class,
-            ..namespace.tag
-        },
-        op: Op::CompareAndWrite,
-        lba: checked.range.slba,
-        bytes: u64::from(bytes),
-        again: false,
-    };
+    let (lba, bytes) = (checked.range.slba, u64::from(bytes));
+    let ask = namespace.ask(class, Op::CompareAndWrite, lba, bytes);
     // The data are here before the turn is asked for: a host that owes them keeps nobody from the
     // device.
     let ready = async {
@@ -93,7 +84,7 @@ async fn compare_and_write<F: Front>(queue: &Queue<F>, pair: Pair) -> Result<(),
         if checked.compare_fua {
             rare::empty_cache(queue, cids[0], &namespace, class).await?;
         }
-        Ok::<_, Failure>((data, queue.admit(cids[0], &namespace, want).await?))
+        Ok::<_, Failure>((data, queue.admit(cids[0], &namespace, ask).await?))
     };
     // Each wait ends with the first half; it does as well when the second is aborted.
     let ready = queue.waiting().unless_unwanted(cids[1], ready).await;
@@ -101,7 +92,7 @@ async fn compare_and_write<F: Front>(queue: &Queue<F>, pair: Pair) -> Result<(),
     let ((compare, _compare_memory), (write, _write_memory)) = (compare, write);
     let pair = block::Pair::new(checked.range.slba, compare, write, checked.fua)?;
     let io = Io::CompareAndWrite(pair);
-    let ended = admission.submit(queue.waiting(), cids[0], want, io).await;
+    let ended = admission.submit(queue.waiting(), cids[0], ask, io).await;
     queue.take(&namespace, Past::default(), ended)?;
     Ok(())
 }

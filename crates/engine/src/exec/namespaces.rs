@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use flashyard_block::Tag;
+use flashyard_block::{Class, Tag};
 
 use crate::association::Association;
 use crate::core::Core;
@@ -12,6 +12,7 @@ use crate::credit::CreditShare;
 use crate::forwarding::Route;
 use crate::subsystems::TenantShared;
 use flashyard_controller::NamespaceInfo;
+use flashyard_sched::{Ask, IoId, Op};
 
 /// A namespace and the way to its device.
 pub(crate) struct Namespace {
@@ -20,6 +21,21 @@ pub(crate) struct Namespace {
     pub(crate) tag: Tag,
     /// For a host that is told what it may have outstanding.
     pub(crate) credit_share: Option<CreditShare>,
+}
+
+impl Namespace {
+    /// What an I/O to it asks of the switch before its device.
+    #[inline]
+    pub(super) fn ask(&self, class: Class, op: Op, lba: u64, bytes: u64) -> Ask {
+        Ask {
+            id: IoId::NONE,
+            tenant: self.tag.tenant,
+            class,
+            op,
+            bytes,
+            lba,
+        }
+    }
 }
 
 /// All that a queue may reach.

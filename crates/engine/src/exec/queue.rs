@@ -10,6 +10,7 @@ use flashyard_block::{Class, Done, IoError};
 use flashyard_controller::{CommandError, ControllerLimits, Intent};
 use flashyard_nvme::{Status, SubmissionQueueEntry};
 use flashyard_runtime::Buf;
+use flashyard_sched::Ask;
 use flashyard_time::Time;
 
 use super::budget::{Budget, Held};
@@ -23,7 +24,6 @@ use crate::forwarding::{Admission, Ended};
 use crate::ledger::{Past, Sample};
 use crate::sample::PendingSample;
 use crate::subsystems::TenantShared;
-use crate::switch::Want;
 use crate::waiting::{TakenBack, Waiting};
 
 /// One I/O queue.
@@ -194,12 +194,24 @@ impl<F: Front> Queue<F> {
         &self,
         cid: u16,
         namespace: &Namespace,
-        want: Want,
+        ask: Ask,
     ) -> Result<Admission, Failure> {
-        if let Some(admission) = namespace.route.try_admit(&self.core, want) {
+        if let Some(admission) = namespace.route.try_admit(&self.core, ask) {
             return Ok(admission);
         }
-        let admitted = namespace.route.admit(&self.core, want);
+        self.wait_for_turn(cid, namespace, ask, false).await
+    }
+
+    /// The same, of an I/O that has to wait; `again`: it had its turn before, and its host kept it
+    /// waiting.
+    pub(super) async fn wait_for_turn(
+        &self,
+        cid: u16,
+        namespace: &Namespace,
+        ask: Ask,
+        again: bool,
+    ) -> Result<Admission, Failure> {
+        let admitted = namespace.route.admit(&self.core, ask, again);
         let waiting = self.waiting.unless_withdrawn(cid, admitted);
         waiting
             .await

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use flashyard_block::{Class, Io, IoError, Tag, Zero};
+use flashyard_block::{Class, Io, IoError, Zero};
 use flashyard_controller::IoOp;
 use flashyard_controller::io::check_ranges;
 use flashyard_nvme::command::LbaRange;
@@ -17,7 +17,6 @@ use super::namespaces::Namespace;
 use super::queue::{Queue, buffer};
 use crate::ledger::Past;
 use crate::quota::Reservation;
-use crate::switch::Want;
 
 /// Everything but plain reads and writes.
 pub(super) async fn execute<F: Front>(queue: &Queue<F>, mut command: Command) {
@@ -59,10 +58,10 @@ async fn read_from_medium<F: Front>(
     let bytes = command.bytes as usize;
     let held = queue.reserve(command.cid, bytes).await?;
     empty_cache(queue, command.cid, &command.namespace, command.class).await?;
-    let want = command.want(Op::Read, range.slba, bytes as u64);
-    let admission = queue.admit(command.cid, &command.namespace, want).await?;
+    let ask = command.ask(Op::Read, range.slba, bytes as u64);
+    let admission = queue.admit(command.cid, &command.namespace, ask).await?;
     let buf = buffer(bytes)?;
-    let done = command.read_into(queue, (admission, want), buf).await?;
+    let done = command.read_into(queue, (admission, ask), buf).await?;
     Ok(Some((done.data, held)))
 }
 
@@ -85,10 +84,10 @@ async fn compare<F: Front>(
     if fua {
         empty_cache(queue, cid, &command.namespace, command.class).await?;
     }
-    let want = command.want(Op::Read, range.slba, theirs.len() as u64);
-    let admission = queue.admit(cid, &command.namespace, want).await?;
+    let ask = command.ask(Op::Read, range.slba, theirs.len() as u64);
+    let admission = queue.admit(cid, &command.namespace, ask).await?;
     let buf = buffer(theirs.len())?;
-    let done = command.read_into(queue, (admission, want), buf).await?;
+    let done = command.read_into(queue, (admission, ask), buf).await?;
     let equal = match done.data {
         Data::Buf(ours) => *ours == *theirs,
         Data::Zeroes(_) => theirs.iter().all(|byte| *byte == 0),
@@ -108,18 +107,18 @@ async fn write_zeroes<F: Front>(
     deallocate: bool,
 ) -> Outcome {
     let blocks = u64::from(range.blocks);
-    let want = command.want(
+    let ask = command.ask(
         Op::WriteZeroes,
         range.slba,
         blocks * u64::from(command.namespace.info.block_size),
     );
-    let admission = queue.admit(command.cid, &command.namespace, want).await?;
+    let admission = queue.admit(command.cid, &command.namespace, ask).await?;
     let io = Io::Zero {
         lba: range.slba,
         blocks,
         how: Zero::Write { deallocate },
     };
-    let done = admission.submit(queue.waiting(), command.cid, want, io);
+    let done = admission.submit(queue.waiting(), command.cid, ask, io);
     command.take(queue, done.await)?;
     if fua {
         empty_cache(queue, command.cid, &command.namespace, command.class).await?;
@@ -141,18 +140,18 @@ async fn manage_dataset<F: Front>(
         .filter(|range| deallocate && range.blocks > 0)
     {
         let blocks = u64::from(range.blocks);
-        let want = command.want(
+        let ask = command.ask(
             Op::Deallocate,
             range.slba,
             blocks * u64::from(info.block_size),
         );
-        let admission = queue.admit(command.cid, &command.namespace, want).await?;
+        let admission = queue.admit(command.cid, &command.namespace, ask).await?;
         let io = Io::Zero {
             lba: range.slba,
             blocks,
             how: Zero::Deallocate,
         };
-        let done = admission.submit(queue.waiting(), command.cid, want, io);
+        let done = admission.submit(queue.waiting(), command.cid, ask, io);
         command.take(queue, done.await)?;
     }
     Ok(None)
@@ -164,18 +163,9 @@ async fn flush<F: Front>(
     namespace: &Rc<Namespace>,
     class: Class,
 ) -> Result<(), Failure> {
-    let want = Want {
-        tag: Tag {
-            class,
-            ..namespace.tag
-        },
-        op: Op::Flush,
-        lba: 0,
-        bytes: 0,
-        again: false,
-    };
-    let admission = queue.admit(cid, namespace, want).await?;
-    let done = admission.submit(queue.waiting(), cid, want, Io::Flush);
+    let ask = namespace.ask(class, Op::Flush, 0, 0);
+    let admission = queue.admit(cid, namespace, ask).await?;
+    let done = admission.submit(queue.waiting(), cid, ask, Io::Flush);
     queue.take(namespace, Past::default(), done.await)?;
     Ok(())
 }

@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use flashyard_block::{Io, IoError};
+use flashyard_sched::Ask;
 
 use super::{Answer, Ended, Reply, Request, Ticket};
 use crate::core::Core;
 use crate::message::Message;
-use crate::switch::Want;
 use crate::waiting::{Elsewhere, Withdrawn};
 
 /// Who waits for which answer.
@@ -33,14 +33,15 @@ pub(super) fn ask(
     core: &Rc<Core>,
     home: usize,
     device: u32,
-    want: Want,
+    (ask, again): (Ask, bool),
     io: Option<Io>,
 ) -> Result<Waits, IoError> {
     let place = Place::take(core, home);
     let request = Request::Admit {
         ticket: place.ticket,
         device,
-        want,
+        ask,
+        again,
         io,
     };
     place.send(request)?;
@@ -211,11 +212,10 @@ pub(crate) struct Grant {
 
 impl Grant {
     /// Sends the I/O and waits for its end.
-    pub(super) async fn perform(mut self, want: Want, io: Io) -> Ended {
+    pub(super) async fn perform(mut self, io: Io) -> Ended {
         self.used = true;
         let sent = self.place.send(Request::Perform {
             ticket: self.place.ticket,
-            want,
             io,
         });
         if let Err(error) = sent {

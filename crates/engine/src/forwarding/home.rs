@@ -8,12 +8,13 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use flashyard_block::{Io, IoError, Tag};
+use flashyard_block::{Io, IoError};
+use flashyard_sched::Ask;
 
 use super::{Answer, Ended, Reply, Request, Ticket};
 use crate::core::Core;
 use crate::message::Message;
-use crate::switch::{Permit, Port, Want};
+use crate::switch::{Permit, Port};
 
 /// What is done here for other cores and has not been issued.
 #[derive(Default)]
@@ -34,14 +35,18 @@ pub(crate) async fn serve(core: Rc<Core>, request: Request) {
         Request::Admit {
             ticket,
             device,
-            want,
+            ask,
+            again,
             io,
-        } => (ticket, admit(&core, ticket, device, want, io).await),
-        Request::Perform { ticket, want, io } => {
+        } => {
+            let admitted = admit(&core, ticket, device, (ask, again), io);
+            (ticket, admitted.await)
+        }
+        Request::Perform { ticket, io } => {
             let ended = match core.remote_grants().take_granted(ticket) {
                 Some(mut permit) => {
                     permit.issue();
-                    perform(permit, want.tag, io).await
+                    perform(permit, io).await
                 }
                 None => (Err(IoError::Internal), None),
             };
@@ -71,25 +76,32 @@ pub(crate) async fn serve(core: Rc<Core>, request: Request) {
 }
 
 /// Does an I/O for which a permit has been given.
-pub(super) async fn perform(permit: Permit, tag: Tag, io: Io) -> Ended {
-    let outcome = permit.device().submit(tag, io).await;
+pub(super) async fn perform(permit: Permit, io: Io) -> Ended {
+    let outcome = permit.submit(io).await;
     let sample = permit.complete(outcome.is_ok());
     (outcome, sample)
 }
 
-async fn admit(core: &Core, ticket: Ticket, device: u32, want: Want, io: Option<Io>) -> Answer {
+async fn admit(
+    core: &Core,
+    ticket: Ticket,
+    device: u32,
+    (ask, again): (Ask, bool),
+    io: Option<Io>,
+) -> Answer {
     let Some(port) = core.port(device) else {
         return Answer::Done((Err(IoError::NotReady), None));
     };
-    let permit = match port.try_admit(want) {
+    let at_once = if again { None } else { port.try_admit(ask) };
+    let permit = match at_once {
         Some(permit) => permit,
-        None => match queue(core.remote_grants(), ticket, &port, want).await {
+        None => match queue(core.remote_grants(), ticket, &port, (ask, again)).await {
             Some(permit) => permit,
             None => return Answer::Withdrawn,
         },
     };
     match io {
-        Some(io) => Answer::Done(perform(permit, want.tag, io).await),
+        Some(io) => Answer::Done(perform(permit, io).await),
         None => {
             core.remote_grants()
                 .entries
@@ -105,9 +117,9 @@ async fn queue(
     remote_grants: &RemoteGrants,
     ticket: Ticket,
     port: &Rc<Port>,
-    want: Want,
+    (ask, again): (Ask, bool),
 ) -> Option<Permit> {
-    let mut turn = pin!(port.admit(want));
+    let mut turn = pin!(port.admit(ask, again));
     let permit = std::future::poll_fn(|context| {
         if remote_grants.is_withdrawn(ticket) {
             return Poll::Ready(None);
