@@ -592,7 +592,7 @@ pub enum VolumeCommand {
     #[command(
         after_help = "Examples:\n  flashyard volume set orders --size 4GiB\n  \
         flashyard volume set orders --read-only on\n\n\
-        Writes that were under way finish; later ones are answered Namespace is Write Protected."
+        Writes that were in flight finish; later ones are answered Namespace is Write Protected."
     )]
     Set {
         /// Its name

@@ -1,4 +1,4 @@
-//! The gate in front of a device or volume: counts what is under way, keeps a range exclusive for a
+//! The gate in front of a device or volume: counts what is in flight, keeps a range exclusive for a
 //! compare-and-write, and closes for good. An I/O that finds it open pays two counters.
 
 use std::cell::Cell;
@@ -40,8 +40,8 @@ pub struct Gate {
     exclusive: Cell<Option<Span>>,
     /// Held by the exclusive section.
     turn: Semaphore,
-    /// I/Os under way, by the epoch they entered in. An exclusive section starts a new epoch.
-    under_way: [Cell<u64>; 2],
+    /// I/Os in flight, by the epoch they entered in. An exclusive section starts a new epoch.
+    in_flight: [Cell<u64>; 2],
     epoch: Cell<u8>,
     changed: Notify,
     /// A read could not be given whole since somebody asked.
@@ -59,7 +59,7 @@ impl Gate {
             closed: Cell::new(None),
             exclusive: Cell::new(None),
             turn: Semaphore::new(1),
-            under_way: [Cell::new(0), Cell::new(0)],
+            in_flight: [Cell::new(0), Cell::new(0)],
             epoch: Cell::new(0),
             changed: Notify::new(),
             read_failed: Cell::new(false),
@@ -190,7 +190,7 @@ impl Gate {
         self.closed.get().is_some()
     }
 
-    /// Finishes when nothing is under way any more. Of use after [`Gate::close`].
+    /// Finishes when nothing is in flight any more. Of use after [`Gate::close`].
     pub async fn drained(&self) {
         self.turn.acquire(1).await;
         self.turn.release(1);
@@ -200,7 +200,7 @@ impl Gate {
 
     fn enter(self: &Rc<Self>, durable: bool) -> Hold {
         let epoch = self.epoch.get();
-        let count = &self.under_way[epoch as usize];
+        let count = &self.in_flight[epoch as usize];
         count.set(count.get() + 1);
         Hold {
             gate: self.clone(),
@@ -226,13 +226,13 @@ impl Gate {
     }
 
     async fn emptied(&self, epoch: u8) {
-        while self.under_way[epoch as usize].get() > 0 {
+        while self.in_flight[epoch as usize].get() > 0 {
             self.changed.notified().await;
         }
     }
 
     fn leave(&self, epoch: u8) {
-        let count = &self.under_way[epoch as usize];
+        let count = &self.in_flight[epoch as usize];
         count.set(count.get() - 1);
         if count.get() == 0 && self.watched.get() {
             self.changed.notify_all();

@@ -223,7 +223,7 @@ fn eight_children_on_four_levels_need_no_allocation_once_they_were_there() {
     });
 }
 
-/// A device that does nothing but count what is under way.
+/// A device that does nothing but count what is in flight.
 struct Through {
     gate: Rc<Gate>,
     below: SharedDevice,

@@ -267,7 +267,7 @@ fn a_file_cut_short_by_somebody_else_is_a_read_error() {
 }
 
 #[test]
-fn a_program_may_end_with_io_under_way() {
+fn a_program_may_end_with_io_in_flight() {
     let directory = Scratch::new("end");
     let path = directory.join("f");
     for round in 0..3 {

@@ -46,7 +46,7 @@ impl Intent {
     }
 
     /// The class of a command of `bytes` that has come while `in_flight` others of its queue are
-    /// under way, for a tenant that was granted `granted`.
+    /// in flight, for a tenant that was granted `granted`.
     #[inline]
     pub fn classify(
         &mut self,

@@ -315,7 +315,7 @@ fn a_full_drive_is_busy_and_what_is_given_up_leaves_nothing_behind() {
         let device = dct983(&rt, 4096, Store::Memory);
         write(&device, 0, 4096, 7).await.unwrap();
         for _ in 0..2 {
-            let mut under_way = Vec::new();
+            let mut in_flight = Vec::new();
             loop {
                 let mut io = device.submit(Tag::default(), Io::Flush);
                 match io.take_finished() {
@@ -323,22 +323,22 @@ fn a_full_drive_is_busy_and_what_is_given_up_leaves_nothing_behind() {
                         assert_eq!(result.err(), Some(IoError::Busy));
                         break;
                     }
-                    None => under_way.push(io),
+                    None => in_flight.push(io),
                 }
             }
-            assert_eq!(under_way.len(), 65_536);
+            assert_eq!(in_flight.len(), 65_536);
             assert_eq!(write(&device, 0, 4096, 8).await, Err(IoError::Busy));
             let exchange =
                 device.compare_and_write(Tag::default(), 0, filled(4096, 7), filled(4096, 9), true);
             assert_eq!(exchange.await, Err(IoError::Busy));
             // Half of them are waited for.
-            for (number, io) in under_way.into_iter().enumerate() {
+            for (number, io) in in_flight.into_iter().enumerate() {
                 if number % 2 == 0 {
                     io.await.unwrap();
                 }
             }
             rt.sleep(Duration::from_ms(500)).await;
-            assert_eq!(device.stats().under_way, 0);
+            assert_eq!(device.stats().in_flight, 0);
             assert_eq!(read(&device, 0, 4096).await.unwrap(), [7; 4096]);
         }
     });
@@ -355,7 +355,7 @@ fn a_write_given_up_is_done() {
 }
 
 #[test]
-fn what_is_under_way_ends_without_its_device() {
+fn what_is_in_flight_ends_without_its_device() {
     in_world(Config::calm(1), |rt| async move {
         let device = dct983(&rt, 4096, Store::Memory);
         let ios: Vec<_> = (0..100)

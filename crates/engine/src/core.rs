@@ -138,7 +138,7 @@ impl Core {
         handle
     }
 
-    /// Forgets a device of this core; finishes when no I/O of it is under way. Later I/O is
+    /// Forgets a device of this core; finishes when no I/O of it is in flight. Later I/O is
     /// answered "not ready". Who gives up waiting may wait again later.
     pub async fn remove_device(&self, handle: &DeviceHandle) {
         let port = self.devices.borrow().get(&handle.id()).cloned();

@@ -286,7 +286,7 @@ fn sequential(name: &str) {
         Options::default(),
     )
     .expect("it suits");
-    let (mut next, mut under_way, mut done) = (0, 0, Vec::new());
+    let (mut next, mut in_flight, mut done) = (0, 0, Vec::new());
     let mut start = None;
     let mut finished = 0;
     loop {
@@ -294,7 +294,7 @@ fn sequential(name: &str) {
             match action {
                 Action::Submit(tag) => send(&mut device, &mut ftl, tag),
                 Action::Done { .. } => {
-                    under_way -= 1;
+                    in_flight -= 1;
                     finished += 64;
                 }
                 _ => {}
@@ -305,7 +305,7 @@ fn sequential(name: &str) {
             if finished >= 3 * ftl.capacity() / 2 {
                 break;
             }
-            if under_way < 32 {
+            if in_flight < 32 {
                 let command = Command {
                     id: 0,
                     op: Op::Write { durable: false },
@@ -314,11 +314,11 @@ fn sequential(name: &str) {
                 };
                 ftl.submit(command).expect("commands are legal");
                 next = (next + 64) % (ftl.capacity() - 64);
-                under_way += 1;
+                in_flight += 1;
                 continue;
             }
         }
-        let event = device.next_event().expect("writes are under way");
+        let event = device.next_event().expect("writes are in flight");
         device.advance(event, &mut done);
         for completion in done.drain(..) {
             let metadata = device.metadata(&completion).to_vec();

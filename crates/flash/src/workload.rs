@@ -8,10 +8,10 @@ use flashyard_time::{Duration, Histogram, Rng, Time};
 use crate::UNIT_BYTES;
 use crate::ssd::{Command, Completion, Device, Op};
 
-/// One that keeps a number of commands of one size under way.
+/// One that keeps a number of commands of one size in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Worker {
-    /// Commands under way.
+    /// Commands in flight.
     pub depth: u32,
     /// Units of each.
     pub units: u32,
@@ -84,7 +84,7 @@ impl Tally {
 }
 
 /// Runs `workers` on `device` for `warm_up` and then for `span`, which is measured. Commands that
-/// are under way at the end are left to the device.
+/// are in flight at the end are left to the device.
 pub fn closed_loop(
     device: &mut Device,
     workers: &[Worker],
@@ -193,7 +193,7 @@ pub fn open_loop(
     }
 }
 
-/// An open loop under way.
+/// An open loop in flight.
 struct Open {
     sources: Vec<Source>,
     /// The next arrival of each source.
@@ -260,7 +260,7 @@ impl Open {
         }
     }
 
-    /// Source and arrival of the command with `tag`, which is no more under way.
+    /// Source and arrival of the command with `tag`, which is no more in flight.
     fn leave(&mut self, tag: u64) -> (usize, Duration) {
         self.unused.push(tag);
         let (source, arrived) = self.slots[tag as usize];
@@ -288,7 +288,7 @@ impl Tally {
     }
 }
 
-/// A closed loop under way.
+/// A closed loop in flight.
 struct Closed {
     workers: Vec<Worker>,
     tallies: Vec<Tally>,

@@ -335,7 +335,7 @@ fn suspended_programs_and_erases_are_cut_like_others() {
 }
 
 #[test]
-fn a_cut_destroys_the_word_line_under_way() {
+fn a_cut_destroys_the_word_line_in_flight() {
     let mut device = device("cnex", Options::default());
     let write = |device: &mut Device, from: u64| {
         let addresses: Vec<u64> = (from..from + 16).collect();

@@ -192,7 +192,7 @@ impl Host {
         }
     }
 
-    /// Cuts the power while commands are under way, which are gone then.
+    /// Cuts the power while commands are in flight, which are gone then.
     fn cut(&mut self) {
         let mood = mood(&mut self.chance, self.device.capacity() / UNIT_BYTES);
         let now = self.device.now();

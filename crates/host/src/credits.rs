@@ -3,7 +3,7 @@
 //! chosen.
 //!
 //! A credit is for a namespace and shared by all queues of the association: first come, first
-//! served. A queue that has nothing under way on a namespace may always send one command there, so
+//! served. A queue that has nothing in flight on a namespace may always send one command there, so
 //! no queue waits for what another one holds, and none waits for ever, for credit comes with
 //! answers alone. Until something is said, and where nothing is, the depth of the queues is the
 //! only bound.
@@ -56,8 +56,8 @@ pub struct CreditReport {
 #[derive(Debug)]
 pub(crate) struct Gate {
     allowed: Cell<u64>,
-    under_way: Cell<u64>,
-    /// Commands under way of each queue; by queue identifier.
+    in_flight: Cell<u64>,
+    /// Commands in flight of each queue; by queue identifier.
     of_queues: RefCell<Vec<u32>>,
     waiting: RefCell<VecDeque<Waiter>>,
     steering: Option<Steering>,
@@ -137,7 +137,7 @@ impl Credits {
     }
 
     /// Waits for a part of the credit of `gate`, behind all who wait already. When the association
-    /// ends, all that is under way is given back, so this ends, too.
+    /// ends, all that is in flight is given back, so this ends, too.
     pub(crate) async fn wait(&self, gate: &Rc<Gate>, qid: u16, cost: u64) -> Option<Charge> {
         let begun = self.rt.turn_time();
         let charge = gate.queue(qid, cost).await;
@@ -153,7 +153,7 @@ impl Credits {
         let bytes = |units: u64| units.saturating_mul(Allowance::UNIT);
         CreditReport {
             allowed: (allowed < UNBOUNDED).then(|| bytes(allowed)),
-            outstanding: bytes(gate.under_way.get()),
+            outstanding: bytes(gate.in_flight.get()),
             waits: self.waits.get(),
             waited: self.waited.get(),
         }
@@ -175,14 +175,14 @@ impl Gate {
     fn with(allowed: u64, steering: Option<Steering>) -> Rc<Self> {
         Rc::new(Self {
             allowed: Cell::new(allowed),
-            under_way: Cell::new(0),
+            in_flight: Cell::new(0),
             of_queues: RefCell::default(),
             waiting: RefCell::default(),
             steering,
         })
     }
 
-    /// A part of the credit, if it is there and nobody waits, or the queue has nothing under way.
+    /// A part of the credit, if it is there and nobody waits, or the queue has nothing in flight.
     pub(crate) fn try_charge(self: &Rc<Self>, qid: u16, cost: u64) -> Option<Charge> {
         let fits = self.waiting.borrow().is_empty() && self.fits(cost);
         (fits || self.is_idle(qid)).then(|| self.charge(qid, cost))
@@ -198,7 +198,7 @@ impl Gate {
     }
 
     fn charge(self: &Rc<Self>, qid: u16, cost: u64) -> Charge {
-        self.under_way.set(self.under_way.get() + cost);
+        self.in_flight.set(self.in_flight.get() + cost);
         let mut of_queues = self.of_queues.borrow_mut();
         let place = usize::from(qid);
         if of_queues.len() <= place {
@@ -215,7 +215,7 @@ impl Gate {
     }
 
     fn fits(&self, cost: u64) -> bool {
-        self.under_way.get().saturating_add(cost) <= self.allowed.get()
+        self.in_flight.get().saturating_add(cost) <= self.allowed.get()
     }
 
     fn is_idle(&self, qid: u16) -> bool {
@@ -249,7 +249,7 @@ impl Gate {
         }
     }
 
-    /// Serves one of a queue that has nothing under way.
+    /// Serves one of a queue that has nothing in flight.
     fn serve_idle(self: &Rc<Self>, qid: u16) {
         let mut waiting = self.waiting.borrow_mut();
         let mine = |waiter: &Waiter| waiter.qid == qid && !waiter.tell.is_closed();
@@ -299,7 +299,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         let gate = &self.gate;
-        gate.under_way.set(gate.under_way.get() - self.cost);
+        gate.in_flight.set(gate.in_flight.get() - self.cost);
         let left = {
             let mut of_queues = gate.of_queues.borrow_mut();
             let count = &mut of_queues[usize::from(self.qid)];
@@ -336,21 +336,21 @@ mod tests {
         for charge in charges.into_iter().flatten() {
             charge.settle(Allowance::Silent);
         }
-        assert_eq!((gate.under_way.get(), gate.allowed.get()), (0, UNBOUNDED));
+        assert_eq!((gate.in_flight.get(), gate.allowed.get()), (0, UNBOUNDED));
     }
 
     #[test]
     fn beyond_the_credit_one_waits_in_order() {
         let gate = Gate::new();
         gate.set_allowed(24);
-        let mut under_way: Vec<_> = (0..3).filter_map(|_| gate.try_charge(1, 8)).collect();
-        assert_eq!(under_way.len(), 3);
+        let mut in_flight: Vec<_> = (0..3).filter_map(|_| gate.try_charge(1, 8)).collect();
+        assert_eq!(in_flight.len(), 3);
         assert!(gate.try_charge(1, 8).is_none());
         let (mut wide, mut narrow) = (gate.queue(1, 16), gate.queue(1, 8));
-        under_way.pop();
+        in_flight.pop();
         assert!(granted(&mut wide).is_none() && granted(&mut narrow).is_none());
         assert!(gate.try_charge(1, 8).is_none(), "others were first");
-        under_way.pop();
+        in_flight.pop();
         let wide = granted(&mut wide).expect("there is room");
         assert!(granted(&mut narrow).is_none());
         drop(wide);
@@ -369,7 +369,7 @@ mod tests {
         let fourth = gate.queue(1, 8);
         drop(third);
         drop(fourth);
-        assert_eq!(gate.under_way.get(), 0, "granted and never looked at");
+        assert_eq!(gate.in_flight.get(), 0, "granted and never looked at");
     }
 
     #[test]
@@ -378,12 +378,12 @@ mod tests {
         let first = gate.try_charge(1, 4096).expect("nothing was said yet");
         first.settle(Allowance::Units(0));
         for _ in 0..3 {
-            let one = gate.try_charge(1, 4096).expect("nothing is under way");
+            let one = gate.try_charge(1, 4096).expect("nothing is in flight");
             let mut other = gate.queue(1, 8);
             assert!(granted(&mut other).is_none());
             one.settle(Allowance::Units(1));
             granted(&mut other)
-                .expect("nothing is under way")
+                .expect("nothing is in flight")
                 .settle(Allowance::Units(0));
         }
     }
@@ -403,7 +403,7 @@ mod tests {
         drop(next);
         drop(bulk);
         assert!(behind.iter_mut().all(|waiter| granted(waiter).is_some()));
-        assert_eq!(gate.under_way.get(), 0);
+        assert_eq!(gate.in_flight.get(), 0);
     }
 
     #[test]

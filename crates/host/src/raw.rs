@@ -86,7 +86,7 @@ pub struct Raw {
     how: Outgoing,
     /// What has come and was not looked at.
     left: Vec<u8>,
-    /// The receive under way.
+    /// The receive in flight.
     receiving: Option<RecvOp>,
     /// A PDU whose data are coming.
     data: Option<(C2HData, Vec<u8>)>,

@@ -1,7 +1,7 @@
 //! What a policy costs per I/O: nanoseconds from arrival over dispatch to completion, on a device
 //! that takes no time of the processor.
 //!
-//! Each load keeps its I/Os under way while virtual time goes on as on a drive of 400,000 I/Os per
+//! Each load keeps its I/Os in flight while virtual time goes on as on a drive of 400,000 I/Os per
 //! second; what a policy holds back is waited for in virtual time only. The loop around the policy
 //! costs the same for all; FIFO is the reference.
 
@@ -77,14 +77,14 @@ fn policies() -> [(&'static str, Make); 7] {
 /// Time of the processor per I/O.
 fn run(policy: &mut dyn Policy, tenants: u32, depth: u32) -> f64 {
     let mut now = Time::ZERO;
-    let mut under_way: VecDeque<(u32, Time)> = VecDeque::new();
+    let mut in_flight: VecDeque<(u32, Time)> = VecDeque::new();
     let begin = cpu_ns();
     for id in 0..tenants * depth {
-        offer(policy, now, id, depth, &mut under_way);
+        offer(policy, now, id, depth, &mut in_flight);
     }
     for _ in 0..IOS {
-        let wake = dispatch(policy, now, &mut under_way);
-        let Some((id, since)) = under_way.pop_front() else {
+        let wake = dispatch(policy, now, &mut in_flight);
+        let Some((id, since)) = in_flight.pop_front() else {
             now = wake.expect("something is queued and will go");
             continue;
         };
@@ -94,9 +94,9 @@ fn run(policy: &mut dyn Policy, tenants: u32, depth: u32) -> f64 {
             ok: true,
         };
         policy.complete(now, &io(id, depth), outcome);
-        offer(policy, now, id, depth, &mut under_way);
+        offer(policy, now, id, depth, &mut in_flight);
     }
-    black_box(&under_way);
+    black_box(&in_flight);
     (cpu_ns() - begin) as f64 / f64::from(IOS)
 }
 
@@ -114,11 +114,11 @@ fn offer(
     now: Time,
     id: u32,
     depth: u32,
-    under_way: &mut VecDeque<(u32, Time)>,
+    in_flight: &mut VecDeque<(u32, Time)>,
 ) {
     let io = io(id, depth);
     if policy.pass(now, &io) {
-        under_way.push_back((id, now));
+        in_flight.push_back((id, now));
     } else {
         policy.arrive(now, io);
     }
@@ -128,11 +128,11 @@ fn offer(
 fn dispatch(
     policy: &mut dyn Policy,
     now: Time,
-    under_way: &mut VecDeque<(u32, Time)>,
+    in_flight: &mut VecDeque<(u32, Time)>,
 ) -> Option<Time> {
     loop {
         match policy.next(now) {
-            Next::Dispatch(IoId(id)) => under_way.push_back((id, now)),
+            Next::Dispatch(IoId(id)) => in_flight.push_back((id, now)),
             Next::WaitUntil(at) => return Some(at),
             Next::WaitForEvent => return None,
         }

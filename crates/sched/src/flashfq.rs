@@ -3,7 +3,7 @@
 //! After Shen and Park, "FlashFQ: A Fair Queueing I/O Scheduler for Flash-Based SSDs", USENIX ATC
 //! 2013. Each I/O costs the device time that a linear model gives it; tenants advance in virtual
 //! time by cost over weight, and the one least advanced goes first. A tenant too far ahead of the
-//! slowest I/O under way waits (throttled dispatch), and one whose last I/O has just ended is
+//! slowest I/O in flight waits (throttled dispatch), and one whose last I/O has just ended is
 //! waited for, as if it were still there (anticipation against deceptive idleness). Guarantees,
 //! limits and classes are not part of the design.
 
@@ -34,7 +34,7 @@ pub struct Model {
     pub read: Line,
     /// What a write takes.
     pub write: Line,
-    /// How far an I/O may be ahead in virtual time of the slowest one under way.
+    /// How far an I/O may be ahead in virtual time of the slowest one in flight.
     pub lead: Duration,
     /// How long a tenant without I/O is waited for.
     pub anticipation: Duration,
@@ -149,7 +149,7 @@ impl FlashFq {
         self.ready.insert((tenant.start, number));
     }
 
-    /// Virtual time is the least start tag of all I/O that is queued or under way, or that a tenant
+    /// Virtual time is the least start tag of all I/O that is queued or in flight, or that a tenant
     /// waited for would send: a tenant with one I/O at a time holds all others to its pace.
     fn advance(&mut self, now: Time) {
         while let Some(&(end, number)) = self.ends.front()
@@ -338,19 +338,19 @@ mod tests {
         }
     }
 
-    /// I/Os dispatched of each tenant while those under way are done in the order of dispatch.
+    /// I/Os dispatched of each tenant while those in flight are done in the order of dispatch.
     fn run(fq: &mut FlashFq, tenants: &[(Op, u64)], rounds: u32) -> Vec<u64> {
         let now = Time::ZERO;
         let mut done = alloc::vec![0; tenants.len()];
-        let mut under_way = VecDeque::new();
+        let mut in_flight = VecDeque::new();
         for (tenant, &(op, kib)) in (0..).zip(tenants) {
             (0..16).for_each(|id| fq.arrive(now, io(tenant * 16 + id, tenant, op, kib)));
         }
         for _ in 0..rounds {
             while let Next::Dispatch(IoId(id)) = fq.next(now) {
-                under_way.push_back(id);
+                in_flight.push_back(id);
             }
-            let id = under_way.pop_front().expect("something is under way");
+            let id = in_flight.pop_front().expect("something is in flight");
             let (op, kib) = tenants[id as usize / 16];
             let ended = io(id, id / 16, op, kib);
             done[id as usize / 16] += 1;

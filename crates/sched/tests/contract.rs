@@ -329,9 +329,9 @@ struct Rivals {
     policy: Box<dyn Policy>,
     now: Time,
     wake: Option<Time>,
-    /// Given to the device, the oldest of them under way.
+    /// Given to the device, the oldest of them in flight.
     given: VecDeque<(Ask, Time)>,
-    /// When those under way end.
+    /// When those in flight end.
     ends: VecDeque<Time>,
     /// What their tenants do not ask for at present.
     idle: Vec<u32>,

@@ -6,7 +6,7 @@
 const MAGIC: u64 = u64::from_le_bytes(*b"flshyrd1");
 /// Most blocks of the pattern's map, 4 bytes each.
 const MAX_CHUNKS: u64 = 64 << 20;
-/// In the map: an I/O to the chunk is under way.
+/// In the map: an I/O to the chunk is in flight.
 const BUSY: u32 = 1 << 31;
 
 /// Which generation every chunk (a piece of the size of an I/O) holds, as far as we know.

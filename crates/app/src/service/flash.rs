@@ -131,7 +131,7 @@ pub(super) fn view_stats(stats: &FlashStats) -> Map<String, Value> {
     view.insert("write_amplification".into(), json!(amplification));
     let free = stats.drive.free_superblocks;
     view.insert("free_superblocks".into(), json!(free));
-    view.insert("under_way".into(), json!(stats.under_way));
+    view.insert("in_flight".into(), json!(stats.in_flight));
     view.insert("latency_mean_us".into(), micros(latency.as_ns()));
     let late = stats.lateness.percentile(990_000);
     view.insert("lateness_p99_us".into(), micros(late));

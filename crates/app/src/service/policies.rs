@@ -21,7 +21,7 @@ const WINDOW: Window = Window {
 const LARGE: u64 = 128 << 10;
 /// For how long FlashFQ waits for a tenant that has nothing queued.
 const ANTICIPATION: Duration = Duration::from_us(100);
-/// I/Os under way that keep a device busy of which only rates are known.
+/// I/Os in flight that keep a device busy of which only rates are known.
 const DEPTH: u64 = 64;
 
 /// How to make the policy of a device, on whichever core.
@@ -153,7 +153,7 @@ impl Facts {
         }
     }
 
-    /// Reads under way at nine tenths of what the device can do, by Little's law.
+    /// Reads in flight at nine tenths of what the device can do, by Little's law.
     fn depth(&self) -> u32 {
         let most = self.reads[0] / 10 * 9;
         let point = self

@@ -76,7 +76,7 @@ pub struct VolumeInfo {
 struct Inner {
     rt: Rt,
     device: SharedDevice,
-    /// Held by the change that is under way.
+    /// Held by the change that is in flight.
     changing: Semaphore,
     state: RefCell<State>,
 }

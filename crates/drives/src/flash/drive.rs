@@ -62,7 +62,7 @@ impl Drive {
             drive: model.device.stats(),
             lateness: model.lateness.clone(),
             latency: model.latency.clone(),
-            under_way: model.device.outstanding(),
+            in_flight: model.device.outstanding(),
             dilation: self.clock.dilation(),
         }
     }

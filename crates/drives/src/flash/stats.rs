@@ -15,7 +15,7 @@ pub struct FlashStats {
     /// the same span.
     pub latency: Histogram,
     /// I/Os with the drive now.
-    pub under_way: usize,
+    pub in_flight: usize,
     /// By how much the drive is slower than its model.
     pub dilation: u32,
 }

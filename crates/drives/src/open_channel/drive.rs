@@ -89,7 +89,7 @@ impl Drive {
         self.model.borrow().medium().map_or(0, Medium::allocated)
     }
 
-    /// Takes the power away: what the flash keeps. Nothing under way is ever completed. Of a device
+    /// Takes the power away: what the flash keeps. Nothing in flight is ever completed. Of a device
     /// in a file, the file keeps what counts; what is given here may be more.
     pub fn cut(&self) -> Option<Medium> {
         self.wait_for_space(false);

@@ -18,7 +18,7 @@ use flashyard_time::Duration;
 
 use super::image::{Fate, Head, Image, PIECE, Record, checksum};
 
-/// Transfers of many pieces, and of few, that can be under way: memory is kept for them, so that
+/// Transfers of many pieces, and of few, that can be in flight: memory is kept for them, so that
 /// none has to wait for what hosts have taken.
 const LARGE: usize = 16;
 const SMALL: usize = 64;

@@ -67,7 +67,7 @@ pub struct OpenChannel {
     /// The backing, when it is emulated.
     model: Option<Rc<Drive>>,
     copies: Rc<Copies>,
-    /// Held by the change that is under way.
+    /// Held by the change that is in flight.
     changing: Semaphore,
     state: RefCell<Contents>,
 }
@@ -272,7 +272,7 @@ impl OpenChannel {
         outcome
     }
 
-    /// Ends the device: what is under way is never completed. Finishes when a file that it is in is
+    /// Ends the device: what is in flight is never completed. Finishes when a file that it is in is
     /// not used any more.
     pub async fn close(&self) {
         let Some(model) = &self.model else {
@@ -285,7 +285,7 @@ impl OpenChannel {
         }
     }
 
-    /// Takes the power away, and gives what is left of the flash. Nothing under way is ever
+    /// Takes the power away, and gives what is left of the flash. Nothing in flight is ever
     /// completed.
     pub fn power_cut(&self) -> Option<Medium> {
         self.model.as_ref()?.cut()

@@ -1,7 +1,7 @@
 //! Parallel units under one translation layer, at work: the layer decides, this moves the data and
 //! waits.
 //!
-//! Queues, write buffer and what may be under way are of this span alone. A host's data go into the
+//! Queues, write buffer and what may be in flight are of this span alone. A host's data go into the
 //! write buffer, or come out of it or of the flash, when the layer says so; a command is answered
 //! when the layer says that it is done.
 
@@ -25,7 +25,7 @@ use super::medium::SECTOR;
 use super::units::{OwnUnits, Scope, Turns};
 use crate::backing::{Backing, Done, Owner, Vector};
 
-/// Commands of hosts that may be under way.
+/// Commands of hosts that may be in flight.
 const MOST_COMMANDS: usize = 1024;
 
 /// See the module.
@@ -148,7 +148,7 @@ impl Span {
         }
     }
 
-    /// Gives the units up; finishes when nothing is under way on them any more.
+    /// Gives the units up; finishes when nothing is in flight on them any more.
     pub async fn retire(&self) {
         self.retired.set(true);
         while !self.work.borrow().turns.is_idle() && self.units.drive().is_on() {
@@ -487,7 +487,7 @@ fn range(number: u32) -> std::ops::Range<usize> {
     start..start + SECTOR
 }
 
-/// A command under way. Dropping it does not take the command back.
+/// A command in flight. Dropping it does not take the command back.
 pub(super) struct Pending {
     span: Rc<Span>,
     id: u32,

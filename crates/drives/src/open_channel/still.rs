@@ -25,7 +25,7 @@ impl Still {
         }
     }
 
-    /// Write vectors that may be under way at once in one chunk, when it is used.
+    /// Write vectors that may be in flight at once in one chunk, when it is used.
     pub fn writes_per_chunk(&self) -> u32 {
         match self {
             Self::File(..) => 2,

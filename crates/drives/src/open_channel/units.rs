@@ -32,7 +32,7 @@ pub(super) enum Scope {
     Layout,
 }
 
-/// See the module. Commands to the device in order, so many under way.
+/// See the module. Commands to the device in order, so many in flight.
 pub(super) struct OwnUnits {
     drive: Rc<dyn Backing>,
     id: OwnerId,
@@ -180,10 +180,10 @@ pub(super) fn copies(geometry: &Geometry) -> [u64; 2] {
     layout_units(geometry).map(|unit| chunk_address(geometry, unit, LAYOUT_CHUNK))
 }
 
-/// Tags of commands that wait for their turn, so that no owner has more under way than is his.
+/// Tags of commands that wait for their turn, so that no owner has more in flight than is his.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    under_way: usize,
+    in_flight: usize,
     waiting: VecDeque<u32>,
 }
 
@@ -197,22 +197,22 @@ impl Turns {
 
     /// The next that may be submitted.
     pub fn next(&mut self) -> Option<u32> {
-        if self.under_way >= Self::MOST {
+        if self.in_flight >= Self::MOST {
             return None;
         }
         let tag = self.waiting.pop_front()?;
-        self.under_way += 1;
+        self.in_flight += 1;
         Some(tag)
     }
 
-    /// Nothing is under way.
+    /// Nothing is in flight.
     pub fn is_idle(&self) -> bool {
-        self.under_way == 0
+        self.in_flight == 0
     }
 
     /// A command has ended.
     pub fn ended(&mut self) {
-        self.under_way -= 1;
+        self.in_flight -= 1;
     }
 }
 

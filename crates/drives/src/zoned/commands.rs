@@ -396,7 +396,7 @@ impl Zones {
         let mut state = self.state.borrow_mut();
         state.telling = pieces;
         let registered = &mut state.owners[owner];
-        registered.under_way -= 1;
+        registered.in_flight -= 1;
         let told = registered.owner.upgrade();
         drop(state);
         if let Some(told) = told {

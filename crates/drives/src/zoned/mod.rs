@@ -77,14 +77,14 @@ struct Registered {
     owner: Weak<dyn Owner>,
     alarm: Option<Time>,
     /// Commands that were submitted, and of whose end nobody was told.
-    under_way: usize,
+    in_flight: usize,
 }
 
 impl Registered {
     /// It is gone, and nothing can come that is meant for it: but for an alarm, which counts only
     /// for who has set it.
     fn is_vacant(&self) -> bool {
-        self.under_way == 0 && self.owner.strong_count() == 0
+        self.in_flight == 0 && self.owner.strong_count() == 0
     }
 }
 
@@ -98,7 +98,7 @@ struct Chunk {
     written: u32,
     /// The device counts it as partly written.
     active: bool,
-    /// A write, reset or finish is under way.
+    /// A write, reset or finish is in flight.
     busy: bool,
     /// The zone can hold more than its units: it has to be finished when they are written.
     room_left: bool,
@@ -230,7 +230,7 @@ impl Backing for Zones {
         let registered = Registered {
             owner,
             alarm: None,
-            under_way: 0,
+            in_flight: 0,
         };
         match owners.iter().position(Registered::is_vacant) {
             Some(id) => {
@@ -252,7 +252,7 @@ impl Backing for Zones {
         vector: Vector<'_>,
     ) -> Option<Result<u64, Rejected>> {
         let this = self.this.upgrade().expect("whoever calls has it");
-        self.state.borrow_mut().owners[owner].under_way += 1;
+        self.state.borrow_mut().owners[owner].in_flight += 1;
         let (addresses, wanted) = (vector.addresses.to_vec(), vector.wanted);
         let all = u64::MAX >> (u64::BITS as usize - addresses.len().clamp(1, 64));
         let task = match vector.op {

@@ -73,7 +73,7 @@ fn a_place_is_not_taken_while_something_can_come_for_who_had_it() {
             zones.rt().sleep(Duration::from_secs(1)).await;
             assert_eq!(*somebody.done.borrow(), [8], "{op:?}");
             let (_third, third) = register(&zones);
-            assert_eq!(third, first, "{op:?}: nothing is under way any more");
+            assert_eq!(third, first, "{op:?}: nothing is in flight any more");
         }
     });
 }

@@ -209,7 +209,7 @@ async fn open_only(rt: Rt) {
     drop(device);
 }
 
-/// Writes and flushes for a while. Then some are under way.
+/// Writes and flushes for a while. Then some are in flight.
 fn live(world: &World, machine: &Machine, oracle: Oracle, life: u64, chance: &mut Rng) -> Oracle {
     let mut chance = chance.split(life);
     world.run(machine, move |rt| async move {

@@ -89,15 +89,15 @@ impl Account {
     }
 
     /// The part of the tenant's own work that goes on beside any one of its I/Os. Who has one I/O
-    /// under way at a time is never in its own way: by Little's law the mean number under way is
+    /// in flight at a time is never in its own way: by Little's law the mean number in flight is
     /// the sum of their times over the time.
     pub(super) fn beside_itself(&self, now: Time) -> Part {
         let stages = &self.windows[0].stages;
-        let under_way = stages.turn + stages.device;
+        let in_flight = stages.turn + stages.device;
         let passed = now.since(self.since).as_ns();
         Part {
-            of: under_way.max(1),
-            is: under_way.saturating_sub(passed),
+            of: in_flight.max(1),
+            is: in_flight.saturating_sub(passed),
         }
     }
 

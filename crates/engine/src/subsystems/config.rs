@@ -127,7 +127,7 @@ impl Target {
         Ok(())
     }
 
-    /// Takes a namespace away: I/O under way finishes, later I/O is refused; connected hosts are
+    /// Takes a namespace away: I/O in flight finishes, later I/O is refused; connected hosts are
     /// told.
     pub fn detach(&self, tenant: &str, nsid: u32) -> Result<(), ConfigError> {
         let mut state = self.lock();

@@ -41,7 +41,7 @@ impl QueuePair {
         self.flow_control
     }
 
-    /// Commands under way.
+    /// Commands in flight.
     #[inline]
     pub(crate) fn outstanding(&self) -> u16 {
         self.outstanding.get()

@@ -54,7 +54,7 @@ enum Ending {
     Admin,
     /// It has an I/O queue as well, and has read.
     Io,
-    /// It closes with commands under way and answers that it has not read.
+    /// It closes with commands in flight and answers that it has not read.
     InFlight,
     /// It breaks the rules on its I/O queue.
     Violation,

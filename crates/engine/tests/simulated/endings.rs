@@ -47,7 +47,7 @@ fn a_host_that_leaves_with_its_output_full() {
     });
 }
 
-/// A queue that has gone with writes under way is a fence, although its association has not ended
+/// A queue that has gone with writes in flight is a fence, although its association has not ended
 /// yet: the host may be repeating them elsewhere.
 #[test]
 fn a_queue_that_ends_alone_is_a_fence() {

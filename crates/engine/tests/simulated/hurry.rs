@@ -60,7 +60,7 @@ async fn batch(io: &mut Client) {
     }
 }
 
-/// The most commands of `b` that were taken in one turn, while `a` has so many reads under way.
+/// The most commands of `b` that were taken in one turn, while `a` has so many reads in flight.
 fn most(seed: u64, depth: u16) -> u32 {
     let site = Site::new(Config::calm(seed), 1);
     site.run(move |bench| async move {

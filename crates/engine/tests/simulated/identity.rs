@@ -153,7 +153,7 @@ fn a_tenant_that_is_renamed_keeps_its_subsystem() {
 
 /// What was accepted before finishes, what comes later is refused, and hosts are told.
 #[test]
-fn a_write_under_way_finishes_when_its_namespace_becomes_read_only() {
+fn a_write_in_flight_finishes_when_its_namespace_becomes_read_only() {
     for seed in 0..5 {
         let site = Site::new(Config::stormy(seed), 2);
         site.run(|bench| async move {
@@ -218,8 +218,8 @@ struct Watched {
 
 #[derive(Default)]
 struct Seen {
-    /// I/Os under way of tenants `a` and `b`.
-    under_way: [Cell<u32>; 2],
+    /// I/Os in flight of tenants `a` and `b`.
+    in_flight: [Cell<u32>; 2],
     /// Who came, each change once.
     order: RefCell<Vec<TenantId>>,
 }
@@ -235,9 +235,9 @@ impl Device for Watched {
         }
         let (rt, inner, seen) = (self.rt.clone(), self.inner.clone(), self.seen.clone());
         let own = tag.tenant.0 as usize - 1;
-        let others = seen.under_way[1 - own].get();
+        let others = seen.in_flight[1 - own].get();
         assert_eq!(others, 0, "two tenants at one namespace");
-        seen.under_way[own].set(seen.under_way[own].get() + 1);
+        seen.in_flight[own].set(seen.in_flight[own].get() + 1);
         let mut order = seen.order.borrow_mut();
         if order.last() != Some(&tag.tenant) {
             order.push(tag.tenant);
@@ -246,7 +246,7 @@ impl Device for Watched {
         IoFuture::boxed(async move {
             rt.sleep(Duration::from_ms(3)).await;
             let done = inner.submit(tag, io).await;
-            seen.under_way[own].set(seen.under_way[own].get() - 1);
+            seen.in_flight[own].set(seen.in_flight[own].get() - 1);
             done
         })
     }

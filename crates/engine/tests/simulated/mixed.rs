@@ -1,5 +1,5 @@
 //! Commands of all sizes on several cores, most of them for devices of another core, so that
-//! buffers of one core end on another: hosts that abort, leave with everything under way and come
+//! buffers of one core end on another: hosts that abort, leave with everything in flight and come
 //! again. Each command is answered, each Connect is accepted in the end, and nothing is left: in
 //! the simulated world by seed, and on two real cores.
 
@@ -267,7 +267,7 @@ fn sizes_are_mixed_and_buffers_end_on_other_cores() {
     }
 }
 
-/// A Compare needs two buffers, and both are promised: many tenants that have as many under way as
+/// A Compare needs two buffers, and both are promised: many tenants that have as many in flight as
 /// they may are within a pool that has no more than what is promised.
 #[test]
 fn a_compare_counts_for_two() {
@@ -299,7 +299,7 @@ fn a_compare_counts_for_two() {
             }));
         }
         bench.host_rt.sleep(Duration::from_secs(1)).await;
-        assert!(gate.issued.borrow().len() > 10, "many are under way");
+        assert!(gate.issued.borrow().len() > 10, "many are in flight");
         gate.open();
         for host in hosts {
             host.await;

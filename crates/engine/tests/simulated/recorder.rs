@@ -37,7 +37,7 @@ pub(crate) enum Did {
 pub(crate) struct Given {
     pub(crate) did: Did,
     pub(crate) tag: Tag,
-    /// Others that were under way when it came.
+    /// Others that were in flight when it came.
     pub(crate) beside: usize,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Notes {
     given: RefCell<Vec<Given>>,
     asked: RefCell<Vec<(sched::Ask, Asked)>>,
     /// Whose I/Os are at the device.
-    under_way: RefCell<Vec<TenantId>>,
+    in_flight: RefCell<Vec<TenantId>>,
     /// What an I/O takes.
     takes: Cell<Duration>,
     /// Whether the device says that it has a volatile cache.
@@ -65,7 +65,7 @@ impl Notes {
         Rc::new(Self {
             given: RefCell::default(),
             asked: RefCell::default(),
-            under_way: RefCell::default(),
+            in_flight: RefCell::default(),
             takes: Cell::new(Duration::ZERO),
             volatile,
         })
@@ -92,8 +92,8 @@ impl Notes {
     }
 
     /// Whether an I/O of `tenant` is at the device.
-    pub(crate) fn has_under_way(&self, tenant: TenantId) -> bool {
-        self.under_way.borrow().contains(&tenant)
+    pub(crate) fn has_in_flight(&self, tenant: TenantId) -> bool {
+        self.in_flight.borrow().contains(&tenant)
     }
 }
 
@@ -143,21 +143,21 @@ impl Device for Recorder {
 
     fn submit(&self, tag: Tag, io: Io) -> IoFuture {
         let did = Did::of(&io, self.inner.info().block_size);
-        let beside = self.notes.under_way.borrow().len();
+        let beside = self.notes.in_flight.borrow().len();
         let given = Given { did, tag, beside };
         self.notes.given.borrow_mut().push(given);
         let takes = self.notes.takes.get();
         if takes == Duration::ZERO {
             return self.inner.submit(tag, io);
         }
-        self.notes.under_way.borrow_mut().push(tag.tenant);
+        self.notes.in_flight.borrow_mut().push(tag.tenant);
         let (rt, inner, notes) = (self.rt.clone(), self.inner.clone(), self.notes.clone());
         IoFuture::boxed(async move {
             rt.sleep(takes).await;
             let result = inner.submit(tag, io).await;
-            let mut under_way = notes.under_way.borrow_mut();
-            let at = under_way.iter().position(|tenant| *tenant == tag.tenant);
-            under_way.swap_remove(at.expect("it was there"));
+            let mut in_flight = notes.in_flight.borrow_mut();
+            let at = in_flight.iter().position(|tenant| *tenant == tag.tenant);
+            in_flight.swap_remove(at.expect("it was there"));
             result
         })
     }

@@ -474,7 +474,7 @@ fn a_volume_of_a_drive_that_does_not_answer_is_taken_away_later() {
                 let rt = &bench.host_rt;
                 let removal = core.remove_device(&shop.devices[0]);
                 let removed = rt.timeout_at(rt.now() + MS * 50, removal).await;
-                assert!(removed.is_none(), "seed {seed}: I/O is under way");
+                assert!(removed.is_none(), "seed {seed}: I/O is in flight");
             }
             let (given, done) = (shop.dial.given.borrow().len(), host.done.get());
             let (_admin, mut other) = bench.connect("a", 2).await;

@@ -44,7 +44,7 @@ const WAITS: [Wait; 7] = [
 ];
 
 impl Wait {
-    /// What is under way, and what waits because of it.
+    /// What is in flight, and what waits because of it.
     fn commands(self) -> (Vec<SubmissionQueueEntry>, SubmissionQueueEntry) {
         let range = |blocks| LbaRange { slba: 0, blocks };
         let sgl = |blocks| Sgl::Transport {
@@ -122,7 +122,7 @@ impl Stage {
         self.gate.issued.borrow().len()
     }
 
-    /// It is answered so, while all that was before it is still under way.
+    /// It is answered so, while all that was before it is still in flight.
     async fn ends_with(&mut self, status: Status) {
         let what = self.wait;
         let answer = self.io.response().await;

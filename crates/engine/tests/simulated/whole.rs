@@ -354,7 +354,7 @@ async fn try_case(
     notes.take_asked(TENANT);
     perform(bench, io, case, route.hint).await;
     assert!(
-        !notes.has_under_way(TENANT),
+        !notes.has_in_flight(TENANT),
         "answered too early: {}",
         place()
     );

@@ -206,7 +206,7 @@ fn answers_that_are_held_are_on_their_way_out() {
     });
 }
 
-/// The answer of a latency-sensitive command is not held, whatever else is under way and however
+/// The answer of a latency-sensitive command is not held, whatever else is in flight and however
 /// many were asked for.
 #[test]
 fn an_answer_that_somebody_waits_for_is_not_held() {

@@ -75,7 +75,7 @@ impl Chunk {
         }
     }
 
-    /// Nothing is under way that a reset has to wait for.
+    /// Nothing is in flight that a reset has to wait for.
     pub fn is_quiet(&self) -> bool {
         self.readers == 0 && self.writers == 0
     }

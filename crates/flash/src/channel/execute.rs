@@ -255,7 +255,7 @@ impl Device {
         }
     }
 
-    /// Begins the reset of a chunk once nothing that came before it is under way.
+    /// Begins the reset of a chunk once nothing that came before it is in flight.
     fn begin_waiting_erase(&mut self, chunk: usize) {
         if self.chunks[chunk].is_quiet()
             && let Some(token) = self.chunks[chunk].waiting.take()
@@ -348,7 +348,7 @@ impl Device {
         self.release(index);
     }
 
-    /// Frees the place of a command that is complete and has no program under way.
+    /// Frees the place of a command that is complete and has no program in flight.
     fn release(&mut self, index: u32) {
         let command = &self.commands[index as usize];
         if command.complete && command.programs == 0 {

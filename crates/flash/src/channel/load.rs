@@ -13,10 +13,10 @@ use crate::UNIT_BYTES;
 pub enum Work {
     /// Reads random sectors of what [`prepare`] wrote, so many at once.
     Read {
-        /// Commands under way.
+        /// Commands in flight.
         depth: u32,
     },
-    /// Writes without pause, one write unit under way on each parallel unit; resets what it writes
+    /// Writes without pause, one write unit in flight on each parallel unit; resets what it writes
     /// next.
     Write,
 }
@@ -77,7 +77,7 @@ pub fn prepare(device: &mut Device) -> Status {
 }
 
 /// Runs `tenants` on a device at rest for `warm_up` and then for `span`, which is measured.
-/// Commands that are under way at the end are left to the device.
+/// Commands that are in flight at the end are left to the device.
 ///
 /// The device must let free chunks be reset; those behind the first of each parallel unit are
 /// divided among the writers that share it, who must find at least one each.
@@ -104,12 +104,12 @@ pub fn run(
     load.tallies
 }
 
-/// Tenants under way.
+/// Tenants in flight.
 struct Load<'a> {
     tenants: &'a [Tenant],
     tallies: Vec<Tally>,
     chance: Vec<Rng>,
-    /// One for each command under way; the tag is the place in here.
+    /// One for each command in flight; the tag is the place in here.
     slots: Vec<Slot>,
 }
 
@@ -127,7 +127,7 @@ struct Writer {
     next: Place,
     /// The first chunk, and the one behind the last.
     chunks: (u32, u32),
-    /// What is under way is the reset of the chunk.
+    /// What is in flight is the reset of the chunk.
     resetting: bool,
 }
 

@@ -52,7 +52,7 @@ use faults::{FaultSource, Kind};
 
 /// Addresses of one command at most.
 pub const MOST_ADDRESSES: usize = 64;
-/// Commands that may be under way at once.
+/// Commands that may be in flight at once.
 const MOST_COMMANDS: usize = 65_536;
 /// Notifications that are kept until they are taken.
 const MOST_NOTIFICATIONS: usize = 4096;
@@ -112,7 +112,7 @@ pub struct Completion {
 pub enum Rejected {
     /// No address, too many, or not as many metadata or destinations.
     Length,
-    /// As many commands as the device takes are under way.
+    /// As many commands as the device takes are in flight.
     QueueFull,
 }
 
@@ -188,7 +188,7 @@ pub struct Device {
     digest: u64,
 }
 
-/// What a command under way does.
+/// What a command in flight does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Read,
@@ -197,7 +197,7 @@ enum Action {
     Copy,
 }
 
-/// A command under way. Its addresses are numbers of sectors, counted over all chunks.
+/// A command in flight. Its addresses are numbers of sectors, counted over all chunks.
 #[derive(Debug)]
 struct Active {
     tag: u64,
@@ -307,7 +307,7 @@ impl Device {
         Time::from_ns(self.clock)
     }
 
-    /// Commands under way.
+    /// Commands in flight.
     pub fn outstanding(&self) -> usize {
         self.commands.len() - self.unused.len()
     }
@@ -420,7 +420,7 @@ impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Length => "no address, more than 64, or not as many of what belongs to them",
-            Self::QueueFull => "too many commands are under way",
+            Self::QueueFull => "too many commands are in flight",
         })
     }
 }

@@ -41,7 +41,7 @@ pub enum DieOrder {
         /// Reads that may overtake what else waits, at least one.
         bypass: u16,
     },
-    /// As [`DieOrder::ReadPriority`], and a read suspends a program or erase under way.
+    /// As [`DieOrder::ReadPriority`], and a read suspends a program or erase in flight.
     Suspend {
         /// Reads that may overtake what else waits, at least one.
         bypass: u16,

@@ -27,10 +27,10 @@ pub struct Recovered {
 }
 
 impl Device {
-    /// Lets time pass until `now`, takes the power away and gives it back. No command under way is
+    /// Lets time pass until `now`, takes the power away and gives it back. No command in flight is
     /// ever completed. What was programmed stays, and open chunks end behind it. A program under
     /// way destroys its write unit and those of its word line; one that is protected ends. An erase
-    /// under way leaves its chunk to be reset.
+    /// in flight leaves its chunk to be reset.
     pub fn power_cut(&mut self, now: Time) -> Recovered {
         self.run(now.as_ns());
         let mut recovered = Recovered {

@@ -158,7 +158,7 @@ mod tests {
         device.submit(device.now(), command).expect("it is taken");
         let mut done = Vec::new();
         while done.is_empty() {
-            let at = device.next_event().expect("it is under way");
+            let at = device.next_event().expect("it is in flight");
             device.advance(at, &mut done);
         }
         done[0]

@@ -1,7 +1,7 @@
 //! Dies and channels: who may use a die next, and who a channel.
 //!
 //! A die does one thing at a time. Reads of the host come first, but only so many may overtake what
-//! else waits; then erases, reads in the background, and programs. A program or erase under way
+//! else waits; then erases, reads in the background, and programs. A program or erase in flight
 //! may be suspended for reads of the host. A channel moves data in pieces of 16 KiB, those of reads
 //! first. Either can be told to go [in turn](Order) instead.
 //!
@@ -154,7 +154,7 @@ struct Die {
     /// When the phase began.
     since: u64,
     read: Read,
-    /// The program or erase under way, suspended or not.
+    /// The program or erase in flight, suspended or not.
     job: Option<Job>,
     /// How long the suspended job still takes.
     paused: Option<u64>,

@@ -13,9 +13,9 @@ use super::write::Item;
 use super::{Ftl, State};
 use crate::channel::Metadata;
 
-/// Deallocations that may be under way; more wait.
+/// Deallocations that may be in flight; more wait.
 const MOST_RECORDS: usize = 128;
-/// Commands that may be under way.
+/// Commands that may be in flight.
 const MOST_COMMANDS: usize = 65_536;
 
 /// What a command does.
@@ -39,7 +39,7 @@ pub enum Op {
 /// A command of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What actions call it by; should be unique among those under way.
+    /// What actions call it by; should be unique among those in flight.
     pub id: u64,
     /// What to do.
     pub op: Op,
@@ -56,7 +56,7 @@ pub enum Rejected {
     NotReady,
     /// No units, or some beyond the capacity.
     OutOfRange,
-    /// Too many commands are under way.
+    /// Too many commands are in flight.
     QueueFull,
 }
 
@@ -509,7 +509,7 @@ impl fmt::Display for Rejected {
         f.write_str(match self {
             Self::NotReady => "the partition is being prepared or could not be recovered",
             Self::OutOfRange => "no units, or some beyond the capacity",
-            Self::QueueFull => "too many commands are under way",
+            Self::QueueFull => "too many commands are in flight",
         })
     }
 }

@@ -153,7 +153,7 @@ impl Io {
     }
 }
 
-/// Vector commands that are made or under way.
+/// Vector commands that are made or in flight.
 #[derive(Debug, Default)]
 pub(super) struct Ios {
     all: Vec<Io>,
@@ -191,8 +191,8 @@ impl Ios {
         &mut self.all[tag as usize]
     }
 
-    /// The command that is under way as `tag`; nothing when none is.
-    pub fn under_way(&self, tag: Tag) -> Option<&Io> {
+    /// The command that is in flight as `tag`; nothing when none is.
+    pub fn in_flight(&self, tag: Tag) -> Option<&Io> {
         self.all.get(tag as usize).filter(|io| io.busy)
     }
 

@@ -49,7 +49,7 @@ pub(super) struct Line {
     pub open_chunks: u32,
     /// Units placed in it that are not in effect yet.
     pub unsettled: u32,
-    /// Reads under way.
+    /// Reads in flight.
     pub readers: u32,
     /// It may be erased when the checkpoint of this generation is complete: until then it has
     /// tombstones that are needed.

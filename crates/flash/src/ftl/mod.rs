@@ -120,7 +120,7 @@ pub struct Ftl {
     recovery: Option<Box<Recovery>>,
     /// The next write of the host gets it.
     sequence: u64,
-    /// Nothing is under way, yet there is work: reserves may be used.
+    /// Nothing is in flight, yet there is work: reserves may be used.
     desperate: bool,
     stats: Stats,
 }
@@ -263,7 +263,7 @@ impl Ftl {
         self.open.next_report()
     }
 
-    /// A vector command that is to be submitted or under way.
+    /// A vector command that is to be submitted or in flight.
     ///
     /// # Panics
     /// When no command of that tag was ever made.
@@ -276,7 +276,7 @@ impl Ftl {
     /// nothing.
     pub fn on_completion(&mut self, now: Time, tag: Tag, failed: u64, metadata: &[Metadata]) {
         self.now = self.now.max(now);
-        let Some(io) = self.ios.under_way(tag) else {
+        let Some(io) = self.ios.in_flight(tag) else {
             return;
         };
         match io.purpose {
@@ -292,7 +292,7 @@ impl Ftl {
     /// The report of a chunk that was asked for; nothing when the device knows no such chunk.
     pub fn on_report(&mut self, now: Time, tag: Tag, chunk: Option<ChunkInfo>) {
         self.now = self.now.max(now);
-        let purpose = self.ios.under_way(tag).map(|io| io.purpose);
+        let purpose = self.ios.in_flight(tag).map(|io| io.purpose);
         if let Some(Purpose::Report(open)) = purpose {
             self.ios.release(tag);
             self.reported(open, chunk);
@@ -318,7 +318,7 @@ impl Ftl {
         self.collect();
     }
 
-    /// Nothing is under way and nothing can be done in good order: finishes what is half full, and
+    /// Nothing is in flight and nothing can be done in good order: finishes what is half full, and
     /// takes from the reserve. When that does not help either, flash has run out.
     fn work_desperately(&mut self) {
         self.desperate = true;

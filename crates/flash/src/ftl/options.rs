@@ -25,7 +25,7 @@ pub struct Options {
     pub victim: Choice,
     /// Vectors that garbage collection reads at once.
     pub collector_reads: u32,
-    /// Write vectors under way at once in one chunk: 1 or 2.
+    /// Write vectors in flight at once in one chunk: 1 or 2.
     pub writes_per_chunk: u32,
     /// How many erases lines may differ before cold data are moved.
     pub wear_spread: u32,

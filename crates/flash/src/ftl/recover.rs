@@ -94,7 +94,7 @@ pub(super) struct Recovery {
     /// Units to read again, and how often they were.
     again: Vec<(u32, u8)>,
     reads: u32,
-    /// Pages that have been taken of the vectors under way.
+    /// Pages that have been taken of the vectors in flight.
     taken: Vec<(Tag, u64)>,
     /// Pages and roots of checkpoints: generation, number, unit.
     pages: Vec<(u64, u32, u32)>,
@@ -274,7 +274,7 @@ impl Ftl {
         };
         let io = self
             .ios
-            .under_way(tag)
+            .in_flight(tag)
             .filter(|io| place < io.count as usize);
         let unit = io.map(|io| io.units[place]);
         if let Some(unit) = unit

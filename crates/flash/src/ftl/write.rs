@@ -116,14 +116,14 @@ impl OpenChunks {
 impl OpenChunk {
     /// Writes of which something is still to come: one that is complete waits for the one in front
     /// of it, and there is never more than one of these.
-    fn under_way(&self) -> u32 {
+    fn in_flight(&self) -> u32 {
         self.writes + u32::from(self.early.is_some())
     }
 
     /// A write of `count` sectors from `sector` on is complete.
     fn acknowledge(&mut self, sector: u32, count: u32) {
         if sector != self.acknowledged {
-            assert!(self.early.is_none(), "two writes at most are under way");
+            assert!(self.early.is_none(), "two writes at most are in flight");
             self.early = Some((sector, count));
             return;
         }
@@ -204,7 +204,7 @@ impl Ftl {
         let found = turn.into_iter().find(|&place| {
             let open = writer.chunks[place];
             let chunk = self.open.get(open);
-            writable(open) && chunk.under_way() < most && chunk.next < least + SKEW * grain
+            writable(open) && chunk.in_flight() < most && chunk.next < least + SKEW * grain
         })?;
         let open = writer.chunks[found];
         self.writers[stream as usize].cursor = found + 1;
@@ -366,7 +366,7 @@ impl Ftl {
     pub fn page(&self, tag: Tag, place: usize, bytes: &mut [u8]) {
         assert_eq!(bytes.len() as u64, crate::UNIT_BYTES, "a page has 4 KiB");
         let page = PageWriter::new(bytes);
-        let Some(io) = self.ios.under_way(tag) else {
+        let Some(io) = self.ios.in_flight(tag) else {
             return;
         };
         let Purpose::Write(open) = io.purpose else {
@@ -560,10 +560,10 @@ mod tests {
         let chunk = open.begin(Stream::Host, 0);
         let chunk = open.get_mut(chunk);
         chunk.acknowledge(0, 16);
-        assert_eq!((chunk.acknowledged, chunk.under_way()), (16, 0));
+        assert_eq!((chunk.acknowledged, chunk.in_flight()), (16, 0));
         chunk.acknowledge(32, 16);
-        assert_eq!((chunk.acknowledged, chunk.under_way()), (16, 1));
+        assert_eq!((chunk.acknowledged, chunk.in_flight()), (16, 1));
         chunk.acknowledge(16, 16);
-        assert_eq!((chunk.acknowledged, chunk.under_way()), (48, 0));
+        assert_eq!((chunk.acknowledged, chunk.in_flight()), (48, 0));
     }
 }

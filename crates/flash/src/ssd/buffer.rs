@@ -100,13 +100,13 @@ impl Device {
             tell_loaded: false,
             longer_by: 0,
         };
-        self.programs_under_way += 1;
+        self.programs_in_flight += 1;
         self.dies.program(self.clock, job);
     }
 
     /// A program has ended.
     pub(super) fn programmed(&mut self, program: Program) {
-        self.programs_under_way -= 1;
+        self.programs_in_flight -= 1;
         self.map.set_programmed(program.token);
         if program.background {
             self.collector.buffered -= self.layout.program_units;

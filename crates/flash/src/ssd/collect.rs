@@ -27,7 +27,7 @@ pub(super) struct Collector {
     scan: Option<(u32, u32)>,
     /// Superblocks being read or erased, and reads or erases not ended.
     busy: Vec<Busy>,
-    /// Reads under way, each of one page of every plane.
+    /// Reads in flight, each of one page of every plane.
     reads: u32,
     most_reads: u32,
     /// Units read that will be written.
@@ -112,7 +112,7 @@ impl Collector {
 }
 
 impl Device {
-    /// Lets writes in and collects, as far as both can go now or until something under way ends.
+    /// Lets writes in and collects, as far as both can go now or until something in flight ends.
     pub(super) fn pump(&mut self) {
         loop {
             let before = self.progress();
@@ -129,11 +129,11 @@ impl Device {
         }
     }
 
-    /// Whether no write waits, or something is under way whose end lets it go on.
+    /// Whether no write waits, or something is in flight whose end lets it go on.
     fn is_pumped_again(&self) -> bool {
         let collector = &self.collector;
         self.waiting.is_empty()
-            || self.programs_under_way > 0
+            || self.programs_in_flight > 0
             || collector.reads > 0
             || collector.timer
             || self.is_erasing()
@@ -542,7 +542,7 @@ impl Device {
             - i64::from(self.collector.expected)
     }
 
-    /// Counts anew what follows from a map that was set while nothing is under way. `scan` goes on
+    /// Counts anew what follows from a map that was set while nothing is in flight. `scan` goes on
     /// where it was.
     pub(super) fn reset_collector(&mut self, scan: Option<(u32, u32)>) {
         self.collector = Collector::new(&self.profile, &self.layout);

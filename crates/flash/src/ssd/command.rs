@@ -61,7 +61,7 @@ pub struct Completion {
 pub enum Rejected {
     /// Some unit lies beyond the capacity, or there is none.
     OutOfRange,
-    /// As many commands as the drive takes are under way.
+    /// As many commands as the drive takes are in flight.
     QueueFull,
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OutOfRange => "no unit, or one beyond the capacity",
-            Self::QueueFull => "too many commands are under way",
+            Self::QueueFull => "too many commands are in flight",
         })
     }
 }

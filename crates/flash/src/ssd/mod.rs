@@ -42,7 +42,7 @@ use layout::Layout;
 use map::{Map, NONE};
 use unsettled::{Mark, Unsettled};
 
-/// Commands that may be under way at once.
+/// Commands that may be in flight at once.
 const MOST_COMMANDS: usize = 65_536;
 
 /// A command without data is complete.
@@ -69,7 +69,7 @@ pub struct Device {
     buffer_used: u32,
     buffer_protected: bool,
     /// Programs that the dies were told of and that have not ended.
-    programs_under_way: u32,
+    programs_in_flight: u32,
     unsettled: Unsettled,
     /// Commands that wait until what was written before them is settled.
     barriers: VecDeque<(Mark, u32)>,
@@ -81,7 +81,7 @@ pub struct Device {
     profile: Profile,
 }
 
-/// A command under way.
+/// A command in flight.
 #[derive(Clone, Copy, Debug)]
 struct Active {
     tag: u64,
@@ -115,7 +115,7 @@ impl Device {
             buffer_units: (profile.buffer_bytes / UNIT_BYTES).min(u64::from(u32::MAX)) as u32,
             buffer_used: 0,
             buffer_protected: profile.buffer_protected == 1,
-            programs_under_way: 0,
+            programs_in_flight: 0,
             unsettled: Unsettled::default(),
             barriers: VecDeque::new(),
             collector,
@@ -202,7 +202,7 @@ impl Device {
         }
     }
 
-    /// Commands under way.
+    /// Commands in flight.
     pub fn outstanding(&self) -> usize {
         self.commands.len() - self.unused.len()
     }

@@ -19,7 +19,7 @@ impl Device {
     }
 
     /// No command is complete before this instant, unless one is submitted before; nothing when
-    /// none is under way, whatever the drive does for itself. To look at the drive then, and not at
+    /// none is in flight, whatever the drive does for itself. To look at the drive then, and not at
     /// every event, changes nothing.
     pub fn next_completion(&self) -> Option<Time> {
         if !self.done.is_empty() {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::ssd::{Command, Condition, Op};
 
-    /// Keeps commands of all kinds under way, and looks at the drive when `next` says so. How often
+    /// Keeps commands of all kinds in flight, and looks at the drive when `next` says so. How often
     /// it looked.
     fn run(device: &mut Device, next: fn(&Device) -> Option<Time>) -> u64 {
         let mut chance = Rng::new(3);

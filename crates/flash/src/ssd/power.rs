@@ -106,7 +106,7 @@ impl Device {
         self.unsettled.settled()
     }
 
-    /// Cuts the power at `now` and brings the drive back. Commands under way are gone without
+    /// Cuts the power at `now` and brings the drive back. Commands in flight are gone without
     /// completion; those completed before can still be fetched.
     pub fn power_cut(&mut self, now: Time, power: &PowerCut) -> Recovered {
         self.run(now.as_ns());
@@ -323,7 +323,7 @@ impl Device {
         }
     }
 
-    /// Forgets what was under way. How many superblocks had to be erased again, and how long that
+    /// Forgets what was in flight. How many superblocks had to be erased again, and how long that
     /// took.
     fn restart(&mut self) -> (u32, u64) {
         self.unsettled.settle_all();
@@ -331,7 +331,7 @@ impl Device {
         self.waiting.clear();
         self.commands.clear();
         self.unused.clear();
-        (self.buffer_used, self.programs_under_way) = (0, 0);
+        (self.buffer_used, self.programs_in_flight) = (0, 0);
         (self.firmware_free, self.link_in_free, self.link_out_free) = (0, 0, 0);
         let mut again = 0;
         for superblock in 0..self.layout.superblocks {

@@ -22,7 +22,7 @@ const LATEST: u64 = 1 << 59;
 /// Why a snapshot cannot be taken or restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SnapshotError {
-    /// Something is under way; only a drive at rest can be written down.
+    /// Something is in flight; only a drive at rest can be written down.
     Busy,
     /// The drive could not be built, whatever the snapshot says.
     Build(BuildError),
@@ -35,7 +35,7 @@ pub enum SnapshotError {
 }
 
 impl Device {
-    /// Writes the drive down, when nothing is under way.
+    /// Writes the drive down, when nothing is in flight.
     pub fn snapshot(&self) -> Result<Vec<u8>, SnapshotError> {
         if self.next_event().is_some() {
             return Err(SnapshotError::Busy);

@@ -217,7 +217,7 @@ impl Host {
         }
     }
 
-    /// Does one thing, with nothing else under way.
+    /// Does one thing, with nothing else in flight.
     fn run(&mut self, op: Op<'_>, addresses: &[u64]) -> Option<Completion> {
         let command = Command {
             tag: 0,

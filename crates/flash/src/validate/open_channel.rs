@@ -28,7 +28,7 @@ pub(super) fn cnex(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// A device, and parallel units of it that are written with one program under way on each.
+/// A device, and parallel units of it that are written with one program in flight on each.
 struct Writers {
     device: Device,
     /// Of each unit that is written, the programs begun.

@@ -15,7 +15,7 @@ use super::row::Row;
 use crate::Profile;
 use crate::ssd::{Command, Content, Device, Op, PowerCut};
 
-/// Commands that the host keeps under way.
+/// Commands that the host keeps in flight.
 const DEPTH: usize = 16;
 /// Units that it writes to: few, so that many are written while an earlier write is not yet
 /// programmed.
@@ -59,8 +59,8 @@ struct Host {
     device: Device,
     protected: bool,
     chance: Rng,
-    /// Commands under way by tag; of a flush, how many writes were complete before it.
-    under_way: BTreeMap<u64, (Command, usize)>,
+    /// Commands in flight by tag; of a flush, how many writes were complete before it.
+    in_flight: BTreeMap<u64, (Command, usize)>,
     tags: u64,
     /// Units in the order in which they were written since the last cut, and how many were accepted
     /// before it.
@@ -96,7 +96,7 @@ impl Host {
             device: device.expect("the capacity suits the profile"),
             protected: profile.buffer_protected == 1,
             chance: Rng::new(4),
-            under_way: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             tags: 0,
             order: VecDeque::new(),
             accepted: 0,
@@ -118,7 +118,7 @@ impl Host {
     fn work(&mut self, end: Time) {
         let mut done = Vec::new();
         loop {
-            while self.under_way.len() < DEPTH {
+            while self.in_flight.len() < DEPTH {
                 self.submit();
             }
             let Some(next) = self.device.next_event().filter(|next| *next <= end) else {
@@ -131,7 +131,7 @@ impl Host {
         }
     }
 
-    /// Waits for what is under way: a drive that came to a halt never ends it.
+    /// Waits for what is in flight: a drive that came to a halt never ends it.
     fn finish(&mut self) {
         self.device.advance(Time::MAX, &mut Vec::new());
         self.wrong += self.device.outstanding() as u64;
@@ -166,14 +166,14 @@ impl Host {
         }
         self.tags += 1;
         let before = (command, self.completed.len());
-        self.under_way.insert(command.tag, before);
+        self.in_flight.insert(command.tag, before);
         self.device
             .submit(self.device.now(), command)
             .expect("the address lies on the drive");
     }
 
     fn complete(&mut self, tag: u64) {
-        let (command, before) = self.under_way.remove(&tag).expect("it is under way");
+        let (command, before) = self.in_flight.remove(&tag).expect("it is under way");
         if command.op == Op::Flush {
             for &(unit, write) in &self.completed[..before] {
                 let durable = &mut self.units[unit as usize].durable;
@@ -216,7 +216,7 @@ impl Host {
             unit.busy = false;
             self.wrong += u64::from(unit.submitted < unit.durable);
         }
-        self.under_way.clear();
+        self.in_flight.clear();
         self.completed.clear();
         self.wrong += u64::from(self.device.outstanding() != 0);
         if self.chance.chance(1, 16) {

@@ -88,13 +88,13 @@ pub(super) fn queue_depths(bench: &Bench) -> Vec<Row> {
         let row = Row::within(test, oracle, iops, (0.0, room));
         rows.push(row.note("at least the product form, at most what the dies can do"));
         if depth > 200.0 {
-            let under_way = iops * mean_us(&tally.reads) / 1e6;
-            // What is under way when the span begins or ends is counted on one side only.
+            let in_flight = iops * mean_us(&tally.reads) / 1e6;
+            // What is in flight when the span begins or ends is counted on one side only.
             let tolerance = 2.0 * tally.reads.mean() as f64 / bench.short.as_ns() as f64;
             rows.push(Row::near(
                 "reads under way by Little's law",
                 depth,
-                under_way,
+                in_flight,
                 tolerance,
             ));
         }

@@ -136,7 +136,7 @@ const HOT_WRITES: f64 = 0.9;
 /// How many of a hundred commands deallocate.
 const DEALLOCATIONS: u64 = 10;
 
-/// Writes of single units, as many under way as a drive with a buffer needs to be busy.
+/// Writes of single units, as many in flight as a drive with a buffer needs to be busy.
 pub(super) struct Load {
     chance: Rng,
     capacity: u64,

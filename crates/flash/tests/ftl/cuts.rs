@@ -86,7 +86,7 @@ fn ask(model: &mut Model, owner: &mut Owner, op: Op, first: u64, count: u32) -> 
             return false;
         }
         model.take(owner);
-        if model.under_way() < 6 {
+        if model.in_flight() < 6 {
             return true;
         }
         turns += 1;

@@ -46,7 +46,7 @@ pub fn live(
         }
         model.take(owner);
         let mut waits = 0;
-        while model.under_way() >= depth {
+        while model.in_flight() >= depth {
             waits += 1;
             assert!(waits < 10_000, "commands are not answered");
             let until = owner.now() + Duration::from_us(500);

@@ -10,7 +10,7 @@ use crate::owner::{LOST, Owner, Version};
 /// What was asked of an FTL, and what may come of it.
 pub struct Model {
     units: Vec<Unit>,
-    under_way: Vec<Asked>,
+    in_flight: Vec<Asked>,
     next_version: Version,
     /// Flash may run out.
     pub may_end: bool,
@@ -38,7 +38,7 @@ struct Write {
     answered: bool,
 }
 
-/// A command under way.
+/// A command in flight.
 struct Asked {
     id: u64,
     op: Op,
@@ -64,7 +64,7 @@ impl Model {
         };
         Self {
             units: vec![unit; capacity as usize],
-            under_way: Vec::new(),
+            in_flight: Vec::new(),
             next_version: 1,
             may_end: false,
             stale: 0,
@@ -72,9 +72,9 @@ impl Model {
         }
     }
 
-    /// Commands under way.
-    pub fn under_way(&self) -> usize {
-        self.under_way.len()
+    /// Commands in flight.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
     }
 
     /// Submits a command and remembers what it may do.
@@ -110,14 +110,14 @@ impl Model {
                 asked.passes = self.units.iter().map(Unit::answered).collect();
             }
         }
-        self.under_way.push(asked);
+        self.in_flight.push(asked);
     }
 
     /// Takes what was answered, and holds it against what was promised.
     pub fn take(&mut self, owner: &mut Owner) {
         for (id, outcome) in std::mem::take(&mut owner.done) {
-            let place = self.under_way.iter().position(|asked| asked.id == id);
-            let asked = self.under_way.remove(place.expect("each is answered once"));
+            let place = self.in_flight.iter().position(|asked| asked.id == id);
+            let asked = self.in_flight.remove(place.expect("each is answered once"));
             match (asked.op, outcome) {
                 (Op::Read, outcome) => self.lost += check_read(owner, &asked, outcome),
                 (_, Outcome::Success) => self.answered(&asked),
@@ -156,7 +156,7 @@ impl Model {
         }
     }
 
-    /// A flush was answered when nothing else was under way.
+    /// A flush was answered when nothing else was in flight.
     pub fn all_is_durable(&mut self) {
         for unit in &mut self.units {
             unit.pass(unit.answered());
@@ -166,7 +166,7 @@ impl Model {
     /// After a power cut: every unit has one version that it may have, and has it from now on.
     pub fn check_after_cut(&mut self, owner: &mut Owner) {
         const AT_ONCE: u64 = 128;
-        self.under_way.clear();
+        self.in_flight.clear();
         self.stale = 0;
         let unknown = owner
             .ftl

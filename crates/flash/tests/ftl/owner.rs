@@ -42,7 +42,7 @@ pub struct Owner {
     pub options: Options,
     content: HashMap<u64, Content>,
     slots: Vec<Version>,
-    /// Data of writes under way, and of reads.
+    /// Data of writes in flight, and of reads.
     pub given: HashMap<(u64, u32), Version>,
     pub got: HashMap<(u64, u32), Version>,
     pub done: Vec<(u64, Outcome)>,
@@ -358,7 +358,7 @@ impl Owner {
         self.ftl.on_completion(at, tag, failed, metadata);
     }
 
-    /// Runs until nothing is under way.
+    /// Runs until nothing is in flight.
     pub fn settle(&mut self) -> bool {
         self.run_events(Time::MAX)
     }
@@ -400,12 +400,12 @@ impl Owner {
         true
     }
 
-    /// What a unit reads as, once nothing is under way; nothing when it cannot be read.
+    /// What a unit reads as, once nothing is in flight; nothing when it cannot be read.
     pub fn read(&mut self, logical: u64) -> Option<Version> {
         self.read_many(logical, 1)[0]
     }
 
-    /// What units read as, once nothing is under way.
+    /// What units read as, once nothing is in flight.
     pub fn read_many(&mut self, first: u64, count: u32) -> Vec<Option<Version>> {
         let id = self.submit(Op::Read, first, count, 0);
         self.settle();

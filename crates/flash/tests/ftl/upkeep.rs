@@ -27,10 +27,10 @@ fn filled(lines: u64, options: Options) -> Owner {
 /// partition. When so many were taken, and after each next so many.
 fn write(owner: &mut Owner, chance: &mut Rng, warm: u64, (steps, writes): (u64, u64)) -> Vec<Time> {
     let capacity = owner.ftl.capacity();
-    let (before, mut ends, mut under_way) = (owner.ftl.stats().host_units, Vec::new(), 0);
+    let (before, mut ends, mut in_flight) = (owner.ftl.stats().host_units, Vec::new(), 0);
     owner.done.clear();
     while (ends.len() as u64) < steps {
-        for _ in under_way..32 {
+        for _ in in_flight..32 {
             let part = if chance.chance(9, 10) {
                 capacity * warm / 1000
             } else {
@@ -40,7 +40,7 @@ fn write(owner: &mut Owner, chance: &mut Rng, warm: u64, (steps, writes): (u64, 
         }
         let until = owner.now() + Duration::from_us(20);
         owner.run(until);
-        under_way = 32 - owner.done.drain(..).count();
+        in_flight = 32 - owner.done.drain(..).count();
         let taken = owner.ftl.stats().host_units - before;
         while taken >= (ends.len() as u64 + 1) * writes {
             ends.push(owner.now());

@@ -196,7 +196,7 @@ pub(crate) struct Connection {
     stream: Rc<TcpStream>,
     how: Cell<Outgoing>,
     admin: Cell<bool>,
-    /// R2T writes under way: the command and the data so far.
+    /// R2T writes in flight: the command and the data so far.
     transfers: RefCell<Vec<(SubmissionQueueEntry, Vec<u8>)>>,
     /// The command that is being refused, so its data are thrown away.
     output: RefCell<Vec<u8>>,

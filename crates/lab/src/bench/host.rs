@@ -7,7 +7,7 @@ use flashyard_time::{Duration, Time};
 /// named by its place in the setup.
 ///
 /// Held I/O of a worker is asked for again, in order, after each completion of that worker; so a
-/// worker that has nothing under way has to be let go.
+/// worker that has nothing in flight has to be let go.
 pub trait HostPolicy {
     /// Whether `io` may be sent now. It is then on its way until [`HostPolicy::complete`].
     fn admit(&mut self, now: Time, worker: usize, io: &Ask) -> bool;

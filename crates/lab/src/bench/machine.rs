@@ -38,7 +38,7 @@ struct Station {
     wake: Time,
 }
 
-/// An I/O under way; its place is its id.
+/// An I/O in flight; its place is its id.
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
     worker: u32,
@@ -174,10 +174,10 @@ impl Machine {
     fn completed_by(&mut self, place: usize, completion: Completion) {
         let (id, now) = (completion.tag as u32, completion.at);
         let io = self.io(id);
-        let under_way = &mut self.ios[id as usize];
-        under_way.device = now.since(under_way.dispatched);
+        let in_flight = &mut self.ios[id as usize];
+        in_flight.device = now.since(in_flight.dispatched);
         let outcome = Outcome {
-            latency: under_way.device,
+            latency: in_flight.device,
             ok: true,
         };
         let policy = &mut self.drives[place].drive.policy;
@@ -194,24 +194,24 @@ impl Machine {
     /// An answer is with its worker.
     fn answered(&mut self, now: Time, id: u32, credit: Option<Credit>) {
         let io = self.io(id);
-        let under_way = self.ios[id as usize];
-        let place = under_way.worker as usize;
+        let in_flight = self.ios[id as usize];
+        let place = in_flight.worker as usize;
         let worker = &mut self.workers[place];
-        worker.under_way -= 1;
+        worker.in_flight -= 1;
         worker.tally.record(&Sample {
             at: now,
-            op: under_way.draft.op,
+            op: in_flight.draft.op,
             bytes: io.bytes,
-            total: now.since(under_way.issued),
-            flight: now.since(under_way.sent),
-            device: under_way.device,
+            total: now.since(in_flight.issued),
+            flight: now.since(in_flight.sent),
+            device: in_flight.device,
         });
         self.completed += 1;
-        let what = u64::from(under_way.worker) << 40 ^ under_way.draft.start;
+        let what = u64::from(in_flight.worker) << 40 ^ in_flight.draft.start;
         self.digest = fold(fold(self.digest, now.as_ns()), what);
         self.free.push(id);
         if let Some(host) = &mut self.host {
-            host.complete(now, place, &io, now.since(under_way.sent), credit);
+            host.complete(now, place, &io, now.since(in_flight.sent), credit);
             self.send_held(now, place);
         }
         self.refill(now, place);
@@ -257,7 +257,7 @@ impl Machine {
         }
     }
 
-    /// Issues I/O of a closed loop until as many are under way as should be.
+    /// Issues I/O of a closed loop until as many are in flight as should be.
     fn refill(&mut self, now: Time, place: usize) {
         loop {
             let worker = &mut self.workers[place];
@@ -272,7 +272,7 @@ impl Machine {
     }
 
     fn issue(&mut self, now: Time, place: usize, draft: Draft) {
-        let under_way = UnderWay {
+        let in_flight = UnderWay {
             worker: place as u32,
             draft,
             issued: now,
@@ -281,13 +281,13 @@ impl Machine {
             device: Duration::ZERO,
         };
         let id = if let Some(id) = self.free.pop() {
-            self.ios[id as usize] = under_way;
+            self.ios[id as usize] = in_flight;
             id
         } else {
-            self.ios.push(under_way);
+            self.ios.push(in_flight);
             self.ios.len() as u32 - 1
         };
-        self.workers[place].under_way += 1;
+        self.workers[place].in_flight += 1;
         if self.host.is_some() {
             self.workers[place].held.push_back(id);
             self.send_held(now, place);
@@ -352,19 +352,19 @@ impl Machine {
     }
 
     fn dispatch(&mut self, place: usize, now: Time, id: u32) {
-        let under_way = &mut self.ios[id as usize];
-        under_way.dispatched = now;
+        let in_flight = &mut self.ios[id as usize];
+        in_flight.dispatched = now;
         let command = Command {
             tag: u64::from(id),
-            op: device_op(under_way.draft.op),
-            start: under_way.draft.start,
-            units: under_way.draft.units,
+            op: device_op(in_flight.draft.op),
+            start: in_flight.draft.start,
+            units: in_flight.draft.units,
         };
         let taken = self.drives[place].drive.device.submit(now, command);
         taken.expect("addresses and the sum of all depths are checked before a run");
     }
 
-    /// An I/O under way as a policy sees it.
+    /// An I/O in flight as a policy sees it.
     fn io(&self, id: u32) -> Ask {
         let UnderWay { worker, draft, .. } = self.ios[id as usize];
         let worker = &self.workers[worker as usize];

@@ -3,7 +3,7 @@
 //! An I/O is issued by a worker, may be held by its host, crosses the network, waits in the switch
 //! until the policy picks it, is done by the drive, and goes back. Everything follows from the
 //! setup and its seed; one run is one thread, and nothing is allocated for an I/O once as many were
-//! under way as ever will be.
+//! in flight as ever will be.
 
 mod host;
 mod machine;
@@ -68,7 +68,7 @@ pub struct Results {
 pub enum SetupError {
     /// A worker cannot work: which, and why.
     Worker(String, Unfit),
-    /// Drives refuse more I/Os than [`MOST_UNDER_WAY`]; so many may be under way.
+    /// Drives refuse more I/Os than [`MOST_UNDER_WAY`]; so many may be in flight.
     TooMany(u64),
     /// The span is divided into more than [`MOST_WINDOWS`] windows.
     Windows,
@@ -78,7 +78,7 @@ pub enum SetupError {
     Span,
 }
 
-/// The most I/Os that may be under way.
+/// The most I/Os that may be in flight.
 pub const MOST_UNDER_WAY: u64 = 65_536;
 /// The most parts a span may be divided into.
 pub const MOST_WINDOWS: u64 = 100_000;
@@ -130,13 +130,13 @@ impl Setup {
                 .and_then(|drive| worker.check(drive.device.capacity()))
                 .map_err(|why| SetupError::Worker(worker.label.clone(), why))?;
         }
-        let under_way = self
+        let in_flight = self
             .workers
             .iter()
-            .map(|worker| u64::from(worker.most_under_way()))
+            .map(|worker| u64::from(worker.most_in_flight()))
             .sum();
-        if under_way > MOST_UNDER_WAY {
-            return Err(SetupError::TooMany(under_way));
+        if in_flight > MOST_UNDER_WAY {
+            return Err(SetupError::TooMany(in_flight));
         }
         let windows = self
             .span
@@ -173,9 +173,9 @@ impl fmt::Display for SetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Worker(label, why) => write!(f, "the worker `{label}` cannot work: {why}"),
-            Self::TooMany(under_way) => write!(
+            Self::TooMany(in_flight) => write!(
                 f,
-                "{under_way} I/Os could be under way; lower the depths to {MOST_UNDER_WAY} in sum"
+                "{in_flight} I/Os could be in flight; lower the depths to {MOST_UNDER_WAY} in sum"
             ),
             Self::Windows => write!(
                 f,

@@ -48,10 +48,10 @@ fn mean(results: &Results) -> f64 {
 fn littles_law_holds() {
     for depth in [1, 8, 64] {
         let results = run(setup(vec![reader(depth)]));
-        let under_way = results.workers[0].iops() * mean(&results) / 1e6;
+        let in_flight = results.workers[0].iops() * mean(&results) / 1e6;
         assert!(
-            (under_way / f64::from(depth) - 1.0).abs() < 0.01,
-            "{depth}: {under_way}"
+            (in_flight / f64::from(depth) - 1.0).abs() < 0.01,
+            "{depth}: {in_flight}"
         );
     }
 }

@@ -32,9 +32,9 @@ pub(super) struct Active {
     pub(super) tally: Tally,
     /// Whether it issues I/O now.
     pub(super) working: bool,
-    /// The most I/Os under way, and how many are.
+    /// The most I/Os in flight, and how many are.
     pub(super) most: u32,
-    pub(super) under_way: u32,
+    pub(super) in_flight: u32,
     /// What its host holds.
     pub(super) held: VecDeque<u32>,
     /// The next I/O of an open loop.
@@ -56,7 +56,7 @@ impl Active {
     }
 
     fn new(worker: &Worker, device: &Device, begin: Time, setup: &Setup, chance: &Rng) -> Self {
-        let most = worker.most_under_way();
+        let most = worker.most_in_flight();
         Self {
             drive: worker.drive as u32,
             tenant: worker.tenant,
@@ -65,7 +65,7 @@ impl Active {
             tally: Tally::new(begin + setup.warm_up, setup.span, setup.window),
             working: false,
             most,
-            under_way: 0,
+            in_flight: 0,
             held: VecDeque::with_capacity(if setup.host.is_some() {
                 most as usize
             } else {
@@ -91,9 +91,9 @@ impl Active {
         Some((now + span).min(self.stop)).filter(|&turn| turn < Time::MAX)
     }
 
-    /// Whether one more I/O may be under way.
+    /// Whether one more I/O may be in flight.
     pub(super) fn has_room(&self) -> bool {
-        self.under_way < self.most
+        self.in_flight < self.most
     }
 }
 

@@ -33,7 +33,7 @@ const LOADS: [Load; 3] = [
     },
 ];
 
-/// So many tenants, each with so many I/Os under way.
+/// So many tenants, each with so many I/Os in flight.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Load {
     tenants: u32,
@@ -159,7 +159,7 @@ impl Load {
         format!("{} {tenants}, QD {}", self.tenants, self.depth)
     }
 
-    fn under_way(self) -> u32 {
+    fn in_flight(self) -> u32 {
         self.tenants * self.depth
     }
 }

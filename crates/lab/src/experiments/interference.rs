@@ -75,17 +75,17 @@ const CROWD: u32 = 8;
 /// What is on the bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Workload {
-    /// One worker that mixes so many percent of reads into its writes, 128 under way.
+    /// One worker that mixes so many percent of reads into its writes, 128 in flight.
     Mix(u32),
     /// One reader, one at a time.
     Reader,
-    /// The same, beside a writer with 32 under way.
+    /// The same, beside a writer with 32 in flight.
     ReaderAndWriter,
-    /// A reader with 32 under way, as it is in the crowd.
+    /// A reader with 32 in flight, as it is in the crowd.
     ReaderOfCrowd,
-    /// A writer with 32 under way, as it is in the crowd.
+    /// A writer with 32 in flight, as it is in the crowd.
     WriterOfCrowd,
-    /// Eight readers and eight writers with 32 under way each.
+    /// Eight readers and eight writers with 32 in flight each.
     Crowd,
 }
 

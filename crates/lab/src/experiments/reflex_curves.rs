@@ -271,7 +271,7 @@ fn curves<'a>(context: &Context, jobs: &[Job<'a>], results: Vec<Results>) -> Vec
     curves
 }
 
-/// Reads per second of the drive when 128 are always under way: all of its tokens.
+/// Reads per second of the drive when 128 are always in flight: all of its tokens.
 fn read_limit(context: &Context, profile: &Profile) -> Result<u64, Refused> {
     let pace = Pace::Closed { depth: 128 };
     let results = measure(context, profile, 100, pace, context.seed)?;

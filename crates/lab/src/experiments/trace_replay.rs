@@ -79,7 +79,7 @@ const COLUMNS: [Column; 12] = [
     MAX,
 ];
 
-/// I/Os of a tenant that may be under way; what comes beyond is lost.
+/// I/Os of a tenant that may be in flight; what comes beyond is lost.
 const MOST_UNDER_WAY: u32 = 4096;
 /// The most tenants: each may have [`MOST_UNDER_WAY`].
 const MOST_TENANTS: usize = 16;

@@ -70,7 +70,7 @@ pub enum Work {
 /// When I/O is issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// So many are always under way.
+    /// So many are always in flight.
     Closed {
         /// How many.
         depth: u32,
@@ -81,7 +81,7 @@ pub enum Pace {
         gap: Duration,
         /// Whether they know of each other.
         arrivals: Arrivals,
-        /// One that comes while so many are under way is lost, and counted as that.
+        /// One that comes while so many are in flight is lost, and counted as that.
         most: u32,
     },
 }
@@ -105,7 +105,7 @@ pub enum ReplayPace {
         /// As in [`Pace::Open`].
         most: u32,
     },
-    /// So many are always under way; instants mean nothing.
+    /// So many are always in flight; instants mean nothing.
     Closed {
         /// How many.
         depth: u32,
@@ -203,8 +203,8 @@ impl Worker {
         Self { phases, ..self }
     }
 
-    /// The most I/Os it has under way.
-    pub fn most_under_way(&self) -> u32 {
+    /// The most I/Os it has in flight.
+    pub fn most_in_flight(&self) -> u32 {
         match self.work {
             Work::Drawn {
                 pace: Pace::Closed { depth },
@@ -228,7 +228,7 @@ impl Worker {
     /// Whether it can work on a drive of `capacity` bytes.
     pub fn check(&self, capacity: u64) -> Result<(), Unfit> {
         let rests = |phases: Phases| phases.on > Duration::ZERO && phases.off > Duration::ZERO;
-        if self.most_under_way() == 0 || !self.phases.is_none_or(rests) {
+        if self.most_in_flight() == 0 || !self.phases.is_none_or(rests) {
             return Err(Unfit::Number);
         }
         match &self.work {
@@ -270,7 +270,7 @@ impl Worker {
 }
 
 impl Pace {
-    /// So many Poisson arrivals a second, of which a few thousand may be under way.
+    /// So many Poisson arrivals a second, of which a few thousand may be in flight.
     pub fn poisson(per_second: u64) -> Self {
         Self::Open {
             gap: Duration::from_ns(1_000_000_000 / per_second.max(1)),

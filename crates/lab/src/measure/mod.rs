@@ -30,7 +30,7 @@ pub struct Tally {
     pub reads: Side,
     /// What it wrote; flushes and the like are counted here without bytes.
     pub writes: Side,
-    /// I/Os of an open loop that came while too many were under way.
+    /// I/Os of an open loop that came while too many were in flight.
     pub lost: u64,
     /// Parts of the span, in order; none when nobody asked for them.
     pub windows: Vec<Window>,

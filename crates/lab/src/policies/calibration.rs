@@ -22,9 +22,9 @@ pub struct Calibration {
     pub reads: [u64; 2],
     /// The same of writes; those of 128 KiB one after another.
     pub writes: [u64; 2],
-    /// The least number of reads of 4 KiB under way that gives 95 % of their rate.
+    /// The least number of reads of 4 KiB in flight that gives 95 % of their rate.
     pub depth: u32,
-    /// Mean latency of I/Os of 4 KiB, half of them writes, with the least number under way that
+    /// Mean latency of I/Os of 4 KiB, half of them writes, with the least number in flight that
     /// gives 95 % of their rate.
     knee: Duration,
     /// The p95 of reads at some loads, nine in ten of the I/Os reads.
@@ -137,7 +137,7 @@ impl Subject<'_> {
         Ok((most as u64, depths[place], latency))
     }
 
-    /// I/Os per second when so many are always under way; never zero.
+    /// I/Os per second when so many are always in flight; never zero.
     fn rate(&self, pattern: Pattern, depth: u32) -> Result<u64, Refused> {
         let tally = self.run(pattern, Pace::Closed { depth })?;
         Ok((tally.iops() as u64).max(1))

@@ -7,13 +7,13 @@ use flashyard_time::{Duration, Time};
 
 use crate::bench::HostPolicy;
 
-/// Each host keeps no more under way than the credit of its tenant says, which comes with every
+/// Each host keeps no more in flight than the credit of its tenant says, which comes with every
 /// answer; before the first one, what Gimbal's target begins with. Several hosts of a tenant share
 /// its credit, but each has one I/O free.
 #[derive(Debug, Default)]
 pub struct CreditHosts {
     tenants: BTreeMap<TenantId, Window>,
-    /// I/Os under way of each worker.
+    /// I/Os in flight of each worker.
     workers: BTreeMap<usize, u64>,
 }
 
@@ -36,12 +36,12 @@ impl HostPolicy for CreditHosts {
             ios: 0,
             bytes: 0,
         });
-        let under_way = self.workers.entry(worker).or_default();
+        let in_flight = self.workers.entry(worker).or_default();
         let fits = window.ios < u64::from(window.credit.ios)
             && window.bytes.saturating_add(io.bytes) <= window.credit.bytes;
-        let goes = fits || *under_way == 0;
+        let goes = fits || *in_flight == 0;
         if goes {
-            *under_way += 1;
+            *in_flight += 1;
             window.ios += 1;
             window.bytes += io.bytes;
         }
@@ -58,8 +58,8 @@ impl HostPolicy for CreditHosts {
                 bytes: u64::MAX,
             });
         }
-        if let Some(under_way) = self.workers.get_mut(&worker) {
-            *under_way -= 1;
+        if let Some(in_flight) = self.workers.get_mut(&worker) {
+            *in_flight -= 1;
         }
     }
 }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_under_way_than_the_credit_says() {
+    fn no_more_is_in_flight_than_the_credit_says() {
         let io = Ask {
             id: IoId(0),
             tenant: TenantId(1),
@@ -87,7 +87,7 @@ mod tests {
                 .count()
         };
         assert_eq!(sent(&mut hosts, 0), 32);
-        assert_eq!(sent(&mut hosts, 1), 1, "a host with nothing under way");
+        assert_eq!(sent(&mut hosts, 1), 1, "a host with nothing in flight");
         let credit = Some(Credit {
             ios: 34,
             bytes: u64::MAX,

@@ -22,7 +22,7 @@ impl PardaHosts {
         }
     }
 
-    /// The window of a host, and what it has under way.
+    /// The window of a host, and what it has in flight.
     fn host(&mut self, worker: usize) -> &mut (Parda, u32) {
         while self.hosts.len() <= worker {
             self.hosts.push((Parda::new(self.threshold), 0));
@@ -33,9 +33,9 @@ impl PardaHosts {
 
 impl HostPolicy for PardaHosts {
     fn admit(&mut self, _: Time, worker: usize, _: &Ask) -> bool {
-        let (parda, under_way) = self.host(worker);
-        let goes = *under_way < parda.window();
-        *under_way += u32::from(goes);
+        let (parda, in_flight) = self.host(worker);
+        let goes = *in_flight < parda.window();
+        *in_flight += u32::from(goes);
         goes
     }
 
@@ -47,8 +47,8 @@ impl HostPolicy for PardaHosts {
         latency: Duration,
         _: Option<Credit>,
     ) {
-        let (parda, under_way) = self.host(worker);
-        *under_way -= 1;
+        let (parda, in_flight) = self.host(worker);
+        *in_flight -= 1;
         parda.observe(now, latency);
     }
 }

@@ -94,7 +94,7 @@ pub struct Content {
     blocks: BTreeMap<u64, Vec<Entry>>,
     /// Those that are open, or done and not durable.
     writes: BTreeMap<u32, Write>,
-    /// Reads under way, by when they began.
+    /// Reads in flight, by when they began.
     reads: BTreeSet<Moment>,
     /// When the target ended last. Reads that began before were answered by it, perhaps on their
     /// way until later.

@@ -57,13 +57,13 @@ pub enum Ending {
     DataOwed,
     /// A rule is broken.
     Violation,
-    /// The controller is reset with commands under way.
+    /// The controller is reset with commands in flight.
     Reset,
     /// The controller is told to shut down.
     Shutdown,
     /// A Disconnect command.
     Disconnect,
-    /// Commands are under way.
+    /// Commands are in flight.
     Busy,
     /// Everything was answered.
     Idle,

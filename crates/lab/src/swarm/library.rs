@@ -346,7 +346,7 @@ fn judged(given: &Given<'_>, queue: &Queue, error: HostError) -> Option<Ended> {
     (!error.is_path_failure()).then_some(ended)
 }
 
-/// A read that is under way.
+/// A read that is in flight.
 pub struct Reading<'a> {
     volume: &'a Volume,
     begun: u64,

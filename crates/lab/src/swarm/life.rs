@@ -21,7 +21,7 @@ use super::trouble;
 const STOPPING: Duration = Duration::from_secs(400);
 /// The longest that anything of a host that has gone may stay.
 const LEAVING: Duration = Duration::from_secs(120);
-/// The longest that a shutdown may take when nothing is under way.
+/// The longest that a shutdown may take when nothing is in flight.
 const SHUTDOWN: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether all have ended.
@@ -300,7 +300,7 @@ async fn look_at_the_end(site: &Rc<Site>, rt: &Rt, idle: Leftovers) {
     });
     if ended.await.is_none() {
         site.notes.find(format!(
-            "a shutdown with nothing under way takes more than {SHUTDOWN}"
+            "a shutdown with nothing in flight takes more than {SHUTDOWN}"
         ));
     }
 }

@@ -59,7 +59,7 @@ pub enum ViolationKind {
     OutOfRange,
     /// More data in a PDU than MAXH2CDATA, or more R2Ts than MAXR2T.
     Limit,
-    /// TTAG or CCCID of no transfer under way.
+    /// TTAG or CCCID of no transfer in flight.
     Tag,
     /// A parameter of ICReq or ICResp cannot be served.
     Parameter,
@@ -102,7 +102,7 @@ impl Violation {
         }
     }
 
-    /// TTAG or CCCID of no transfer under way.
+    /// TTAG or CCCID of no transfer in flight.
     #[cold]
     pub const fn tag() -> Self {
         Self {

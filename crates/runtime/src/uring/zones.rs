@@ -75,7 +75,7 @@ pub(super) struct Zones {
     remote: &'static Remote,
     ended: Ended,
     jobs: Option<mpsc::Sender<Job>>,
-    under_way: usize,
+    in_flight: usize,
 }
 
 impl Zones {
@@ -84,7 +84,7 @@ impl Zones {
             remote,
             ended: Ended::default(),
             jobs: None,
-            under_way: 0,
+            in_flight: 0,
         }
     }
 
@@ -106,15 +106,15 @@ impl Zones {
         };
         jobs.send(job)
             .map_err(|_| io::Error::other("the thread for zones has ended"))?;
-        self.under_way += 1;
+        self.in_flight += 1;
         Ok(())
     }
 
     /// Takes what has ended.
     pub(super) fn reap(&mut self, done: &mut Vec<Completion>) {
-        if self.under_way > 0 {
+        if self.in_flight > 0 {
             let mut ended = lock(&self.ended);
-            self.under_way -= ended.len();
+            self.in_flight -= ended.len();
             done.extend(ended.drain(..).map(|(ticket, result)| Completion {
                 ticket,
                 result: result.map(|zones| zones.map_or(Outcome::Done, Outcome::Zones)),

@@ -18,7 +18,7 @@ pub(super) struct WriteCost {
     period: Duration,
     latency_low: Duration,
     latency_high: Duration,
-    /// When the period under way ends; `None` before the first I/O.
+    /// When the period in flight ends; `None` before the first I/O.
     ends: Option<Time>,
     reads: u64,
     writes: u64,

@@ -15,14 +15,14 @@ use super::slots::Slots;
 /// those behind.
 pub(super) const PARKED: [u32; 2] = [0, 1];
 
-/// Who is next, and what every tenant has under way.
+/// Who is next, and what every tenant has in flight.
 #[derive(Debug)]
 pub(super) struct Rounds {
     tenants: Roster<Tenant>,
     queues: Queues,
     /// Tenants with a backlog and a free slot, the next one first.
     active: VecDeque<u32>,
-    /// Tenants with anything queued or under way.
+    /// Tenants with anything queued or in flight.
     occupied: u32,
     /// By id, of each I/O that has had its turn: tenant and slot.
     members: Vec<(u32, u32)>,
@@ -38,7 +38,7 @@ struct Tenant {
     deficit: u64,
     slots: Slots,
     /// Parked or at the device.
-    under_way: u32,
+    in_flight: u32,
     gone: bool,
 }
 
@@ -121,7 +121,7 @@ impl Rounds {
     pub(super) fn end(&mut self, id: IoId) {
         let (number, slot) = self.members[id.0 as usize];
         let tenant = &mut self.tenants[number];
-        tenant.under_way -= 1;
+        tenant.in_flight -= 1;
         let room =
             tenant.slots.end(slot) && tenant.slots.closed() < allowed(self.slots, self.occupied);
         if room && tenant.activity == Activity::Deferred {
@@ -155,7 +155,7 @@ impl Rounds {
         }
     }
 
-    /// I/Os that a tenant may have under way: the worth of its slots. `None` of one that is not
+    /// I/Os that a tenant may have in flight: the worth of its slots. `None` of one that is not
     /// known.
     pub(super) fn credit(&self, id: TenantId) -> Option<u32> {
         let slots = &self.tenants[self.tenants.find(id)?].slots;
@@ -169,7 +169,7 @@ impl Rounds {
             .map(|(id, _, tenant)| (id, tenant.slots.closed()))
     }
 
-    /// Tenants with anything queued or under way.
+    /// Tenants with anything queued or in flight.
     pub(super) fn occupied(&self) -> u32 {
         self.occupied
     }
@@ -180,7 +180,7 @@ impl Rounds {
             activity: Activity::Idle,
             deficit: 0,
             slots: Slots::new(slots, bytes),
-            under_way: 0,
+            in_flight: 0,
             gone: false,
         });
         self.tenants[number].gone = false;
@@ -191,7 +191,7 @@ impl Rounds {
         let io = self.queues.pop(list(number))?;
         let tenant = &mut self.tenants[number];
         tenant.deficit -= cost;
-        tenant.under_way += 1;
+        tenant.in_flight += 1;
         let slot = tenant.slots.add(cost);
         let index = io.id.0 as usize;
         if index >= self.members.len() {
@@ -219,7 +219,7 @@ impl Rounds {
             true => Activity::Active,
         };
         if tenant.activity == Activity::Active {
-            tenant.deficit = if tenant.under_way == 0 {
+            tenant.deficit = if tenant.in_flight == 0 {
                 self.quantum
             } else {
                 0
@@ -267,7 +267,7 @@ impl Rounds {
     }
 
     fn is_vacant(&self, number: u32) -> bool {
-        self.tenants[number].under_way == 0 && self.queues.is_empty(list(number))
+        self.tenants[number].in_flight == 0 && self.queues.is_empty(list(number))
     }
 }
 

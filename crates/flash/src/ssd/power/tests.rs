@@ -33,9 +33,9 @@ struct Host {
     order: Vec<u32>,
     /// The write of each unit that is the last one submitted.
     submitted: Vec<u32>,
-    /// Units with a command under way.
+    /// Units with a command in flight.
     busy: Vec<u32>,
-    /// Completed writes, and how many of these were completed before each flush under way.
+    /// Completed writes, and how many of these were completed before each flush in flight.
     completed: Vec<(u32, u32)>,
     flushes: BTreeMap<u64, usize>,
     /// Of each unit, the last write that has to outlive everything.
@@ -130,12 +130,12 @@ impl Host {
     }
 
     fn complete(&mut self, tag: u64) {
-        let command = self.commands.remove(&tag).expect("it is under way");
+        let command = self.commands.remove(&tag).expect("it is in flight");
         let range = command.start as usize..(command.start + u64::from(command.units)) as usize;
         match command.op {
             Op::Read => {}
             Op::Flush => {
-                let written = self.flushes.remove(&tag).expect("it is under way");
+                let written = self.flushes.remove(&tag).expect("it is in flight");
                 for &(unit, write) in &self.completed[..written] {
                     let durable = &mut self.durable[unit as usize];
                     *durable = write.max(*durable);
@@ -160,7 +160,7 @@ impl Host {
         }
     }
 
-    /// Keeps commands under way until `end`.
+    /// Keeps commands in flight until `end`.
     fn run(&mut self, device: &mut Device, end: Time) {
         let mut done = Vec::new();
         loop {
@@ -177,7 +177,7 @@ impl Host {
         }
     }
 
-    /// Forgets what was under way, and goes on from what the drive holds.
+    /// Forgets what was in flight, and goes on from what the drive holds.
     fn reconnect(&mut self, device: &mut Device) {
         self.commands.clear();
         self.flushes.clear();

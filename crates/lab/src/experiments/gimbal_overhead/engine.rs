@@ -22,7 +22,7 @@ const SERVICE: Duration = Duration::from_ns(2_500);
 
 /// I/Os per second of thread time.
 pub(super) fn run(policy: Box<dyn Policy>, load: Load, ios: u32) -> f64 {
-    let turn = SERVICE.scale(u64::from(load.under_way()), 1);
+    let turn = SERVICE.scale(u64::from(load.in_flight()), 1);
     let world = World::new(Config {
         turn: (turn, turn),
         ..Config::calm(1)
@@ -40,7 +40,7 @@ async fn measure(rt: Rt, policy: Box<dyn Policy>, load: Load, ios: u32) -> f64 {
     });
     let core = Core::start(rt.clone(), target, 0);
     let switch = core.add_switch(policy);
-    // Its I/Os end in the next turn, so that as many are under way as there are tasks.
+    // Its I/Os end in the next turn, so that as many are in flight as there are tasks.
     let null = NullDevice::new(BLOCK, BYTES).expect("a good size");
     let clock = rt.clone();
     let turns = move |_, _: &_| {
@@ -51,7 +51,7 @@ async fn measure(rt: Rt, policy: Box<dyn Policy>, load: Load, ios: u32) -> f64 {
     let way = Way::new(&switch, device);
     let left = Rc::new(Cell::new(i64::from(ios)));
     let begun = thread_ns();
-    let tasks: Vec<_> = (0..load.under_way())
+    let tasks: Vec<_> = (0..load.in_flight())
         .map(|place| {
             let tag = Tag {
                 tenant: TenantId(1 + place / load.depth),

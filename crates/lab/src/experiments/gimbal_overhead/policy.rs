@@ -1,6 +1,6 @@
 //! A policy by itself: nanoseconds from an I/O's arrival over its dispatch to its end.
 //!
-//! Each load keeps its I/Os under way while virtual time goes on; what a policy holds back is
+//! Each load keeps its I/Os in flight while virtual time goes on; what a policy holds back is
 //! waited for in virtual time only. Up to 64 are completed and then as many submitted, each with a
 //! look at the clock before and after. The median over all of these is told: whatever else the
 //! machine does strikes few of them. Where a few I/Os are all there is, the two are not told apart,
@@ -31,7 +31,7 @@ pub(super) const NAMES: [&str; 7] = [
 
 /// Most I/Os between two looks at the clock.
 const BATCH: u32 = 64;
-/// Fewer under way than this are too few to tell submitting and completing apart.
+/// Fewer in flight than this are too few to tell submitting and completing apart.
 const FEW: u32 = 8;
 /// Virtual time of an I/O.
 const SERVICE: Duration = Duration::from_ns(2_500);
@@ -63,7 +63,7 @@ struct Loop<'a> {
     policy: &'a mut dyn Policy,
     depth: u32,
     now: Time,
-    under_way: VecDeque<(u32, Time)>,
+    in_flight: VecDeque<(u32, Time)>,
     /// Numbers that are free: their I/O has ended.
     idle: VecDeque<u32>,
     wake: Option<Time>,
@@ -71,20 +71,20 @@ struct Loop<'a> {
 
 /// What an I/O costs, each half with what it lets go.
 pub(super) fn run(policy: &mut dyn Policy, load: Load, ios: u32) -> Spent {
-    let under_way = load.under_way();
+    let in_flight = load.in_flight();
     let mut work = Loop {
         policy,
         depth: load.depth,
         now: Time::ZERO,
-        under_way: VecDeque::with_capacity(under_way as usize),
-        idle: (0..under_way).collect(),
+        in_flight: VecDeque::with_capacity(in_flight as usize),
+        idle: (0..in_flight).collect(),
         wake: None,
     };
     work.offer_all();
-    if under_way < FEW {
+    if in_flight < FEW {
         work.together(ios)
     } else {
-        work.apart(ios, under_way.min(BATCH))
+        work.apart(ios, in_flight.min(BATCH))
     }
 }
 
@@ -145,13 +145,13 @@ impl Loop<'_> {
         while let Some(id) = self.idle.pop_front() {
             let io = self.io(id);
             if self.policy.pass(self.now, &io) {
-                self.under_way.push_back((id, self.now));
+                self.in_flight.push_back((id, self.now));
             } else {
                 self.policy.arrive(self.now, io);
                 self.dispatch();
             }
         }
-        black_box(&self.under_way);
+        black_box(&self.in_flight);
     }
 
     fn complete_one(&mut self) {
@@ -170,18 +170,18 @@ impl Loop<'_> {
 
     /// The next that the device has done; waits in virtual time for what is held back.
     fn next_done(&mut self) -> Option<(u32, Time)> {
-        while self.under_way.is_empty() {
+        while self.in_flight.is_empty() {
             self.now = self.wake.take()?.max(self.now);
             self.dispatch();
         }
-        self.under_way.pop_front()
+        self.in_flight.pop_front()
     }
 
     /// Lets everything go that may.
     fn dispatch(&mut self) {
         loop {
             match self.policy.next(self.now) {
-                Next::Dispatch(IoId(id)) => self.under_way.push_back((id, self.now)),
+                Next::Dispatch(IoId(id)) => self.in_flight.push_back((id, self.now)),
                 Next::WaitUntil(at) => {
                     self.wake = Some(at.max(self.now + Duration::from_ns(1)));
                     return;

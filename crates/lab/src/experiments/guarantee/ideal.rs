@@ -48,7 +48,7 @@ struct Active {
     class: flashyard_sched::Class,
     source: Source,
     depth: u32,
-    under_way: u32,
+    in_flight: u32,
     working: bool,
     phases: Option<crate::load::Phases>,
 }
@@ -74,8 +74,8 @@ pub(super) fn run(policy: &mut dyn Policy, workers: &[Worker], seed: u64, until:
         tenant: worker.tenant,
         class: worker.class,
         source: Source::new(&worker.work, CAPACITY, &chance.split(place)),
-        depth: worker.most_under_way(),
-        under_way: 0,
+        depth: worker.most_in_flight(),
+        in_flight: 0,
         working: false,
         phases: worker.phases,
     };
@@ -130,13 +130,13 @@ impl Machine<'_> {
     fn refill(&mut self, now: Time, place: usize) {
         loop {
             let worker = &mut self.workers[place];
-            if !worker.working || worker.under_way >= worker.depth {
+            if !worker.working || worker.in_flight >= worker.depth {
                 return;
             }
             let Some(draft) = worker.source.draft() else {
                 return;
             };
-            worker.under_way += 1;
+            worker.in_flight += 1;
             let (tenant, class) = (worker.tenant, worker.class);
             let id = self.free.pop().unwrap_or(self.ios.len() as u32);
             let io = Ask {
@@ -147,14 +147,14 @@ impl Machine<'_> {
                 bytes: u64::from(draft.units) * UNIT,
                 lba: draft.start,
             };
-            let under_way = UnderWay {
+            let in_flight = UnderWay {
                 worker: place,
                 io,
                 sent: now,
             };
             match self.ios.get_mut(id as usize) {
-                Some(slot) => *slot = under_way,
-                None => self.ios.push(under_way),
+                Some(slot) => *slot = in_flight,
+                None => self.ios.push(in_flight),
             }
             if self.policy.pass(now, &io) {
                 self.dispatch(now, id);
@@ -211,7 +211,7 @@ impl Machine<'_> {
         self.pump(now);
         self.digest = fold(fold(self.digest, now.as_ns()), u64::from(io.tenant.0));
         self.free.push(id);
-        self.workers[worker].under_way -= 1;
+        self.workers[worker].in_flight -= 1;
         self.refill(now, worker);
     }
 }

@@ -56,7 +56,7 @@ pub(super) struct Scenario {
     pub(super) span: Duration,
 }
 
-/// A tenant: its name, its class, how much it has under way.
+/// A tenant: its name, its class, how much it has in flight.
 struct Tenant(&'static str, Class, u32);
 
 const TENANTS: [Tenant; 2] = [

@@ -27,7 +27,7 @@ pub(super) fn kinds(workloads: &[Workload]) -> Vec<Place> {
     let mut kinds = Vec::new();
     for workload in workloads {
         for group in &workload.groups {
-            // The most of a kind does not depend on how much of it one worker has under way.
+            // The most of a kind does not depend on how much of it one worker has in flight.
             let place = (workload.profile, workload.condition, saturating(group.kind));
             if !kinds.contains(&place) {
                 kinds.push(place);

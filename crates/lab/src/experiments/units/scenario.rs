@@ -30,7 +30,7 @@ pub(in crate::experiments) enum Order {
     FifoVarying,
     /// Reads before programs that have not begun, and first on the channel.
     ReadsFirst,
-    /// The same, and a read suspends a program or an erase under way.
+    /// The same, and a read suspends a program or an erase in flight.
     Suspend,
 }
 
