@@ -105,7 +105,7 @@ pub struct Limits {
     pub admin_output_bytes: usize,
     /// Commands that a queue takes in one turn of its core while latency-sensitive commands come to
     /// the core: fewer make those wait less, and cost the others more. At least 1.
-    pub hurried_commands: u32,
+    pub throughput_batch: u32,
     /// Namespaces of one tenant.
     pub namespaces_per_tenant: u32,
 }
@@ -154,7 +154,7 @@ impl Default for Limits {
             receive_bytes: 16 << 20,
             output_bytes: 4 << 20,
             admin_output_bytes: 256 << 10,
-            hurried_commands: 16,
+            throughput_batch: 16,
             namespaces_per_tenant: 1_024,
         }
     }

@@ -44,7 +44,7 @@ pub enum Cause {
     /// The rest of its command or its data were waited for: the network, or its host.
     Network,
     /// It was here and had not come to the switch: memory that its tenant may use was waited for,
-    /// or room for answers that its host does not take, or others were in a hurry.
+    /// or room for answers that its host does not take, or others were latency-sensitive.
     Intake,
     /// It waited for its turn behind I/O of the same tenant.
     OwnQueue,

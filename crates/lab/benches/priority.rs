@@ -1,8 +1,8 @@
-//! Two tenants on one target, one of them in a hurry: how much a queue of 128 slows a queue of one,
-//! and the other way round. A target on processor 0 with a memory device, one initiator thread on
-//! processor 1, 4 KiB random reads, real NVMe/TCP on loopback. Each is measured alone and then both
-//! together, several times in turn, for the machine's other work comes and goes; what is told is
-//! the median. All of that for several windows of completions.
+//! Two tenants on one target, one of them latency-sensitive: how much a queue of 128 slows a queue
+//! of one, and the other way round. A target on processor 0 with a memory device, one initiator
+//! thread on processor 1, 4 KiB random reads, real NVMe/TCP on loopback. Each is measured alone and
+//! then both together, several times in turn, for the machine's other work comes and goes; what is
+//! told is the median. All of that for several windows of completions.
 //!
 //! ```text
 //! cargo bench -p flashyard-lab --bench priority -- [ROUNDS] [MILLISECONDS]

@@ -256,7 +256,7 @@ fn describe(cause: Cause, tenant: &str) -> String {
         Cause::Others => "waited while other tenants were served, each of them with little".into(),
         Cause::Held => "held back while nobody was served (its own limit, or a slow device)".into(),
         Cause::Network => "network receive: waited for the rest of a command, or for its data".into(),
-        Cause::Intake => "waited to be taken in: for memory, for room (its host takes answers slowly), or because others are in a hurry".into(),
+        Cause::Intake => "waited for intake: for memory, for room (its host takes completions slowly), or because other commands are latency-sensitive".into(),
         Cause::Send => "send: its answers were held to go together, or the network or its host took them slowly".into(),
         Cause::OwnReads => "device busy with other reads of its own".into(),
         Cause::OwnWrites => "device busy with writes of its own".into(),

@@ -35,7 +35,7 @@ pub enum Coalescing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
     /// It goes with the end of the turn.
-    Urgent,
+    AtOnce,
     /// An answer that may wait, at this time; so many others of its queue are in flight.
     Answer { now: Time, in_flight: u16 },
 }
@@ -96,7 +96,7 @@ impl Coalescer {
         let first = self.since.is_none();
         self.bytes += bytes;
         let due = match what {
-            Pushed::Urgent => {
+            Pushed::AtOnce => {
                 self.since.get_or_insert(Time::ZERO);
                 true
             }
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn nothing_is_held_that_somebody_waits_for() {
         for (what, bytes) in [
-            (Pushed::Urgent, 24),
+            (Pushed::AtOnce, 24),
             (answer(0), 24),
             (answer(50), MOST_BYTES),
         ] {

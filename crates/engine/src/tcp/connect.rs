@@ -80,7 +80,7 @@ async fn initialize(connection: &Connection, input: &mut Input) -> Result<Outgoi
     };
     let (response, agreed) = answer_request(&request, &offer)?;
     input.framer.negotiated(&agreed);
-    connection.outbox().push(Pushed::Urgent, &response.encode());
+    connection.outbox().push(Pushed::AtOnce, &response.encode());
     Ok(agreed.outgoing(Role::Controller))
 }
 

@@ -339,7 +339,7 @@ pub(crate) async fn finish(input: &mut Input, end: End) {
             input.framer.offending_header(),
             &mut pdu,
         );
-        connection.outbox().push(Pushed::Urgent, &pdu[..len]);
+        connection.outbox().push(Pushed::AtOnce, &pdu[..len]);
         connection.outbox().seal();
         connection.set_deadline(Some(
             connection.core().rt().now() + connection.limits().terminate_deadline,

@@ -188,7 +188,7 @@ impl TcpFront {
     #[inline]
     fn pushed(&self, class: Class) -> Pushed {
         if class == Class::Latency {
-            return Pushed::Urgent;
+            return Pushed::AtOnce;
         }
         Pushed::Answer {
             now: self.connection.core().rt().turn_time(),
@@ -205,7 +205,7 @@ impl Front for TcpFront {
         let (r2t, arrival) = self.transfers.begin(cid, buf, held);
         let mut pdu = [0; MAX_HEADER];
         let len = r2t.encode(self.how, &mut pdu);
-        self.outbox().push(Pushed::Urgent, &pdu[..len]);
+        self.outbox().push(Pushed::AtOnce, &pdu[..len]);
         arrival
     }
 

@@ -414,7 +414,7 @@ mod tests {
         let push = || {
             let held = budget.try_reserve(BYTES).expect("there is room");
             let data = Data::Buf(Buf::take(BYTES).expect("memory"));
-            outbox.push_data(Pushed::Urgent, &[0; 24], data, &[], Some(held));
+            outbox.push_data(Pushed::AtOnce, &[0; 24], data, &[], Some(held));
         };
         (0..10).for_each(|_| push());
         assert_eq!(outbox.state.borrow().full.len(), 1);

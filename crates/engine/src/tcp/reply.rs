@@ -16,7 +16,7 @@ static ZEROES: [u8; PAGE] = [0; PAGE];
 /// Puts a completion that goes with the end of the turn into the outbox.
 #[inline]
 pub(crate) fn complete(outbox: &Outbox, how: Outgoing, entry: CompletionQueueEntry) {
-    complete_as(outbox, how, Pushed::Urgent, entry);
+    complete_as(outbox, how, Pushed::AtOnce, entry);
 }
 
 /// Puts a completion into the outbox.
@@ -103,7 +103,7 @@ pub(crate) fn complete_page(
     }
     trailer_len += CapsuleResp { entry }.encode(how, &mut trailer[trailer_len..]);
     outbox.push_data(
-        Pushed::Urgent,
+        Pushed::AtOnce,
         &bytes,
         Data::Zeroes(zeroes),
         &trailer[..trailer_len],

@@ -125,7 +125,7 @@ impl<P: Fn(Work)> Session<P> {
             .target()
             .config()
             .limits
-            .hurried_commands
+            .throughput_batch
             .max(1);
         Self {
             queue,

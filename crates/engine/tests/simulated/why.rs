@@ -211,9 +211,9 @@ fn answers_that_are_held_are_on_their_way_out() {
 #[test]
 fn an_answer_that_somebody_waits_for_is_not_held() {
     each_home(Some(64), |mut case| async move {
-        let mut hurried = tenant(1, "a", &["*"]);
-        hurried.class = Class::Latency;
-        case.bench.target.set_tenant(hurried).expect("it changes");
+        let mut sensitive = tenant(1, "a", &["*"]);
+        sensitive.class = Class::Latency;
+        case.bench.target.set_tenant(sensitive).expect("it changes");
         let read = |slba| {
             let sgl = Sgl::Transport { length: BLOCK };
             SubmissionQueueEntry::read(1, LbaRange { slba, blocks: 1 }, sgl)

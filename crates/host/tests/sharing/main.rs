@@ -1,5 +1,5 @@
 //! Tenants that share a device of a real target, over our own hosts, in the simulated world:
-//! credits, overload, and who may be in a hurry.
+//! credits, overload, and who may be latency-sensitive.
 
 mod credits;
 mod overload;

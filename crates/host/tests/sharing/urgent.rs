@@ -94,8 +94,8 @@ const LATENCY: Player = Player {
     urgent: false,
 };
 
-/// Without the right to it a mark is worth nothing: neither does who marks gain, nor do a tenant in
-/// a hurry and another bulk tenant lose.
+/// Without the right to it a mark is worth nothing: neither does who marks gain, nor do a
+/// latency-sensitive tenant and another bulk tenant lose.
 #[test]
 fn marks_without_the_right_change_nothing() {
     let bulks = bulk(Class::Throughput, false);
@@ -117,8 +117,8 @@ fn marks_without_the_right_change_nothing() {
 }
 
 /// With the right it goes first, and is billed: what it has beyond its share is the eighth of the
-/// device that is kept for who is in a hurry, and bursts of 4 ms (docs/scheduling.md). (Both get
-/// less than without, for while somebody is in a hurry the device is not filled.)
+/// device that is kept for who is latency-sensitive, and bursts of 4 ms (docs/scheduling.md). (Both
+/// get less than without, for while somebody is latency-sensitive the device is not filled.)
 #[test]
 fn whoever_may_hurry_and_always_does_gets_an_eighth_more_and_no_more() {
     const DEVICE: u64 = 40_000;

@@ -1,4 +1,4 @@
-//! One tenant of each class on a drive: in a hurry, for throughput, in the background.
+//! One tenant of each class on a drive: latency-sensitive, for throughput, in the background.
 
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::Condition;
@@ -75,7 +75,7 @@ fn workloads(quick: bool, profiles: usize) -> Vec<Workload> {
         .collect()
 }
 
-/// The latency of the one in a hurry, with the backup in the background.
+/// The latency of the one latency-sensitive, with the backup in the background.
 fn charts(found: &Findings, profiles: &[Profile], workloads: &[Workload]) -> Vec<Chart> {
     let in_background = |workload: &&Workload| workload.groups[2].class == Class::Background;
     let chart = |(workload, name)| {

@@ -1,4 +1,4 @@
-//! How many answers are best told at once, and what that does to somebody in a hurry.
+//! How many answers are best told at once, and what that does to somebody latency-sensitive.
 
 mod device;
 mod world;
@@ -84,7 +84,7 @@ struct Row {
     kind: String,
     window: String,
     bulk: Figures,
-    hurried: Figures,
+    sensitive: Figures,
     sends: Vec<f64>,
     digest: u64,
 }
@@ -164,7 +164,7 @@ fn measure_all(context: &Context) -> Vec<Row> {
             sends: met.iter().map(|met| met.sends).collect(),
             digest: met.iter().map(|met| met.digest).fold(0, fold),
             bulk: Figures(met.iter().map(|met| met.bulk.clone()).collect()),
-            hurried: Figures(met.into_iter().map(|met| met.hurried).collect()),
+            sensitive: Figures(met.into_iter().map(|met| met.sensitive).collect()),
         }
     };
     cells.iter().map(row).collect()
@@ -210,8 +210,8 @@ impl Row {
         self.bulk.mean(|tally| Some(tally.iops()))
     }
 
-    fn hurried_mean(&self) -> f64 {
-        self.hurried.mean(|tally| mean_us(&tally.total()))
+    fn sensitive_mean(&self) -> f64 {
+        self.sensitive.mean(|tally| mean_us(&tally.total()))
     }
 
     /// Percent of throughput more than at window 1.
@@ -229,7 +229,7 @@ impl Row {
         let best = self.like(rows).map(Row::iops).fold(0.0, f64::max);
         let ratio = self
             .single(rows)
-            .map(|single| self.hurried_mean() / single.hurried_mean());
+            .map(|single| self.sensitive_mean() / single.sensitive_mean());
         let p99 =
             |figures: &Figures| figures.value(|tally| percentile_us(&tally.total(), figures::P99));
         let sends = Estimate::of(&self.sends).map_or(Value::Missing, figures::value_of);
@@ -242,8 +242,8 @@ impl Row {
             real((best > 0.0).then(|| 100.0 * self.iops() / best)),
             self.bulk.value(|tally| mean_us(&tally.total())),
             p99(&self.bulk),
-            self.hurried.value(|tally| mean_us(&tally.total())),
-            p99(&self.hurried),
+            self.sensitive.value(|tally| mean_us(&tally.total())),
+            p99(&self.sensitive),
             real(ratio),
             sends,
         ]
@@ -276,7 +276,7 @@ fn charts(rows: &[Row]) -> Vec<Chart> {
             unit: Unit::Micros,
             scale: Scale::Linear,
         },
-        series(rows, &|row| Some(row.hurried_mean())),
+        series(rows, &|row| Some(row.sensitive_mean())),
         Vec::new(),
     );
     vec![gain, latency]
@@ -352,7 +352,7 @@ mod tests {
                 assert!(gain > -2.0, "{what}");
             }
             let single = row.single(&rows).expect("window 1 is among them");
-            let slower = row.hurried_mean() / single.hurried_mean();
+            let slower = row.sensitive_mean() / single.sensitive_mean();
             let most = if row.line == "25g" { 1.25 } else { 1.05 };
             assert!(slower < most, "{what}, in a hurry {slower}");
         }

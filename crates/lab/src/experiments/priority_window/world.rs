@@ -67,7 +67,7 @@ const TENANTS: [Tenant; 2] = [
 /// What came of it.
 pub(super) struct Measured {
     pub(super) bulk: Tally,
-    pub(super) hurried: Tally,
+    pub(super) sensitive: Tally,
     /// Sends of all machines per I/O.
     pub(super) sends: f64,
     pub(super) digest: u64,
@@ -143,11 +143,11 @@ impl Scenario {
         for worker in workers {
             worker.await;
         }
-        let [bulk, hurried] = books.each_ref().map(|book| book.tally.borrow().clone());
-        let ios = (bulk.iops() + hurried.iops()) * self.span.as_secs_f64();
+        let [bulk, sensitive] = books.each_ref().map(|book| book.tally.borrow().clone());
+        let ios = (bulk.iops() + sensitive.iops()) * self.span.as_secs_f64();
         Measured {
             bulk,
-            hurried,
+            sensitive,
             sends: sends / ios.max(1.0),
             digest: books
                 .iter()

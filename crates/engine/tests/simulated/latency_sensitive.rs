@@ -19,11 +19,11 @@ const BATCH: u16 = 120;
 /// Commands of each tenant that a drive was given in each turn of its core.
 type Turns = Rc<RefCell<BTreeMap<(TenantId, Time), u32>>>;
 
-/// Gives both tenants a drive that takes its time; `a` may be in a hurry.
+/// Gives both tenants a drive that takes its time; `a` may be latency-sensitive.
 fn attach(bench: &Bench) -> Turns {
-    let mut hurried = tenant(1, "a", &["*"]);
-    hurried.class = Class::Latency;
-    bench.target.set_tenant(hurried).expect("it changes");
+    let mut sensitive = tenant(1, "a", &["*"]);
+    sensitive.class = Class::Latency;
+    bench.target.set_tenant(sensitive).expect("it changes");
     let turns = Turns::default();
     let (rt, given) = (bench.rts[0].clone(), turns.clone());
     let pace = move |tag: Tag, _: &_| {
@@ -66,14 +66,14 @@ fn most(seed: u64, depth: u16) -> u32 {
     site.run(move |bench| async move {
         let turns = attach(&bench);
         let (_admin, mut bulk) = bench.connect("b", 2).await;
-        let (_other, mut hurried) = bench.connect("a", 1).await;
+        let (_other, mut sensitive) = bench.connect("a", 1).await;
         for cid in 0..depth {
-            hurried.submit_as(cid, read(), &[]).await;
+            sensitive.submit_as(cid, read(), &[]).await;
         }
         let going = bench.host_rt.spawn(async move {
-            while let Incoming::Data { header, .. } = hurried.next().await {
-                assert!(hurried.response().await.status().is_success());
-                hurried.submit_as(header.cccid, read(), &[]).await;
+            while let Incoming::Data { header, .. } = sensitive.next().await {
+                assert!(sensitive.response().await.status().is_success());
+                sensitive.submit_as(header.cccid, read(), &[]).await;
             }
         });
         bench.host_rt.sleep(Duration::from_ms(2)).await;
@@ -88,8 +88,8 @@ fn most(seed: u64, depth: u16) -> u32 {
 }
 
 #[test]
-fn while_others_are_in_a_hurry_a_batch_is_taken_in_pieces() {
-    let piece = Limits::default().hurried_commands;
+fn while_others_are_latency_sensitive_a_batch_is_taken_in_pieces() {
+    let piece = Limits::default().throughput_batch;
     for seed in 0..4 {
         let alone = most(seed, 0);
         assert!(alone > 2 * piece, "{alone} at once, with nobody about");
