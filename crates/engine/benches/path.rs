@@ -214,13 +214,17 @@ impl Part {
             core.listen(SocketAddr::from(([127, 0, 0, 1], port)))
                 .expect("a free port");
         }
-        // Seldom, since it counts like an I/O's work.
-        while self.target.snapshot().controllers.is_empty() {
+        // Seldom, since it counts like an I/O's work. A host may have come and gone in between.
+        while !self.had_hosts() {
             rt.sleep(LOOK).await;
         }
-        while !self.target.snapshot().controllers.is_empty() {
-            rt.sleep(LOOK).await;
-        }
+    }
+
+    /// Whether hosts have done I/O and are gone.
+    fn had_hosts(&self) -> bool {
+        let snapshot = self.target.snapshot();
+        let ios = snapshot.tenants.iter().map(|tenant| tenant.counters);
+        snapshot.controllers.is_empty() && ios.map(|ios| ios.reads + ios.writes).sum::<u64>() > 0
     }
 
     /// One device and one switch; a namespace of it for each tenant.
