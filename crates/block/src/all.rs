@@ -57,10 +57,10 @@ impl All {
     }
 
     /// Adds a child.
-    pub fn push(&mut self, mut io: IoFuture) {
-        let child = match io.take_finished() {
-            Some(result) => Child::Ended(result),
-            None => Child::InFlight(io),
+    pub fn push(&mut self, io: IoFuture) {
+        let child = match io.try_finish() {
+            Ok(result) => Child::Ended(result),
+            Err(io) => Child::InFlight(io),
         };
         self.list().children.push(child);
     }

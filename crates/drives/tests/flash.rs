@@ -317,13 +317,12 @@ fn a_full_drive_is_busy_and_what_is_given_up_leaves_nothing_behind() {
         for _ in 0..2 {
             let mut in_flight = Vec::new();
             loop {
-                let mut io = device.submit(Tag::default(), Io::Flush);
-                match io.take_finished() {
-                    Some(result) => {
+                match device.submit(Tag::default(), Io::Flush).try_finish() {
+                    Ok(result) => {
                         assert_eq!(result.err(), Some(IoError::Busy));
                         break;
                     }
-                    None => in_flight.push(io),
+                    Err(io) => in_flight.push(io),
                 }
             }
             assert_eq!(in_flight.len(), 65_536);

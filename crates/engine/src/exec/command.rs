@@ -89,13 +89,15 @@ fn start_read<F: Front>(queue: &Queue<F>, command: Command, range: LbaRange) -> 
         return Some(Work::Queued(Some(command)));
     };
     let (lba, into) = (ask.lba, buf);
-    let mut io = permit.submit(Io::Read { lba, into });
-    let Some(result) = io.take_finished() else {
-        return Some(Work::Reading(Issued {
-            command,
-            means: Some((permit, memory)),
-            io,
-        }));
+    let result = match permit.submit(Io::Read { lba, into }).try_finish() {
+        Ok(result) => result,
+        Err(io) => {
+            return Some(Work::Reading(Issued {
+                command,
+                means: Some((permit, memory)),
+                io,
+            }));
+        }
     };
     let sample = permit.complete(result.is_ok());
     command.finish_read(queue, (result, sample), memory);
@@ -140,13 +142,15 @@ fn start_write<F: Front>(
         unreachable!("whoever starts a write at once has its data");
     };
     let (lba, data) = (ask.lba, buf.into());
-    let mut io = permit.submit(Io::Write { lba, data, fua });
-    let Some(result) = io.take_finished() else {
-        return Some(Work::Writing(Issued {
-            command,
-            means: Some((permit, reservation)),
-            io,
-        }));
+    let result = match permit.submit(Io::Write { lba, data, fua }).try_finish() {
+        Ok(result) => result,
+        Err(io) => {
+            return Some(Work::Writing(Issued {
+                command,
+                means: Some((permit, reservation)),
+                io,
+            }));
+        }
     };
     let sample = permit.complete(result.is_ok());
     command.finish_write(queue, (result, sample));
