@@ -98,8 +98,11 @@ pub fn judge_connect(site: &Site, tenant: usize, since: Time, error: ConnectErro
         | ConnectError::Option(_)
         | ConnectError::AuthenticationRequired
         | ConnectError::NotReady => false,
-        // Its Admin queue is gone again when an I/O queue connects.
-        ConnectError::InvalidParameter(InvalidParameter::CNTLID) => site.plan.may_lose(),
+        // Its Admin queue is gone again when an I/O queue connects; its controller's identifier may
+        // be that of another host's controller, if the target was restarted.
+        ConnectError::InvalidParameter(InvalidParameter::CNTLID | InvalidParameter::HOSTNQN) => {
+            site.plan.may_lose()
+        }
         ConnectError::HostNotAllowed | ConnectError::InvalidParameter(_) => {
             site.may_be_refused(tenant, since)
         }
