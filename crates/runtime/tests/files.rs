@@ -227,6 +227,26 @@ fn opening_fails_with_a_reason() {
     });
 }
 
+/// The kernel's worker of a flush still refers to the file when its completion is seen.
+#[test]
+fn a_closed_file_can_be_opened_at_once() {
+    let scratch = scratch("reopen");
+    let path = scratch.join("f");
+    let exclusive = OpenOptions {
+        exclusive: true,
+        ..create(true)
+    };
+    run(move |rt| async move {
+        for round in 0..500 {
+            let file = rt
+                .open(&path, exclusive)
+                .unwrap_or_else(|error| panic!("round {round}: {error}"));
+            write(&file, 0, &[1; 4096], false).await;
+            file.sync().await.expect("the file can be flushed");
+        }
+    });
+}
+
 /// A loop device over a file, where this process may make one.
 struct Loop(PathBuf);
 

@@ -403,7 +403,7 @@ impl Drive for Uring {
 
     fn close_file(&mut self, file: FileId) {
         // SAFETY: the executor closes a file once, after its last operation.
-        drop(unsafe { sockets::owned(file.0) });
+        storage::close(unsafe { sockets::owned(file.0) });
     }
 }
 

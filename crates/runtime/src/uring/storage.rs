@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions as StdOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -193,4 +193,13 @@ pub(super) fn set_size(file: FileId, size: u64) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Gives the lock back and closes. Closing alone leaves the lock until the last reference to the
+/// open file goes: the kernel's worker of a flush lets go of its own a moment after the completion,
+/// and a child process holds one until it runs its program. Whoever opens the file in that moment
+/// would be refused.
+pub(super) fn close(file: OwnedFd) {
+    // Fails only where there are no locks, and then there is none to give back.
+    let _unlocked = File::from(file).unlock();
 }
