@@ -126,16 +126,23 @@ impl MemoryQuota {
     }
 
     #[inline]
-    fn take(self: &Rc<Self>, bytes: usize) -> Reservation {
+    fn take(&self, bytes: usize) {
         self.pool.free.set(self.pool.free.get() - bytes);
         self.held.set(self.held.get() + bytes);
-        Reservation {
-            quota: self.clone(),
-            bytes,
-        }
     }
 
-    /// Gives back what [`Reservation::keep`] left taken.
+    /// Takes `bytes` if they are to be had and nobody waits for them; they are given back by
+    /// [`MemoryQuota::release`].
+    #[inline]
+    pub(crate) fn try_take(&self, bytes: usize) -> bool {
+        let taken = self.waiting.borrow().is_empty() && self.fits(bytes);
+        if taken {
+            self.take(bytes);
+        }
+        taken
+    }
+
+    /// Gives back what was taken and is in no [`Reservation`].
     #[inline]
     pub(crate) fn release(&self, bytes: usize) {
         if bytes == 0 {
@@ -143,7 +150,9 @@ impl MemoryQuota {
         }
         self.held.set(self.held.get() - bytes);
         self.pool.free.set(self.pool.free.get() + bytes);
-        self.pool.serve();
+        if !self.pool.waiting.borrow().is_empty() {
+            self.pool.serve();
+        }
     }
 
     /// Serves the first who waits, if it may be; those who have left are passed over.
@@ -161,7 +170,8 @@ impl MemoryQuota {
             drop(waiting);
             if let Some(Waiter { bytes, tell }) = first.filter(|_| !gone) {
                 // Who leaves now gives it back by dropping it.
-                drop(tell.send(self.take(bytes)));
+                self.take(bytes);
+                drop(tell.send(Reservation::of(self, bytes)));
                 return Looked::Served;
             }
         }
@@ -172,8 +182,14 @@ impl Reservation {
     /// `bytes` of the quota, if they are to be had and nobody waits for them.
     #[inline]
     pub(crate) fn now(quota: &Rc<MemoryQuota>, bytes: usize) -> Option<Self> {
-        let first = quota.waiting.borrow().is_empty();
-        (first && quota.fits(bytes)).then(|| quota.take(bytes))
+        quota.try_take(bytes).then(|| Self::of(quota, bytes))
+    }
+
+    /// Of `bytes` that have been taken.
+    #[inline]
+    fn of(quota: &Rc<MemoryQuota>, bytes: usize) -> Self {
+        let quota = quota.clone();
+        Self { quota, bytes }
     }
 
     /// Waits for `bytes` of it.

@@ -63,9 +63,13 @@ impl Budget {
     /// The same, if there is nothing to wait for.
     #[inline]
     pub(crate) fn try_reserve(self: &Rc<Self>, bytes: usize) -> Option<Held> {
-        let connection = Passed::now(&self.connection, bytes)?;
-        Reservation::now(&self.quota, bytes)?.keep();
-        connection.keep();
+        if !self.connection.try_acquire(bytes) {
+            return None;
+        }
+        if !self.quota.try_take(bytes) {
+            self.connection.release(bytes);
+            return None;
+        }
         Some(Held {
             budget: self.clone(),
             bytes,
@@ -105,13 +109,6 @@ struct Passed<'a> {
 }
 
 impl<'a> Passed<'a> {
-    #[inline]
-    fn now(semaphore: &'a Semaphore, bytes: usize) -> Option<Self> {
-        semaphore
-            .try_acquire(bytes)
-            .then(|| Self { semaphore, bytes })
-    }
-
     async fn wait(semaphore: &'a Semaphore, bytes: usize) -> Self {
         semaphore.acquire(bytes).await;
         Self { semaphore, bytes }

@@ -35,6 +35,7 @@ impl Semaphore {
     }
 
     /// Takes `n` permits if they are there and nobody waits.
+    #[inline]
     pub fn try_acquire(&self, n: usize) -> bool {
         if !self.waiters.borrow().is_empty() {
             return false;
@@ -47,6 +48,7 @@ impl Semaphore {
     }
 
     /// Gives `n` permits back.
+    #[inline]
     pub fn release(&self, n: usize) {
         let permits = self
             .permits
@@ -54,7 +56,9 @@ impl Semaphore {
             .checked_add(n)
             .expect("permits given back were taken before");
         self.permits.set(permits);
-        self.hand_out();
+        if !self.waiters.borrow().is_empty() {
+            self.hand_out();
+        }
     }
 
     /// Permits that could be taken now, if nobody waits.
