@@ -22,7 +22,7 @@ Needs valgrind and strace; takes a few minutes.
   --bytes N       of an I/O (default 4096)
   --count N       I/Os of the short run at QD1; deeper queues do ten times as many, and the long
                   run does six times as many (default 2000)
-  --binary FILE   the bench `path` of flashyard-engine, if it is built already
+  --binary FILE   the bench `path` of flashyard-tcp, if it is built already
 TEXT
 }
 
@@ -82,11 +82,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 if [ -z "$binary" ]; then
-    binary=$(cargo bench -p flashyard-engine --bench path --no-run --message-format=json 2>/dev/null |
+    binary=$(cargo bench -p flashyard-tcp --bench path --no-run --message-format=json 2>/dev/null |
         sed -n 's/.*"executable":"\([^"]*path-[^"]*\)".*/\1/p' | tail -n 1)
 fi
 [ -x "$binary" ] || {
-    echo "costs: the bench of flashyard-engine does not build; run cargo bench -p flashyard-engine --bench path --no-run" >&2
+    echo "costs: the bench of flashyard-tcp does not build; run cargo bench -p flashyard-tcp --bench path --no-run" >&2
     exit 1
 }
 

@@ -12,7 +12,7 @@ struct Rule {
 }
 
 /// The table of ARCHITECTURE.md, from the bottom up.
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 17] = [
     rule("time", &[], &[]),
     rule("nvme", &["time"], &[]),
     rule("sched", &["time"], &[]),
@@ -31,23 +31,36 @@ const RULES: [Rule; 16] = [
         &["corpus", "testbed"],
     ),
     rule("controller", &["nvme", "sched", "time"], &[]),
-    // Tests of the target connect to it with our own initiator.
     rule(
         "engine",
         &["controller", "nvme", "sched", "block", "runtime", "time"],
+        &[],
+    ),
+    // Tests of the target connect to it with our own initiator.
+    rule(
+        "tcp",
+        &[
+            "engine",
+            "controller",
+            "nvme",
+            "sched",
+            "block",
+            "runtime",
+            "time",
+        ],
         &["host", "testbed"],
     ),
     // Tests of the initiator need a target to connect to.
     rule(
         "host",
         &["nvme", "sched", "block", "runtime", "time"],
-        &["engine", "testbed"],
+        &["engine", "tcp", "testbed"],
     ),
     // What tests and the laboratory set up; nothing else may use it.
     rule(
         "testbed",
         &[
-            "nvme", "sched", "block", "runtime", "time", "engine", "host",
+            "nvme", "sched", "block", "runtime", "time", "engine", "tcp", "host",
         ],
         &[],
     ),
@@ -76,6 +89,7 @@ const RULES: [Rule; 16] = [
             "drives",
             "controller",
             "engine",
+            "tcp",
             "host",
             "testbed",
         ],
@@ -93,6 +107,7 @@ const RULES: [Rule; 16] = [
             "drives",
             "controller",
             "engine",
+            "tcp",
             "host",
             "vfio",
             "lab",

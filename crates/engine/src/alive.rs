@@ -17,11 +17,11 @@ pub struct Alive {
 
 /// One object that is counted.
 #[derive(Debug)]
-pub(crate) struct Counted(#[expect(dead_code, reason = "it is there to be counted")] Arc<()>);
+pub struct Counted(#[expect(dead_code, reason = "it is there to be counted")] Arc<()>);
 
 /// The tokens of a target.
 #[derive(Debug, Default)]
-pub(crate) struct Census {
+pub struct Census {
     connections: Arc<()>,
     queues: Arc<()>,
     controllers: Arc<()>,
@@ -29,12 +29,12 @@ pub(crate) struct Census {
 
 impl Census {
     /// For a connection.
-    pub(crate) fn connection(&self) -> Counted {
+    pub fn connection(&self) -> Counted {
         Counted(self.connections.clone())
     }
 
     /// For a queue.
-    pub(crate) fn queue(&self) -> Counted {
+    pub fn queue(&self) -> Counted {
         Counted(self.queues.clone())
     }
 

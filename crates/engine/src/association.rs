@@ -19,9 +19,9 @@ use flashyard_controller::{Controller, HostId};
 
 /// A controller as its connections share it.
 #[derive(Debug)]
-pub(crate) struct Association {
+pub struct Association {
     /// Controller identifier; unique in the whole target while anything of it is left.
-    pub(crate) cntlid: u16,
+    pub cntlid: u16,
     pub(crate) host: HostId,
     /// Whose subsystem it is; `None` for a discovery controller.
     pub(crate) tenant: Option<Arc<TenantShared>>,
@@ -53,14 +53,14 @@ impl Association {
     }
 
     /// The controller. For the slow path: Admin commands, Connect, errors.
-    pub(crate) fn controller(&self) -> MutexGuard<'_, Controller> {
+    pub fn controller(&self) -> MutexGuard<'_, Controller> {
         self.controller
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How an event shows it.
-    pub(crate) fn for_event(&self) -> HostEventController {
+    pub fn for_event(&self) -> HostEventController {
         HostEventController {
             cntlid: Some(self.cntlid),
             tenant: self.tenant.as_ref().map(|tenant| tenant.name()),
@@ -75,7 +75,7 @@ impl Association {
     }
 
     /// Whether the host has been heard of since the last call.
-    pub(crate) fn take_traffic(&self) -> bool {
+    pub fn take_traffic(&self) -> bool {
         self.traffic.swap(false, Ordering::Relaxed)
     }
 

@@ -11,7 +11,7 @@ use crate::message::ConnectionId;
 use crate::waiting::TellWithdrawn;
 
 /// One connection. Its tasks own it.
-pub(crate) trait Connection {
+pub trait Connection {
     /// Ends it: nothing more is received or sent, and commands that were not issued are taken back.
     fn close(&self);
 
@@ -33,4 +33,4 @@ pub(crate) trait Connection {
 }
 
 /// Makes a connection of a stream that was accepted, and begins its tasks.
-pub(crate) type Serve = fn(Rc<Core>, ConnectionId, TcpStream) -> Rc<dyn Connection>;
+pub type Serve = fn(Rc<Core>, ConnectionId, TcpStream) -> Rc<dyn Connection>;

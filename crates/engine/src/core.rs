@@ -17,7 +17,9 @@ use flashyard_runtime::{CommandPool, Rt, Task, TcpListener, TcpStream};
 use flashyard_sched::Policy;
 use flashyard_time::{Duration, Time};
 
+use crate::association::Association;
 use crate::connection::{Connection, Serve};
+use crate::exec::Budget;
 use crate::forwarding::{self, Forwarding, RemoteGrants};
 use crate::handle::Told;
 use crate::message::{ConnectionId, Message};
@@ -151,11 +153,10 @@ impl Core {
 
     /// Listens for the hosts of a front end, which makes connections by `serve`; hands them to the
     /// cores evenly. Gives the address with its real port.
-    pub(crate) fn listen_for(
-        self: &Rc<Self>,
-        addr: SocketAddr,
-        serve: Serve,
-    ) -> io::Result<SocketAddr> {
+    ///
+    /// # Errors
+    /// The system refuses: the address is taken, or not of this machine.
+    pub fn listen_for(self: &Rc<Self>, addr: SocketAddr, serve: Serve) -> io::Result<SocketAddr> {
         let listener = self.rt.listen(addr)?;
         let addr = listener.local_addr();
         let task = self.rt.spawn(self.clone().accept(listener, serve));
@@ -184,11 +185,13 @@ impl Core {
         }
     }
 
-    pub(crate) fn rt(&self) -> &Rt {
+    /// The runtime that it runs on.
+    pub fn rt(&self) -> &Rt {
         &self.rt
     }
 
-    pub(crate) fn target(&self) -> &Arc<Target> {
+    /// The target that it is a core of.
+    pub fn target(&self) -> &Arc<Target> {
         &self.target
     }
 
@@ -220,7 +223,7 @@ impl Core {
     }
 
     /// Waits until a fence has been lifted, or `deadline`.
-    pub(crate) async fn fence_lifted_or(&self, deadline: Time) {
+    pub async fn fence_lifted_or(&self, deadline: Time) {
         let mut lifted = pin!(self.fence.notified());
         let mut late = self.rt.sleep_until(deadline);
         std::future::poll_fn(|context| {
@@ -235,6 +238,16 @@ impl Core {
         .await;
     }
 
+    /// Drops the I/O queues of a controller, and waits until all they issued has returned, as long
+    /// as a Connect would wait for it.
+    pub async fn drop_io_queues(&self, association: &Association) {
+        let deadline = self.rt.now() + self.target.config().limits.fence_deadline;
+        self.target.close_io_queues(association);
+        while self.target.has_io_queues(association) && self.rt.now() < deadline {
+            self.fence_lifted_or(deadline).await;
+        }
+    }
+
     /// The way to a device of this core, unless that is being removed.
     pub(crate) fn port(&self, device: u32) -> Option<Rc<Port>> {
         let devices = self.devices.borrow();
@@ -244,13 +257,19 @@ impl Core {
             .map(|(_, port)| port.clone())
     }
 
+    /// The bounds of a connection of `tenant`, for memory that it holds at the grace of its host.
+    pub fn budget(&self, tenant: TenantId) -> Rc<Budget> {
+        let limits = &self.target.config().limits;
+        Budget::new(limits.connection_bytes, self.peer_quota(tenant))
+    }
+
     /// Memory at the grace of the hosts of `tenant`.
-    pub(crate) fn peer_quota(&self, tenant: TenantId) -> Rc<MemoryQuota> {
+    fn peer_quota(&self, tenant: TenantId) -> Rc<MemoryQuota> {
         self.tenant_shares(tenant).peers
     }
 
     /// Memory for in-capsule data of `tenant`.
-    pub(crate) fn capsule_quota(&self, tenant: TenantId) -> Rc<MemoryQuota> {
+    pub fn capsule_quota(&self, tenant: TenantId) -> Rc<MemoryQuota> {
         self.tenant_shares(tenant).capsules
     }
 
@@ -265,7 +284,7 @@ impl Core {
     }
 
     /// Memory for large receives.
-    pub(crate) fn receive_share(&self) -> &Rc<MemoryQuota> {
+    pub fn receive_share(&self) -> &Rc<MemoryQuota> {
         &self.shares.receives
     }
 
@@ -319,7 +338,7 @@ impl Core {
 
     /// A connection has ended and everything it did has returned; `unconnected` is its peer if it
     /// never became a queue.
-    pub(crate) fn forget(&self, connection: ConnectionId, unconnected: Option<IpAddr>) {
+    pub fn forget(&self, connection: ConnectionId, unconnected: Option<IpAddr>) {
         self.connections.borrow_mut().remove(&connection.serial);
         self.target.forget_connection(self.index, unconnected);
         if self.connections.borrow().is_empty() {

@@ -1,9 +1,9 @@
-//! The storage target: tenants as NVMe subsystems, controllers, the switch in front of every
-//! device, and the NVMe/TCP transport.
+//! The storage target: tenants as NVMe subsystems, controllers, execution of commands, the switch
+//! in front of every device. It knows no transport: a front end is a crate of its own.
 //!
 //! A [`Target`] is what all cores share: configuration, tenants, associations. A [`Core`] runs on
 //! one executor: it is the home of devices, and serves connections. What a controller decides is in
-//! `flashyard_controller`; what moves data is in `tcp`.
+//! `flashyard_controller`; what a front end builds on is in [`front`].
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -16,7 +16,6 @@
 //! | `way` | I/O through a switch without a command around it |
 //! | `exec` | commands at work: memory, turn, data, I/O, answer; the trait `Front` |
 //! | `waiting`, `quota` | commands that were not issued yet; memory that tenants share |
-//! | `tcp` | connections, framing, answers: the front end for NVMe/TCP |
 #![forbid(unsafe_code)]
 
 mod alive;
@@ -39,7 +38,6 @@ mod snapshot;
 mod status;
 mod subsystems;
 mod switch;
-mod tcp;
 mod waiting;
 mod way;
 
@@ -54,7 +52,31 @@ pub use snapshot::{
 };
 pub use subsystems::Target;
 pub use switch::Switch;
-pub use tcp::Coalescing;
 pub use way::Way;
 
 pub use flashyard_block::{Class, TenantId};
+
+/// What a front end builds on: it accepts connections of hosts, has them join a tenant as queues,
+/// gives checked commands to execution, and answers them.
+///
+/// | step | with |
+/// | --- | --- |
+/// | a stream is accepted, on whichever core has the fewest | [`Core::listen_for`], [`Serve`], [`Connection`] |
+/// | it becomes the Admin queue of a new association, or an I/O queue of one | [`Caller`], [`Target::connect_admin`], [`Target::connect_io`], [`Association`] |
+/// | its commands are executed | [`Queue`], [`Command`], [`Pair`], [`start`], [`execute`] |
+/// | what they need of the transport | [`Front`] |
+/// | memory that they hold at the grace of a host | [`Budget`], [`MemoryQuota`] |
+pub mod front {
+    pub use crate::alive::{Census, Counted};
+    pub use crate::association::Association;
+    pub use crate::connection::{Connection, Serve};
+    pub use crate::exec::{
+        Budget, Command, End, Failure, Front, HalfData, Held, HostData, Namespace, Pair, Queue,
+        Success, Work, execute, start,
+    };
+    pub use crate::message::ConnectionId;
+    pub use crate::quota::{MemoryQuota, Reservation};
+    pub use crate::sample::PendingSample;
+    pub use crate::subsystems::{AdminSeat, Caller, ConnectFailure, IoSeat};
+    pub use crate::waiting::TellWithdrawn;
+}

@@ -9,7 +9,7 @@ use crate::forwarding::{Reply, Request};
 
 /// Names a TCP connection in the whole target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ConnectionId {
+pub struct ConnectionId {
     /// The core that serves it.
     pub(crate) core: usize,
     /// Its number there, never used twice.

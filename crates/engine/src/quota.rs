@@ -30,7 +30,7 @@ pub(crate) struct Pool {
 }
 
 /// What one tenant has of a [`Pool`].
-pub(crate) struct MemoryQuota {
+pub struct MemoryQuota {
     pool: Rc<Pool>,
     held: Cell<usize>,
     waiting: RefCell<VecDeque<Waiter>>,
@@ -42,7 +42,7 @@ struct Waiter {
 }
 
 /// A part of a quota, until dropped.
-pub(crate) struct Reservation {
+pub struct Reservation {
     quota: Rc<MemoryQuota>,
     bytes: usize,
 }
@@ -181,7 +181,7 @@ impl MemoryQuota {
 impl Reservation {
     /// `bytes` of the quota, if they are to be had and nobody waits for them.
     #[inline]
-    pub(crate) fn now(quota: &Rc<MemoryQuota>, bytes: usize) -> Option<Self> {
+    pub fn now(quota: &Rc<MemoryQuota>, bytes: usize) -> Option<Self> {
         quota.try_take(bytes).then(|| Self::of(quota, bytes))
     }
 

@@ -10,7 +10,7 @@ use crate::ledger::{Past, Sample};
 
 /// A sample whose answer is on its way. When dropped, that has gone, or will never go, and the
 /// sample is recorded.
-pub(crate) struct PendingSample {
+pub struct PendingSample {
     core: Rc<Core>,
     namespace: Rc<Namespace>,
     sample: Box<Sample>,

@@ -30,7 +30,7 @@ use crate::{
 use flashyard_controller::discovery::Discovery;
 use flashyard_controller::{ControllerLimits, HostList, Media, NamespaceFeatures, Subsystem};
 
-pub(crate) use connect::{Caller, ConnectFailure};
+pub use connect::{AdminSeat, Caller, ConnectFailure, IoSeat};
 
 /// A target: shared by its cores, and by whoever configures it.
 pub struct Target {
@@ -179,7 +179,7 @@ impl Target {
     }
 
     /// Counts what lives.
-    pub(crate) fn census(&self) -> &Census {
+    pub fn census(&self) -> &Census {
         &self.census
     }
 
@@ -265,7 +265,7 @@ impl Target {
     }
 
     /// The connection from `peer` has become a queue: it does not count as unconnected any more.
-    pub(crate) fn on_connected(&self, peer: IpAddr) {
+    pub fn on_connected(&self, peer: IpAddr) {
         self.lock().forget_unconnected(peer);
     }
 
@@ -278,7 +278,7 @@ impl Target {
     }
 
     /// Something for whoever runs the target. Its number is given here.
-    pub(crate) fn report(&self, event: HostEvent) {
+    pub fn report(&self, event: HostEvent) {
         self.lock().host_events.add(event);
     }
 

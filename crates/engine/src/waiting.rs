@@ -36,7 +36,7 @@ impl TakenBack {
 }
 
 /// Hears whether a command was taken back.
-pub(crate) type TellWithdrawn = Box<dyn FnOnce(bool)>;
+pub type TellWithdrawn = Box<dyn FnOnce(bool)>;
 
 /// A wait elsewhere, which can be asked to end.
 pub(crate) trait Elsewhere: Future {

@@ -17,6 +17,7 @@ use flashyard_nvme::tcp::Digests;
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::{Config, Machine, World};
 use flashyard_sched::{Fifo, Window};
+use flashyard_tcp::listen;
 use flashyard_time::{Duration, Rng};
 
 use crate::client::Client;
@@ -167,7 +168,7 @@ impl Bench {
             .zip(&rts)
             .map(|(index, rt)| Core::start(rt.clone(), target.clone(), index))
             .collect();
-        let addr = cores[0].listen(addr).expect("a free port");
+        let addr = listen(&cores[0], addr).expect("a free port");
         target.set_listeners(vec![addr]);
         Self {
             target,

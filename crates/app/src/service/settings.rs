@@ -185,7 +185,7 @@ impl Work<'_> {
 async fn listen(core: &CoreState, address: SocketAddr) -> io::Result<SocketAddr> {
     let deadline = core.rt.now() + PORT_PATIENCE;
     loop {
-        match core.engine.listen(address) {
+        match flashyard_tcp::listen(&core.engine, address) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && core.rt.now() < deadline => {
                 core.rt.sleep(PORT_RETRY).await;
             }

@@ -13,13 +13,13 @@ use flashyard_runtime::sync::Semaphore;
 use crate::quota::{MemoryQuota, Reservation};
 
 /// The bounds of one connection.
-pub(crate) struct Budget {
+pub struct Budget {
     connection: Semaphore,
     quota: Rc<MemoryQuota>,
 }
 
 /// Memory counted against a [`Budget`] until dropped.
-pub(crate) struct Held {
+pub struct Held {
     budget: Rc<Budget>,
     bytes: usize,
 }
@@ -35,13 +35,13 @@ impl Budget {
 
     /// Bytes that a buffer of `len` counts for.
     #[inline]
-    pub(crate) fn charge(len: usize) -> usize {
+    pub(super) fn charge(len: usize) -> usize {
         len.max(PAGE).next_power_of_two()
     }
 
     /// Gives back what [`Held::into_bytes`] took over.
     #[inline]
-    pub(crate) fn release(&self, bytes: usize) {
+    pub fn release(&self, bytes: usize) {
         if bytes > 0 {
             self.connection.release(bytes);
             self.quota.release(bytes);
@@ -50,7 +50,7 @@ impl Budget {
 
     /// Waits until `bytes` fit in both bounds. Only numbers are held: the memory itself is taken
     /// when it is needed.
-    pub(crate) async fn reserve(self: &Rc<Self>, bytes: usize) -> Held {
+    pub(super) async fn reserve(self: &Rc<Self>, bytes: usize) -> Held {
         let connection = Passed::wait(&self.connection, bytes).await;
         Reservation::wait(&self.quota, bytes).await.keep();
         connection.keep();
@@ -62,7 +62,7 @@ impl Budget {
 
     /// The same, if there is nothing to wait for.
     #[inline]
-    pub(crate) fn try_reserve(self: &Rc<Self>, bytes: usize) -> Option<Held> {
+    pub fn try_reserve(self: &Rc<Self>, bytes: usize) -> Option<Held> {
         if !self.connection.try_acquire(bytes) {
             return None;
         }
@@ -79,7 +79,7 @@ impl Budget {
 
 impl Held {
     /// Takes a part out, which is given back by itself.
-    pub(crate) fn split(&mut self, bytes: usize) -> Self {
+    pub(super) fn split(&mut self, bytes: usize) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         Self {
@@ -90,7 +90,7 @@ impl Held {
 
     /// Ends the guard: the bytes are given back by [`Budget::release`].
     #[inline]
-    pub(crate) fn into_bytes(mut self) -> usize {
+    pub fn into_bytes(mut self) -> usize {
         std::mem::take(&mut self.bytes)
     }
 }

@@ -26,11 +26,11 @@ use super::queue::{Queue, buffer};
 use super::rare;
 use crate::forwarding::{Admission, Ended, Route};
 use crate::ledger::Past;
-use crate::quota::Reservation;
+use crate::quota::{MemoryQuota, Reservation};
 use crate::switch::Permit;
 
 /// A checked command with the data that came with it.
-pub(crate) struct Command {
+pub struct Command {
     pub(super) cid: u16,
     opcode: u8,
     pub(super) class: Class,
@@ -44,13 +44,15 @@ pub(crate) struct Command {
 }
 
 /// Data that came with a command, counted against the core's share for them.
-pub(crate) struct HostData {
-    pub(crate) buf: Buf,
-    pub(crate) reservation: Reservation,
+pub struct HostData {
+    pub(super) buf: Buf,
+    pub(super) reservation: Reservation,
 }
 
-/// The rest of a command that could not be finished at once: goes to the pool of the queue.
-pub(crate) enum Work {
+/// What of a command or pair could not be done at once: goes to the pool of the queue.
+pub struct Work(Rest);
+
+enum Rest {
     /// Nothing has been done yet.
     Queued(Option<Command>),
     /// A read that the device is busy with.
@@ -61,8 +63,14 @@ pub(crate) enum Work {
     Pair(Option<Box<Pair>>),
 }
 
+impl From<Pair> for Work {
+    fn from(pair: Pair) -> Self {
+        Self(Rest::Pair(Some(Box::new(pair))))
+    }
+}
+
 /// A command at the device, with its permit and the memory that is held for it.
-pub(crate) struct Issued<M> {
+struct Issued<M> {
     command: Command,
     means: Option<(Permit, M)>,
     io: IoFuture,
@@ -72,13 +80,13 @@ pub(crate) struct Issued<M> {
 /// finished and answered on return, without ever becoming a future; of any other one the rest is
 /// returned.
 #[inline]
-pub(crate) fn start<F: Front>(queue: &Queue<F>, command: Command) -> Option<Work> {
+pub fn start<F: Front>(queue: &Queue<F>, command: Command) -> Option<Work> {
     match command.op {
         IoOp::Read { range, fua: false } => start_read(queue, command, range),
         IoOp::Write { range, fua } if command.data.is_some() => {
             start_write(queue, command, range, fua)
         }
-        _ => Some(Work::Queued(Some(command))),
+        _ => Some(Work(Rest::Queued(Some(command)))),
     }
 }
 
@@ -86,17 +94,17 @@ fn start_read<F: Front>(queue: &Queue<F>, command: Command, range: LbaRange) -> 
     let bytes = command.bytes as usize;
     let ask = command.ask(Op::Read, range.slba, bytes as u64);
     let Some((memory, buf, permit)) = read_means(queue, &command, ask, bytes) else {
-        return Some(Work::Queued(Some(command)));
+        return Some(Work(Rest::Queued(Some(command))));
     };
     let (lba, into) = (ask.lba, buf);
     let result = match permit.submit(Io::Read { lba, into }).try_finish() {
         Ok(result) => result,
         Err(io) => {
-            return Some(Work::Reading(Issued {
+            return Some(Work(Rest::Reading(Issued {
                 command,
                 means: Some((permit, memory)),
                 io,
-            }));
+            })));
         }
     };
     let sample = permit.complete(result.is_ok());
@@ -136,7 +144,7 @@ fn start_write<F: Front>(
         _ => None,
     };
     let Some(permit) = permit else {
-        return Some(Work::Queued(Some(command)));
+        return Some(Work(Rest::Queued(Some(command))));
     };
     let Some(HostData { buf, reservation }) = command.data.take() else {
         unreachable!("whoever starts a write at once has its data");
@@ -145,11 +153,11 @@ fn start_write<F: Front>(
     let result = match permit.submit(Io::Write { lba, data, fua }).try_finish() {
         Ok(result) => result,
         Err(io) => {
-            return Some(Work::Writing(Issued {
+            return Some(Work(Rest::Writing(Issued {
                 command,
                 means: Some((permit, reservation)),
                 io,
-            }));
+            })));
         }
     };
     let sample = permit.complete(result.is_ok());
@@ -164,17 +172,17 @@ fn start_write<F: Front>(
     clippy::manual_async_fn,
     reason = "an `async fn` would keep its arguments twice"
 )]
-pub(crate) fn execute<F: Front>(queue: Rc<Queue<F>>, mut work: Work) -> impl Future<Output = ()> {
+pub fn execute<F: Front>(queue: Rc<Queue<F>>, mut work: Work) -> impl Future<Output = ()> {
     async move {
-        match &mut work {
-            Work::Reading(read) => {
+        match &mut work.0 {
+            Rest::Reading(read) => {
                 let result = (&mut read.io).await;
                 if let Some((permit, held)) = read.means.take() {
                     let sample = permit.complete(result.is_ok());
                     read.command.finish_read(&queue, (result, sample), held);
                 }
             }
-            Work::Writing(write) => {
+            Rest::Writing(write) => {
                 let result = (&mut write.io).await;
                 if let Some((permit, reservation)) = write.means.take() {
                     drop(reservation);
@@ -182,12 +190,12 @@ pub(crate) fn execute<F: Front>(queue: Rc<Queue<F>>, mut work: Work) -> impl Fut
                     write.command.finish_write(&queue, (result, sample));
                 }
             }
-            Work::Queued(command) => {
+            Rest::Queued(command) => {
                 if let Some(command) = command.take() {
                     Box::pin(from_the_beginning(&queue, command)).await;
                 }
             }
-            Work::Pair(pair) => {
+            Rest::Pair(pair) => {
                 if let Some(pair) = pair.take() {
                     Box::pin(fused::execute(&queue, *pair)).await;
                 }
@@ -314,16 +322,38 @@ async fn soon<F: Future + Unpin>(rt: &Rt, span: Duration, mut future: F) -> Opti
 }
 
 impl HostData {
+    /// Room for `len` bytes, counted against `quota`, if it is to be had now.
+    #[inline]
+    pub fn now(quota: &Rc<MemoryQuota>, len: usize) -> Option<Self> {
+        let reservation = Reservation::now(quota, Budget::charge(len))?;
+        let buf = Buf::take(len)?;
+        Some(Self { buf, reservation })
+    }
+
+    /// Waits for room for `len` bytes.
+    ///
+    /// # Errors
+    /// Busy: the system has no memory.
+    pub async fn wait(quota: &Rc<MemoryQuota>, len: usize) -> Result<Self, IoError> {
+        let reservation = Reservation::wait(quota, Budget::charge(len)).await;
+        buffer(len).map(|buf| Self { buf, reservation })
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buf
+    }
+
     /// With these bytes, which are as many as there is room for.
     #[inline]
-    pub(crate) fn filled(mut self, bytes: &[u8]) -> Self {
+    pub fn filled(mut self, bytes: &[u8]) -> Self {
         self.buf.copy_from_slice(bytes);
         self
     }
 
     /// Leaves only the bytes of `range`.
     #[inline]
-    pub(crate) fn cut(&mut self, range: Range<usize>) {
+    pub fn cut(&mut self, range: Range<usize>) {
         let len = range.len();
         if range.start > 0 {
             self.buf.copy_within(range, 0);
@@ -334,16 +364,16 @@ impl HostData {
 
 impl Command {
     /// An accepted command: `bytes` is the length of its data, `others` how many commands are
-    /// outstanding beside it. For a host that is told what it may have outstanding, it counts from
-    /// now on.
+    /// outstanding beside it, `began` and `at` when its first byte was seen and its last. For a
+    /// host that is told what it may have outstanding, it counts from now on.
     #[inline]
-    pub(crate) fn new<F: Front>(
+    pub fn new<F: Front>(
         queue: &Queue<F>,
         entry: &SubmissionQueueEntry,
         namespace: Rc<Namespace>,
         (op, bytes): (IoOp, u32),
         others: u16,
-        past: Past,
+        (began, at): (Time, Time),
     ) -> Self {
         let class = queue.classify(namespace.tag.class, entry, bytes, others);
         if let Some(credit_share) = &namespace.credit_share {
@@ -357,18 +387,22 @@ impl Command {
             op,
             bytes,
             data: None,
-            past,
+            past: Past {
+                began,
+                network: at.since(began),
+            },
         }
     }
 
+    /// Its identifier.
     #[inline]
-    pub(crate) fn cid(&self) -> u16 {
+    pub fn cid(&self) -> u16 {
         self.cid
     }
 
     /// Its data have come, after `network` since its first byte.
     #[inline]
-    pub(crate) fn set_data(&mut self, data: HostData, at: Time) {
+    pub fn set_data(&mut self, data: HostData, at: Time) {
         self.data = Some(data);
         self.past.network = at.since(self.past.began);
     }
@@ -457,7 +491,7 @@ impl Command {
 
     /// Answers it with a failure.
     #[cold]
-    pub(crate) fn fail<F: Front>(&self, queue: &Queue<F>, failure: Failure) {
+    pub fn fail<F: Front>(&self, queue: &Queue<F>, failure: Failure) {
         let lba = match self.op {
             IoOp::Read { range, .. }
             | IoOp::Write { range, .. }

@@ -7,7 +7,7 @@
 use std::future::Future;
 
 use flashyard_block::{Class, IoError};
-use flashyard_nvme::Status;
+use flashyard_nvme::{Allowance, Status};
 use flashyard_runtime::{Buf, Data};
 
 use super::budget::Held;
@@ -16,7 +16,7 @@ use crate::sample::PendingSample;
 use crate::status;
 
 /// The front end's side of an I/O queue.
-pub(crate) trait Front: 'static {
+pub trait Front: 'static {
     /// The wait for the data of one command; gives them, and what they are counted against. Dropped
     /// before they are here, they are not wanted any more.
     type Fetch<'a>: Future<Output = Result<(Buf, Option<Held>), Failure>> + Unpin
@@ -38,7 +38,7 @@ pub(crate) trait Front: 'static {
 }
 
 /// How a command ended.
-pub(crate) enum End<'a> {
+pub enum End<'a> {
     /// Its data go to the host, then success. What they are counted against is held until they have
     /// gone.
     Read(Success<'a>, Data, Held),
@@ -51,17 +51,37 @@ pub(crate) enum End<'a> {
 }
 
 /// A command that succeeded.
-pub(crate) struct Success<'a> {
-    pub(crate) class: Class,
-    pub(crate) nsid: u32,
+pub struct Success<'a> {
+    /// What it was executed as.
+    pub class: Class,
+    /// Its namespace.
+    pub nsid: u32,
     /// Who knows what the host may have outstanding now, if it wants to be told.
-    pub(crate) credit: Option<&'a CreditShare>,
+    pub(super) credit: Option<&'a CreditShare>,
+}
+
+impl Success<'_> {
+    /// What the host may have outstanding at its namespace from now on, for a completion that goes
+    /// to it in any case.
+    #[inline]
+    pub fn allowance(&self) -> Allowance {
+        self.credit
+            .map_or(Allowance::Silent, CreditShare::allowance)
+    }
+
+    /// The same, if it is worth a completion of its own.
+    #[inline]
+    pub fn news(&self) -> Option<Allowance> {
+        self.credit.and_then(CreditShare::news)
+    }
 }
 
 /// Why a command ends without having been done.
 #[derive(Clone, Copy)]
-pub(crate) enum Failure {
+pub enum Failure {
+    /// It is answered so.
     Status(Status),
+    /// Its device refused it, or failed.
     Device(IoError),
     /// The connection has ended: nobody is there to be answered.
     Gone,
@@ -81,7 +101,7 @@ impl From<IoError> for Failure {
 
 impl Failure {
     /// The status to answer with.
-    pub(crate) fn status(self) -> Status {
+    pub fn status(self) -> Status {
         match self {
             Self::Status(status) => status,
             Self::Device(error) => status::of(error),
@@ -90,7 +110,7 @@ impl Failure {
     }
 
     /// Whether the medium is to blame.
-    pub(crate) fn is_of_medium(self) -> bool {
+    pub(super) fn is_of_medium(self) -> bool {
         matches!(self, Self::Device(error) if status::is_media_error(error))
     }
 }

@@ -20,21 +20,43 @@ use crate::quota::Reservation;
 use crate::waiting::TakenBack;
 
 /// A checked pair; the first half is the Compare.
-pub(crate) struct Pair {
-    pub(crate) entries: [SubmissionQueueEntry; 2],
-    pub(crate) namespace: Rc<Namespace>,
-    pub(crate) class: Class,
-    pub(crate) checked: CompareAndWrite<HalfData>,
+pub struct Pair {
+    entries: [SubmissionQueueEntry; 2],
+    namespace: Rc<Namespace>,
+    class: Class,
+    checked: CompareAndWrite<HalfData>,
     /// Length of the data of a half.
-    pub(crate) bytes: u32,
+    bytes: u32,
 }
 
 /// Where the data of a half are.
-pub(crate) enum HalfData {
+pub enum HalfData {
     /// They came with it.
     Here(HostData),
     /// They have to be fetched.
     Fetch,
+}
+
+impl Pair {
+    /// An accepted pair: `bytes` is the length of the data of a half, `others` how many commands
+    /// are outstanding beside one of them.
+    pub fn new<F: Front>(
+        queue: &Queue<F>,
+        entries: [SubmissionQueueEntry; 2],
+        namespace: Rc<Namespace>,
+        checked: CompareAndWrite<HalfData>,
+        bytes: u32,
+        others: u16,
+    ) -> Self {
+        let class = queue.classify(namespace.tag.class, &entries[1], bytes, others);
+        Self {
+            entries,
+            namespace,
+            class,
+            checked,
+            bytes,
+        }
+    }
 }
 
 /// What the data of a half are counted against.

@@ -19,9 +19,9 @@ mod namespaces;
 mod queue;
 mod rare;
 
-pub(crate) use budget::{Budget, Held};
-pub(crate) use command::{Command, HostData, Work, execute, start};
-pub(crate) use front::{End, Failure, Front, Success};
-pub(crate) use fused::{HalfData, Pair};
-pub(crate) use namespaces::Namespace;
-pub(crate) use queue::{NewQueue, Queue, buffer};
+pub use budget::{Budget, Held};
+pub use command::{Command, HostData, Work, execute, start};
+pub use front::{End, Failure, Front, Success};
+pub use fused::{HalfData, Pair};
+pub use namespaces::Namespace;
+pub use queue::Queue;

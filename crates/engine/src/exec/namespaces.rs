@@ -15,8 +15,9 @@ use flashyard_controller::NamespaceInfo;
 use flashyard_sched::{Ask, IoId, Op};
 
 /// A namespace and the way to its device.
-pub(crate) struct Namespace {
-    pub(crate) info: NamespaceInfo,
+pub struct Namespace {
+    /// What its host sees of it.
+    pub info: NamespaceInfo,
     pub(crate) route: Route,
     pub(crate) tag: Tag,
     /// For a host that is told what it may have outstanding.

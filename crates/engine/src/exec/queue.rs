@@ -23,11 +23,11 @@ use crate::counters::QueueCounters;
 use crate::forwarding::{Admission, Ended};
 use crate::ledger::{Past, Sample};
 use crate::sample::PendingSample;
-use crate::subsystems::TenantShared;
-use crate::waiting::{TakenBack, Waiting};
+use crate::subsystems::{IoSeat, TenantShared};
+use crate::waiting::{TakenBack, TellWithdrawn, Waiting};
 
 /// One I/O queue.
-pub(crate) struct Queue<F> {
+pub struct Queue<F> {
     front: F,
     core: Rc<Core>,
     association: Arc<Association>,
@@ -45,35 +45,26 @@ pub(crate) struct Queue<F> {
     _counted: Counted,
 }
 
-/// What the creation of an I/O queue has found out about it.
-pub(crate) struct NewQueue {
-    pub(crate) association: Arc<Association>,
-    pub(crate) tenant: Arc<TenantShared>,
-    pub(crate) qid: u16,
-    pub(crate) priority: Option<u8>,
-    pub(crate) counters: Arc<QueueCounters>,
-}
-
 impl<F: Front> Queue<F> {
     /// A queue of `core` behind `front`, whose commands may have the memory of `budget`.
-    pub(crate) fn new(core: &Rc<Core>, new: NewQueue, budget: Rc<Budget>, front: F) -> Rc<Self> {
-        let controller = new.association.controller();
+    pub fn new(core: &Rc<Core>, seat: IoSeat, budget: Rc<Budget>, front: F) -> Rc<Self> {
+        let controller = seat.association.controller();
         let credits = controller.tells_credits();
         let limits = *controller.limits();
         drop(controller);
-        let reported = credits.then(|| new.association.clone());
+        let reported = credits.then(|| seat.association.clone());
         Rc::new(Self {
             front,
-            association: new.association,
-            tenant: new.tenant,
-            qid: new.qid,
+            association: seat.association,
+            tenant: seat.tenant,
+            qid: seat.queue.qid,
             limits,
-            intent: Cell::new(Intent::new(new.priority)),
+            intent: Cell::new(Intent::new(seat.queue.priority)),
             latency_sensitive: Cell::new(false),
             namespaces: RefCell::new(Namespaces::new(reported)),
             budget,
             waiting: Waiting::default(),
-            counters: new.counters,
+            counters: seat.counters,
             _counted: core.target().census().queue(),
             core: core.clone(),
         })
@@ -81,23 +72,25 @@ impl<F: Front> Queue<F> {
 
     /// How its commands get their data and are answered.
     #[inline]
-    pub(crate) fn front(&self) -> &F {
+    pub fn front(&self) -> &F {
         &self.front
     }
 
+    /// The core that serves it.
     #[inline]
-    pub(crate) fn core(&self) -> &Rc<Core> {
+    pub fn core(&self) -> &Rc<Core> {
         &self.core
     }
 
     /// The host has been heard of.
     #[inline]
-    pub(crate) fn on_traffic(&self) {
+    pub fn on_traffic(&self) {
         self.association.on_traffic();
         self.core.target().add_load(self.core.index());
     }
 
-    pub(crate) fn association(&self) -> &Association {
+    /// Its controller.
+    pub fn association(&self) -> &Association {
         &self.association
     }
 
@@ -113,19 +106,19 @@ impl<F: Front> Queue<F> {
 
     /// Those of its commands that have not been issued.
     #[inline]
-    pub(crate) fn waiting(&self) -> &Waiting {
+    pub(super) fn waiting(&self) -> &Waiting {
         &self.waiting
     }
 
     /// The bounds that its host was told when it connected.
     #[inline]
-    pub(crate) fn limits(&self) -> &ControllerLimits {
+    pub fn limits(&self) -> &ControllerLimits {
         &self.limits
     }
 
     /// The namespace of this identifier, as it is now.
     #[inline]
-    pub(crate) fn namespace(&self, nsid: u32) -> Option<Rc<Namespace>> {
+    pub fn namespace(&self, nsid: u32) -> Option<Rc<Namespace>> {
         self.namespaces
             .borrow_mut()
             .find(&self.core, &self.tenant, nsid)
@@ -134,7 +127,7 @@ impl<F: Front> Queue<F> {
 
     /// The class of a command that has just come, with so many others outstanding.
     #[inline]
-    pub(crate) fn classify(
+    pub(super) fn classify(
         &self,
         granted: Class,
         entry: &SubmissionQueueEntry,
@@ -153,24 +146,44 @@ impl<F: Front> Queue<F> {
 
     /// Whether it should let others have their turn: they are latency-sensitive, and it is not.
     #[inline]
-    pub(crate) fn gives_way(&self) -> bool {
+    pub fn gives_way(&self) -> bool {
         !self.latency_sensitive.get() && self.core.is_latency_sensitive()
     }
 
+    /// Waits for `future` on behalf of command `cid`, unless that is taken back.
+    pub async fn unless_withdrawn<T>(
+        &self,
+        cid: u16,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
+        let waited = self.waiting.unless_withdrawn(cid, future).await;
+        waited.map_err(|taken_back| taken_back.error().into())
+    }
+
+    /// Takes command `cid` back, if it has not been issued; tells now or later whether that was so.
+    pub fn withdraw(&self, cid: u16, tell: TellWithdrawn) {
+        self.waiting.withdraw(cid, tell);
+    }
+
+    /// Takes back all that has not been issued, now and in future.
+    pub fn withdraw_all(&self) {
+        self.waiting.close();
+    }
+
     /// Takes back what has waited for too long.
-    pub(crate) fn expire(&self, now: Time) {
+    pub fn expire(&self, now: Time) {
         let limits = &self.core.target().config().limits;
         self.waiting.expire(now, limits.wait_deadline);
     }
 
     /// The queue takes nothing more; what it issued may still return.
-    pub(crate) fn begin_end(&self) {
+    pub fn begin_end(&self) {
         let target = self.core.target();
         target.begin_end_of_io(&self.association, self.qid);
     }
 
     /// The queue has gone, and everything it issued has returned.
-    pub(crate) fn leave(&self) {
+    pub fn leave(&self) {
         self.core.target().leave_io(&self.association, self.qid);
     }
 
@@ -181,11 +194,8 @@ impl<F: Front> Queue<F> {
         if let Some(held) = self.budget.try_reserve(charge) {
             return Ok(held);
         }
-        let reserved = self.budget.reserve(charge);
-        let waiting = self.waiting.unless_withdrawn(cid, reserved);
-        waiting
+        self.unless_withdrawn(cid, self.budget.reserve(charge))
             .await
-            .map_err(|taken_back| taken_back.error().into())
     }
 
     /// Waits for the turn of an I/O.
@@ -212,10 +222,7 @@ impl<F: Front> Queue<F> {
         again: bool,
     ) -> Result<Admission, Failure> {
         let admitted = namespace.route.admit(&self.core, ask, again);
-        let waiting = self.waiting.unless_withdrawn(cid, admitted);
-        waiting
-            .await
-            .map_err(|taken_back| taken_back.error().into())
+        self.unless_withdrawn(cid, admitted).await
     }
 
     /// Has the host's data fetched into `buf` and waits for them.
@@ -253,7 +260,7 @@ impl<F: Front> Queue<F> {
 
     /// Answers a command that was refused before anything was done.
     #[cold]
-    pub(crate) fn refuse(&self, entry: &SubmissionQueueEntry, status: Status) {
+    pub fn refuse(&self, entry: &SubmissionQueueEntry, status: Status) {
         self.counters.on_error(false);
         self.log_and_answer(CommandError {
             sqid: self.qid,
@@ -267,7 +274,7 @@ impl<F: Front> Queue<F> {
 
     /// A command whose identifier is in use was refused: that is not an error of another one.
     #[cold]
-    pub(crate) fn on_duplicate(&self) {
+    pub fn on_duplicate(&self) {
         self.counters.on_error(false);
     }
 
@@ -301,6 +308,6 @@ impl<F: Front> Queue<F> {
 /// devices take for themselves is beyond what is left to them. Nobody waits for it: it is the turn
 /// of this I/O, and nothing could end the wait.
 #[inline]
-pub(crate) fn buffer(bytes: usize) -> Result<Buf, IoError> {
+pub(super) fn buffer(bytes: usize) -> Result<Buf, IoError> {
     Buf::take(bytes).ok_or(IoError::Busy)
 }

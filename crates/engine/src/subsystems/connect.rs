@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use flashyard_block::Class;
+use flashyard_block::{Class, TenantId};
 use flashyard_time::Time;
 
 use super::{State, Target, Tenant, TenantShared};
@@ -22,29 +22,42 @@ use flashyard_controller::{
 
 /// The connection that a Connect of an Admin queue has come by.
 #[derive(Clone, Copy)]
-pub(crate) struct Caller {
-    pub(crate) connection: ConnectionId,
-    pub(crate) peer: SocketAddr,
+pub struct Caller {
+    /// Its name in the target.
+    pub connection: ConnectionId,
+    /// Who is at its other end.
+    pub peer: SocketAddr,
     /// What its transport can do for a controller of these bounds.
-    pub(crate) capabilities: fn(&ControllerLimits) -> TransportCapabilities,
+    pub capabilities: fn(&ControllerLimits) -> TransportCapabilities,
 }
 
 /// What an accepted Connect of an Admin queue gives.
-pub(crate) struct AdminSeat {
-    pub(crate) association: Arc<Association>,
-    pub(crate) queue: AcceptedQueue,
+pub struct AdminSeat {
+    /// The controller that was made.
+    pub association: Arc<Association>,
+    /// What the host wants of its queue.
+    pub queue: AcceptedQueue,
 }
 
 /// What an accepted Connect of an I/O queue gives.
-pub(crate) struct IoSeat {
-    pub(crate) association: Arc<Association>,
+pub struct IoSeat {
+    /// The controller that the queue belongs to.
+    pub association: Arc<Association>,
     pub(crate) tenant: Arc<TenantShared>,
-    pub(crate) queue: AcceptedQueue,
+    /// What the host wants of it.
+    pub queue: AcceptedQueue,
     pub(crate) counters: Arc<QueueCounters>,
 }
 
+impl IoSeat {
+    /// Whose it is.
+    pub fn tenant(&self) -> TenantId {
+        self.tenant.id
+    }
+}
+
 /// Why a Connect has not been accepted.
-pub(crate) enum ConnectFailure {
+pub enum ConnectFailure {
     /// It is answered so.
     Refused(ConnectError),
     /// What the host's last association issued has not returned: it may ask again later.
@@ -67,7 +80,10 @@ pub(crate) struct Reachable {
 
 impl Target {
     /// Makes a controller for a host.
-    pub(crate) fn connect_admin(
+    ///
+    /// # Errors
+    /// The host may not connect, or not yet.
+    pub fn connect_admin(
         &self,
         request: &ConnectRequest,
         caller: Caller,
@@ -112,7 +128,10 @@ impl Target {
     }
 
     /// Makes an I/O queue of a controller.
-    pub(crate) fn connect_io(
+    ///
+    /// # Errors
+    /// The host may not connect, or not yet.
+    pub fn connect_io(
         &self,
         request: &ConnectRequest,
         connection: ConnectionId,
@@ -177,7 +196,7 @@ impl Target {
     }
 
     /// The Admin connection has gone, and with it the association.
-    pub(crate) fn end_association(&self, association: &Association, with_notice: bool) {
+    pub fn end_association(&self, association: &Association, with_notice: bool) {
         let mut state = self.lock();
         let Some(entry) = state.associations.get_mut(&association.cntlid) else {
             return;
@@ -209,20 +228,34 @@ impl Target {
             .is_some_and(|entry| entry.io_queues() > 0)
     }
 
-    /// The connection of an I/O queue.
-    pub(crate) fn connection_of(
+    /// Asks the core that serves I/O queue `qid` to take its command `cid` back. The answer comes
+    /// to connection `asked_by`, by [`Connection::on_aborted`] with this `ticket`; none comes if
+    /// this is false: there is no such queue.
+    ///
+    /// [`Connection::on_aborted`]: crate::front::Connection::on_aborted
+    pub fn abort(
         &self,
         association: &Association,
-        qid: u16,
-    ) -> Option<ConnectionId> {
-        self.lock()
-            .associations
-            .get(&association.cntlid)?
-            .connection_of(qid)
+        (qid, cid): (u16, u16),
+        asked_by: ConnectionId,
+        ticket: u16,
+    ) -> bool {
+        let state = self.lock();
+        let entry = state.associations.get(&association.cntlid);
+        let Some(connection) = entry.and_then(|entry| entry.connection_of(qid)) else {
+            return false;
+        };
+        let message = Message::Abort {
+            serial: connection.serial,
+            cid,
+            asked_by,
+            ticket,
+        };
+        self.tell(connection.core, message)
     }
 
     /// Lets a controller look at its subsystem. `local` is the address that its host has reached.
-    pub(crate) fn with_view<T>(
+    pub fn with_view<T>(
         &self,
         association: &Association,
         local: IpAddr,

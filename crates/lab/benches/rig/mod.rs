@@ -15,6 +15,7 @@ use flashyard_nvme::feature::CompletionCoalescing;
 use flashyard_runtime::uring::{self, Config};
 use flashyard_runtime::{Data, Rt};
 use flashyard_sched::Policy;
+use flashyard_tcp::listen;
 use flashyard_testbed::{target, tenant};
 use flashyard_time::{Duration, Histogram, Rng};
 
@@ -133,7 +134,7 @@ async fn serve<F: Future<Output = Vec<Served>>>(
             target.attach(&name, namespace).expect("a free number");
         }
     }
-    core.listen(address(port)).expect("a free port");
+    listen(&core, address(port)).expect("a free port");
     let mut seen = false;
     loop {
         rt.sleep(Duration::from_ms(500)).await;

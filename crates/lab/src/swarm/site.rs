@@ -21,6 +21,7 @@ use flashyard_host::raw::Identity;
 use flashyard_nvme::Nqn;
 use flashyard_runtime::sim::{Disk, Machine, Weather};
 use flashyard_runtime::sync::{Notify, oneshot};
+use flashyard_tcp::listen;
 use flashyard_time::{Duration, Rng, Time};
 
 use self::devices::{open_device, paced, policy};
@@ -303,7 +304,7 @@ impl Site {
             self.tell_tenant(&up, tenant);
         }
         self.serve_again(&up).await;
-        up.cores[0].listen(self.addr()).expect("the port is free");
+        listen(&up.cores[0], self.addr()).expect("the port is free");
         up.target.set_listeners(vec![self.addr()]);
         *self.up.borrow_mut() = Some(up);
         self.was_up.set(true);

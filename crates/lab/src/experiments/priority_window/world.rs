@@ -15,6 +15,7 @@ use flashyard_nvme::feature::CompletionCoalescing;
 use flashyard_runtime::sim::{Config, Machine, Toll, Weather, World};
 use flashyard_runtime::{Data, Rt};
 use flashyard_sched::{Fifo, Op, Window};
+use flashyard_tcp::listen;
 use flashyard_time::{Duration, Rng, Time};
 
 use super::device::distant;
@@ -253,6 +254,6 @@ fn serve(server: &Machine, weather: Weather, seed: u64) -> (Rc<Core>, SocketAddr
         target.attach(name, namespace).expect("a free number");
     }
     let addr = SocketAddr::new(server.ip(), 4420);
-    core.listen(addr).expect("a free port");
+    listen(&core, addr).expect("a free port");
     (core, addr)
 }

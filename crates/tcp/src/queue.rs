@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 
 use flashyard_nvme::tcp::Violation;
 
-use super::cid_set::CidSet;
+use crate::cid_set::CidSet;
 
 /// SQHD in the answer to Connect when the host switched SQ flow control off.
 pub(crate) const NO_FLOW_CONTROL: u16 = 0xffff;

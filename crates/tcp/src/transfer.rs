@@ -8,12 +8,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use flashyard_engine::front::{Failure, Held};
 use flashyard_nvme::Status;
 use flashyard_nvme::tcp::{H2CData, H2cTransfer, R2T, Violation};
 use flashyard_runtime::Buf;
 use flashyard_time::{Duration, Time};
-
-use crate::exec::{Failure, Held};
 
 /// So many transfers that nobody wants are remembered; the data of an older one break the rules.
 const UNWANTED: usize = 1024;

@@ -4,28 +4,28 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use flashyard_engine::Core;
+use flashyard_engine::front::{self, Connection as _, ConnectionId};
 use flashyard_nvme::tcp::{Framer, Limits as FramerLimits, Role};
 use flashyard_runtime::TcpStream;
 
-use super::connect::{self, Joined};
-use super::connection::Connection;
-use super::fabrics::ADMIN_IN_CAPSULE_BYTES;
-use super::input::{Input, finish};
-use super::{admin, io as queue};
-use crate::connection::{self, Connection as _};
-use crate::core::Core;
-use crate::message::ConnectionId;
+use crate::connect::{self, Joined};
+use crate::connection::Connection;
+use crate::fabrics::ADMIN_IN_CAPSULE_BYTES;
+use crate::input::{Input, finish};
+use crate::{admin, io as queue};
 
-impl Core {
-    /// Listens for NVMe/TCP; hands connections to the cores evenly. Gives the address with its real
-    /// port.
-    pub fn listen(self: &Rc<Self>, addr: SocketAddr) -> io::Result<SocketAddr> {
-        self.listen_for(addr, serve)
-    }
+/// Listens for NVMe/TCP on `core`, until [`Core::unlisten`]; hands connections to the cores evenly.
+/// Gives the address with its real port.
+///
+/// # Errors
+/// The system refuses: the address is taken, or not of this machine.
+pub fn listen(core: &Rc<Core>, addr: SocketAddr) -> io::Result<SocketAddr> {
+    core.listen_for(addr, serve)
 }
 
 /// Begins the tasks of a connection that was accepted.
-fn serve(core: Rc<Core>, id: ConnectionId, stream: TcpStream) -> Rc<dyn connection::Connection> {
+fn serve(core: Rc<Core>, id: ConnectionId, stream: TcpStream) -> Rc<dyn front::Connection> {
     let rt = core.rt().clone();
     let connection = Connection::new(core, id, stream);
     rt.spawn(send(connection.clone())).detach();

@@ -7,6 +7,7 @@ use flashyard_controller::ControllerLimits;
 use flashyard_nvme::identify::IdentifyController;
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::sim::Config;
+use flashyard_tcp::listen;
 use flashyard_testbed::{BLOCK, Client, NO_DIGESTS, Site, memory, pattern};
 use flashyard_time::Duration;
 
@@ -107,14 +108,14 @@ fn a_listener_goes_and_its_connections_stay() {
         let (_admin, mut io) = bench.connect("a", 1).await;
         let other = SocketAddr::new(bench.addr.ip(), 4421);
         let core = &bench.cores[0];
-        core.listen(other).expect("a free port");
-        assert!(core.listen(other).is_err(), "it is in use");
+        listen(core, other).expect("a free port");
+        assert!(listen(core, other).is_err(), "it is in use");
         core.unlisten(bench.addr);
         bench.host_rt.sleep(Duration::from_secs(1)).await;
         io.read(1, 0, 1, BLOCK).await.expect("the connection stays");
         assert!(bench.host_rt.connect(bench.addr).await.is_err());
         assert!(bench.host_rt.connect(other).await.is_ok());
-        core.listen(bench.addr).expect("it is free again");
+        listen(core, bench.addr).expect("it is free again");
         assert!(bench.host_rt.connect(bench.addr).await.is_ok());
     });
 }

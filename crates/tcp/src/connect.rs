@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use flashyard_engine::front::{Caller, ConnectFailure};
 use flashyard_nvme::command::FabricsType;
 use flashyard_nvme::fabrics::{ConnectData, ConnectResponse};
 use flashyard_nvme::tcp::{
@@ -9,17 +10,15 @@ use flashyard_nvme::tcp::{
 };
 use flashyard_nvme::{CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
 
-use super::admin::AdminQueue;
-use super::coalesce::Pushed;
-use super::connection::{Connection, End};
-use super::fabrics::{self, ADMIN_IN_CAPSULE_BYTES};
-use super::input::{Input, Pdu};
-use super::io::{self, IoQueue};
-use super::payload::Payload;
-use super::queue::{NO_FLOW_CONTROL, QueuePair};
-use super::reply;
-use crate::exec::NewQueue;
-use crate::subsystems::{Caller, ConnectFailure};
+use crate::admin::AdminQueue;
+use crate::coalesce::Pushed;
+use crate::connection::{Connection, End};
+use crate::fabrics::{self, ADMIN_IN_CAPSULE_BYTES};
+use crate::input::{Input, Pdu};
+use crate::io::{self, IoQueue};
+use crate::payload::Payload;
+use crate::queue::{NO_FLOW_CONTROL, QueuePair};
+use crate::reply;
 use flashyard_controller::{AcceptedQueue, ConnectError, ConnectRequest, Transfer};
 
 /// What a connection has become.
@@ -150,16 +149,9 @@ async fn join(
         let target = connection.core().target();
         let seat = unfenced(connection, || target.connect_io(request, connection.id())).await?;
         let cntlid = seat.association.cntlid;
-        let new = NewQueue {
-            association: seat.association,
-            tenant: seat.tenant,
-            qid: seat.queue.qid,
-            priority: seat.queue.priority,
-            counters: seat.counters,
-        };
-        let (pair, entries) = (pair(seat.queue), seat.queue.entries);
-        let queue = io::new_queue(connection.clone(), how, pair, entries, new);
-        (Joined::Io(queue), cntlid, seat.queue)
+        let accepted = seat.queue;
+        let queue = io::new_queue(connection.clone(), how, pair(accepted), seat);
+        (Joined::Io(queue), cntlid, accepted)
     };
     let dw0 = ConnectResponse {
         cntlid,

@@ -1,12 +1,12 @@
 //! Answers of a queue: a completion, or data and a completion, put into the outbox whole.
 
+use flashyard_engine::front::Held;
 use flashyard_nvme::tcp::{C2HData, CapsuleResp, Crc32c, MAX_HEADER, Outgoing};
 use flashyard_nvme::{CompletionQueueEntry, Status};
 use flashyard_runtime::{Data, PAGE};
 
-use super::coalesce::Pushed;
-use super::outbox::Outbox;
-use crate::exec::Held;
+use crate::coalesce::Pushed;
+use crate::outbox::Outbox;
 
 /// A data digest and a CapsuleResp with its digest.
 const TRAILER: usize = 4 + 24 + 4;

@@ -6,22 +6,20 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use flashyard_engine::front::{Association, Counted};
+use flashyard_engine::{HostEventController, HostEventKind};
 use flashyard_nvme::command::FabricsType;
 use flashyard_nvme::tcp::{CapsuleCmd, Header, Outgoing};
 use flashyard_nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
 use flashyard_time::Time;
 
-use super::connect::in_capsule;
-use super::connection::{ConnectedQueue, Connection, End};
-use super::fabrics;
-use super::input::{Input, Pdu};
-use super::payload::{self, Payload};
-use super::queue::{Duplicate, QueuePair};
-use super::reply;
-use crate::alive::Counted;
-use crate::association::Association;
-use crate::message::Message;
-use crate::{HostEventController, HostEventKind};
+use crate::connect::in_capsule;
+use crate::connection::{ConnectedQueue, Connection, End};
+use crate::fabrics;
+use crate::input::{Input, Pdu};
+use crate::payload::{self, Payload};
+use crate::queue::{Duplicate, QueuePair};
+use crate::reply;
 use flashyard_controller::{AdminOutcome, Answer, Effect};
 
 /// One Admin queue: one association.
@@ -138,11 +136,7 @@ impl AdminQueue {
             self.pair.end(cid);
         }
         let core = self.connection.core();
-        let deadline = core.rt().now() + self.connection.limits().fence_deadline;
-        core.target().close_io_queues(&self.association);
-        while core.target().has_io_queues(&self.association) && core.rt().now() < deadline {
-            core.fence_lifted_or(deadline).await;
-        }
+        core.drop_io_queues(&self.association).await;
     }
 
     fn on_admin(&self, capsule: &CapsuleCmd, data: &[u8]) {
@@ -188,20 +182,12 @@ impl AdminQueue {
     /// Asks the core that serves the queue; it answers by `on_aborted`.
     fn abort(&self, ticket: u16, sqid: u16, cid: u16) {
         let target = self.connection.core().target();
-        if let Some(connection) = target.connection_of(&self.association, sqid) {
-            let asked_by = self.connection.id();
-            let message = Message::Abort {
-                serial: connection.serial,
-                cid,
-                asked_by,
-                ticket,
-            };
-            if target.tell(connection.core, message) {
-                self.aborts.borrow_mut().push(ticket);
-                return;
-            }
+        let asked_by = self.connection.id();
+        if target.abort(&self.association, (sqid, cid), asked_by, ticket) {
+            self.aborts.borrow_mut().push(ticket);
+        } else {
+            self.answer(ticket, Answer::to_abort(false));
         }
-        self.answer(ticket, Answer::to_abort(false));
     }
 
     fn report_events(&self) {

@@ -1,5 +1,5 @@
 //! What a connection is about to send: whole PDUs, gathered over a turn of the executor or longer
-//! (see [`super::coalesce`]) and sent in one call. PDUs are pushed whole, so they never mix.
+//! (see [`crate::coalesce`]) and sent in one call. PDUs are pushed whole, so they never mix.
 //! Parcels are capped: beyond about 128 responses or 512 KiB a larger call only misses caches. For
 //! hosts that have asked for it, up to five successes are told by one completion.
 
@@ -10,15 +10,14 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
+use flashyard_engine::front::{Budget, Held, PendingSample};
 use flashyard_nvme::tcp::{CapsuleResp, Outgoing};
 use flashyard_nvme::{Allowance, CompletionQueueEntry, Status};
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Data, Gather, Rt};
 use flashyard_time::Time;
 
-use super::coalesce::{Coalescer, Coalescing, Due, Pushed};
-use crate::exec::{Budget, Held};
-use crate::sample::PendingSample;
+use crate::coalesce::{Coalescer, Coalescing, Due, Pushed};
 
 /// PDUs in one parcel.
 const PARCEL_PDUS: usize = 128;
@@ -396,19 +395,39 @@ impl Drop for Outbox {
 
 #[cfg(test)]
 mod tests {
+    use flashyard_engine::{Core, Limits, Target, TargetConfig, TenantId};
     use flashyard_runtime::Buf;
+    use flashyard_runtime::sim::{Config, World};
 
     use super::*;
-    use crate::quota::{MemoryQuota, Pool};
+
+    /// What a connection of some tenant may have.
+    fn budget(bytes: usize) -> Rc<Budget> {
+        let target = Target::new(TargetConfig {
+            nqn_prefix: "nqn.2026-11.test".into(),
+            target_uuid: [1; 16],
+            limits: Limits {
+                connection_bytes: bytes,
+                tenant_bytes: bytes,
+                ..Limits::default()
+            },
+            cores: 1,
+        });
+        let rt = World::new(Config::calm(1)).machine(1).rt(0);
+        Core::start(rt, target, 0).budget(TenantId(1))
+    }
 
     /// Memory of answers that are never sent goes back to those who share it, wherever the answers
     /// were: in a parcel that is full, in the one that is being filled, or pushed after the end.
     #[test]
     fn what_is_not_sent_is_given_back() {
         const BYTES: usize = 64 << 10;
-        const ALL: usize = 8 << 20;
-        let pool = Pool::new(ALL, 1 << 20);
-        let budget = Budget::new(1 << 20, MemoryQuota::new(&pool));
+        let budget = budget(16 * BYTES);
+        let free = || {
+            std::iter::from_fn(|| budget.try_reserve(BYTES))
+                .collect::<Vec<_>>()
+                .len()
+        };
         let outbox = Outbox::new(1 << 20);
         outbox.set_budget(budget.clone());
         let push = || {
@@ -419,11 +438,11 @@ mod tests {
         (0..10).for_each(|_| push());
         assert_eq!(outbox.state.borrow().full.len(), 1);
         assert!(outbox.state.borrow().filling.held > 0);
-        assert_eq!(pool.free(), ALL - 10 * BYTES);
+        assert_eq!(free(), 6);
         outbox.seal();
         push();
-        assert_eq!(pool.free(), ALL - 10 * BYTES);
+        assert_eq!(free(), 6);
         outbox.close();
-        assert_eq!(pool.free(), ALL);
+        assert_eq!(free(), 16);
     }
 }

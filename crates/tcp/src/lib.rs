@@ -1,4 +1,4 @@
-//! NVMe/TCP: what the target does with a connection.
+//! The front end for NVMe/TCP: [`listen`] takes hosts in for a core of the target, and serves them.
 //!
 //! A connection is two tasks (`serve`). The receiving one is straight-line: ICReq with a
 //! deadline, Connect with a deadline, then the commands of the queue it became, Admin or I/O. The
@@ -8,6 +8,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
+//! | `serve` | the two tasks of a connection |
 //! | `connection` | what the tasks of a connection share; how it begins and ends; its deadlines |
 //! | `input` | received bytes, from the core's ring, from a large buffer, or left over |
 //! | `outbox` | PDUs to be sent |
@@ -20,6 +21,7 @@
 //! | `queue`, `cid_set` | queue pair rules: depth, identifiers, head pointer |
 //! | `transfer` | write data on their way |
 //! | `coalesce` | when gathered answers go out |
+#![forbid(unsafe_code)]
 
 mod admin;
 mod cid_set;
@@ -39,4 +41,4 @@ mod serve;
 mod session;
 mod transfer;
 
-pub use coalesce::Coalescing;
+pub use serve::listen;

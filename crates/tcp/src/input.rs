@@ -5,15 +5,14 @@
 
 use std::rc::Rc;
 
+use flashyard_engine::HostEventKind;
+use flashyard_engine::front::{Connection as _, Reservation};
 use flashyard_nvme::tcp::{Event, Framer, Header, MAX_TERM_REQ, Role, Violation};
 use flashyard_runtime::{Buf, Chunk};
 use flashyard_time::Time;
 
-use super::coalesce::Pushed;
-use super::connection::{Connection, End};
-use crate::HostEventKind;
-use crate::connection::Connection as _;
-use crate::quota::Reservation;
+use crate::coalesce::Pushed;
+use crate::connection::{Connection, End};
 
 /// A piece of the ring that is full is this long.
 const CHUNK: usize = 16 << 10;
@@ -100,7 +99,7 @@ impl Input {
 
     /// What is left over, or what comes next. `r2t_sent`: the rest of the PDU is a part of what an
     /// R2T asked for, which has a time of its own; otherwise the peer has to send the rest of what
-    /// it has begun (see [`crate::Limits`]). Once the connection is closed, nothing: what was
+    /// it has begun (`Limits::pdu_deadline`). Once the connection is closed, nothing: what was
     /// received and not looked at is not begun any more.
     pub(crate) async fn receive(&mut self, r2t_sent: bool) -> Result<Received, End> {
         if self.connection.is_closed() {

@@ -4,18 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 
+use flashyard_engine::front::{self, ConnectionId, Counted, TellWithdrawn};
+use flashyard_engine::{Core, HostEvent, HostEventController, HostEventKind, Limits};
 use flashyard_nvme::tcp::Violation;
 use flashyard_runtime::TcpStream;
 use flashyard_time::Time;
 
-use super::outbox::Outbox;
-use super::owed::Owed;
-use crate::alive::Counted;
-use crate::connection;
-use crate::core::Core;
-use crate::message::ConnectionId;
-use crate::waiting::TellWithdrawn;
-use crate::{HostEvent, HostEventController, HostEventKind, Limits};
+use crate::outbox::Outbox;
+use crate::owed::Owed;
 
 /// Why a connection ends.
 #[derive(Debug)]
@@ -59,18 +55,18 @@ pub(crate) trait ConnectedQueue {
     /// The connection has been closed: nothing more is issued.
     fn on_close(&self) {}
 
-    /// See [`connection::Connection::withdraw`].
+    /// See [`front::Connection::withdraw`].
     fn withdraw(&self, _cid: u16, tell: TellWithdrawn) {
         tell(false);
     }
 
-    /// See [`connection::Connection::on_aborted`].
+    /// See [`front::Connection::on_aborted`].
     fn on_aborted(&self, _ticket: u16, _aborted: bool) {}
 
-    /// See [`connection::Connection::on_namespace_changed`].
+    /// See [`front::Connection::on_namespace_changed`].
     fn on_namespace_changed(&self, _nsid: u32) {}
 
-    /// See [`connection::Connection::on_discovery_changed`].
+    /// See [`front::Connection::on_discovery_changed`].
     fn on_discovery_changed(&self) {}
 
     /// Looks at its deadlines; whether its host owes anything for too long.
@@ -180,7 +176,7 @@ impl Connection {
     }
 }
 
-impl connection::Connection for Connection {
+impl front::Connection for Connection {
     fn close(&self) {
         if self.closed.replace(true) {
             return;

@@ -18,6 +18,7 @@ use flashyard_runtime::channel;
 use flashyard_runtime::sim::Config;
 use flashyard_runtime::{Buf, Rt, uring};
 use flashyard_sched::{Fifo, Window};
+use flashyard_tcp::listen;
 use flashyard_testbed::{
     BLOCK, Client, Identity, Incoming, NO_DIGESTS, Site, memory, subnqn, target, tenant, tenants,
 };
@@ -347,7 +348,7 @@ async fn core(
         let spec = NamespaceSpec::new(nsid, [nsid as u8; 16], device);
         target.attach(name, spec).expect("a free number");
     }
-    let any = core.listen("127.0.0.1:0".parse().expect("an address"));
+    let any = listen(&core, "127.0.0.1:0".parse().expect("an address"));
     listening
         .send(any.expect("a free port"))
         .expect("the test waits");

@@ -5,23 +5,18 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use flashyard_block::IoError;
+use flashyard_engine::front::{Command, Failure, HostData, Work, start};
 use flashyard_nvme::command::Fuse;
 use flashyard_nvme::tcp::{CapsuleCmd, Event, Framer, H2CData, Header, Violation};
 use flashyard_nvme::{Status, SubmissionQueueEntry};
-use flashyard_runtime::Buf;
 use flashyard_time::Time;
 
-use super::connection::End;
-use super::fused::{self, Half};
-use super::input::Input;
-use super::io::{self, IoQueue};
-use super::payload::Payload;
-use super::queue::Duplicate;
-use crate::exec::{self, Budget, Command, HostData, Work};
-use crate::ledger::Past;
-use crate::quota::Reservation;
-use crate::status;
+use crate::connection::End;
+use crate::fused::{self, Half};
+use crate::input::Input;
+use crate::io::{self, IoQueue};
+use crate::payload::Payload;
+use crate::queue::Duplicate;
 use flashyard_controller::fused::{Arrival, FAILED_FUSED, FusedPairs, MISSING_FUSED};
 use flashyard_controller::io::check;
 
@@ -187,26 +182,23 @@ impl<P: Fn(Work)> Session<P> {
         let Sink::Capsule(capsule) = &mut self.sink else {
             return;
         };
-        let share = Reservation::wait(queue.front().capsule_share(), Budget::charge(len));
+        let memory = HostData::wait(queue.front().capsule_share(), len);
         let cid = capsule.owner.cid();
-        let memory = match queue.waiting().unless_withdrawn(cid, share).await {
-            Ok(reservation) => exec::buffer(len).map(|buf| HostData { buf, reservation }),
-            Err(taken_back) => Err(taken_back.error()),
-        };
-        match memory {
-            Ok(data) => capsule.data = Some(data),
-            Err(error) => self.give_up(error),
+        match queue.unless_withdrawn(cid, memory).await {
+            Ok(Ok(data)) => capsule.data = Some(data),
+            Ok(Err(error)) => self.give_up(error.into()),
+            Err(failure) => self.give_up(failure),
         }
     }
 
     /// Answers a command whose data there is no memory for; they are forgotten.
     #[cold]
-    fn give_up(&mut self, error: IoError) {
+    fn give_up(&mut self, failure: Failure) {
         if let Sink::Capsule(capsule) = std::mem::replace(&mut self.sink, Sink::None) {
             match capsule.owner {
-                Owner::Command(command) => command.fail(&self.queue, error.into()),
+                Owner::Command(command) => command.fail(&self.queue, failure),
                 Owner::Half(entry) => {
-                    self.queue.refuse(&entry, status::of(error));
+                    self.queue.refuse(&entry, failure.status());
                     // That this one failed is no fault of the host, which may try both halves
                     // again.
                     if let Some((first, status)) = self.pairs.refuse(entry.fuse()) {
@@ -320,13 +312,10 @@ impl<P: Fn(Work)> Session<P> {
             self.refuse(capsule, Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
             return Ok(());
         };
-        let past = Past {
-            began,
-            network: source.at.since(began),
-        };
         let others = self.others();
         let checked = (op, payload.bytes());
-        let command = Command::new(&self.queue, entry, namespace, checked, others, past);
+        let came = (began, source.at);
+        let command = Command::new(&self.queue, entry, namespace, checked, others, came);
         match payload {
             Payload::InCapsule { offset, bytes } if bytes > 0 => {
                 let range = offset as usize..(offset + bytes) as usize;
@@ -342,7 +331,7 @@ impl<P: Fn(Work)> Session<P> {
 
     #[inline]
     fn start(&self, command: Command) {
-        if let Some(rest) = exec::start(&self.queue, command) {
+        if let Some(rest) = start(&self.queue, command) {
             (self.pool)(rest);
         }
     }
@@ -394,7 +383,7 @@ impl<P: Fn(Work)> Session<P> {
     fn start_pair(&self, halves: [Half; 2]) {
         let entries = [halves[0].entry, halves[1].entry];
         match fused::check(&self.queue, halves, self.others()) {
-            Ok(pair) => (self.pool)(Work::Pair(Some(Box::new(pair)))),
+            Ok(pair) => (self.pool)(pair.into()),
             Err(refused) => {
                 self.queue.refuse(&entries[0], refused.first);
                 self.queue.refuse(&entries[1], refused.second);
@@ -479,10 +468,7 @@ impl<P: Fn(Work)> Session<P> {
     /// Memory for the data of a capsule, if it is to be had now.
     #[inline]
     fn memory(&self, len: usize) -> Option<HostData> {
-        let reservation =
-            Reservation::now(self.queue.front().capsule_share(), Budget::charge(len))?;
-        let buf = Buf::take(len)?;
-        Some(HostData { buf, reservation })
+        HostData::now(self.queue.front().capsule_share(), len)
     }
 
     /// Goes on with a capsule that has all its data and memory for them.

@@ -4,7 +4,7 @@
 //! difference:
 //!
 //! ```text
-//! cargo bench -p flashyard-engine --bench path --no-run
+//! cargo bench -p flashyard-tcp --bench path --no-run
 //! valgrind --tool=callgrind target/release/deps/path-... serve --port 4499 --poll 0 &
 //! target/release/deps/path-... load --port 4499 --qd 128 --count 100000
 //! ```
@@ -24,6 +24,7 @@ use flashyard_runtime::Rt;
 use flashyard_runtime::uring::{self, Config};
 use flashyard_sched::gimbal::{Flaws, Tuning};
 use flashyard_sched::{Caps, Fair, Fifo, Gimbal, Policy, Window};
+use flashyard_tcp::listen;
 use flashyard_time::Duration;
 
 const PREFIX: &str = "nqn.2026-11.dev.flashyard";
@@ -211,8 +212,7 @@ impl Part {
             self.attach(&core);
         }
         if let Some(port) = self.port {
-            core.listen(SocketAddr::from(([127, 0, 0, 1], port)))
-                .expect("a free port");
+            listen(&core, SocketAddr::from(([127, 0, 0, 1], port))).expect("a free port");
         }
         // Seldom, since it counts like an I/O's work. A host may have come and gone in between.
         while !self.had_hosts() {

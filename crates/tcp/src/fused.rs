@@ -1,11 +1,11 @@
 //! Halves of fused pairs as they arrive, and the check that makes a pair of them.
 
 use flashyard_controller::fused::{self, FAILED_FUSED, Refused};
+use flashyard_engine::front::{HalfData, HostData, Pair};
 use flashyard_nvme::{Status, SubmissionQueueEntry};
 
-use super::io::IoQueue;
-use super::payload::Payload;
-use crate::exec::{HalfData, HostData, Pair};
+use crate::io::IoQueue;
+use crate::payload::Payload;
 
 /// One of two, as it arrived, with all data of its capsule.
 pub(crate) struct Half {
@@ -16,7 +16,9 @@ pub(crate) struct Half {
 
 impl Half {
     fn capsule_bytes(&self) -> u32 {
-        self.data.as_ref().map_or(0, |data| data.buf.len() as u32)
+        self.data
+            .as_ref()
+            .map_or(0, |data| data.bytes().len() as u32)
     }
 }
 
@@ -45,21 +47,15 @@ pub(crate) fn check(
         return Err(refused(status, status));
     };
     let bytes = checked.write.bytes();
-    let class = queue.classify(namespace.tag.class, &second.entry, bytes, others);
     let entries = [first.entry, second.entry];
-    Ok(Pair {
-        entries,
-        namespace,
-        class,
-        checked: fused::CompareAndWrite {
-            range: checked.range,
-            compare: take(checked.compare, first.data)?,
-            write: take(checked.write, second.data)?,
-            compare_fua: checked.compare_fua,
-            fua: checked.fua,
-        },
-        bytes,
-    })
+    let checked = fused::CompareAndWrite {
+        range: checked.range,
+        compare: take(checked.compare, first.data)?,
+        write: take(checked.write, second.data)?,
+        compare_fua: checked.compare_fua,
+        fua: checked.fua,
+    };
+    Ok(Pair::new(queue, entries, namespace, checked, bytes, others))
 }
 
 /// The data of a half, cut out of those of its capsule.

@@ -3,26 +3,24 @@
 use std::rc::Rc;
 
 use flashyard_block::Class;
+use flashyard_engine::HostEventController;
+use flashyard_engine::front::{
+    End, Front, Held, IoSeat, MemoryQuota, PendingSample, Queue, Success, TellWithdrawn, execute,
+};
 use flashyard_nvme::tcp::{MAX_HEADER, Outgoing};
-use flashyard_nvme::{Allowance, CompletionQueueEntry, Status};
+use flashyard_nvme::{CompletionQueueEntry, Status};
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Buf, CommandPool, Data};
 use flashyard_time::Time;
 
-use super::coalesce::{Coalescing, Pushed};
-use super::connection::{ConnectedQueue, Connection};
-use super::input::{Input, finish};
-use super::outbox::Outbox;
-use super::queue::QueuePair;
-use super::reply;
-use super::session::Session;
-use super::transfer::{Arrival, Transfers};
-use crate::HostEventController;
-use crate::credit::CreditShare;
-use crate::exec::{self, Budget, End, Front, Held, NewQueue, Queue, Success};
-use crate::quota::MemoryQuota;
-use crate::sample::PendingSample;
-use crate::waiting::TellWithdrawn;
+use crate::coalesce::{Coalescing, Pushed};
+use crate::connection::{ConnectedQueue, Connection};
+use crate::input::{Input, finish};
+use crate::outbox::Outbox;
+use crate::queue::QueuePair;
+use crate::reply;
+use crate::session::Session;
+use crate::transfer::{Arrival, Transfers};
 
 /// One I/O queue.
 pub(crate) type IoQueue = Queue<TcpFront>;
@@ -45,7 +43,7 @@ pub(crate) async fn serve(queue: &Rc<IoQueue>, input: &mut Input) {
     let front = queue.front();
     let pool = CommandPool::new(queue.core().rt(), front.pair.places());
     let mut session = Session::new(queue.clone(), |work| {
-        let refused = pool.run(exec::execute(queue.clone(), work)).is_err();
+        let refused = pool.run(execute(queue.clone(), work)).is_err();
         assert!(!refused, "a queue never has more commands than places");
     });
     let end = session.run(input).await;
@@ -59,46 +57,45 @@ pub(crate) async fn serve(queue: &Rc<IoQueue>, input: &mut Input) {
     }
 }
 
-/// A queue of `entries` on `connection` that sends as `how` says.
+/// A queue on `connection` that sends as `how` says.
 pub(crate) fn new_queue(
     connection: Rc<Connection>,
     how: Outgoing,
     pair: QueuePair,
-    entries: u16,
-    new: NewQueue,
+    seat: IoSeat,
 ) -> Rc<IoQueue> {
     let core = connection.core().clone();
     let limits = &core.target().config().limits;
-    let budget = Budget::new(limits.connection_bytes, core.peer_quota(new.tenant.id));
+    let budget = core.budget(seat.tenant());
     let outbox = connection.outbox();
     outbox.set_budget(budget.clone());
     outbox.set_bytes_max(limits.output_bytes);
-    let coalescing = new.association.controller().coalescing();
+    let coalescing = seat.association.controller().coalescing();
     let rule = match coalescing.window {
         0 => Coalescing::Adaptive,
         window => Coalescing::Window(window),
     };
-    outbox.set_coalescing(rule, entries);
+    outbox.set_coalescing(rule, seat.queue.entries);
     let front = TcpFront {
         how,
         pair,
         packed: coalescing.packed,
-        capsules: core.capsule_quota(new.tenant.id),
+        capsules: core.capsule_quota(seat.tenant()),
         transfers: Transfers::default(),
         finished: Notify::new(),
         connection,
     };
-    Queue::new(&core, new, budget, front)
+    Queue::new(&core, seat, budget, front)
 }
 
 impl ConnectedQueue for IoQueue {
     fn on_close(&self) {
-        self.waiting().close();
+        self.withdraw_all();
         self.front().transfers.close();
     }
 
     fn withdraw(&self, cid: u16, tell: TellWithdrawn) {
-        self.waiting().withdraw(cid, tell);
+        Queue::withdraw(self, cid, tell);
     }
 
     fn sweep(&self, now: Time) -> bool {
@@ -152,8 +149,9 @@ impl TcpFront {
             Some(self.success(cid, success))
         } else {
             self.pair.end(cid);
-            let news = success.credit.and_then(CreditShare::news);
-            news.map(|news| reply::entry(cid, Status::SUCCESS, 0).with_allowance(news))
+            success
+                .news()
+                .map(|news| reply::entry(cid, Status::SUCCESS, 0).with_allowance(news))
         };
         let held = matches!(data, Data::Buf(_)).then_some(held);
         let what = self.pushed(success.class);
@@ -177,11 +175,7 @@ impl TcpFront {
     #[inline]
     fn success(&self, cid: u16, success: &Success<'_>) -> CompletionQueueEntry {
         let sqhd = self.pair.end(cid);
-        let entry = reply::entry(cid, Status::SUCCESS, sqhd);
-        let allowance = success
-            .credit
-            .map_or(Allowance::Silent, CreditShare::allowance);
-        entry.with_allowance(allowance)
+        reply::entry(cid, Status::SUCCESS, sqhd).with_allowance(success.allowance())
     }
 
     /// How long the answer to a command that succeeded may wait for others.
