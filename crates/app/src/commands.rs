@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::cli::{
@@ -11,7 +12,7 @@ use crate::cli::{
     PoolCommand, Reach, TargetArgs, TargetCommand, TargetSetArgs, TenantArgs, TenantCommand,
     UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
 };
-use crate::control::{self, KindName, Request, TenantChange, VolumeChange};
+use crate::control::{self, AppliedView, KindName, Request, TenantChange, VolumeChange};
 use crate::out::say_line;
 use crate::spec::{
     Config, ContentName, DeviceSpec, FlatDevice, PartitionSpec, PoolSpec, TargetSettings,
@@ -289,52 +290,27 @@ pub fn target(args: TargetArgs) -> Result<(), String> {
 
 /// `flashyard status`.
 pub fn status(reach: &Reach) -> Result<(), String> {
-    let status = ask(reach, &Request::Status)?;
-    if reach.json {
-        print_json(&status);
-    } else {
-        table::print_status(&status);
-    }
-    Ok(())
+    show(reach, &Request::Status, table::print_status)
 }
 
 /// `flashyard why TENANT`.
 pub fn why(args: WhyArgs) -> Result<(), String> {
     let WhyArgs { reach, tenant } = args;
-    let why = ask(&reach, &Request::Why { tenant })?;
-    if reach.json {
-        print_json(&why);
-    } else {
-        table::print_why(&why);
-    }
-    Ok(())
+    show(&reach, &Request::Why { tenant }, table::print_why)
 }
 
 /// `flashyard apply FILE`.
 pub fn apply(args: &ApplyArgs) -> Result<(), String> {
-    let config = read_config(&args.file)?;
-    let answer = ask(
-        &args.reach,
-        &Request::Apply {
-            config,
-            plan: args.plan,
-        },
-    )?;
-    if args.reach.json {
-        print_json(&answer);
-        return Ok(());
-    }
-    let steps = answer["steps"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    if steps.is_empty() {
-        say_line!("nothing to do: the target has everything the file names");
-    }
-    for step in steps.iter().filter_map(Value::as_str) {
-        say_line!("{} {step}", if args.plan { "would" } else { "done:" });
-    }
-    Ok(())
+    let (config, plan) = (read_config(&args.file)?, args.plan);
+    let request = Request::Apply { config, plan };
+    show(&args.reach, &request, |applied: &AppliedView| {
+        if applied.steps.is_empty() {
+            say_line!("nothing to do: the target has everything the file names");
+        }
+        for step in &applied.steps {
+            say_line!("{} {step}", if plan { "would" } else { "done:" });
+        }
+    })
 }
 
 /// Reads and checks a configuration file; paths in it are taken from the file's directory.
@@ -355,22 +331,26 @@ pub fn read_config(path: &Path) -> Result<Config, String> {
 }
 
 fn run(reach: &Reach, request: &Request) -> Result<(), String> {
-    let answer = ask(reach, request)?;
-    if reach.json {
-        print_json(&answer);
-        return Ok(());
-    }
-    match (request, &answer) {
+    show(reach, request, |answer: &Value| match (request, answer) {
         (Request::List(kind), Value::Array(rows)) => table::print_list(*kind, rows),
         (_, Value::Null) => say_line!("done"),
         (_, value) => table::print_one(value),
-    }
-    Ok(())
+    })
 }
 
-fn ask(reach: &Reach, request: &Request) -> Result<Value, String> {
+/// Asks the target, and prints what it answers: for programs as it is, for people by `print`.
+fn show<T: DeserializeOwned>(
+    reach: &Reach,
+    request: &Request,
+    print: impl FnOnce(&T),
+) -> Result<(), String> {
     let state = reach.state.clone().unwrap_or_else(default_state);
-    control::ask(&state, request).map_err(|error| error.to_string())
+    if reach.json {
+        print_json(&control::ask::<Value>(&state, request).map_err(|error| error.to_string())?);
+    } else {
+        print(&control::ask(&state, request).map_err(|error| error.to_string())?);
+    }
+    Ok(())
 }
 
 /// Paths are meant from where the user stands, which is not where the target runs.

@@ -2,6 +2,7 @@
 //! state directory that only its owner can open. The same types serve both ends.
 
 mod seats;
+mod view;
 
 use std::fmt;
 use std::fs;
@@ -13,8 +14,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::spec::{
     ClassName, Config, DeviceSpec, PartitionSpec, PolicyName, PoolSpec, RatesSpec, Size, Span,
@@ -22,6 +23,7 @@ use crate::spec::{
 };
 
 use seats::{Seat, Seats};
+pub use view::*;
 
 /// Longest request line, with its end: a configuration file of thousands of entries fits.
 const REQUEST_BYTES_MAX: usize = 16 << 20;
@@ -179,12 +181,12 @@ pub enum KindName {
     Volume,
 }
 
-/// What comes back: a value, or one line that says what to do.
+/// What comes back: a view, or one line that says what to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum Answer<T> {
     /// Done.
-    Ok(Value),
+    Ok(T),
     /// Not done, or not all of it.
     Error(String),
 }
@@ -197,10 +199,12 @@ pub struct Control {
 
 impl Control {
     /// Listens in `state` and answers by `serve`, a thread for each connection.
-    pub fn start(
-        state: &Path,
-        serve: impl Fn(Request) -> Answer + Send + Sync + 'static,
-    ) -> io::Result<Self> {
+    pub fn start<S, T, E>(state: &Path, serve: S) -> io::Result<Self>
+    where
+        S: Fn(Request) -> Result<T, E> + Send + Sync + 'static,
+        T: Serialize,
+        E: fmt::Display,
+    {
         let path = state.join(SOCKET);
         // The state store's lock is ours, so a socket that is still there belongs to nobody.
         match fs::remove_file(&path) {
@@ -224,9 +228,11 @@ impl Drop for Control {
     }
 }
 
-fn accept<S>(listener: &UnixListener, serve: &Arc<S>)
+fn accept<S, T, E>(listener: &UnixListener, serve: &Arc<S>)
 where
-    S: Fn(Request) -> Answer + Send + Sync + 'static,
+    S: Fn(Request) -> Result<T, E> + Send + Sync + 'static,
+    T: Serialize,
+    E: fmt::Display,
 {
     let seats = Seats::default();
     for stream in listener.incoming() {
@@ -239,7 +245,7 @@ where
         let Some(mut seat) = seats.take(&stream) else {
             let busy = "too many requests are at work: ask again in a moment";
             // Who does not hear it sees the end.
-            let _ = answer(&stream, &Answer::Error(busy.into()));
+            let _ = refuse(&stream, &busy);
             continue;
         };
         let serve = Arc::clone(serve);
@@ -262,31 +268,33 @@ enum Line {
     End,
 }
 
-fn converse(
+fn converse<T: Serialize, E: fmt::Display>(
     stream: &UnixStream,
     seat: &mut Seat,
-    serve: &(impl Fn(Request) -> Answer + ?Sized),
+    serve: &impl Fn(Request) -> Result<T, E>,
 ) -> io::Result<()> {
     stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
     let mut reader = BufReader::new(stream);
     loop {
         let line = match read_line(&mut reader)? {
             Line::Whole(line) => line,
-            Line::TooLong => return answer(stream, &Answer::Error(AskError::TooLong.to_string())),
+            Line::TooLong => return refuse(stream, &AskError::TooLong),
             Line::Cut => {
-                let cut = "the request has no end of line: nothing was done";
-                return answer(stream, &Answer::Error(cut.into()));
+                return refuse(stream, &"the request has no end of line: nothing was done");
             }
             Line::End => return Ok(()),
         };
         let Some(work) = seat.begin() else {
             return Ok(());
         };
-        let told = match serde_json::from_slice(&line) {
-            Ok(request) => serve(request),
-            Err(error) => Answer::Error(format!("the request is not understood: {error}")),
-        };
-        answer(stream, &told)?;
+        match serde_json::from_slice(&line).map(serve) {
+            Ok(Ok(view)) => answer(stream, &Answer::Ok(view))?,
+            Ok(Err(fault)) => refuse(stream, &fault)?,
+            Err(error) => refuse(
+                stream,
+                &format_args!("the request is not understood: {error}"),
+            )?,
+        }
         drop(work);
     }
 }
@@ -303,7 +311,11 @@ fn read_line(reader: &mut impl BufRead) -> io::Result<Line> {
     })
 }
 
-fn answer(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
+fn refuse(stream: &UnixStream, why: &dyn fmt::Display) -> io::Result<()> {
+    answer(stream, &Answer::<()>::Error(why.to_string()))
+}
+
+fn answer<T: Serialize>(mut stream: &UnixStream, answer: &Answer<T>) -> io::Result<()> {
     let mut text = serde_json::to_string(answer).expect("answers are plain data");
     text.push('\n');
     stream.write_all(text.as_bytes())
@@ -358,7 +370,7 @@ impl fmt::Display for AskError {
 impl std::error::Error for AskError {}
 
 /// Asks the target whose state directory is `state`.
-pub fn ask(state: &Path, request: &Request) -> Result<Value, AskError> {
+pub fn ask<T: DeserializeOwned>(state: &Path, request: &Request) -> Result<T, AskError> {
     let path = state.join(SOCKET);
     let mut stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {

@@ -20,7 +20,7 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::DemoArgs;
 use crate::commands::print_json;
-use crate::control::{Answer, Request};
+use crate::control::Request;
 use crate::cores::Cores;
 use crate::out::say;
 use crate::perf::{self, PerfArgs};
@@ -134,13 +134,11 @@ fn show(args: &DemoArgs, service: &Service, address: SocketAddr) -> Result<(), S
     let mut measured = Vec::new();
     for (number, phase) in phases.into_iter().enumerate() {
         tell(&format!("{}, {seconds:.1} s", phase.describe()));
-        let chosen = service.handle(Request::SetDevice {
+        let chosen = Request::SetDevice {
             name: DEVICE.to_owned(),
             policy: phase.policy,
-        });
-        if let Answer::Error(fault) = chosen {
-            return Err(fault);
-        }
+        };
+        service.handle(chosen).map_err(|fault| fault.to_string())?;
         let runs = phase
             .players
             .iter()
@@ -212,16 +210,12 @@ fn start(args: &DemoArgs) -> Result<Service, String> {
     if let Medium::Flash(drive) = &mut config.devices[0].medium {
         drive.dilation = Some(args.dilation);
     }
-    match service.handle(Request::Apply {
-        config,
-        plan: false,
-    }) {
-        Answer::Ok(_) => Ok(service),
-        Answer::Error(fault) => {
-            service.stop();
-            Err(fault)
-        }
+    let plan = false;
+    if let Err(fault) = service.handle(Request::Apply { config, plan }) {
+        service.stop();
+        return Err(fault.to_string());
     }
+    Ok(service)
 }
 
 #[cfg(test)]

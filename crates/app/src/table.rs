@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::control::KindName;
+use crate::control::{KindName, WhyView};
 use crate::out::{say, say_line};
 use crate::units;
 
@@ -174,53 +174,46 @@ pub fn print_status(status: &Value) {
 }
 
 /// Prints where a tenant's latency comes from, device by device.
-pub fn print_why(why: &Value) {
-    let us = |value: &Value| format!("{:.0} us", value.as_f64().unwrap_or_default());
-    let tenant = why["tenant"].as_str().unwrap_or_default();
-    for device in why["devices"].as_array().into_iter().flatten() {
-        let name = device["device"].as_str().unwrap_or_default();
-        let policy = device["policy"].as_str().unwrap_or_default();
-        if device["ios"].as_u64().unwrap_or_default() == 0 {
-            say_line!("{tenant} on {name} ({policy}): no I/O in the last seconds\n");
+pub fn print_why(why: &WhyView) {
+    let us = |value: f64| format!("{value:.0} us");
+    for device in &why.devices {
+        let who = format!(
+            "{} on {} ({})",
+            why.tenant,
+            device.device,
+            device.policy.name()
+        );
+        let Some(sampled) = device.sampled.as_ref().filter(|sampled| sampled.ios > 0) else {
+            say_line!("{who}: no I/O in the last seconds\n");
             continue;
-        }
+        };
         say_line!(
-            "{tenant} on {name} ({policy}): {} I/Os, mean {}, p50 {}, p99 {}, p99.9 {}, max {}",
-            device["ios"],
-            us(&device["mean_us"]),
-            us(&device["p50_us"]),
-            us(&device["p99_us"]),
-            us(&device["p999_us"]),
-            us(&device["max_us"]),
+            "{who}: {} I/Os, mean {}, p50 {}, p99 {}, p99.9 {}, max {}",
+            sampled.ios,
+            us(sampled.mean_us),
+            us(sampled.p50_us),
+            us(sampled.p99_us),
+            us(sampled.p999_us),
+            us(sampled.max_us),
         );
         say_line!(
             "of the mean: {} network receive, {} to be taken in, {} waiting for a turn, {} at the device, {} send",
-            us(&device["network_us"]),
-            us(&device["intake_us"]),
-            us(&device["turn_us"]),
-            us(&device["device_us"]),
-            us(&device["send_us"]),
+            us(sampled.network_us),
+            us(sampled.intake_us),
+            us(sampled.turn_us),
+            us(sampled.device_us),
+            us(sampled.send_us),
         );
-        let causes = device["causes"].as_array().map_or(&[][..], Vec::as_slice);
-        if causes.is_empty() {
+        if sampled.causes.is_empty() {
             say_line!("nothing was in its way\n");
             continue;
         }
         say_line!("beyond what it takes when nothing is in the way:");
-        let mut table = Table::of([
-            ("SHARE".to_owned(), true),
-            ("OF THE MEAN".to_owned(), true),
-            ("CAUSE".to_owned(), false),
-        ]);
-        for cause in causes {
-            table.row(vec![
-                format!(
-                    "{:.1} %",
-                    cause["share"].as_f64().unwrap_or_default() * 100.0
-                ),
-                us(&cause["us"]),
-                cause["cause"].as_str().unwrap_or_default().to_owned(),
-            ]);
+        let columns = [("SHARE", true), ("OF THE MEAN", true), ("CAUSE", false)];
+        let mut table = Table::of(columns.map(|(name, numeric)| (name.to_owned(), numeric)));
+        for cause in &sampled.causes {
+            let share = format!("{:.1} %", cause.share * 100.0);
+            table.row(vec![share, us(cause.us), cause.cause.clone()]);
         }
         say_line!("{}", table.render());
     }

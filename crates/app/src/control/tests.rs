@@ -7,9 +7,15 @@ use flashyard_testbed::Scratch;
 
 use super::*;
 
-/// What the target answers, or what a user would read.
-fn ask(state: &Path, request: &Request) -> Result<Value, String> {
-    super::ask(state, request).map_err(|error| error.to_string())
+/// What a user would read, asked whether the target runs: nothing if it answers as it should.
+fn status(state: &Path) -> String {
+    match ask::<u32>(state, &Request::Status) {
+        Ok(answer) => {
+            assert_eq!(answer, 7);
+            String::new()
+        }
+        Err(error) => error.to_string(),
+    }
 }
 
 /// A control socket of its own for a test, and what it has executed.
@@ -27,7 +33,7 @@ impl Rig {
         let control = Control::start(&directory, move |request| {
             count.fetch_add(1, Ordering::SeqCst);
             serve(&request);
-            Answer::Ok(Value::from(7))
+            Ok::<_, AskError>(7)
         });
         Self {
             control: Some(control.expect("it listens")),
@@ -92,7 +98,8 @@ fn a_line_that_is_too_long_is_not_executed() {
     assert_eq!(rig.executed(), 1);
 
     let long = Request::Show(KindName::Pool, "p".repeat(REQUEST_BYTES_MAX));
-    let refused = ask(&rig.directory, &long).expect_err("too long");
+    let refused = ask::<u32>(&rig.directory, &long);
+    let refused = refused.expect_err("too long").to_string();
     assert!(refused.contains("at most 16 MiB"), "{refused}");
     assert_eq!(rig.executed(), 1);
 }
@@ -127,7 +134,7 @@ fn idle_connections_never_keep_others_out() {
         })
         .collect();
     for _ in 0..3 {
-        assert_eq!(ask(&rig.directory, &Request::Status), Ok(Value::from(7)));
+        assert_eq!(status(&rig.directory), "");
     }
     assert_eq!(rest(&idle[0]), "", "the oldest has gone");
     let mut newest = idle.last().expect("there are some");
@@ -174,7 +181,7 @@ fn a_target_that_dies_before_it_answers_is_told() {
         let mut line = String::new();
         BufReader::new(&stream).read_line(&mut line)
     });
-    let fault = ask(&directory, &Request::Status).expect_err("nobody answers");
+    let fault = status(&directory);
     assert!(fault.contains("went away in the middle"), "{fault}");
     assert!(dies.join().expect("it ended").is_ok());
 }
@@ -183,13 +190,13 @@ fn a_target_that_dies_before_it_answers_is_told() {
 fn a_request_is_answered_and_rubbish_is_told() {
     let directory = Scratch::new("control");
     let control = Control::start(&directory, |request| match request {
-        Request::Status => Answer::Ok(Value::from(7)),
-        other => Answer::Error(format!("{other:?}")),
+        Request::Status => Ok(7),
+        other => Err(format!("{other:?}")),
     })
     .expect("it listens");
-    assert_eq!(ask(&directory, &Request::Status), Ok(Value::from(7)));
-    let refused =
-        ask(&directory, &Request::List(KindName::Pool)).expect_err("an error comes as one");
+    assert_eq!(status(&directory), "");
+    let refused = ask::<u32>(&directory, &Request::List(KindName::Pool));
+    let refused = refused.expect_err("an error comes as one").to_string();
     assert!(refused.contains("Pool"), "{refused}");
 
     let mut stream = UnixStream::connect(directory.join(SOCKET)).expect("it listens");
@@ -203,6 +210,6 @@ fn a_request_is_answered_and_rubbish_is_told() {
     assert!(line.contains("not understood"), "{line}");
 
     drop(control);
-    let gone = ask(&directory, &Request::Status).expect_err("nobody listens");
+    let gone = status(&directory);
     assert!(gone.contains("flashyard serve"), "{gone}");
 }

@@ -5,8 +5,6 @@
 //! to another. A step can fail nevertheless (no space, a device that is away): the steps before it
 //! stay, and the same file applied again goes on from there.
 
-use serde_json::{Value, json};
-
 use super::fault::{NotFound, Refused};
 use super::promises;
 use super::settings::By;
@@ -14,7 +12,7 @@ use super::turns::{Object, Wants};
 use super::wants::{wants_of_device, wants_of_pool, wants_of_volume};
 use super::work::Work;
 use super::{Checked, Fault};
-use crate::control::{KindName, VolumeChange};
+use crate::control::{AppliedView, KindName, View, VolumeChange};
 use crate::spec::{
     Config, DeviceSpec, Medium, PartitionSpec, PolicyName, PoolSpec, TargetSettings, TenantSpec,
     VolumeSpec,
@@ -56,7 +54,7 @@ impl Step {
 
 impl Work<'_> {
     /// Carries the plan out, or only shows it.
-    pub(super) fn apply(&mut self, mut config: Config, plan_only: bool) -> Result<Value, Fault> {
+    pub(super) fn apply(&mut self, mut config: Config, plan_only: bool) -> Result<View, Fault> {
         config.check()?;
         // What the steps change has its turn, and nothing else that the file names: a device that
         // does not answer and stays as it is holds nobody up.
@@ -97,7 +95,7 @@ impl Work<'_> {
         plan: Vec<Step>,
         plan_only: bool,
         checked: Checked,
-    ) -> Result<Value, Fault> {
+    ) -> Result<View, Fault> {
         let steps: Vec<String> = plan.iter().map(Step::describe).collect();
         if !plan_only {
             for step in plan {
@@ -106,7 +104,10 @@ impl Work<'_> {
                     .map_err(|fault| Fault::Step(what, Box::new(fault)))?;
             }
         }
-        Ok(json!({ "steps": steps, "done": !plan_only }))
+        Ok(View::Applied(AppliedView {
+            steps,
+            done: !plan_only,
+        }))
     }
 
     fn plan(&self, config: Config) -> Result<Vec<Step>, Fault> {
@@ -252,7 +253,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn carry_out(&mut self, step: Step, checked: Checked) -> Result<Value, Fault> {
+    fn carry_out(&mut self, step: Step, checked: Checked) -> Result<View, Fault> {
         match step {
             Step::Settings(change) => self.set_target(change, By::File),
             Step::Device(spec) => self.create_device(spec),

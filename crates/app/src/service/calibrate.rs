@@ -11,12 +11,11 @@ use flashyard_flash::ssd::{self, Condition};
 use flashyard_flash::workload::{self, Source, Worker};
 use flashyard_runtime::{Buf, Data, Rt};
 use flashyard_time::{Duration, Histogram, Rng};
-use serde_json::{Value, json};
 
 use super::fault::{InUse, Unavailable};
 use super::work::Work;
 use super::{Fault, flash, no_such, policies};
-use crate::control::KindName;
+use crate::control::{CalibrationView, KindName, LoadView, View};
 use crate::spec::{
     Bandwidth, ConditionName, DeviceKind, DeviceSpec, FlashSpec, LoadPoint, Medium, RatesSpec,
 };
@@ -36,7 +35,7 @@ const STEPS: u64 = 10;
 
 impl Work<'_> {
     /// Measures a device, notes what it can give, and tells it with the curve behind it.
-    pub(super) fn calibrate(&mut self, name: &str, destroy: bool) -> Result<Value, Fault> {
+    pub(super) fn calibrate(&mut self, name: &str, destroy: bool) -> Result<View, Fault> {
         let Some(spec) = self.inventory.devices.get(name).cloned() else {
             return Err(no_such(KindName::Device, name));
         };
@@ -50,16 +49,18 @@ impl Work<'_> {
             self.measured(name, destroy)?
         };
         self.note_capability(name, capability, &curve)?;
-        Ok(json!({
-            "device": name,
-            "capability": capability,
-            "curve": curve.iter().map(|point| json!({
-                "read_iops": point.read_iops,
-                "mean_us": point.mean_ns as f64 / 1e3,
-                "p50_us": point.p50_ns as f64 / 1e3,
-                "p95_us": point.p95_ns as f64 / 1e3,
-                "p99_us": point.p99_ns as f64 / 1e3,
-            })).collect::<Vec<_>>(),
+        let us = |ns: u64| ns as f64 / 1e3;
+        let curve = curve.iter().map(|point| LoadView {
+            read_iops: point.read_iops,
+            mean_us: us(point.mean_ns),
+            p50_us: us(point.p50_ns),
+            p95_us: us(point.p95_ns),
+            p99_us: us(point.p99_ns),
+        });
+        Ok(View::Calibration(CalibrationView {
+            device: name.to_owned(),
+            capability,
+            curve: curve.collect(),
         }))
     }
 

@@ -12,13 +12,12 @@ use flashyard_flash::{channel, ssd};
 use flashyard_host::{Options as HostOptions, Persistence, RemoteDevice};
 use flashyard_nvme::Nqn;
 use flashyard_runtime::Rt;
-use serde_json::Value;
 use uuid::Uuid;
 
 use super::fault::{InUse, Internal, Invalid, RemoteFault, Unavailable};
 use super::work::Work;
 use super::{Fault, Stack, Subject, calibrate, flash, no_such, partitions};
-use crate::control::KindName;
+use crate::control::{KindName, View};
 use crate::cores::CoreState;
 use crate::nodes::Node;
 use crate::spec::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, PoolSpec, RemoteSpec, Size, Store};
@@ -69,7 +68,7 @@ impl Work<'_> {
         }
     }
 
-    pub(super) fn create_device(&mut self, mut spec: DeviceSpec) -> Result<Value, Fault> {
+    pub(super) fn create_device(&mut self, mut spec: DeviceSpec) -> Result<View, Fault> {
         spec.check()?;
         let name = spec.name.clone();
         if self.inventory.devices.contains_key(&name) {
@@ -102,7 +101,7 @@ impl Work<'_> {
         self.view_one(KindName::Device, &name)
     }
 
-    pub(super) fn delete_device(&mut self, name: &str) -> Result<Value, Fault> {
+    pub(super) fn delete_device(&mut self, name: &str) -> Result<View, Fault> {
         match self.inventory.devices.get(name) {
             None => return Err(no_such(KindName::Device, name)),
             Some(spec) if spec.partition().is_some() => return self.delete_partition(name),
@@ -118,10 +117,10 @@ impl Work<'_> {
             Ok(())
         })?;
         self.close_device(name);
-        Ok(Value::Null)
+        Ok(View::Done)
     }
 
-    pub(super) fn create_pool(&mut self, spec: PoolSpec, force: bool) -> Result<Value, Fault> {
+    pub(super) fn create_pool(&mut self, spec: PoolSpec, force: bool) -> Result<View, Fault> {
         spec.check()?;
         let (name, device) = (spec.name.clone(), spec.device().to_owned());
         if self.inventory.pools.contains_key(&name) {
@@ -141,7 +140,7 @@ impl Work<'_> {
         self.view_one(KindName::Pool, &name)
     }
 
-    pub(super) fn delete_pool(&mut self, name: &str) -> Result<Value, Fault> {
+    pub(super) fn delete_pool(&mut self, name: &str) -> Result<View, Fault> {
         let Some(record) = self.inventory.pools.get(name) else {
             return Err(no_such(KindName::Pool, name));
         };
@@ -177,7 +176,7 @@ impl Work<'_> {
             state.remove(Kind::Pool, name)?;
             stack.inventory.pools.remove(name);
             stack.faults.remove(&Subject::Pool(name.to_owned()));
-            Ok(Value::Null)
+            Ok(View::Done)
         })
     }
 

@@ -13,12 +13,12 @@ use flashyard_flash::ssd::{self, BuildError};
 use flashyard_flash::{Profile, UNIT_BYTES};
 use flashyard_runtime::Rt;
 use flashyard_time::Duration;
-use serde_json::{Map, Value, json};
 
 use super::Fault;
 use super::fault::{DriveFault, Invalid, ProfileFault};
 use super::work::Work;
-use crate::spec::{ConditionName, DeviceKind, FlashSpec, StoreName, is_file};
+use crate::control::{DriveRow, DriveView};
+use crate::spec::{ConditionName, DeviceKind, DeviceSpec, FlashSpec, StoreName, is_file};
 use crate::units;
 
 /// Longest profile that is read, in bytes.
@@ -50,26 +50,23 @@ impl Work<'_> {
         })
     }
 
+    /// What a device that is an emulated drive tells of itself, for people and programs.
+    pub(super) fn view_drive(&self, device: &str) -> Option<DriveView> {
+        self.drive_stats(device).as_ref().map(DriveView::from)
+    }
+
     /// What the target at a glance tells of its emulated drives.
-    pub(super) fn view_drives(&self) -> Vec<Value> {
-        let drives = self
-            .inventory
-            .devices
-            .values()
-            .filter_map(|spec| Some((spec, spec.drive()?, self.drive_stats(&spec.name)?)));
-        drives
-            .map(|(spec, drive, stats)| {
-                let mut view = Map::new();
-                view.insert("device".into(), json!(spec.name));
-                view.insert("profile".into(), json!(drive.profile));
-                view.insert(
-                    "condition".into(),
-                    json!(ConditionName(drive.condition).to_string()),
-                );
-                view.extend(view_stats(&stats));
-                Value::Object(view)
+    pub(super) fn view_drives(&self) -> Vec<DriveRow> {
+        let row = |spec: &DeviceSpec| {
+            let drive = spec.drive()?;
+            Some(DriveRow {
+                device: spec.name.clone(),
+                profile: drive.profile,
+                condition: ConditionName(drive.condition),
+                drive: self.view_drive(&spec.name)?,
             })
-            .collect()
+        };
+        self.inventory.devices.values().filter_map(row).collect()
     }
 }
 
@@ -122,22 +119,18 @@ pub(super) fn run(
     Ok(Rc::new(FlashDevice::new(rt, model, options)?))
 }
 
-/// What a drive tells of itself, for people and programs.
-pub(super) fn view_stats(stats: &FlashStats) -> Map<String, Value> {
-    let micros = |ns: u64| json!(ns as f64 / 1e3);
-    let latency = Duration::from_ns(stats.latency.mean());
-    let mut view = Map::new();
-    let amplification = stats.drive.write_amplification() as f64 / 1e3;
-    view.insert("write_amplification".into(), json!(amplification));
-    let free = stats.drive.free_superblocks;
-    view.insert("free_superblocks".into(), json!(free));
-    view.insert("in_flight".into(), json!(stats.in_flight));
-    view.insert("latency_mean_us".into(), micros(latency.as_ns()));
-    let late = stats.lateness.percentile(990_000);
-    view.insert("lateness_p99_us".into(), micros(late));
-    let kept = if stats.is_void(latency) { "no" } else { "yes" };
-    view.insert("kept_time".into(), json!(kept));
-    view
+impl From<&FlashStats> for DriveView {
+    fn from(stats: &FlashStats) -> Self {
+        let latency = Duration::from_ns(stats.latency.mean());
+        Self {
+            write_amplification: stats.drive.write_amplification() as f64 / 1e3,
+            free_superblocks: stats.drive.free_superblocks,
+            in_flight: stats.in_flight,
+            latency_mean_us: latency.as_ns() as f64 / 1e3,
+            lateness_p99_us: stats.lateness.percentile(990_000) as f64 / 1e3,
+            kept_time: if stats.is_void(latency) { "no" } else { "yes" },
+        }
+    }
 }
 
 /// A profile that ships, or one in a file.

@@ -8,13 +8,12 @@ use flashyard_controller::subsystem::{MODEL, serial_number};
 use flashyard_engine::ConfigError;
 use flashyard_nvme::Nqn;
 use flashyard_nvme::identify::ascii_text;
-use serde_json::{Value, json};
 
 use super::fault::{InUse, Refused};
 use super::volumes::find;
 use super::work::Work;
 use super::{Fault, Stack, Subject};
-use crate::control::KindName;
+use crate::control::{KindName, View};
 use crate::spec::{Eui64, Hex, NamespaceUuid, Nguid, TenantSpec, VolumeSpec};
 use crate::state::{Phase, VolumeRecord};
 
@@ -148,7 +147,7 @@ impl Work<'_> {
 
     /// Calls a volume otherwise: in the store first, then in its pool. A crash between them is
     /// finished at the next start, for volumes are found by their UUID.
-    pub(super) fn rename_volume(&mut self, name: &str, new: &str) -> Result<Value, Fault> {
+    pub(super) fn rename_volume(&mut self, name: &str, new: &str) -> Result<View, Fault> {
         let record = self.volume(name)?.clone();
         let spec = VolumeSpec {
             name: new.to_owned(),
@@ -178,7 +177,7 @@ impl Work<'_> {
     }
 
     /// Calls a tenant otherwise. Its subsystem keeps its NQN, and with it its serial number.
-    pub(super) fn rename_tenant(&mut self, name: &str, new: &str) -> Result<Value, Fault> {
+    pub(super) fn rename_tenant(&mut self, name: &str, new: &str) -> Result<View, Fault> {
         let mut record = self.tenant(name)?.clone();
         record.spec.nqn = Some(self.names_of(&record.spec).nqn);
         new.clone_into(&mut record.spec.name);
@@ -227,13 +226,12 @@ impl Work<'_> {
         renamed.map_err(Fault::from)
     }
 
-    fn view_renamed(&self, kind: KindName, name: &str, new: &str) -> Result<Value, Fault> {
-        let mut view = self.view_one(kind, new)?;
+    fn view_renamed(&self, kind: KindName, name: &str, new: &str) -> Result<View, Fault> {
+        let view = self.view_one(kind, new)?;
         let kind = kind.name();
-        view["note"] = json!(format!(
+        Ok(view.with_note(format!(
             "a configuration file that says {kind} `{name}` would make another one: say `{new}` there as well"
-        ));
-        Ok(view)
+        )))
     }
 }
 

@@ -37,10 +37,9 @@ use flashyard_drives::FlashStats;
 use flashyard_engine::{
     ConfigError, DeviceHandle, SubsystemNames, Target, TenantSpec as EngineTenant,
 };
-use serde_json::Value;
 use uuid::Uuid;
 
-use crate::control::{Answer, KindName, Request, TenantChange};
+use crate::control::{KindName, Request, TenantChange, View};
 use crate::cores::Cores;
 use crate::spec::{ClassName, Config, TargetSettings, TenantSpec};
 use crate::state::{Inventory, Kind, State, StateError, TenantRecord};
@@ -154,8 +153,8 @@ impl Service {
     /// Answers one request. A request that fails has changed nothing, but for two: an `apply` keeps
     /// the steps before the one that failed, and a deletion that failed half way is finished by the
     /// next try or start.
-    pub fn handle(&self, request: Request) -> Answer {
-        let outcome = self.work().and_then(|mut work| {
+    pub fn handle(&self, request: Request) -> Result<View, Fault> {
+        self.work().and_then(|mut work| {
             let changes = request.changes();
             let outcome = work.dispatch(request);
             // Before the answer: what was acknowledged is in the copy as well.
@@ -163,11 +162,7 @@ impl Service {
                 work.renew_copy();
             }
             outcome
-        });
-        match outcome {
-            Ok(value) => Answer::Ok(value),
-            Err(fault) => Answer::Error(fault.to_string()),
-        }
+        })
     }
 
     /// Carries the plan of the file that the target is started with out. What it promises too much
@@ -244,7 +239,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn dispatch(&mut self, request: Request) -> Result<Value, Fault> {
+    fn dispatch(&mut self, request: Request) -> Result<View, Fault> {
         match request {
             Request::Status => Ok(self.view_status()),
             Request::ShowTarget => Ok(self.view_target()),
@@ -260,7 +255,7 @@ impl Work<'_> {
     }
 
     /// Does what has its turn.
-    fn change(&mut self, request: Request) -> Result<Value, Fault> {
+    fn change(&mut self, request: Request) -> Result<View, Fault> {
         match request {
             Request::SetTarget(change) => self.set_target(change, By::Command),
             Request::CreateDevice(spec) => self.create_device(spec),
@@ -284,7 +279,7 @@ impl Work<'_> {
         }
     }
 
-    fn create_tenant(&mut self, spec: TenantSpec) -> Result<Value, Fault> {
+    fn create_tenant(&mut self, spec: TenantSpec) -> Result<View, Fault> {
         spec.check()?;
         if self.inventory.tenants.contains_key(&spec.name) {
             return Err(InUse::Tenant(spec.name).into());
@@ -295,7 +290,7 @@ impl Work<'_> {
         self.put_tenant(spec, Checked::Now)
     }
 
-    fn set_tenant(&mut self, name: &str, change: TenantChange) -> Result<Value, Fault> {
+    fn set_tenant(&mut self, name: &str, change: TenantChange) -> Result<View, Fault> {
         let mut spec = self.tenant(name)?.spec.clone();
         spec.hosts = change.hosts.unwrap_or(spec.hosts);
         spec.class = change.class.unwrap_or(spec.class);
@@ -311,7 +306,7 @@ impl Work<'_> {
 
     /// Makes or changes a tenant. With a command what is promised is checked as it is then; a file
     /// that the target is started with is served whatever it promises.
-    fn put_tenant(&mut self, spec: TenantSpec, checked: Checked) -> Result<Value, Fault> {
+    fn put_tenant(&mut self, spec: TenantSpec, checked: Checked) -> Result<View, Fault> {
         let (target, name) = (Arc::clone(self.target), spec.name.clone());
         self.commit(|state, stack| {
             if checked == Checked::Now {
@@ -332,7 +327,7 @@ impl Work<'_> {
         self.view_one(KindName::Tenant, &name)
     }
 
-    fn delete_tenant(&mut self, name: &str) -> Result<Value, Fault> {
+    fn delete_tenant(&mut self, name: &str) -> Result<View, Fault> {
         self.commit(|state, stack| {
             stack.tenant(name)?;
             let mut volumes = stack.inventory.volumes.values();
@@ -347,7 +342,7 @@ impl Work<'_> {
         })?;
         match self.target.remove_tenant(name) {
             // One that the engine refused at the start is not there.
-            Ok(()) | Err(ConfigError::NoSuchTenant) => Ok(Value::Null),
+            Ok(()) | Err(ConfigError::NoSuchTenant) => Ok(View::Done),
             Err(error) => Err(error.into()),
         }
     }

@@ -4,14 +4,13 @@
 //! after it the new one gets it.
 
 use flashyard_engine::ConfigError;
-use serde_json::{Value, json};
 
 use super::cause::DRAIN;
 use super::fault::{InUse, Invalid, Refused, Unavailable};
 use super::handover::Cleared;
 use super::work::Work;
 use super::{Fault, Subject};
-use crate::control::KindName;
+use crate::control::{KindName, View};
 use crate::state::{Phase, VolumeRecord};
 
 impl Work<'_> {
@@ -22,7 +21,7 @@ impl Work<'_> {
         name: &str,
         tenant: &str,
         nsid: Option<u32>,
-    ) -> Result<Value, Fault> {
+    ) -> Result<View, Fault> {
         let record = self.volume(name)?.clone();
         let to = self.tenant(tenant)?.spec.clone();
         let from = record.spec.tenant.clone();
@@ -65,12 +64,11 @@ impl Work<'_> {
         if is_served && let Err(fault) = self.serve_volume(&moved, Cleared::given_by_name()) {
             self.note_fault(Subject::Volume(name.to_owned()), fault);
         }
-        let mut view = self.view_one(KindName::Volume, name)?;
-        view["note"] = json!(format!(
+        let view = self.view_one(KindName::Volume, name)?;
+        Ok(view.with_note(format!(
             "all that tenant `{from}` has written is tenant `{tenant}`'s now; a configuration file that gives volume \
              `{name}` to `{from}` is refused from now on"
-        ));
-        Ok(view)
+        )))
     }
 
     fn check_number(&self, tenant: &str, nsid: Option<u32>) -> Result<(), Fault> {

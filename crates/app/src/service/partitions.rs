@@ -10,14 +10,15 @@ use flashyard_drives::open_channel::{
 };
 use flashyard_flash::channel::{self, Options};
 use flashyard_flash::ssd::BuildError;
-use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::devices::Found;
 use super::fault::{DriveFault, InUse, Invalid, Refused, Unavailable};
 use super::work::Work;
 use super::{Fault, Stack, Subject, flash, no_such};
-use crate::control::KindName;
+use crate::control::{
+    Condition, Health, KindName, PartitionFlash, PartitionRow, PartitionView, View,
+};
 use crate::cores::CoreState;
 use crate::nodes::Node;
 use crate::spec::{
@@ -30,12 +31,12 @@ const PROFILE: &str = "cnex";
 
 impl Work<'_> {
     /// Cuts a partition from its device.
-    pub(super) fn create_partition(&mut self, mut spec: DeviceSpec) -> Result<Value, Fault> {
+    pub(super) fn create_partition(&mut self, mut spec: DeviceSpec) -> Result<View, Fault> {
         let name = spec.name.clone();
         if self.is_on_device(&spec)? {
             // Not ours, and refused. Nor is it noted: what is noted and cut off is removed at the
             // next start.
-            return self.open_partition(&spec).map(|()| Value::Null);
+            return self.open_partition(&spec).map(|()| View::Done);
         }
         self.note(&mut spec, true)?;
         if let Err(fault) = self.open_partition(&spec) {
@@ -102,7 +103,7 @@ impl Work<'_> {
         &mut self,
         name: &str,
         more: &PartitionSpec,
-    ) -> Result<Value, Fault> {
+    ) -> Result<View, Fault> {
         let mut spec = self.partition_spec(name)?.clone();
         let device = cut_of(&spec)?.device.clone();
         let before = self.partition(name).map_or(0, |info| info.units.len());
@@ -135,9 +136,9 @@ impl Work<'_> {
     }
 
     /// Gives the units of a partition that nothing uses back.
-    pub(super) fn delete_partition(&mut self, name: &str) -> Result<Value, Fault> {
+    pub(super) fn delete_partition(&mut self, name: &str) -> Result<View, Fault> {
         if !self.inventory.devices.contains_key(name) && self.delete_unknown(name)? {
-            return Ok(Value::Null);
+            return Ok(View::Done);
         }
         let mut spec = self.partition_spec(name)?.clone();
         if let Some(user) = self.device_user(name) {
@@ -150,7 +151,7 @@ impl Work<'_> {
             return Err(fault);
         }
         self.forget(name)?;
-        Ok(Value::Null)
+        Ok(View::Done)
     }
 
     /// Writes down whether a partition is being created or deleted.
@@ -227,115 +228,67 @@ impl Work<'_> {
         })
     }
 
-    /// What is told of a partition.
-    pub(super) fn view_partition(&self, spec: &DeviceSpec) -> Value {
-        let mut view = serde_json::Map::new();
-        view.insert("name".into(), json!(spec.name));
-        if let Some(cut) = spec.partition() {
-            view.insert("device".into(), json!(cut.device));
-            view.insert("op".into(), json!(cut.op));
-        }
+    /// What is told of a partition; nothing of another device.
+    pub(super) fn view_partition(&self, spec: &DeviceSpec) -> Option<PartitionView> {
+        let cut = spec.partition()?;
         let info = self.partition(&spec.name);
-        if let Some(info) = &info {
-            let (host, flash) = info.written;
-            let amplification = (host > 0).then(|| flash as f64 / host as f64);
-            let wear = format!("{}-{}", info.erases.0, info.erases.1);
-            let placement = if info.own_channels {
-                "own channels"
-            } else {
-                "shared channels"
-            };
-            view.insert("size".into(), json!(info.bytes));
-            view.insert("units".into(), json!(show_units(&info.units)));
-            view.insert("placement".into(), json!(placement));
-            view.insert(
-                "write_bytes_per_second".into(),
-                json!(info.programs_per_second),
-            );
-            view.insert("bytes_written".into(), json!(host));
-            view.insert("write_amplification".into(), json!(amplification));
-            view.insert("wear".into(), json!(wear));
-            view.insert("spare".into(), json!(info.spare));
-            view.insert(
-                "lateness_p99_us".into(),
-                json!(info.late_p99_ns as f64 / 1e3),
-            );
-            view.insert("read_only".into(), json!(info.read_only));
-        }
-        view.insert("policy".into(), json!(spec.policy.name()));
-        view.insert("used_by".into(), json!(self.device_user(&spec.name)));
-        let mut view = self.with_state(view, &Subject::Device(spec.name.clone()));
-        let parent = spec.partition().map(|cut| cut.device.as_str());
-        match (
-            info.is_some_and(|info| info.read_only),
-            parent.and_then(|parent| self.trouble_of(parent)),
-        ) {
-            (_, Some((state, why))) => {
-                view["state"] = json!(state);
-                view["fault"] = json!(why);
-            }
-            (true, None) => {
-                view["state"] = json!("read-only");
-                view["fault"] = json!(
+        let health = match self.trouble_of(&cut.device) {
+            Some(health) => health,
+            None if info.as_ref().is_some_and(|info| info.read_only) => Health {
+                state: Condition::ReadOnly,
+                fault: Some(
                     "too much of its flash has failed, so it takes no more writes: copy what is in it to another partition, \
                      then delete its volumes, its pool and the partition"
-                );
-            }
-            (false, None) => {}
-        }
-        view
+                        .to_owned(),
+                ),
+            },
+            None => self.health(&Subject::Device(spec.name.clone())),
+        };
+        Some(PartitionView {
+            name: spec.name.clone(),
+            device: cut.device.clone(),
+            op: cut.op.clone(),
+            flash: info.as_ref().map(PartitionFlash::from),
+            policy: spec.policy,
+            used_by: self.device_user(&spec.name),
+            health,
+        })
     }
 
     /// What the target at a glance tells of partitions.
-    pub(super) fn view_partitions(&self) -> Vec<Value> {
-        const SHOWN: [&str; 8] = [
-            "device",
-            "size",
-            "write_amplification",
-            "wear",
-            "spare",
-            "lateness_p99_us",
-            "used_by",
-            "state",
-        ];
+    pub(super) fn view_partitions(&self) -> Vec<PartitionRow> {
         let partitions = self.inventory.devices.values();
-        let partitions = partitions.filter(|spec| spec.partition().is_some());
-        let row = |spec: &DeviceSpec| {
-            let whole = self.view_partition(spec);
-            let mut row = serde_json::Map::new();
-            row.insert("partition".into(), json!(spec.name));
-            for column in SHOWN {
-                row.insert(column.into(), whole[column].clone());
-            }
-            Value::Object(row)
-        };
-        partitions.map(row).collect()
+        let views = partitions.filter_map(|spec| self.view_partition(spec));
+        views.map(PartitionRow::from).collect()
     }
 
     /// The state of an open-channel device that has failed, or cannot be written, and why.
-    pub(super) fn trouble_of(&self, device: &str) -> Option<(&'static str, String)> {
+    pub(super) fn trouble_of(&self, device: &str) -> Option<Health> {
         let core = *self.homes.get(device)?;
         let name = device.to_owned();
         let (failure, full) = self.cores.call(core, move |state| async move {
             let found = state.nodes.channels(&name);
             found.map_or((None, false), |one| (one.failure(), one.is_full()))
         });
-        match failure {
-            Some(error) => Some((
-                "unavailable",
+        let (state, fault) = match failure {
+            Some(error) => (
+                Condition::Unavailable,
                 format!(
                     "the file that device `{device}` is in has failed ({error:?}): repair its disk, or free space on it, and \
                      start the target again"
                 ),
-            )),
-            None => full.then(|| {
-                let why = format!(
+            ),
+            None if full => (
+                Condition::Full,
+                format!(
                     "no space is left for the file that device `{device}` is in: it is read, and written again when there is \
                      space"
-                );
-                ("full", why)
-            }),
-        }
+                ),
+            ),
+            None => return None,
+        };
+        let fault = Some(fault);
+        Some(Health { state, fault })
     }
 
     /// Deletes a partition that is on a device and not in our store: its creation was cut off, or
@@ -380,6 +333,27 @@ impl Work<'_> {
             let device = open_channel(&state, &device)?;
             Ok(device.delete(&name).await?)
         })
+    }
+}
+
+impl From<&PartitionInfo> for PartitionFlash {
+    fn from(info: &PartitionInfo) -> Self {
+        let (host, flash) = info.written;
+        Self {
+            size: info.bytes,
+            units: show_units(&info.units),
+            placement: match info.own_channels {
+                true => "own channels",
+                false => "shared channels",
+            },
+            write_bytes_per_second: info.programs_per_second,
+            bytes_written: host,
+            write_amplification: (host > 0).then(|| flash as f64 / host as f64),
+            wear: format!("{}-{}", info.erases.0, info.erases.1),
+            spare: info.spare,
+            lateness_p99_us: info.late_p99_ns as f64 / 1e3,
+            read_only: info.read_only,
+        }
     }
 }
 

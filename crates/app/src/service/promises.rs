@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use flashyard_sched::Rates;
-use serde_json::{Map, Value, json};
 
 use super::calibrate::emulated;
 use super::fault::Refused;
 use super::work::Work;
 use super::{Fault, Stack};
+use crate::control::GuaranteeState;
 use crate::spec::{Config, DeviceKind, RatesSpec, TenantSpec, VolumeSpec};
 
 /// All of a device, and what adding up its parts may err.
@@ -63,6 +63,14 @@ impl From<Oversold> for Fault {
 }
 
 impl Standing {
+    fn state(&self) -> GuaranteeState {
+        match self {
+            Self::Verified => GuaranteeState::Verified,
+            Self::Unverified(_) => GuaranteeState::Unverified,
+            Self::Oversold(_) => GuaranteeState::Oversold,
+        }
+    }
+
     /// What to do about it, where there is something to do.
     fn hint(self) -> Option<String> {
         match self {
@@ -135,22 +143,14 @@ impl Stack {
         doubts.collect()
     }
 
-    /// What a tenant's view says of its guarantee: how it stands, and what to do if that is not
-    /// well.
-    pub(super) fn view_guarantee(&self, tenant: &TenantSpec) -> Map<String, Value> {
+    /// How a tenant's guarantee stands, and what to do if that is not well.
+    pub(super) fn view_guarantee(
+        &self,
+        tenant: &TenantSpec,
+    ) -> (Option<GuaranteeState>, Option<String>) {
         let standing = self.standing_of(tenant);
-        let state = standing.as_ref().map(|standing| match standing {
-            Standing::Verified => "verified",
-            Standing::Unverified(_) => "unverified",
-            Standing::Oversold(_) => "oversold",
-        });
-        let hint = standing.and_then(Standing::hint);
-        let mut view = Map::new();
-        view.insert("guarantee_state".into(), json!(state));
-        if let Some(hint) = hint {
-            view.insert("guarantee_hint".into(), json!(hint));
-        }
-        view
+        let state = standing.as_ref().map(Standing::state);
+        (state, standing.and_then(Standing::hint))
     }
 
     /// How a tenant's guarantee stands on the worst of its devices; `None` while it has no
@@ -163,11 +163,7 @@ impl Stack {
             let capability = spec.and_then(|spec| spec.capability).unwrap_or_default();
             add_up(device, capability, self.tenants_on(device))
         });
-        all.max_by_key(|standing| match standing {
-            Standing::Verified => 0,
-            Standing::Unverified(_) => 1,
-            Standing::Oversold(_) => 2,
-        })
+        all.max_by_key(Standing::state)
     }
 
     /// The tenants that have volumes on a device.

@@ -4,11 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 
 use flashyard_time::Duration;
-use serde_json::{Map, Value, json};
 
 use super::Fault;
 use super::fault::{InUse, Unavailable};
 use super::work::Work;
+use crate::control::{TargetView, View};
 use crate::cores::CoreState;
 use crate::spec::TargetSettings;
 
@@ -68,7 +68,7 @@ impl Work<'_> {
 
     /// Sets what is given. New addresses are listened at before anything else changes, so that one
     /// that cannot be had changes nothing.
-    pub(super) fn set_target(&mut self, change: TargetSettings, by: By) -> Result<Value, Fault> {
+    pub(super) fn set_target(&mut self, change: TargetSettings, by: By) -> Result<View, Fault> {
         change.check()?;
         let at_once = !self.listeners.is_empty() && (by == By::Command || !self.listens_instead);
         let listen = change.listen.clone().filter(|_| at_once);
@@ -103,18 +103,14 @@ impl Work<'_> {
     }
 
     /// The target's own settings.
-    pub(super) fn view_target(&self) -> Value {
-        let mut view = Map::new();
+    pub(super) fn view_target(&self) -> View {
         let config = self.target.config();
-        view.insert("listen".into(), json!(self.real_addresses()));
-        view.insert("nqn_prefix".into(), json!(config.nqn_prefix));
-        view.insert("cores".into(), json!(config.cores));
-        let settings = self.settings.effective();
-        view.insert("max_transfer".into(), json!(settings.max_transfer));
-        view.insert("io_queues".into(), json!(settings.io_queues));
-        view.insert("queue_depth".into(), json!(settings.queue_depth));
-        view.insert("in_capsule".into(), json!(settings.in_capsule));
-        Value::Object(view)
+        View::Target(TargetView {
+            listen: self.real_addresses(),
+            nqn_prefix: config.nqn_prefix.clone(),
+            cores: config.cores,
+            limits: self.view_limits(),
+        })
     }
 
     /// Where the target is to listen, in the order asked for, listening there already; and which of

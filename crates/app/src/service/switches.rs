@@ -4,19 +4,18 @@
 use flashyard_block::TenantId;
 use flashyard_engine::{Cause, Why};
 use flashyard_sched::{Gauge, Share};
-use serde_json::{Map, Value, json};
 
 use super::fault::NotFound;
 use super::policies::PolicyPlan;
 use super::work::Work;
 use super::{Fault, Stack, calibrate, no_such};
-use crate::control::KindName;
+use crate::control::{CauseView, KindName, Sampled, View, WhyDevice, WhyView};
 use crate::spec::PolicyName;
 use crate::state::VolumeRecord;
 
 impl Work<'_> {
     /// Replaces the policy of a device; no I/O fails, what is queued is queued there.
-    pub(super) fn set_device(&mut self, name: &str, policy: PolicyName) -> Result<Value, Fault> {
+    pub(super) fn set_device(&mut self, name: &str, policy: PolicyName) -> Result<View, Fault> {
         let spec = self.inventory.devices.get(name);
         let mut wanted = spec
             .cloned()
@@ -99,7 +98,7 @@ impl Work<'_> {
     }
 
     /// Where the latency of a tenant comes from, on each device that it has volumes on.
-    pub(super) fn why(&self, tenant: &str) -> Result<Value, Fault> {
+    pub(super) fn why(&self, tenant: &str) -> Result<View, Fault> {
         let id = TenantId(self.tenant(tenant)?.id);
         let mut devices = Vec::new();
         for device in self.devices_of(tenant) {
@@ -114,95 +113,74 @@ impl Work<'_> {
                 switch.watch(&mut |gauge| gauges.push(gauge));
                 Some((switch.why(id), gauges))
             });
-            devices.extend(told.map(|told| self.view_why(&device, chosen, told)));
+            devices.extend(told.map(|told| self.view_why(device, chosen, told)));
         }
         if devices.is_empty() {
             return Err(NotFound::NoVolume(tenant.to_owned()).into());
         }
-        Ok(json!({ "tenant": tenant, "devices": devices }))
+        Ok(View::Why(WhyView {
+            tenant: tenant.to_owned(),
+            devices,
+        }))
     }
 
     fn view_why(
         &self,
-        device: &str,
+        device: String,
         policy: PolicyName,
         (why, gauges): (Option<Why>, Vec<Gauge>),
-    ) -> Value {
-        let mut view = Map::new();
-        view.insert("device".into(), json!(device));
-        view.insert("policy".into(), json!(policy.name()));
-        if let Some(why) = &why {
-            let each = |ns: u64| ns as f64 / 1e3 / why.ios.max(1) as f64;
-            let latency = |parts| why.latency.percentile(parts) as f64 / 1e3;
-            let all: u64 = why.causes.iter().map(|(_, ns)| ns).sum();
-            view.extend(
-                [
-                    ("ios", json!(why.ios)),
-                    ("mean_us", json!(why.latency.mean() as f64 / 1e3)),
-                    ("p50_us", json!(latency(500_000))),
-                    ("p99_us", json!(latency(990_000))),
-                    ("p999_us", json!(latency(999_000))),
-                    ("max_us", json!(why.latency.max() as f64 / 1e3)),
-                    ("network_us", json!(each(why.stages.network))),
-                    ("intake_us", json!(each(why.stages.intake))),
-                    ("turn_us", json!(each(why.stages.turn))),
-                    ("device_us", json!(each(why.stages.device))),
-                    ("send_us", json!(each(why.stages.send))),
-                ]
-                .map(|(key, value)| (key.to_owned(), value)),
-            );
-            let causes = why.causes.iter().map(|(cause, ns)| {
-                let mut view = self.view_cause(*cause);
-                view.insert("share".into(), json!(*ns as f64 / all.max(1) as f64));
-                view.insert("us".into(), json!(each(*ns)));
-                Value::Object(view)
-            });
-            view.insert("causes".into(), causes.collect());
-        }
-        let own = why.map(|why| why.tenant);
+    ) -> WhyDevice {
+        let own = why.as_ref().map(|why| why.tenant);
         let gauges = gauges
             .into_iter()
             .filter(|gauge| gauge.tenant.is_none() || gauge.tenant == own);
-        let gauges: Map<_, _> = gauges
-            .map(|gauge| (gauge.name.to_owned(), json!(gauge.value)))
-            .collect();
-        view.insert("gauges".into(), Value::Object(gauges));
-        Value::Object(view)
+        WhyDevice {
+            device,
+            policy,
+            sampled: why.map(|why| self.view_sampled(&why)),
+            gauges: gauges.map(|gauge| (gauge.name, gauge.value)).collect(),
+        }
     }
 
-    fn view_cause(&self, cause: Cause) -> Map<String, Value> {
-        let by = |tenant: TenantId| {
-            let mut tenants = self.inventory.tenants.values();
-            let found = tenants.find(|record| record.id == tenant.0);
-            found.map_or_else(
-                || format!("number {}", tenant.0),
-                |record| record.spec.name.clone(),
-            )
-        };
-        let (kind, tenant) = match cause {
-            Cause::OwnQueue => ("own_queue", None),
-            Cause::Turn(tenant) => ("turn", Some(tenant)),
-            Cause::Others => ("others", None),
-            Cause::Held => ("held", None),
-            Cause::Network => ("network", None),
-            Cause::Intake => ("intake", None),
-            Cause::Send => ("send", None),
-            Cause::OwnReads => ("own_reads", None),
-            Cause::OwnWrites => ("own_writes", None),
-            Cause::Reads(tenant) => ("reads", Some(tenant)),
-            Cause::Writes(tenant) => ("writes", Some(tenant)),
-            Cause::Housekeeping => ("housekeeping", None),
-            Cause::Device => ("device", None),
-        };
-        let mut view = Map::new();
-        view.insert("kind".into(), json!(kind));
-        let tenant = tenant.map(by);
-        let what = describe(cause, tenant.as_deref().unwrap_or_default());
-        view.insert("cause".into(), json!(what));
-        if let Some(tenant) = tenant {
-            view.insert("tenant".into(), json!(tenant));
+    fn view_sampled(&self, why: &Why) -> Sampled {
+        let us = |ns: u64| ns as f64 / 1e3;
+        let each = |ns: u64| us(ns) / why.ios.max(1) as f64;
+        let latency = |parts| us(why.latency.percentile(parts));
+        let all: u64 = why.causes.iter().map(|(_, ns)| ns).sum();
+        let causes = why.causes.iter().map(|&(cause, ns)| {
+            let (kind, by) = kind_of(cause);
+            let tenant = by.map(|tenant| self.tenant_name(tenant));
+            CauseView {
+                kind: kind.to_owned(),
+                cause: describe(cause, tenant.as_deref().unwrap_or_default()),
+                tenant,
+                share: ns as f64 / all.max(1) as f64,
+                us: each(ns),
+            }
+        });
+        Sampled {
+            ios: why.ios,
+            mean_us: us(why.latency.mean()),
+            p50_us: latency(500_000),
+            p99_us: latency(990_000),
+            p999_us: latency(999_000),
+            max_us: us(why.latency.max()),
+            network_us: each(why.stages.network),
+            intake_us: each(why.stages.intake),
+            turn_us: each(why.stages.turn),
+            device_us: each(why.stages.device),
+            send_us: each(why.stages.send),
+            causes: causes.collect(),
         }
-        view
+    }
+
+    fn tenant_name(&self, tenant: TenantId) -> String {
+        let mut tenants = self.inventory.tenants.values();
+        let found = tenants.find(|record| record.id == tenant.0);
+        found.map_or_else(
+            || format!("number {}", tenant.0),
+            |record| record.spec.name.clone(),
+        )
     }
 }
 
@@ -249,6 +227,26 @@ impl Stack {
     }
 }
 
+/// A cause in a word, and the tenant that it comes from.
+fn kind_of(cause: Cause) -> (&'static str, Option<TenantId>) {
+    match cause {
+        Cause::OwnQueue => ("own_queue", None),
+        Cause::Turn(tenant) => ("turn", Some(tenant)),
+        Cause::Others => ("others", None),
+        Cause::Held => ("held", None),
+        Cause::Network => ("network", None),
+        Cause::Intake => ("intake", None),
+        Cause::Send => ("send", None),
+        Cause::OwnReads => ("own_reads", None),
+        Cause::OwnWrites => ("own_writes", None),
+        Cause::Reads(tenant) => ("reads", Some(tenant)),
+        Cause::Writes(tenant) => ("writes", Some(tenant)),
+        Cause::Housekeeping => ("housekeeping", None),
+        Cause::Device => ("device", None),
+    }
+}
+
+/// A cause in a sentence.
 fn describe(cause: Cause, tenant: &str) -> String {
     match cause {
         Cause::OwnQueue => "waited for its turn behind its own I/O".into(),

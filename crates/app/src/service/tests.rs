@@ -65,7 +65,7 @@ impl Scene {
             config,
             plan: false,
         });
-        assert!(matches!(applied, Answer::Ok(_)), "{applied:?}");
+        assert!(applied.is_ok(), "{applied:?}");
         service
     }
 
@@ -234,12 +234,9 @@ impl Service {
         listed.collect()
     }
 
-    fn act(&self, act: &Act) -> Result<(), String> {
+    fn act(&self, act: &Act) -> Result<(), Fault> {
         match act {
-            Act::Ask(request) => match self.handle((**request).clone()) {
-                Answer::Ok(_) => Ok(()),
-                Answer::Error(fault) => Err(fault),
-            },
+            Act::Ask(request) => self.handle((**request).clone()).map(drop),
             Act::Fill(name, byte) => {
                 self.fill(name, *byte);
                 Ok(())
@@ -434,7 +431,10 @@ fn fail_everywhere(scene: &Scene, config: &str, script: &[Act]) {
         for (number, act) in script.iter().enumerate() {
             if let Err(fault) = service.act(act) {
                 let place = format!("change {failing}, {act:?}");
-                assert!(fault.contains("state store"), "{place}: {fault}");
+                assert!(
+                    fault.to_string().contains("state store"),
+                    "{place}: {fault}"
+                );
                 let deletes =
                     matches!(act, Act::Ask(request) if matches!(**request, Request::Delete(..)));
                 if !deletes {

@@ -1,237 +1,216 @@
-//! What `list`, `show` and `status` tell, as JSON. Tables for people are made of the same values.
+//! What `list`, `show` and `status` answer.
 
 use flashyard_block::Info;
-use flashyard_engine::{Counters, Snapshot};
-use serde_json::{Map, Value, json};
 
 use super::volumes::find;
 use super::work::Work;
-use super::{Fault, Subject, flash, no_such};
-use crate::control::KindName;
-use crate::spec::{ConditionName, DeviceSpec, Medium, Store, StoreName};
+use super::{Fault, Subject, no_such};
+use crate::control::{
+    Condition, CoreRow, DeviceView, EventRow, FaultRow, Health, KindName, LimitsView, PoolView,
+    SpaceView, StatusView, TargetRow, TenantRow, TenantView, View, VolumeView,
+};
+use crate::spec::{ConditionName, DeviceSpec, FlatDevice, Medium, Size, Store, StoreName};
 use crate::state::{Phase, PoolRecord, TenantRecord, VolumeRecord};
 
 impl Work<'_> {
     /// All things of a kind, by name.
-    pub(super) fn view_all(&self, kind: KindName) -> Value {
-        match kind {
-            KindName::Device => self
-                .inventory
-                .devices
-                .values()
-                .map(|spec| self.view_device(spec))
-                .collect(),
-            KindName::Partition => self
-                .inventory
-                .devices
-                .values()
-                .filter(|spec| spec.partition().is_some())
-                .map(|spec| self.view_partition(spec))
-                .collect(),
-            KindName::Pool => self
-                .inventory
-                .pools
-                .values()
-                .map(|pool| self.view_pool(pool))
-                .collect(),
-            KindName::Tenant => self
-                .inventory
-                .tenants
-                .values()
-                .map(|tenant| self.view_tenant(tenant))
-                .collect(),
-            KindName::Volume => self
-                .inventory
-                .volumes
-                .values()
-                .map(|volume| self.view_volume(volume))
-                .collect(),
-        }
+    pub(super) fn view_all(&self, kind: KindName) -> View {
+        let inventory = &self.inventory;
+        let names: Vec<&String> = match kind {
+            KindName::Device | KindName::Partition => inventory.devices.keys().collect(),
+            KindName::Pool => inventory.pools.keys().collect(),
+            KindName::Tenant => inventory.tenants.keys().collect(),
+            KindName::Volume => inventory.volumes.keys().collect(),
+        };
+        let views = names.into_iter().filter_map(|name| self.find(kind, name));
+        View::List(views.collect())
     }
 
     /// One thing.
-    pub(super) fn view_one(&self, kind: KindName, name: &str) -> Result<Value, Fault> {
-        let found = match kind {
-            KindName::Device => self
-                .inventory
-                .devices
-                .get(name)
-                .map(|spec| self.view_device(spec)),
-            KindName::Partition => self
-                .inventory
-                .devices
-                .get(name)
-                .filter(|spec| spec.partition().is_some())
-                .map(|spec| self.view_partition(spec)),
-            KindName::Pool => self
-                .inventory
-                .pools
-                .get(name)
-                .map(|pool| self.view_pool(pool)),
-            KindName::Tenant => self
-                .inventory
-                .tenants
-                .get(name)
-                .map(|tenant| self.view_tenant(tenant)),
-            KindName::Volume => self
-                .inventory
-                .volumes
-                .get(name)
-                .map(|volume| self.view_volume(volume)),
-        };
-        found.ok_or_else(|| no_such(kind, name))
+    pub(super) fn view_one(&self, kind: KindName, name: &str) -> Result<View, Fault> {
+        self.find(kind, name).ok_or_else(|| no_such(kind, name))
     }
 
-    /// The target at a glance.
-    pub(super) fn view_status(&self) -> Value {
-        let (snapshot, life) = (self.target.snapshot(), self.service.run.life());
-        let faults: Vec<Value> = self
-            .faults
-            .iter()
-            .map(|(what, why)| json!({ "what": what.to_string(), "why": why.to_string() }))
-            .chain(snapshot.accept_error.iter().map(|error| {
-                let why = format!(
-                    "new connections have to wait: {error}; is its limit of open files too low?"
-                );
-                json!({ "what": "listener", "why": why })
-            }))
-            .collect();
-        let settings = self.settings.effective();
-        json!({
-            "target": {
-                "version": env!("CARGO_PKG_VERSION"),
-                "listen": snapshot.listeners,
-                "max_transfer": settings.max_transfer,
-                "io_queues": settings.io_queues,
-                "queue_depth": settings.queue_depth,
-                "in_capsule": settings.in_capsule,
-                "devices": self.inventory.devices.len(),
-                "pools": self.inventory.pools.len(),
-                "volumes": self.inventory.volumes.len(),
-                "hosts": snapshot.controllers.len(),
-                "starts": life.starts,
-                "ended_unsafely": life.cut,
-                "ran_seconds": life.seconds,
-            },
-            "cores": view_cores(&snapshot),
-            "drives": self.view_drives(),
-            "partitions": self.view_partitions(),
-            "tenants": snapshot.tenants.iter().map(|tenant| {
-                let hosts = snapshot.controllers.iter().filter(|controller| controller.tenant.as_ref() == Some(&tenant.name));
-                let mut view = view_counters(&tenant.name, tenant.namespaces.len(), hosts.count(), &tenant.counters);
-                if let Some(record) = self.inventory.tenants.get(&tenant.name) {
-                    view["guarantee_state"] = self.view_guarantee(&record.spec)["guarantee_state"].clone();
-                }
-                view
-            }).collect::<Vec<_>>(),
-            "faults": faults,
-            "events": snapshot.recent_events.iter().map(|event| {
-                json!({ "number": event.number, "event": event.to_string() })
-            }).collect::<Vec<_>>(),
+    fn find(&self, kind: KindName, name: &str) -> Option<View> {
+        let inventory = &self.inventory;
+        Some(match kind {
+            KindName::Device => self.view_device(inventory.devices.get(name)?),
+            KindName::Partition => {
+                let view = self.view_partition(inventory.devices.get(name)?)?;
+                View::Partition(Box::new(view))
+            }
+            KindName::Pool => self.view_pool(inventory.pools.get(name)?),
+            KindName::Tenant => self.view_tenant(inventory.tenants.get(name)?),
+            KindName::Volume => self.view_volume(inventory.volumes.get(name)?),
         })
     }
 
-    fn view_device(&self, spec: &DeviceSpec) -> Value {
-        let mut view = fields(spec);
-        if let Some(&core) = self.homes.get(&spec.name) {
-            let name = spec.name.clone();
-            let info = self.cores.call(core, move |state| async move {
+    /// The target at a glance.
+    pub(super) fn view_status(&self) -> View {
+        let (snapshot, life) = (self.target.snapshot(), self.service.run.life());
+        let faults = self.faults.iter().map(|(what, why)| FaultRow {
+            what: what.to_string(),
+            why: why.to_string(),
+        });
+        let refused = snapshot.accept_error.iter().map(|error| FaultRow {
+            what: "listener".into(),
+            why: format!(
+                "new connections have to wait: {error}; is its limit of open files too low?"
+            ),
+        });
+        let hosts = |tenant: &String| {
+            let controllers = snapshot.controllers.iter();
+            controllers
+                .filter(|controller| controller.tenant.as_ref() == Some(tenant))
+                .count()
+        };
+        let tenants = snapshot.tenants.iter().map(|tenant| {
+            let record = self.inventory.tenants.get(&tenant.name);
+            TenantRow {
+                tenant: tenant.name.clone(),
+                volumes: tenant.namespaces.len(),
+                hosts: hosts(&tenant.name),
+                reads: tenant.counters.reads,
+                writes: tenant.counters.writes,
+                bytes_read: tenant.counters.bytes_read,
+                bytes_written: tenant.counters.bytes_written,
+                errors: tenant.counters.errors,
+                guarantee_state: record.and_then(|record| self.view_guarantee(&record.spec).0),
+            }
+        });
+        let cores = snapshot.connections_per_core.iter().enumerate();
+        let events = snapshot.recent_events.iter().map(|event| EventRow {
+            number: event.number,
+            event: event.to_string(),
+        });
+        View::Status(Box::new(StatusView {
+            target: TargetRow {
+                version: env!("CARGO_PKG_VERSION"),
+                listen: snapshot.listeners.clone(),
+                limits: self.view_limits(),
+                devices: self.inventory.devices.len(),
+                pools: self.inventory.pools.len(),
+                volumes: self.inventory.volumes.len(),
+                hosts: snapshot.controllers.len(),
+                starts: life.starts,
+                ended_unsafely: life.cut,
+                ran_seconds: life.seconds,
+            },
+            cores: cores
+                .map(|(core, &connections)| CoreRow { core, connections })
+                .collect(),
+            drives: self.view_drives(),
+            partitions: self.view_partitions(),
+            tenants: tenants.collect(),
+            faults: faults.chain(refused).collect(),
+            events: events.collect(),
+        }))
+    }
+
+    fn view_device(&self, spec: &DeviceSpec) -> View {
+        let core = self.homes.get(&spec.name).copied();
+        let name = spec.name.clone();
+        let info = core.and_then(|core| {
+            self.cores.call(core, move |state| async move {
                 state.nodes.device(&name).map(|device| device.info())
-            });
-            if let Some(info) = info {
-                view.insert(
-                    "size".into(),
-                    json!(info.blocks * u64::from(info.block_size)),
-                );
-                view.insert("volatile_cache".into(), json!(info.volatile_cache));
-                view.insert("read_only".into(), json!(info.read_only));
+            })
+        });
+        let mut flat = FlatDevice::from(spec.clone());
+        flat.size = info.as_ref().map(size_of).or(flat.size);
+        match &spec.medium {
+            Medium::Flash(drive) => {
+                let drive = drive.complete();
+                flat.condition = Some(ConditionName(drive.condition));
+                flat.store = Some(drive.store);
+                flat.dilation = Some(drive.dilation);
             }
-            view.insert("core".into(), json!(core));
+            Medium::OpenChannel(channels) => {
+                let store = channels.store.as_ref();
+                flat.store = Some(store.map_or(StoreName::Memory, Store::name));
+            }
+            _ => {}
         }
-        if let Some(drive) = spec.drive() {
-            let condition = ConditionName(drive.condition).to_string();
-            view.insert("condition".into(), json!(condition));
-            view.insert("store".into(), json!(drive.store.name()));
-            view.insert("dilation".into(), json!(drive.dilation));
-            let stats = self.drive_stats(&spec.name);
-            view.extend(stats.iter().flat_map(flash::view_stats));
-        }
-        if let Medium::OpenChannel(channels) = &spec.medium {
-            let store = channels
-                .store
-                .as_ref()
-                .map_or(StoreName::Memory, Store::name);
-            view.insert("store".into(), json!(store.name()));
-        }
-        view.insert("used_by".into(), json!(self.device_user(&spec.name)));
-        let mut view = self.with_state(view, &Subject::Device(spec.name.clone()));
-        if let Some((state, why)) = self.trouble_of(&spec.name) {
-            view["state"] = json!(state);
-            view["fault"] = json!(why);
-        }
-        view
+        let trouble = self.trouble_of(&spec.name);
+        View::Device(Box::new(DeviceView {
+            spec: flat,
+            volatile_cache: info.as_ref().map(|info| info.volatile_cache),
+            read_only: info.as_ref().map(|info| info.read_only),
+            core,
+            drive: spec.drive().and_then(|_| self.view_drive(&spec.name)),
+            used_by: self.device_user(&spec.name),
+            health: trouble.unwrap_or_else(|| self.health(&Subject::Device(spec.name.clone()))),
+        }))
     }
 
-    fn view_pool(&self, record: &PoolRecord) -> Value {
-        let mut view = fields(&record.spec);
+    fn view_pool(&self, record: &PoolRecord) -> View {
         let name = record.spec.name.clone();
-        view.insert("uuid".into(), json!(record.uuid.to_string()));
-        if let Ok(core) = self.home_of(record.spec.device()) {
-            let space = self.cores.call(core, move |state| async move {
+        let space = self.home_of(record.spec.device()).ok().and_then(|core| {
+            self.cores.call(core, move |state| async move {
                 state.nodes.pool(&name).map(|pool| pool.info())
-            });
-            if let Some(info) = space {
-                view.insert("size".into(), json!(info.bytes));
-                view.insert("free".into(), json!(info.free));
-                view.insert("block_size".into(), json!(info.block_size));
-            }
-        }
-        self.with_state(view, &Subject::Pool(record.spec.name.clone()))
+            })
+        });
+        View::Pool(PoolView {
+            name: record.spec.name.clone(),
+            devices: record.spec.devices.clone(),
+            uuid: record.uuid.to_string(),
+            space: space.map(|info| SpaceView {
+                size: info.bytes,
+                free: info.free,
+                block_size: info.block_size,
+            }),
+            health: self.health(&Subject::Pool(record.spec.name.clone())),
+        })
     }
 
-    fn view_tenant(&self, record: &TenantRecord) -> Value {
-        let mut view = fields(&record.spec);
-        let name = &record.spec.name;
-        let volumes: Vec<&str> = self
-            .inventory
-            .volumes
-            .values()
-            .filter(|volume| volume.spec.tenant == *name)
-            .map(|volume| volume.spec.name.as_str())
-            .collect();
-        let names = self.names_of(&record.spec);
-        view.remove("nqn");
-        view.insert("subnqn".into(), json!(names.nqn));
-        view.insert("serial".into(), json!(names.serial));
-        view.insert("model".into(), json!(names.model));
-        view.insert("volumes".into(), json!(volumes));
-        view.extend(self.view_guarantee(&record.spec));
-        Value::Object(view)
+    fn view_tenant(&self, record: &TenantRecord) -> View {
+        let spec = record.spec.clone();
+        let names = self.names_of(&spec);
+        let volumes = self.inventory.volumes.values();
+        let volumes = volumes.filter(|volume| volume.spec.tenant == spec.name);
+        let (guarantee_state, guarantee_hint) = self.view_guarantee(&spec);
+        View::Tenant(Box::new(TenantView {
+            volumes: volumes.map(|volume| volume.spec.name.clone()).collect(),
+            name: spec.name,
+            hosts: spec.hosts,
+            class: spec.class,
+            weight: spec.weight,
+            guarantee: spec.guarantee,
+            limit: spec.limit,
+            latency_target: spec.latency_target,
+            subnqn: names.nqn,
+            serial: names.serial,
+            model: names.model,
+            guarantee_state,
+            guarantee_hint,
+            note: None,
+        }))
     }
 
-    fn view_volume(&self, record: &VolumeRecord) -> Value {
-        let mut view = fields(&record.spec);
-        view.insert("nsid".into(), json!(record.nsid));
-        let names = record.names();
-        view.insert("uuid".into(), json!(names.uuid));
-        view.insert("nguid".into(), json!(names.nguid));
-        view.insert("eui64".into(), json!(names.eui64));
-        view.insert("subnqn".into(), json!(self.subnqn(&record.spec.tenant)));
-        let read_only = record.spec.read_only == Some(true);
-        view.insert("read_only".into(), json!(read_only));
-        if let Some(info) = self.volume_info(record) {
-            view.insert(
-                "size".into(),
-                json!(info.blocks * u64::from(info.block_size)),
-            );
-            view.insert("block_size".into(), json!(info.block_size));
-        }
-        let mut view = self.with_state(view, &Subject::Volume(record.spec.name.clone()));
+    fn view_volume(&self, record: &VolumeRecord) -> View {
+        let (spec, names) = (record.spec.clone(), record.names());
+        let info = self.volume_info(record);
+        let mut health = self.health(&Subject::Volume(spec.name.clone()));
         // Its space may take long to clean.
-        if record.phase == Phase::Creating && view["state"] == "online" {
-            view["state"] = json!("creating");
+        if record.phase == Phase::Creating && health.state == Condition::Online {
+            health.state = Condition::Creating;
         }
-        view
+        View::Volume(Box::new(VolumeView {
+            size: info.as_ref().map(size_of).or(spec.size),
+            nsid: record.nsid,
+            uuid: names.uuid,
+            nguid: names.nguid,
+            eui64: names.eui64,
+            subnqn: self.subnqn(&spec.tenant),
+            read_only: spec.read_only == Some(true),
+            block_size: info.map(|info| info.block_size),
+            health,
+            note: None,
+            name: spec.name,
+            pool: spec.pool,
+            device: spec.device,
+            tenant: spec.tenant,
+            content: spec.content,
+        }))
     }
 
     /// What the volume is at this moment, from its home core.
@@ -256,20 +235,27 @@ impl Work<'_> {
         Some(self.names_of(&record.spec).nqn)
     }
 
-    pub(super) fn with_state(&self, mut view: Map<String, Value>, what: &Subject) -> Value {
-        let fault = self.faults.get(what);
-        view.insert(
-            "state".into(),
-            json!(if fault.is_some() {
-                "unavailable"
-            } else {
-                "online"
-            }),
-        );
-        if let Some(fault) = fault {
-            view.insert("fault".into(), json!(fault.to_string()));
+    /// What controllers tell hosts.
+    pub(super) fn view_limits(&self) -> LimitsView {
+        let settings = self.settings.effective();
+        LimitsView {
+            max_transfer: settings.max_transfer,
+            io_queues: settings.io_queues,
+            queue_depth: settings.queue_depth,
+            in_capsule: settings.in_capsule,
         }
-        Value::Object(view)
+    }
+
+    /// Whether something could be opened.
+    pub(super) fn health(&self, what: &Subject) -> Health {
+        let fault = self.faults.get(what).map(ToString::to_string);
+        Health {
+            state: match fault {
+                Some(_) => Condition::Unavailable,
+                None => Condition::Online,
+            },
+            fault,
+        }
     }
 }
 
@@ -286,29 +272,6 @@ impl KindName {
     }
 }
 
-fn view_cores(snapshot: &Snapshot) -> Vec<Value> {
-    let cores = snapshot.connections_per_core.iter().enumerate();
-    cores
-        .map(|(core, connections)| json!({ "core": core, "connections": connections }))
-        .collect()
-}
-
-fn view_counters(tenant: &str, volumes: usize, hosts: usize, counters: &Counters) -> Value {
-    json!({
-        "tenant": tenant,
-        "volumes": volumes,
-        "hosts": hosts,
-        "reads": counters.reads,
-        "writes": counters.writes,
-        "bytes_read": counters.bytes_read,
-        "bytes_written": counters.bytes_written,
-        "errors": counters.errors,
-    })
-}
-
-fn fields(spec: &impl serde::Serialize) -> Map<String, Value> {
-    match serde_json::to_value(spec).expect("specifications are plain data") {
-        Value::Object(map) => map,
-        other => unreachable!("a specification is an object, not {other}"),
-    }
+fn size_of(info: &Info) -> Size {
+    Size(info.blocks * u64::from(info.block_size))
 }

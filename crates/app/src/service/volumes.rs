@@ -7,13 +7,12 @@ use std::sync::Arc;
 use flashyard_block::SharedDevice;
 use flashyard_block::pool::{Pool, PoolError};
 use flashyard_engine::{ConfigError, DeviceHandle, NamespaceSpec};
-use serde_json::Value;
 
 use super::fault::{InUse, Invalid, Unavailable};
 use super::handover::Cleared;
 use super::work::Work;
 use super::{Checked, Fault, Stack, Subject, no_such};
-use crate::control::{KindName, VolumeChange};
+use crate::control::{KindName, View, VolumeChange};
 use crate::spec::{Size, VolumeSpec};
 use crate::state::{Kind, Phase, VolumeRecord};
 
@@ -39,16 +38,12 @@ impl Work<'_> {
         }
     }
 
-    pub(super) fn create_volume(&mut self, spec: VolumeSpec) -> Result<Value, Fault> {
+    pub(super) fn create_volume(&mut self, spec: VolumeSpec) -> Result<View, Fault> {
         self.add_volume(spec, Checked::Now)
     }
 
     /// Creates a volume, unless it is checked and its tenant cannot have there what it is promised.
-    pub(super) fn add_volume(
-        &mut self,
-        spec: VolumeSpec,
-        checked: Checked,
-    ) -> Result<Value, Fault> {
+    pub(super) fn add_volume(&mut self, spec: VolumeSpec, checked: Checked) -> Result<View, Fault> {
         spec.check()?;
         self.check_new(&spec)?;
         self.check_place(&spec)?;
@@ -82,7 +77,7 @@ impl Work<'_> {
         }
     }
 
-    pub(super) fn set_volume(&mut self, name: &str, change: VolumeChange) -> Result<Value, Fault> {
+    pub(super) fn set_volume(&mut self, name: &str, change: VolumeChange) -> Result<View, Fault> {
         match change {
             VolumeChange::Size(size) => self.grow_volume(name, size),
             VolumeChange::ReadOnly(on) => self.set_read_only(name, on),
@@ -90,7 +85,7 @@ impl Work<'_> {
     }
 
     /// Refuses writes to a volume from now on, or takes them again.
-    fn set_read_only(&mut self, name: &str, on: bool) -> Result<Value, Fault> {
+    fn set_read_only(&mut self, name: &str, on: bool) -> Result<View, Fault> {
         let record = self.volume(name)?.clone();
         let record = self.commit(|state, stack| {
             let record = state.set_volume_read_only(&record, on)?;
@@ -111,7 +106,7 @@ impl Work<'_> {
         self.view_one(KindName::Volume, name)
     }
 
-    fn grow_volume(&mut self, name: &str, size: Size) -> Result<Value, Fault> {
+    fn grow_volume(&mut self, name: &str, size: Size) -> Result<View, Fault> {
         let record = self.volume(name)?.clone();
         let (Some(pool), Some(now)) = (record.spec.pool.clone(), record.spec.size) else {
             let place = record.place().to_owned();
@@ -192,7 +187,7 @@ impl Work<'_> {
         Ok(info.map(|info| (size(info.blocks, info.block_size), info.block_size)))
     }
 
-    pub(super) fn delete_volume(&mut self, name: &str) -> Result<Value, Fault> {
+    pub(super) fn delete_volume(&mut self, name: &str) -> Result<View, Fault> {
         let record = self.volume(name)?.clone();
         match &record.spec.pool {
             Some(pool) if !self.is_spent_pool(pool) => self.pool_home(pool).map(drop)?,
@@ -206,7 +201,7 @@ impl Work<'_> {
             Ok(())
         })?;
         self.finish_deleting(&record)?;
-        Ok(Value::Null)
+        Ok(View::Done)
     }
 
     /// Refuses a place that volumes cannot stand on, as far as only its core knows.

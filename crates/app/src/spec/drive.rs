@@ -32,17 +32,6 @@ pub fn is_file(profile: &str) -> bool {
     profile.contains(['/', '.'])
 }
 
-impl StoreName {
-    /// The store as it is written.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::File => "file",
-            Self::Pattern => "pattern",
-        }
-    }
-}
-
 impl FromStr for ConditionName {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<Self, ValueError> {

@@ -1,0 +1,479 @@
+//! What requests are answered with: a type for each answer, whose fields stand in the order in
+//! which people and programs see them. The socket makes JSON of them; `table.rs` prints that.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::spec::{
+    ClassName, ConditionName, ContentName, Eui64, FlatDevice, NamespaceUuid, Nguid, PolicyName,
+    RatesSpec, Size, Span,
+};
+
+/// The answer to a request that was carried out.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum View {
+    /// Done, and there is nothing more to tell.
+    Done,
+    /// The target at a glance.
+    Status(Box<StatusView>),
+    /// The target's own settings.
+    Target(TargetView),
+    Device(Box<DeviceView>),
+    Partition(Box<PartitionView>),
+    Pool(PoolView),
+    Tenant(Box<TenantView>),
+    Volume(Box<VolumeView>),
+    /// All of a kind.
+    List(Vec<View>),
+    /// What a device can give.
+    Calibration(CalibrationView),
+    /// Where the latency of a tenant comes from.
+    Why(WhyView),
+    /// What a configuration changes.
+    Applied(AppliedView),
+}
+
+impl View {
+    /// The same, with a word on what else is to be done.
+    #[must_use]
+    pub fn with_note(mut self, note: String) -> Self {
+        match &mut self {
+            Self::Tenant(view) => view.note = Some(note),
+            Self::Volume(view) => view.note = Some(note),
+            _ => {}
+        }
+        self
+    }
+}
+
+/// How something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Condition {
+    Online,
+    /// It cannot; its fault says why.
+    Unavailable,
+    /// A volume whose space is being cleaned.
+    Creating,
+    /// A device for partitions whose file has no space left.
+    Full,
+    /// A partition that takes no more writes.
+    ReadOnly,
+}
+
+/// How something is, and what is wrong with it.
+#[derive(Debug, Serialize)]
+pub struct Health {
+    pub state: Condition,
+    /// What is wrong, and what to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+/// A device: what it was asked to be, with what holds where nothing was said, and what it is.
+#[derive(Debug, Serialize)]
+pub struct DeviceView {
+    /// What it was asked to be; its size as it is.
+    #[serde(flatten)]
+    pub spec: FlatDevice,
+    /// An acknowledged write may be lost until it is flushed. Told of open devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volatile_cache: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub core: Option<usize>,
+    /// What an emulated drive has done.
+    #[serde(flatten)]
+    pub drive: Option<DriveView>,
+    pub used_by: Option<String>,
+    #[serde(flatten)]
+    pub health: Health,
+}
+
+/// What an emulated drive has done until now.
+#[derive(Debug, Serialize)]
+pub struct DriveView {
+    /// Flash written for each byte written.
+    pub write_amplification: f64,
+    /// Erased superblocks.
+    pub free_superblocks: u32,
+    /// I/Os that it has not ended.
+    pub in_flight: usize,
+    /// Mean latency in microseconds.
+    pub latency_mean_us: f64,
+    /// How much later than due 99 of 100 completions were, in microseconds.
+    pub lateness_p99_us: f64,
+    /// Whether the machine was fast enough for the drive's time: `yes` or `no`.
+    pub kept_time: &'static str,
+}
+
+/// A partition.
+#[derive(Debug, Serialize)]
+pub struct PartitionView {
+    pub name: String,
+    pub device: String,
+    pub op: String,
+    /// What it is, while it is open.
+    #[serde(flatten)]
+    pub flash: Option<PartitionFlash>,
+    pub policy: PolicyName,
+    pub used_by: Option<String>,
+    #[serde(flatten)]
+    pub health: Health,
+}
+
+/// The flash of an open partition.
+#[derive(Debug, Serialize)]
+pub struct PartitionFlash {
+    pub size: u64,
+    pub units: String,
+    /// Whether others have units on its channels.
+    pub placement: &'static str,
+    /// What its units can program, if their channels are free.
+    pub write_bytes_per_second: u64,
+    pub bytes_written: u64,
+    /// Flash written for each of them; nothing before the first.
+    pub write_amplification: Option<f64>,
+    /// Least and most erases of a line.
+    pub wear: String,
+    /// Bytes of flash that may still fail before it is read-only.
+    pub spare: u64,
+    /// How much later than due 99 of 100 completions were, in microseconds.
+    pub lateness_p99_us: f64,
+    pub read_only: bool,
+}
+
+/// A pool.
+#[derive(Debug, Serialize)]
+pub struct PoolView {
+    pub name: String,
+    pub devices: Vec<String>,
+    /// Its identity on the device.
+    pub uuid: String,
+    /// Its space, while it is open.
+    #[serde(flatten)]
+    pub space: Option<SpaceView>,
+    #[serde(flatten)]
+    pub health: Health,
+}
+
+/// The space of an open pool.
+#[derive(Debug, Serialize)]
+pub struct SpaceView {
+    /// Bytes for volumes.
+    pub size: u64,
+    /// Bytes that no volume has.
+    pub free: u64,
+    pub block_size: u32,
+}
+
+/// A tenant.
+#[derive(Debug, Serialize)]
+pub struct TenantView {
+    pub name: String,
+    pub hosts: Vec<String>,
+    pub class: ClassName,
+    /// Its share when everybody wants more than there is.
+    pub weight: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<RatesSpec>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<RatesSpec>,
+    /// What 99 of 100 of its latency-sensitive I/Os should stay under.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_target: Option<Span>,
+    pub subnqn: String,
+    pub serial: String,
+    pub model: String,
+    pub volumes: Vec<String>,
+    /// How its guarantee stands; nothing while it has none, or no volume.
+    pub guarantee_state: Option<GuaranteeState>,
+    /// What to do about that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guarantee_hint: Option<String>,
+    /// What else is to be done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// How a guarantee stands, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuaranteeState {
+    /// The devices can give all of it.
+    Verified,
+    /// Nobody knows what they can give.
+    Unverified,
+    /// They can give less than what is promised.
+    Oversold,
+}
+
+/// A volume.
+#[derive(Debug, Serialize)]
+pub struct VolumeView {
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Its size in bytes: as it is, or else as it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    pub tenant: String,
+    /// What was to become of data on a device that is given away whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<ContentName>,
+    /// Its number in its tenant's subsystem.
+    pub nsid: u32,
+    pub uuid: NamespaceUuid,
+    pub nguid: Nguid,
+    pub eui64: Option<Eui64>,
+    pub subnqn: Option<String>,
+    pub read_only: bool,
+    /// Bytes per block, while it is served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block_size: Option<u32>,
+    #[serde(flatten)]
+    pub health: Health,
+    /// What else is to be done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// The target's own settings.
+#[derive(Debug, Serialize)]
+pub struct TargetView {
+    pub listen: Vec<SocketAddr>,
+    /// How the NQNs of subsystems begin.
+    pub nqn_prefix: String,
+    pub cores: usize,
+    /// What its controllers tell hosts.
+    #[serde(flatten)]
+    pub limits: LimitsView,
+}
+
+/// What controllers tell hosts.
+#[derive(Debug, Serialize)]
+pub struct LimitsView {
+    /// Bytes that one command may move.
+    pub max_transfer: Option<Size>,
+    pub io_queues: Option<u16>,
+    pub queue_depth: Option<u16>,
+    /// Bytes of data in a capsule.
+    pub in_capsule: Option<Size>,
+}
+
+/// The target at a glance.
+#[derive(Debug, Serialize)]
+pub struct StatusView {
+    /// The target as a whole.
+    pub target: TargetRow,
+    pub cores: Vec<CoreRow>,
+    pub drives: Vec<DriveRow>,
+    pub partitions: Vec<PartitionRow>,
+    pub tenants: Vec<TenantRow>,
+    /// What is not available.
+    pub faults: Vec<FaultRow>,
+    /// What cost hosts a connection.
+    pub events: Vec<EventRow>,
+}
+
+/// The target as a whole.
+#[derive(Debug, Serialize)]
+pub struct TargetRow {
+    pub version: &'static str,
+    pub listen: Vec<SocketAddr>,
+    /// What its controllers tell hosts.
+    #[serde(flatten)]
+    pub limits: LimitsView,
+    pub devices: usize,
+    pub pools: usize,
+    pub volumes: usize,
+    /// How many controllers hosts have.
+    pub hosts: usize,
+    /// How often it was started.
+    pub starts: u64,
+    /// How many of its runs were cut off.
+    pub ended_unsafely: u64,
+    /// Seconds that it ran, in all runs.
+    pub ran_seconds: u64,
+}
+
+/// A core at a glance.
+#[derive(Debug, Serialize)]
+pub struct CoreRow {
+    pub core: usize,
+    pub connections: usize,
+}
+
+/// An emulated drive at a glance.
+#[derive(Debug, Serialize)]
+pub struct DriveRow {
+    pub device: String,
+    pub profile: String,
+    /// What was done to it before.
+    pub condition: ConditionName,
+    /// What it has done since.
+    #[serde(flatten)]
+    pub drive: DriveView,
+}
+
+/// A partition at a glance; nothing where it is not open.
+#[derive(Debug, Serialize)]
+pub struct PartitionRow {
+    pub partition: String,
+    pub device: String,
+    pub size: Option<u64>,
+    /// Flash written for each byte written.
+    pub write_amplification: Option<f64>,
+    /// Least and most erases of a line.
+    pub wear: Option<String>,
+    /// Bytes of flash that may still fail.
+    pub spare: Option<u64>,
+    /// How much later than due 99 of 100 completions were, in microseconds.
+    pub lateness_p99_us: Option<f64>,
+    pub used_by: Option<String>,
+    pub state: Condition,
+}
+
+impl From<PartitionView> for PartitionRow {
+    fn from(view: PartitionView) -> Self {
+        let flash = view.flash.as_ref();
+        Self {
+            size: flash.map(|flash| flash.size),
+            write_amplification: flash.and_then(|flash| flash.write_amplification),
+            wear: flash.map(|flash| flash.wear.clone()),
+            spare: flash.map(|flash| flash.spare),
+            lateness_p99_us: flash.map(|flash| flash.lateness_p99_us),
+            partition: view.name,
+            device: view.device,
+            used_by: view.used_by,
+            state: view.health.state,
+        }
+    }
+}
+
+/// A tenant at a glance: what its hosts did since it was made.
+#[derive(Debug, Serialize)]
+pub struct TenantRow {
+    pub tenant: String,
+    /// Its volumes that are served.
+    pub volumes: usize,
+    /// Controllers that its hosts have.
+    pub hosts: usize,
+    pub reads: u64,
+    pub writes: u64,
+    pub bytes_read: u64,
+    pub bytes_written: u64,
+    /// I/O commands that ended with an error.
+    pub errors: u64,
+    pub guarantee_state: Option<GuaranteeState>,
+}
+
+/// What is not available.
+#[derive(Debug, Serialize)]
+pub struct FaultRow {
+    pub what: String,
+    /// Why, and what to do.
+    pub why: String,
+}
+
+/// What cost hosts a connection.
+#[derive(Debug, Serialize)]
+pub struct EventRow {
+    pub number: u64,
+    pub event: String,
+}
+
+/// What a device can give.
+#[derive(Debug, Serialize)]
+pub struct CalibrationView {
+    pub device: String,
+    pub capability: RatesSpec,
+    /// How long reads take at several loads.
+    pub curve: Vec<LoadView>,
+}
+
+/// How long reads of 4 KiB take when so many come per second, in microseconds.
+#[derive(Debug, Serialize)]
+pub struct LoadView {
+    pub read_iops: u64,
+    pub mean_us: f64,
+    pub p50_us: f64,
+    pub p95_us: f64,
+    pub p99_us: f64,
+}
+
+/// What a configuration changes.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct AppliedView {
+    pub steps: Vec<String>,
+    /// They are done; or it is a plan.
+    pub done: bool,
+}
+
+/// Where the latency of a tenant comes from.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct WhyView {
+    pub tenant: String,
+    pub devices: Vec<WhyDevice>,
+}
+
+/// Where the latency of a tenant comes from on a device.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct WhyDevice {
+    pub device: String,
+    pub policy: PolicyName,
+    /// What was sampled; nothing if the device has not met the tenant.
+    #[serde(flatten)]
+    pub sampled: Option<Sampled>,
+    /// What the policy tells of the device and the tenant, by name.
+    #[serde(serialize_with = "as_map", skip_deserializing)]
+    pub gauges: Vec<(&'static str, f64)>,
+}
+
+/// The latency of sampled I/Os, in microseconds.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Sampled {
+    pub ios: u64,
+    pub mean_us: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub p999_us: f64,
+    pub max_us: f64,
+    /// Of the mean: until the command and its data were received.
+    pub network_us: f64,
+    /// Of the mean: until it was taken in.
+    pub intake_us: f64,
+    /// Of the mean: waiting for its turn.
+    pub turn_us: f64,
+    /// Of the mean: at the device.
+    pub device_us: f64,
+    /// Of the mean: until the answer was sent.
+    pub send_us: f64,
+    /// What was in the way, the most first.
+    pub causes: Vec<CauseView>,
+}
+
+/// What was in the way.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CauseView {
+    /// What it was, in a word.
+    pub kind: String,
+    /// What it was, in a sentence.
+    pub cause: String,
+    /// The tenant that it comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Its part of all causes.
+    pub share: f64,
+    /// Its part of the mean, in microseconds.
+    pub us: f64,
+}
+
+fn as_map<S: Serializer>(gauges: &[(&'static str, f64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(gauges.iter().copied())
+}
