@@ -1,22 +1,19 @@
 //! Receives that the core tries by itself, once in a turn, with a system call of its own: a core
 //! that polls needs no kernel to tell it. Such a receive is in no table of operations, and its end
 //! is one turn away from nothing. It is put into the table when it becomes the driver's, see
-//! [`Table::hand_over`](crate::op::Table::hand_over).
+//! [`Table::hand_over`](crate::table::Table::hand_over).
 
 use std::io;
 use std::rc::Rc;
 use std::task::Waker;
 
-use crate::net::Socket;
+use crate::handle::Socket;
 use crate::op::{Outcome, Room};
+use crate::ticket::Place;
 
 /// Receives that are tried directly at a time. Where more sockets are busy, one entrance of the
 /// kernel for all of them costs less than a call for each.
 pub(crate) const MOST: usize = 4;
-
-/// Where a receive is among those that are tried directly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(u8);
 
 /// The receives of a core that are tried directly.
 #[derive(Default)]

@@ -10,26 +10,13 @@ use std::path::Path;
 
 use flashyard_time::{Duration, Time};
 
-use crate::op::{Completion, Operation, Table, Ticket};
+use crate::Gather;
+use crate::handle::{FileId, FileInfo, Handle, OpenOptions, SocketId};
+use crate::op::{Completion, Operation};
+use crate::table::Table;
+use crate::ticket::Ticket;
 use crate::uring::Uring;
 use crate::zone::Zoned;
-use crate::{FileInfo, Gather, OpenOptions};
-
-/// A socket (listening or connected) of a driver; the driver chooses the number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct SocketId(pub(crate) u32);
-
-/// An open file of a driver; the driver chooses the number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct FileId(pub(crate) u32);
-
-/// A new connection, accepted or made.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Connected {
-    pub(crate) id: SocketId,
-    pub(crate) local: SocketAddr,
-    pub(crate) peer: SocketAddr,
-}
 
 /// A connection between two cores. Dropping it closes the connection.
 #[derive(Debug)]
@@ -88,7 +75,7 @@ pub(crate) trait Drive {
     fn flush(&mut self, table: &mut Table, wait: Wait);
 
     /// A listening socket and its real address.
-    fn listen(&mut self, addr: SocketAddr) -> io::Result<(SocketId, SocketAddr)>;
+    fn listen(&mut self, addr: SocketAddr) -> io::Result<(Handle<SocketId>, SocketAddr)>;
 
     /// Ends both directions of a connection now.
     fn shutdown(&mut self, socket: SocketId);
@@ -99,17 +86,15 @@ pub(crate) trait Drive {
     /// Has the system drop a peer that acknowledges or takes nothing for so long.
     fn set_patience(&mut self, socket: SocketId, span: Duration);
 
-    /// Closes a socket. No operation on it is in flight.
-    fn close_socket(&mut self, socket: SocketId);
-
     /// Takes a connection out of this driver. No operation on it is in flight.
-    fn detach(&mut self, socket: SocketId) -> Loose;
+    fn detach(&mut self, socket: Handle<SocketId>) -> Loose;
 
     /// Takes a connection in.
-    fn attach(&mut self, loose: Loose) -> SocketId;
+    fn attach(&mut self, loose: Loose) -> Handle<SocketId>;
 
     /// Opens a file or a block device.
-    fn open(&mut self, path: &Path, options: OpenOptions) -> io::Result<(FileId, FileInfo)>;
+    fn open(&mut self, path: &Path, options: OpenOptions)
+    -> io::Result<(Handle<FileId>, FileInfo)>;
 
     /// The size of a regular file at this moment.
     fn size(&mut self, file: FileId) -> io::Result<u64>;
@@ -119,9 +104,6 @@ pub(crate) trait Drive {
 
     /// What a file is as a zoned block device; nothing when it is none.
     fn zoned(&mut self, file: FileId) -> io::Result<Option<Zoned>>;
-
-    /// Closes a file. No operation on it is in flight.
-    fn close_file(&mut self, file: FileId);
 }
 
 /// What `flush` may do when nothing has ended. The simulated world asks for [`Wait::No`] only.
@@ -191,7 +173,7 @@ impl Drive for Driver {
         dispatch!(self, driver => driver.flush(table, wait));
     }
 
-    fn listen(&mut self, addr: SocketAddr) -> io::Result<(SocketId, SocketAddr)> {
+    fn listen(&mut self, addr: SocketAddr) -> io::Result<(Handle<SocketId>, SocketAddr)> {
         dispatch!(self, driver => driver.listen(addr))
     }
 
@@ -207,19 +189,19 @@ impl Drive for Driver {
         dispatch!(self, driver => driver.set_patience(socket, span));
     }
 
-    fn close_socket(&mut self, socket: SocketId) {
-        dispatch!(self, driver => driver.close_socket(socket));
-    }
-
-    fn detach(&mut self, socket: SocketId) -> Loose {
+    fn detach(&mut self, socket: Handle<SocketId>) -> Loose {
         dispatch!(self, driver => driver.detach(socket))
     }
 
-    fn attach(&mut self, loose: Loose) -> SocketId {
+    fn attach(&mut self, loose: Loose) -> Handle<SocketId> {
         dispatch!(self, driver => driver.attach(loose))
     }
 
-    fn open(&mut self, path: &Path, options: OpenOptions) -> io::Result<(FileId, FileInfo)> {
+    fn open(
+        &mut self,
+        path: &Path,
+        options: OpenOptions,
+    ) -> io::Result<(Handle<FileId>, FileInfo)> {
         dispatch!(self, driver => driver.open(path, options))
     }
 
@@ -233,9 +215,5 @@ impl Drive for Driver {
 
     fn zoned(&mut self, file: FileId) -> io::Result<Option<Zoned>> {
         dispatch!(self, driver => driver.zoned(file))
-    }
-
-    fn close_file(&mut self, file: FileId) {
-        dispatch!(self, driver => driver.close_file(file));
     }
 }

@@ -10,10 +10,13 @@ use std::task::Waker;
 use flashyard_time::Time;
 
 use crate::Gather;
-use crate::direct::{Place, Receive};
-use crate::driver::{Drive, Driver, SocketId, Wait};
-use crate::op::{Completion, Ended, Finished, Flight, Operation, Outcome, Table, Ticket};
+use crate::direct::Receive;
+use crate::driver::{Drive, Driver, Wait};
+use crate::handle::SocketId;
+use crate::op::{Completion, Operation, Outcome};
+use crate::table::{Ended, Finished, Table};
 use crate::task::Queue;
+use crate::ticket::{Place, Ticket};
 use crate::timer::Timers;
 use crate::wake::{Registration, Remote, TaskId};
 
@@ -177,25 +180,25 @@ impl Core {
     }
 
     /// Starts an operation.
-    pub(crate) fn start(self: &Rc<Self>, operation: Operation) -> Flight {
+    pub(crate) fn start(&self, operation: Operation) -> Ticket {
         if self.closed.get() {
             return self.fail(operation, io::Error::from_raw_os_error(libc::ECANCELED));
         }
         let mut table = self.table.borrow_mut();
         let (ticket, operation) = table.insert(operation);
         self.driver.borrow_mut().submit(ticket, operation);
-        Flight::new(self.clone(), ticket)
+        ticket
     }
 
     /// An operation that fails before it has begun.
-    pub(crate) fn fail(self: &Rc<Self>, operation: Operation, error: io::Error) -> Flight {
+    pub(crate) fn fail(&self, operation: Operation, error: io::Error) -> Ticket {
         let mut table = self.table.borrow_mut();
         let (ticket, _) = table.insert(operation);
         table.finish(Completion {
             ticket,
             result: Err(error),
         });
-        Flight::new(self.clone(), ticket)
+        ticket
     }
 
     /// Sends past the table what a socket takes at once; gives the number of bytes.
@@ -207,17 +210,13 @@ impl Core {
         self.driver.borrow_mut().send_now(socket, gather)
     }
 
-    /// Whether a new receive goes past the table.
+    /// Starts a receive past the table, if a new one goes there now.
     #[inline]
-    pub(crate) fn receives_directly(&self) -> bool {
-        let used = self.table.borrow_mut().direct().used();
-        !self.closed.get() && self.driver.borrow_mut().receives_directly(used)
-    }
-
-    /// Starts a receive past the table.
-    #[inline]
-    pub(crate) fn receive_directly(&self, receive: Receive) -> Place {
-        self.table.borrow_mut().direct().insert(receive)
+    pub(crate) fn receive_directly(&self, receive: impl FnOnce() -> Receive) -> Option<Place> {
+        let mut table = self.table.borrow_mut();
+        let direct = table.direct();
+        let goes = !self.closed.get() && self.driver.borrow_mut().receives_directly(direct.used());
+        goes.then(|| direct.insert(receive()))
     }
 
     /// The end of a receive past the table, which takes it out.
@@ -267,7 +266,6 @@ impl Core {
         };
         if let Ok(finished) = abandoned {
             finished.0.spoil();
-            self.discard(finished);
         }
     }
 
@@ -327,15 +325,7 @@ impl Core {
         match ended {
             Ended::Wanted(Some(waker)) => waker.wake(),
             Ended::Wanted(None) => {}
-            Ended::Unwanted(finished) => self.discard(finished),
-        }
-    }
-
-    /// Drops what nobody wants.
-    fn discard(&self, (operation, result): Finished) {
-        operation.settle();
-        if let Ok(Outcome::Connected(connected)) = result {
-            self.driver.borrow_mut().close_socket(connected.id);
+            Ended::Unwanted((operation, _)) => operation.settle(),
         }
     }
 

@@ -1,92 +1,30 @@
 //! Files and block devices, with `O_DIRECT` where asked for and possible.
 
-use std::cell::Cell;
 use std::fmt;
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
-use crate::driver::{Drive, FileId};
+use crate::driver::Drive;
 use crate::executor::Core;
-use crate::op::Operation;
-use crate::zone::{ZoneAction, Zoned, ZonesOp};
-use crate::{Buf, ControlOp, ReadOp, Shared, WriteOp};
-
-/// How to open. All false: read-only, must exist, through the page cache.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct OpenOptions {
-    /// Open for writing too.
-    pub write: bool,
-    /// Create if missing.
-    pub create: bool,
-    /// Past the page cache where the file system can; [`FileInfo::direct`] tells whether it could.
-    pub direct: bool,
-    /// Refuse if another process holds it so (advisory lock, `O_EXCL` for block devices).
-    pub exclusive: bool,
-}
-
-/// What kind of thing was opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileKind {
-    /// A regular file.
-    File,
-    /// A kernel block device.
-    Block,
-}
-
-/// Facts about an open file.
-#[derive(Clone, Copy, Debug)]
-pub struct FileInfo {
-    /// Regular file or block device.
-    pub kind: FileKind,
-    /// Size in bytes.
-    pub size: u64,
-    /// Whether transfers go past the page cache.
-    pub direct: bool,
-    /// Transfers' offsets and lengths must be multiples of this (1 when not direct; at least the
-    /// logical block size on block devices).
-    pub alignment: u32,
-}
-
-/// A file as its handle and operations share it; closed when the last of them lets go.
-pub(crate) struct OpenFile {
-    core: Rc<Core>,
-    id: FileId,
-    info: Cell<FileInfo>,
-}
-
-impl OpenFile {
-    pub(crate) fn new(core: Rc<Core>, id: FileId, info: FileInfo) -> Rc<Self> {
-        let info = Cell::new(info);
-        Rc::new(Self { core, id, info })
-    }
-
-    /// The driver's name for it.
-    pub(crate) fn id(&self) -> FileId {
-        self.id
-    }
-
-    /// What it is.
-    pub(crate) fn info(&self) -> FileInfo {
-        self.info.get()
-    }
-}
-
-impl Drop for OpenFile {
-    fn drop(&mut self) {
-        self.core.with_driver(|driver| driver.close_file(self.id));
-    }
-}
+use crate::flight::Flight;
+use crate::handle::{FileId, FileInfo, Handle, OpenFile};
+use crate::op::{Operation, Outcome};
+use crate::zone::{Zone, ZoneAction, Zoned};
+use crate::{Buf, Shared};
 
 /// An open file. Transfers own their buffer and give it back.
 pub struct File {
+    core: Rc<Core>,
     open: Rc<OpenFile>,
 }
 
 impl File {
-    pub(crate) fn new(core: Rc<Core>, id: FileId, info: FileInfo) -> Self {
-        Self {
-            open: OpenFile::new(core, id, info),
-        }
+    pub(crate) fn new(core: Rc<Core>, handle: Handle<FileId>, info: FileInfo) -> Self {
+        let open = OpenFile::new(handle, info);
+        Self { core, open }
     }
 
     /// Kind, size, alignment.
@@ -164,8 +102,8 @@ impl File {
 
     /// What it is as a zoned block device; nothing when it is none (slow path, done at once).
     pub fn zoned(&self) -> io::Result<Option<Zoned>> {
-        let id = self.open.id;
-        self.open.core.with_driver(|driver| driver.zoned(id))
+        let id = self.open.id();
+        self.core.with_driver(|driver| driver.zoned(id))
     }
 
     /// Tells of at most `count` zones, from the one that begins at `start` (bytes) on; of fewer
@@ -184,7 +122,7 @@ impl File {
         ControlOp(self.start_zone(ZoneAction::Finish { start, len }))
     }
 
-    fn start_zone(&self, action: ZoneAction) -> crate::op::Flight {
+    fn start_zone(&self, action: ZoneAction) -> Flight {
         let file = self.open.clone();
         self.start(true, Operation::Zone { file, action })
     }
@@ -192,16 +130,14 @@ impl File {
     /// The size of a regular file at this moment, in bytes; somebody else may have changed it (slow
     /// path, done at once).
     pub fn size(&self) -> io::Result<u64> {
-        let id = self.open.id;
-        self.open.core.with_driver(|driver| driver.size(id))
+        let id = self.open.id();
+        self.core.with_driver(|driver| driver.size(id))
     }
 
     /// Grows or shrinks a regular file (slow path, done at once).
     pub fn set_size(&self, size: u64) -> io::Result<()> {
-        let id = self.open.id;
-        self.open
-            .core
-            .with_driver(|driver| driver.set_size(id, size))?;
+        let id = self.open.id();
+        self.core.with_driver(|driver| driver.set_size(id, size))?;
         self.open.info.set(FileInfo {
             size,
             ..self.info()
@@ -215,13 +151,12 @@ impl File {
         (offset | len as u64).is_multiple_of(alignment)
     }
 
-    fn start(&self, valid: bool, operation: Operation) -> crate::op::Flight {
+    fn start(&self, valid: bool, operation: Operation) -> Flight {
         if valid {
-            self.open.core.start(operation)
+            Flight::start(&self.core, operation)
         } else {
-            self.open
-                .core
-                .fail(operation, io::Error::from_raw_os_error(libc::EINVAL))
+            let error = io::Error::from_raw_os_error(libc::EINVAL);
+            Flight::fail(&self.core, operation, error)
         }
     }
 }
@@ -229,5 +164,70 @@ impl File {
 impl fmt::Debug for File {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("File").field(&self.info()).finish()
+    }
+}
+
+/// A file read: bytes moved, and the buffer back.
+#[must_use = "dropping it cancels the read"]
+pub struct ReadOp(Flight);
+
+impl Future for ReadOp {
+    type Output = (io::Result<usize>, Buf);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0)
+            .poll(context)
+            .map(|(operation, result)| match operation {
+                Operation::Read { buf, .. } => (result.map(Outcome::bytes), buf),
+                _ => unreachable!("the operation is the one that was started"),
+            })
+    }
+}
+
+/// A file write: bytes moved, and the data back.
+#[must_use = "dropping it cancels the write"]
+pub struct WriteOp(Flight);
+
+impl Future for WriteOp {
+    type Output = (io::Result<usize>, Shared);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0)
+            .poll(context)
+            .map(|(operation, result)| match operation {
+                Operation::Write { data, .. } => (result.map(Outcome::bytes), data),
+                _ => unreachable!("the operation is the one that was started"),
+            })
+    }
+}
+
+/// A file operation without payload.
+#[must_use = "dropping it cancels the operation"]
+pub struct ControlOp(Flight);
+
+impl Future for ControlOp {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0)
+            .poll(context)
+            .map(|(_, result)| result.map(drop))
+    }
+}
+
+/// A report of zones.
+#[must_use = "dropping it leaves nobody to take the report"]
+pub struct ZonesOp(Flight);
+
+impl Future for ZonesOp {
+    type Output = io::Result<Vec<Zone>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0)
+            .poll(context)
+            .map(|(_, result)| match result? {
+                Outcome::Zones(zones) => Ok(zones),
+                _ => unreachable!("a report brings zones"),
+            })
     }
 }

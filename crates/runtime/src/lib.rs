@@ -7,8 +7,12 @@
 //! `wake`, timers in `timer`, `sleep` and `timeout`; sockets in `net`; files and block devices in
 //! `file`, zones of those in `zone`; page-aligned buffers in `buffer` with their memory in
 //! `memory`, and what is sent in `gather`; waiting for each other within a core in `sync`, between
-//! cores in `channel`; operations in flight in `op`, receives that need none in `direct`, and the
-//! boundary to the drivers in `driver`.
+//! cores in `channel`.
+//!
+//! Below the executor: sockets and files that are open in `handle`; what is asked of a driver in
+//! `op`, what is in flight in `table` and by its names in `ticket`, receives that need no place in
+//! the table in `direct`; and the boundary to the drivers in `driver`. Above it, an operation's
+//! future is a `flight`.
 
 mod buffer;
 pub mod channel;
@@ -16,7 +20,9 @@ mod direct;
 mod driver;
 mod executor;
 mod file;
+mod flight;
 mod gather;
+mod handle;
 mod memory;
 mod net;
 mod op;
@@ -26,7 +32,9 @@ mod shared;
 pub mod sim;
 mod sleep;
 pub mod sync;
+mod table;
 mod task;
+mod ticket;
 mod timeout;
 mod timer;
 pub mod uring;
@@ -34,13 +42,13 @@ mod wake;
 mod zone;
 
 pub use buffer::{Buf, Chunk, Data, PAGE};
-pub use file::{File, FileInfo, FileKind, OpenOptions};
+pub use file::{ControlOp, File, ReadOp, WriteOp, ZonesOp};
 pub use gather::Gather;
+pub use handle::{FileInfo, FileKind, OpenOptions};
 pub use net::{Detached, RecvIntoBothOp, RecvIntoOp, RecvOp, SendOp, TcpListener, TcpStream};
-pub use op::{ControlOp, ReadOp, WriteOp};
 pub use pool::CommandPool;
 pub use rt::Rt;
 pub use shared::{Parts, Shared};
 pub use sleep::{Sleep, TurnEnd};
 pub use task::Task;
-pub use zone::{Zone, ZoneKind, ZoneModel, ZoneState, Zoned, ZonesOp};
+pub use zone::{Zone, ZoneKind, ZoneModel, ZoneState, Zoned};

@@ -9,124 +9,36 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use flashyard_time::Duration;
 
-use crate::direct::{Place, Receive};
-use crate::driver::{Connected, Drive, Loose, SocketId};
+use crate::direct::Receive;
+use crate::driver::{Drive, Loose};
 use crate::executor::Core;
-use crate::op::{Finished, Flight, Operation, Outcome, Room, Ticket};
+use crate::flight::Flight;
+use crate::handle::{Connected, Direction, Socket};
+use crate::op::{Operation, Outcome, Room};
+use crate::table::Finished;
 use crate::{Buf, Chunk, Gather};
-
-/// A socket as streams and operations share it; closed when the last of them lets go.
-pub(crate) struct Socket {
-    core: Rc<Core>,
-    id: SocketId,
-    receiving: Cell<Direction>,
-    sending: Cell<Direction>,
-    /// Given away: not to be closed.
-    detached: Cell<bool>,
-}
-
-/// What is going on in one direction of a connection.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Idle,
-    /// An operation in the table.
-    Busy(Ticket),
-    /// A receive past the table.
-    Direct(Place),
-    /// An operation was dropped half-way: which bytes went is unknown, so no more may follow.
-    Spoilt,
-}
-
-impl Socket {
-    pub(crate) fn new(core: Rc<Core>, id: SocketId) -> Rc<Self> {
-        let (receiving, sending) = (Cell::new(Direction::Idle), Cell::new(Direction::Idle));
-        Rc::new(Self {
-            core,
-            id,
-            receiving,
-            sending,
-            detached: Cell::new(false),
-        })
-    }
-
-    /// The driver's name for it.
-    #[inline]
-    pub(crate) fn id(&self) -> SocketId {
-        self.id
-    }
-
-    /// The end of the receive past the table.
-    #[inline]
-    fn end_direct(&self, place: Place, waker: &Waker) -> Option<Filled> {
-        let (receive, result) = self.core.poll_direct(place, waker)?;
-        self.receiving.set(Direction::Idle);
-        Some((result, receive.room))
-    }
-
-    /// The receive that went past the table is in it now.
-    pub(crate) fn receive_in_table(&self, ticket: Ticket) {
-        self.receiving.set(Direction::Busy(ticket));
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        if !self.detached.get() {
-            self.core.with_driver(|driver| driver.close_socket(self.id));
-        }
-    }
-}
-
-impl Operation {
-    /// The operation has ended and leaves the table: its direction is free again.
-    pub(crate) fn settle(&self) {
-        if let Some(direction) = self.direction()
-            && let Direction::Busy(_) = direction.get()
-        {
-            direction.set(Direction::Idle);
-        }
-    }
-
-    /// The operation's future was dropped before its end was known.
-    pub(crate) fn spoil(&self) {
-        if let Some(direction) = self.direction() {
-            direction.set(Direction::Spoilt);
-        }
-    }
-
-    fn direction(&self) -> Option<&Cell<Direction>> {
-        match self {
-            Self::Recv { socket } | Self::RecvInto { socket, .. } => Some(&socket.receiving),
-            Self::Send { socket, .. } => Some(&socket.sending),
-            _ => None,
-        }
-    }
-}
 
 /// A listening socket.
 pub struct TcpListener {
+    core: Rc<Core>,
     socket: Rc<Socket>,
     addr: SocketAddr,
 }
 
 impl TcpListener {
-    pub(crate) fn new(socket: Rc<Socket>, addr: SocketAddr) -> Self {
-        Self { socket, addr }
+    pub(crate) fn new(core: Rc<Core>, socket: Rc<Socket>, addr: SocketAddr) -> Self {
+        Self { core, socket, addr }
     }
 
     /// Waits for the next connection; `TCP_NODELAY` is set on it.
     pub async fn accept(&self) -> io::Result<TcpStream> {
-        let core = &self.socket.core;
-        let (_, result) = core
-            .start(Operation::Accept {
-                listener: self.socket.clone(),
-            })
-            .await;
-        TcpStream::of_outcome(core, result)
+        let listener = self.socket.clone();
+        let (_, result) = Flight::start(&self.core, Operation::Accept { listener }).await;
+        TcpStream::of_outcome(&self.core, result)
     }
 
     /// The address it listens on (the port is real even if 0 was asked for).
@@ -145,6 +57,7 @@ impl fmt::Debug for TcpListener {
 /// Dropping an unfinished receive or send leaves open which bytes went: after it, that direction
 /// only gives errors.
 pub struct TcpStream {
+    core: Rc<Core>,
     socket: Rc<Socket>,
     local: SocketAddr,
     peer: SocketAddr,
@@ -185,7 +98,7 @@ impl TcpStream {
     #[inline]
     pub fn send(&self, gather: Gather) -> SendOp {
         let sent = if self.socket.sending.get() == Direction::Idle {
-            self.socket.core.send_now(self.socket.id, &gather)
+            self.core.send_now(self.socket.id(), &gather)
         } else {
             Ok(0)
         };
@@ -204,26 +117,24 @@ impl TcpStream {
 
     /// Ends both directions now: pending operations finish with what they have or an error.
     pub fn shutdown(&self) {
-        self.socket
-            .core
-            .with_driver(|driver| driver.shutdown(self.socket.id));
+        let id = self.socket.id();
+        self.core.with_driver(|driver| driver.shutdown(id));
     }
 
     /// Ends both directions now, and forgets what the peer has not taken: who does not read holds
     /// no memory of the system then. The peer may see a reset.
     pub fn abort(&self) {
-        self.socket
-            .core
-            .with_driver(|driver| driver.abort(self.socket.id));
+        let id = self.socket.id();
+        self.core.with_driver(|driver| driver.abort(id));
     }
 
     /// Whoever leaves what was sent unacknowledged, or takes nothing while there is something for
     /// it, is dropped after about `span` by the system. In the simulated world, where no memory is
     /// at stake, it is not.
     pub fn set_patience(&self, span: Duration) {
-        self.socket
-            .core
-            .with_driver(|driver| driver.set_patience(self.socket.id, span));
+        let id = self.socket.id();
+        self.core
+            .with_driver(|driver| driver.set_patience(id, span));
     }
 
     /// The other end's address.
@@ -241,50 +152,60 @@ impl TcpStream {
     /// # Panics
     /// When an operation is in flight.
     pub fn detach(self) -> Detached {
-        let socket = &self.socket;
-        assert_eq!(Rc::strong_count(socket), 1, "an operation is in flight");
-        socket.detached.set(true);
-        let loose = socket.core.with_driver(|driver| driver.detach(socket.id));
-        Detached {
-            loose,
-            local: self.local,
-            peer: self.peer,
-        }
+        let (core, socket) = (self.core.clone(), self.socket.clone());
+        let (local, peer) = (self.local, self.peer);
+        drop(self);
+        let socket = Rc::into_inner(socket).expect("an operation is in flight");
+        let loose = core.with_driver(|driver| driver.detach(socket.handle));
+        Detached { loose, local, peer }
     }
 
     pub(crate) fn of_outcome(core: &Rc<Core>, result: io::Result<Outcome>) -> io::Result<Self> {
         let Outcome::Connected(connected) = result? else {
             unreachable!("accept and connect bring a connection")
         };
-        let Connected { id, local, peer } = *connected;
-        Ok(Self {
-            socket: Socket::new(core.clone(), id),
-            local,
-            peer,
-        })
+        Ok(Self::new(core, *connected))
     }
 
     pub(crate) fn attach(core: &Rc<Core>, stream: Detached) -> Self {
         let Detached { loose, local, peer } = stream;
-        let id = core.with_driver(|driver| driver.attach(loose));
+        let socket = core.with_driver(|driver| driver.attach(loose));
+        Self::new(
+            core,
+            Connected {
+                socket,
+                local,
+                peer,
+            },
+        )
+    }
+
+    fn new(core: &Rc<Core>, connected: Connected) -> Self {
+        let Connected {
+            socket,
+            local,
+            peer,
+        } = connected;
         Self {
-            socket: Socket::new(core.clone(), id),
+            core: core.clone(),
+            socket: Socket::new(socket),
             local,
             peer,
         }
     }
 
     #[inline]
-    fn receive(&self, room: Option<Room>) -> Receiving {
+    fn receive(&self, mut room: Option<Room>) -> Receiving {
         let socket = &self.socket;
-        if socket.receiving.get() == Direction::Idle && socket.core.receives_directly() {
-            let receive = Receive {
+        if socket.receiving.get() == Direction::Idle {
+            let receive = || Receive {
                 socket: socket.clone(),
-                room,
+                room: room.take(),
             };
-            let place = socket.core.receive_directly(receive);
-            socket.receiving.set(Direction::Direct(place));
-            return Receiving::Direct(socket.clone());
+            if let Some(place) = self.core.receive_directly(receive) {
+                socket.receiving.set(Direction::Direct(place));
+                return Receiving::Direct(self.core.clone(), socket.clone());
+            }
         }
         let socket = socket.clone();
         let operation = match room {
@@ -297,14 +218,14 @@ impl TcpStream {
     fn start(&self, direction: &Cell<Direction>, operation: Operation) -> Flight {
         match direction.get() {
             Direction::Idle => {
-                let flight = self.socket.core.start(operation);
+                let flight = Flight::start(&self.core, operation);
                 direction.set(Direction::Busy(flight.ticket()));
                 flight
             }
             Direction::Spoilt => {
                 let text = "an earlier operation on this connection was given up half-way";
                 let error = io::Error::new(io::ErrorKind::ConnectionAborted, text);
-                self.socket.core.fail(operation, error)
+                Flight::fail(&self.core, operation, error)
             }
             Direction::Busy(_) | Direction::Direct(_) => {
                 panic!("one receive and one send at a time")
@@ -317,8 +238,8 @@ impl Drop for TcpStream {
     fn drop(&mut self) {
         for direction in [&self.socket.receiving, &self.socket.sending] {
             match direction.get() {
-                Direction::Busy(ticket) => self.socket.core.cancel(ticket),
-                Direction::Direct(place) => self.socket.core.cancel_direct(place),
+                Direction::Busy(ticket) => self.core.cancel(ticket),
+                Direction::Direct(place) => self.core.cancel_direct(place),
                 Direction::Idle | Direction::Spoilt => {}
             }
         }
@@ -345,7 +266,7 @@ type Filled = (io::Result<Outcome>, Option<Room>);
 /// A receive as its future has it.
 enum Receiving {
     /// Past the table, or in it since the core has given it to the driver; the socket knows.
-    Direct(Rc<Socket>),
+    Direct(Rc<Core>, Rc<Socket>),
     Flight(Flight),
     Ended,
 }
@@ -354,12 +275,17 @@ impl Receiving {
     #[inline]
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Filled> {
         let ended = match self {
-            Self::Direct(socket) => match socket.receiving.get() {
-                Direction::Direct(place) => socket.end_direct(place, context.waker()),
-                Direction::Busy(ticket) => socket
-                    .core
-                    .poll_operation(ticket, context.waker())
-                    .map(with_room),
+            Self::Direct(core, socket) => match socket.receiving.get() {
+                Direction::Direct(place) => {
+                    core.poll_direct(place, context.waker())
+                        .map(|(receive, result)| {
+                            socket.receiving.set(Direction::Idle);
+                            (result, receive.room)
+                        })
+                }
+                Direction::Busy(ticket) => {
+                    core.poll_operation(ticket, context.waker()).map(with_room)
+                }
                 Direction::Idle | Direction::Spoilt => unreachable!("it has not ended"),
             },
             Self::Flight(flight) => return Pin::new(flight).poll(context).map(with_room),
@@ -386,13 +312,13 @@ fn with_room((operation, result): Finished) -> Filled {
 impl Drop for Receiving {
     #[inline]
     fn drop(&mut self) {
-        if let Self::Direct(socket) = self {
+        if let Self::Direct(core, socket) = self {
             match socket.receiving.get() {
                 Direction::Direct(place) => {
                     socket.receiving.set(Direction::Spoilt);
-                    socket.core.abandon_direct(place);
+                    core.abandon_direct(place);
                 }
-                Direction::Busy(ticket) => socket.core.abandon_operation(ticket),
+                Direction::Busy(ticket) => core.abandon_operation(ticket),
                 Direction::Idle | Direction::Spoilt => {}
             }
         }

@@ -11,7 +11,8 @@ use flashyard_time::{Duration, Time};
 
 use crate::driver::{Drive, Driver};
 use crate::executor::Core;
-use crate::net::Socket;
+use crate::flight::Flight;
+use crate::handle::Socket;
 use crate::op::Operation;
 use crate::sleep::{Sleep, TurnEnd};
 use crate::task::Task;
@@ -69,13 +70,14 @@ impl Rt {
     /// Listens for TCP connections (address reuse on, backlog 1024). That the address is in use,
     /// and such, comes as the operating system's error.
     pub fn listen(&self, addr: SocketAddr) -> io::Result<TcpListener> {
-        let (id, addr) = self.core.with_driver(|driver| driver.listen(addr))?;
-        Ok(TcpListener::new(Socket::new(self.core.clone(), id), addr))
+        let (handle, addr) = self.core.with_driver(|driver| driver.listen(addr))?;
+        let socket = Socket::new(handle);
+        Ok(TcpListener::new(self.core.clone(), socket, addr))
     }
 
     /// Opens a TCP connection with `TCP_NODELAY`.
     pub async fn connect(&self, addr: SocketAddr) -> io::Result<TcpStream> {
-        let (_, result) = self.core.start(Operation::Connect { addr }).await;
+        let (_, result) = Flight::start(&self.core, Operation::Connect { addr }).await;
         TcpStream::of_outcome(&self.core, result)
     }
 
@@ -86,8 +88,8 @@ impl Rt {
 
     /// Opens a file or a block device. Done at once (open is a slow-path call).
     pub fn open(&self, path: &Path, options: OpenOptions) -> io::Result<File> {
-        let (id, info) = self.core.with_driver(|driver| driver.open(path, options))?;
-        Ok(File::new(self.core.clone(), id, info))
+        let (handle, info) = self.core.with_driver(|driver| driver.open(path, options))?;
+        Ok(File::new(self.core.clone(), handle, info))
     }
 
     /// Which core (0, 1, ...) of its machine this is.

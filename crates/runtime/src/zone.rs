@@ -1,13 +1,6 @@
 //! Zoned block devices: zones that are written from their start to their capacity in order, and
 //! reset as a whole.
 
-use std::future::Future;
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use crate::op::{Flight, Outcome};
-
 /// What a device demands of those who write to its zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneModel {
@@ -77,27 +70,10 @@ pub struct Zone {
 /// What is to be done with zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ZoneAction {
-    /// Tell of at most `count` zones from the one at `start` on. Ends with [`Outcome::Zones`].
+    /// Tell of at most `count` zones from the one at `start` on. Ends with `Outcome::Zones`.
     Report { start: u64, count: u32 },
-    /// Erase a zone. Ends with [`Outcome::Done`], as does the next.
+    /// Erase a zone. Ends with `Outcome::Done`, as does the next.
     Reset { start: u64, len: u64 },
     /// Have a zone take no more writes, and count as active no longer.
     Finish { start: u64, len: u64 },
-}
-
-/// A report of zones.
-#[must_use = "dropping it leaves nobody to take the report"]
-pub struct ZonesOp(pub(crate) Flight);
-
-impl Future for ZonesOp {
-    type Output = io::Result<Vec<Zone>>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0)
-            .poll(context)
-            .map(|(_, result)| match result? {
-                Outcome::Zones(zones) => Ok(zones),
-                _ => unreachable!("a report brings zones"),
-            })
-    }
 }

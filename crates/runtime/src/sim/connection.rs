@@ -8,7 +8,7 @@ use super::network::NetworkEvent;
 use super::pipe::{End, Line, Pipe};
 use super::stage::{Event, Ready, Stage, Waiter};
 use super::trace::Mark;
-use crate::driver::SocketId;
+use crate::handle::SocketId;
 use crate::op::Outcome;
 
 /// A connection. Sides are numbered 0 (who connected) and 1 (who accepted).

@@ -14,10 +14,9 @@ use super::pipe::draw;
 use super::stage::{Event, Ready, Stage, Waiter};
 use super::trace::Mark;
 use super::zones::Zones;
-use crate::driver::FileId;
+use crate::handle::{FileId, FileInfo, FileKind, OpenOptions};
 use crate::op::Outcome;
 use crate::zone::{Zone, ZoneAction, Zoned};
-use crate::{FileInfo, FileKind, OpenOptions};
 
 /// Offsets end here, as on the real machine.
 const MAX_OFFSET: u64 = i64::MAX as u64;

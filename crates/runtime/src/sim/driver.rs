@@ -10,13 +10,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use flashyard_time::{Duration, Time};
 
 use super::disk::Action;
-use super::stage::{Ready, Waiter};
+use super::stage::{Established, Ready, Waiter};
 use super::trace::Mark;
 use super::world::{Scene, Shared};
-use crate::driver::{Drive, FileId, Loose, SocketId, Wait};
-use crate::op::{Completion, Operation, Outcome, Room, Table, Ticket};
+use crate::Chunk;
+use crate::driver::{Drive, Loose, Wait};
+use crate::handle::{Connected, FileId, FileInfo, Handle, OpenOptions, Owner, SocketId};
+use crate::op::{Completion, Operation, Outcome, Room};
+use crate::table::Table;
+use crate::ticket::Ticket;
 use crate::zone::Zoned;
-use crate::{Chunk, FileInfo, OpenOptions};
 
 /// A receive into a chunk brings at most this much, as the real driver's ring.
 const CHUNK: usize = 16 << 10;
@@ -59,6 +62,39 @@ impl CoreDriver {
     fn is_dead(&self) -> bool {
         self.shared.is_dead(self.core)
     }
+
+    fn handle<Id: Copy + 'static>(&self, id: Id, close: fn(&mut Scene, Id)) -> Handle<Id> {
+        let shared = self.shared.clone();
+        let owner = Owner::Other(Box::new(Open { shared, id, close }));
+        Handle { id, owner }
+    }
+
+    fn connected(&self, established: Established) -> Outcome {
+        let Established { id, local, peer } = established;
+        let socket = self.handle(id, close_socket);
+        Outcome::Connected(Box::new(Connected {
+            socket,
+            local,
+            peer,
+        }))
+    }
+}
+
+/// A socket or a file of the world until it is dropped.
+struct Open<Id: Copy> {
+    shared: Rc<Shared>,
+    id: Id,
+    close: fn(&mut Scene, Id),
+}
+
+impl<Id: Copy> Drop for Open<Id> {
+    fn drop(&mut self) {
+        (self.close)(&mut self.shared.scene(), self.id);
+    }
+}
+
+fn close_socket(scene: &mut Scene, socket: SocketId) {
+    scene.network.close(&mut scene.stage, socket);
 }
 
 impl Drive for CoreDriver {
@@ -185,7 +221,10 @@ impl Drive for CoreDriver {
                 Ready::Receive(socket) => Some(socket),
                 _ => None,
             };
-            let result = scene.bring(ready, operation, orphan);
+            let result = match ready {
+                Ready::Connected(established) => Ok(self.connected(established)),
+                ready => scene.bring(ready, operation, orphan),
+            };
             if let Some(socket) = received {
                 let pieces = scene.network.take_pieces(socket);
                 scene.stage.spend_on_receive(self.core, pieces);
@@ -203,11 +242,12 @@ impl Drive for CoreDriver {
 
     fn flush(&mut self, _: &mut Table, _: Wait) {}
 
-    fn listen(&mut self, addr: SocketAddr) -> io::Result<(SocketId, SocketAddr)> {
+    fn listen(&mut self, addr: SocketAddr) -> io::Result<(Handle<SocketId>, SocketAddr)> {
         if self.is_dead() {
             return Err(io::Error::from_raw_os_error(libc::ECANCELED));
         }
-        self.shared.scene().network.listen(self.machine, addr)
+        let (id, addr) = self.shared.scene().network.listen(self.machine, addr)?;
+        Ok((self.handle(id, close_socket), addr))
     }
 
     fn shutdown(&mut self, socket: SocketId) {
@@ -222,15 +262,10 @@ impl Drive for CoreDriver {
 
     fn set_patience(&mut self, _: SocketId, _: Duration) {}
 
-    fn close_socket(&mut self, socket: SocketId) {
-        let Scene { stage, network, .. } = &mut *self.shared.scene();
-        network.close(stage, socket);
-    }
-
-    fn detach(&mut self, socket: SocketId) -> Loose {
+    fn detach(&mut self, socket: Handle<SocketId>) -> Loose {
         let scene = &mut *self.shared.scene();
-        // A name of its own: whoever gave the connection away closes the old one.
-        let socket = scene.network.rename(socket);
+        // A name of its own: the old one is closed with its handle.
+        let socket = scene.network.rename(socket.id);
         Loose::Simulated(Box::new(Parked {
             socket,
             lost: scene.lost.clone(),
@@ -238,7 +273,7 @@ impl Drive for CoreDriver {
         }))
     }
 
-    fn attach(&mut self, loose: Loose) -> SocketId {
+    fn attach(&mut self, loose: Loose) -> Handle<SocketId> {
         let Loose::Simulated(parked) = loose else {
             panic!("a connection of the real machine cannot enter a simulated world");
         };
@@ -246,15 +281,20 @@ impl Drive for CoreDriver {
             .downcast::<Parked>()
             .expect("this driver parks connections so");
         parked.taken = true;
-        parked.socket
+        self.handle(parked.socket, close_socket)
     }
 
-    fn open(&mut self, path: &Path, options: OpenOptions) -> io::Result<(FileId, FileInfo)> {
+    fn open(
+        &mut self,
+        path: &Path,
+        options: OpenOptions,
+    ) -> io::Result<(Handle<FileId>, FileInfo)> {
         if self.is_dead() {
             return Err(io::Error::from_raw_os_error(libc::ECANCELED));
         }
         let Scene { stage, disks, .. } = &mut *self.shared.scene();
-        disks.open(self.machine, path, options, &stage.config.disk)
+        let (id, info) = disks.open(self.machine, path, options, &stage.config.disk)?;
+        Ok((self.handle(id, |scene, id| scene.disks.close(id)), info))
     }
 
     fn size(&mut self, file: FileId) -> io::Result<u64> {
@@ -267,10 +307,6 @@ impl Drive for CoreDriver {
 
     fn zoned(&mut self, file: FileId) -> io::Result<Option<Zoned>> {
         self.shared.scene().disks.zoned(file)
-    }
-
-    fn close_file(&mut self, file: FileId) {
-        self.shared.scene().disks.close(file);
     }
 }
 
@@ -298,7 +334,9 @@ impl Scene {
                 self.disks.disk(disk).medium.read(offset, &mut buf[..len]);
                 Ok(Outcome::Bytes(len))
             }
-            (Ready::Read { .. }, _) => unreachable!("only reads read"),
+            (Ready::Read { .. } | Ready::Connected(_), _) => {
+                unreachable!("only reads read, and connections bring no data")
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::net::SocketAddr;
 
 use flashyard_time::{Duration, EventQueue, Rng, Time};
 
@@ -11,8 +12,9 @@ use super::disk::DiskEvent;
 use super::network::NetworkEvent;
 use super::pipe::SharedLine;
 use super::trace::Trace;
-use crate::driver::SocketId;
-use crate::op::{Outcome, Ticket};
+use crate::handle::SocketId;
+use crate::op::Outcome;
+use crate::ticket::Ticket;
 
 /// The stage.
 pub(super) struct Stage {
@@ -51,10 +53,20 @@ pub(super) struct Waiter {
     pub(super) ticket: Ticket,
 }
 
+/// A new connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Established {
+    pub(super) id: SocketId,
+    pub(super) local: SocketAddr,
+    pub(super) peer: SocketAddr,
+}
+
 /// How an operation has ended. Data is moved when the core reaps, for the buffer is in the core's
 /// table.
 pub(super) enum Ready {
     Done(io::Result<Outcome>),
+    /// A connection was accepted or made.
+    Connected(Established),
     /// There is something to receive on this socket.
     Receive(SocketId),
     /// This much can be read from a disk.

@@ -16,9 +16,10 @@ use std::rc::Rc;
 
 use super::chunks::{CHUNK, ChunkStack};
 use super::request::MAX_IOVECS;
-use crate::direct::{Direct, MOST, Place, Receive, Tried};
-use crate::driver::SocketId;
+use crate::direct::{Direct, MOST, Receive, Tried};
+use crate::handle::SocketId;
 use crate::op::{Outcome, Room};
+use crate::ticket::Place;
 use crate::{Chunk, Gather};
 
 /// Fruitless tries after which a receive goes to the ring: some 60 us where it is the only one.

@@ -11,8 +11,9 @@ use io_uring::types::{Fd, FsyncFlags};
 
 use super::chunks::{CHUNK, GROUP};
 use super::sockets::{self, KernelAddr};
-use crate::driver::FileId;
-use crate::op::{Operation, Ticket};
+use crate::handle::FileId;
+use crate::op::Operation;
+use crate::ticket::Ticket;
 
 /// iovecs the kernel takes by one call (`UIO_MAXIOV`).
 pub(super) const MAX_IOVECS: usize = 1024;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -20,12 +20,14 @@ use super::request::ScratchTable;
 use super::verdict::{self, Verdict};
 use super::zones::{self, Zones};
 use super::{sockets, storage};
-use crate::direct::Place;
-use crate::driver::{Drive, FileId, Loose, SocketId, Wait};
-use crate::op::{Completion, Operation, Table, Ticket};
+use crate::Gather;
+use crate::driver::{Drive, Loose, Wait};
+use crate::handle::{FileId, FileInfo, Handle, OpenOptions, Owner, SocketId};
+use crate::op::{Completion, Operation};
+use crate::table::Table;
+use crate::ticket::{Place, Ticket};
 use crate::wake::Remote;
 use crate::zone::Zoned;
-use crate::{FileInfo, Gather, OpenOptions};
 
 /// Submission entries; what does not fit waits in the backlog.
 const ENTRIES: u32 = 1024;
@@ -350,7 +352,7 @@ impl Drive for Uring {
         }
     }
 
-    fn listen(&mut self, addr: SocketAddr) -> io::Result<(SocketId, SocketAddr)> {
+    fn listen(&mut self, addr: SocketAddr) -> io::Result<(Handle<SocketId>, SocketAddr)> {
         sockets::listen(addr)
     }
 
@@ -367,25 +369,25 @@ impl Drive for Uring {
         sockets::set_patience(socket, span);
     }
 
-    fn close_socket(&mut self, socket: SocketId) {
-        // SAFETY: the executor closes a socket once, after its last operation.
-        drop(unsafe { sockets::owned(socket.0) });
+    fn detach(&mut self, socket: Handle<SocketId>) -> Loose {
+        match socket.owner {
+            Owner::Socket(fd) => Loose::Fd(fd),
+            Owner::Other(_) => unreachable!("this driver opened the socket"),
+        }
     }
 
-    fn detach(&mut self, socket: SocketId) -> Loose {
-        // SAFETY: the executor gives a socket away instead of closing it, when nothing is in flight
-        // on it.
-        Loose::Fd(unsafe { sockets::owned(socket.0) })
-    }
-
-    fn attach(&mut self, loose: Loose) -> SocketId {
+    fn attach(&mut self, loose: Loose) -> Handle<SocketId> {
         match loose {
-            Loose::Fd(fd) => SocketId(fd.into_raw_fd() as u32),
+            Loose::Fd(fd) => Handle::socket(fd),
             Loose::Simulated(_) => panic!("a connection cannot leave its simulated world"),
         }
     }
 
-    fn open(&mut self, path: &Path, options: OpenOptions) -> io::Result<(FileId, FileInfo)> {
+    fn open(
+        &mut self,
+        path: &Path,
+        options: OpenOptions,
+    ) -> io::Result<(Handle<FileId>, FileInfo)> {
         storage::open(path, options)
     }
 
@@ -399,11 +401,6 @@ impl Drive for Uring {
 
     fn zoned(&mut self, file: FileId) -> io::Result<Option<Zoned>> {
         zones::facts(file)
-    }
-
-    fn close_file(&mut self, file: FileId) {
-        // SAFETY: the executor closes a file once, after its last operation.
-        storage::close(unsafe { sockets::owned(file.0) });
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use flashyard_time::Duration;
 
-use crate::driver::{Connected, SocketId};
+use crate::handle::{Connected, Handle, Owner, SocketId};
 
 /// Connections the kernel completes before they are accepted.
 const BACKLOG: libc::c_int = 1024;
@@ -18,15 +18,25 @@ impl SocketId {
     }
 }
 
+impl Handle<SocketId> {
+    /// The socket behind `fd`.
+    pub(super) fn socket(fd: OwnedFd) -> Self {
+        Self {
+            id: SocketId(fd.as_raw_fd().cast_unsigned()),
+            owner: Owner::Socket(fd),
+        }
+    }
+}
+
 /// A listening socket.
-pub(super) fn listen(addr: SocketAddr) -> io::Result<(SocketId, SocketAddr)> {
+pub(super) fn listen(addr: SocketAddr) -> io::Result<(Handle<SocketId>, SocketAddr)> {
     let listener = TcpListener::bind(addr)?;
     let addr = listener.local_addr()?;
     // SAFETY: the call takes no pointers. Listening again only changes the backlog.
     if unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok((SocketId(listener.into_raw_fd() as u32), addr))
+    Ok((Handle::socket(listener.into()), addr))
 }
 
 /// A socket for a connection to `addr`.
@@ -58,7 +68,7 @@ pub(super) fn established(fd: OwnedFd) -> io::Result<Connected> {
     set(&stream, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &UNSENT)?;
     let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
     Ok(Connected {
-        id: SocketId(stream.into_raw_fd() as u32),
+        socket: Handle::socket(stream.into()),
         local,
         peer,
     })
@@ -107,16 +117,6 @@ fn set<T: Copy>(
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-/// Takes the descriptor back from its number.
-///
-/// # Safety
-/// The number is that of a descriptor which was turned into an id once, and is not used by anybody
-/// from now on.
-pub(super) unsafe fn owned(id: u32) -> OwnedFd {
-    // SAFETY: the caller's promise.
-    unsafe { OwnedFd::from_raw_fd(id.cast_signed()) }
 }
 
 /// An address as the kernel wants it. Large enough for both families.

@@ -3,12 +3,11 @@
 
 use std::fs::{File, OpenOptions as StdOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-use crate::driver::FileId;
-use crate::{FileInfo, FileKind, OpenOptions};
+use crate::handle::{FileId, FileInfo, FileKind, Handle, OpenOptions, Owner};
 
 /// Alignment of direct transfers where the kernel does not tell.
 const USUAL_ALIGNMENT: u32 = 4096;
@@ -20,8 +19,18 @@ impl FileId {
     }
 }
 
+impl Handle<FileId> {
+    /// What `file` has open.
+    pub(super) fn file(file: File) -> Self {
+        Self {
+            id: FileId(file.as_raw_fd().cast_unsigned()),
+            owner: Owner::Other(Box::new(Opened(file))),
+        }
+    }
+}
+
 /// Opens, past the page cache if that was asked for and is possible.
-pub(super) fn open(path: &Path, options: OpenOptions) -> io::Result<(FileId, FileInfo)> {
+pub(super) fn open(path: &Path, options: OpenOptions) -> io::Result<(Handle<FileId>, FileInfo)> {
     let kind = kind_at(path)?;
     let (file, alignment) = if options.direct {
         open_direct(path, options, kind)?
@@ -47,7 +56,7 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> io::Result<(FileId, Fil
         direct: alignment.is_some(),
         alignment: alignment.unwrap_or(1).max(least),
     };
-    Ok((FileId(file.into_raw_fd() as u32), info))
+    Ok((Handle::file(file), info))
 }
 
 /// Opens with `O_DIRECT` and gives the alignment; without, where the file system takes no direct
@@ -195,11 +204,15 @@ pub(super) fn set_size(file: FileId, size: u64) -> io::Result<()> {
     }
 }
 
-/// Gives the lock back and closes. Closing alone leaves the lock until the last reference to the
-/// open file goes: the kernel's worker of a flush lets go of its own a moment after the completion,
-/// and a child process holds one until it runs its program. Whoever opens the file in that moment
-/// would be refused.
-pub(super) fn close(file: OwnedFd) {
-    // Fails only where there are no locks, and then there is none to give back.
-    let _unlocked = File::from(file).unlock();
+/// An open file, which may have a lock. Its end gives the lock back and closes. Closing alone
+/// leaves the lock until the last reference to the open file goes: the kernel's worker of a flush
+/// lets go of its own a moment after the completion, and a child process holds one until it runs
+/// its program. Whoever opens the file in that moment would be refused.
+struct Opened(File);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // Fails only where there are no locks, and then there is none to give back.
+        let _unlocked = self.0.unlock();
+    }
 }

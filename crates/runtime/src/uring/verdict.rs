@@ -10,7 +10,7 @@ use super::chunks::ChunkRing;
 use super::request::Scratch;
 use super::sockets;
 use crate::Chunk;
-use crate::driver::Connected;
+use crate::handle::Connected;
 use crate::op::{Operation, Outcome};
 
 /// What is to become of an operation.
@@ -144,7 +144,7 @@ mod tests {
     use super::super::request::tests::{Ends, READ, Seen, WRITE, buf, with_ends};
     use super::super::request::{Scratch, ScratchTable};
     use super::*;
-    use crate::op::Ticket;
+    use crate::ticket::Ticket;
 
     const START: u64 = 1 << 20;
     const LEN: usize = 16_384;

@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::driver::FileId;
-use crate::op::{Completion, Outcome, Ticket};
+use crate::handle::FileId;
+use crate::op::{Completion, Outcome};
+use crate::ticket::Ticket;
 use crate::wake::Remote;
 use crate::zone::{Zone, ZoneAction, ZoneKind, ZoneModel, ZoneState, Zoned};
 

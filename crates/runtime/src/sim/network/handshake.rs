@@ -6,11 +6,10 @@ use std::net::SocketAddr;
 use flashyard_time::{Duration, Time};
 
 use super::{Network, NetworkEvent, Socket, address, line};
-use crate::driver::{Connected, SocketId};
-use crate::op::Outcome;
+use crate::handle::SocketId;
 use crate::sim::connection::{Connection, EndPoint};
 use crate::sim::pipe::draw;
-use crate::sim::stage::{Event, Stage, Waiter};
+use crate::sim::stage::{Established, Event, Ready, Stage, Waiter};
 use crate::sim::trace::Mark;
 
 /// A connect that got no answer asks again after this.
@@ -166,7 +165,7 @@ impl Network {
         let connection = Connection::new(number, ends, line(stage, from, to), opens);
         self.connections.insert(number, connection);
         if let Some(Socket::Listener(listener)) = self.sockets.get_mut(&listener) {
-            listener.backlog.push_back(Connected {
+            listener.backlog.push_back(Established {
                 id: accepting,
                 local: peer,
                 peer: local,
@@ -207,12 +206,12 @@ impl Network {
         };
         match (attempt.waiter, answer) {
             (Some(waiter), Ok(id)) => {
-                let connected = Connected {
+                let connected = Established {
                     id,
                     local: attempt.local,
                     peer: attempt.peer,
                 };
-                stage.done(waiter, Outcome::Connected(Box::new(connected)));
+                stage.end(waiter, Ready::Connected(connected));
             }
             (Some(waiter), Err(errno)) => stage.fail(waiter, errno),
             (None, Ok(id)) => self.close(stage, id),

@@ -10,9 +10,8 @@ use std::num::NonZero;
 
 use super::connection::Connection;
 use super::pipe::Line;
-use super::stage::{Stage, Waiter};
-use crate::driver::{Connected, SocketId};
-use crate::op::Outcome;
+use super::stage::{Established, Ready, Stage, Waiter};
+use crate::handle::SocketId;
 
 /// Connections that may wait for an accept, as on the real machine.
 const BACKLOG: usize = 1024;
@@ -48,7 +47,7 @@ enum Socket {
 struct Listener {
     host: usize,
     addr: SocketAddr,
-    backlog: VecDeque<Connected>,
+    backlog: VecDeque<Established>,
     waiting: VecDeque<Waiter>,
 }
 
@@ -430,7 +429,7 @@ impl Listener {
             let (Some(waiter), Some(connected)) = (waiter, connected) else {
                 return;
             };
-            stage.done(waiter, Outcome::Connected(Box::new(connected)));
+            stage.end(waiter, Ready::Connected(connected));
         }
     }
 }

@@ -1,17 +1,15 @@
 //! What the kernel is asked for each operation, field by field.
 
 use std::net::TcpListener;
-use std::os::fd::IntoRawFd;
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
 use super::*;
-use crate::driver::SocketId;
-use crate::file::OpenFile;
-use crate::net::Socket;
-use crate::op::{Completion, Room, Table};
-use crate::uring::{self, Config};
+use crate::handle::{Handle, OpenFile, Socket};
+use crate::op::{Completion, Room};
+use crate::table::Table;
 use crate::zone::ZoneAction;
-use crate::{Buf, FileInfo, FileKind, Gather, Rt};
+use crate::{Buf, FileInfo, FileKind, Gather};
 
 /// What the kernel reads of an entry: `struct io_uring_sqe`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,11 +59,11 @@ pub(in crate::uring) struct Ends {
 }
 
 impl Ends {
-    fn new(rt: &Rt) -> Self {
+    fn new() -> Self {
         let file = std::fs::File::open("/dev/null").expect("it is everywhere");
-        let file_fd = file.into_raw_fd();
+        let file_fd = file.as_raw_fd();
         let socket = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        let socket_fd = socket.into_raw_fd();
+        let socket_fd = socket.as_raw_fd();
         let info = FileInfo {
             kind: FileKind::File,
             size: 1 << 30,
@@ -73,18 +71,17 @@ impl Ends {
             alignment: 512,
         };
         Self {
-            file: OpenFile::new(rt.core.clone(), FileId(file_fd.cast_unsigned()), info),
+            file: OpenFile::new(Handle::file(file), info),
             file_fd,
-            socket: Socket::new(rt.core.clone(), SocketId(socket_fd.cast_unsigned())),
+            socket: Socket::new(Handle::socket(socket.into())),
             socket_fd,
         }
     }
 }
 
-/// Runs `test` where operations can be made.
-pub(in crate::uring) fn with_ends(test: impl FnOnce(Ends) + 'static) {
-    uring::run(Config::default(), |rt| async move { test(Ends::new(&rt)) })
-        .expect("this machine has io_uring");
+/// Runs `test` with them.
+pub(in crate::uring) fn with_ends(test: impl FnOnce(Ends)) {
+    test(Ends::new());
 }
 
 pub(in crate::uring) fn buf(len: usize) -> Buf {
