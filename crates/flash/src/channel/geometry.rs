@@ -3,8 +3,10 @@
 use crate::ssd::BuildError;
 use crate::{Profile, ProfileError, UNIT_BYTES};
 
-use super::{MOST_ADDRESSES, Options};
+use super::Options;
 
+/// Addresses of one command at most.
+pub const MOST_ADDRESSES: usize = 64;
 /// Chunks are shrunk until a parallel unit has this many.
 const WANTED_CHUNKS: u64 = 32;
 /// Programs that a chunk keeps at least when it is shrunk.

@@ -38,7 +38,7 @@ pub use crate::die::{DieCounts, DieTime};
 pub use crate::ssd::BuildError;
 pub use chunk::{ChunkInfo, ChunkState};
 pub use faults::{Fault, Faults};
-pub use geometry::{Geometry, Place};
+pub use geometry::{Geometry, MOST_ADDRESSES, Place};
 pub use options::{ChannelOrder, DieOrder, Options};
 pub use power::Recovered;
 pub use restore::{KeptChunk, Shape};
@@ -50,8 +50,6 @@ use crate::front::Front;
 use chunk::Chunk;
 use faults::{FaultSource, Kind};
 
-/// Addresses of one command at most.
-pub const MOST_ADDRESSES: usize = 64;
 /// Commands that may be in flight at once.
 const MOST_COMMANDS: usize = 65_536;
 /// Notifications that are kept until they are taken.

@@ -6,11 +6,10 @@
 
 use alloc::vec::Vec;
 
-use super::Ftl;
-use super::State;
 use super::lines::{Stream, Use};
-use super::stamp::{LINES_PER_PAGE, PageWriter, UNITS_PER_PAGE};
-use super::write::Item;
+use super::open_chunks::Item;
+use super::stamp::{LATER, LINES_PER_PAGE, PageWriter, SETTLED, UNITS_PER_PAGE, VERSION};
+use super::{Ftl, State};
 
 /// Copies of each page.
 const COPIES: u32 = 2;
@@ -18,14 +17,6 @@ const COPIES: u32 = 2;
 const INTERVAL: u32 = 4;
 /// Vectors that are written at least between two checkpoints.
 const LEAST_VECTORS: u32 = 256;
-/// Of the format of checkpoints.
-pub(super) const VERSION: u32 = 2;
-/// The half of a page's word that tells the writes in it, and the half of its checkpoint's number
-/// that is in it.
-const LATER: u64 = 0xFFFF_FFFF;
-/// In the table of lines: everything in the line had taken effect.
-pub(super) const SETTLED: u32 = 1 << 31;
-
 #[derive(Debug, Default)]
 pub(super) struct Checkpoint {
     /// The newest complete one, from 1.
@@ -62,24 +53,6 @@ impl Run {
     fn word(&self, applied: u64) -> u64 {
         let since = applied.saturating_sub(self.applied).min(LATER);
         since << 32 | self.generation & LATER
-    }
-}
-
-/// What recovery reads from a root.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Root {
-    pub generation: u64,
-    pub applied: u64,
-    pub sequence: u64,
-    pub serial: u32,
-    pub logical: u32,
-}
-
-impl Root {
-    /// The sequence up to which the writes of the host are in a page with this word; nothing when
-    /// it belongs to another checkpoint.
-    pub fn applied_in(&self, word: u64) -> Option<u64> {
-        (word & LATER == self.generation & LATER).then(|| self.applied + (word >> 32))
     }
 }
 

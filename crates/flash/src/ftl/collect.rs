@@ -3,12 +3,12 @@
 
 use alloc::vec::Vec;
 
-use super::io::{Action, IoOp, Part, Purpose, Tag};
+use super::io::{Action, IoOp, Part, Purpose, Retries, Tag};
 use super::layout::LOST;
 use super::lines::{Stream, Use};
+use super::open_chunks::Item;
 use super::stamp::{Kind, Stamp};
-use super::write::Item;
-use super::{Ftl, Retries, State};
+use super::{Ftl, State};
 use crate::channel::{MOST_ADDRESSES, Metadata};
 
 /// Erases between two looks at how unevenly lines are worn.

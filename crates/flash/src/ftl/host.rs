@@ -1,15 +1,12 @@
 //! What the host asks for: reads, writes, deallocations and flushes.
 
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-use core::fmt;
-
 use super::buffer::Holds;
+use super::command::{Active, Command, Op, Record, Rejected};
 use super::io::{Action, IoOp, Outcome, Part, Purpose, Tag};
 use super::layout::{FIRST_SLOT, LOST, NONE, is_slot, is_unit};
 use super::lines::Stream;
+use super::open_chunks::Item;
 use super::stamp::{Kind, PageWriter, Stamp};
-use super::write::Item;
 use super::{Ftl, State};
 use crate::channel::Metadata;
 
@@ -17,94 +14,6 @@ use crate::channel::Metadata;
 const MOST_RECORDS: usize = 128;
 /// Commands that may be in flight.
 const MOST_COMMANDS: usize = 65_536;
-
-/// What a command does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Reads units.
-    Read,
-    /// Writes units.
-    Write {
-        /// Answered when a power cut would not lose it (FUA).
-        durable: bool,
-    },
-    /// Units shall read as zeros; what they held may be forgotten.
-    Deallocate,
-    /// Makes everything durable that was answered before.
-    Flush,
-    /// A flush, and a checkpoint: the next recovery has little to read.
-    Stop,
-}
-
-/// A command of the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Command {
-    /// What actions call it by; should be unique among those in flight.
-    pub id: u64,
-    /// What to do.
-    pub op: Op,
-    /// The first unit; of no account for a flush.
-    pub first: u64,
-    /// Units; of no account for a flush.
-    pub count: u32,
-}
-
-/// Why a command was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rejected {
-    /// The FTL is being formatted or recovered, or that failed.
-    NotReady,
-    /// No units, or some beyond the capacity.
-    OutOfRange,
-    /// Too many commands are in flight.
-    QueueFull,
-}
-
-/// Units without data from some point on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Record {
-    pub first: u32,
-    pub count: u32,
-    pub sequence: u64,
-}
-
-impl Record {
-    fn covers(&self, logical: u32) -> bool {
-        logical.wrapping_sub(self.first) < self.count
-    }
-}
-
-/// Commands and what they wait for.
-#[derive(Debug, Default)]
-pub(super) struct Host {
-    commands: Vec<Active>,
-    unused: Vec<u32>,
-    /// Writes and deallocations that have not got slots for all their units.
-    waiting: VecDeque<u32>,
-    /// What waits until the ring has got to a position, in order.
-    flushes: VecDeque<(u64, u32)>,
-    /// What waits for the checkpoint of a generation.
-    stops: VecDeque<(u64, u32)>,
-    /// Records in slots of the ring that are not in effect: of the two slots that have a copy each,
-    /// the second.
-    records: Vec<(u32, Record)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Active {
-    command: Command,
-    /// Units that have got their slots.
-    stored: u32,
-    /// Vectors that a read waits for.
-    reads: u32,
-    outcome: Outcome,
-}
-
-impl Host {
-    pub fn is_waiting(&self) -> bool {
-        !(self.waiting.is_empty() && self.flushes.is_empty() && self.stops.is_empty())
-    }
-}
 
 impl Ftl {
     /// Takes a command. Its parts and its end are told by [`Ftl::poll`].
@@ -503,15 +412,3 @@ impl Ftl {
         self.admit();
     }
 }
-
-impl fmt::Display for Rejected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotReady => "the partition is being prepared or could not be recovered",
-            Self::OutOfRange => "no units, or some beyond the capacity",
-            Self::QueueFull => "too many commands are in flight",
-        })
-    }
-}
-
-impl core::error::Error for Rejected {}

@@ -205,3 +205,6 @@ impl Ios {
         self.all.len() - self.unused.len()
     }
 }
+
+/// Reads that failed once, to be tried again: units and what belongs to them.
+pub(super) type Retries = Vec<(u32, Part)>;

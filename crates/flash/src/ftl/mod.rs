@@ -45,14 +45,17 @@
 mod buffer;
 mod checkpoint;
 mod collect;
+mod command;
 mod host;
 mod io;
 mod layout;
 mod lines;
 mod map;
+mod open_chunks;
 mod options;
 mod pace;
 mod recover;
+mod recovery;
 mod replay;
 mod stamp;
 mod stats;
@@ -60,28 +63,27 @@ mod write;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
 use flashyard_time::Time;
 
-pub use host::{Command, Op, Rejected};
+pub use command::{Command, Op, Rejected};
 pub use io::{Action, Io, IoOp, Outcome, Part, Tag};
 pub use options::{BuildError, Choice, Options};
-pub use recover::{RecoverError, RecoveryStats};
+pub use recovery::{RecoverError, RecoveryStats};
 pub use stats::{Space, Stats};
 
 use crate::channel::{ChunkInfo, ChunkState, Geometry, MOST_ADDRESSES, Metadata};
 use buffer::Buffer;
 use checkpoint::Checkpoint;
 use collect::Collector;
-use host::Host;
+use command::Host;
 use io::{Ios, Purpose};
 use layout::Layout;
 use lines::{Lines, STREAMS, Stream};
 use map::Map;
+use open_chunks::{OpenChunks, Writer};
 use pace::Pace;
-use recover::Recovery;
-use write::{OpenChunks, Writer};
+use recovery::Recovery;
 
 /// How an FTL is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,6 +301,25 @@ impl Ftl {
         }
     }
 
+    /// What was done since the FTL was built.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// What the partition has.
+    pub fn space(&self) -> Space {
+        let own = (self.layout.checkpoint_lines + self.layout.keep()) * self.layout.line_units;
+        let good = u64::from(self.lines.good_units());
+        let erases = || self.lines.iter().map(|(_, line)| line.erases);
+        Space {
+            capacity: self.capacity(),
+            good,
+            spare: good.saturating_sub(u64::from(own) + self.capacity()),
+            erases: (erases().min().unwrap_or(0), erases().max().unwrap_or(0)),
+            memory: self.tables_bytes(),
+        }
+    }
+
     /// Lets everybody do what can be done now.
     fn step(&mut self) {
         match self.state {
@@ -363,6 +384,3 @@ impl Ftl {
         self.map.check(&self.buffer)
     }
 }
-
-/// Reads that failed once, to be tried again: units and what belongs to them.
-type Retries = Vec<(u32, io::Part)>;

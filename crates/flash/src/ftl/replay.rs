@@ -11,30 +11,13 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::Ftl;
-use super::checkpoint::SETTLED;
 use super::layout::{LOST, NONE, is_unit};
 use super::lines::Stream;
-use super::recover::{Head, Recovery};
-use super::stamp::UNITS_PER_PAGE;
+use super::recovery::{Found, Head, Recovery};
+use super::stamp::{SETTLED, UNITS_PER_PAGE};
 
 /// Sequences that may be in use and were not found: what was in the write buffer.
 const MARGIN: u64 = 1 << 24;
-
-/// A copy of a logical unit.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
-    pub logical: u32,
-    pub unit: u32,
-    pub sequence: u64,
-}
-
-/// Logical units that have no data from some sequence on.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Gone {
-    pub first: u32,
-    pub count: u32,
-    pub sequence: u64,
-}
 
 impl Ftl {
     /// Sets the map and the lines to what was found.

@@ -23,6 +23,14 @@ const SUM_BITS: u32 = 20;
 pub(super) const MOST_SEQUENCE: u64 = (1 << SEQUENCE_BITS) - 1;
 pub(super) const MOST_SERIAL: u32 = (1 << SERIAL_BITS) - 1;
 
+/// Of the format of checkpoints.
+pub(super) const VERSION: u32 = 2;
+/// The half of a page's word that tells the writes in it, and the half of its checkpoint's number
+/// that is in it.
+pub(super) const LATER: u64 = 0xFFFF_FFFF;
+/// In the table of lines: everything in the line had taken effect.
+pub(super) const SETTLED: u32 = 1 << 31;
+
 /// What a unit is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -192,6 +200,24 @@ fn page_sum(bytes: &[u8], key: u64, number: u32) -> u64 {
             .rotate_left(29);
     }
     mix(sum)
+}
+
+/// What recovery reads from a root.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Root {
+    pub generation: u64,
+    pub applied: u64,
+    pub sequence: u64,
+    pub serial: u32,
+    pub logical: u32,
+}
+
+impl Root {
+    /// The sequence up to which the writes of the host are in a page with this word; nothing when
+    /// it belongs to another checkpoint.
+    pub fn applied_in(&self, word: u64) -> Option<u64> {
+        (word & LATER == self.generation & LATER).then(|| self.applied + (word >> 32))
+    }
 }
 
 #[cfg(test)]

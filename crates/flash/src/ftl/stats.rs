@@ -1,7 +1,5 @@
 //! What an FTL has done, and what it has left.
 
-use super::Ftl;
-
 /// What was done since the FTL was built. Units are 4 KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -54,25 +52,4 @@ pub struct Space {
     pub erases: (u32, u32),
     /// Bytes of memory for maps and tables.
     pub memory: u64,
-}
-
-impl Ftl {
-    /// What was done since the FTL was built.
-    pub fn stats(&self) -> Stats {
-        self.stats
-    }
-
-    /// What the partition has.
-    pub fn space(&self) -> Space {
-        let own = (self.layout.checkpoint_lines + self.layout.keep()) * self.layout.line_units;
-        let good = u64::from(self.lines.good_units());
-        let erases = || self.lines.iter().map(|(_, line)| line.erases);
-        Space {
-            capacity: self.capacity(),
-            good,
-            spare: good.saturating_sub(u64::from(own) + self.capacity()),
-            erases: (erases().min().unwrap_or(0), erases().max().unwrap_or(0)),
-            memory: self.tables_bytes(),
-        }
-    }
 }

@@ -5,134 +5,18 @@
 //! behind it, or the chunk is closed. When a write fails, the device is asked where the chunk ends;
 //! what is behind that is written elsewhere, in the same order.
 
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-
-use flashyard_time::{Duration, Time};
+use flashyard_time::Duration;
 
 use super::buffer::{Holds, Stage};
 use super::io::{Action, IoOp, Part, Purpose, Tag};
 use super::lines::{STREAMS, Stream};
+use super::open_chunks::Item;
 use super::stamp::{Kind, PageWriter, Stamp};
 use super::{Ftl, State};
 use crate::channel::{ChunkInfo, ChunkState, Metadata};
 
 /// How many vectors a chunk may be ahead of the others of its line.
 const SKEW: u32 = 4;
-
-/// What is written into a unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Item {
-    /// What a slot of the buffer holds.
-    Slot(u32),
-    /// A page of the checkpoint that is being written.
-    Page(u32),
-    /// What makes it complete.
-    Root,
-}
-
-/// A stream and the line it fills.
-#[derive(Debug, Default)]
-pub(super) struct Writer {
-    pub line: Option<u32>,
-    /// Its chunks, open or filled, and the one to write next.
-    chunks: Vec<u32>,
-    cursor: usize,
-    /// What is to be written.
-    pub queue: VecDeque<Item>,
-    /// Units left in the line.
-    pub room: u32,
-}
-
-/// A chunk that is being written, or holds back what is not durable.
-#[derive(Debug)]
-struct OpenChunk {
-    stream: Stream,
-    chunk: u32,
-    /// Where the next vector goes.
-    next: u32,
-    /// Sectors of complete writes, and one write completed before those in front of it.
-    acknowledged: u32,
-    early: Option<(u32, u32)>,
-    writes: u32,
-    failed: bool,
-    /// A report was asked for, or is to be asked for at an instant.
-    asked: bool,
-    ask_at: Option<Time>,
-    /// Sectors, and what they hold, that are not durable.
-    held: VecDeque<(u32, Item)>,
-}
-
-/// Chunks that are being written.
-#[derive(Debug, Default)]
-pub(super) struct OpenChunks {
-    chunks: Vec<OpenChunk>,
-    unused: Vec<u32>,
-    /// Chunks that a report is to be asked for later.
-    asking: Vec<u32>,
-}
-
-impl OpenChunks {
-    fn get(&self, open: u32) -> &OpenChunk {
-        &self.chunks[open as usize]
-    }
-
-    fn get_mut(&mut self, open: u32) -> &mut OpenChunk {
-        &mut self.chunks[open as usize]
-    }
-
-    /// The earliest instant at which a report is to be asked for.
-    pub fn next_report(&self) -> Option<Time> {
-        self.asking
-            .iter()
-            .filter_map(|&open| self.get(open).ask_at)
-            .min()
-    }
-
-    fn begin(&mut self, stream: Stream, chunk: u32) -> u32 {
-        let open = self.unused.pop().unwrap_or_else(|| {
-            self.chunks.push(OpenChunk {
-                stream,
-                chunk,
-                next: 0,
-                acknowledged: 0,
-                early: None,
-                writes: 0,
-                failed: false,
-                asked: false,
-                ask_at: None,
-                held: VecDeque::new(),
-            });
-            self.chunks.len() as u32 - 1
-        });
-        let fresh = self.get_mut(open);
-        (fresh.stream, fresh.chunk) = (stream, chunk);
-        (fresh.next, fresh.acknowledged, fresh.early) = (0, 0, None);
-        (fresh.failed, fresh.asked, fresh.ask_at) = (false, false, None);
-        open
-    }
-}
-
-impl OpenChunk {
-    /// Writes of which something is still to come: one that is complete waits for the one in front
-    /// of it, and there is never more than one of these.
-    fn in_flight(&self) -> u32 {
-        self.writes + u32::from(self.early.is_some())
-    }
-
-    /// A write of `count` sectors from `sector` on is complete.
-    fn acknowledge(&mut self, sector: u32, count: u32) {
-        if sector != self.acknowledged {
-            assert!(self.early.is_none(), "two writes at most are in flight");
-            self.early = Some((sector, count));
-            return;
-        }
-        self.acknowledged += count;
-        if let Some((sector, count)) = self.early.take_if(|early| early.0 == self.acknowledged) {
-            self.acknowledge(sector, count);
-        }
-    }
-}
 
 impl Ftl {
     /// Has `item` written in its stream.
@@ -545,25 +429,5 @@ impl Ftl {
             .iter()
             .filter(|&&stream| stream != Stream::Checkpoint);
         data.map(|&stream| self.writers[stream as usize].room).sum()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Sectors of a chunk count as written up to the first that is not, in whatever order writes
-    /// are completed.
-    #[test]
-    fn a_write_that_is_complete_early_counts_when_the_one_in_front_of_it_is() {
-        let mut open = OpenChunks::default();
-        let chunk = open.begin(Stream::Host, 0);
-        let chunk = open.get_mut(chunk);
-        chunk.acknowledge(0, 16);
-        assert_eq!((chunk.acknowledged, chunk.in_flight()), (16, 0));
-        chunk.acknowledge(32, 16);
-        assert_eq!((chunk.acknowledged, chunk.in_flight()), (16, 1));
-        chunk.acknowledge(16, 16);
-        assert_eq!((chunk.acknowledged, chunk.in_flight()), (48, 0));
     }
 }
