@@ -177,6 +177,24 @@ impl List {
     }
 }
 
+/// See [`IoFuture::in_batches`].
+pub(crate) async fn in_batches(
+    rt: Rt,
+    mut children: impl Iterator<Item = IoFuture>,
+) -> Result<Done, IoError> {
+    loop {
+        let mut batch = All::new(&rt);
+        children
+            .by_ref()
+            .take(KEPT_CHILDREN)
+            .for_each(|io| batch.push(io));
+        if batch.is_empty() {
+            return Ok(Done::EMPTY);
+        }
+        batch.into_io().await?;
+    }
+}
+
 /// What a read over several parts gives.
 fn join(parts: Parts, answers: &mut Vec<Data>) -> Result<Done, IoError> {
     if answers.iter().all(|data| matches!(data, Data::Zeroes(_))) {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use flashyard_runtime::{Buf, ControlOp, ReadOp, Rt, Shared, WriteOp};
 
 use crate::IoError;
-use crate::all::All;
+use crate::all::{All, in_batches};
 use crate::gate::Hold;
 use crate::io::Done;
 use crate::timed_end::TimedEnd;
@@ -94,6 +94,15 @@ impl IoFuture {
     /// waits any more runs on `rt`.
     pub fn all(rt: &Rt) -> All {
         All::new(rt)
+    }
+
+    /// One I/O of as many children as there are, some at a time and in order; for those that read
+    /// nothing. It fails with the first that did, in their order, and then begins no more.
+    pub fn in_batches(rt: &Rt, children: impl Iterator<Item = Self> + 'static) -> Self {
+        let mut all = Self::all(rt);
+        // As a child it goes on when nobody waits any more.
+        all.push(Self::boxed(in_batches(rt.clone(), children)));
+        all.into_io()
     }
 
     /// Children of which one has not ended.

@@ -23,6 +23,8 @@ const NO_DATA: Sgl = Sgl::Transport { length: 0 };
 
 /// A namespace of a remote target. It grows when the target says so.
 ///
+/// What is longer than a command becomes several, which are in flight at the same time.
+///
 /// I/O waits while the target is away, and fails with [`IoError::NotReady`] when it is away for
 /// longer than [`Persistence::io_timeout`].
 #[derive(Debug)]
@@ -124,10 +126,10 @@ impl Device for RemoteDevice {
             Err(error) => return IoFuture::ready(Err(error)),
         };
         match io {
-            Io::Read { into, .. } => IoFuture::boxed(read(remote, blocks, into)),
-            Io::Write { data, fua, .. } => IoFuture::boxed(write(remote, blocks, data, fua)),
+            Io::Read { into, .. } => read(&remote, blocks, into),
+            Io::Write { data, fua, .. } => write(&remote, blocks, data, fua),
             // Dataset Management alone promises nothing about what is read afterwards.
-            Io::Zero { how, .. } => IoFuture::boxed(zero(remote, blocks, how.frees())),
+            Io::Zero { how, .. } => zero(&remote, blocks, how.frees()),
             Io::Flush => IoFuture::boxed(flush(remote)),
             Io::CompareAndWrite(_) if !can_compare(&self.remote.namespace(), blocks) => {
                 IoFuture::ready(Err(IoError::Unsupported))
@@ -137,36 +139,48 @@ impl Device for RemoteDevice {
     }
 }
 
-async fn read(remote: Rc<Remote>, blocks: Blocks, into: Buf) -> Result<Done, IoError> {
+fn read(remote: &Rc<Remote>, blocks: Blocks, into: Buf) -> IoFuture {
     if blocks.is_one_command() {
-        let read = read_once(&remote, blocks.range(), into).await;
-        return Ok(Data::Buf(read.map_err(io_error)?).into());
+        return IoFuture::boxed(read_once(remote.clone(), blocks.range(), into));
     }
-    let (mut parts, mut answers) = (Parts::of(into), Vec::new());
+    let (mut all, mut parts) = (IoFuture::all(remote.rt()), Parts::of(into));
     for (range, place) in blocks.pieces() {
-        let part = read_once(&remote, range, parts.cut(place.len())).await;
-        answers.push(Data::Buf(part.map_err(io_error)?));
+        let part = parts.cut(place.len());
+        all.push(IoFuture::boxed(read_once(remote.clone(), range, part)));
     }
-    let whole = parts.join(&mut answers).ok_or(IoError::Busy)?;
-    Ok(Data::Buf(whole).into())
+    all.read_into(parts)
 }
 
-async fn write(
+fn write(remote: &Rc<Remote>, blocks: Blocks, data: Shared, fua: bool) -> IoFuture {
+    if blocks.is_one_command() {
+        return IoFuture::boxed(write_once(remote.clone(), blocks.range(), data, fua));
+    }
+    let mut all = IoFuture::all(remote.rt());
+    for (range, place) in blocks.pieces() {
+        let part = data.slice(place);
+        all.push(IoFuture::boxed(write_once(
+            remote.clone(),
+            range,
+            part,
+            fua,
+        )));
+    }
+    all.into_io()
+}
+
+async fn write_once(
     remote: Rc<Remote>,
-    blocks: Blocks,
+    range: LbaRange,
     data: Shared,
     fua: bool,
 ) -> Result<Done, IoError> {
-    let nsid = remote.nsid();
-    for (range, place) in blocks.pieces() {
-        let entry = SubmissionQueueEntry::write(nsid, range, NO_DATA);
-        let entry = if fua { entry.with_fua() } else { entry };
-        let written = remote.repeatable(async |queue| {
-            let payload = Payload::Shared(data.slice(place.clone()));
-            queue.command(entry, payload).await.map(drop)
-        });
-        written.await.map_err(io_error)?;
-    }
+    let entry = SubmissionQueueEntry::write(remote.nsid(), range, NO_DATA);
+    let entry = if fua { entry.with_fua() } else { entry };
+    let written = remote.repeatable(async |queue| {
+        let payload = Payload::Shared(data.clone());
+        queue.command(entry, payload).await.map(drop)
+    });
+    written.await.map_err(io_error)?;
     Ok(Done::EMPTY)
 }
 
@@ -177,8 +191,7 @@ async fn flush(remote: Rc<Remote>) -> Result<Done, IoError> {
     Ok(Done::EMPTY)
 }
 
-async fn zero(remote: Rc<Remote>, blocks: Blocks, free: bool) -> Result<Done, IoError> {
-    let nsid = remote.nsid();
+fn zero(remote: &Rc<Remote>, blocks: Blocks, free: bool) -> IoFuture {
     let (has_command, most) = {
         let namespace = remote.namespace();
         let most = namespace.max_zeroes / u64::from(namespace.block_size);
@@ -186,17 +199,31 @@ async fn zero(remote: Rc<Remote>, blocks: Blocks, free: bool) -> Result<Done, Io
     };
     // Without the command, zeroes have to be sent.
     let at_once = if has_command { most } else { blocks.at_once };
-    for (range, place) in (Blocks { at_once, ..blocks }).pieces() {
-        let zeroed = remote.repeatable(async |queue| {
-            if has_command {
-                queue.write_zeroes(nsid, range, free).await
-            } else {
-                let zeroes = Data::Zeroes(place.len());
-                queue.write(nsid, range, zeroes, false).await
-            }
-        });
-        zeroed.await.map_err(io_error)?;
+    let (blocks, rt, remote) = (Blocks { at_once, ..blocks }, remote.rt(), remote.clone());
+    let command = has_command.then_some(free);
+    let each = move |(range, place): (_, Range<usize>)| {
+        IoFuture::boxed(zero_once(remote.clone(), range, place.len(), command))
+    };
+    let mut pieces = blocks.pieces().map(each);
+    match blocks.is_one_command() {
+        true => pieces.next().expect("there are some blocks"),
+        false => IoFuture::in_batches(rt, pieces),
     }
+}
+
+/// `command`: whether there is Write Zeroes, and it may deallocate.
+async fn zero_once(
+    remote: Rc<Remote>,
+    range: LbaRange,
+    bytes: usize,
+    command: Option<bool>,
+) -> Result<Done, IoError> {
+    let nsid = remote.nsid();
+    let zeroed = remote.repeatable(async |queue| match command {
+        Some(free) => queue.write_zeroes(nsid, range, free).await,
+        None => queue.write(nsid, range, Data::Zeroes(bytes), false).await,
+    });
+    zeroed.await.map_err(io_error)?;
     Ok(Done::EMPTY)
 }
 
@@ -230,7 +257,7 @@ async fn compare_and_write(
     }
 }
 
-async fn read_once(remote: &Remote, range: LbaRange, buf: Buf) -> Result<Buf, HostError> {
+async fn read_once(remote: Rc<Remote>, range: LbaRange, buf: Buf) -> Result<Done, IoError> {
     let (nsid, len) = (remote.nsid(), buf.len());
     let mut first = Some(buf);
     let read = remote.repeatable(async |queue| {
@@ -241,7 +268,8 @@ async fn read_once(remote: &Remote, range: LbaRange, buf: Buf) -> Result<Buf, Ho
             .ok_or(HostError::NoBuffer)?;
         queue.read(nsid, range, ReadInto::Buf(buf)).await
     });
-    read.await?.into_buf().ok_or(HostError::NoBuffer)
+    let read = read.await.map_err(io_error)?;
+    Ok(Data::Buf(read.into_buf().ok_or(IoError::Busy)?).into())
 }
 
 fn info(namespace: &Namespace) -> Info {

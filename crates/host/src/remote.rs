@@ -147,6 +147,11 @@ impl Remote {
         self.inner.nsid
     }
 
+    /// Where its connections live.
+    pub(crate) fn rt(&self) -> &Rt {
+        &self.inner.rt
+    }
+
     /// The namespace as it was last seen.
     pub fn namespace(&self) -> std::cell::Ref<'_, Namespace> {
         self.inner.namespace.borrow()

@@ -5,7 +5,7 @@ mod controller;
 use std::rc::Rc;
 
 use controller::{BLOCK, BLOCKS, Mischief, options, pattern, range, world};
-use flashyard_block::{Device, DeviceExt, IoError, Tag};
+use flashyard_block::{Device, DeviceExt, Io, IoError, Tag};
 use flashyard_host::{ConnectError, HostError, Options, Persistence, Remote, RemoteDevice};
 use flashyard_nvme::SubmissionQueueEntry;
 use flashyard_nvme::command::{IoOpcode, LbaRange, Status};
@@ -231,6 +231,47 @@ fn long_ranges_are_cut() {
                 device.write_zeroes(TAG, lba, blocks, false).await,
                 Err(IoError::OutOfRange)
             );
+        }
+    });
+}
+
+/// Nothing is answered, and nevertheless all commands of a long I/O come: they are in flight at the
+/// same time. They end even if nobody waits for the I/O any more.
+#[test]
+fn the_commands_of_a_long_io_are_in_flight_together() {
+    world(|rt, controller, addr| async move {
+        let device = RemoteDevice::open(&rt, addr, options(), 1, impatient())
+            .await
+            .expect("connects");
+        let at_once = device.remote().namespace().max_transfer;
+        let long = at_once + BLOCK;
+        assert!(long <= BLOCKS * BLOCK);
+        let write = || Io::Write {
+            lba: 0,
+            data: pattern(long, 5).into(),
+            fua: false,
+        };
+        let read = || Io::Read {
+            lba: 0,
+            into: Buf::take(long).expect("memory"),
+        };
+        for io in [read(), write()] {
+            controller.seen.borrow_mut().clear();
+            controller.mischief.set(Mischief::NoAnswer);
+            let waiting = rt.spawn(device.submit(TAG, io));
+            rt.sleep(Duration::from_ms(20)).await;
+            assert_eq!(controller.seen.borrow().len(), 2);
+            controller.mischief.set(Mischief::None);
+            controller.drop_connections();
+            drop(waiting);
+            // All are issued again.
+            while controller.seen.borrow().len() < 4 {
+                rt.sleep(Duration::from_ms(1)).await;
+            }
+        }
+        let written = pattern(long, 5);
+        while controller.storage.borrow()[..long] != *written {
+            rt.sleep(Duration::from_ms(100)).await;
         }
     });
 }

@@ -8,10 +8,7 @@ use flashyard_runtime::{Buf, Parts, Rt, Shared};
 
 use super::metadata::{DATA_START, EXTENT_BYTES, Record};
 use crate::gate::{Gate, Span};
-use crate::{Device, Done, Health, Info, Io, IoError, IoFuture, Limits, SharedDevice, Tag, Zero};
-
-/// Pieces of a range that are made zero at the same time.
-const ZEROED_AT_ONCE: usize = 8;
+use crate::{Device, Health, Info, Io, IoError, IoFuture, Limits, SharedDevice, Tag, Zero};
 
 /// See the module. Shared by all who use the volume, so that a compare-and-write is exclusive among
 /// them.
@@ -171,12 +168,12 @@ impl Inner {
         match io {
             Io::Read { into, .. } => self.read_pieces(tag, span, into),
             Io::Write { data, fua, .. } => self.write_pieces(tag, span, &data, fua),
-            Io::Zero { how, .. } => IoFuture::boxed(self.clone().zero_pieces(tag, span, how)),
+            Io::Zero { how, .. } => self.zero_pieces(tag, span, how),
             Io::Flush | Io::CompareAndWrite(_) => unreachable!("these do not go by pieces"),
         }
     }
 
-    fn read_pieces(&self, tag: Tag, span: Span, into: Buf) -> IoFuture {
+    fn read_pieces(self: &Rc<Self>, tag: Tag, span: Span, into: Buf) -> IoFuture {
         let mut all = IoFuture::all(self.gate.runtime());
         let mut parts = Parts::of(into);
         for Piece { lba, blocks } in self.pieces(span) {
@@ -186,7 +183,7 @@ impl Inner {
         all.read_into(parts)
     }
 
-    fn write_pieces(&self, tag: Tag, span: Span, data: &Shared, fua: bool) -> IoFuture {
+    fn write_pieces(self: &Rc<Self>, tag: Tag, span: Span, data: &Shared, fua: bool) -> IoFuture {
         let mut all = IoFuture::all(self.gate.runtime());
         let mut at = 0;
         for Piece { lba, blocks } in self.pieces(span) {
@@ -199,23 +196,17 @@ impl Inner {
     }
 
     /// Some pieces at a time: there may be as many as the volume has.
-    async fn zero_pieces(self: Rc<Self>, tag: Tag, span: Span, how: Zero) -> Result<Done, IoError> {
-        let mut pieces = self.pieces(span).peekable();
-        while pieces.peek().is_some() {
-            let mut all = IoFuture::all(self.gate.runtime());
-            for Piece { lba, blocks } in pieces.by_ref().take(ZEROED_AT_ONCE) {
-                all.push(self.device.submit(tag, Io::Zero { lba, blocks, how }));
-            }
-            all.into_io().await?;
-        }
-        Ok(Done::EMPTY)
+    fn zero_pieces(self: &Rc<Self>, tag: Tag, span: Span, how: Zero) -> IoFuture {
+        let below = self.device.clone();
+        let each = move |Piece { lba, blocks }| below.submit(tag, Io::Zero { lba, blocks, how });
+        IoFuture::in_batches(self.gate.runtime(), self.pieces(span).map(each))
     }
 
     /// The pieces of a range that is on the volume, in order.
-    fn pieces(&self, span: Span) -> impl Iterator<Item = Piece> {
-        let mut lba = span.start;
+    fn pieces(self: &Rc<Self>, span: Span) -> impl Iterator<Item = Piece> + use<> {
+        let (this, mut lba) = (self.clone(), span.start);
         std::iter::from_fn(move || {
-            let piece = self.first_piece(lba, span.end - lba).ok();
+            let piece = this.first_piece(lba, span.end - lba).ok();
             let piece = piece.filter(|piece| piece.blocks > 0)?;
             lba += piece.blocks;
             Some(piece)
