@@ -110,6 +110,26 @@ fn tenants_keep_their_data_apart() {
     });
 }
 
+/// A deletion waits for all that was issued, flushes too: none of them is left without an end.
+#[test]
+fn a_flush_ends_though_its_partition_is_deleted() {
+    in_world(timeless(), |rt| async move {
+        let device = open(&rt, medium()).await;
+        let partition = on_channel(&device, "db", 1).await;
+        for lba in 0..10 {
+            write(&*partition, lba, BLOCK, 1).await.unwrap();
+        }
+        let flushing = Rc::clone(&partition);
+        let flushing = rt.spawn(async move { flush(&*flushing).await });
+        rt.sleep(Duration::from_us(1)).await;
+        assert!(!flushing.is_finished(), "it takes a program");
+        device.delete("db").await.unwrap();
+        assert!(flushing.is_finished(), "it was waited for");
+        assert_eq!(flushing.await, Ok(()));
+        assert_eq!(flush(&*partition).await, Err(IoError::NotReady));
+    });
+}
+
 #[test]
 fn what_cannot_be_is_refused_and_changes_nothing() {
     in_world(timeless(), |rt| async move {

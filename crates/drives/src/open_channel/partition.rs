@@ -67,7 +67,7 @@ impl Partition {
 
     /// Makes everything durable, so that the partition is taken up again with little to read.
     pub async fn stop(&self) -> Result<(), IoError> {
-        self.inner.clone().on_all(Op::Stop).await
+        self.inner.on_all(Op::Stop).await.map(drop)
     }
 }
 
@@ -93,14 +93,8 @@ impl Device for Partition {
     /// Blocks that hold zeroes take no flash, whether that is asked for or not.
     fn submit(&self, _tag: Tag, io: Io) -> IoFuture {
         let inner = self.inner.clone();
-        if let Io::Flush = io {
-            return match inner.gate.is_closed() {
-                true => IoFuture::ready(Err(IoError::NotReady)),
-                false => IoFuture::boxed(inner.flush()),
-            };
-        }
         let (lba, blocks) = match locate_io(&self.info(), &io) {
-            Ok((_, 0)) => return IoFuture::ended(Ok(())),
+            Ok((_, 0)) if !matches!(io, Io::Flush) => return IoFuture::ended(Ok(())),
             Ok((offset, len)) => (offset / UNIT_BYTES, len / UNIT_BYTES),
             Err(error) => return IoFuture::ready(Err(error)),
         };
@@ -121,6 +115,8 @@ impl Device for Partition {
             io => gate.pass(span, false, move || match io {
                 Io::Read { into, .. } => inner.read(lba, into),
                 Io::Write { data, fua, .. } => inner.write(lba, &data, fua),
+                // It passes the gate, too: whoever closes it waits for flushes as for all others.
+                Io::Flush => inner.on_all(Op::Flush),
                 _ => IoFuture::boxed(inner.forget(lba, blocks)),
             }),
         }
@@ -210,20 +206,16 @@ impl Inner {
         Ok(Done::EMPTY)
     }
 
-    async fn flush(self: Rc<Self>) -> Result<Done, IoError> {
-        self.on_all(Op::Flush).await.map(|()| Done::EMPTY)
-    }
-
-    async fn on_all(self: Rc<Self>, op: Op) -> Result<(), IoError> {
-        let spans = self.spans.borrow().clone();
-        let begun: Vec<_> = spans
-            .iter()
-            .map(|span| span.begin_command(op, 0, 0, Moved::Nothing))
-            .collect();
-        for pending in begun {
-            pending?.await?;
+    /// The same command to all spans: all are waited for, even if one fails.
+    fn on_all(&self, op: Op) -> IoFuture {
+        let mut all = IoFuture::all(self.gate.runtime());
+        for span in self.spans.borrow().iter().cloned() {
+            all.push(IoFuture::boxed(async move {
+                span.begin_command(op, 0, 0, Moved::Nothing)?.await?;
+                Ok(Done::EMPTY)
+            }));
         }
-        Ok(())
+        all.into_io()
     }
 }
 
