@@ -74,6 +74,8 @@ pub enum LayoutError {
     TooMany,
     /// A partition can grow no more often.
     Grown,
+    /// All keys of spans were used.
+    NoKey,
     /// No unit was named.
     Nothing,
     /// There is no such channel; there are so many.
@@ -225,10 +227,11 @@ impl Layout {
         };
         self.check_free(&units)?;
         self.check_even(&units)?;
-        let key = self.next_key;
-        self.next_key += 1;
+        // It comes from the device, which may say anything.
+        let next = self.next_key.checked_add(1);
+        let next = next.ok_or(LayoutError::NoKey)?;
         Ok(Span {
-            key,
+            key: std::mem::replace(&mut self.next_key, next),
             units: channel_first(units),
         })
     }
@@ -342,6 +345,9 @@ impl fmt::Display for LayoutError {
             Self::Grown => write!(
                 f,
                 "it has grown {MAX_SPANS} times: make a larger partition and move the data"
+            ),
+            Self::NoKey => f.write_str(
+                "partitions were made and grown too often: erase the device to use it anew",
             ),
             Self::Nothing => f.write_str("name at least one parallel unit"),
             Self::NoChannel(channel, channels) => write!(
@@ -463,5 +469,9 @@ mod tests {
         add(&mut layout, "a", Wanted::Count(8)).expect("all are free");
         assert_eq!(layout.find("a").expect("it is there").spans[0].key, 3);
         assert!(layout.remove("b").is_err());
+        layout.remove("a").expect("it is there");
+        layout.next_key = u64::MAX;
+        let last = add(&mut layout, "a", Wanted::Count(1));
+        assert_eq!(last, Err(LayoutError::NoKey));
     }
 }
