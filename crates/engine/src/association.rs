@@ -5,17 +5,71 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flashyard_block::TenantId;
 
 use crate::alive::Counted;
 use crate::counters::QueueCounters;
 use crate::credit::{Part, Parts};
-use crate::message::ConnectionId;
 use crate::part::party;
-use crate::subsystems::{Caller, TenantShared};
 use crate::{Counters, HostEventController};
 use flashyard_controller::{Controller, HostId};
+
+/// Names a connection in the whole target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId {
+    /// The core that serves it.
+    pub(crate) core: usize,
+    /// Its number there, never used twice.
+    pub(crate) serial: u64,
+}
+
+/// A tenant as its connections share it.
+#[derive(Debug)]
+pub(crate) struct TenantShared {
+    pub(crate) id: TenantId,
+    /// Changed under the target's lock only, together with the key of the tenant.
+    name: Mutex<String>,
+    /// Moves with every change of its namespaces or class.
+    generation: AtomicU64,
+}
+
+impl TenantShared {
+    pub(crate) fn new(id: TenantId, name: &str) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            name: Mutex::new(name.to_owned()),
+            generation: AtomicU64::new(1),
+        })
+    }
+
+    /// What it is called now.
+    pub(crate) fn name(&self) -> String {
+        self.lock_name().clone()
+    }
+
+    /// From now on it is called so.
+    pub(crate) fn rename(&self, name: &str) {
+        name.clone_into(&mut self.lock_name());
+    }
+
+    /// Its namespaces or its class have changed.
+    pub(crate) fn touch(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    fn lock_name(&self) -> MutexGuard<'_, String> {
+        self.name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be compared with the generation of a copy.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+}
 
 /// A controller as its connections share it.
 #[derive(Debug)]
@@ -113,11 +167,11 @@ struct Queue {
 }
 
 impl Entry {
-    pub(crate) fn new(association: Arc<Association>, caller: Caller) -> Self {
+    pub(crate) fn new(association: Arc<Association>, admin: ConnectionId, peer: IpAddr) -> Self {
         Self {
             association,
-            admin: caller.connection,
-            party: party(caller.peer.ip()),
+            admin,
+            party: party(peer),
             ended: false,
             queues: BTreeMap::new(),
             past: Counters::default(),

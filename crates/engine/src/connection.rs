@@ -6,8 +6,8 @@ use std::rc::Rc;
 use flashyard_runtime::TcpStream;
 use flashyard_time::Time;
 
+use crate::association::ConnectionId;
 use crate::core::Core;
-use crate::message::ConnectionId;
 use crate::waiting::TellWithdrawn;
 
 /// One connection. Its tasks own it.

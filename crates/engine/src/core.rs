@@ -17,21 +17,18 @@ use flashyard_runtime::{CommandPool, Rt, Task, TcpListener, TcpStream};
 use flashyard_sched::Policy;
 use flashyard_time::{Duration, Time};
 
-use crate::association::Association;
+use crate::association::{Association, ConnectionId};
 use crate::connection::{Connection, Serve};
 use crate::exec::Budget;
-use crate::forwarding::{self, Forwarding, RemoteGrants};
+use crate::forwarding::{self, Forwarding, Home};
 use crate::handle::Told;
-use crate::message::{ConnectionId, Message};
+use crate::message::Message;
 use crate::quota::{MemoryQuota, Pool};
 use crate::switch::{Port, Switch};
 use crate::{DeviceHandle, Target};
 
 /// How often deadlines are looked at; what is late by so much is still in time.
 const SWEEP: Duration = Duration::from_ms(500);
-/// Devices that are looked at each time: many take little of the core's time, and a while to be
-/// looked at.
-const LOOKED_AT: usize = 32;
 /// I/Os of other cores in flight before one costs an allocation.
 const FORWARDED: usize = 1024;
 /// For so long after a latency-sensitive command the others work in small pieces.
@@ -44,16 +41,13 @@ pub struct Core {
     rt: Rt,
     target: Arc<Target>,
     index: usize,
-    devices: RefCell<BTreeMap<u32, (DeviceHandle, Rc<Port>)>>,
-    /// The device that is to be looked at next.
-    looked_at: Cell<u32>,
     /// Their tasks own them.
     connections: RefCell<BTreeMap<u64, Weak<dyn Connection>>>,
     next_serial: Cell<u64>,
     /// Until when the next latency-sensitive command is expected.
     latency_sensitive_until: Cell<Time>,
-    forwarding: Forwarding,
-    remote_grants: RemoteGrants,
+    forwarding: Rc<Forwarding>,
+    home: Rc<Home>,
     shares: Shares,
     /// Wakes Connects that wait for the writes of dead associations.
     fence: Notify,
@@ -105,20 +99,18 @@ impl Core {
         };
         let core = Rc::new(Self {
             rt: rt.clone(),
-            target,
             index,
-            devices: RefCell::default(),
-            looked_at: Cell::new(0),
             connections: RefCell::default(),
             next_serial: Cell::new(0),
             latency_sensitive_until: Cell::new(Time::ZERO),
-            forwarding: Forwarding::default(),
-            remote_grants: RemoteGrants::default(),
+            forwarding: Forwarding::new(index, target.clone()),
+            home: Home::new(index, target.clone()),
             shares,
             fence: Notify::new(),
             listeners: RefCell::default(),
             ending: Cell::new(false),
             emptied: Notify::new(),
+            target,
         });
         rt.spawn(core.clone().read_inbox(messages)).detach();
         rt.spawn(core.clone().sweep()).detach();
@@ -135,20 +127,21 @@ impl Core {
         let accounts = switch.accounts().clone();
         let id = self.target.next_device();
         let handle = DeviceHandle::new(self.index, id, Told::by(&*device), accounts);
-        let port = (handle.clone(), Port::new(switch, device));
-        self.devices.borrow_mut().insert(handle.id(), port);
+        let port = Port::new(switch, device);
+        self.home.devices().add(handle.clone(), port);
         handle
     }
 
     /// Forgets a device of this core; finishes when no I/O of it is in flight. Later I/O is
     /// answered "not ready". Who gives up waiting may wait again later.
     pub async fn remove_device(&self, handle: &DeviceHandle) {
-        let port = self.devices.borrow().get(&handle.id()).cloned();
-        let Some((_, port)) = port else { return };
+        let Some(port) = self.home.devices().port(handle.id()) else {
+            return;
+        };
         port.close();
         self.target.touch_tenants();
         port.drained().await;
-        self.devices.borrow_mut().remove(&handle.id());
+        self.home.devices().remove(handle.id());
     }
 
     /// Listens for the hosts of a front end, which makes connections by `serve`; hands them to the
@@ -213,13 +206,8 @@ impl Core {
     }
 
     /// I/Os of this core that are away.
-    pub(crate) fn forwarding(&self) -> &Forwarding {
+    pub(crate) fn forwarding(&self) -> &Rc<Forwarding> {
         &self.forwarding
-    }
-
-    /// I/Os of other cores that wait here.
-    pub(crate) fn remote_grants(&self) -> &RemoteGrants {
-        &self.remote_grants
     }
 
     /// Waits until a fence has been lifted, or `deadline`.
@@ -250,11 +238,7 @@ impl Core {
 
     /// The way to a device of this core, unless that is being removed.
     pub(crate) fn port(&self, device: u32) -> Option<Rc<Port>> {
-        let devices = self.devices.borrow();
-        devices
-            .get(&device)
-            .filter(|(_, port)| !port.is_closed())
-            .map(|(_, port)| port.clone())
+        self.home.devices().open_port(device)
     }
 
     /// The bounds of a connection of `tenant`, for memory that it holds at the grace of its host.
@@ -351,7 +335,8 @@ impl Core {
         while let Some(message) = messages.recv().await {
             match message {
                 Message::Request(request) => {
-                    if let Err(late) = forwarding.run(forwarding::serve(self.clone(), request)) {
+                    if let Err(late) = forwarding.run(forwarding::serve(self.home.clone(), request))
+                    {
                         self.begin(late).await;
                     }
                 }
@@ -442,25 +427,12 @@ impl Core {
         }
     }
 
-    /// Looks at some devices, each time at others: whether they have grown, or worn out.
-    fn look_at_devices(&self) {
-        let devices = self.devices.borrow();
-        let next = self.looked_at.get();
-        let some = devices.range(next..).chain(devices.range(..next));
-        for (id, (handle, port)) in some.take(LOOKED_AT) {
-            let told = Told::by(&**port.device());
-            if told != handle.told() {
-                self.target.set_device_told(handle, told);
-            }
-            self.looked_at.set(id.wrapping_add(1));
-        }
-    }
-
     /// Looks at all deadlines and some devices now and then, so that no I/O has to set a timer.
     async fn sweep(self: Rc<Self>) {
         loop {
             self.rt.sleep(SWEEP).await;
-            self.look_at_devices();
+            let tell = |handle: &_, told| self.target.set_device_told(handle, told);
+            self.home.devices().look(tell);
             let now = self.rt.now();
             for connection in self.connections() {
                 connection.sweep(now);

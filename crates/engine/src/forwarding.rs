@@ -13,14 +13,21 @@ use std::rc::Rc;
 use flashyard_block::{Done, Io, IoError};
 use flashyard_sched::Ask;
 
-use crate::core::Core;
 use crate::ledger::Sample;
-use crate::message::Message;
 use crate::switch::{Permit, Port};
 use crate::waiting::Waiting;
 use asking::Asked;
 pub(crate) use asking::{Forwarding, Grant};
-pub(crate) use home::{RemoteGrants, serve};
+pub(crate) use home::{Home, serve};
+
+/// The other cores.
+pub(crate) trait Peers {
+    /// Asks core `home`; false if it is not there.
+    fn ask(&self, home: usize, request: Request) -> bool;
+
+    /// Answers core `to`; false if it is not there.
+    fn answer(&self, to: usize, reply: Reply) -> bool;
+}
 
 /// How an I/O ended, and what is to be recorded of it.
 pub(crate) type Ended = (Result<Done, IoError>, Option<Box<Sample>>);
@@ -94,7 +101,7 @@ pub(crate) enum Route {
 pub(crate) enum Admission {
     Here(Permit),
     There {
-        core: Rc<Core>,
+        forwarding: Rc<Forwarding>,
         home: usize,
         device: u32,
     },
@@ -105,12 +112,12 @@ pub(crate) enum Admission {
 impl Route {
     /// At once, unless the I/O has to queue here.
     #[inline]
-    pub(crate) fn try_admit(&self, core: &Rc<Core>, ask: Ask) -> Option<Admission> {
+    pub(crate) fn try_admit(&self, forwarding: &Rc<Forwarding>, ask: Ask) -> Option<Admission> {
         match self {
             Self::Here(port) if port.is_closed() => Some(Admission::Nowhere),
             Self::Here(port) => port.try_admit(ask).map(Admission::Here),
             Self::There { core: home, device } => Some(Admission::There {
-                core: core.clone(),
+                forwarding: forwarding.clone(),
                 home: *home,
                 device: *device,
             }),
@@ -119,11 +126,16 @@ impl Route {
     }
 
     /// Waits for the turn of the I/O; `again`: it had one before, and its host kept it waiting.
-    pub(crate) async fn admit(&self, core: &Rc<Core>, ask: Ask, again: bool) -> Admission {
+    pub(crate) async fn admit(
+        &self,
+        forwarding: &Rc<Forwarding>,
+        ask: Ask,
+        again: bool,
+    ) -> Admission {
         match self {
             Self::Here(port) if !port.is_closed() => Admission::Here(port.admit(ask, again).await),
             _ => self
-                .try_admit(core, ask)
+                .try_admit(forwarding, ask)
                 .expect("only a switch here makes one wait"),
         }
     }
@@ -138,10 +150,15 @@ impl Admission {
         cid: u16,
         (ask, again): (Ask, bool),
     ) -> Result<Self, IoError> {
-        let Self::There { core, home, device } = self else {
+        let Self::There {
+            forwarding,
+            home,
+            device,
+        } = self
+        else {
             return Ok(self);
         };
-        let asked = asking::ask(&core, home, device, (ask, again), None)?;
+        let asked = asking::ask(&forwarding, home, device, (ask, again), None)?;
         match waiting.until_elsewhere(cid, asked).await {
             Ok(Asked::Granted(grant)) => Ok(Self::Granted(grant)),
             Ok(Asked::Done((outcome, _))) => Err(outcome.err().unwrap_or(IoError::Internal)),
@@ -168,8 +185,12 @@ impl Admission {
     async fn forward(self, waiting: &Waiting, cid: u16, ask: Ask, io: Io) -> Ended {
         let refused = |error| (Err(error), None);
         match self {
-            Self::There { core, home, device } => {
-                let asked = match asking::ask(&core, home, device, (ask, false), Some(io)) {
+            Self::There {
+                forwarding,
+                home,
+                device,
+            } => {
+                let asked = match asking::ask(&forwarding, home, device, (ask, false), Some(io)) {
                     Ok(asked) => asked,
                     Err(error) => return refused(error),
                 };
@@ -183,11 +204,4 @@ impl Admission {
             Self::Here(_) | Self::Nowhere => refused(IoError::NotReady),
         }
     }
-}
-
-/// Has the home core of a device record an I/O of this one.
-pub(crate) fn record(core: &Core, home: usize, device: u32, sample: Sample) {
-    // A core that has gone needs no ledger.
-    core.target()
-        .tell(home, Message::Request(Request::Record { device, sample }));
 }

@@ -9,7 +9,8 @@
 //! | --- | --- |
 //! | `config`, `snapshot`, `host_event` | what a target is told, and what it shows |
 //! | `subsystems`, `association` | tenants, namespaces, controllers; Connect, the fence |
-//! | `core`, `connection`, `message`, `handle` | one core, its connections and inbox, its devices as others see them |
+//! | `core`, `connection`, `message` | one core, its connections and inbox |
+//! | `devices`, `handle` | the devices of a core, and as others see them |
 //! | `switch`, `ledger`, `sample` | a policy in front of a device; where the latency of its I/O comes from |
 //! | `credit` | what hosts are told that they may have outstanding |
 //! | `forwarding` | I/O for a device at home on another core |
@@ -25,6 +26,7 @@ mod connection;
 mod core;
 mod counters;
 mod credit;
+mod devices;
 mod exec;
 mod forwarding;
 mod handle;
@@ -68,13 +70,12 @@ pub use flashyard_block::{Class, TenantId};
 /// | memory that they hold at the grace of a host | [`Budget`], [`MemoryQuota`] |
 pub mod front {
     pub use crate::alive::{Census, Counted};
-    pub use crate::association::Association;
+    pub use crate::association::{Association, ConnectionId};
     pub use crate::connection::{Connection, Serve};
     pub use crate::exec::{
         Budget, Command, End, Failure, Front, HalfData, Held, HostData, Namespace, Pair, Queue,
         Success, Work, execute, start,
     };
-    pub use crate::message::ConnectionId;
     pub use crate::quota::{MemoryQuota, Reservation};
     pub use crate::sample::PendingSample;
     pub use crate::subsystems::{AdminSeat, Caller, ConnectFailure, IoSeat};

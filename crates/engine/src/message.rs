@@ -4,17 +4,9 @@
 use flashyard_runtime::Detached;
 
 use crate::DeviceHandle;
+use crate::association::ConnectionId;
 use crate::connection::Serve;
 use crate::forwarding::{Reply, Request};
-
-/// Names a TCP connection in the whole target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId {
-    /// The core that serves it.
-    pub(crate) core: usize,
-    /// Its number there, never used twice.
-    pub(crate) serial: u64,
-}
 
 /// A message to a core.
 pub(crate) enum Message {

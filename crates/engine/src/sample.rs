@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::core::Core;
 use crate::exec::Namespace;
-use crate::forwarding::{self, Route};
+use crate::forwarding::Route;
 use crate::ledger::{Past, Sample};
 
 /// A sample whose answer is on its way. When dropped, that has gone, or will never go, and the
@@ -39,7 +39,7 @@ impl Drop for PendingSample {
         match &self.namespace.route {
             Route::Here(port) => port.record(&self.sample),
             Route::There { core, device } => {
-                forwarding::record(&self.core, *core, *device, *self.sample);
+                self.core.forwarding().record(*core, *device, *self.sample);
             }
             Route::Nowhere => {}
         }

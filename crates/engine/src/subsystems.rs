@@ -11,17 +11,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use flashyard_block::TenantId;
 use flashyard_nvme::Nqn;
 use flashyard_nvme::identify::ascii_text;
 use flashyard_runtime::channel::Sender;
 use flashyard_time::Time;
 
 use crate::alive::Census;
-use crate::association::Entry;
+use crate::association::{ConnectionId, Entry, TenantShared};
+use crate::forwarding::{Peers, Reply, Request};
 use crate::handle::Told;
 use crate::host_event::HostEvents;
-use crate::message::{ConnectionId, Message};
+use crate::message::Message;
 use crate::part::party;
 use crate::{
     ControllerSnapshot, Counters, DeviceHandle, HostEvent, Life, NamespaceSnapshot, Snapshot,
@@ -53,41 +53,6 @@ struct CoreLink {
     ending: AtomicBool,
     /// Receives since the start: who has done more gets the next connection later.
     load: AtomicU64,
-}
-
-/// A tenant as its connections share it.
-#[derive(Debug)]
-pub(crate) struct TenantShared {
-    pub(crate) id: TenantId,
-    /// Changed under the target's lock only, together with the key of the tenant.
-    name: Mutex<String>,
-    /// Moves with every change of its namespaces or class.
-    generation: AtomicU64,
-}
-
-impl TenantShared {
-    fn new(spec: &TenantSpec) -> Arc<Self> {
-        Arc::new(Self {
-            id: spec.id,
-            name: Mutex::new(spec.name.clone()),
-            generation: AtomicU64::new(1),
-        })
-    }
-
-    /// What it is called now.
-    pub(crate) fn name(&self) -> String {
-        self.lock_name().clone()
-    }
-
-    fn lock_name(&self) -> MutexGuard<'_, String> {
-        self.name.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// To be compared with the generation of a copy.
-    #[inline]
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
 }
 
 /// What the lock protects.
@@ -289,6 +254,16 @@ impl Target {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Peers for Target {
+    fn ask(&self, home: usize, request: Request) -> bool {
+        self.tell(home, Message::Request(request))
+    }
+
+    fn answer(&self, to: usize, reply: Reply) -> bool {
+        self.tell(to, Message::Reply(reply))
     }
 }
 

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use flashyard_block::{Class, Tag};
 
-use crate::association::Association;
+use crate::association::{Association, TenantShared};
 use crate::core::Core;
 use crate::credit::CreditShare;
 use crate::forwarding::Route;
-use crate::subsystems::TenantShared;
 use flashyard_controller::NamespaceInfo;
 use flashyard_sched::{Ask, IoId, Op};
 

@@ -17,13 +17,13 @@ use super::budget::{Budget, Held};
 use super::front::{End, Failure, Front};
 use super::namespaces::{Namespace, Namespaces};
 use crate::alive::Counted;
-use crate::association::Association;
+use crate::association::{Association, TenantShared};
 use crate::core::Core;
 use crate::counters::QueueCounters;
 use crate::forwarding::{Admission, Ended};
 use crate::ledger::{Past, Sample};
 use crate::sample::PendingSample;
-use crate::subsystems::{IoSeat, TenantShared};
+use crate::subsystems::IoSeat;
 use crate::waiting::{TakenBack, TellWithdrawn, Waiting};
 
 /// One I/O queue.
@@ -206,7 +206,7 @@ impl<F: Front> Queue<F> {
         namespace: &Namespace,
         ask: Ask,
     ) -> Result<Admission, Failure> {
-        if let Some(admission) = namespace.route.try_admit(&self.core, ask) {
+        if let Some(admission) = namespace.route.try_admit(self.core.forwarding(), ask) {
             return Ok(admission);
         }
         self.wait_for_turn(cid, namespace, ask, false).await
@@ -221,7 +221,7 @@ impl<F: Front> Queue<F> {
         ask: Ask,
         again: bool,
     ) -> Result<Admission, Failure> {
-        let admitted = namespace.route.admit(&self.core, ask, again);
+        let admitted = namespace.route.admit(self.core.forwarding(), ask, again);
         self.unless_withdrawn(cid, admitted).await
     }
 

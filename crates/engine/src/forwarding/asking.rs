@@ -4,19 +4,20 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use flashyard_block::{Io, IoError};
 use flashyard_sched::Ask;
 
-use super::{Answer, Ended, Reply, Request, Ticket};
-use crate::core::Core;
-use crate::message::Message;
+use super::{Answer, Ended, Peers, Reply, Request, Ticket};
+use crate::ledger::Sample;
 use crate::waiting::{Elsewhere, Withdrawn};
 
-/// Who waits for which answer.
-#[derive(Default)]
+/// The I/Os of one core that are away: who waits for which answer.
 pub(crate) struct Forwarding {
+    index: usize,
+    peers: Arc<dyn Peers>,
     places: RefCell<Places>,
 }
 
@@ -30,13 +31,13 @@ pub(crate) enum Asked {
 
 /// Asks `home` to admit an I/O, and to do it if its data are given.
 pub(super) fn ask(
-    core: &Rc<Core>,
+    forwarding: &Rc<Forwarding>,
     home: usize,
     device: u32,
     (ask, again): (Ask, bool),
     io: Option<Io>,
 ) -> Result<Waits, IoError> {
-    let place = Place::take(core, home);
+    let place = Place::take(forwarding, home);
     let request = Request::Admit {
         ticket: place.ticket,
         device,
@@ -49,6 +50,21 @@ pub(super) fn ask(
 }
 
 impl Forwarding {
+    /// Nothing is away from core `index` yet.
+    pub(crate) fn new(index: usize, peers: Arc<dyn Peers>) -> Rc<Self> {
+        Rc::new(Self {
+            index,
+            peers,
+            places: RefCell::default(),
+        })
+    }
+
+    /// Has the home core of a device record an I/O of this one.
+    pub(crate) fn record(&self, home: usize, device: u32, sample: Sample) {
+        // A core that has gone needs no ledger.
+        self.peers.ask(home, Request::Record { device, sample });
+    }
+
     /// Takes an answer in. Gives back what nobody waits for any more, if the home core has to hear
     /// of that.
     pub(crate) fn on_reply(&self, reply: Reply) -> Option<Request> {
@@ -86,37 +102,33 @@ struct State {
 
 /// A place taken, until dropped.
 struct Place {
-    core: Rc<Core>,
+    forwarding: Rc<Forwarding>,
     home: usize,
     ticket: Ticket,
 }
 
 impl Place {
-    fn take(core: &Rc<Core>, home: usize) -> Self {
-        let mut places = core.forwarding().places.borrow_mut();
+    fn take(forwarding: &Rc<Forwarding>, home: usize) -> Self {
+        let mut places = forwarding.places.borrow_mut();
         let index = places.free.pop().unwrap_or_else(|| {
             places.states.push(State::default());
             u32::try_from(places.states.len() - 1).expect("fewer I/Os than bytes of memory")
         });
         let ticket = Ticket {
-            core: core.index(),
+            core: forwarding.index,
             index,
             generation: places.states[index as usize].generation,
         };
         drop(places);
         Self {
-            core: core.clone(),
+            forwarding: forwarding.clone(),
             home,
             ticket,
         }
     }
 
     fn send(&self, request: Request) -> Result<(), IoError> {
-        if self
-            .core
-            .target()
-            .tell(self.home, Message::Request(request))
-        {
+        if self.forwarding.peers.ask(self.home, request) {
             Ok(())
         } else {
             Err(IoError::NotReady)
@@ -124,12 +136,12 @@ impl Place {
     }
 
     fn is_too_late(&self) -> bool {
-        let places = self.core.forwarding().places.borrow();
+        let places = self.forwarding.places.borrow();
         places.states[self.ticket.index as usize].too_late
     }
 
     fn poll(&self, context: &mut Context<'_>) -> Poll<Answer> {
-        let mut places = self.core.forwarding().places.borrow_mut();
+        let mut places = self.forwarding.places.borrow_mut();
         let state = &mut places.states[self.ticket.index as usize];
         match state.answer.take() {
             Some(answer) => Poll::Ready(answer),
@@ -143,7 +155,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut places = self.core.forwarding().places.borrow_mut();
+        let mut places = self.forwarding.places.borrow_mut();
         let state = &mut places.states[self.ticket.index as usize];
         state.generation = state.generation.wrapping_add(1);
         state.waker = None;

@@ -6,20 +6,22 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use flashyard_block::{Io, IoError};
 use flashyard_sched::Ask;
 
-use super::{Answer, Ended, Reply, Request, Ticket};
-use crate::core::Core;
-use crate::message::Message;
+use super::{Answer, Ended, Peers, Reply, Request, Ticket};
+use crate::devices::Devices;
 use crate::switch::{Permit, Port};
 
-/// What is done here for other cores and has not been issued.
-#[derive(Default)]
-pub(crate) struct RemoteGrants {
-    entries: RefCell<BTreeMap<Ticket, Entry>>,
+/// A core as the home of devices, and what is done there for other cores and has not been issued.
+pub(crate) struct Home {
+    index: usize,
+    peers: Arc<dyn Peers>,
+    devices: Devices,
+    remote_grants: RefCell<BTreeMap<Ticket, Entry>>,
 }
 
 enum Entry {
@@ -30,7 +32,7 @@ enum Entry {
 }
 
 /// Does what another core asks for.
-pub(crate) async fn serve(core: Rc<Core>, request: Request) {
+pub(crate) async fn serve(home: Rc<Home>, request: Request) {
     let (ticket, answer) = match request {
         Request::Admit {
             ticket,
@@ -39,11 +41,11 @@ pub(crate) async fn serve(core: Rc<Core>, request: Request) {
             again,
             io,
         } => {
-            let admitted = admit(&core, ticket, device, (ask, again), io);
+            let admitted = home.admit(ticket, device, (ask, again), io);
             (ticket, admitted.await)
         }
         Request::Perform { ticket, io } => {
-            let ended = match core.remote_grants().take_granted(ticket) {
+            let ended = match home.take_granted(ticket) {
                 Some(mut permit) => {
                     permit.issue();
                     perform(permit, io).await
@@ -53,14 +55,14 @@ pub(crate) async fn serve(core: Rc<Core>, request: Request) {
             (ticket, Answer::Done(ended))
         }
         Request::Withdraw(ticket) => {
-            if core.remote_grants().withdraw(ticket) {
+            if home.withdraw(ticket) {
                 return;
             }
             (ticket, Answer::TooLate)
         }
-        Request::Release(ticket) => return drop(core.remote_grants().take_granted(ticket)),
+        Request::Release(ticket) => return drop(home.take_granted(ticket)),
         Request::Record { device, sample } => {
-            if let Some(port) = core.port(device) {
+            if let Some(port) = home.devices.open_port(device) {
                 port.record(&sample);
             }
             return;
@@ -68,11 +70,11 @@ pub(crate) async fn serve(core: Rc<Core>, request: Request) {
     };
     // A core that has gone needs no answer.
     let reply = Reply {
-        home: core.index(),
+        home: home.index,
         ticket,
         answer,
     };
-    core.target().tell(ticket.core, Message::Reply(reply));
+    home.peers.answer(ticket.core, reply);
 }
 
 /// Does an I/O for which a permit has been given.
@@ -82,72 +84,85 @@ pub(super) async fn perform(permit: Permit, io: Io) -> Ended {
     (outcome, sample)
 }
 
-async fn admit(
-    core: &Core,
-    ticket: Ticket,
-    device: u32,
-    (ask, again): (Ask, bool),
-    io: Option<Io>,
-) -> Answer {
-    let Some(port) = core.port(device) else {
-        return Answer::Done((Err(IoError::NotReady), None));
-    };
-    let at_once = if again { None } else { port.try_admit(ask) };
-    let permit = match at_once {
-        Some(permit) => permit,
-        None => match queue(core.remote_grants(), ticket, &port, (ask, again)).await {
+impl Home {
+    /// The home that core `index` is, without devices.
+    pub(crate) fn new(index: usize, peers: Arc<dyn Peers>) -> Rc<Self> {
+        Rc::new(Self {
+            index,
+            peers,
+            devices: Devices::default(),
+            remote_grants: RefCell::default(),
+        })
+    }
+
+    /// The devices that are at home here.
+    pub(crate) fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    async fn admit(
+        &self,
+        ticket: Ticket,
+        device: u32,
+        (ask, again): (Ask, bool),
+        io: Option<Io>,
+    ) -> Answer {
+        let Some(port) = self.devices.open_port(device) else {
+            return Answer::Done((Err(IoError::NotReady), None));
+        };
+        let at_once = if again { None } else { port.try_admit(ask) };
+        let permit = match at_once {
             Some(permit) => permit,
-            None => return Answer::Withdrawn,
-        },
-    };
-    match io {
-        Some(io) => Answer::Done(perform(permit, io).await),
-        None => {
-            core.remote_grants()
-                .entries
-                .borrow_mut()
-                .insert(ticket, Entry::Granted(permit));
-            Answer::Granted
+            None => match self.queue(ticket, &port, (ask, again)).await {
+                Some(permit) => permit,
+                None => return Answer::Withdrawn,
+            },
+        };
+        match io {
+            Some(io) => Answer::Done(perform(permit, io).await),
+            None => {
+                let granted = Entry::Granted(permit);
+                self.remote_grants.borrow_mut().insert(ticket, granted);
+                Answer::Granted
+            }
         }
     }
-}
 
-/// Waits for the turn of an I/O; nothing if it was taken back before.
-async fn queue(
-    remote_grants: &RemoteGrants,
-    ticket: Ticket,
-    port: &Rc<Port>,
-    (ask, again): (Ask, bool),
-) -> Option<Permit> {
-    let mut turn = pin!(port.admit(ask, again));
-    let permit = std::future::poll_fn(|context| {
-        if remote_grants.is_withdrawn(ticket) {
-            return Poll::Ready(None);
-        }
-        if let Poll::Ready(permit) = turn.as_mut().poll(context) {
-            return Poll::Ready(Some(permit));
-        }
-        remote_grants.wait(ticket, context.waker());
-        Poll::Pending
-    })
-    .await;
-    remote_grants.entries.borrow_mut().remove(&ticket);
-    permit
-}
+    /// Waits for the turn of an I/O; nothing if it was taken back before.
+    async fn queue(
+        &self,
+        ticket: Ticket,
+        port: &Rc<Port>,
+        (ask, again): (Ask, bool),
+    ) -> Option<Permit> {
+        let mut turn = pin!(port.admit(ask, again));
+        let permit = std::future::poll_fn(|context| {
+            if self.is_withdrawn(ticket) {
+                return Poll::Ready(None);
+            }
+            if let Poll::Ready(permit) = turn.as_mut().poll(context) {
+                return Poll::Ready(Some(permit));
+            }
+            self.wait(ticket, context.waker());
+            Poll::Pending
+        })
+        .await;
+        self.remote_grants.borrow_mut().remove(&ticket);
+        permit
+    }
 
-impl RemoteGrants {
     fn wait(&self, ticket: Ticket, waker: &Waker) {
         let entry = Entry::Queued {
             withdrawn: false,
             waker: waker.clone(),
         };
-        self.entries.borrow_mut().insert(ticket, entry);
+        self.remote_grants.borrow_mut().insert(ticket, entry);
     }
 
     fn is_withdrawn(&self, ticket: Ticket) -> bool {
-        let entries = self.entries.borrow();
+        let grants = self.remote_grants.borrow();
         matches!(
-            entries.get(&ticket),
+            grants.get(&ticket),
             Some(Entry::Queued {
                 withdrawn: true,
                 ..
@@ -157,8 +172,8 @@ impl RemoteGrants {
 
     /// False if it does not queue any more: what has been issued or granted goes on.
     fn withdraw(&self, ticket: Ticket) -> bool {
-        let mut entries = self.entries.borrow_mut();
-        let Some(Entry::Queued { withdrawn, waker }) = entries.get_mut(&ticket) else {
+        let mut grants = self.remote_grants.borrow_mut();
+        let Some(Entry::Queued { withdrawn, waker }) = grants.get_mut(&ticket) else {
             return false;
         };
         *withdrawn = true;
@@ -167,11 +182,11 @@ impl RemoteGrants {
     }
 
     fn take_granted(&self, ticket: Ticket) -> Option<Permit> {
-        let mut entries = self.entries.borrow_mut();
-        if !matches!(entries.get(&ticket), Some(Entry::Granted(_))) {
+        let mut grants = self.remote_grants.borrow_mut();
+        if !matches!(grants.get(&ticket), Some(Entry::Granted(_))) {
             return None;
         }
-        match entries.remove(&ticket) {
+        match grants.remove(&ticket) {
             Some(Entry::Granted(permit)) => Some(permit),
             _ => None,
         }

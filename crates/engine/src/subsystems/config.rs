@@ -3,12 +3,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use flashyard_block::Info;
 use flashyard_nvme::Nqn;
 
-use super::{State, Target, Tenant, TenantShared};
+use super::{State, Target, Tenant};
+use crate::association::TenantShared;
 use crate::handle::Told;
 use crate::message::Message;
 use crate::{ConfigError, Counters, DeviceHandle, Life, NamespaceSpec, TenantSpec};
@@ -76,7 +76,7 @@ impl Target {
             .tenants
             .remove(name)
             .ok_or(ConfigError::NoSuchTenant)?;
-        tenant.shared.generation.fetch_add(1, Ordering::Release);
+        tenant.shared.touch();
         let admins = state
             .associations
             .values()
@@ -97,7 +97,7 @@ impl Target {
             .tenants
             .remove(name)
             .ok_or(ConfigError::NoSuchTenant)?;
-        new.clone_into(&mut tenant.shared.lock_name());
+        tenant.shared.rename(new);
         new.clone_into(&mut tenant.spec.name);
         state.tenants.insert(new.to_owned(), tenant);
         Ok(())
@@ -201,7 +201,7 @@ impl Target {
     /// Makes every queue look at its namespaces again (a device has gone).
     pub(crate) fn touch_tenants(&self) {
         for tenant in self.lock().tenants.values() {
-            tenant.shared.generation.fetch_add(1, Ordering::Release);
+            tenant.shared.touch();
         }
     }
 
@@ -224,7 +224,7 @@ impl Target {
             subsystem.model = printable(model).ok_or(ConfigError::InvalidNumber)?;
         }
         Ok(Tenant {
-            shared: TenantShared::new(spec),
+            shared: TenantShared::new(spec.id, &spec.name),
             spec: spec.clone(),
             subsystem: Arc::new(subsystem),
             devices: std::collections::BTreeMap::new(),
@@ -246,7 +246,7 @@ impl Tenant {
         change(&mut changed);
         changed.generation += 1;
         self.subsystem = Arc::new(changed);
-        self.shared.generation.fetch_add(1, Ordering::Release);
+        self.shared.touch();
     }
 }
 

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use flashyard_block::{Class, TenantId};
 use flashyard_time::Time;
 
-use super::{State, Target, Tenant, TenantShared};
-use crate::association::{Association, Entry};
+use super::{State, Target, Tenant};
+use crate::association::{Association, ConnectionId, Entry, TenantShared};
 use crate::counters::QueueCounters;
-use crate::message::{ConnectionId, Message};
+use crate::message::Message;
 use crate::part::party;
 use crate::{Counters, DeviceHandle, HostEvent, HostEventController, HostEventKind, Life, Limits};
 use flashyard_controller::{
@@ -329,9 +329,8 @@ impl Target {
         let bounds = (limits, (caller.capabilities)(&limits));
         let controller = Controller::new(id, kind, request.host(), kato, bounds, now);
         let association = Association::new(controller, tenant, self.census.controller());
-        state
-            .associations
-            .insert(id.0, Entry::new(association.clone(), caller));
+        let entry = Entry::new(association.clone(), caller.connection, caller.peer.ip());
+        state.associations.insert(id.0, entry);
         Ok(AdminSeat { association, queue })
     }
 
