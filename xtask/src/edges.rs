@@ -247,7 +247,7 @@ mod tests {
                 &[("flashyard-time", None), ("zerocopy", None)],
             ),
             (
-                "flashyard-engine",
+                "flashyard-tcp",
                 &[("flashyard-nvme", None), ("flashyard-host", Some("dev"))],
             ),
             ("flashyard-host", &[("flashyard-nvme", None)]),
@@ -274,7 +274,7 @@ mod tests {
         let found = messages(&[
             host,
             (
-                "flashyard-engine",
+                "flashyard-tcp",
                 &[("flashyard-host", None), ("flashyard-host", Some("build"))],
             ),
         ]);
