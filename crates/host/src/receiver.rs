@@ -20,6 +20,9 @@ const DIRECT: usize = 16 << 10;
 const CHUNK: usize = 16 << 10;
 /// Size of one receive while much is coming in. It fits the second-level cache.
 const BATCH: usize = 256 << 10;
+/// Of what follows large data at most this is received with them: some headers, and little that
+/// has to be copied.
+const BEHIND: usize = 4 << 10;
 /// How long the controller has to read our termination request before the connection is closed.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -93,6 +96,7 @@ pub(crate) async fn receive(rt: Rt, queue: Rc<Shared>, framer: Framer) {
         framer,
         data: None,
         batch: None,
+        behind: None,
     };
     let error = receiver.run().await;
     if let (HostError::Protocol(violation), None) = (error, queue.failure()) {
@@ -124,6 +128,8 @@ struct Receiver<'a> {
     /// For big receives while much is coming in; none while little is, so that an idle queue holds
     /// no memory.
     batch: Option<Buf>,
+    /// For what follows large data, while they come one after the other.
+    behind: Option<Buf>,
 }
 
 #[derive(Clone, Copy)]
@@ -156,17 +162,35 @@ impl Receiver<'_> {
         Some((cid, buf, at))
     }
 
+    /// Receives data into `buf[at..]`, and by the same call what follows them.
     async fn receive_direct(&mut self, cid: u16, buf: Buf, at: usize) -> Result<(), HostError> {
-        let (result, buf) = self.queue.stream.recv_into(buf, at).await;
+        // There was much for these data, which says nothing about what follows them.
+        self.batch = None;
+        let len = buf.len() - at;
+        let stream = &self.queue.stream;
+        let (result, buf, behind) = match self.behind.take().or_else(|| Buf::take(BEHIND)) {
+            Some(behind) => {
+                let (result, buf, behind) = stream.recv_into_both(buf, at, behind).await;
+                (result, buf, Some(behind))
+            }
+            None => {
+                let (result, buf) = stream.recv_into(buf, at).await;
+                (result, buf, None)
+            }
+        };
         let received = *result.as_ref().unwrap_or(&0);
-        self.framer.data_received_direct(&buf[at..at + received]);
-        self.queue.slots.borrow_mut().put_back(cid, buf, received);
+        let direct = received.min(len);
+        self.framer.data_received_direct(&buf[at..at + direct]);
+        self.queue.slots.borrow_mut().put_back(cid, buf, direct);
         arrived(result)?;
-        // The end of the data is an event that needs no bytes.
-        self.consume(&[])
+        // The end of the data is an event, even if nothing follows them.
+        self.consume(&behind.as_deref().unwrap_or_default()[..received - direct])?;
+        self.behind = behind;
+        Ok(())
     }
 
     async fn receive_batch(&mut self) -> Result<(), HostError> {
+        self.behind = None;
         let Some(batch) = self.batch.take() else {
             let chunk = self
                 .queue
