@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use super::super::fields::{Reader, Writer};
+use super::super::frame::seal;
 use super::*;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,6 +219,50 @@ fn what_cannot_be_read_or_is_inconsistent_is_damaged() {
     let found = memory.found();
     assert_eq!(found.copies[1], Decoded::Damaged("it shouts".into()));
     assert_eq!(found.highest(), (0, 0));
+}
+
+#[test]
+fn the_highest_generation_is_found_wherever_it_is() {
+    let valid = |generation| Decoded::Valid(note(generation, "a"));
+    let damaged = || Decoded::Damaged("flipped".into());
+    let cases = [
+        ([valid(2), valid(1)], (2, 0)),
+        ([valid(1), valid(2)], (2, 1)),
+        ([damaged(), valid(3)], (3, 1)),
+        ([valid(3), Decoded::Absent], (3, 0)),
+        ([Decoded::Newer(9), damaged()], (0, 0)),
+    ];
+    for (copies, expected) in cases {
+        let found = Found { copies };
+        assert_eq!(found.highest(), expected, "{found:?}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_its_frame_is_damaged_whatever_its_checksum() {
+    let text = "a".repeat(100);
+    let whole = encode(&note(7, &text));
+    let seal_with = |bytes: &mut Vec<u8>| {
+        let length = bytes.len() as u32;
+        bytes[12..16].copy_from_slice(&length.to_le_bytes());
+        seal(bytes);
+        decode::<Note>(bytes)
+    };
+    assert_eq!(
+        seal_with(&mut whole.clone()),
+        Decoded::Valid(note(7, &text))
+    );
+    let damaged = Decoded::Damaged("its lists do not fit its length".into());
+    // A byte behind the last field; and one letter more than there may be.
+    let mut longer = whole;
+    longer.push(b'a');
+    assert_eq!(seal_with(&mut longer), damaged);
+    longer[68] += 1;
+    assert_eq!(seal_with(&mut longer), damaged);
+    // A frame with nothing in it.
+    longer.truncate(20);
+    let short = Decoded::Damaged("its length is impossible".into());
+    assert_eq!(seal_with(&mut longer), short);
 }
 
 #[test]
