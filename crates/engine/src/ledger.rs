@@ -26,7 +26,8 @@ use flashyard_sched::{Ask, Roster, TenantId};
 use flashyard_time::{Duration, Histogram, Rng, Time};
 
 use account::Account;
-pub(crate) use stamps::{Past, Sample, Spans};
+pub use stamps::Sample;
+pub(crate) use stamps::{Past, Spans};
 use tally::Tally;
 use work::{Done, History, bin, price};
 

@@ -14,7 +14,6 @@
 //! | `switch`, `ledger`, `sample` | a policy in front of a device; where the latency of its I/O comes from |
 //! | `credit` | what hosts are told that they may have outstanding |
 //! | `forwarding` | I/O for a device at home on another core |
-//! | `way` | I/O through a switch without a command around it |
 //! | `exec` | commands at work: memory, turn, data, I/O, answer; the trait `Front` |
 //! | `waiting`, `quota` | commands that were not issued yet; memory that tenants share |
 #![forbid(unsafe_code)]
@@ -41,20 +40,18 @@ mod status;
 mod subsystems;
 mod switch;
 mod waiting;
-mod way;
 
 pub use crate::core::Core;
 pub use alive::Alive;
 pub use config::{ConfigError, Limits, NamespaceSpec, SubsystemNames, TargetConfig, TenantSpec};
 pub use handle::DeviceHandle;
 pub use host_event::{HostEvent, HostEventController, HostEventKind};
-pub use ledger::{Cause, Stages, Why};
+pub use ledger::{Cause, Sample, Stages, Why};
 pub use snapshot::{
     ControllerSnapshot, Counters, Life, NamespaceSnapshot, Snapshot, TenantSnapshot,
 };
 pub use subsystems::Target;
-pub use switch::Switch;
-pub use way::Way;
+pub use switch::{Permit, Port, Switch};
 
 pub use flashyard_block::{Class, TenantId};
 

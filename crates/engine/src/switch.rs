@@ -39,7 +39,7 @@ pub struct Switch {
 }
 
 /// The way of one volume through a switch to its device.
-pub(crate) struct Port {
+pub struct Port {
     switch: Rc<Switch>,
     device: SharedDevice,
     /// I/Os in the policy or at the device.
@@ -161,7 +161,7 @@ async fn wake_at(rt: Rt, at: Time, switch: Weak<Switch>) {
 
 impl Port {
     /// A way to `device` with nothing on it.
-    pub(crate) fn new(switch: &Rc<Switch>, device: SharedDevice) -> Rc<Self> {
+    pub fn new(switch: &Rc<Switch>, device: SharedDevice) -> Rc<Self> {
         Rc::new(Self {
             switch: switch.clone(),
             device,
@@ -194,7 +194,7 @@ impl Port {
     }
 
     /// Waits for its turn; `again`: it had one before, and its host kept it waiting.
-    pub(crate) async fn admit(self: &Rc<Self>, ask: Ask, again: bool) -> Permit {
+    pub async fn admit(self: &Rc<Self>, ask: Ask, again: bool) -> Permit {
         if !again && let Some(permit) = self.try_admit(ask) {
             return permit;
         }
@@ -202,7 +202,7 @@ impl Port {
     }
 
     /// Records a sampled I/O.
-    pub(crate) fn record(&self, sample: &Sample) {
+    pub fn record(&self, sample: &Sample) {
         self.switch.ledger.borrow_mut().record(sample);
     }
 
@@ -261,7 +261,7 @@ impl Port {
 }
 
 /// The right to do one I/O now.
-pub(crate) struct Permit {
+pub struct Permit {
     port: Rc<Port>,
     io: Ask,
     arrived: Time,
@@ -294,7 +294,7 @@ impl Permit {
     /// Tells whether the I/O ended well. If it is sampled, gives what is to be recorded when its
     /// answer has gone.
     #[inline]
-    pub(crate) fn complete(mut self, ok: bool) -> Option<Box<Sample>> {
+    pub fn complete(mut self, ok: bool) -> Option<Box<Sample>> {
         self.spent = true;
         let now = self.port.switch.rt.turn_time();
         let sample = self.note(now);
@@ -329,7 +329,7 @@ impl Permit {
 
     /// Gives the device the I/O, with its data.
     #[inline]
-    pub(crate) fn submit(&self, io: Io) -> IoFuture {
+    pub fn submit(&self, io: Io) -> IoFuture {
         let Ask { tenant, class, .. } = self.io;
         self.port.device.submit(Tag { tenant, class }, io)
     }
@@ -488,178 +488,4 @@ impl Places {
 }
 
 #[cfg(test)]
-mod tests {
-    use flashyard_block::NullDevice;
-    use flashyard_runtime::sim::{Config, World};
-    use flashyard_sched::{Class, Fifo, Op, Window};
-    use flashyard_time::Duration;
-
-    use super::*;
-
-    fn ask(lba: u64) -> Ask {
-        Ask {
-            id: IoId::NONE,
-            tenant: TenantId::default(),
-            class: Class::default(),
-            op: Op::Read,
-            bytes: 4096,
-            lba,
-        }
-    }
-
-    fn in_world<F: Future<Output = ()> + 'static>(
-        policy: impl Policy + 'static,
-        main: impl FnOnce(Rt, Rc<Port>) -> F,
-    ) {
-        let world = World::new(Config::default());
-        let machine = world.machine(1);
-        let device = Rc::new(NullDevice::new(4096, 1 << 20).expect("a good size"));
-        world.run(&machine, |rt| {
-            let switch = Switch::new(rt.clone(), Box::new(policy));
-            let port = Port::new(&switch, device);
-            main(rt, port)
-        });
-    }
-
-    #[test]
-    fn one_at_a_time_in_order_and_whoever_leaves_is_passed_over() {
-        let one = Fifo::new(Window {
-            ios: 1,
-            bytes: 1 << 20,
-        });
-        in_world(one, |rt, port| async move {
-            let first = port.try_admit(ask(0)).expect("nobody is there");
-            assert!(port.try_admit(ask(1)).is_none());
-            // The world decides in which order they come.
-            let came: Rc<RefCell<Vec<u64>>> = Rc::default();
-            let order: Rc<RefCell<Vec<u64>>> = Rc::default();
-            let mut tasks: Vec<_> = (1..6)
-                .map(|lba| {
-                    let (rt, port) = (rt.clone(), port.clone());
-                    let (came, order) = (came.clone(), order.clone());
-                    rt.clone().spawn(async move {
-                        came.borrow_mut().push(lba);
-                        let permit = port.admit(ask(lba), false).await;
-                        order.borrow_mut().push(lba);
-                        rt.sleep(Duration::from_us(10)).await;
-                        // Some complete, some are dropped: both make room.
-                        if lba % 2 == 0 {
-                            drop(permit.complete(true));
-                        }
-                    })
-                })
-                .collect();
-            rt.sleep(Duration::from_us(100)).await;
-            assert!(order.borrow().is_empty());
-            drop(tasks.remove(2));
-            drop(first.complete(false));
-            port.drained().await;
-            came.borrow_mut().retain(|lba| *lba != 3);
-            assert_eq!(*order.borrow(), *came.borrow());
-            assert_eq!(order.borrow().len(), 4);
-        });
-    }
-
-    /// Lets each I/O go only a while after it came.
-    struct Later {
-        queue: Vec<(Time, IoId)>,
-    }
-
-    impl Policy for Later {
-        fn arrive(&mut self, now: Time, io: Ask) {
-            self.queue.push((now + Duration::from_ms(5), io.id));
-        }
-
-        fn next(&mut self, now: Time) -> Next {
-            match self.queue.first() {
-                None => Next::WaitForEvent,
-                Some((due, _)) if *due > now => Next::WaitUntil(*due),
-                Some(_) => Next::Dispatch(self.queue.remove(0).1),
-            }
-        }
-
-        fn complete(&mut self, _: Time, _: &Ask, outcome: Outcome) {
-            assert!(outcome.ok && outcome.latency >= Duration::from_us(9));
-        }
-
-        fn cancel(&mut self, _: Time, id: IoId) {
-            self.queue.retain(|(_, queued)| *queued != id);
-        }
-    }
-
-    #[test]
-    fn a_policy_that_wants_to_wait_is_asked_again_in_time() {
-        in_world(Later { queue: Vec::new() }, |rt, port| async move {
-            let begun = rt.now();
-            for n in 1..=3 {
-                let permit = port.admit(ask(0), false).await;
-                assert!(rt.now() >= begun + Duration::from_ms(5 * n));
-                rt.sleep(Duration::from_us(10)).await;
-                drop(permit.complete(true));
-            }
-            assert!(rt.now() < begun + Duration::from_ms(20));
-        });
-    }
-
-    #[test]
-    fn volumes_on_a_device_share_its_window_and_drain_alone() {
-        let one = Fifo::new(Window {
-            ios: 1,
-            bytes: 1 << 20,
-        });
-        in_world(one, |rt, first| async move {
-            let second = Port::new(&first.switch, first.device.clone());
-            let busy = first.try_admit(ask(0)).expect("nobody is there");
-            assert!(second.try_admit(ask(0)).is_none(), "the device is taken");
-            second.drained().await;
-            let waiting = rt.spawn({
-                let second = second.clone();
-                async move {
-                    let permit = second.admit(ask(1), false).await;
-                    drop(permit.complete(true));
-                }
-            });
-            rt.sleep(Duration::from_us(1)).await;
-            drop(busy.complete(true));
-            first.drained().await;
-            waiting.await;
-        });
-    }
-
-    #[test]
-    fn another_policy_takes_over_what_is_queued_and_nothing_is_lost() {
-        in_world(Later { queue: Vec::new() }, |rt, port| async move {
-            let order: Rc<RefCell<Vec<u64>>> = Rc::default();
-            let one = || {
-                Box::new(Fifo::new(Window {
-                    ios: 1,
-                    bytes: 1 << 20,
-                }))
-            };
-            port.switch.set_policy(one());
-            let busy = port.try_admit(ask(0)).expect("nobody is there");
-            for lba in 1..20 {
-                let (rt, port, order) = (rt.clone(), port.clone(), order.clone());
-                rt.clone()
-                    .spawn(async move {
-                        rt.sleep(Duration::from_us(lba)).await;
-                        let permit = port.admit(ask(lba), false).await;
-                        order.borrow_mut().push(lba);
-                        rt.sleep(Duration::from_us(10)).await;
-                        drop(permit.complete(true));
-                    })
-                    .detach();
-            }
-            rt.sleep(Duration::from_us(100)).await;
-            // What is at the device when the policy changes does not count in the new window.
-            port.switch.set_policy(one());
-            rt.sleep(Duration::from_us(5)).await;
-            assert_eq!(*order.borrow(), [1]);
-            drop(busy.complete(true));
-            rt.sleep(Duration::from_us(20)).await;
-            port.switch.set_policy(one());
-            port.drained().await;
-            assert_eq!(*order.borrow(), (1..20).collect::<Vec<_>>());
-        });
-    }
-}
+mod tests;

@@ -33,7 +33,7 @@ pub(crate) struct Spans {
 
 /// A measured I/O, to be recorded in the ledger.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
+pub struct Sample {
     pub(crate) io: Ask,
     pub(crate) spans: Spans,
     /// So many it stands for.

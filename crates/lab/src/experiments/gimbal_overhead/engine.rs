@@ -4,11 +4,11 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use flashyard_block::{Class, NullDevice, Tag, TenantId};
-use flashyard_engine::{Core, Limits, Target, TargetConfig, Way};
+use flashyard_block::{Class, Io, NullDevice, TenantId};
+use flashyard_engine::{Core, Limits, Port, Target, TargetConfig};
 use flashyard_runtime::sim::{Config, World};
 use flashyard_runtime::{Buf, Rt};
-use flashyard_sched::Policy;
+use flashyard_sched::{Ask, IoId, Op, Policy};
 use flashyard_testbed::Paced;
 use flashyard_time::Duration;
 
@@ -48,16 +48,20 @@ async fn measure(rt: Rt, policy: Box<dyn Policy>, load: Load, ios: u32) -> f64 {
         async move { rt.turn_end().await }
     };
     let device = Rc::new(Paced::new(Rc::new(null), turns));
-    let way = Way::new(&switch, device);
+    let port = Port::new(&switch, device);
     let left = Rc::new(Cell::new(i64::from(ios)));
     let begun = thread_ns();
     let tasks: Vec<_> = (0..load.in_flight())
         .map(|place| {
-            let tag = Tag {
+            let ask = Ask {
+                id: IoId::NONE,
                 tenant: TenantId(1 + place / load.depth),
                 class: Class::Throughput,
+                op: Op::Read,
+                bytes: u64::from(BLOCK),
+                lba: 0,
             };
-            rt.spawn(read(way.clone(), tag, Rc::clone(&left)))
+            rt.spawn(read(port.clone(), ask, Rc::clone(&left)))
         })
         .collect();
     for task in tasks {
@@ -67,11 +71,16 @@ async fn measure(rt: Rt, policy: Box<dyn Policy>, load: Load, ios: u32) -> f64 {
     f64::from(ios) * 1e9 / ran as f64
 }
 
-async fn read(way: Way, tag: Tag, left: Rc<Cell<i64>>) {
+/// As a command does it: with its turn, its stamps and its place in the ledger.
+async fn read(port: Rc<Port>, ask: Ask, left: Rc<Cell<i64>>) {
     while left.replace(left.get() - 1) > 0 {
-        let buf = Buf::take(BLOCK as usize).expect("memory for as many as are under way");
         let lba = left.get().unsigned_abs() % (BYTES / u64::from(BLOCK));
-        let read = way.read(tag, lba, buf).await;
-        read.expect("a null device reads everything");
+        let permit = port.admit(Ask { lba, ..ask }, false).await;
+        let into = Buf::take(BLOCK as usize).expect("memory for as many as are in flight");
+        let read = permit.submit(Io::Read { lba, into }).await;
+        read.as_ref().expect("a null device reads everything");
+        if let Some(sample) = permit.complete(read.is_ok()) {
+            port.record(&sample);
+        }
     }
 }
