@@ -2,22 +2,25 @@
 //! partitions, or a zoned device with its own, where it lies, without changing it and without a
 //! running target.
 
+pub mod error;
+
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use flashyard_block::pool::PoolError;
-use flashyard_block::{FileDevice, FileOptions, OpenError, Verdict, pool};
-use flashyard_drives::open_channel::{self, PartitionError};
+use flashyard_block::{FileDevice, FileOptions, Verdict, pool};
+use flashyard_drives::open_channel;
 use flashyard_runtime::{Rt, uring};
 use flashyard_time::Duration;
 use serde_json::{Value, json};
 
 use crate::cli::CheckArgs;
 use crate::commands::print_json;
+use crate::failure::{Failure, Found, System};
 use crate::out::say_line;
+use error::CheckError;
 
 /// Bytes that tell what a file holds.
 const START: usize = 4096;
@@ -34,14 +37,12 @@ enum Report {
 
 /// Prints what was found. Only what is lost is a failure: what is put right by itself is told, and
 /// no reason for a backup.
-pub fn run(args: &CheckArgs) -> Result<(), String> {
+pub fn run(args: &CheckArgs) -> Result<(), Failure> {
     let (path, block_size) = (args.file.clone(), args.block_size);
     let report = uring::run(uring::Config::default(), |rt| async move {
         look_patiently(&rt, &path, block_size).await
     });
-    let report = report
-        .map_err(|error| error.to_string())?
-        .map_err(|error| error.to_string())?;
+    let report = report.map_err(System::Runtime)??;
     if args.json {
         print_json(&report.json());
     } else {
@@ -49,10 +50,7 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     }
     match report.verdict() {
         Verdict::Sound | Verdict::Repairable => Ok(()),
-        Verdict::Lost => Err(format!(
-            "{} is not sound: restore what is told to be lost from a backup",
-            args.file.display()
-        )),
+        Verdict::Lost => Err(Found::Lost(args.file.clone()).into()),
     }
 }
 
@@ -64,47 +62,6 @@ async fn look_patiently(rt: &Rt, path: &Path, block_size: u32) -> Result<Report,
                 rt.sleep(IN_USE_PAUSE).await;
             }
             outcome => return outcome,
-        }
-    }
-}
-
-/// Why something cannot be looked at.
-#[derive(Debug)]
-enum CheckError {
-    /// It cannot be read.
-    Read(PathBuf, io::Error),
-    /// It cannot be opened.
-    Open(OpenError),
-    /// Partitions: of what, if that has to be said, and what is wrong.
-    Partitions(Option<PathBuf>, PartitionError),
-    /// The pool that should be on it.
-    Pool(PathBuf, PoolError),
-}
-
-impl CheckError {
-    fn is_in_use(&self) -> bool {
-        match self {
-            Self::Open(error) => error.is_in_use(),
-            Self::Partitions(_, error) => error.is_in_use(),
-            Self::Read(..) | Self::Pool(..) => false,
-        }
-    }
-}
-
-impl From<OpenError> for CheckError {
-    fn from(error: OpenError) -> Self {
-        Self::Open(error)
-    }
-}
-
-impl fmt::Display for CheckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read(path, error) => write!(f, "cannot read {}: {error}", path.display()),
-            Self::Open(error) => error.fmt(f),
-            Self::Partitions(Some(path), error) => write!(f, "{}: {error}", path.display()),
-            Self::Partitions(None, error) => error.fmt(f),
-            Self::Pool(path, error) => write!(f, "{}: {error}", path.display()),
         }
     }
 }
@@ -219,26 +176,5 @@ impl fmt::Display for Report {
             Self::Pool(report) => report.fmt(f),
             Self::OpenChannel(report) => report.fmt(f),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const EBUSY: i32 = 16;
-
-    /// A file that is locked, a drive that is mounted, and a zoned drive in use.
-    #[test]
-    fn what_another_process_has_is_waited_for() {
-        let busy = || OpenError::System {
-            path: "/dev/nvme0n1".into(),
-            action: "open",
-            source: io::Error::from_raw_os_error(EBUSY),
-        };
-        assert!(CheckError::from(busy()).is_in_use());
-        assert!(CheckError::Partitions(None, busy().into()).is_in_use());
-        let missing = CheckError::Read("/x".into(), io::ErrorKind::NotFound.into());
-        assert!(!missing.is_in_use());
     }
 }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::options;
 use crate::perf::PerfArgs;
 use crate::spec::{
     ConditionName, DeviceKind, Eui64, NamespaceUuid, Nguid, PolicyName, Size, StoreName,
@@ -210,7 +211,7 @@ pub struct LabRunArgs {
     #[arg(long)]
     pub quick: bool,
     /// Set something; may be repeated
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = options::setting)]
     pub settings: Vec<(String, String)>,
     /// Print JSON
     #[arg(long)]
@@ -224,14 +225,6 @@ pub struct LabRunArgs {
     /// Exit with status 1 when a row does not pass
     #[arg(long)]
     pub check: bool,
-}
-
-/// `KEY=VALUE` of `--set`.
-fn setting(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
-        _ => Err("write it like profile=970pro".into()),
-    }
 }
 
 /// `flashyard discover`.

@@ -13,6 +13,7 @@ use crate::cli::{
     UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
 };
 use crate::control::{self, AppliedView, KindName, Request, TenantChange, VolumeChange};
+use crate::failure::{Failure, Invalid};
 use crate::out::say_line;
 use crate::spec::{
     Config, ContentName, DeviceSpec, FlatDevice, PartitionSpec, PoolSpec, TargetSettings,
@@ -32,7 +33,7 @@ pub fn default_state() -> PathBuf {
 }
 
 /// `flashyard device …`.
-pub fn device(args: DeviceArgs) -> Result<(), String> {
+pub fn device(args: DeviceArgs) -> Result<(), Failure> {
     let request = match args.command {
         DeviceCommand::List => Request::List(KindName::Device),
         DeviceCommand::Show { name } => Request::Show(KindName::Device, name),
@@ -80,15 +81,14 @@ pub fn device(args: DeviceArgs) -> Result<(), String> {
                 policy,
                 ..FlatDevice::new(name, kind)
             };
-            let spec = DeviceSpec::try_from(flat).map_err(|error| error.to_string())?;
-            Request::CreateDevice(spec)
+            Request::CreateDevice(DeviceSpec::try_from(flat)?)
         }
     };
     run(&args.reach, &request)
 }
 
 /// `flashyard partition …`.
-pub fn partition(args: PartitionArgs) -> Result<(), String> {
+pub fn partition(args: PartitionArgs) -> Result<(), Failure> {
     let cut = |device, units: UnitsArgs, op| PartitionSpec {
         device,
         channels: units.channels,
@@ -103,9 +103,7 @@ pub fn partition(args: PartitionArgs) -> Result<(), String> {
         PartitionCommand::Show { name } => Request::Show(KindName::Partition, name),
         PartitionCommand::Delete { name, yes: true } => Request::Delete(KindName::Partition, name),
         PartitionCommand::Delete { name, yes: false } => {
-            return Err(format!(
-                "this destroys all data in partition `{name}`: say --yes to do it"
-            ));
+            return Err(Invalid::Destroys(KindName::Partition, name).into());
         }
         PartitionCommand::Grow { name, units } => Request::GrowPartition {
             name,
@@ -127,7 +125,7 @@ pub fn partition(args: PartitionArgs) -> Result<(), String> {
 }
 
 /// `flashyard pool …`.
-pub fn pool(args: PoolArgs) -> Result<(), String> {
+pub fn pool(args: PoolArgs) -> Result<(), Failure> {
     let request = match args.command {
         PoolCommand::List => Request::List(KindName::Pool),
         PoolCommand::Show { name } => Request::Show(KindName::Pool, name),
@@ -148,7 +146,7 @@ pub fn pool(args: PoolArgs) -> Result<(), String> {
 }
 
 /// `flashyard volume …`.
-pub fn volume(args: VolumeArgs) -> Result<(), String> {
+pub fn volume(args: VolumeArgs) -> Result<(), Failure> {
     let request = match args.command {
         VolumeCommand::List => Request::List(KindName::Volume),
         VolumeCommand::Show { name } => Request::Show(KindName::Volume, name),
@@ -161,9 +159,7 @@ pub fn volume(args: VolumeArgs) -> Result<(), String> {
         },
         VolumeCommand::Delete { name, yes: true } => Request::Delete(KindName::Volume, name),
         VolumeCommand::Delete { name, yes: false } => {
-            return Err(format!(
-                "this destroys all data in volume `{name}`: say --yes to do it"
-            ));
+            return Err(Invalid::Destroys(KindName::Volume, name).into());
         }
         VolumeCommand::Create {
             name,
@@ -203,17 +199,14 @@ pub fn volume(args: VolumeArgs) -> Result<(), String> {
             yes: true,
         } => Request::MoveVolume { name, tenant, nsid },
         VolumeCommand::Move { name, tenant, .. } => {
-            return Err(format!(
-                "this gives all data in volume `{name}` to the hosts of tenant `{tenant}`, and takes it from those that \
-                 have it now: say --yes to do it"
-            ));
+            return Err(Invalid::GivesAway(name, tenant).into());
         }
     };
     run(&args.reach, &request)
 }
 
 /// `flashyard tenant …`.
-pub fn tenant(args: TenantArgs) -> Result<(), String> {
+pub fn tenant(args: TenantArgs) -> Result<(), Failure> {
     let request = match args.command {
         TenantCommand::List => Request::List(KindName::Tenant),
         TenantCommand::Show { name } => Request::Show(KindName::Tenant, name),
@@ -259,7 +252,7 @@ pub fn tenant(args: TenantArgs) -> Result<(), String> {
                 latency_target: owed.latency_target,
             };
             if change == TenantChange::default() {
-                return Err("nothing to change: give --host, --class, --weight, --guarantee, --limit or --latency-target".to_owned());
+                return Err(Invalid::NothingToChange.into());
             }
             Request::SetTenant { name, change }
         }
@@ -268,7 +261,7 @@ pub fn tenant(args: TenantArgs) -> Result<(), String> {
 }
 
 /// `flashyard target …`.
-pub fn target(args: TargetArgs) -> Result<(), String> {
+pub fn target(args: TargetArgs) -> Result<(), Failure> {
     let request = match args.command {
         TargetCommand::Show => Request::ShowTarget,
         TargetCommand::Set(TargetSetArgs {
@@ -289,18 +282,18 @@ pub fn target(args: TargetArgs) -> Result<(), String> {
 }
 
 /// `flashyard status`.
-pub fn status(reach: &Reach) -> Result<(), String> {
+pub fn status(reach: &Reach) -> Result<(), Failure> {
     show(reach, &Request::Status, table::print_status)
 }
 
 /// `flashyard why TENANT`.
-pub fn why(args: WhyArgs) -> Result<(), String> {
+pub fn why(args: WhyArgs) -> Result<(), Failure> {
     let WhyArgs { reach, tenant } = args;
     show(&reach, &Request::Why { tenant }, table::print_why)
 }
 
 /// `flashyard apply FILE`.
-pub fn apply(args: &ApplyArgs) -> Result<(), String> {
+pub fn apply(args: &ApplyArgs) -> Result<(), Failure> {
     let (config, plan) = (read_config(&args.file)?, args.plan);
     let request = Request::Apply { config, plan };
     show(&args.reach, &request, |applied: &AppliedView| {
@@ -314,11 +307,11 @@ pub fn apply(args: &ApplyArgs) -> Result<(), String> {
 }
 
 /// Reads and checks a configuration file; paths in it are taken from the file's directory.
-pub fn read_config(path: &Path) -> Result<Config, String> {
-    let text = fs::read_to_string(path)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+pub fn read_config(path: &Path) -> Result<Config, Invalid> {
+    let text =
+        fs::read_to_string(path).map_err(|error| Invalid::Unreadable(path.to_owned(), error))?;
     let mut config =
-        Config::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        Config::parse(&text).map_err(|error| Invalid::Config(path.to_owned(), error))?;
     let base = path
         .canonicalize()
         .ok()
@@ -330,7 +323,7 @@ pub fn read_config(path: &Path) -> Result<Config, String> {
     Ok(config)
 }
 
-fn run(reach: &Reach, request: &Request) -> Result<(), String> {
+fn run(reach: &Reach, request: &Request) -> Result<(), Failure> {
     show(reach, request, |answer: &Value| match (request, answer) {
         (Request::List(kind), Value::Array(rows)) => table::print_list(*kind, rows),
         (_, Value::Null) => say_line!("done"),
@@ -343,20 +336,20 @@ fn show<T: DeserializeOwned>(
     reach: &Reach,
     request: &Request,
     print: impl FnOnce(&T),
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let state = reach.state.clone().unwrap_or_else(default_state);
     if reach.json {
-        print_json(&control::ask::<Value>(&state, request).map_err(|error| error.to_string())?);
+        print_json(&control::ask::<Value>(&state, request)?);
     } else {
-        print(&control::ask(&state, request).map_err(|error| error.to_string())?);
+        print(&control::ask(&state, request)?);
     }
     Ok(())
 }
 
 /// Paths are meant from where the user stands, which is not where the target runs.
-fn absolute(path: &str) -> Result<String, String> {
+fn absolute(path: &str) -> Result<String, Invalid> {
     let absolute =
-        std::path::absolute(path).map_err(|error| format!("`{path}` is no path: {error}"))?;
+        std::path::absolute(path).map_err(|error| Invalid::Path(path.to_owned(), error))?;
     Ok(absolute.to_string_lossy().into_owned())
 }
 

@@ -22,6 +22,7 @@ use crate::cli::DemoArgs;
 use crate::commands::print_json;
 use crate::control::Request;
 use crate::cores::Cores;
+use crate::failure::{Failure, System, Unavailable};
 use crate::out::say;
 use crate::perf::{self, PerfArgs};
 use crate::service::Service;
@@ -86,18 +87,19 @@ tenant = "backup"
 "#;
 
 /// Runs the demonstration; unless told to exit, goes on serving until a signal comes.
-pub fn run(args: &DemoArgs) -> Result<(), String> {
+pub fn run(args: &DemoArgs) -> Result<(), Failure> {
     // Everything is in memory: until the tenants are told of, there is nothing to end in good
     // order.
     let measuring = Arc::new(AtomicBool::new(true));
     for (signal, status) in [(SIGINT, 130), (SIGTERM, 143)] {
-        register_conditional_shutdown(signal, status, measuring.clone()).map_err(no_signals)?;
+        register_conditional_shutdown(signal, status, measuring.clone())
+            .map_err(System::Signals)?;
     }
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(no_signals)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(System::Signals)?;
     let service = start(args)?;
     let shown = service
         .listen(&[SocketAddr::from(([127, 0, 0, 1], 0))])
-        .map_err(|fault| fault.to_string())
+        .map_err(Failure::from)
         .and_then(|addresses| {
             show(args, &service, addresses[0])?;
             Ok(addresses[0])
@@ -115,11 +117,7 @@ pub fn run(args: &DemoArgs) -> Result<(), String> {
     shown.map(drop)
 }
 
-fn no_signals(error: std::io::Error) -> String {
-    format!("cannot catch signals: {error}")
-}
-
-fn show(args: &DemoArgs, service: &Service, address: SocketAddr) -> Result<(), String> {
+fn show(args: &DemoArgs, service: &Service, address: SocketAddr) -> Result<(), Failure> {
     let tell = |text: &str| {
         if !args.json {
             eprintln!("{text}");
@@ -138,7 +136,7 @@ fn show(args: &DemoArgs, service: &Service, address: SocketAddr) -> Result<(), S
             name: DEVICE.to_owned(),
             policy: phase.policy,
         };
-        service.handle(chosen).map_err(|fault| fault.to_string())?;
+        service.handle(chosen)?;
         let runs = phase
             .players
             .iter()
@@ -165,11 +163,11 @@ fn measure(
     service: &Service,
     phase: Phase,
     runs: &[PerfArgs],
-) -> Result<outcome::Measured, String> {
-    let drive_is_gone = || format!("{DEVICE} does not answer any more");
+) -> Result<outcome::Measured, Failure> {
+    let drive_is_gone = || Unavailable::Drive(DEVICE);
     service.clear_drive_timing(DEVICE);
     let before = service.drive_stats(DEVICE).ok_or_else(drive_is_gone)?;
-    let reports = perf::measure_together(runs).map_err(|error| error.to_string())?;
+    let reports = perf::measure_together(runs)?;
     let after = service.drive_stats(DEVICE).ok_or_else(drive_is_gone)?;
     Ok(outcome::Measured {
         phase,
@@ -190,9 +188,9 @@ fn invitation(address: SocketAddr) -> String {
     )
 }
 
-fn start(args: &DemoArgs) -> Result<Service, String> {
+fn start(args: &DemoArgs) -> Result<Service, Failure> {
     let spec = TargetSpec::default();
-    let state = State::in_memory().map_err(|error| error.to_string())?;
+    let state = State::in_memory()?;
     let target = Target::new(TargetConfig {
         nqn_prefix: spec.nqn_prefix,
         target_uuid: state.target_uuid().into_bytes(),
@@ -203,17 +201,16 @@ fn start(args: &DemoArgs) -> Result<Service, String> {
         poll: POLL,
         ..uring::Config::default()
     };
-    let cores = Cores::start(&target, vec![core])
-        .map_err(|error| format!("cannot start a core: {error}"))?;
-    let service = Service::start(state, cores, target).map_err(|fault| fault.to_string())?;
-    let mut config = Config::parse(CONFIG).map_err(|error| error.to_string())?;
+    let cores = Cores::start(&target, vec![core]).map_err(System::Core)?;
+    let service = Service::start(state, cores, target)?;
+    let mut config = Config::parse(CONFIG)?;
     if let Medium::Flash(drive) = &mut config.devices[0].medium {
         drive.dilation = Some(args.dilation);
     }
     let plan = false;
     if let Err(fault) = service.handle(Request::Apply { config, plan }) {
         service.stop();
-        return Err(fault.to_string());
+        return Err(fault.into());
     }
     Ok(service)
 }

@@ -9,13 +9,14 @@ use uuid::Uuid;
 
 use crate::cli::DiscoverArgs;
 use crate::commands::print_json;
+use crate::failure::{Failure, Invalid, System, Unavailable};
 use crate::out::{say, say_line};
 use crate::table::Table;
 
 /// Asks the discovery controller and prints its log.
-pub fn run(args: &DiscoverArgs) -> Result<(), String> {
+pub fn run(args: &DiscoverArgs) -> Result<(), Failure> {
     let hostnqn =
-        Nqn::new(&args.hostnqn).map_err(|error| format!("--hostnqn {}: {error}", args.hostnqn))?;
+        Nqn::new(&args.hostnqn).map_err(|error| Invalid::HostNqn(args.hostnqn.clone(), error))?;
     // The same name is the same host, whenever it asks.
     let hostid = Uuid::new_v5(&Uuid::NAMESPACE_OID, args.hostnqn.as_bytes()).into_bytes();
     let address = args.connect;
@@ -24,8 +25,8 @@ pub fn run(args: &DiscoverArgs) -> Result<(), String> {
         discover(&rt, address, hostnqn, hostid).await
     });
     let entries = asked
-        .map_err(|error| error.to_string())?
-        .map_err(|error| format!("cannot ask {address}: {error}; is a target listening there?"))?;
+        .map_err(System::Runtime)?
+        .map_err(|error| Unavailable::Discover(address, error))?;
     let rows: Vec<Value> = entries.iter().map(row).collect();
     if args.json {
         print_json(&Value::Array(rows));

@@ -8,10 +8,12 @@ mod control;
 mod cores;
 mod demo;
 mod discover;
+mod failure;
 mod lab;
 #[cfg(test)]
 mod mutations;
 mod nodes;
+mod options;
 mod out;
 mod perf;
 mod serve;
@@ -49,9 +51,6 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(fault) => {
-            eprintln!("flashyard: {fault}");
-            ExitCode::FAILURE
-        }
+        Err(failure) => failure.tell(),
     }
 }

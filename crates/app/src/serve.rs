@@ -17,47 +17,43 @@ use crate::cli::ServeArgs;
 use crate::commands;
 use crate::control::Control;
 use crate::cores::Cores;
+use crate::failure::{Failure, Invalid, System};
 use crate::service::{self, Service};
 use crate::spec::{Config, TargetSpec};
 use crate::state::{IfDamaged, State};
 
 /// Runs the target until SIGINT or SIGTERM.
-pub fn run(args: &ServeArgs) -> Result<(), String> {
+pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let started = Instant::now();
     // Signals are caught before anything is open, so that none is missed.
-    let mut signals = Signals::new([SIGINT, SIGTERM])
-        .map_err(|error| format!("cannot catch signals: {error}"))?;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(System::Signals)?;
     allow_many_files();
     let config = args
         .config
         .as_deref()
         .map_or_else(|| Ok(Config::default()), commands::read_config)?;
     let spec = effective_target(&config.target, args);
-    spec.check().map_err(|error| error.to_string())?;
+    spec.check()?;
     if buffers(args) < Limits::LEAST_BUFFERS {
-        return Err(format!(
-            "--buffers is for each core and must be at least {} MiB, for two of the largest commands",
-            Limits::LEAST_BUFFERS >> 20
-        ));
+        return Err(Invalid::Buffers.into());
     }
     let directory = args.state.clone().unwrap_or_else(commands::default_state);
     let service = start(&spec, args, &directory)?;
     if let Err(fault) = service.apply_at_start(config) {
         service.stop();
-        return Err(fault.to_string());
+        return Err(fault.into());
     }
     let addresses = match service.listen(&args.listen) {
         Ok(addresses) => addresses,
         Err(fault) => {
             service.stop();
-            return Err(fault.to_string());
+            return Err(fault.into());
         }
     };
     for (what, why) in service.faults() {
         eprintln!("flashyard: {what} is not available: {why}");
     }
-    let doubtful = service.doubtful_guarantees();
-    for (tenant, why) in doubtful.map_err(|fault| fault.to_string())? {
+    for (tenant, why) in service.doubtful_guarantees()? {
         eprintln!("flashyard: the guarantee of tenant {tenant} is not known to hold: {why}");
     }
     let service = Arc::new(service);
@@ -96,12 +92,12 @@ fn allow_many_files() {
 }
 
 /// Starts the cores and opens the inventory.
-fn start(spec: &TargetSpec, args: &ServeArgs, directory: &Path) -> Result<Service, String> {
+fn start(spec: &TargetSpec, args: &ServeArgs, directory: &Path) -> Result<Service, Failure> {
     let if_damaged = match args.restore_state {
         true => IfDamaged::Restore,
         false => IfDamaged::Refuse,
     };
-    let state = State::open(directory, if_damaged).map_err(|error| error.to_string())?;
+    let state = State::open(directory, if_damaged)?;
     if state.was_restored() {
         eprintln!(
             "flashyard: the state store was damaged: its copy has taken its place, the damaged file is state.db.damaged"
@@ -116,9 +112,8 @@ fn start(spec: &TargetSpec, args: &ServeArgs, directory: &Path) -> Result<Servic
     let configs = (0..spec.cores)
         .map(|core| core_config(core, args))
         .collect();
-    let cores =
-        Cores::start(&target, configs).map_err(|error| format!("cannot start a core: {error}"))?;
-    Service::start(state, cores, target).map_err(|fault| fault.to_string())
+    let cores = Cores::start(&target, configs).map_err(System::Core)?;
+    Ok(Service::start(state, cores, target)?)
 }
 
 fn core_config(core: usize, args: &ServeArgs) -> uring::Config {
@@ -143,12 +138,8 @@ fn effective_target(file: &TargetSpec, args: &ServeArgs) -> TargetSpec {
     spec
 }
 
-fn start_control(directory: &Path, service: &Arc<Service>) -> Result<Control, String> {
+fn start_control(directory: &Path, service: &Arc<Service>) -> Result<Control, System> {
     let shared = Arc::clone(service);
-    Control::start(directory, move |request| shared.handle(request)).map_err(|error| {
-        format!(
-            "cannot open the control socket in {}: {error}",
-            directory.display()
-        )
-    })
+    Control::start(directory, move |request| shared.handle(request))
+        .map_err(|error| System::Control(directory.to_owned(), error))
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::SimArgs;
+use crate::failure::{Failure, Found, System};
 use crate::out::say_line;
 
 /// Seeds of a run that nobody gave any.
@@ -46,7 +47,7 @@ struct Sum {
 }
 
 /// Runs the command. The error is that something was found.
-pub fn run(args: &SimArgs) -> Result<(), String> {
+pub fn run(args: &SimArgs) -> Result<(), Failure> {
     let (first, end) = match (args.seed, args.seeds, args.minutes) {
         (Some(seed), ..) => (seed, seed.saturating_add(1)),
         (None, Some(seeds), _) => (seeds.first, seeds.end),
@@ -56,8 +57,7 @@ pub fn run(args: &SimArgs) -> Result<(), String> {
     let begun = Instant::now();
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| format!("cannot catch signals: {error}"))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(System::Signals)?;
     }
     let run = Run {
         faults: args.faults.clone().unwrap_or_else(|| Fault::ALL.to_vec()),
@@ -90,8 +90,7 @@ pub fn run(args: &SimArgs) -> Result<(), String> {
     }
     match sum.findings.len() {
         0 => Ok(()),
-        1 => Err("1 seed has a finding".to_owned()),
-        several => Err(format!("{several} seeds have a finding")),
+        several => Err(Found::Seeds(several).into()),
     }
 }
 

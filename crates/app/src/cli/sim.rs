@@ -3,6 +3,8 @@
 use clap::Args;
 use flashyard_lab::swarm::{Fault, UnknownFault};
 
+use crate::options::{self, Seeds};
+
 /// `flashyard sim`.
 #[derive(Args, Debug)]
 #[command(
@@ -15,7 +17,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["seeds", "minutes"])]
     pub seed: Option<u64>,
     /// Live these lives; B is not among them [default: 0..1000]
-    #[arg(long, value_name = "A..B", value_parser = seeds)]
+    #[arg(long, value_name = "A..B", value_parser = options::seeds)]
     pub seeds: Option<Seeds>,
     /// Kinds of trouble there may be, or `none`: network, disk, power, config, hostile, limits
     /// [default: all]
@@ -32,26 +34,8 @@ pub struct SimArgs {
     pub json: bool,
 }
 
-/// Seeds from the first up to the end, which is not one of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seeds {
-    /// The first.
-    pub first: u64,
-    /// After the last.
-    pub end: u64,
-}
-
 /// Kinds of trouble.
 pub type Faults = std::vec::Vec<Fault>;
-
-/// `A..B` of `--seeds`.
-fn seeds(text: &str) -> Result<Seeds, String> {
-    let parsed = text.split_once("..").and_then(|(first, end)| {
-        let (first, end) = (first.parse().ok()?, end.parse().ok()?);
-        (first < end).then_some(Seeds { first, end })
-    });
-    parsed.ok_or_else(|| "write it like 0..20000, the smaller number first".into())
-}
 
 /// The list of `--faults`.
 fn faults(text: &str) -> Result<Faults, UnknownFault> {

@@ -77,7 +77,7 @@ impl Player {
         seconds: f64,
         warm_up: f64,
         seed: usize,
-    ) -> Result<PerfArgs, String> {
+    ) -> Result<PerfArgs, clap::Error> {
         let subnqn = format!("{}:{}", TargetSpec::default().nqn_prefix, self.tenant);
         let (address, seconds, seed) = (address.to_string(), seconds.to_string(), seed.to_string());
         let fixed = [
@@ -96,6 +96,5 @@ impl Player {
         let warmup = ["--warmup", warm_up.as_str()];
         let line = PerfLine::try_parse_from(fixed.iter().chain(&warmup).chain(self.load));
         line.map(|line| line.args)
-            .map_err(|error| error.to_string())
     }
 }

@@ -1,7 +1,7 @@
 //! `flashyard lab`: experiments listed, shown and run; what comes of one as a table, JSON, Markdown
 //! or plots.
 
-mod output;
+pub mod output;
 mod progress;
 
 use std::io::{self, Write as _};
@@ -16,34 +16,35 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::cli::{Cli, LabArgs, LabCommand, LabRunArgs};
+use crate::failure::{Failure, Found, System};
 use crate::table::Table;
 use output::Outputs;
 use progress::Listener;
 
 /// Runs the command.
-pub fn run(args: LabArgs) -> Result<(), String> {
+pub fn run(args: LabArgs) -> Result<(), Failure> {
     match args.command {
         LabCommand::List { json } => list(json),
-        LabCommand::Show { name, json } => show(known(&name), json),
+        LabCommand::Show { name, json } => show(known(&name)?, json),
         LabCommand::Run(args) => perform(&args),
     }
 }
 
-/// What is asked for cannot be had: says what there is, with the exit status of bad usage.
-fn misused(refused: &Refused) -> ! {
+/// What is asked for cannot be had: says what there is, as clap does for what is no command.
+fn misused(refused: Refused) -> Failure {
     let mut command = Cli::command();
     command.build();
     let lab = command.find_subcommand_mut("lab");
     lab.expect("the laboratory is a command")
         .error(ErrorKind::ValueValidation, refused)
-        .exit()
+        .into()
 }
 
-fn known(name: &str) -> &'static dyn Experiment {
-    find(name).unwrap_or_else(|refused| misused(&refused))
+fn known(name: &str) -> Result<&'static dyn Experiment, Failure> {
+    find(name).map_err(misused)
 }
 
-fn list(json: bool) -> Result<(), String> {
+fn list(json: bool) -> Result<(), Failure> {
     if json {
         let all: Vec<_> = experiments()
             .iter()
@@ -59,7 +60,7 @@ fn list(json: bool) -> Result<(), String> {
     say(&table.render())
 }
 
-fn show(experiment: &dyn Experiment, json: bool) -> Result<(), String> {
+fn show(experiment: &dyn Experiment, json: bool) -> Result<(), Failure> {
     let settings = experiment.settings();
     if json {
         let settings: Vec<_> = settings
@@ -93,8 +94,8 @@ fn show(experiment: &dyn Experiment, json: bool) -> Result<(), String> {
     say(&(parts.join("\n\n") + "\n"))
 }
 
-fn perform(args: &LabRunArgs) -> Result<(), String> {
-    let experiment = known(&args.name);
+fn perform(args: &LabRunArgs) -> Result<(), Failure> {
+    let experiment = known(&args.name)?;
     let listener = Listener::new(args.json);
     let request = Request {
         seed: args.seed,
@@ -103,18 +104,14 @@ fn perform(args: &LabRunArgs) -> Result<(), String> {
         policies: args.policies.clone(),
         settings: args.settings.clone(),
     };
-    let context =
-        Context::new(experiment, &request, &listener).unwrap_or_else(|refused| misused(&refused));
+    let context = Context::new(experiment, &request, &listener).map_err(misused)?;
     end_at_a_signal(&listener)?;
     // Nobody wants to hear of a full disk or a missing permission after minutes of computing.
-    let outputs = Outputs::prepare(args.plot.as_deref(), args.markdown.as_deref())
-        .map_err(|error| error.to_string())?;
+    let outputs = Outputs::prepare(args.plot.as_deref(), args.markdown.as_deref())?;
     let outcome = experiment.run(&context);
     listener.finish();
-    let report = outcome.unwrap_or_else(|refused| misused(&refused));
-    let written = outputs
-        .write(&report, experiment, &again(args))
-        .map_err(|error| error.to_string())?;
+    let report = outcome.map_err(misused)?;
+    let written = outputs.write(&report, experiment, &again(args))?;
     match args.json {
         true => say_json(&report.json())?,
         false => {
@@ -124,13 +121,12 @@ fn perform(args: &LabRunArgs) -> Result<(), String> {
             }
         }
     }
-    verdict(&report, args.check)
+    Ok(verdict(&report, args.check)?)
 }
 
 /// Ends the program when a signal comes. No file is ever half written, so there is nothing to undo.
-fn end_at_a_signal(listener: &Listener) -> Result<(), String> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])
-        .map_err(|error| format!("cannot catch signals: {error}"))?;
+fn end_at_a_signal(listener: &Listener) -> Result<(), System> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(System::Signals)?;
     let bar = listener.handle();
     thread::spawn(move || {
         if signals.forever().next().is_some() {
@@ -166,7 +162,7 @@ fn shown(report: &Report) -> String {
 
 /// Says how many rows pass, of an experiment that compares with something. It is a failure only
 /// with `--check`: the experiment itself succeeded.
-fn verdict(report: &Report, check: bool) -> Result<(), String> {
+fn verdict(report: &Report, check: bool) -> Result<(), Found> {
     let Some(place) = report
         .columns
         .iter()
@@ -179,11 +175,12 @@ fn verdict(report: &Report, check: bool) -> Result<(), String> {
         report.rows.iter().filter(is).count()
     };
     let (passed, failed) = (count(true), count(false));
-    let sentence = format!("{passed} of {} rows pass", passed + failed);
+    let all = passed + failed;
+    let rows = Found::Rows { passed, all };
     match (failed, check) {
-        (0, _) => eprintln!("{sentence}"),
-        (_, true) => return Err(sentence),
-        (_, false) => eprintln!("{sentence}; --check makes the others a failure"),
+        (0, _) => eprintln!("{rows}"),
+        (_, true) => return Err(rows),
+        (_, false) => eprintln!("{rows}; --check makes the others a failure"),
     }
     Ok(())
 }
@@ -225,18 +222,16 @@ fn first_sentence(claim: &str) -> &str {
     &claim[..end]
 }
 
-fn say_json(value: &serde_json::Value) -> Result<(), String> {
+fn say_json(value: &serde_json::Value) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).expect("a value is printable");
     say(&format!("{text}\n"))
 }
 
 /// Prints; who has closed the pipe has read enough.
-fn say(text: &str) -> Result<(), String> {
+fn say(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot print: {error}"))
-        }
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(System::Print(error).into()),
         _ => Ok(()),
     }
 }
@@ -338,7 +333,10 @@ mod tests {
              A note.\n"
         );
         assert_eq!(verdict(&report, false), Ok(()));
-        assert_eq!(verdict(&report, true), Err("1 of 2 rows pass".into()));
+        assert_eq!(
+            verdict(&report, true),
+            Err(Found::Rows { passed: 1, all: 2 })
+        );
         report.rows.pop();
         assert_eq!(verdict(&report, true), Ok(()));
         report.columns.pop();

@@ -11,7 +11,7 @@ use flashyard_lab::{Experiment, plot};
 
 /// What cannot be written.
 #[derive(Debug)]
-pub(super) enum OutputError {
+pub enum OutputError {
     /// Plots into this directory.
     Plots(PathBuf, io::Error),
     /// This file.

@@ -3,14 +3,14 @@
 //! the outcome in `report`.
 
 mod baseline;
-mod error;
+pub mod error;
 mod load;
 mod processor;
 mod report;
 mod verify;
 
 use std::io::{IsTerminal, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -23,10 +23,11 @@ use flashyard_nvme::feature::CompletionCoalescing;
 use flashyard_time::Duration;
 use uuid::Uuid;
 
+use crate::failure::{Failure, Found};
+use crate::options;
 use crate::out::say_line;
 use crate::spec::Span;
-use crate::units;
-pub use error::PerfError;
+use error::PerfError;
 use load::{Outcome, Plan, Shared};
 pub use report::Report;
 
@@ -41,10 +42,10 @@ const TARGET_PROCESSOR: usize = 0;
 #[derive(Clone, Debug, Args)]
 pub struct PerfArgs {
     /// Address of the target
-    #[arg(long, value_name = "ADDR:PORT", value_parser = parse_address)]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = options::address)]
     pub connect: SocketAddr,
     /// The tenant's subsystem
-    #[arg(long, value_name = "NQN", value_parser = parse_nqn)]
+    #[arg(long, value_name = "NQN", value_parser = options::nqn)]
     pub subnqn: Nqn,
     /// Namespace of the volume
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -56,7 +57,7 @@ pub struct PerfArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub mix: u32,
     /// Bytes of each read or write
-    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_block)]
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = options::block)]
     pub bs: u32,
     /// Reads and writes in flight, over all queues of a job
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -72,7 +73,7 @@ pub struct PerfArgs {
     pub class: Option<ClassHint>,
     /// Completions that a target of ours may hold and tell at once, 1 to 128, or `adaptive`;
     /// without it the target decides, and answers each command by itself
-    #[arg(long, value_name = "N", value_parser = parse_window)]
+    #[arg(long, value_name = "N", value_parser = options::window)]
     pub window: Option<u8>,
     /// Ask a target of ours what may be outstanding, and keep what exceeds it here
     #[arg(long)]
@@ -91,16 +92,16 @@ pub struct PerfArgs {
     #[arg(long)]
     pub baseline: bool,
     /// How long to measure
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = options::seconds)]
     pub seconds: f64,
     /// How long to run before measuring
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = options::seconds)]
     pub warmup: f64,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
     /// Name of this host
-    #[arg(long, value_name = "NQN", default_value = HOST_NQN, value_parser = parse_nqn)]
+    #[arg(long, value_name = "NQN", default_value = HOST_NQN, value_parser = options::nqn)]
     pub hostnqn: Nqn,
     /// Protect headers by digests
     #[arg(long)]
@@ -143,15 +144,15 @@ pub enum ClassHint {
 }
 
 /// `flashyard perf`: measures, prints, and fails if a read or write did.
-pub fn run(args: PerfArgs) -> Result<(), String> {
-    let report = measure(&args).map_err(|error| error.to_string())?;
+pub fn run(args: PerfArgs) -> Result<(), Failure> {
+    let report = measure(&args)?;
     if args.json {
         say_line!("{}", report.to_json());
     } else {
         say_line!("{report}");
     }
     if report.failed() {
-        Err("not everything that was read or written was in order".into())
+        Err(Found::Perf.into())
     } else {
         Ok(())
     }
@@ -315,45 +316,4 @@ impl PerfArgs {
 
 fn duration(seconds: f64) -> Duration {
     Duration::from_ns((seconds * 1e9) as u64)
-}
-
-fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    let mut found = text
-        .to_socket_addrs()
-        .map_err(|error| format!("{error}; write it like 127.0.0.1:4420"))?;
-    found
-        .next()
-        .ok_or_else(|| format!("`{text}` has no address"))
-}
-
-fn parse_nqn(text: &str) -> Result<Nqn, String> {
-    Nqn::new(text)
-        .map_err(|error| format!("{error}; a name looks like nqn.2026-11.dev.flashyard:db"))
-}
-
-fn parse_block(text: &str) -> Result<u32, String> {
-    let size = units::parse_size(text).map_err(|error| error.to_string())?;
-    match u32::try_from(size) {
-        Ok(size) if size % 512 == 0 && (512..=1 << 20).contains(&size) => Ok(size),
-        _ => Err("a block is a multiple of 512 bytes, at most 1 MiB".into()),
-    }
-}
-
-/// 0 leaves it to the target.
-fn parse_window(text: &str) -> Result<u8, String> {
-    match text.parse() {
-        _ if text == "adaptive" => Ok(0),
-        Ok(window) if (1..=CompletionCoalescing::MOST).contains(&window) => Ok(window),
-        _ => Err(format!(
-            "give 1 to {} completions, or `adaptive`",
-            CompletionCoalescing::MOST
-        )),
-    }
-}
-
-fn parse_seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(seconds),
-        _ => Err("give seconds, such as 5 or 0.5".into()),
-    }
 }

@@ -1,0 +1,237 @@
+//! Why a command failed, by who has to act. The exit status follows from it: 2 for what is no
+//! command, 1 for all else.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use flashyard_engine::Limits;
+use flashyard_host::ConnectError;
+use flashyard_nvme::nqn::InvalidNqn;
+
+use crate::check::error::CheckError;
+use crate::control::{AskError, KindName};
+use crate::lab::output::OutputError;
+use crate::perf::error::PerfError;
+use crate::service::Fault;
+use crate::spec::{SettingError, SpecError};
+use crate::state::StateError;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub enum Failure {
+    /// Whoever typed it: that is no command.
+    Usage(clap::Error),
+    /// Whoever typed it: what is asked for cannot be, or has to be confirmed.
+    Invalid(Invalid),
+    /// The target that was asked says who, or is not there.
+    Target(AskError),
+    /// The target in this process says who.
+    Fault(Fault),
+    /// Whoever runs what was to be looked at.
+    Unavailable(Unavailable),
+    /// Whoever runs this machine.
+    System(System),
+    /// Nobody: the command did what it should, and what it looked at is not in order.
+    Found(Found),
+}
+
+/// What cannot be as it was typed.
+#[derive(Debug)]
+pub enum Invalid {
+    /// What destroys data is not done without a word.
+    Destroys(KindName, String),
+    /// What shows the data of a volume to the hosts of a tenant is not done without a word.
+    GivesAway(String, String),
+    /// No change is given.
+    NothingToChange,
+    /// Not a path.
+    Path(String, io::Error),
+    /// A configuration file that cannot be read.
+    Unreadable(PathBuf, io::Error),
+    /// A configuration file that says what cannot be.
+    Config(PathBuf, SpecError),
+    /// Too few buffers for a core.
+    Buffers,
+    /// Not the name of a host.
+    HostNqn(String, InvalidNqn),
+}
+
+/// What cannot be looked at.
+#[derive(Debug)]
+pub enum Unavailable {
+    /// Another target, for a measurement.
+    Perf(PerfError),
+    /// A pool or a file.
+    Check(CheckError),
+    /// Another target, asked what it offers.
+    Discover(SocketAddr, ConnectError),
+    /// The drive of the demonstration.
+    Drive(&'static str),
+}
+
+/// What the system refuses.
+#[derive(Debug)]
+pub enum System {
+    /// To tell of signals.
+    Signals(io::Error),
+    /// A core for the target.
+    Core(io::Error),
+    /// A core for this command.
+    Runtime(io::Error),
+    /// The control socket in this directory.
+    Control(PathBuf, io::Error),
+    /// To take the output.
+    Print(io::Error),
+    /// Files of an experiment.
+    Output(OutputError),
+}
+
+/// What is not in order.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// So many seeds.
+    Seeds(usize),
+    /// Of so many rows of an experiment so many pass.
+    Rows {
+        /// Those that pass.
+        passed: usize,
+        /// All that are compared with something.
+        all: usize,
+    },
+    /// Reads or writes of a measurement.
+    Perf,
+    /// What is on this device or in this file.
+    Lost(PathBuf),
+}
+
+impl Failure {
+    /// Tells whoever typed the command, and gives the exit status.
+    pub fn tell(&self) -> ExitCode {
+        if let Self::Usage(error) = self {
+            // Where it cannot be told, the status tells.
+            let _ = error.print();
+            return ExitCode::from(2);
+        }
+        eprintln!("flashyard: {self}");
+        ExitCode::FAILURE
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(error) => error.fmt(f),
+            Self::Invalid(cause) => cause.fmt(f),
+            Self::Target(error) => error.fmt(f),
+            Self::Fault(fault) => fault.fmt(f),
+            Self::Unavailable(cause) => cause.fmt(f),
+            Self::System(cause) => cause.fmt(f),
+            Self::Found(cause) => cause.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Destroys(kind, name) => write!(
+                f,
+                "this destroys all data in {} `{name}`: say --yes to do it",
+                kind.name()
+            ),
+            Self::GivesAway(volume, tenant) => write!(
+                f,
+                "this gives all data in volume `{volume}` to the hosts of tenant `{tenant}`, and takes it from those that \
+                 have it now: say --yes to do it"
+            ),
+            Self::NothingToChange => f.write_str(
+                "nothing to change: give --host, --class, --weight, --guarantee, --limit or --latency-target",
+            ),
+            Self::Path(path, error) => write!(f, "`{path}` is no path: {error}"),
+            Self::Unreadable(path, error) => write!(f, "cannot read {}: {error}", path.display()),
+            Self::Config(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Buffers => write!(
+                f,
+                "--buffers is for each core and must be at least {} MiB, for two of the largest commands",
+                Limits::LEAST_BUFFERS >> 20
+            ),
+            Self::HostNqn(nqn, error) => write!(f, "--hostnqn {nqn}: {error}"),
+        }
+    }
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Perf(error) => error.fmt(f),
+            Self::Check(error) => error.fmt(f),
+            Self::Discover(address, error) => write!(
+                f,
+                "cannot ask {address}: {error}; is a target listening there?"
+            ),
+            Self::Drive(device) => write!(f, "{device} does not answer any more"),
+        }
+    }
+}
+
+impl fmt::Display for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signals(error) => write!(f, "cannot catch signals: {error}"),
+            Self::Core(error) => write!(f, "cannot start a core: {error}"),
+            Self::Runtime(error) => error.fmt(f),
+            Self::Control(directory, error) => write!(
+                f,
+                "cannot open the control socket in {}: {error}",
+                directory.display()
+            ),
+            Self::Print(error) => write!(f, "cannot print: {error}"),
+            Self::Output(error) => error.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seeds(1) => f.write_str("1 seed has a finding"),
+            Self::Seeds(several) => write!(f, "{several} seeds have a finding"),
+            Self::Rows { passed, all } => write!(f, "{passed} of {all} rows pass"),
+            Self::Perf => f.write_str("not everything that was read or written was in order"),
+            Self::Lost(path) => write!(
+                f,
+                "{} is not sound: restore what is told to be lost from a backup",
+                path.display()
+            ),
+        }
+    }
+}
+
+macro_rules! from {
+    ($($cause:ty => $to:expr,)*) => {$(
+        impl From<$cause> for Failure {
+            fn from(cause: $cause) -> Self {
+                $to(cause)
+            }
+        }
+    )*};
+}
+
+from! {
+    clap::Error => Self::Usage,
+    Invalid => Self::Invalid,
+    AskError => Self::Target,
+    Fault => Self::Fault,
+    SpecError => |error| Self::Fault(Fault::from(error)),
+    SettingError => |error| Self::Fault(Fault::from(error)),
+    StateError => |error| Self::Fault(Fault::from(error)),
+    Unavailable => Self::Unavailable,
+    PerfError => |error| Self::Unavailable(Unavailable::Perf(error)),
+    CheckError => |error| Self::Unavailable(Unavailable::Check(error)),
+    System => Self::System,
+    OutputError => |error| Self::System(System::Output(error)),
+    Found => Self::Found,
+}

@@ -1,0 +1,123 @@
+//! What options of the command line are read as, and why a word is none of it.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use flashyard_nvme::Nqn;
+use flashyard_nvme::feature::CompletionCoalescing;
+use flashyard_nvme::nqn::InvalidNqn;
+
+use crate::units::{self, UnitError};
+
+/// Why a word is not what an option takes.
+#[derive(Debug)]
+pub enum OptionError {
+    /// Not an address, as far as the system knows.
+    Address(io::Error),
+    /// A name without an address.
+    NoAddress(String),
+    /// Not an NQN.
+    Nqn(InvalidNqn),
+    /// Not a size.
+    Size(UnitError),
+    /// Not the size of a block.
+    Block,
+    /// Not a number of completions.
+    Window,
+    /// Not a time.
+    Seconds,
+    /// Not a range of seeds.
+    Seeds,
+    /// Not a key with its value.
+    Setting,
+}
+
+impl fmt::Display for OptionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(error) => write!(f, "{error}; write it like 127.0.0.1:4420"),
+            Self::NoAddress(text) => write!(f, "`{text}` has no address"),
+            Self::Nqn(error) => {
+                write!(f, "{error}; a name looks like nqn.2026-11.dev.flashyard:db")
+            }
+            Self::Size(error) => error.fmt(f),
+            Self::Block => f.write_str("a block is a multiple of 512 bytes, at most 1 MiB"),
+            Self::Window => write!(
+                f,
+                "give 1 to {} completions, or `adaptive`",
+                CompletionCoalescing::MOST
+            ),
+            Self::Seconds => f.write_str("give seconds, such as 5 or 0.5"),
+            Self::Seeds => f.write_str("write it like 0..20000, the smaller number first"),
+            Self::Setting => f.write_str("write it like profile=970pro"),
+        }
+    }
+}
+
+impl std::error::Error for OptionError {}
+
+/// Seeds from the first up to the end, which is not one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seeds {
+    /// The first.
+    pub first: u64,
+    /// After the last.
+    pub end: u64,
+}
+
+/// `ADDR:PORT`, or a name in the place of the address.
+pub fn address(text: &str) -> Result<SocketAddr, OptionError> {
+    let mut found = text.to_socket_addrs().map_err(OptionError::Address)?;
+    found
+        .next()
+        .ok_or_else(|| OptionError::NoAddress(text.to_owned()))
+}
+
+/// The name of a subsystem or host.
+pub fn nqn(text: &str) -> Result<Nqn, OptionError> {
+    Nqn::new(text).map_err(OptionError::Nqn)
+}
+
+/// Bytes of a read or write.
+pub fn block(text: &str) -> Result<u32, OptionError> {
+    let size = units::parse_size(text).map_err(OptionError::Size)?;
+    match u32::try_from(size) {
+        Ok(size) if size % 512 == 0 && (512..=1 << 20).contains(&size) => Ok(size),
+        _ => Err(OptionError::Block),
+    }
+}
+
+/// Completions that may be coalesced; 0 leaves it to the target.
+pub fn window(text: &str) -> Result<u8, OptionError> {
+    match text.parse() {
+        _ if text == "adaptive" => Ok(0),
+        Ok(window) if (1..=CompletionCoalescing::MOST).contains(&window) => Ok(window),
+        _ => Err(OptionError::Window),
+    }
+}
+
+/// A time in seconds.
+pub fn seconds(text: &str) -> Result<f64, OptionError> {
+    match text.parse() {
+        Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(seconds),
+        _ => Err(OptionError::Seconds),
+    }
+}
+
+/// `A..B`.
+pub fn seeds(text: &str) -> Result<Seeds, OptionError> {
+    let parsed = text.split_once("..").and_then(|(first, end)| {
+        let (first, end) = (first.parse().ok()?, end.parse().ok()?);
+        (first < end).then_some(Seeds { first, end })
+    });
+    parsed.ok_or(OptionError::Seeds)
+}
+
+/// `KEY=VALUE`.
+pub fn setting(text: &str) -> Result<(String, String), OptionError> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err(OptionError::Setting),
+    }
+}
