@@ -15,12 +15,14 @@
 //! A run is its first extent and its number of extents, 8 bytes each.
 
 use super::metadata::{
-    COPY_BYTES, EXTENT_BYTES, MAX_CLEAN_RUNS, MAX_NAME, MAX_RUNS, MAX_VOLUMES, Metadata, Record,
+    COPY_BYTES, Contradiction, EXTENT_BYTES, MAX_CLEAN_RUNS, MAX_NAME, MAX_RUNS, MAX_VOLUMES,
+    Metadata, Record,
 };
 use super::runs::{Run, Runs};
 use crate::superblock::{Content, Reader, Writer};
 
 impl Content for Metadata {
+    type Contradiction = Contradiction;
     const MAGIC: [u8; 8] = *b"FLSHPOOL";
     const VERSION: u32 = 1;
     const MAX_BYTES: usize = COPY_BYTES as usize;
@@ -67,7 +69,7 @@ impl Content for Metadata {
         })
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Contradiction> {
         self.validate()
     }
 }

@@ -1,5 +1,7 @@
 //! What a pool knows: which volumes there are and which extents are whose. Pure.
 
+use std::fmt;
+
 use super::PoolError;
 use super::runs::{Run, Runs};
 
@@ -18,6 +20,43 @@ pub(super) const MAX_RUNS: usize = 32 * 1024;
 pub(super) const MAX_CLEAN_RUNS: usize = 8 * 1024;
 /// Bytes of a volume's name.
 pub(super) const MAX_NAME: usize = 64;
+
+/// Why fields that were read cannot be the state of a pool.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Contradiction {
+    /// A run of extents that the device has not.
+    Outside(Run),
+    /// A run that begins with an extent of somebody else.
+    TwoOwners(Run),
+    /// More volumes or runs than a pool can have.
+    TooMany,
+    /// Two volumes have the same name or UUID.
+    SameName,
+    /// A volume cannot be called so.
+    Name(PoolError),
+    /// This volume has another size than its extents, or no UUID.
+    Size(String),
+}
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outside(run) => write!(
+                f,
+                "the run of {} extents at {} leaves the device",
+                run.count, run.start
+            ),
+            Self::TwoOwners(run) => write!(f, "extent {} belongs to two owners", run.start),
+            Self::TooMany => f.write_str("there are more volumes or runs than a pool can have"),
+            Self::SameName => f.write_str("two volumes have the same name or UUID"),
+            Self::Name(error) => error.fmt(f),
+            Self::Size(name) => write!(
+                f,
+                "volume {name} has a size that does not fit its extents, or no UUID"
+            ),
+        }
+    }
+}
 
 /// The state of a pool, as both copies on the device hold it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,7 +185,7 @@ impl Metadata {
     }
 
     /// Why this cannot be the state of a pool, if it cannot.
-    pub(super) fn validate(&self) -> Result<(), String> {
+    pub(super) fn validate(&self) -> Result<(), Contradiction> {
         self.validate_volumes()?;
         let all = self
             .volumes
@@ -159,19 +198,16 @@ impl Metadata {
                 .checked_add(run.count)
                 .is_none_or(|end| end > limit)
         }) {
-            return Err(format!(
-                "the run of {} extents at {} leaves the device",
-                run.count, run.start
-            ));
+            return Err(Contradiction::Outside(*run));
         }
         Runs::new(all.copied())
             .map(drop)
-            .map_err(|run| format!("extent {} belongs to two owners", run.start))
+            .map_err(Contradiction::TwoOwners)
     }
 
-    fn validate_volumes(&self) -> Result<(), String> {
+    fn validate_volumes(&self) -> Result<(), Contradiction> {
         if self.volumes.len() > MAX_VOLUMES || self.runs() > MAX_RUNS {
-            return Err("there are more volumes or runs than a pool can have".into());
+            return Err(Contradiction::TooMany);
         }
         let mut names: Vec<&str> = self
             .volumes
@@ -184,10 +220,10 @@ impl Metadata {
         if names.windows(2).any(|pair| pair[0] == pair[1])
             || uuids.windows(2).any(|pair| pair[0] == pair[1])
         {
-            return Err("two volumes have the same name or UUID".into());
+            return Err(Contradiction::SameName);
         }
         for volume in &self.volumes {
-            check_name(&volume.name).map_err(|error| error.to_string())?;
+            check_name(&volume.name).map_err(Contradiction::Name)?;
             let held = volume
                 .runs
                 .iter()
@@ -197,10 +233,7 @@ impl Metadata {
                 .checked_mul(u64::from(self.block_size))
                 .map(extents_for);
             if volume.blocks == 0 || held != needed || needed.is_none() || volume.uuid == [0; 16] {
-                return Err(format!(
-                    "volume {} has a size that does not fit its extents, or no UUID",
-                    volume.name
-                ));
+                return Err(Contradiction::Size(volume.name.clone()));
             }
         }
         Ok(())

@@ -22,6 +22,8 @@ const LEAST: usize = 64;
 
 /// What is kept twice. Its encoding is at least 44 bytes long.
 pub trait Content: Clone + PartialEq {
+    /// Why fields cannot belong together.
+    type Contradiction: fmt::Display;
     /// How a copy begins.
     const MAGIC: [u8; 8];
     /// The version that is written, and the only one that is read.
@@ -39,7 +41,7 @@ pub trait Content: Clone + PartialEq {
     fn read(fields: &mut Reader<'_>) -> Option<Self>;
 
     /// Whether the fields agree with each other; or what does not.
-    fn check(&self) -> Result<(), String>;
+    fn check(&self) -> Result<(), Self::Contradiction>;
 }
 
 /// What the bytes at the place of a copy turned out to be.
@@ -132,7 +134,7 @@ pub fn decode<C: Content>(bytes: &[u8]) -> Decoded<C> {
     };
     match content.check() {
         Ok(()) => Decoded::Valid(content),
-        Err(why) => Decoded::Damaged(why),
+        Err(why) => Decoded::Damaged(why.to_string()),
     }
 }
 

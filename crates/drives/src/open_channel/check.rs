@@ -12,7 +12,7 @@ use flashyard_block::superblock::{
 use flashyard_block::{FileDevice, OpenError, Verdict};
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::channel::{ChunkInfo, ChunkState, Geometry};
-use flashyard_flash::ftl::{self, Action, Ftl, IoOp, Part, State, Tag};
+use flashyard_flash::ftl::{self, Action, BuildError, Ftl, IoOp, Part, RecoverError, State, Tag};
 use flashyard_runtime::Rt;
 use flashyard_time::Time;
 
@@ -352,8 +352,26 @@ async fn partition(
     report
 }
 
+/// Why a span cannot be taken up.
+enum SpanError {
+    Build(BuildError),
+    /// Its recovery does not come to an end.
+    Endless,
+    Recover(RecoverError),
+}
+
+impl fmt::Display for SpanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Build(error) => error.fmt(f),
+            Self::Endless => f.write_str("its recovery does not come to an end"),
+            Self::Recover(error) => error.fmt(f),
+        }
+    }
+}
+
 /// The translation layer of a span, recovered; or why it cannot be.
-async fn take_up(still: &Still, span: &Span, over_provisioning: u32) -> Result<Ftl, String> {
+async fn take_up(still: &Still, span: &Span, over_provisioning: u32) -> Result<Ftl, SpanError> {
     let geometry = still.geometry();
     let layout_chunks = copies(geometry);
     let chunks = still.report().into_iter().map(|mut info| {
@@ -368,16 +386,16 @@ async fn take_up(still: &Still, span: &Span, over_provisioning: u32) -> Result<F
         ..ftl::Options::default()
     };
     let ftl = Ftl::recover(geometry, &span.units, chunks, span.key, options);
-    let mut ftl = ftl.map_err(|error| error.to_string())?;
+    let mut ftl = ftl.map_err(SpanError::Build)?;
     while ftl.state() == State::Recovering {
         match ftl.poll(Time::ZERO) {
             Some(Action::Submit(tag)) => serve(still, &mut ftl, tag).await,
             Some(_) => {}
-            None => return Err("its recovery does not come to an end".into()),
+            None => return Err(SpanError::Endless),
         }
     }
     match ftl.state() {
-        State::Failed(error) => Err(error.to_string()),
+        State::Failed(error) => Err(SpanError::Recover(error)),
         _ => Ok(ftl),
     }
 }

@@ -16,12 +16,15 @@
 
 use flashyard_block::superblock::{Content, Reader, Writer};
 
-use super::layout::{Layout, MAX_NAME, MAX_PARTITIONS, MAX_SPANS, MAX_UNITS, Record, Span, Unit};
+use super::layout::{
+    Contradiction, Layout, MAX_NAME, MAX_PARTITIONS, MAX_SPANS, MAX_UNITS, Record, Span, Unit,
+};
 
 /// Bytes before the partitions.
 const HEADER: usize = 64;
 
 impl Content for Layout {
+    type Contradiction = Contradiction;
     const MAGIC: [u8; 8] = *b"FLSHUNIT";
     const VERSION: u32 = 1;
     /// Names, spans and units at their bounds.
@@ -77,7 +80,7 @@ impl Content for Layout {
         })
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Contradiction> {
         self.validate()
     }
 }

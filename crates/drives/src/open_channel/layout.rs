@@ -94,6 +94,39 @@ pub enum LayoutError {
     OverProvisioning(u32),
 }
 
+/// Why fields that were read cannot be the layout of a device.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Contradiction {
+    /// Two partitions are called so.
+    SameName(String),
+    /// This partition has a size that none can have.
+    Size(String),
+    /// This partition has a span with the key of another one.
+    SameKey(String),
+    /// This unit is not the device's, or two partitions have it.
+    Owner(Unit),
+    /// A name or units that no partition can have.
+    Impossible(LayoutError),
+}
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SameName(name) => write!(f, "two partitions are called {name}"),
+            Self::Size(name) => write!(f, "{name} has no possible size"),
+            Self::SameKey(name) => write!(f, "{name} has the key of another one"),
+            Self::Owner(unit) => write!(f, "unit {} has no owner, or two", show(*unit)),
+            Self::Impossible(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<LayoutError> for Contradiction {
+    fn from(error: LayoutError) -> Self {
+        Self::Impossible(error)
+    }
+}
+
 impl Layout {
     /// No partitions.
     pub fn new(uuid: [u8; 16], groups: u32, pus: u32) -> Self {
@@ -182,28 +215,27 @@ impl Layout {
 
     /// Whether everything in here agrees with everything else; or what does not. For what was read
     /// from a device.
-    pub fn validate(&self) -> Result<(), String> {
+    pub fn validate(&self) -> Result<(), Contradiction> {
         let mut names = BTreeSet::new();
         let mut units = BTreeSet::new();
         let mut keys = BTreeSet::new();
         for record in &self.partitions {
-            check_name(&record.name).map_err(|error| error.to_string())?;
+            check_name(&record.name)?;
             if !names.insert(&record.name) {
-                return Err(format!("two partitions are called {}", record.name));
+                return Err(Contradiction::SameName(record.name.clone()));
             }
             if !OVER_PROVISIONING.contains(&record.over_provisioning) || record.spans.is_empty() {
-                return Err(format!("{} has no possible size", record.name));
+                return Err(Contradiction::Size(record.name.clone()));
             }
             for span in &record.spans {
                 if span.key >= self.next_key || !keys.insert(span.key) {
-                    return Err(format!("{} has the key of another one", record.name));
+                    return Err(Contradiction::SameKey(record.name.clone()));
                 }
-                self.check_even(&span.units)
-                    .map_err(|error| error.to_string())?;
+                self.check_even(&span.units)?;
             }
             for unit in record.units() {
                 if !self.contains(unit) || !units.insert(unit) {
-                    return Err(format!("unit {} has no owner, or two", show(unit)));
+                    return Err(Contradiction::Owner(unit));
                 }
             }
         }

@@ -10,7 +10,7 @@ use flashyard_time::{Duration, Rng, Time};
 
 use super::hostile::{Ending, Stop, digests};
 use super::library::{self, Host};
-use super::panics;
+use super::panics::{self, Panicked};
 use super::plain;
 use super::plan::{Fault, HostPlan, Kind, Plan};
 use super::site::{Notes, Site};
@@ -54,7 +54,7 @@ pub struct Life {
 pub fn live(seed: u64, faults: &[Fault]) -> Life {
     let plan = Plan::draw(seed, faults);
     let lived = panics::caught(|| in_world(plan));
-    lived.unwrap_or_else(|panic| Life {
+    lived.unwrap_or_else(|Panicked(panic)| Life {
         seed,
         finding: Some(format!("panic: {panic}")),
         digest: 0,

@@ -12,8 +12,12 @@ thread_local! {
 
 static HOOK: Once = Once::new();
 
-/// What `act` gives, or what the first panic in it says.
-pub(super) fn caught<T>(act: impl FnOnce() -> T) -> Result<T, String> {
+/// What a panic says, and where it is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Panicked(pub(super) String);
+
+/// What `act` gives, or the first panic in it.
+pub(super) fn caught<T>(act: impl FnOnce() -> T) -> Result<T, Panicked> {
     HOOK.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| match WATCHED.get() {
@@ -25,7 +29,7 @@ pub(super) fn caught<T>(act: impl FnOnce() -> T) -> Result<T, String> {
     LAST.take();
     let outcome = panic::catch_unwind(AssertUnwindSafe(act));
     WATCHED.set(false);
-    outcome.map_err(|_| LAST.take().unwrap_or_default())
+    outcome.map_err(|_| Panicked(LAST.take().unwrap_or_default()))
 }
 
 /// A panic while another one unwinds comes of it.
@@ -48,7 +52,7 @@ mod tests {
     #[test]
     fn a_panic_is_told_with_its_place() {
         assert_eq!(caught(|| 7), Ok(7));
-        let told = caught(|| panic!("so {}", "bad")).expect_err("it panics");
+        let Panicked(told) = caught(|| panic!("so {}", "bad")).expect_err("it panics");
         assert!(
             told.starts_with("so bad (") && told.contains("panics.rs:"),
             "{told}"

@@ -15,6 +15,7 @@ struct Note {
 }
 
 impl Content for Note {
+    type Contradiction = &'static str;
     const MAGIC: [u8; 8] = *b"TESTNOTE";
     const VERSION: u32 = 3;
     const MAX_BYTES: usize = 256;
@@ -38,9 +39,9 @@ impl Content for Note {
         Some(Self { generation, text })
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), &'static str> {
         match self.text.contains('!') {
-            true => Err("it shouts".into()),
+            true => Err("it shouts"),
             false => Ok(()),
         }
     }
