@@ -19,11 +19,10 @@ use flashyard_time::{Duration, Time};
 
 use crate::association::{Association, ConnectionId};
 use crate::connection::{Connection, Serve};
-use crate::exec::Budget;
 use crate::forwarding::{self, Forwarding, Home};
 use crate::handle::Told;
 use crate::message::Message;
-use crate::quota::{MemoryQuota, Pool};
+use crate::quota::{Budget, MemoryQuota, Pool};
 use crate::switch::{Port, Switch};
 use crate::{DeviceHandle, Target};
 

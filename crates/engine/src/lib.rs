@@ -15,7 +15,7 @@
 //! | `credit` | what hosts are told that they may have outstanding |
 //! | `forwarding` | I/O for a device at home on another core |
 //! | `exec` | commands at work: memory, turn, data, I/O, answer; the trait `Front` |
-//! | `waiting`, `quota` | commands that were not issued yet; memory that tenants share |
+//! | `waiting`, `quota` | commands that were not issued yet; memory that tenants and connections may have |
 #![forbid(unsafe_code)]
 
 mod alive;
@@ -70,10 +70,10 @@ pub mod front {
     pub use crate::association::{Association, ConnectionId};
     pub use crate::connection::{Connection, Serve};
     pub use crate::exec::{
-        Budget, Command, End, Failure, Front, HalfData, Held, HostData, Namespace, Pair, Queue,
-        Success, Work, execute, start,
+        Command, End, Failure, Front, HalfData, HostData, Namespace, Pair, Queue, Success, Work,
+        execute, start,
     };
-    pub use crate::quota::{MemoryQuota, Reservation};
+    pub use crate::quota::{Budget, Held, MemoryQuota, Reservation};
     pub use crate::sample::PendingSample;
     pub use crate::subsystems::{AdminSeat, Caller, ConnectFailure, IoSeat};
     pub use crate::waiting::TellWithdrawn;

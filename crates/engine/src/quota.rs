@@ -13,7 +13,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use flashyard_block::IoError;
+use flashyard_runtime::sync::Semaphore;
 use flashyard_runtime::sync::oneshot::{self, Receiver, Sender};
+use flashyard_runtime::{Buf, PAGE};
 
 /// A tenant may hold a quarter of what is left.
 const PART: usize = 4;
@@ -255,166 +258,138 @@ impl Drop for Wait<'_> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::pin::pin;
-    use std::task::Waker;
+/// How much memory a queue may hold at the grace of its host: write data that were asked for and
+/// read data that have not been taken yet. Two bounds, always taken in the same order: that of the
+/// connection, and the quota of its tenant. Whoever finds one reached waits in order of arrival,
+/// before its turn at the device. There is no wait for a buffer after that: what is held here is
+/// within the bound of the core's pool ([`crate::Limits::promised_bytes`]), and a pool gives
+/// whatever is within its bound.
+pub struct Budget {
+    connection: Semaphore,
+    quota: Rc<MemoryQuota>,
+}
 
-    use flashyard_time::Rng;
+/// Memory counted against a [`Budget`] until dropped.
+pub struct Held {
+    budget: Rc<Budget>,
+    bytes: usize,
+}
 
-    use super::*;
+impl Budget {
+    /// `bytes` for the connection, out of the quota of its tenant.
+    pub(crate) fn new(bytes: usize, quota: Rc<MemoryQuota>) -> Rc<Self> {
+        Rc::new(Self {
+            connection: Semaphore::new(bytes),
+            quota,
+        })
+    }
 
-    const MIB: usize = 1 << 20;
+    /// Bytes that a buffer of `len` counts for.
+    #[inline]
+    pub(crate) fn charge(len: usize) -> usize {
+        len.max(PAGE).next_power_of_two()
+    }
 
-    fn poll(wait: Pin<&mut (impl Future<Output = Reservation> + ?Sized)>) -> Option<Reservation> {
-        match wait.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(reservation) => Some(reservation),
-            Poll::Pending => None,
+    /// Gives back what [`Held::into_bytes`] took over.
+    #[inline]
+    pub fn release(&self, bytes: usize) {
+        if bytes > 0 {
+            self.connection.release(bytes);
+            self.quota.release(bytes);
         }
     }
 
-    fn all_it_gets(quota: &Rc<MemoryQuota>, bytes: usize) -> Vec<Reservation> {
-        std::iter::from_fn(|| Reservation::now(quota, bytes)).collect()
-    }
-
-    #[test]
-    fn whoever_comes_finds_some_however_much_the_others_took() {
-        let pool = Pool::new(128 * MIB, 16 * MIB);
-        let mut taken = Vec::new();
-        for n in 1..=16 {
-            let reservations = all_it_gets(&MemoryQuota::new(&pool), MIB / 4);
-            let got = reservations.len() * MIB / 4;
-            let least = if n < 9 { 5 * MIB } else { MIB };
-            assert!((least..=16 * MIB).contains(&got), "number {n} got {got}");
-            taken.push(reservations);
+    /// Waits until `bytes` fit in both bounds. Only numbers are held: the memory itself is taken
+    /// when it is needed.
+    pub(crate) async fn reserve(self: &Rc<Self>, bytes: usize) -> Held {
+        let connection = Passed::wait(&self.connection, bytes).await;
+        Reservation::wait(&self.quota, bytes).await.keep();
+        connection.keep();
+        Held {
+            budget: self.clone(),
+            bytes,
         }
-        assert!(pool.free() >= 4 * MIB, "{} are free", pool.free());
-        taken.clear();
-        assert_eq!(pool.free(), 128 * MIB);
     }
 
-    #[test]
-    fn those_who_give_back_and_take_again_come_to_have_the_same() {
-        let pool = Pool::new(128 * MIB, 16 * MIB);
-        let quotas: Vec<_> = (0..60).map(|_| MemoryQuota::new(&pool)).collect();
-        let mut taken: Vec<_> = quotas.iter().map(|r| all_it_gets(r, MIB / 16)).collect();
-        for round in 0..100 {
-            for (quota, reservations) in quotas.iter().zip(&mut taken) {
-                reservations.truncate(
-                    reservations.len() - reservations.len().div_ceil(8).min(reservations.len()),
-                );
-                reservations.extend(all_it_gets(quota, MIB / 16));
-                let same = reservations.len() * MIB / 16;
-                assert!(round < 50 || (MIB..3 * MIB).contains(&same), "{same}");
-            }
+    /// The same, if there is nothing to wait for.
+    #[inline]
+    pub fn try_reserve(self: &Rc<Self>, bytes: usize) -> Option<Held> {
+        if !self.connection.try_acquire(bytes) {
+            return None;
         }
-        let free = pool.free();
-        assert!((6 * MIB..12 * MIB).contains(&free), "{free} are free");
-    }
-
-    #[test]
-    fn who_has_nothing_may_have_what_is_there_and_others_wait() {
-        let pool = Pool::new(4 * MIB, 2 * MIB);
-        let (one, two) = (MemoryQuota::new(&pool), MemoryQuota::new(&pool));
-        let large = Reservation::now(&one, 3 * MIB).expect("it has nothing");
-        assert!(
-            Reservation::now(&one, 4096).is_none(),
-            "it has more than a part"
-        );
-        let mut wait = pin!(Reservation::wait(&two, 2 * MIB));
-        assert!(poll(wait.as_mut()).is_none());
-        assert!(
-            Reservation::now(&two, 4096).is_none(),
-            "behind the other one"
-        );
-        drop(large);
-        let reservation = poll(wait.as_mut()).expect("there is room");
-        reservation.keep();
-        assert_eq!(pool.free(), 2 * MIB);
-        two.release(2 * MIB);
-        assert_eq!(pool.free(), 4 * MIB);
-    }
-
-    #[test]
-    fn whoever_leaves_unblocks_those_behind() {
-        let pool = Pool::new(4 * MIB, 4 * MIB);
-        let quota = MemoryQuota::new(&pool);
-        let held = Reservation::now(&quota, MIB / 2).expect("it has nothing");
-        let mut narrow = pin!(Reservation::wait(&quota, 4096));
-        {
-            let mut wide = pin!(Reservation::wait(&quota, 3 * MIB));
-            assert!(poll(wide.as_mut()).is_none());
-            assert!(poll(narrow.as_mut()).is_none());
+        if !self.quota.try_take(bytes) {
+            self.connection.release(bytes);
+            return None;
         }
-        assert!(poll(narrow.as_mut()).is_some());
-        {
-            let mut granted = pin!(Reservation::wait(&quota, MIB));
-            assert!(poll(granted.as_mut()).is_none());
-            drop(held);
+        Some(Held {
+            budget: self.clone(),
+            bytes,
+        })
+    }
+}
+
+impl Held {
+    /// Takes a part out, which is given back by itself.
+    pub(crate) fn split(&mut self, bytes: usize) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self {
+            budget: self.budget.clone(),
+            bytes,
         }
-        assert_eq!(pool.free(), 4 * MIB, "granted and never looked at");
-        assert!(pool.waiting.borrow().is_empty());
     }
 
-    #[test]
-    fn what_is_for_one_it_may_have_all_of() {
-        let quota = Pool::of_one(MIB);
-        assert_eq!(all_it_gets(&quota, MIB / 16).len(), 16);
+    /// Ends the guard: the bytes are given back by [`Budget::release`].
+    #[inline]
+    pub fn into_bytes(mut self) -> usize {
+        std::mem::take(&mut self.bytes)
     }
+}
 
-    /// By chance: nothing is lost, nobody who could have been served waits, and all end.
-    #[test]
-    fn all_are_served_in_the_end() {
-        for seed in 0..200 {
-            let mut rng = Rng::new(seed);
-            let pool = Pool::new(8 * MIB, 2 * MIB);
-            let quotas: Vec<_> = (0..6).map(|_| MemoryQuota::new(&pool)).collect();
-            let mut waits: Vec<Pin<Box<dyn Future<Output = Reservation>>>> = Vec::new();
-            let mut reservations = Vec::new();
-            for _ in 0..300 {
-                let quota = quotas[rng.below(6) as usize].clone();
-                let most = 1 << (12 + rng.below(9));
-                let bytes = 1 + rng.below(most) as usize;
-                match rng.below(4) {
-                    0 | 1 => waits.push(Box::pin(
-                        async move { Reservation::wait(&quota, bytes).await },
-                    )),
-                    2 if !reservations.is_empty() => {
-                        reservations.swap_remove(rng.below(reservations.len() as u64) as usize);
-                    }
-                    3 if !waits.is_empty() => {
-                        drop(waits.swap_remove(rng.below(waits.len() as u64) as usize));
-                    }
-                    _ => {}
-                }
-                waits.retain_mut(|wait| match poll(wait.as_mut()) {
-                    Some(reservation) => {
-                        reservations.push(reservation);
-                        false
-                    }
-                    None => true,
-                });
-                let held: usize = reservations
-                    .iter()
-                    .map(|reservation: &Reservation| reservation.bytes)
-                    .sum();
-                assert_eq!(pool.free() + held, 8 * MIB, "seed {seed}");
-            }
-            while !waits.is_empty() {
-                reservations.clear();
-                let before = waits.len();
-                waits.retain_mut(|wait| match poll(wait.as_mut()) {
-                    Some(reservation) => {
-                        reservations.push(reservation);
-                        false
-                    }
-                    None => true,
-                });
-                assert!(waits.len() < before, "seed {seed}: {before} wait for ever");
-            }
-            reservations.clear();
-            assert_eq!(pool.free(), 8 * MIB);
-            assert!(pool.waiting.borrow().is_empty());
+impl Drop for Held {
+    #[inline]
+    fn drop(&mut self) {
+        self.budget.release(self.bytes);
+    }
+}
+
+/// One bound of a budget passed; given back unless all are.
+struct Passed<'a> {
+    semaphore: &'a Semaphore,
+    bytes: usize,
+}
+
+impl<'a> Passed<'a> {
+    async fn wait(semaphore: &'a Semaphore, bytes: usize) -> Self {
+        semaphore.acquire(bytes).await;
+        Self { semaphore, bytes }
+    }
+}
+
+impl Passed<'_> {
+    /// All are passed: from now on the [`Held`] is what gives back.
+    #[inline]
+    fn keep(mut self) {
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Passed<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.semaphore.release(self.bytes);
         }
     }
 }
+
+/// A buffer for which a share is held: the pool has it, unless the system has no memory or what
+/// devices take for themselves is beyond what is left to them. Nobody waits for it: it is the turn
+/// of this I/O, and nothing could end the wait.
+#[inline]
+pub(crate) fn buffer(bytes: usize) -> Result<Buf, IoError> {
+    Buf::take(bytes).ok_or(IoError::Busy)
+}
+
+#[cfg(test)]
+mod tests;

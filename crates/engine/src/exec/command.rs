@@ -5,7 +5,6 @@
 //! taken when the turn has come.
 
 use std::future::Future;
-use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
@@ -18,15 +17,13 @@ use flashyard_runtime::{Buf, Data, Rt};
 use flashyard_sched::{Ask, Op};
 use flashyard_time::{Duration, Time};
 
-use super::budget::{Budget, Held};
-use super::front::{End, Failure, Front, Success};
+use super::front::{End, Failure, Front, HostData, Success};
 use super::fused::{self, Pair};
-use super::namespaces::Namespace;
-use super::queue::{Queue, buffer};
+use super::queue::{Namespace, Queue};
 use super::rare;
 use crate::forwarding::{Admission, Ended, Route};
 use crate::ledger::Past;
-use crate::quota::{MemoryQuota, Reservation};
+use crate::quota::{Budget, Held, Reservation, buffer};
 use crate::switch::Permit;
 
 /// A checked command with the data that came with it.
@@ -41,12 +38,6 @@ pub struct Command {
     pub(super) data: Option<HostData>,
     /// What there was before it asked for its turn.
     pub(super) past: Past,
-}
-
-/// Data that came with a command, counted against the core's share for them.
-pub struct HostData {
-    pub(super) buf: Buf,
-    pub(super) reservation: Reservation,
 }
 
 /// What of a command or pair could not be done at once: goes to the pool of the queue.
@@ -319,47 +310,6 @@ async fn soon<F: Future + Unpin>(rt: &Rt, span: Duration, mut future: F) -> Opti
         Pin::new(&mut late).poll(context).map(|()| None)
     })
     .await
-}
-
-impl HostData {
-    /// Room for `len` bytes, counted against `quota`, if it is to be had now.
-    #[inline]
-    pub fn now(quota: &Rc<MemoryQuota>, len: usize) -> Option<Self> {
-        let reservation = Reservation::now(quota, Budget::charge(len))?;
-        let buf = Buf::take(len)?;
-        Some(Self { buf, reservation })
-    }
-
-    /// Waits for room for `len` bytes.
-    ///
-    /// # Errors
-    /// Busy: the system has no memory.
-    pub async fn wait(quota: &Rc<MemoryQuota>, len: usize) -> Result<Self, IoError> {
-        let reservation = Reservation::wait(quota, Budget::charge(len)).await;
-        buffer(len).map(|buf| Self { buf, reservation })
-    }
-
-    /// The bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.buf
-    }
-
-    /// With these bytes, which are as many as there is room for.
-    #[inline]
-    pub fn filled(mut self, bytes: &[u8]) -> Self {
-        self.buf.copy_from_slice(bytes);
-        self
-    }
-
-    /// Leaves only the bytes of `range`.
-    #[inline]
-    pub fn cut(&mut self, range: Range<usize>) {
-        let len = range.len();
-        if range.start > 0 {
-            self.buf.copy_within(range, 0);
-        }
-        self.buf.set_len(len);
-    }
 }
 
 impl Command {

@@ -5,13 +5,15 @@
 //! that came with a command travel in it: there is no table to look them up in.
 
 use std::future::Future;
+use std::ops::Range;
+use std::rc::Rc;
 
 use flashyard_block::{Class, IoError};
 use flashyard_nvme::{Allowance, Status};
 use flashyard_runtime::{Buf, Data};
 
-use super::budget::Held;
 use crate::credit::CreditShare;
+use crate::quota::{Budget, Held, MemoryQuota, Reservation, buffer};
 use crate::sample::PendingSample;
 use crate::status;
 
@@ -112,5 +114,52 @@ impl Failure {
     /// Whether the medium is to blame.
     pub(super) fn is_of_medium(self) -> bool {
         matches!(self, Self::Device(error) if status::is_media_error(error))
+    }
+}
+
+/// Data that came with a command, counted against the core's share for them.
+pub struct HostData {
+    pub(super) buf: Buf,
+    pub(super) reservation: Reservation,
+}
+
+impl HostData {
+    /// Room for `len` bytes, counted against `quota`, if it is to be had now.
+    #[inline]
+    pub fn now(quota: &Rc<MemoryQuota>, len: usize) -> Option<Self> {
+        let reservation = Reservation::now(quota, Budget::charge(len))?;
+        let buf = Buf::take(len)?;
+        Some(Self { buf, reservation })
+    }
+
+    /// Waits for room for `len` bytes.
+    ///
+    /// # Errors
+    /// Busy: the system has no memory.
+    pub async fn wait(quota: &Rc<MemoryQuota>, len: usize) -> Result<Self, IoError> {
+        let reservation = Reservation::wait(quota, Budget::charge(len)).await;
+        buffer(len).map(|buf| Self { buf, reservation })
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buf
+    }
+
+    /// With these bytes, which are as many as there is room for.
+    #[inline]
+    pub fn filled(mut self, bytes: &[u8]) -> Self {
+        self.buf.copy_from_slice(bytes);
+        self
+    }
+
+    /// Leaves only the bytes of `range`.
+    #[inline]
+    pub fn cut(&mut self, range: Range<usize>) {
+        let len = range.len();
+        if range.start > 0 {
+            self.buf.copy_within(range, 0);
+        }
+        self.buf.set_len(len);
     }
 }

@@ -9,14 +9,11 @@ use flashyard_nvme::SubmissionQueueEntry;
 use flashyard_runtime::Buf;
 use flashyard_sched::Op;
 
-use super::budget::{Budget, Held};
-use super::command::HostData;
-use super::front::{End, Failure, Front, Success};
-use super::namespaces::Namespace;
-use super::queue::{Queue, buffer};
+use super::front::{End, Failure, Front, HostData, Success};
+use super::queue::{Namespace, Queue};
 use super::rare;
 use crate::ledger::Past;
-use crate::quota::Reservation;
+use crate::quota::{Budget, Held, Reservation, buffer};
 use crate::waiting::TakenBack;
 
 /// A checked pair; the first half is the Compare.

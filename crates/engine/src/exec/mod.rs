@@ -8,20 +8,14 @@
 //! | `queue` | what the commands of a queue share: tenant, namespaces, memory, who waits |
 //! | `command` | plain reads and writes |
 //! | `rare`, `fused` | all other commands; pairs |
-//! | `namespaces` | the namespaces as one queue sees them |
-//! | `budget` | memory of a queue at the grace of its host |
 
-mod budget;
 mod command;
 mod front;
 mod fused;
-mod namespaces;
 mod queue;
 mod rare;
 
-pub use budget::{Budget, Held};
-pub use command::{Command, HostData, Work, execute, start};
-pub use front::{End, Failure, Front, Success};
+pub use command::{Command, Work, execute, start};
+pub use front::{End, Failure, Front, HostData, Success};
 pub use fused::{HalfData, Pair};
-pub use namespaces::Namespace;
-pub use queue::Queue;
+pub use queue::{Namespace, Queue};

@@ -6,22 +6,22 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use flashyard_block::{Class, Done, IoError};
-use flashyard_controller::{CommandError, ControllerLimits, Intent};
+use flashyard_block::{Class, Done, IoError, Tag};
+use flashyard_controller::{CommandError, ControllerLimits, Intent, NamespaceInfo};
 use flashyard_nvme::{Status, SubmissionQueueEntry};
 use flashyard_runtime::Buf;
-use flashyard_sched::Ask;
+use flashyard_sched::{Ask, IoId, Op};
 use flashyard_time::Time;
 
-use super::budget::{Budget, Held};
 use super::front::{End, Failure, Front};
-use super::namespaces::{Namespace, Namespaces};
 use crate::alive::Counted;
 use crate::association::{Association, TenantShared};
 use crate::core::Core;
 use crate::counters::QueueCounters;
-use crate::forwarding::{Admission, Ended};
+use crate::credit::CreditShare;
+use crate::forwarding::{Admission, Ended, Route};
 use crate::ledger::{Past, Sample};
+use crate::quota::{Budget, Held};
 use crate::sample::PendingSample;
 use crate::subsystems::IoSeat;
 use crate::waiting::{TakenBack, TellWithdrawn, Waiting};
@@ -304,10 +304,99 @@ impl<F: Front> Queue<F> {
     }
 }
 
-/// A buffer for which a share is held: the pool has it, unless the system has no memory or what
-/// devices take for themselves is beyond what is left to them. Nobody waits for it: it is the turn
-/// of this I/O, and nothing could end the wait.
-#[inline]
-pub(super) fn buffer(bytes: usize) -> Result<Buf, IoError> {
-    Buf::take(bytes).ok_or(IoError::Busy)
+/// A namespace and the way to its device.
+pub struct Namespace {
+    /// What its host sees of it.
+    pub info: NamespaceInfo,
+    pub(crate) route: Route,
+    pub(crate) tag: Tag,
+    /// For a host that is told what it may have outstanding.
+    pub(crate) credit_share: Option<CreditShare>,
+}
+
+impl Namespace {
+    /// What an I/O to it asks of the switch before its device.
+    #[inline]
+    pub(super) fn ask(&self, class: Class, op: Op, lba: u64, bytes: u64) -> Ask {
+        Ask {
+            id: IoId::NONE,
+            tenant: self.tag.tenant,
+            class,
+            op,
+            bytes,
+            lba,
+        }
+    }
+}
+
+/// All that a queue may reach: a copy that is refreshed when its tenant's generation has moved, so
+/// that the path of an I/O takes no lock.
+#[derive(Default)]
+struct Namespaces {
+    /// Whose host is told what it may have outstanding.
+    reported: Option<Arc<Association>>,
+    generation: u64,
+    /// By identifier.
+    list: Vec<Rc<Namespace>>,
+}
+
+impl Namespaces {
+    /// Nothing yet. The host of `reported` is told what it may have outstanding.
+    fn new(reported: Option<Arc<Association>>) -> Self {
+        Self {
+            reported,
+            ..Self::default()
+        }
+    }
+
+    /// The namespace of this identifier, as it is now.
+    #[inline]
+    fn find(&mut self, core: &Core, tenant: &TenantShared, nsid: u32) -> Option<&Rc<Namespace>> {
+        if self.generation != tenant.generation() {
+            self.refresh(core, tenant);
+        }
+        // Identifiers mostly count from 1 without gaps.
+        let guess = (nsid as usize).wrapping_sub(1);
+        if self
+            .list
+            .get(guess)
+            .is_some_and(|namespace| namespace.info.nsid == nsid)
+        {
+            return self.list.get(guess);
+        }
+        let found = self
+            .list
+            .binary_search_by_key(&nsid, |namespace| namespace.info.nsid);
+        found.ok().map(|at| &self.list[at])
+    }
+
+    #[cold]
+    fn refresh(&mut self, core: &Core, tenant: &TenantShared) {
+        let reachable = core.target().reachable(tenant);
+        self.generation = reachable.generation;
+        let tag = Tag {
+            tenant: tenant.id,
+            class: reachable.class,
+        };
+        let namespaces = reachable.namespaces.into_iter().map(|(info, device)| {
+            let route = if device.core() == core.index() {
+                core.port(device.id()).map_or(Route::Nowhere, Route::Here)
+            } else {
+                Route::There {
+                    core: device.core(),
+                    device: device.id(),
+                }
+            };
+            let credit_share = self.reported.as_ref().map(|association| {
+                CreditShare::new(device.account(tenant.id), association.part(device.id()))
+            });
+            Rc::new(Namespace {
+                info,
+                route,
+                tag,
+                credit_share,
+            })
+        });
+        self.list = namespaces.collect();
+    }
 }

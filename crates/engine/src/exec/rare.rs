@@ -10,13 +10,11 @@ use flashyard_nvme::command::LbaRange;
 use flashyard_runtime::{Buf, Data};
 use flashyard_sched::Op;
 
-use super::budget::{Budget, Held};
-use super::command::{Command, HostData};
-use super::front::{Failure, Front};
-use super::namespaces::Namespace;
-use super::queue::{Queue, buffer};
+use super::command::Command;
+use super::front::{Failure, Front, HostData};
+use super::queue::{Namespace, Queue};
 use crate::ledger::Past;
-use crate::quota::Reservation;
+use crate::quota::{Budget, Held, Reservation, buffer};
 
 /// Everything but plain reads and writes.
 pub(super) async fn execute<F: Front>(queue: &Queue<F>, mut command: Command) {
