@@ -134,86 +134,43 @@ macro_rules! dispatch {
     };
 }
 
-impl Drive for Driver {
-    fn now(&mut self) -> Time {
+/// What every turn asks for is dispatched statically.
+impl Driver {
+    /// The driver, for what is asked seldom.
+    pub(crate) fn seldom(&mut self) -> &mut dyn Drive {
+        match self {
+            Self::Uring(driver) => &mut **driver,
+            Self::Sim(driver) => &mut **driver,
+        }
+    }
+
+    pub(crate) fn now(&mut self) -> Time {
         dispatch!(self, driver => driver.now())
     }
 
-    fn random(&mut self) -> u64 {
-        dispatch!(self, driver => driver.random())
-    }
-
-    fn pick(&mut self, ready: usize) -> usize {
-        dispatch!(self, driver => driver.pick(ready))
-    }
-
-    fn submit(&mut self, ticket: Ticket, operation: &mut Operation) {
+    pub(crate) fn submit(&mut self, ticket: Ticket, operation: &mut Operation) {
         dispatch!(self, driver => driver.submit(ticket, operation));
     }
 
     #[inline]
-    fn receives_directly(&mut self, used: usize) -> bool {
+    pub(crate) fn receives_directly(&mut self, used: usize) -> bool {
         dispatch!(self, driver => driver.receives_directly(used))
     }
 
     #[inline]
-    fn send_now(&mut self, socket: SocketId, gather: &Gather) -> io::Result<usize> {
+    pub(crate) fn send_now(&mut self, socket: SocketId, gather: &Gather) -> io::Result<usize> {
         dispatch!(self, driver => driver.send_now(socket, gather))
     }
 
-    fn cancel(&mut self, ticket: Ticket, operation: &mut Operation) {
+    pub(crate) fn cancel(&mut self, ticket: Ticket, operation: &mut Operation) {
         dispatch!(self, driver => driver.cancel(ticket, operation));
     }
 
-    fn reap(&mut self, table: &mut Table, done: &mut Vec<Completion>) {
+    pub(crate) fn reap(&mut self, table: &mut Table, done: &mut Vec<Completion>) {
         dispatch!(self, driver => driver.reap(table, done));
     }
 
-    fn flush(&mut self, table: &mut Table, wait: Wait) {
+    pub(crate) fn flush(&mut self, table: &mut Table, wait: Wait) {
         dispatch!(self, driver => driver.flush(table, wait));
-    }
-
-    fn listen(&mut self, addr: SocketAddr) -> io::Result<(Handle<SocketId>, SocketAddr)> {
-        dispatch!(self, driver => driver.listen(addr))
-    }
-
-    fn shutdown(&mut self, socket: SocketId) {
-        dispatch!(self, driver => driver.shutdown(socket));
-    }
-
-    fn abort(&mut self, socket: SocketId) {
-        dispatch!(self, driver => driver.abort(socket));
-    }
-
-    fn set_patience(&mut self, socket: SocketId, span: Duration) {
-        dispatch!(self, driver => driver.set_patience(socket, span));
-    }
-
-    fn detach(&mut self, socket: Handle<SocketId>) -> Loose {
-        dispatch!(self, driver => driver.detach(socket))
-    }
-
-    fn attach(&mut self, loose: Loose) -> Handle<SocketId> {
-        dispatch!(self, driver => driver.attach(loose))
-    }
-
-    fn open(
-        &mut self,
-        path: &Path,
-        options: OpenOptions,
-    ) -> io::Result<(Handle<FileId>, FileInfo)> {
-        dispatch!(self, driver => driver.open(path, options))
-    }
-
-    fn size(&mut self, file: FileId) -> io::Result<u64> {
-        dispatch!(self, driver => driver.size(file))
-    }
-
-    fn set_size(&mut self, file: FileId, size: u64) -> io::Result<()> {
-        dispatch!(self, driver => driver.set_size(file, size))
-    }
-
-    fn zoned(&mut self, file: FileId) -> io::Result<Option<Zoned>> {
-        dispatch!(self, driver => driver.zoned(file))
     }
 }

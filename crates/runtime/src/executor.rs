@@ -150,8 +150,8 @@ impl Core {
     }
 
     /// The driver, for a call that does not come back here.
-    pub(crate) fn with_driver<T>(&self, call: impl FnOnce(&mut Driver) -> T) -> T {
-        call(&mut self.driver.borrow_mut())
+    pub(crate) fn with_driver<T>(&self, call: impl FnOnce(&mut dyn Drive) -> T) -> T {
+        call(self.driver.borrow_mut().seldom())
     }
 
     /// The queue of tasks.
@@ -353,7 +353,7 @@ impl Core {
     fn pick(&self) -> usize {
         match self.queue.ready() {
             0 => 0,
-            ready => self.driver.borrow_mut().pick(ready),
+            ready => self.driver.borrow_mut().seldom().pick(ready),
         }
     }
 

@@ -7,9 +7,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use crate::driver::Drive;
 use crate::executor::Core;
-use crate::flight::Flight;
+use crate::flight::{Flight, ends_as};
 use crate::handle::{FileId, FileInfo, Handle, OpenFile};
 use crate::op::{Operation, Outcome};
 use crate::zone::{Zone, ZoneAction, Zoned};
@@ -167,67 +166,43 @@ impl fmt::Debug for File {
     }
 }
 
-/// A file read: bytes moved, and the buffer back.
-#[must_use = "dropping it cancels the read"]
-pub struct ReadOp(Flight);
-
-impl Future for ReadOp {
-    type Output = (io::Result<usize>, Buf);
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0)
-            .poll(context)
-            .map(|(operation, result)| match operation {
-                Operation::Read { buf, .. } => (result.map(Outcome::bytes), buf),
-                _ => unreachable!("the operation is the one that was started"),
-            })
+ends_as! {
+    /// A file read: bytes moved, and the buffer back.
+    #[must_use = "dropping it cancels the read"]
+    ReadOp(Flight) -> (io::Result<usize>, Buf) {
+        |(operation, result)| match operation {
+            Operation::Read { buf, .. } => (result.map(Outcome::bytes), buf),
+            _ => unreachable!("the operation is the one that was started"),
+        }
     }
 }
 
-/// A file write: bytes moved, and the data back.
-#[must_use = "dropping it cancels the write"]
-pub struct WriteOp(Flight);
-
-impl Future for WriteOp {
-    type Output = (io::Result<usize>, Shared);
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0)
-            .poll(context)
-            .map(|(operation, result)| match operation {
-                Operation::Write { data, .. } => (result.map(Outcome::bytes), data),
-                _ => unreachable!("the operation is the one that was started"),
-            })
+ends_as! {
+    /// A file write: bytes moved, and the data back.
+    #[must_use = "dropping it cancels the write"]
+    WriteOp(Flight) -> (io::Result<usize>, Shared) {
+        |(operation, result)| match operation {
+            Operation::Write { data, .. } => (result.map(Outcome::bytes), data),
+            _ => unreachable!("the operation is the one that was started"),
+        }
     }
 }
 
-/// A file operation without payload.
-#[must_use = "dropping it cancels the operation"]
-pub struct ControlOp(Flight);
-
-impl Future for ControlOp {
-    type Output = io::Result<()>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0)
-            .poll(context)
-            .map(|(_, result)| result.map(drop))
+ends_as! {
+    /// A file operation without payload.
+    #[must_use = "dropping it cancels the operation"]
+    ControlOp(Flight) -> io::Result<()> {
+        |(_, result)| result.map(drop)
     }
 }
 
-/// A report of zones.
-#[must_use = "dropping it leaves nobody to take the report"]
-pub struct ZonesOp(Flight);
-
-impl Future for ZonesOp {
-    type Output = io::Result<Vec<Zone>>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0)
-            .poll(context)
-            .map(|(_, result)| match result? {
-                Outcome::Zones(zones) => Ok(zones),
-                _ => unreachable!("a report brings zones"),
-            })
+ends_as! {
+    /// A report of zones.
+    #[must_use = "dropping it leaves nobody to take the report"]
+    ZonesOp(Flight) -> io::Result<Vec<Zone>> {
+        |(_, result)| match result? {
+            Outcome::Zones(zones) => Ok(zones),
+            _ => unreachable!("a report brings zones"),
+        }
     }
 }

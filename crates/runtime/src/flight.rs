@@ -60,3 +60,22 @@ impl Drop for Flight {
         }
     }
 }
+
+/// A future that waits for another, and gives what `$end` makes of that one's end.
+macro_rules! ends_as {
+    ($(#[$about:meta])* $name:ident($inner:ty) -> $output:ty { $end:expr }) => {
+        $(#[$about])*
+        pub struct $name($inner);
+
+        impl Future for $name {
+            type Output = $output;
+
+            #[inline]
+            fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+                Pin::new(&mut self.0).poll(context).map($end)
+            }
+        }
+    };
+}
+
+pub(crate) use ends_as;

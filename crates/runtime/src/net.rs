@@ -14,9 +14,9 @@ use std::task::{Context, Poll};
 use flashyard_time::Duration;
 
 use crate::direct::Receive;
-use crate::driver::{Drive, Loose};
+use crate::driver::Loose;
 use crate::executor::Core;
-use crate::flight::Flight;
+use crate::flight::{Flight, ends_as};
 use crate::handle::{Connected, Direction, Socket};
 use crate::op::{Operation, Outcome, Room};
 use crate::table::Finished;
@@ -271,10 +271,12 @@ enum Receiving {
     Ended,
 }
 
-impl Receiving {
+impl Future for Receiving {
+    type Output = Filled;
+
     #[inline]
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Filled> {
-        let ended = match self {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Filled> {
+        let ended = match &mut *self {
             Self::Direct(core, socket) => match socket.receiving.get() {
                 Direction::Direct(place) => {
                     core.poll_direct(place, context.waker())
@@ -325,53 +327,40 @@ impl Drop for Receiving {
     }
 }
 
-/// A receive into the shared ring.
-#[must_use = "dropping it cancels the receive"]
-pub struct RecvOp(Receiving);
-
-impl Future for RecvOp {
-    type Output = io::Result<Chunk>;
-
-    #[inline]
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(context).map(|(result, _)| match result? {
+ends_as! {
+    /// A receive into the shared ring.
+    #[must_use = "dropping it cancels the receive"]
+    RecvOp(Receiving) -> io::Result<Chunk> {
+        |(result, _)| match result? {
             Outcome::Chunk(chunk) => Ok(chunk),
             _ => unreachable!("a receive brings a chunk"),
-        })
+        }
     }
 }
 
-/// A receive into a given buffer.
-#[must_use = "dropping it cancels the receive"]
-pub struct RecvIntoOp(Receiving);
-
-impl Future for RecvIntoOp {
-    type Output = (io::Result<usize>, Buf);
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(context).map(|(result, room)| match room {
+ends_as! {
+    /// A receive into a given buffer.
+    #[must_use = "dropping it cancels the receive"]
+    RecvIntoOp(Receiving) -> (io::Result<usize>, Buf) {
+        |(result, room)| match room {
             Some(room) => (result.map(Outcome::bytes), room.buf),
             None => unreachable!("the operation is the one that was started"),
-        })
+        }
     }
 }
 
-/// A receive into two buffers.
-#[must_use = "dropping it cancels the receive"]
-pub struct RecvIntoBothOp(Receiving);
-
-impl Future for RecvIntoBothOp {
-    type Output = (io::Result<usize>, Buf, Buf);
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(context).map(|(result, room)| match room {
+ends_as! {
+    /// A receive into two buffers.
+    #[must_use = "dropping it cancels the receive"]
+    RecvIntoBothOp(Receiving) -> (io::Result<usize>, Buf, Buf) {
+        |(result, room)| match room {
             Some(Room {
                 buf,
                 behind: Some(behind),
                 ..
             }) => (result.map(Outcome::bytes), buf, behind),
             _ => unreachable!("the operation is the one that was started"),
-        })
+        }
     }
 }
 

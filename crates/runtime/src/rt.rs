@@ -9,7 +9,6 @@ use std::rc::Rc;
 
 use flashyard_time::{Duration, Time};
 
-use crate::driver::{Drive, Driver};
 use crate::executor::Core;
 use crate::flight::Flight;
 use crate::handle::Socket;
@@ -99,7 +98,7 @@ impl Rt {
 
     /// A random number: from the operating system, or from the world's seed.
     pub fn random(&self) -> u64 {
-        self.core.with_driver(Driver::random)
+        self.core.with_driver(|driver| driver.random())
     }
 }
 
