@@ -4,11 +4,9 @@
 //! [`Table::hand_over`](crate::table::Table::hand_over).
 
 use std::io;
-use std::rc::Rc;
 use std::task::Waker;
 
-use crate::handle::Socket;
-use crate::op::{Outcome, Room};
+use crate::op::{Outcome, Receive};
 use crate::ticket::Place;
 
 /// Receives that are tried directly at a time. Where more sockets are busy, one entrance of the
@@ -37,13 +35,6 @@ struct Slot {
     result: Option<io::Result<Outcome>>,
     /// It has ended, and who waits is to be woken.
     news: bool,
-}
-
-/// A receive.
-pub(crate) struct Receive {
-    pub(crate) socket: Rc<Socket>,
-    /// Where the bytes go; nothing when they go into memory of the driver.
-    pub(crate) room: Option<Room>,
 }
 
 /// What a try brought.

@@ -10,10 +10,9 @@ use std::task::Waker;
 use flashyard_time::Time;
 
 use crate::Gather;
-use crate::direct::Receive;
 use crate::driver::{Drive, Driver, Wait};
 use crate::handle::SocketId;
-use crate::op::{Completion, Operation, Outcome};
+use crate::op::{Completion, Operation, Outcome, Receive};
 use crate::table::{Ended, Finished, Table};
 use crate::task::Queue;
 use crate::ticket::{Place, Ticket};
@@ -210,13 +209,15 @@ impl Core {
         self.driver.borrow_mut().send_now(socket, gather)
     }
 
-    /// Starts a receive past the table, if a new one goes there now.
+    /// Starts a receive past the table, if a new one goes there now; gives it back if not.
     #[inline]
-    pub(crate) fn receive_directly(&self, receive: impl FnOnce() -> Receive) -> Option<Place> {
+    pub(crate) fn receive_directly(&self, receive: Receive) -> Result<Place, Receive> {
         let mut table = self.table.borrow_mut();
         let direct = table.direct();
-        let goes = !self.closed.get() && self.driver.borrow_mut().receives_directly(direct.used());
-        goes.then(|| direct.insert(receive()))
+        match !self.closed.get() && self.driver.borrow_mut().receives_directly(direct.used()) {
+            true => Ok(direct.insert(receive)),
+            false => Err(receive),
+        }
     }
 
     /// The end of a receive past the table, which takes it out.

@@ -13,12 +13,11 @@ use std::task::{Context, Poll};
 
 use flashyard_time::Duration;
 
-use crate::direct::Receive;
 use crate::driver::Loose;
 use crate::executor::Core;
 use crate::flight::{Flight, ends_as};
 use crate::handle::{Connected, Direction, Socket};
-use crate::op::{Operation, Outcome, Room};
+use crate::op::{Operation, Outcome, Receive, Room};
 use crate::table::Finished;
 use crate::{Buf, Chunk, Gather};
 
@@ -195,24 +194,20 @@ impl TcpStream {
     }
 
     #[inline]
-    fn receive(&self, mut room: Option<Room>) -> Receiving {
-        let socket = &self.socket;
-        if socket.receiving.get() == Direction::Idle {
-            let receive = || Receive {
-                socket: socket.clone(),
-                room: room.take(),
-            };
-            if let Some(place) = self.core.receive_directly(receive) {
-                socket.receiving.set(Direction::Direct(place));
-                return Receiving::Direct(self.core.clone(), socket.clone());
+    fn receive(&self, room: Option<Room>) -> Receiving {
+        let socket = self.socket.clone();
+        let mut receive = Receive { socket, room };
+        let receiving = &self.socket.receiving;
+        if receiving.get() == Direction::Idle {
+            match self.core.receive_directly(receive) {
+                Ok(place) => {
+                    receiving.set(Direction::Direct(place));
+                    return Receiving::Direct(self.core.clone(), self.socket.clone());
+                }
+                Err(back) => receive = back,
             }
         }
-        let socket = socket.clone();
-        let operation = match room {
-            Some(room) => Operation::RecvInto { socket, room },
-            None => Operation::Recv { socket },
-        };
-        Receiving::Flight(self.start(&self.socket.receiving, operation))
+        Receiving::Flight(self.start(receiving, Operation::Receive(receive)))
     }
 
     fn start(&self, direction: &Cell<Direction>, operation: Operation) -> Flight {
@@ -306,8 +301,8 @@ impl Future for Receiving {
 /// The end of a receive that was in the table.
 fn with_room((operation, result): Finished) -> Filled {
     match operation {
-        Operation::RecvInto { room, .. } => (result, Some(room)),
-        _ => (result, None),
+        Operation::Receive(receive) => (result, receive.room),
+        _ => unreachable!("the operation is the one that was started"),
     }
 }
 

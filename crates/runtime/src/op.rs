@@ -18,10 +18,8 @@ pub(crate) enum Operation {
     Accept { listener: Rc<Socket> },
     /// Open a connection. Ends with [`Outcome::Connected`].
     Connect { addr: SocketAddr },
-    /// Receive what is there. Ends with [`Outcome::Chunk`], empty at the end of the stream.
-    Recv { socket: Rc<Socket> },
-    /// Receive into `room`. Ends with [`Outcome::Bytes`], 0 at the end of the stream.
-    RecvInto { socket: Rc<Socket>, room: Room },
+    /// Receive what is there.
+    Receive(Receive),
     /// Send all of `gather`; `sent` bytes of it are gone already (the driver's to count). Ends with
     /// [`Outcome::Done`].
     Send {
@@ -66,6 +64,14 @@ pub(crate) enum Operation {
     },
 }
 
+/// A receive. Ends with [`Outcome::Bytes`], 0 at the end of the stream; without room with
+/// [`Outcome::Chunk`], empty at the end of the stream.
+pub(crate) struct Receive {
+    pub(crate) socket: Rc<Socket>,
+    /// Where the bytes go; nothing when they go into memory of the driver.
+    pub(crate) room: Option<Room>,
+}
+
 /// Where received bytes go: to `buf[at..]`, and what is more than that to `behind`.
 pub(crate) struct Room {
     pub(crate) buf: Buf,
@@ -97,10 +103,7 @@ impl Operation {
     /// Whose doing its end is.
     pub(crate) fn ended_by(&self) -> EndedBy {
         match self {
-            Self::Accept { .. }
-            | Self::Connect { .. }
-            | Self::Recv { .. }
-            | Self::RecvInto { .. } => EndedBy::Peer,
+            Self::Accept { .. } | Self::Connect { .. } | Self::Receive(_) => EndedBy::Peer,
             Self::Send { .. } => EndedBy::Nobody,
             Self::Read { .. }
             | Self::Write { .. }
@@ -129,7 +132,7 @@ impl Operation {
 
     fn direction(&self) -> Option<&Cell<Direction>> {
         match self {
-            Self::Recv { socket } | Self::RecvInto { socket, .. } => Some(&socket.receiving),
+            Self::Receive(receive) => Some(&receive.socket.receiving),
             Self::Send { socket, .. } => Some(&socket.sending),
             _ => None,
         }

@@ -6,7 +6,7 @@
 use std::io;
 use std::task::Waker;
 
-use crate::direct::{Direct, Receive};
+use crate::direct::Direct;
 use crate::handle::Direction;
 use crate::op::{Completion, EndedBy, Operation, Outcome};
 use crate::ticket::{Place, Ticket};
@@ -115,17 +115,9 @@ impl Table {
 
     /// Makes an operation of one of them: from now on it is with the driver.
     pub(crate) fn hand_over(&mut self, place: Place) -> (Ticket, &mut Operation) {
-        let (Receive { socket, room }, waker) = self.direct.take(place);
-        let operation = match room {
-            Some(room) => Operation::RecvInto {
-                socket: socket.clone(),
-                room,
-            },
-            None => Operation::Recv {
-                socket: socket.clone(),
-            },
-        };
-        let (ticket, _) = self.insert(operation);
+        let (receive, waker) = self.direct.take(place);
+        let socket = receive.socket.clone();
+        let (ticket, _) = self.insert(Operation::Receive(receive));
         socket.receiving.set(Direction::Busy(ticket));
         let entry = self.entry(ticket.index);
         entry.state = State::InFlight(waker);

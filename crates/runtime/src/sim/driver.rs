@@ -16,7 +16,7 @@ use super::world::{Scene, Shared};
 use crate::Chunk;
 use crate::driver::{Drive, Loose, Wait};
 use crate::handle::{Connected, FileId, FileInfo, Handle, OpenOptions, Owner, SocketId};
-use crate::op::{Completion, Operation, Outcome, Room};
+use crate::op::{Completion, Operation, Outcome, Receive, Room};
 use crate::table::Table;
 use crate::ticket::Ticket;
 use crate::zone::Zoned;
@@ -139,9 +139,7 @@ impl Drive for CoreDriver {
         match operation {
             Operation::Accept { listener } => network.accept(stage, listener.id(), waiter),
             Operation::Connect { addr } => network.connect(stage, self.machine, waiter, *addr),
-            Operation::Recv { socket } | Operation::RecvInto { socket, .. } => {
-                network.recv(stage, socket.id(), waiter);
-            }
+            Operation::Receive(receive) => network.recv(stage, receive.socket.id(), waiter),
             Operation::Send { socket, gather, .. } => {
                 network.send(stage, socket.id(), waiter, gather.slices());
             }
@@ -190,9 +188,9 @@ impl Drive for CoreDriver {
         match operation {
             Operation::Accept { listener } => network.cancel_accept(stage, listener.id(), waiter),
             Operation::Connect { .. } => network.cancel_connect(stage, waiter),
-            Operation::Recv { socket }
-            | Operation::RecvInto { socket, .. }
-            | Operation::Send { socket, .. } => network.cancel_transfer(stage, socket.id(), waiter),
+            Operation::Receive(Receive { socket, .. }) | Operation::Send { socket, .. } => {
+                network.cancel_transfer(stage, socket.id(), waiter)
+            }
             // A disk cannot be stopped; what it was told ends in its time.
             Operation::Read { .. }
             | Operation::Write { .. }
@@ -321,9 +319,12 @@ impl Scene {
         match (ready, operation) {
             (Ready::Done(result), _) => result,
             _ if orphan => Err(io::Error::from_raw_os_error(libc::ECANCELED)),
-            (Ready::Receive(socket), Operation::RecvInto { room, .. }) => {
-                self.receive(socket, room).map(Outcome::Bytes)
-            }
+            (
+                Ready::Receive(socket),
+                Operation::Receive(Receive {
+                    room: Some(room), ..
+                }),
+            ) => self.receive(socket, room).map(Outcome::Bytes),
             (Ready::Receive(socket), _) => {
                 let mut bytes = vec![0; self.network.readable(socket).min(CHUNK)];
                 let received = self.network.receive(&mut self.stage, socket, &mut bytes)?;
@@ -368,8 +369,7 @@ fn kind(operation: &Operation) -> u64 {
     match operation {
         Operation::Accept { .. } => 1,
         Operation::Connect { .. } => 2,
-        Operation::Recv { .. } => 3,
-        Operation::RecvInto { .. } => 4,
+        Operation::Receive(receive) => 3 + u64::from(receive.room.is_some()),
         Operation::Send { .. } => 5,
         Operation::Read { .. } => 6,
         Operation::Write { .. } => 7,

@@ -16,9 +16,9 @@ use std::rc::Rc;
 
 use super::chunks::{CHUNK, ChunkStack};
 use super::request::MAX_IOVECS;
-use crate::direct::{Direct, MOST, Receive, Tried};
+use crate::direct::{Direct, MOST, Tried};
 use crate::handle::SocketId;
-use crate::op::{Outcome, Room};
+use crate::op::{Outcome, Receive, Room};
 use crate::ticket::Place;
 use crate::{Chunk, Gather};
 

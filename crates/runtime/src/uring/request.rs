@@ -12,7 +12,7 @@ use io_uring::types::{Fd, FsyncFlags};
 use super::chunks::{CHUNK, GROUP};
 use super::sockets::{self, KernelAddr};
 use crate::handle::FileId;
-use crate::op::Operation;
+use crate::op::{Operation, Receive};
 use crate::ticket::Ticket;
 
 /// iovecs the kernel takes by one call (`UIO_MAXIOV`).
@@ -74,13 +74,16 @@ impl Scratch {
         Ok(match operation {
             Operation::Accept { listener } => accept(listener.id().fd()),
             Operation::Connect { addr } => self.connect(*addr)?,
-            Operation::Recv { socket } => {
+            Operation::Receive(Receive { socket, room: None }) => {
                 opcode::Recv::new(Fd(socket.id().fd()), std::ptr::null_mut(), CHUNK as u32)
                     .buf_group(GROUP)
                     .build()
                     .flags(Flags::BUFFER_SELECT)
             }
-            Operation::RecvInto { socket, room } => {
+            Operation::Receive(Receive {
+                socket,
+                room: Some(room),
+            }) => {
                 let fd = Fd(socket.id().fd());
                 let (front, behind) = room.pieces();
                 if behind.is_empty() {

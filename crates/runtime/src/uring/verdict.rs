@@ -11,7 +11,7 @@ use super::request::Scratch;
 use super::sockets;
 use crate::Chunk;
 use crate::handle::Connected;
-use crate::op::{Operation, Outcome};
+use crate::op::{Operation, Outcome, Receive};
 
 /// What is to become of an operation.
 pub(super) enum Verdict {
@@ -69,11 +69,13 @@ fn judge_success(
                 .expect("a connection being made has a socket");
             Verdict::Ended(sockets::established(fd).map(connected))
         }
-        Operation::Recv { .. } => ok(Outcome::Chunk(match cqueue::buffer_select(flags) {
-            Some(id) => chunks.filled(id, count),
-            None => Chunk::empty(),
-        })),
-        Operation::RecvInto { .. } => ok(Outcome::Bytes(count)),
+        Operation::Receive(Receive { room: None, .. }) => {
+            ok(Outcome::Chunk(match cqueue::buffer_select(flags) {
+                Some(id) => chunks.filled(id, count),
+                None => Chunk::empty(),
+            }))
+        }
+        Operation::Receive(_) => ok(Outcome::Bytes(count)),
         Operation::Send { gather, sent, .. } => {
             *sent += count;
             if *sent < gather.len() {
@@ -114,7 +116,7 @@ fn judge_failure(operation: &mut Operation, code: i32) -> Verdict {
         (_, libc::EINTR | libc::EAGAIN) | (Operation::Accept { .. }, libc::ECONNABORTED) => {
             Verdict::Again
         }
-        (Operation::Recv { .. }, libc::ENOBUFS) => Verdict::Starved,
+        (Operation::Receive(Receive { room: None, .. }), libc::ENOBUFS) => Verdict::Starved,
         (Operation::Zero { file, offset, len }, libc::EOPNOTSUPP) => {
             // Where the space cannot be kept, giving it back reads the same. If that does not work
             // either, its error is the answer.

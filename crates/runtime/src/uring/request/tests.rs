@@ -210,8 +210,9 @@ fn requests_for_sockets_say_where_bytes_go_and_from_where() {
         };
         assert_eq!(seen(&mut accept, &mut Scratch::new()), expected);
 
-        let mut receive = Operation::Recv {
-            socket: socket.clone(),
+        let receive = |room| {
+            let socket = socket.clone();
+            Operation::Receive(Receive { socket, room })
         };
         let expected = Seen {
             opcode: RECV,
@@ -222,7 +223,7 @@ fn requests_for_sockets_say_where_bytes_go_and_from_where() {
             buf_group: GROUP,
             ..Seen::default()
         };
-        assert_eq!(seen(&mut receive, &mut Scratch::new()), expected);
+        assert_eq!(seen(&mut receive(None), &mut Scratch::new()), expected);
 
         let buf = buf(10_000);
         let expected = Seen {
@@ -232,11 +233,8 @@ fn requests_for_sockets_say_where_bytes_go_and_from_where() {
             len: 10_000 - 72,
             ..Seen::default()
         };
-        let room = |buf, at, behind| Room { buf, at, behind };
-        let mut receive = Operation::RecvInto {
-            socket: socket.clone(),
-            room: room(buf, 72, None),
-        };
+        let (at, behind) = (72, None);
+        let mut receive = receive(Some(Room { buf, at, behind }));
         assert_eq!(seen(&mut receive, &mut Scratch::new()), expected);
         both_pieces(socket, fd);
 
@@ -262,14 +260,12 @@ fn both_pieces(socket: Rc<Socket>, fd: i32) {
         (first.as_ptr() as u64 + 100_000, 31_072),
         (second.as_ptr() as u64, 4096),
     ];
-    let mut receive = Operation::RecvInto {
-        socket,
-        room: Room {
-            buf: first,
-            at: 100_000,
-            behind: Some(second),
-        },
-    };
+    let room = Some(Room {
+        buf: first,
+        at: 100_000,
+        behind: Some(second),
+    });
+    let mut receive = Operation::Receive(Receive { socket, room });
     let mut scratch = Scratch::new();
     let request = Seen {
         opcode: RECVMSG,
@@ -298,7 +294,8 @@ fn what_is_with_devices_and_what_came_from_others_is_counted() {
             gather: Gather::new(),
             sent: 0,
         };
-        let receive = Operation::Recv { socket };
+        let room = None;
+        let receive = Operation::Receive(Receive { socket, room });
         let sync = Operation::Sync { file };
         let mut table = Table::default();
         for (operation, with_devices, arrived) in [(send, 0, 0), (receive, 0, 1), (sync, 1, 1)] {
