@@ -5,17 +5,16 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::{Pin, pin};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 
 use flashyard_engine::front::{Budget, Held, PendingSample};
 use flashyard_nvme::tcp::{CapsuleResp, Outgoing};
 use flashyard_nvme::{Allowance, CompletionQueueEntry, Status};
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Data, Gather, Rt};
-use flashyard_time::Time;
 
 use crate::coalesce::{Coalescer, Coalescing, Due, Pushed};
 
@@ -33,9 +32,8 @@ const SPARES: usize = 2;
 /// The output of one connection.
 pub(crate) struct Outbox {
     state: RefCell<State>,
-    /// Wakes the sending task; only while it waits.
-    ready: Notify,
-    sender_waits: Cell<bool>,
+    /// The sending task, while it waits.
+    sender: Cell<Option<Waker>>,
     /// Wakes who waits for room.
     drained: Notify,
     bytes: Cell<usize>,
@@ -84,8 +82,7 @@ impl Outbox {
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
             state: RefCell::default(),
-            ready: Notify::new(),
-            sender_waits: Cell::new(false),
+            sender: Cell::new(None),
             drained: Notify::new(),
             bytes: Cell::new(0),
             sent_bytes: Cell::new(0),
@@ -248,30 +245,35 @@ impl Outbox {
                     return self.take();
                 }
                 Due::At(time) => {
-                    self.sender_waits.set(true);
-                    self.ready_or(rt, time).await;
+                    let mut late = rt.sleep_until(time);
+                    self.woken_or(|context| Pin::new(&mut late).poll(context).is_ready())
+                        .await;
                 }
-                Due::Never => {
-                    self.sender_waits.set(true);
-                    self.ready.notified().await;
-                }
+                Due::Never => self.woken_or(|_| false).await,
             }
         }
     }
 
-    async fn ready_or(&self, rt: &Rt, time: Time) {
-        let mut ready = pin!(self.ready.notified());
-        let mut late = rt.sleep_until(time);
-        std::future::poll_fn(|context| {
-            let either = ready.as_mut().poll(context).is_ready()
-                || Pin::new(&mut late).poll(context).is_ready();
-            if either {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
+    /// The sending task waits until it is woken, or `other` is true.
+    async fn woken_or(&self, mut other: impl FnMut(&mut Context<'_>) -> bool) {
+        let mut waits = false;
+        poll_fn(|context| {
+            let woken = self.sender.take().is_none() && waits;
+            if woken || other(context) {
+                return Poll::Ready(());
             }
+            waits = true;
+            self.sender.set(Some(context.waker().clone()));
+            Poll::Pending
         })
         .await;
+    }
+
+    #[inline]
+    fn wake_sender(&self) {
+        if let Some(sender) = self.sender.take() {
+            sender.wake();
+        }
     }
 
     /// Takes back a parcel that has been sent.
@@ -312,7 +314,7 @@ impl Outbox {
         let held: usize = state.full.iter().map(|parcel| parcel.held).sum();
         self.give_back(held + state.filling.held);
         drop(state);
-        self.ready.notify_one();
+        self.wake_sender();
         self.drained.notify_all();
     }
 
@@ -342,8 +344,8 @@ impl Outbox {
             state.coalescer.taken();
             look = true;
         }
-        if look && self.sender_waits.replace(false) {
-            self.ready.notify_one();
+        if look {
+            self.wake_sender();
         }
     }
 
