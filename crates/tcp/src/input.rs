@@ -114,7 +114,10 @@ impl Input {
         self.behind = None;
         let received = match self.large() {
             Some(large) => self.receive_large(large).await,
-            None => self.receive_chunk().await,
+            None => {
+                let chunk = self.connection.stream().recv().await;
+                self.take_chunk(chunk)
+            }
         };
         self.connection.set_awaited(None);
         received
@@ -158,7 +161,7 @@ impl Input {
             self.framer.data_received_direct(&buf[at..at + n]);
         }
         buf.set_len(whole);
-        (self.some(result), buf)
+        (self.some(result.unwrap_or(0)), buf)
     }
 
     /// Receives into `buf[at..]`, and what is more than that into `behind`, where it is left over.
@@ -217,7 +220,8 @@ impl Input {
         self.kept = None;
         self.behind = None;
         while seen < most {
-            match self.receive_chunk().await {
+            let chunk = self.connection.stream().recv().await;
+            match self.take_chunk(chunk) {
                 Ok(received) => seen += received.bytes().len(),
                 Err(_) => return,
             }
@@ -235,15 +239,10 @@ impl Input {
         self.left = Some(received);
     }
 
-    async fn receive_chunk(&mut self) -> Result<Received, End> {
-        let chunk = self.connection.stream().recv().await;
-        let n = self.some(
-            chunk
-                .as_ref()
-                .map(|chunk| chunk.len())
-                .map_err(|error| error.kind().into()),
-        )?;
-        self.next_is_large = n >= CHUNK;
+    #[inline]
+    fn take_chunk(&mut self, chunk: std::io::Result<Chunk>) -> Result<Received, End> {
+        let len = chunk.as_ref().map_or(0, |chunk| chunk.len());
+        self.next_is_large = self.some(len)? >= CHUNK;
         let chunk = chunk.map_err(|_| End::Closed)?;
         Ok(Received {
             from: Source::Chunk(chunk),
@@ -254,7 +253,7 @@ impl Input {
     async fn receive_large(&mut self, large: Large) -> Result<Received, End> {
         let Large { buf, reservation } = large;
         let (result, buf) = self.connection.stream().recv_into(buf, 0).await;
-        let n = self.some(result)?;
+        let n = self.some(result.unwrap_or(0))?;
         self.next_is_large = n >= WORTH_KEEPING;
         Ok(Received {
             from: Source::Large(Large { buf, reservation }, n),
@@ -281,12 +280,14 @@ impl Input {
         Some(Large { buf, reservation })
     }
 
-    fn some(&mut self, received: std::io::Result<usize>) -> Result<usize, End> {
+    /// So many bytes have come; none are the end of the connection, as errors are.
+    #[inline]
+    fn some(&mut self, received: usize) -> Result<usize, End> {
         self.at = self.connection.core().rt().turn_time();
-        match received {
-            Ok(n) if n > 0 && !self.connection.is_closed() => Ok(n),
-            _ => Err(End::Closed),
+        if received == 0 || self.connection.is_closed() {
+            return Err(End::Closed);
         }
+        Ok(received)
     }
 }
 
