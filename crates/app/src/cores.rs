@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use flashyard_engine::{Core, Switch, Target};
 use flashyard_runtime::{Rt, channel, uring};
 
+use crate::graph::NodeId;
 use crate::nodes::Nodes;
 use crate::service::PolicyPlan;
 
@@ -28,23 +29,9 @@ pub struct CoreState {
 impl CoreState {
     /// The switch in front of a device, however many volumes lie on it; made with `policy` when
     /// there is none yet. None when the device has gone.
-    pub fn switch(&self, device: &str, policy: &PolicyPlan) -> Option<Rc<Switch>> {
+    pub fn switch(&self, device: NodeId, policy: &PolicyPlan) -> Option<Rc<Switch>> {
         self.nodes
             .switch(device, || self.engine.add_switch(policy.make()))
-    }
-}
-
-impl CoreState {
-    async fn stop_partitions(&self) {
-        let devices = self.nodes.all_channels();
-        for (name, device) in devices.iter().filter(|(_, device)| device.is_kept()) {
-            if let Err(error) = device.stop().await {
-                eprintln!(
-                    "flashyard: a partition of device {name} could not be stopped ({error:?}); what was flushed is safe"
-                );
-            }
-            device.close().await;
-        }
     }
 }
 
@@ -120,16 +107,15 @@ impl Cores {
         Reply(result)
     }
 
-    /// Lets every core finish what is in flight and end. Partitions that are kept are made durable,
-    /// so that the next start has little to read.
-    pub fn stop(&self) {
+    /// Lets every core finish what is in flight for hosts.
+    pub fn stop_serving(&self) {
         for core in 0..self.count() {
             self.call(core, |state| async move { state.engine.shutdown().await });
         }
-        // When no core hands I/O to another any more.
-        for core in 0..self.count() {
-            self.call(core, |state| async move { state.stop_partitions().await });
-        }
+    }
+
+    /// Ends the cores.
+    pub fn end(&self) {
         lock(&self.jobs).clear();
         for thread in lock(&self.threads).drain(..) {
             assert!(thread.join().is_ok(), "a core that panics ends the program");

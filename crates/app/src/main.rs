@@ -9,6 +9,7 @@ mod cores;
 mod demo;
 mod discover;
 mod failure;
+mod graph;
 mod lab;
 #[cfg(test)]
 mod mutations;

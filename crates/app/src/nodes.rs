@@ -11,12 +11,7 @@ use flashyard_drives::FlashDevice;
 use flashyard_drives::open_channel::OpenChannel;
 use flashyard_engine::Switch;
 
-/// Which node.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum NodeId {
-    Device(String),
-    Pool(String),
-}
+use crate::graph::NodeId;
 
 /// An open device or pool.
 #[derive(Clone)]
@@ -37,34 +32,25 @@ struct Place {
     switch: Option<Rc<Switch>>,
 }
 
-/// All nodes of a core.
+/// All nodes of a core, by what they are in the graph.
 #[derive(Default)]
 pub struct Nodes(RefCell<BTreeMap<NodeId, Place>>);
 
 impl Nodes {
-    /// Adds an open device.
-    pub fn add_device(&self, name: &str, node: Node) {
-        self.add(NodeId::Device(name.to_owned()), node);
+    /// Adds what was opened.
+    pub fn add(&self, id: NodeId, node: Node) {
+        let place = Place { node, switch: None };
+        self.0.borrow_mut().insert(id, place);
     }
 
-    /// Adds an open pool.
-    pub fn add_pool(&self, name: &str, pool: Pool) {
-        self.add(NodeId::Pool(name.to_owned()), Node::Pool(pool));
-    }
-
-    /// Takes a device away, with its switch.
-    pub fn remove_device(&self, name: &str) -> Option<Node> {
-        self.remove(&NodeId::Device(name.to_owned()))
-    }
-
-    /// Takes a pool away.
-    pub fn remove_pool(&self, name: &str) -> Option<Node> {
-        self.remove(&NodeId::Pool(name.to_owned()))
+    /// Takes a node away, with its switch.
+    pub fn remove(&self, id: NodeId) -> Option<Node> {
+        Some(self.0.borrow_mut().remove(&id)?.node)
     }
 
     /// A device that stores blocks.
-    pub fn device(&self, name: &str) -> Option<SharedDevice> {
-        match self.get(&NodeId::Device(name.to_owned()))? {
+    pub fn device(&self, id: NodeId) -> Option<SharedDevice> {
+        match self.get(id)? {
             Node::Blocks(device) => Some(device),
             Node::Drive(drive) => Some(drive),
             Node::Channels(_) | Node::Pool(_) => None,
@@ -72,38 +58,34 @@ impl Nodes {
     }
 
     /// A device that is an emulated drive.
-    pub fn drive(&self, name: &str) -> Option<Rc<FlashDevice>> {
-        match self.get(&NodeId::Device(name.to_owned()))? {
+    pub fn drive(&self, id: NodeId) -> Option<Rc<FlashDevice>> {
+        match self.get(id)? {
             Node::Drive(drive) => Some(drive),
             _ => None,
         }
     }
 
     /// A device that is cut into partitions.
-    pub fn channels(&self, name: &str) -> Option<Rc<OpenChannel>> {
-        match self.get(&NodeId::Device(name.to_owned()))? {
+    pub fn channels(&self, id: NodeId) -> Option<Rc<OpenChannel>> {
+        match self.get(id)? {
             Node::Channels(device) => Some(device),
             _ => None,
         }
     }
 
-    /// All devices that are cut into partitions, with their names.
-    pub fn all_channels(&self) -> Vec<(String, Rc<OpenChannel>)> {
+    /// All devices that are cut into partitions.
+    pub fn all_channels(&self) -> Vec<Rc<OpenChannel>> {
         let nodes = self.0.borrow();
-        let channels = nodes
-            .iter()
-            .filter_map(|(id, place)| match (id, &place.node) {
-                (NodeId::Device(name), Node::Channels(device)) => {
-                    Some((name.clone(), Rc::clone(device)))
-                }
-                _ => None,
-            });
+        let channels = nodes.values().filter_map(|place| match &place.node {
+            Node::Channels(device) => Some(Rc::clone(device)),
+            _ => None,
+        });
         channels.collect()
     }
 
     /// A pool.
-    pub fn pool(&self, name: &str) -> Option<Pool> {
-        match self.get(&NodeId::Pool(name.to_owned()))? {
+    pub fn pool(&self, id: NodeId) -> Option<Pool> {
+        match self.get(id)? {
             Node::Pool(pool) => Some(pool),
             _ => None,
         }
@@ -111,22 +93,13 @@ impl Nodes {
 
     /// The switch in front of a device; what `make` gives when there is none yet. None in front of
     /// a device that is not here.
-    pub fn switch(&self, device: &str, make: impl FnOnce() -> Rc<Switch>) -> Option<Rc<Switch>> {
+    pub fn switch(&self, device: NodeId, make: impl FnOnce() -> Rc<Switch>) -> Option<Rc<Switch>> {
         let mut nodes = self.0.borrow_mut();
-        let place = nodes.get_mut(&NodeId::Device(device.to_owned()))?;
+        let place = nodes.get_mut(&device)?;
         Some(Rc::clone(place.switch.get_or_insert_with(make)))
     }
 
-    fn add(&self, id: NodeId, node: Node) {
-        let place = Place { node, switch: None };
-        self.0.borrow_mut().insert(id, place);
-    }
-
-    fn get(&self, id: &NodeId) -> Option<Node> {
-        Some(self.0.borrow().get(id)?.node.clone())
-    }
-
-    fn remove(&self, id: &NodeId) -> Option<Node> {
-        Some(self.0.borrow_mut().remove(id)?.node)
+    fn get(&self, id: NodeId) -> Option<Node> {
+        Some(self.0.borrow().get(&id)?.node.clone())
     }
 }

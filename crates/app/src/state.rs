@@ -25,7 +25,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use uuid::Uuid;
 
 use self::identity::take_nsid;
-use crate::spec::{DeviceSpec, PoolSpec, Size, TenantSpec, VolumeSpec};
+use crate::spec::{DeviceSpec, Hex, Nguid, PoolSpec, Size, TenantSpec, VolumeSpec};
 
 pub use counted::{Counted, Life};
 pub use error::StateError;
@@ -53,6 +53,13 @@ pub struct VolumeRecord {
     pub nsid: u32,
     /// Creation and deletion.
     pub phase: Phase,
+}
+
+impl VolumeRecord {
+    /// Its NGUID: the bytes of its UUID unless it was given another.
+    pub fn nguid(&self) -> Nguid {
+        self.spec.nguid.unwrap_or(Hex(self.uuid.into_bytes()))
+    }
 }
 
 /// A tenant with its number.

@@ -13,6 +13,7 @@ use super::wants::{wants_of_device, wants_of_pool, wants_of_volume};
 use super::work::Work;
 use super::{Checked, Fault};
 use crate::control::{AppliedView, KindName, View, VolumeChange};
+use crate::graph::Volume;
 use crate::spec::{
     Config, DeviceSpec, Medium, PartitionSpec, PolicyName, PoolSpec, TargetSettings, TenantSpec,
     VolumeSpec,
@@ -115,9 +116,10 @@ impl Work<'_> {
         let settings = self.settings_to_change(&config.target.settings());
         plan.extend(settings.map(Step::Settings));
         for spec in config.devices {
-            match self.inventory.devices.get(&spec.name) {
-                None => plan.push(Step::Device(spec)),
-                Some(present) => {
+            match self.device(&spec.name) {
+                Err(_) => plan.push(Step::Device(spec)),
+                Ok((_, present)) => {
+                    let present = &present.spec;
                     // What was measured stays unless the file says something else, and a policy can
                     // change.
                     let policy = spec.policy;
@@ -152,20 +154,20 @@ impl Work<'_> {
             }
         }
         for spec in config.pools {
-            match self.inventory.pools.get(&spec.name) {
-                None => plan.push(Step::Pool(spec)),
-                Some(present) if present.spec == spec => {}
-                Some(_) => return Err(differs(KindName::Pool, &spec.name)),
+            match self.pool(&spec.name) {
+                Err(_) => plan.push(Step::Pool(spec)),
+                Ok((_, present)) if present.spec == spec => {}
+                Ok(_) => return Err(differs(KindName::Pool, &spec.name)),
             }
         }
         let mut later = Vec::new();
         for spec in config.tenants {
-            match self.inventory.tenants.get(&spec.name) {
-                None => {
+            match self.tenant(&spec.name) {
+                Err(_) => {
                     self.check_nqn(&spec)?;
                     later.push(Step::Tenant(spec));
                 }
-                Some(present) => {
+                Ok((_, present)) => {
                     let spec = self.with_identity(spec, &present.spec)?;
                     if spec == present.spec {
                         continue;
@@ -185,15 +187,14 @@ impl Work<'_> {
 
     /// Whether all that is named is in the file or there already.
     fn check_references(&self, config: &Config) -> Result<(), Fault> {
-        let there = &self.inventory;
         let has_device = |name: &String| {
-            there.devices.contains_key(name) || config.devices.iter().any(|spec| spec.name == *name)
+            self.device(name).is_ok() || config.devices.iter().any(|spec| spec.name == *name)
         };
         let has_pool = |name: &String| {
-            there.pools.contains_key(name) || config.pools.iter().any(|spec| spec.name == *name)
+            self.pool(name).is_ok() || config.pools.iter().any(|spec| spec.name == *name)
         };
         let has_tenant = |name: &String| {
-            there.tenants.contains_key(name) || config.tenants.iter().any(|spec| spec.name == *name)
+            self.tenant(name).is_ok() || config.tenants.iter().any(|spec| spec.name == *name)
         };
         for pool in &config.pools {
             if let Some(device) = pool.devices.iter().find(|device| !has_device(device)) {
@@ -226,15 +227,15 @@ impl Work<'_> {
     }
 
     fn plan_volume(&self, spec: VolumeSpec, plan: &mut Vec<Step>) -> Result<(), Fault> {
-        let Some(present) = self.inventory.volumes.get(&spec.name) else {
+        let Ok((_, Volume { record, .. })) = self.volume(&spec.name) else {
             plan.push(Step::Volume(spec));
             return Ok(());
         };
-        let (name, now) = (spec.name.clone(), &present.spec);
+        let (name, now) = (spec.name.clone(), &record.spec);
         if spec.tenant != now.tenant {
             return Err(Refused::OtherTenants(name, now.tenant.clone(), spec.tenant).into());
         }
-        present.check_same_identity(&spec)?;
+        record.check_same_identity(&spec)?;
         if (&spec.pool, &spec.device) != (&now.pool, &now.device) {
             return Err(differs(KindName::Volume, &name));
         }

@@ -16,6 +16,7 @@ use super::fault::{InUse, Unavailable};
 use super::work::Work;
 use super::{Fault, flash, no_such, policies};
 use crate::control::{CalibrationView, KindName, LoadView, View};
+use crate::graph::NodeId;
 use crate::spec::{
     Bandwidth, ConditionName, DeviceKind, DeviceSpec, FlashSpec, LoadPoint, Medium, RatesSpec,
 };
@@ -36,19 +37,18 @@ const STEPS: u64 = 10;
 impl Work<'_> {
     /// Measures a device, notes what it can give, and tells it with the curve behind it.
     pub(super) fn calibrate(&mut self, name: &str, destroy: bool) -> Result<View, Fault> {
-        let Some(spec) = self.inventory.devices.get(name).cloned() else {
-            return Err(no_such(KindName::Device, name));
-        };
+        let (id, device) = self.device(name)?;
+        let spec = device.spec.clone();
         let (capability, curve) = if spec.kind() == DeviceKind::Flash {
             emulated(&spec)?
         } else {
-            let user = self.device_user(name);
+            let user = self.user_text(id);
             if let (true, Some(user)) = (destroy, user) {
                 return Err(InUse::Measured(name.to_owned(), user).into());
             }
-            self.measured(name, destroy)?
+            self.measured(id, destroy)?
         };
-        self.note_capability(name, capability, &curve)?;
+        self.note_capability(id, capability, &curve)?;
         let us = |ns: u64| ns as f64 / 1e3;
         let curve = curve.iter().map(|point| LoadView {
             read_iops: point.read_iops,
@@ -65,8 +65,8 @@ impl Work<'_> {
     }
 
     /// What a device can give; an emulated one is measured now if it was not before.
-    pub(super) fn capability_of(&mut self, device: &str) -> Result<RatesSpec, Fault> {
-        let Some(spec) = self.inventory.devices.get(device).cloned() else {
+    pub(super) fn capability_of(&mut self, device: NodeId) -> Result<RatesSpec, Fault> {
+        let Some(spec) = self.graph.device(device).map(|it| it.spec.clone()) else {
             return Ok(RatesSpec::default());
         };
         match (spec.capability, spec.kind()) {
@@ -83,42 +83,35 @@ impl Work<'_> {
     /// Keeps what was measured. What was not measured now stays as it was.
     fn note_capability(
         &mut self,
-        device: &str,
+        device: NodeId,
         measured: RatesSpec,
         curve: &[LoadPoint],
     ) -> Result<(), Fault> {
-        let is_told = self.commit(|state, stack| {
-            let spec = stack.inventory.devices.get_mut(device);
-            let spec = spec.ok_or_else(|| no_such(KindName::Device, device))?;
+        self.change_spec(device, |spec| {
             let before = spec.capability.unwrap_or_default();
-            let noted = DeviceSpec {
-                capability: Some(RatesSpec {
-                    write_iops: measured.write_iops.or(before.write_iops),
-                    write_bandwidth: measured.write_bandwidth.or(before.write_bandwidth),
-                    ..measured
-                }),
-                curve: curve.to_vec(),
-                ..spec.clone()
-            };
-            state.put_device(&noted)?;
-            *spec = noted;
-            Ok(spec.policy.is_told())
+            spec.capability = Some(RatesSpec {
+                write_iops: measured.write_iops.or(before.write_iops),
+                write_bandwidth: measured.write_bandwidth.or(before.write_bandwidth),
+                ..measured
+            });
+            spec.curve = curve.to_vec();
         })?;
-        if is_told {
+        let noted = self.graph.device(device);
+        if noted.is_some_and(|device| device.spec.policy.is_told()) {
             self.renew_policy(device);
         }
         Ok(())
     }
 
     /// Measures by I/O, on the home core.
-    fn measured(&self, name: &str, destroy: bool) -> Result<(RatesSpec, Vec<LoadPoint>), Fault> {
-        self.check_blocks(name)?;
-        let core = self.home_of(name)?;
-        let device = name.to_owned();
+    fn measured(&self, id: NodeId, destroy: bool) -> Result<(RatesSpec, Vec<LoadPoint>), Fault> {
+        self.check_blocks(id)?;
+        let core = self.home_of(id)?;
         let measured = self.cores.call(core, move |state| async move {
-            let device = state.nodes.device(&device)?;
+            let device = state.nodes.device(id)?;
             Some(measure(&state.rt, &device, destroy).await)
         });
+        let name = self.graph.name(id);
         let measured = measured.ok_or_else(|| no_such(KindName::Device, name))?;
         measured.map_err(|error| Unavailable::Measured(name.to_owned(), error).into())
     }

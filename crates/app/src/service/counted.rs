@@ -53,7 +53,7 @@ impl Work<'_> {
             unsafe_shutdowns: before.cut,
         });
         let counted = self.service.store().counted()?;
-        for record in self.inventory.tenants.values() {
+        for (_, record) in self.graph.tenants() {
             if let Some(counted) = counted.get(&record.id) {
                 // One that the engine has refused is listed as a fault already.
                 let _ = self.target.add_past(&record.spec.name, (*counted).into());

@@ -16,9 +16,10 @@ use uuid::Uuid;
 
 use super::fault::{InUse, Internal, Invalid, RemoteFault, Unavailable};
 use super::work::Work;
-use super::{Fault, Stack, Subject, calibrate, flash, no_such, partitions};
+use super::{Fault, Service, Stack, Subject, calibrate, flash, no_such, partitions};
 use crate::control::{KindName, View};
-use crate::cores::CoreState;
+use crate::cores::Cores;
+use crate::graph::{self, Identity, NodeId};
 use crate::nodes::Node;
 use crate::spec::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, PoolSpec, RemoteSpec, Size, Store};
 use crate::state::{Kind, PoolRecord};
@@ -31,39 +32,31 @@ const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 const REMOTE_QUEUES: u16 = 2;
 
 impl Work<'_> {
-    pub(super) fn open_devices(&mut self) {
-        for spec in self.in_order_of_opening() {
-            let what = Subject::Device(spec.name.clone());
-            let unfinished = spec.partition().is_some_and(|cut| cut.unfinished);
-            let outcome = match unfinished {
-                true => self.clear_away(&spec),
-                false => self.open_kept(&spec),
-            };
-            if let Err(fault) = outcome {
-                self.note_fault(what, fault);
-            }
+    /// Opens a device at start, or clears a partition away whose creation or deletion was cut off.
+    pub(super) fn open_or_clear(&mut self, id: NodeId, spec: &DeviceSpec) -> Result<(), Fault> {
+        match spec.partition().is_some_and(|cut| cut.unfinished) {
+            true => self.clear_away(id, spec),
+            false => self.open_kept(id, spec),
         }
     }
 
     /// Opens a device at start. One that is in use is waited for a little: the files of a target
     /// that was killed are its own until the kernel has ended what it had asked for.
-    fn open_kept(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
+    fn open_kept(&mut self, id: NodeId, spec: &DeviceSpec) -> Result<(), Fault> {
         let until = Instant::now() + IN_USE_LONGEST;
         loop {
-            match self.open_device(spec, Found::Must) {
+            match self.open_device(id, spec, Found::Must) {
                 Err(fault) if fault.is_in_use_elsewhere() && Instant::now() < until => {
                     thread::sleep(IN_USE_PAUSE);
                 }
-                outcome => return outcome,
-            }
-        }
-    }
-
-    pub(super) fn open_pools(&mut self) {
-        for record in self.inventory.pools.clone().into_values() {
-            let what = Subject::Pool(record.spec.name.clone());
-            if let Err(fault) = self.open_pool(&record) {
-                self.note_fault(what, fault);
+                Ok(home) => {
+                    self.edit(|stack| {
+                        let open = |device: &mut graph::Device| device.home = Some(home);
+                        stack.graph.change_device(id, open);
+                    });
+                    return Ok(());
+                }
+                Err(fault) => return Err(fault),
             }
         }
     }
@@ -71,252 +64,243 @@ impl Work<'_> {
     pub(super) fn create_device(&mut self, mut spec: DeviceSpec) -> Result<View, Fault> {
         spec.check()?;
         let name = spec.name.clone();
-        if self.inventory.devices.contains_key(&name) {
+        if self.graph.find(Kind::Device, &name).is_some() {
             return Err(InUse::Name(KindName::Device, name).into());
         }
         if let Some(path) = spec.path()
-            && let Some(other) = self
-                .inventory
-                .devices
-                .values()
-                .find(|other| other.path() == Some(path))
+            && let Some(other) = self.graph.known_by(&Identity::Path(path.clone()))
         {
-            return Err(InUse::Path(path.clone(), other.name.clone()).into());
+            let other = self.graph.name(other).to_owned();
+            return Err(InUse::Path(path.clone(), other).into());
         }
         calibrate::tell_if_needed(&mut spec)?;
+        let id = self.reserve();
         if spec.partition().is_some() {
-            return self.create_partition(spec);
+            return self.create_partition(id, spec);
         }
-        self.open_device(&spec, Found::MayBeMade)?;
-        spec.disposable = self.is_blank(&name);
-        let noted = self.commit(|state, stack| {
+        let home = self.open_device(id, &spec, Found::MayBeMade)?;
+        spec.disposable = self.is_blank_at(home, id);
+        let noted = self.commit(|state, _| {
             state.put_device(&spec)?;
-            stack.inventory.devices.insert(name.clone(), spec);
-            Ok(())
+            Ok(move |stack: &mut Stack| stack.graph.add_open(id, spec, home))
         });
         if let Err(fault) = noted {
-            self.close_device(&name);
+            close_device(self.cores, id, home);
             return Err(fault);
         }
         self.view_one(KindName::Device, &name)
     }
 
     pub(super) fn delete_device(&mut self, name: &str) -> Result<View, Fault> {
-        match self.inventory.devices.get(name) {
-            None => return Err(no_such(KindName::Device, name)),
-            Some(spec) if spec.partition().is_some() => return self.delete_partition(name),
-            Some(_) => {}
+        let (id, device) = self.device(name)?;
+        if device.spec.partition().is_some() {
+            return self.delete_partition(name);
         }
-        if let Some(user) = self.device_user(name) {
-            return Err(InUse::Below(KindName::Device, name.to_owned(), user).into());
-        }
+        let home = device.home;
         self.commit(|state, stack| {
+            if let Some(user) = stack.user_text(id) {
+                return Err(InUse::Below(KindName::Device, name.to_owned(), user).into());
+            }
             state.remove(Kind::Device, name)?;
-            stack.inventory.devices.remove(name);
-            stack.faults.remove(&Subject::Device(name.to_owned()));
-            Ok(())
+            Ok(move |stack: &mut Stack| stack.forget(id))
         })?;
-        self.close_device(name);
+        if let Some(core) = home {
+            close_device(self.cores, id, core);
+        }
         Ok(View::Done)
     }
 
     pub(super) fn create_pool(&mut self, spec: PoolSpec, force: bool) -> Result<View, Fault> {
         spec.check()?;
-        let (name, device) = (spec.name.clone(), spec.device().to_owned());
-        if self.inventory.pools.contains_key(&name) {
+        let name = spec.name.clone();
+        if self.graph.find(Kind::Pool, &name).is_some() {
             return Err(InUse::Name(KindName::Pool, name).into());
         }
-        if let Some(user) = self.device_user(&device) {
-            return Err(InUse::Taken(device, user).into());
+        let (device, _) = self.device(spec.device())?;
+        if let Some(user) = self.user_text(device) {
+            return Err(InUse::Taken(spec.device().to_owned(), user).into());
         }
-        self.home_of(&device)?;
-        self.check_blocks(&device)?;
-        let record = self.commit(|state, _| Ok(state.put_pool(&spec)?))?;
-        if let Err(fault) = self.make_pool(&record, force) {
-            self.commit(|state, _| Ok(state.remove(Kind::Pool, &name)?))?;
+        self.home_of(device)?;
+        self.check_blocks(device)?;
+        let id = self.reserve();
+        let record = self.commit(|state, _| {
+            let record = state.put_pool(&spec)?;
+            Ok(|_: &mut Stack| record)
+        })?;
+        if let Err(fault) = self.make_pool(id, device, &record, force) {
+            self.commit(|state, _| {
+                state.remove(Kind::Pool, &name)?;
+                Ok(|_: &mut Stack| ())
+            })?;
             return Err(fault);
         }
-        self.edit(|stack| stack.inventory.pools.insert(name.clone(), record));
+        self.edit(|stack| stack.graph.add(id, graph::Node::Pool(record)));
         self.view_one(KindName::Pool, &name)
     }
 
     pub(super) fn delete_pool(&mut self, name: &str) -> Result<View, Fault> {
-        let Some(record) = self.inventory.pools.get(name) else {
-            return Err(no_such(KindName::Pool, name));
-        };
-        let on_it =
-            |volume: &&crate::state::VolumeRecord| volume.spec.pool.as_deref() == Some(name);
-        if let Some(volume) = self.inventory.volumes.values().find(on_it) {
-            let volume = volume.spec.name.clone();
-            return Err(InUse::Volumes(KindName::Pool, name.to_owned(), volume).into());
-        }
-        let device = record.spec.device().to_owned();
-        if let Ok(core) = self.home_of(&device) {
-            let pool = name.to_owned();
+        let (id, _) = self.pool(name)?;
+        self.check_no_volumes(id)?;
+        if let Some(device) = self.graph.device_under(id)
+            && let Ok(core) = self.home_of(device)
+        {
             let destroyed = self.cores.call(core, move |core| async move {
-                let open = core.nodes.pool(&pool);
+                let open = core.nodes.pool(id);
                 match open {
                     Some(open) => open.destroy().await.map(|()| true),
                     None => Ok(false),
                 }
             });
             match destroyed {
-                Ok(true) => self.note_disposable(&device)?,
+                Ok(true) => self.note_disposable(device)?,
                 // It could not be opened: whose data there are is not known.
                 Ok(false) => {}
-                Err(_) if self.is_spent_pool(name) => {}
+                Err(_) if self.is_spent(device) => {}
                 Err(error) => return Err(error.into()),
             }
-            let pool = name.to_owned();
-            self.cores.call(core, move |core| async move {
-                core.nodes.remove_pool(&pool);
-            });
+            self.cores
+                .call(core, move |core| async move { drop(core.nodes.remove(id)) });
         }
         self.commit(|state, stack| {
+            stack.check_no_volumes(id)?;
             state.remove(Kind::Pool, name)?;
-            stack.inventory.pools.remove(name);
-            stack.faults.remove(&Subject::Pool(name.to_owned()));
-            Ok(View::Done)
-        })
+            Ok(move |stack: &mut Stack| stack.forget(id))
+        })?;
+        Ok(View::Done)
     }
 
-    /// Opens a device on the core with the fewest.
-    fn open_device(&mut self, spec: &DeviceSpec, found: Found) -> Result<(), Fault> {
+    /// Opens a device on the core with the fewest, and tells which that is.
+    fn open_device(&self, id: NodeId, spec: &DeviceSpec, found: Found) -> Result<usize, Fault> {
         if spec.partition().is_some() {
-            return self.open_partition(spec);
+            return self.open_partition(id, spec);
         }
-        let load = |core: &usize| self.homes.values().filter(|home| *home == core).count();
         let core = (0..self.cores.count())
-            .min_by_key(load)
+            .min_by_key(|core| self.graph.load(*core))
             .expect("there is at least one core");
-        let (name, wanted) = (spec.name.clone(), spec.clone());
+        let wanted = spec.clone();
         let host = self.service.target_uuid;
         let model = Model::of(spec)?;
         self.cores.call(core, move |state| async move {
-            Box::pin(open_on(&state, &wanted, model, found, host)).await
+            let node = Box::pin(open_on(&state.rt, &wanted, model, found, host)).await?;
+            state.nodes.add(id, node);
+            Ok::<(), Fault>(())
         })?;
-        self.edit(|stack| stack.homes.insert(name, core));
-        Ok(())
-    }
-
-    fn close_device(&mut self, name: &str) {
-        if let Some(core) = self.edit(|stack| stack.homes.remove(name)) {
-            let name = name.to_owned();
-            self.cores.call(core, move |state| async move {
-                if let Some(Node::Channels(device)) = state.nodes.remove_device(&name) {
-                    device.close().await;
-                }
-            });
-        }
+        Ok(core)
     }
 
     /// Opens a pool that the store knows. A pool that is not on its device is made anew only where
     /// nothing can be lost: on memory, which forgets everything, or where no volume was ever
     /// acknowledged.
-    fn open_pool(&mut self, record: &PoolRecord) -> Result<(), Fault> {
-        let device = record.spec.device().to_owned();
-        let core = self.home_of(&device)?;
-        let name = record.spec.name.clone();
-        let never_used = !self
-            .inventory
-            .volumes
-            .values()
-            .any(|volume| volume.spec.pool.as_ref() == Some(&name));
-        if self.forgets(&device) {
-            return self.make_pool(record, true);
+    pub(super) fn open_pool(&self, id: NodeId, record: &PoolRecord) -> Result<(), Fault> {
+        let (device, _) = self.device(record.spec.device())?;
+        let core = self.home_of(device)?;
+        if self.forgets(device) {
+            return self.make_pool(id, device, record, true);
         }
-        let uuid = record.uuid.into_bytes();
+        let never_used = self.graph.user_of(id).is_none();
+        let (name, uuid) = (record.spec.name.clone(), record.uuid.into_bytes());
         let opened = self.cores.call(core, move |state| async move {
-            let device = state.nodes.device(&device).ok_or(PoolError::NotAPool)?;
+            let device = state.nodes.device(device).ok_or(PoolError::NotAPool)?;
             let pool = Pool::open(&state.rt, device).await?;
             if pool.info().uuid != uuid {
                 return Ok(Err(Unavailable::OtherPool(name).into()));
             }
-            state.nodes.add_pool(&name, pool);
+            state.nodes.add(id, Node::Pool(pool));
             Ok::<_, PoolError>(Ok(()))
         });
         match opened {
             Ok(outcome) => outcome,
-            Err(PoolError::NotAPool) if never_used => self.make_pool(record, false),
+            Err(PoolError::NotAPool) if never_used => self.make_pool(id, device, record, false),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn make_pool(&self, record: &PoolRecord, force: bool) -> Result<(), Fault> {
-        let device = record.spec.device().to_owned();
-        let core = self.home_of(&device)?;
-        let (name, uuid) = (record.spec.name.clone(), record.uuid.into_bytes());
+    fn make_pool(
+        &self,
+        id: NodeId,
+        device: NodeId,
+        record: &PoolRecord,
+        force: bool,
+    ) -> Result<(), Fault> {
+        let core = self.home_of(device)?;
+        let uuid = record.uuid.into_bytes();
         let made = self.cores.call(core, move |state| async move {
-            let device = state.nodes.device(&device).ok_or(PoolError::NotAPool)?;
+            let device = state.nodes.device(device).ok_or(PoolError::NotAPool)?;
             let pool = Pool::create(&state.rt, device, uuid, force).await?;
-            state.nodes.add_pool(&name, pool);
+            state.nodes.add(id, Node::Pool(pool));
             Ok::<(), PoolError>(())
         });
         made.map_err(Fault::from)
     }
 }
 
+impl Service {
+    /// Closes all devices, each before what it stands on. Partitions that are kept are made
+    /// durable, so that the next start has little to read.
+    pub(super) fn close_devices(&self) {
+        let stack = self.stack();
+        for id in stack.graph.in_order().into_iter().rev() {
+            let Some(device) = stack.graph.device(id) else {
+                continue;
+            };
+            let (Some(core), name) = (device.home, device.spec.name.clone()) else {
+                continue;
+            };
+            self.cores.call(core, move |state| async move {
+                let Some(device) = state.nodes.channels(id).filter(|it| it.is_kept()) else {
+                    return;
+                };
+                if let Err(error) = device.stop().await {
+                    eprintln!(
+                        "flashyard: a partition of device {name} could not be stopped ({error:?}); what was flushed is safe"
+                    );
+                }
+                device.close().await;
+            });
+        }
+    }
+}
+
+/// Closes a device that nothing stands on.
+fn close_device(cores: &Cores, id: NodeId, core: usize) {
+    cores.call(core, move |state| async move {
+        if let Some(Node::Channels(device)) = state.nodes.remove(id) {
+            device.close().await;
+        }
+    });
+}
+
 impl Stack {
-    /// All devices, each after what it stands on.
-    fn in_order_of_opening(&self) -> Vec<DeviceSpec> {
-        let mut order = Vec::new();
-        for spec in self.inventory.devices.values() {
-            self.put_in_order(spec, &mut order);
-        }
-        order
-    }
-
-    fn put_in_order(&self, spec: &DeviceSpec, order: &mut Vec<DeviceSpec>) {
-        let below = spec.partition().map(|cut| cut.device.as_str());
-        let below = below.and_then(|name| self.inventory.devices.get(name));
-        // Nothing is cut from a partition, so that ends here.
-        if let Some(below) = below.filter(|below| below.partition().is_none()) {
-            self.put_in_order(below, order);
-        }
-        if !order.iter().any(|there| there.name == spec.name) {
-            order.push(spec.clone());
-        }
-    }
-
     /// Home core of an open device.
-    pub(super) fn home_of(&self, device: &str) -> Result<usize, Fault> {
-        self.homes.get(device).copied().ok_or_else(|| {
-            match self.faults.get(&Subject::Device(device.to_owned())) {
+    pub(super) fn home_of(&self, device: NodeId) -> Result<usize, Fault> {
+        let home = self.graph.device(device).and_then(|device| device.home);
+        home.ok_or_else(|| {
+            let name = self.graph.name(device);
+            match self.faults.get(&Subject::Node(device)) {
                 Some(fault) => {
-                    let (device, fault) = (device.to_owned(), Arc::clone(fault));
+                    let (device, fault) = (name.to_owned(), Arc::clone(fault));
                     Unavailable::Thing(KindName::Device, device, fault).into()
                 }
-                None => no_such(KindName::Device, device),
+                None => no_such(KindName::Device, name),
             }
         })
     }
 
     /// The pool, volume or partition that stands on a device.
-    pub(super) fn device_user(&self, device: &str) -> Option<String> {
-        let pool = self
-            .inventory
-            .pools
-            .values()
-            .find(|pool| pool.spec.devices.iter().any(|name| name == device));
-        let volume = self
-            .inventory
-            .volumes
-            .values()
-            .find(|volume| volume.spec.device.as_deref() == Some(device));
-        pool.map(|pool| format!("pool `{}`", pool.spec.name))
-            .or_else(|| volume.map(|volume| format!("volume `{}`", volume.spec.name)))
-            .or_else(|| {
-                self.partition_of(device)
-                    .map(|name| format!("partition `{name}`"))
-            })
+    pub(super) fn user_text(&self, device: NodeId) -> Option<String> {
+        let user = self.graph.user_of(device)?;
+        Some(format!("{} `{}`", user.kind().name(), user.name()))
     }
 
     /// Whether a device is empty after every start.
-    pub(super) fn forgets(&self, device: &str) -> bool {
-        let spec = self.inventory.devices.get(device);
-        spec.is_some_and(|spec| match &spec.medium {
+    pub(super) fn forgets(&self, device: NodeId) -> bool {
+        let device_spec = self.graph.device(device).map(|device| &device.spec);
+        device_spec.is_some_and(|spec| match &spec.medium {
             Medium::Memory { .. } | Medium::Null { .. } => true,
-            Medium::Partition(cut) => self.forgets(&cut.device),
+            Medium::Partition(_) => {
+                let parent = self.graph.cut_from(device);
+                parent.is_some_and(|parent| self.forgets(parent))
+            }
             Medium::Flash(FlashSpec { store, .. })
             | Medium::OpenChannel(ChannelsSpec { store, .. }) => {
                 !matches!(store, Some(Store::File(_)))
@@ -360,19 +344,19 @@ impl Model {
 
 /// Opens a device of any kind but a partition on this core.
 async fn open_on(
-    state: &CoreState,
+    rt: &Rt,
     spec: &DeviceSpec,
     model: Model,
     found: Found,
     host: Uuid,
-) -> Result<(), Fault> {
-    let (rt, name, blocks) = (&state.rt, &spec.name, spec.block_size);
+) -> Result<Node, Fault> {
+    let (name, blocks) = (&spec.name, spec.block_size);
     let device: SharedDevice = match (&spec.medium, model) {
         (Medium::Zoned { path, units }, _) => {
-            return partitions::run_zoned(state, name, Path::new(path), *units).await;
+            return partitions::run_zoned(rt, name, Path::new(path), *units).await;
         }
         (Medium::OpenChannel(channels), Model::OpenChannel(model)) => {
-            return Box::pin(partitions::run(state, spec, channels, *model, found)).await;
+            return Box::pin(partitions::run(rt, spec, channels, *model, found)).await;
         }
         (Medium::Flash(drive), Model::Flash(model)) => {
             let file = match &drive.store {
@@ -382,8 +366,7 @@ async fn open_on(
                 _ => None,
             };
             let drive = flash::run(rt, blocks, drive, *model, file)?;
-            state.nodes.add_device(name, Node::Drive(drive));
-            return Ok(());
+            return Ok(Node::Drive(drive));
         }
         (Medium::Null { size }, _) => Rc::new(NullDevice::new(blocks, size.0)?),
         (Medium::Memory { size }, _) => Rc::new(MemoryDevice::new(blocks, size.0)?),
@@ -398,8 +381,7 @@ async fn open_on(
             unreachable!("its model was made, and a partition is cut")
         }
     };
-    state.nodes.add_device(name, Node::Blocks(device));
-    Ok(())
+    Ok(Node::Blocks(device))
 }
 
 async fn open_file(

@@ -42,10 +42,9 @@ impl Work<'_> {
         device: &str,
         ask: impl FnOnce(&FlashDevice) -> T + Send + 'static,
     ) -> Option<T> {
-        let core = *self.homes.get(device)?;
-        let name = device.to_owned();
-        self.cores.call(core, move |state| async move {
-            let drive = state.nodes.drive(&name);
+        let (id, device) = self.device(device).ok()?;
+        self.cores.call(device.home?, move |state| async move {
+            let drive = state.nodes.drive(id);
             drive.map(|drive| ask(&drive))
         })
     }
@@ -66,7 +65,8 @@ impl Work<'_> {
                 drive: self.view_drive(&spec.name)?,
             })
         };
-        self.inventory.devices.values().filter_map(row).collect()
+        let specs = self.graph.devices().map(|(_, device)| &device.spec);
+        specs.filter_map(row).collect()
     }
 }
 

@@ -13,11 +13,13 @@ use std::iter::once;
 
 use flashyard_block::{IoError, SharedDevice, make_clean};
 
-use super::Fault;
 use super::fault::{Refused, Unavailable};
 use super::work::Work;
+use super::{Fault, Stack, no_such};
+use crate::control::KindName;
+use crate::graph::{Device, NodeId};
 use crate::spec::{ContentName, DeviceKind, DeviceSpec, Size, VolumeSpec};
-use crate::state::{Phase, VolumeRecord};
+use crate::state::Phase;
 
 /// That whatever a volume shows may be read by its tenant.
 pub(super) struct Cleared(());
@@ -33,67 +35,58 @@ impl Cleared {
 impl Work<'_> {
     /// Whether a device that is to be given away whole may be: data that this target knows nothing
     /// of are neither shown nor destroyed unless somebody says which.
-    pub(super) fn check_content(&self, spec: &VolumeSpec, device: &str) -> Result<(), Fault> {
+    pub(super) fn check_content(&self, spec: &VolumeSpec, device: NodeId) -> Result<(), Fault> {
         if spec.content.is_some() || self.is_disposable(device) {
             return Ok(());
         }
-        Err(Refused::Content(device.to_owned(), spec.tenant.clone()).into())
+        let device = self.graph.name(device).to_owned();
+        Err(Refused::Content(device, spec.tenant.clone()).into())
     }
 
-    /// Clears what a volume that is being created is to have, and marks it ready; gives its record
-    /// as it is now. May be repeated.
-    pub(super) fn clear_new(
-        &mut self,
-        record: &VolumeRecord,
-    ) -> Result<(VolumeRecord, Cleared), Fault> {
-        let mut record = record.clone();
-        match record.spec.device.clone() {
-            None => self.make_volume(&record)?,
+    /// Clears what a volume that is being created is to have, and marks it ready. May be repeated.
+    pub(super) fn clear_new(&mut self, id: NodeId) -> Result<Cleared, Fault> {
+        let spec = self.record(id)?.spec;
+        match spec.device {
+            None => self.make_volume(id)?,
             Some(device) => {
-                if record.spec.content != Some(ContentName::Keep) {
-                    self.erase(&device, 0)?;
+                let (device, _) = self.device(&device)?;
+                if spec.content != Some(ContentName::Keep) {
+                    self.erase(device, 0)?;
                 }
-                self.note_given(&mut record, &device)?;
+                self.note_given(id, device)?;
             }
         }
-        record.phase = Phase::Ready;
-        self.commit(|state, stack| {
-            let name = record.spec.name.clone();
-            state.set_volume_phase(&name, Phase::Ready)?;
-            stack.inventory.volumes.insert(name, record.clone());
-            Ok(())
-        })?;
-        Ok((record, Cleared(())))
+        self.set_phase(id, Phase::Ready)?;
+        Ok(Cleared(()))
     }
 
     /// Clears what a device has grown by since its volume was served last; one that has become
     /// smaller is refused.
-    pub(super) fn clear_more(&mut self, record: &VolumeRecord) -> Result<Cleared, Fault> {
-        let Some(device) = record.spec.device.clone() else {
+    pub(super) fn clear_more(&mut self, id: NodeId) -> Result<Cleared, Fault> {
+        let spec = self.record(id)?.spec;
+        let Some(name) = spec.device else {
             return Ok(Cleared(()));
         };
-        let mut record = record.clone();
+        let (device, _) = self.device(&name)?;
         // Others grow while they are used, and then with zeroes.
-        if self.can_be_resized_by_others(&device)
-            && let Some(given) = record.spec.size
+        if self.can_be_resized_by_others(device)
+            && let Some(given) = spec.size
         {
-            let now = self.size_of(&device)?;
+            let now = self.size_of(device)?;
             if now < given {
-                return Err(Unavailable::Shrunk(device, now.0, given.0).into());
+                return Err(Unavailable::Shrunk(name, now.0, given.0).into());
             }
             if now > given {
-                self.erase(&device, given.0)?;
+                self.erase(device, given.0)?;
             }
         }
-        self.note_given(&mut record, &device)?;
-        let name = record.spec.name.clone();
-        self.edit(|stack| stack.inventory.volumes.insert(name, record));
+        self.note_given(id, device)?;
         Ok(Cleared(()))
     }
 
     /// Zeroes a device for good from a byte on, so that its next owner reads nothing of the last
     /// one.
-    pub(super) fn erase(&self, device: &str, from: u64) -> Result<(), Fault> {
+    pub(super) fn erase(&self, device: NodeId, from: u64) -> Result<(), Fault> {
         let erased: Result<(), IoError> = self.with_device(device, move |device| async move {
             if device.is_blank() {
                 return Ok(());
@@ -102,77 +95,94 @@ impl Work<'_> {
             let first = from / u64::from(info.block_size);
             make_clean(&*device, once(first..info.blocks)).await
         })?;
-        erased.map_err(|error| Unavailable::NotErased(device.to_owned(), error).into())
-    }
-
-    /// Notes that what is on a device comes from users of this target from now on.
-    pub(super) fn note_disposable(&mut self, device: &str) -> Result<(), Fault> {
-        if self.is_disposable(device) {
-            return Ok(());
-        }
-        self.commit(|state, stack| {
-            let Some(spec) = stack.inventory.devices.get_mut(device) else {
-                return Ok(());
-            };
-            let noted = DeviceSpec {
-                disposable: true,
-                ..spec.clone()
-            };
-            state.put_device(&noted)?;
-            *spec = noted;
-            Ok(())
+        erased.map_err(|error| {
+            let device = self.graph.name(device).to_owned();
+            Unavailable::NotErased(device, error).into()
         })
     }
 
-    /// Whether a device that is open has nothing on it, for certain.
-    pub(super) fn is_blank(&self, device: &str) -> bool {
-        self.with_device(device, |device| async move { device.is_blank() })
-            .unwrap_or(false)
+    /// Notes that what is on a device comes from users of this target from now on.
+    pub(super) fn note_disposable(&mut self, device: NodeId) -> Result<(), Fault> {
+        if self.is_disposable(device) {
+            return Ok(());
+        }
+        self.change_spec(device, |spec| spec.disposable = true)
+    }
+
+    /// Changes what is noted of a device, in store and stack.
+    pub(super) fn change_spec(
+        &mut self,
+        device: NodeId,
+        change: impl FnOnce(&mut DeviceSpec),
+    ) -> Result<(), Fault> {
+        self.commit(|state, stack| {
+            let found = stack.graph.device(device);
+            let found = found.ok_or_else(|| no_such(KindName::Device, ""))?;
+            let mut spec = found.spec.clone();
+            change(&mut spec);
+            state.put_device(&spec)?;
+            Ok(move |stack: &mut Stack| {
+                let noted = |device: &mut Device| device.spec = spec;
+                stack.graph.change_device(device, noted);
+            })
+        })
+    }
+
+    /// Whether a device that is open on a core has nothing on it, for certain.
+    pub(super) fn is_blank_at(&self, core: usize, id: NodeId) -> bool {
+        let told = self.ask_device(core, id, |device| async move { device.is_blank() });
+        told.unwrap_or(false)
     }
 
     /// Whether a device can be zeroed for its next user without a question.
-    fn is_disposable(&self, device: &str) -> bool {
-        let spec = self.inventory.devices.get(device);
+    fn is_disposable(&self, device: NodeId) -> bool {
+        let spec = self.graph.device(device).map(|device| &device.spec);
         // The units of a partition are erased when it is cut.
         spec.is_some_and(|spec| spec.disposable || spec.partition().is_some())
             || self.forgets(device)
     }
 
-    fn can_be_resized_by_others(&self, device: &str) -> bool {
-        let spec = self.inventory.devices.get(device);
-        spec.is_some_and(|spec| matches!(spec.kind(), DeviceKind::File | DeviceKind::Block))
+    fn can_be_resized_by_others(&self, device: NodeId) -> bool {
+        let device = self.graph.device(device);
+        device.is_some_and(|it| matches!(it.spec.kind(), DeviceKind::File | DeviceKind::Block))
     }
 
-    fn note_given(&mut self, record: &mut VolumeRecord, device: &str) -> Result<(), Fault> {
+    fn note_given(&mut self, id: NodeId, device: NodeId) -> Result<(), Fault> {
         let given = self.size_of(device)?;
-        if record.spec.size != Some(given) {
-            self.note_size(record, given)?;
-            record.spec.size = Some(given);
+        match self.record(id)?.spec.size == Some(given) {
+            true => Ok(()),
+            false => self.note_size(id, given),
         }
-        Ok(())
     }
 
-    fn size_of(&self, device: &str) -> Result<Size, Fault> {
+    fn size_of(&self, device: NodeId) -> Result<Size, Fault> {
         let info = self.with_device(device, |device| async move { device.info() })?;
         Ok(Size(info.blocks * u64::from(info.block_size)))
     }
 
     /// What `ask` gives of an open device, on its core.
-    fn with_device<T, W, F>(&self, device: &str, ask: W) -> Result<T, Fault>
+    fn with_device<T, W, F>(&self, device: NodeId, ask: W) -> Result<T, Fault>
     where
         T: Send + 'static,
         W: FnOnce(SharedDevice) -> F + Send + 'static,
         F: Future<Output = T> + 'static,
     {
-        let core = self.home_of(device)?;
-        let name = device.to_owned();
-        let told = self.cores.call(core, move |state| async move {
-            let found = state.nodes.device(&name);
+        let told = self.ask_device(self.home_of(device)?, device, ask);
+        told.ok_or_else(|| Unavailable::NotWhole(self.graph.name(device).to_owned()).into())
+    }
+
+    fn ask_device<T, W, F>(&self, core: usize, id: NodeId, ask: W) -> Option<T>
+    where
+        T: Send + 'static,
+        W: FnOnce(SharedDevice) -> F + Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        self.cores.call(core, move |state| async move {
+            let found = state.nodes.device(id);
             match found {
                 Some(device) => Some(ask(device).await),
                 None => None,
             }
-        });
-        told.ok_or_else(|| Unavailable::NotWhole(device.to_owned()).into())
+        })
     }
 }

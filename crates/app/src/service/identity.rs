@@ -3,19 +3,18 @@
 
 use std::sync::Arc;
 
-use flashyard_block::pool::PoolError;
 use flashyard_controller::subsystem::{MODEL, serial_number};
 use flashyard_engine::ConfigError;
 use flashyard_nvme::Nqn;
 use flashyard_nvme::identify::ascii_text;
 
 use super::fault::{InUse, Refused};
-use super::volumes::find;
 use super::work::Work;
-use super::{Fault, Stack, Subject};
+use super::{Fault, Stack};
 use crate::control::{KindName, View};
+use crate::graph::{Identity, NodeId};
 use crate::spec::{Eui64, Hex, NamespaceUuid, Nguid, TenantSpec, VolumeSpec};
-use crate::state::{Phase, VolumeRecord};
+use crate::state::{Kind, Phase, VolumeRecord};
 
 /// What hosts know a volume by.
 pub(super) struct VolumeNames {
@@ -36,7 +35,7 @@ impl VolumeRecord {
     pub(super) fn names(&self) -> VolumeNames {
         VolumeNames {
             uuid: NamespaceUuid(self.uuid),
-            nguid: nguid_of(&self.spec, NamespaceUuid(self.uuid)),
+            nguid: self.nguid(),
             eui64: self.spec.eui64,
         }
     }
@@ -64,19 +63,10 @@ impl VolumeRecord {
     }
 }
 
-/// The NGUID of a volume: the bytes of its UUID unless it was given another.
-fn nguid_of(spec: &VolumeSpec, uuid: NamespaceUuid) -> Nguid {
-    spec.nguid.unwrap_or(Hex(uuid.0.into_bytes()))
-}
-
 impl Work<'_> {
     /// What hosts know a tenant's subsystem by.
     pub(super) fn names_of(&self, spec: &TenantSpec) -> TenantNames {
-        let config = self.target.config();
-        let nqn = match &spec.nqn {
-            Some(nqn) => nqn.clone(),
-            None => format!("{}:{}", config.nqn_prefix, spec.name),
-        };
+        let (config, nqn) = (self.target.config(), self.nqn_of(spec));
         let made = || {
             let nqn = Nqn::new(&nqn).ok()?;
             let serial = serial_number(&config.target_uuid, &nqn);
@@ -89,12 +79,24 @@ impl Work<'_> {
         }
     }
 
+    /// What a tenant's subsystem is called.
+    pub(super) fn nqn_of(&self, spec: &TenantSpec) -> String {
+        let made = || format!("{}:{}", self.target.config().nqn_prefix, spec.name);
+        spec.nqn.clone().unwrap_or_else(made)
+    }
+
     /// Refuses a new tenant whose subsystem would be called as another's.
     pub(super) fn check_nqn(&self, spec: &TenantSpec) -> Result<(), Fault> {
-        let nqn = self.names_of(spec).nqn;
-        let mut others = self.inventory.tenants.values();
-        match others.find(|other| self.names_of(&other.spec).nqn == nqn) {
-            Some(other) => Err(InUse::Nqn(spec.name.clone(), other.spec.name.clone(), nqn).into()),
+        let nqn = self.nqn_of(spec);
+        let told = self.graph.known_by(&Identity::Nqn(nqn.clone()));
+        let prefix = nqn.strip_prefix(&self.target.config().nqn_prefix);
+        let named = prefix.and_then(|rest| self.tenant(rest.strip_prefix(':')?).ok());
+        let named = named.filter(|(_, other)| other.spec.nqn.is_none());
+        match told.or(named.map(|(id, _)| id)) {
+            Some(other) => {
+                let other = self.graph.name(other).to_owned();
+                Err(InUse::Nqn(spec.name.clone(), other, nqn).into())
+            }
             None => Ok(()),
         }
     }
@@ -130,11 +132,10 @@ impl Work<'_> {
         let (Some(pool), Some(uuid)) = (&spec.pool, spec.uuid) else {
             return Ok(());
         };
-        let (core, place) = (self.pool_home(pool)?, pool.clone());
+        let (place, core) = self.pool_home(pool)?;
         let there = self.cores.call(core, move |state| async move {
-            let pool = state.nodes.pool(&place);
-            pool.and_then(|pool| find(&pool, uuid.0.into_bytes()))
-                .map(|(name, _)| name)
+            let pool = state.nodes.pool(place)?;
+            pool.find(uuid.0.into_bytes()).map(|(name, _)| name)
         });
         match there {
             Some(name) => {
@@ -148,56 +149,51 @@ impl Work<'_> {
     /// Calls a volume otherwise: in the store first, then in its pool. A crash between them is
     /// finished at the next start, for volumes are found by their UUID.
     pub(super) fn rename_volume(&mut self, name: &str, new: &str) -> Result<View, Fault> {
-        let record = self.volume(name)?.clone();
+        let (id, volume) = self.volume(name)?;
         let spec = VolumeSpec {
             name: new.to_owned(),
-            ..record.spec.clone()
+            ..volume.record.spec.clone()
         };
         spec.check()?;
-        if self.inventory.volumes.contains_key(new) {
+        if self.graph.find(Kind::Volume, new).is_some() {
             return Err(InUse::Name(KindName::Volume, new.to_owned()).into());
         }
-        if record.phase != Phase::Ready {
+        if volume.record.phase != Phase::Ready {
             return Err(Refused::HalfMade(name.to_owned()).into());
         }
-        let renamed = self.commit(|state, _| Ok(state.rename_volume(&record, new)?))?;
-        if let Err(fault) = self.rename_in_pool(&renamed) {
-            self.commit(|state, _| Ok(state.rename_volume(&renamed, name)?))?;
+        self.call_volume(id, new)?;
+        if let Err(fault) = self.rename_in_pool(id) {
+            self.call_volume(id, name)?;
             return Err(fault);
         }
-        self.edit(|stack| {
-            stack.inventory.volumes.remove(name);
-            stack.inventory.volumes.insert(new.to_owned(), renamed);
-            if let Some(handle) = stack.served.remove(name) {
-                stack.served.insert(new.to_owned(), handle);
-            }
-            stack.rename_fault(KindName::Volume, name, new);
-        });
         self.view_renamed(KindName::Volume, name, new)
+    }
+
+    fn call_volume(&mut self, id: NodeId, name: &str) -> Result<(), Fault> {
+        self.commit(|state, stack| {
+            let renamed = state.rename_volume(&stack.record(id)?, name)?;
+            Ok(move |stack: &mut Stack| stack.set_record(id, renamed))
+        })
     }
 
     /// Calls a tenant otherwise. Its subsystem keeps its NQN, and with it its serial number.
     pub(super) fn rename_tenant(&mut self, name: &str, new: &str) -> Result<View, Fault> {
-        let mut record = self.tenant(name)?.clone();
-        record.spec.nqn = Some(self.names_of(&record.spec).nqn);
+        let (id, record) = self.tenant(name)?;
+        let mut record = record.clone();
+        record.spec.nqn = Some(self.nqn_of(&record.spec));
         new.clone_into(&mut record.spec.name);
         record.spec.check()?;
-        if self.inventory.tenants.contains_key(new) {
+        if self.graph.find(Kind::Tenant, new).is_some() {
             return Err(InUse::Name(KindName::Tenant, new.to_owned()).into());
         }
         let target = Arc::clone(self.target);
-        let renamed = self.commit(|state, stack| {
+        let renamed = self.commit(|state, _| {
             state.rename_tenant(name, &record.spec)?;
-            stack.inventory.tenants.remove(name);
-            stack.inventory.tenants.insert(new.to_owned(), record);
-            for volume in stack.inventory.volumes.values_mut() {
-                if volume.spec.tenant == name {
-                    new.clone_into(&mut volume.spec.tenant);
-                }
-            }
-            stack.rename_fault(KindName::Tenant, name, new);
-            // Before anybody else sees the new name.
-            Ok(target.rename_tenant(name, new))
+            Ok(|stack: &mut Stack| {
+                stack.graph.change_tenant(id, record);
+                // Before anybody else sees the new name.
+                target.rename_tenant(name, new)
+            })
         })?;
         match renamed {
             // One that the engine refused at the start is not there.
@@ -208,22 +204,16 @@ impl Work<'_> {
     }
 
     /// Makes the pool call a volume as the store does.
-    pub(super) fn rename_in_pool(&self, record: &VolumeRecord) -> Result<(), Fault> {
-        let Some(place) = record.spec.pool.clone() else {
-            return Ok(());
-        };
-        let core = self.pool_home(&place)?;
-        let (new, uuid) = (record.spec.name.clone(), record.uuid.into_bytes());
-        let renamed = self.cores.call(core, move |state| async move {
-            let pool = state.nodes.pool(&place);
-            let pool = pool.ok_or(PoolError::NotAPool)?;
-            match find(&pool, uuid) {
+    pub(super) fn rename_in_pool(&self, id: NodeId) -> Result<(), Fault> {
+        let renamed = self.in_pool(id, |pool, record| async move {
+            let new = record.spec.name;
+            match pool.find(record.uuid.into_bytes()) {
                 Some((name, _)) if name != new => pool.rename(&name, &new).await,
                 // A volume that is not in its pool is told where it is served.
                 _ => Ok(()),
             }
         });
-        renamed.map_err(Fault::from)
+        renamed.map(drop)
     }
 
     fn view_renamed(&self, kind: KindName, name: &str, new: &str) -> Result<View, Fault> {
@@ -237,42 +227,29 @@ impl Work<'_> {
 
 impl Stack {
     /// Refuses a new volume that hosts would take for another one.
-    pub(super) fn check_new_identity(&self, spec: &VolumeSpec) -> Result<(), Fault> {
-        let taken = |key, value: String, other: &VolumeRecord| {
-            let other = other.spec.name.clone();
-            Err(InUse::Identity(spec.name.clone(), key, value, other).into())
-        };
-        for other in self.inventory.volumes.values() {
-            let names = other.names();
-            if spec.uuid == Some(names.uuid) {
-                return taken("uuid", names.uuid.to_string(), other);
-            }
-            let nguid = spec.uuid.map(|uuid| nguid_of(spec, uuid)).or(spec.nguid);
-            if nguid == Some(names.nguid) {
-                return taken("nguid", names.nguid.to_string(), other);
-            }
-            if let (Some(own), Some(eui64)) = (spec.eui64, names.eui64)
-                && own == eui64
-            {
-                return taken("eui64", eui64.to_string(), other);
-            }
-            if spec.nsid == Some(other.nsid) && spec.tenant == other.spec.tenant {
-                return taken("nsid", other.nsid.to_string(), other);
+    pub(super) fn check_new_identity(
+        &self,
+        spec: &VolumeSpec,
+        tenant: NodeId,
+    ) -> Result<(), Fault> {
+        let made = spec.uuid.map(|uuid| Hex(uuid.0.into_bytes()));
+        let nguid = spec.nguid.or(made);
+        let told = [
+            spec.uuid
+                .map(|uuid| ("uuid", uuid.to_string(), Identity::Uuid(uuid.0))),
+            nguid.map(|nguid| ("nguid", nguid.to_string(), Identity::Nguid(nguid))),
+            spec.eui64
+                .map(|eui64| ("eui64", eui64.to_string(), Identity::Eui64(eui64))),
+            spec.nsid
+                .map(|nsid| ("nsid", nsid.to_string(), Identity::Nsid(tenant, nsid))),
+        ];
+        for (key, value, identity) in told.into_iter().flatten() {
+            if let Some(other) = self.graph.known_by(&identity) {
+                let other = self.graph.name(other).to_owned();
+                return Err(InUse::Identity(spec.name.clone(), key, value, other).into());
             }
         }
         Ok(())
-    }
-
-    fn rename_fault(&mut self, kind: KindName, name: &str, new: &str) {
-        let subject = |name: &str| match kind {
-            KindName::Tenant => Subject::Tenant(name.to_owned()),
-            KindName::Volume => Subject::Volume(name.to_owned()),
-            KindName::Pool => Subject::Pool(name.to_owned()),
-            KindName::Device | KindName::Partition => Subject::Device(name.to_owned()),
-        };
-        if let Some(fault) = self.faults.remove(&subject(name)) {
-            self.faults.insert(subject(new), fault);
-        }
     }
 }
 

@@ -28,21 +28,19 @@ mod work;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use flashyard_block::{Class, TenantId};
 use flashyard_drives::FlashStats;
-use flashyard_engine::{
-    ConfigError, DeviceHandle, SubsystemNames, Target, TenantSpec as EngineTenant,
-};
+use flashyard_engine::{ConfigError, SubsystemNames, Target, TenantSpec as EngineTenant};
 use uuid::Uuid;
 
 use crate::control::{KindName, Request, TenantChange, View};
 use crate::cores::Cores;
+use crate::graph::{Device, Graph, Node, NodeId, Volume};
 use crate::spec::{ClassName, Config, TargetSettings, TenantSpec};
-use crate::state::{Inventory, Kind, State, StateError, TenantRecord};
+use crate::state::{Kind, PoolRecord, State, StateError, TenantRecord};
 
 use counted::Run;
 pub use counted::{KEEP_EVERY, keep_counting};
@@ -54,48 +52,25 @@ use settings::{By, Listener};
 use turns::Turns;
 use work::Work;
 
-/// What may not be available, in the order in which it is listed.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
-    /// A device or partition.
-    Device(String),
-    /// A pool.
-    Pool(String),
+/// What may not be available.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    /// A device, pool, tenant or volume.
+    Node(NodeId),
     /// What the state store keeps of the SMART logs.
     Counters,
     /// The copy of the state store.
     Copy,
-    /// A tenant.
-    Tenant(String),
-    /// A volume.
-    Volume(String),
 }
 
-impl fmt::Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Device(name) => write!(f, "device {name}"),
-            Self::Pool(name) => write!(f, "pool {name}"),
-            Self::Counters => f.write_str("state store: counters of the SMART logs"),
-            Self::Copy => f.write_str("state store: its copy"),
-            Self::Tenant(name) => write!(f, "tenant {name}"),
-            Self::Volume(name) => write!(f, "volume {name}"),
-        }
-    }
-}
-
-/// The running target's inventory, and what of it is open. Commands read a copy.
-#[derive(Clone)]
+/// All that there is, and what of it is open. Commands read it as it was when they looked last.
+#[derive(Clone, Default)]
 struct Stack {
-    inventory: Inventory,
+    graph: Graph,
     settings: TargetSettings,
     listeners: Vec<Listener>,
     /// `serve --listen` says where, not what was set.
     listens_instead: bool,
-    /// Home core of every device that is open.
-    homes: BTreeMap<String, usize>,
-    /// Handles of the volumes that are served.
-    served: BTreeMap<String, DeviceHandle>,
     /// Why something is not available.
     faults: BTreeMap<Subject, Arc<Fault>>,
 }
@@ -119,13 +94,9 @@ impl Service {
     pub fn start(mut state: State, cores: Cores, target: Arc<Target>) -> Result<Self, Fault> {
         let (run, unwritten) = Run::begin(&mut state)?;
         let stack = Stack {
-            inventory: state.inventory()?,
+            graph: Graph::new(state.inventory()?),
             settings: state.settings()?,
-            listeners: Vec::new(),
-            listens_instead: false,
-            homes: BTreeMap::new(),
-            served: BTreeMap::new(),
-            faults: BTreeMap::new(),
+            ..Stack::default()
         };
         target.set_controller_limits(stack.settings.limits());
         let service = Self {
@@ -142,12 +113,8 @@ impl Service {
     }
 
     /// What could not be opened, and why.
-    pub fn faults(&self) -> Vec<(Subject, Arc<Fault>)> {
-        let stack = self.stack();
-        let faults = stack.faults.iter();
-        faults
-            .map(|(what, why)| (what.clone(), Arc::clone(why)))
-            .collect()
+    pub fn faults(&self) -> Vec<(String, Arc<Fault>)> {
+        self.stack().named_faults()
     }
 
     /// Answers one request. A request that fails has changed nothing, but for two: an `apply` keeps
@@ -201,7 +168,9 @@ impl Service {
     /// flight and closes everything.
     pub fn stop(&self) {
         self.turns.close();
-        self.cores.stop();
+        self.cores.stop_serving();
+        self.close_devices();
+        self.cores.end();
         if let Err(error) = counted::end_run(&mut self.store(), &self.target, &self.run) {
             eprintln!(
                 "flashyard: the counters of the last minute are lost, and this end counts as an unsafe shutdown: {error}"
@@ -225,16 +194,25 @@ impl Request {
 }
 
 impl Work<'_> {
+    /// Opens all there is, each after what it stands on.
     fn open_everything(&mut self, unwritten: Option<StateError>) -> Result<(), Fault> {
-        self.open_devices();
-        self.open_pools();
-        for tenant in self.inventory.tenants.clone().into_values() {
-            if let Err(error) = self.target.set_tenant(engine_tenant(&tenant)) {
-                self.note_fault(Subject::Tenant(tenant.spec.name), error.into());
+        for id in self.graph.in_order() {
+            let opened = match self.graph.get(id).cloned() {
+                Some(Node::Device(device)) => self.open_or_clear(id, &device.spec),
+                Some(Node::Pool(record)) => self.open_pool(id, &record),
+                Some(Node::Tenant(tenant)) => {
+                    let added = self.target.set_tenant(engine_tenant(&tenant.record));
+                    added.map_err(Fault::from)
+                }
+                Some(Node::Volume(volume)) => self.open_volume(id, &volume.record),
+                // A partition whose creation was cut off is cleared away.
+                None => Ok(()),
+            };
+            if let Err(fault) = opened {
+                self.note_fault(Subject::Node(id), fault);
             }
         }
         self.resume_counters(unwritten)?;
-        self.open_volumes();
         self.renew_copy();
         Ok(())
     }
@@ -281,7 +259,7 @@ impl Work<'_> {
 
     fn create_tenant(&mut self, spec: TenantSpec) -> Result<View, Fault> {
         spec.check()?;
-        if self.inventory.tenants.contains_key(&spec.name) {
+        if self.graph.find(Kind::Tenant, &spec.name).is_some() {
             return Err(InUse::Tenant(spec.name).into());
         }
         self.measure_devices_of(&spec, None)?;
@@ -291,7 +269,8 @@ impl Work<'_> {
     }
 
     fn set_tenant(&mut self, name: &str, change: TenantChange) -> Result<View, Fault> {
-        let mut spec = self.tenant(name)?.spec.clone();
+        let (_, record) = self.tenant(name)?;
+        let mut spec = record.spec.clone();
         spec.hosts = change.hosts.unwrap_or(spec.hosts);
         spec.class = change.class.unwrap_or(spec.class);
         spec.weight = change.weight.unwrap_or(spec.weight);
@@ -308,37 +287,42 @@ impl Work<'_> {
     /// that the target is started with is served whatever it promises.
     fn put_tenant(&mut self, spec: TenantSpec, checked: Checked) -> Result<View, Fault> {
         let (target, name) = (Arc::clone(self.target), spec.name.clone());
-        self.commit(|state, stack| {
+        let new = self.reserve();
+        let id = self.commit(|state, stack| {
             if checked == Checked::Now {
                 stack.check_promises(&spec, None)?;
             }
+            let present = stack.graph.find(Kind::Tenant, &spec.name);
+            let before = present.and_then(|id| stack.graph.tenant(id));
             let record = state.put_tenant(&spec)?;
             if let Err(refused) = target.set_tenant(engine_tenant(&record)) {
-                match stack.inventory.tenants.get(&spec.name) {
+                match before {
                     Some(before) => drop(state.put_tenant(&before.spec)?),
                     None => state.remove(Kind::Tenant, &spec.name)?,
                 }
                 return Err(refused.into());
             }
-            stack.inventory.tenants.insert(spec.name.clone(), record);
-            Ok(())
+            Ok(move |stack: &mut Stack| match present {
+                Some(id) => {
+                    stack.graph.change_tenant(id, record);
+                    id
+                }
+                None => {
+                    stack.graph.add(new, record.into());
+                    new
+                }
+            })
         })?;
-        self.tell_share(&name);
+        self.tell_share(id);
         self.view_one(KindName::Tenant, &name)
     }
 
     fn delete_tenant(&mut self, name: &str) -> Result<View, Fault> {
         self.commit(|state, stack| {
-            stack.tenant(name)?;
-            let mut volumes = stack.inventory.volumes.values();
-            if let Some(volume) = volumes.find(|volume| volume.spec.tenant == name) {
-                let volume = volume.spec.name.clone();
-                return Err(InUse::Volumes(KindName::Tenant, name.to_owned(), volume).into());
-            }
+            let (id, _) = stack.tenant(name)?;
+            stack.check_no_volumes(id)?;
             state.remove(Kind::Tenant, name)?;
-            stack.inventory.tenants.remove(name);
-            stack.faults.remove(&Subject::Tenant(name.to_owned()));
-            Ok(())
+            Ok(move |stack: &mut Stack| stack.forget(id))
         })?;
         match self.target.remove_tenant(name) {
             // One that the engine refused at the start is not there.
@@ -357,10 +341,78 @@ enum Checked {
     Never,
 }
 
+/// What names mean.
 impl Stack {
-    fn tenant(&self, name: &str) -> Result<&TenantRecord, Fault> {
-        let found = self.inventory.tenants.get(name);
+    fn device(&self, name: &str) -> Result<(NodeId, &Device), Fault> {
+        let id = self.graph.find(Kind::Device, name);
+        let found = id.and_then(|id| Some((id, self.graph.device(id)?)));
+        found.ok_or_else(|| no_such(KindName::Device, name))
+    }
+
+    fn pool(&self, name: &str) -> Result<(NodeId, &PoolRecord), Fault> {
+        let id = self.graph.find(Kind::Pool, name);
+        let found = id.and_then(|id| Some((id, self.graph.pool(id)?)));
+        found.ok_or_else(|| no_such(KindName::Pool, name))
+    }
+
+    fn tenant(&self, name: &str) -> Result<(NodeId, &TenantRecord), Fault> {
+        let id = self.graph.find(Kind::Tenant, name);
+        let found = id.and_then(|id| Some((id, self.graph.tenant(id)?)));
         found.ok_or_else(|| no_such(KindName::Tenant, name))
+    }
+
+    fn volume(&self, name: &str) -> Result<(NodeId, &Volume), Fault> {
+        let id = self.graph.find(Kind::Volume, name);
+        let found = id.and_then(|id| Some((id, self.graph.volume(id)?)));
+        found.ok_or_else(|| no_such(KindName::Volume, name))
+    }
+}
+
+impl Stack {
+    /// Takes a node out, with what was wrong with it.
+    fn forget(&mut self, id: NodeId) {
+        self.graph.remove(id);
+        self.faults.remove(&Subject::Node(id));
+    }
+
+    /// Refuses to take a pool or tenant away while it has volumes.
+    fn check_no_volumes(&self, id: NodeId) -> Result<(), Fault> {
+        match (self.graph.get(id), self.graph.user_of(id)) {
+            (Some(node), Some(volume)) => {
+                let (name, volume) = (node.name().to_owned(), volume.name().to_owned());
+                Err(InUse::Volumes(node.kind(), name, volume).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is not available, and why: devices, pools, the store, tenants, volumes, each by name.
+    fn named_faults(&self) -> Vec<(String, Arc<Fault>)> {
+        let mut faults: Vec<_> = self
+            .faults
+            .iter()
+            .map(|(what, why)| {
+                let (rank, kind, name) = match what {
+                    Subject::Counters => (2, "state store:", "counters of the SMART logs"),
+                    Subject::Copy => (3, "state store:", "its copy"),
+                    Subject::Node(id) => {
+                        let name = self.graph.name(*id);
+                        match self.graph.get(*id) {
+                            Some(Node::Pool(_)) => (1, "pool", name),
+                            Some(Node::Tenant(_)) => (4, "tenant", name),
+                            Some(Node::Volume(_)) => (5, "volume", name),
+                            Some(Node::Device(_)) | None => (0, "device", name),
+                        }
+                    }
+                };
+                ((rank, name), format!("{kind} {name}"), Arc::clone(why))
+            })
+            .collect();
+        faults.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        faults
+            .into_iter()
+            .map(|(_, what, why)| (what, why))
+            .collect()
     }
 }
 

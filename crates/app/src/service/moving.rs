@@ -3,15 +3,16 @@
 //! in one transaction; before it the old tenant has lost the namespace and its last I/O has ended,
 //! after it the new one gets it.
 
-use flashyard_engine::ConfigError;
+use flashyard_engine::{ConfigError, DeviceHandle};
 
 use super::cause::DRAIN;
 use super::fault::{InUse, Invalid, Refused, Unavailable};
 use super::handover::Cleared;
 use super::work::Work;
-use super::{Fault, Subject};
+use super::{Fault, Stack, Subject};
 use crate::control::{KindName, View};
-use crate::state::{Phase, VolumeRecord};
+use crate::graph::{Identity, NodeId, Volume};
+use crate::state::Phase;
 
 impl Work<'_> {
     /// Gives a volume to another tenant. Killed in the middle, it is the old one's or the new one's
@@ -22,47 +23,43 @@ impl Work<'_> {
         tenant: &str,
         nsid: Option<u32>,
     ) -> Result<View, Fault> {
-        let record = self.volume(name)?.clone();
-        let to = self.tenant(tenant)?.spec.clone();
-        let from = record.spec.tenant.clone();
+        let (id, volume) = self.volume(name)?;
+        let (to_id, to) = self.tenant(tenant)?;
+        let (to, record) = (to.spec.clone(), volume.record.clone());
+        let (from, is_served) = (record.spec.tenant.clone(), volume.namespace.is_some());
         if from == tenant {
             return Err(Refused::AlreadyTheirs(name.to_owned(), tenant.to_owned()).into());
         }
         if record.phase != Phase::Ready {
             return Err(Refused::HalfMade(name.to_owned()).into());
         }
-        self.check_number(tenant, nsid)?;
-        let device = self.device_of(&record);
-        self.measure_devices_of(&to, Some(&device))?;
-        self.check_promises(&to, Some(&device))?;
-        let is_served = self.served.contains_key(name);
-        if is_served && !self.withdraw(&record)? {
-            self.release(name);
-            self.serve_volume(&record, Cleared::given_by_name())?;
+        self.check_number(to_id, tenant, nsid)?;
+        let (device, owner) = (self.graph.device_under(id), self.graph.tenant_of(id));
+        self.measure_devices_of(&to, device)?;
+        self.check_promises(&to, device)?;
+        if is_served && !self.withdraw(id)? {
+            self.release(id);
+            self.serve_volume(id, Cleared::given_by_name())?;
             return Err(Unavailable::NotMoved(name.to_owned(), from).into());
         }
         let most = self.target.config().limits.namespaces_per_tenant;
         // Others may have changed both tenants while the last I/O ended.
         let moved = self.commit(|state, stack| {
-            let to = stack.tenant(tenant)?.spec.clone();
-            stack.check_promises(&to, Some(&device))?;
-            let moved = state.move_volume(&record, tenant, nsid, most)?;
-            let volumes = &mut stack.inventory.volumes;
-            volumes.insert(name.to_owned(), moved.clone());
-            Ok(moved)
+            stack.check_promises(&stack.tenant(tenant)?.1.spec, device)?;
+            let moved = state.move_volume(&stack.record(id)?, tenant, nsid, most)?;
+            Ok(move |stack: &mut Stack| stack.set_record(id, moved))
         });
-        let moved = match moved {
-            Ok(moved) => moved,
-            Err(fault) => {
-                if is_served {
-                    self.serve_volume(&record, Cleared::given_by_name())?;
-                }
-                return Err(fault);
+        if let Err(fault) = moved {
+            if is_served {
+                self.serve_volume(id, Cleared::given_by_name())?;
             }
-        };
-        self.forget_share(&device, &from);
-        if is_served && let Err(fault) = self.serve_volume(&moved, Cleared::given_by_name()) {
-            self.note_fault(Subject::Volume(name.to_owned()), fault);
+            return Err(fault);
+        }
+        if let (Some(device), Some(owner)) = (device, owner) {
+            self.forget_share(device, owner);
+        }
+        if is_served && let Err(fault) = self.serve_volume(id, Cleared::given_by_name()) {
+            self.note_fault(Subject::Node(id), fault);
         }
         let view = self.view_one(KindName::Volume, name)?;
         Ok(view.with_note(format!(
@@ -71,26 +68,27 @@ impl Work<'_> {
         )))
     }
 
-    fn check_number(&self, tenant: &str, nsid: Option<u32>) -> Result<(), Fault> {
-        let mut volumes = self.inventory.volumes.values();
-        let taken = |it: &&VolumeRecord| it.spec.tenant == tenant && Some(it.nsid) == nsid;
-        match volumes.find(taken) {
+    fn check_number(&self, id: NodeId, tenant: &str, nsid: Option<u32>) -> Result<(), Fault> {
+        let Some(nsid) = nsid else {
+            return Ok(());
+        };
+        match self.graph.known_by(&Identity::Nsid(id, nsid)) {
             Some(other) => {
-                let (name, tenant) = (other.spec.name.clone(), tenant.to_owned());
-                Err(InUse::Nsid(name, tenant, other.nsid).into())
+                let other = self.graph.name(other).to_owned();
+                Err(InUse::Nsid(other, tenant.to_owned(), nsid).into())
             }
-            None if nsid == Some(0) => Err(Invalid::NsidZero.into()),
+            None if nsid == 0 => Err(Invalid::NsidZero.into()),
             None => Ok(()),
         }
     }
 
     /// Takes a volume that is served away from its tenant's hosts; whether all that they had under
     /// way has ended. If not, nothing new is sent to the device, and it may be asked again.
-    pub(super) fn withdraw(&mut self, record: &VolumeRecord) -> Result<bool, Fault> {
-        let name = &record.spec.name;
-        let Some(handle) = self.served.get(name).cloned() else {
+    pub(super) fn withdraw(&mut self, id: NodeId) -> Result<bool, Fault> {
+        let Some(handle) = self.namespace(id).cloned() else {
             return Ok(true);
         };
+        let record = self.record(id)?;
         match self.target.detach(&record.spec.tenant, record.nsid) {
             // A try before has come so far.
             Ok(()) | Err(ConfigError::NoSuchNamespace) => {}
@@ -101,14 +99,14 @@ impl Work<'_> {
             state.rt.timeout(DRAIN, removed).await.is_some()
         });
         if drained {
-            self.edit(|stack| stack.served.remove(name));
+            self.forget_namespace(id);
         }
         Ok(drained)
     }
 
     /// Lets the last I/O of a volume that was withdrawn end by itself.
-    fn release(&mut self, name: &str) {
-        let Some(handle) = self.edit(|stack| stack.served.remove(name)) else {
+    fn release(&mut self, id: NodeId) {
+        let Some(handle) = self.forget_namespace(id) else {
             return;
         };
         self.cores.call(handle.core(), move |state| async move {
@@ -116,5 +114,14 @@ impl Work<'_> {
             let ended = async move { engine.remove_device(&handle).await };
             state.rt.spawn(ended).detach();
         });
+    }
+
+    fn forget_namespace(&mut self, id: NodeId) -> Option<DeviceHandle> {
+        self.edit(|stack| {
+            let mut handle = None;
+            let take = |volume: &mut Volume| handle = volume.namespace.take();
+            stack.graph.change_volume(id, take);
+            handle
+        })
     }
 }

@@ -10,6 +10,7 @@ use flashyard_drives::open_channel::{
 };
 use flashyard_flash::channel::{self, Options};
 use flashyard_flash::ssd::BuildError;
+use flashyard_runtime::Rt;
 use uuid::Uuid;
 
 use super::devices::Found;
@@ -20,6 +21,7 @@ use crate::control::{
     Condition, Health, KindName, PartitionFlash, PartitionRow, PartitionView, View,
 };
 use crate::cores::CoreState;
+use crate::graph::NodeId;
 use crate::nodes::Node;
 use crate::spec::{
     ChannelsSpec, DeviceKind, DeviceSpec, Medium, PartitionSpec, Store, parse_units, show_units,
@@ -31,36 +33,45 @@ const PROFILE: &str = "cnex";
 
 impl Work<'_> {
     /// Cuts a partition from its device.
-    pub(super) fn create_partition(&mut self, mut spec: DeviceSpec) -> Result<View, Fault> {
+    pub(super) fn create_partition(
+        &mut self,
+        id: NodeId,
+        mut spec: DeviceSpec,
+    ) -> Result<View, Fault> {
         let name = spec.name.clone();
         if self.is_on_device(&spec)? {
             // Not ours, and refused. Nor is it noted: what is noted and cut off is removed at the
             // next start.
-            return self.open_partition(&spec).map(|()| View::Done);
+            return self.open_partition(id, &spec).map(|_| View::Done);
         }
         self.note(&mut spec, true)?;
-        if let Err(fault) = self.open_partition(&spec) {
-            self.forget(&name)?;
-            return Err(fault);
-        }
-        let given = self.partition(&name).map(|info| show_units(&info.units));
+        let home = match self.open_partition(id, &spec) {
+            Ok(home) => home,
+            Err(fault) => {
+                self.forget_partition(id, &name)?;
+                return Err(fault);
+            }
+        };
+        let given = self
+            .partition_info(&spec)
+            .map(|info| show_units(&info.units));
         if let Medium::Partition(cut) = &mut spec.medium {
             cut.given = given.into_iter().collect();
         }
         if let Err(fault) = self.note(&mut spec, false) {
-            self.remove_partition(&spec)?;
-            self.forget(&name)?;
+            self.remove_partition(id, &spec)?;
+            self.forget_partition(id, &name)?;
             return Err(fault);
         }
-        self.edit(|stack| stack.inventory.devices.insert(name.clone(), spec));
+        self.edit(|stack| stack.graph.add_open(id, spec, home));
         self.view_one(KindName::Partition, &name)
     }
 
     /// Cuts a partition, the same units again if the target has been started anew and nothing of it
-    /// was kept. Where it was, it is taken up.
-    pub(super) fn open_partition(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
+    /// was kept. Where it was, it is taken up. Gives its home core.
+    pub(super) fn open_partition(&self, id: NodeId, spec: &DeviceSpec) -> Result<usize, Fault> {
         let cut = cut_of(spec)?.clone();
-        let core = self.home_of(&cut.device)?;
+        let (parent, core) = self.parent(&cut)?;
         let over_provisioning = cut.over_provisioning()?;
         let mut wanted = Vec::new();
         for units in &cut.given {
@@ -70,9 +81,9 @@ impl Work<'_> {
             wanted.push(cut.wanted()?);
         }
         let name = spec.name.clone();
-        let kept = self.inventory.devices.contains_key(&name) && !self.forgets(&cut.device);
+        let kept = self.graph.get(id).is_some() && !self.forgets(parent);
         self.cores.call(core, move |state| async move {
-            let device = open_channel(&state, &cut.device)?;
+            let device = open_channel(&state, parent, &cut.device)?;
             if kept {
                 if let Some(fault) = device.fault(&name) {
                     return Err(fault.into());
@@ -80,7 +91,7 @@ impl Work<'_> {
                 let found = device.partition(&name);
                 let lost = || Unavailable::LostPartition(name.clone(), cut.device.clone());
                 let found = found.ok_or_else(lost)?;
-                state.nodes.add_device(&name, Node::Blocks(found));
+                state.nodes.add(id, Node::Blocks(found));
                 return Ok(());
             }
             let uuid = Uuid::new_v4().into_bytes();
@@ -91,11 +102,10 @@ impl Work<'_> {
             for more in wanted {
                 device.grow(&name, more).await?;
             }
-            state.nodes.add_device(&name, Node::Blocks(partition));
+            state.nodes.add(id, Node::Blocks(partition));
             Ok::<(), Fault>(())
         })?;
-        self.edit(|stack| stack.homes.insert(spec.name.clone(), core));
-        Ok(())
+        Ok(core)
     }
 
     /// Gives a partition more units while it is used.
@@ -104,53 +114,52 @@ impl Work<'_> {
         name: &str,
         more: &PartitionSpec,
     ) -> Result<View, Fault> {
-        let mut spec = self.partition_spec(name)?.clone();
-        let device = cut_of(&spec)?.device.clone();
-        let before = self.partition(name).map_or(0, |info| info.units.len());
-        let core = self.home_of(name)?;
-        let (wanted, partition) = (more.wanted()?, name.to_owned());
+        let (id, mut spec) = self.partition(name)?;
+        let before = self.partition_info(&spec);
+        let before = before.map_or(0, |info| info.units.len());
+        let (parent, _) = self.parent(cut_of(&spec)?)?;
+        let core = self.home_of(id)?;
+        let (device, wanted) = (cut_of(&spec)?.device.clone(), more.wanted()?);
+        let partition = name.to_owned();
         self.cores.call(core, move |state| async move {
-            let device = open_channel(&state, &device)?;
+            let device = open_channel(&state, parent, &device)?;
             Ok::<(), Fault>(device.grow(&partition, &wanted).await?)
         })?;
         // The partition has them for good: hosts are told whatever becomes of our own note.
-        for volume in self.inventory.volumes.values() {
-            let whole = volume.spec.device.as_deref() == Some(name);
-            if let Some(handle) = self.served.get(&volume.spec.name).filter(|_| whole) {
+        for (_, volume) in self.graph.volumes_on(id) {
+            if let Some(handle) = &volume.namespace {
                 self.target.resized(handle);
             }
         }
-        let units = self.partition(name).map(|info| info.units);
+        let units = self.partition_info(&spec).map(|info| info.units);
         let added = units.as_ref().and_then(|units| units.get(before..));
         if let (Medium::Partition(cut), Some(added)) = (&mut spec.medium, added) {
             cut.given.push(show_units(added));
         }
         self.edit(|stack| {
-            stack
-                .inventory
-                .devices
-                .insert(name.to_owned(), spec.clone())
+            let noted = spec.clone();
+            stack.graph.change_device(id, |device| device.spec = noted);
         });
-        self.commit(|state, _| Ok(state.put_device(&spec)?))?;
+        self.put_device(&spec)?;
         self.view_one(KindName::Partition, name)
     }
 
     /// Gives the units of a partition that nothing uses back.
     pub(super) fn delete_partition(&mut self, name: &str) -> Result<View, Fault> {
-        if !self.inventory.devices.contains_key(name) && self.delete_unknown(name)? {
+        if self.device(name).is_err() && self.delete_unknown(name)? {
             return Ok(View::Done);
         }
-        let mut spec = self.partition_spec(name)?.clone();
-        if let Some(user) = self.device_user(name) {
+        let (id, mut spec) = self.partition(name)?;
+        if let Some(user) = self.user_text(id) {
             return Err(InUse::Below(KindName::Partition, name.to_owned(), user).into());
         }
         self.note(&mut spec, true)?;
-        if let Err(fault) = self.remove_partition(&spec) {
+        if let Err(fault) = self.remove_partition(id, &spec) {
             // It is there, and may be used again.
             self.note(&mut spec, false)?;
             return Err(fault);
         }
-        self.forget(name)?;
+        self.forget_partition(id, name)?;
         Ok(View::Done)
     }
 
@@ -159,80 +168,92 @@ impl Work<'_> {
         if let Medium::Partition(cut) = &mut spec.medium {
             cut.unfinished = unfinished;
         }
-        self.commit(|state, _| Ok(state.put_device(spec)?))
+        self.put_device(spec)
+    }
+
+    fn put_device(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
+        self.commit(|state, _| {
+            state.put_device(spec)?;
+            Ok(|_: &mut Stack| ())
+        })
     }
 
     /// Forgets a partition that is on no device.
-    fn forget(&mut self, name: &str) -> Result<(), Fault> {
-        self.commit(|state, stack| {
+    fn forget_partition(&mut self, id: NodeId, name: &str) -> Result<(), Fault> {
+        self.commit(|state, _| {
             state.remove(Kind::Device, name)?;
-            stack.inventory.devices.remove(name);
-            stack.faults.remove(&Subject::Device(name.to_owned()));
-            Ok(())
+            Ok(move |stack: &mut Stack| stack.forget(id))
         })
     }
 
     /// Removes what is left of a partition whose creation or deletion was cut off.
-    pub(super) fn clear_away(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
+    pub(super) fn clear_away(&mut self, id: NodeId, spec: &DeviceSpec) -> Result<(), Fault> {
         if self.is_on_device(spec)? {
+            let (parent, core) = self.parent(cut_of(spec)?)?;
             let (name, device) = (spec.name.clone(), cut_of(spec)?.device.clone());
-            let core = self.home_of(&device)?;
             self.cores.call(core, move |state| async move {
-                Ok::<(), Fault>(open_channel(&state, &device)?.delete(&name).await?)
+                let device = open_channel(&state, parent, &device)?;
+                Ok::<(), Fault>(device.delete(&name).await?)
             })?;
         }
-        self.forget(&spec.name)
+        self.forget_partition(id, &spec.name)
     }
 
     /// Whether its device has a partition of this name, sound or not.
     fn is_on_device(&self, spec: &DeviceSpec) -> Result<bool, Fault> {
+        let (parent, core) = self.parent(cut_of(spec)?)?;
         let (name, device) = (spec.name.clone(), cut_of(spec)?.device.clone());
-        let core = self.home_of(&device)?;
         self.cores.call(core, move |state| async move {
-            let device = open_channel(&state, &device)?;
+            let device = open_channel(&state, parent, &device)?;
             Ok::<bool, Fault>(device.partition(&name).is_some() || device.fault(&name).is_some())
         })
     }
 
     /// Whether pools and volumes can stand on a device.
-    pub(super) fn check_blocks(&self, device: &str) -> Result<(), Fault> {
-        match self.inventory.devices.get(device) {
-            Some(DeviceSpec {
-                medium: Medium::OpenChannel(_) | Medium::Zoned { .. },
-                ..
-            }) => Err(Invalid::OnlyForPartitions(device.to_owned()).into()),
-            Some(spec) if spec.partition().is_some() && self.is_spent(device) => {
-                Err(Refused::Spent(device.to_owned()).into())
+    pub(super) fn check_blocks(&self, id: NodeId) -> Result<(), Fault> {
+        let Some(device) = self.graph.device(id) else {
+            return Ok(());
+        };
+        let name = || device.spec.name.clone();
+        match &device.spec.medium {
+            Medium::OpenChannel(_) | Medium::Zoned { .. } => {
+                Err(Invalid::OnlyForPartitions(name()).into())
             }
+            Medium::Partition(_) if self.is_spent(id) => Err(Refused::Spent(name()).into()),
             _ => Ok(()),
         }
     }
 
     /// Whether a partition cannot be written any more, or taken up: what is in it cannot be erased.
     /// It is no place for anything new, and gone when its units are given up.
-    pub(super) fn is_spent(&self, device: &str) -> bool {
-        if let Some(info) = self.partition(device) {
-            return info.read_only;
-        }
-        let spec = self.inventory.devices.get(device);
-        let Some(parent) = spec.and_then(DeviceSpec::partition) else {
+    pub(super) fn is_spent(&self, id: NodeId) -> bool {
+        let Some(spec) = self.graph.device(id).map(|device| &device.spec) else {
             return false;
         };
-        let Some(&core) = self.homes.get(&parent.device) else {
+        let parent = spec.partition().map(|cut| self.parent(cut));
+        let Some(Ok((parent, core))) = parent else {
             return false;
         };
-        let (parent, name) = (parent.device.clone(), device.to_owned());
+        let name = spec.name.clone();
         self.cores.call(core, move |state| async move {
-            let parent = state.nodes.channels(&parent);
-            parent.is_some_and(|parent| parent.fault(&name).is_some())
+            let Some(parent) = state.nodes.channels(parent) else {
+                return false;
+            };
+            let mut listed = parent.list().into_iter();
+            match listed.find(|info| info.name == name) {
+                Some(info) => info.read_only,
+                None => parent.fault(&name).is_some(),
+            }
         })
     }
 
     /// What is told of a partition; nothing of another device.
-    pub(super) fn view_partition(&self, spec: &DeviceSpec) -> Option<PartitionView> {
+    pub(super) fn view_partition(&self, id: NodeId) -> Option<PartitionView> {
+        let spec = &self.graph.device(id)?.spec;
         let cut = spec.partition()?;
-        let info = self.partition(&spec.name);
-        let health = match self.trouble_of(&cut.device) {
+        let info = self.partition_info(spec);
+        let parent = self.graph.cut_from(id);
+        let health = match parent.and_then(|parent| self.trouble_of(parent)) {
             Some(health) => health,
             None if info.as_ref().is_some_and(|info| info.read_only) => Health {
                 state: Condition::ReadOnly,
@@ -242,7 +263,7 @@ impl Work<'_> {
                         .to_owned(),
                 ),
             },
-            None => self.health(&Subject::Device(spec.name.clone())),
+            None => self.health(Subject::Node(id)),
         };
         Some(PartitionView {
             name: spec.name.clone(),
@@ -250,26 +271,26 @@ impl Work<'_> {
             op: cut.op.clone(),
             flash: info.as_ref().map(PartitionFlash::from),
             policy: spec.policy,
-            used_by: self.device_user(&spec.name),
+            used_by: self.user_text(id),
             health,
         })
     }
 
     /// What the target at a glance tells of partitions.
     pub(super) fn view_partitions(&self) -> Vec<PartitionRow> {
-        let partitions = self.inventory.devices.values();
-        let views = partitions.filter_map(|spec| self.view_partition(spec));
+        let devices = self.graph.all(Kind::Device);
+        let views = devices.filter_map(|id| self.view_partition(id));
         views.map(PartitionRow::from).collect()
     }
 
     /// The state of an open-channel device that has failed, or cannot be written, and why.
-    pub(super) fn trouble_of(&self, device: &str) -> Option<Health> {
-        let core = *self.homes.get(device)?;
-        let name = device.to_owned();
+    pub(super) fn trouble_of(&self, id: NodeId) -> Option<Health> {
+        let core = self.graph.device(id)?.home?;
         let (failure, full) = self.cores.call(core, move |state| async move {
-            let found = state.nodes.channels(&name);
+            let found = state.nodes.channels(id);
             found.map_or((None, false), |one| (one.failure(), one.is_full()))
         });
+        let device = self.graph.name(id);
         let (state, fault) = match failure {
             Some(error) => (
                 Condition::Unavailable,
@@ -297,7 +318,7 @@ impl Work<'_> {
         for core in 0..self.cores.count() {
             let name = name.to_owned();
             let deleted = self.cores.call(core, move |state| async move {
-                for (_, device) in state.nodes.all_channels() {
+                for device in state.nodes.all_channels() {
                     if device.partition(&name).is_some() || device.fault(&name).is_some() {
                         return device.delete(&name).await.map(|()| true);
                     }
@@ -312,26 +333,31 @@ impl Work<'_> {
     }
 
     /// Facts about a partition, from its home core.
-    fn partition(&self, name: &str) -> Option<PartitionInfo> {
-        let core = *self.homes.get(name)?;
-        let name = name.to_owned();
+    fn partition_info(&self, spec: &DeviceSpec) -> Option<PartitionInfo> {
+        let (parent, core) = self.parent(spec.partition()?).ok()?;
+        let name = spec.name.clone();
         self.cores.call(core, move |state| async move {
-            let devices = state.nodes.all_channels();
-            let mut all = devices.iter().flat_map(|(_, device)| device.list());
+            let mut all = state.nodes.channels(parent)?.list().into_iter();
             all.find(|info| info.name == name)
         })
     }
 
-    fn remove_partition(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
-        let (name, device) = (spec.name.clone(), cut_of(spec)?.device.clone());
-        let Some(core) = self.edit(|stack| stack.homes.remove(&name)) else {
+    fn remove_partition(&self, id: NodeId, spec: &DeviceSpec) -> Result<(), Fault> {
+        let known = self.graph.device(id);
+        if known.is_some_and(|device| device.home.is_none()) {
             // It could not be taken up, or its device is not there.
-            return self.delete_unknown(&name).map(drop);
-        };
+            return self.delete_unknown(&spec.name).map(drop);
+        }
+        let (parent, core) = self.parent(cut_of(spec)?)?;
+        let (name, device) = (spec.name.clone(), cut_of(spec)?.device.clone());
         self.cores.call(core, move |state| async move {
-            state.nodes.remove_device(&name);
-            let device = open_channel(&state, &device)?;
-            Ok(device.delete(&name).await?)
+            let device = open_channel(&state, parent, &device)?;
+            // A try before may have come so far.
+            if device.partition(&name).is_some() || device.fault(&name).is_some() {
+                device.delete(&name).await?;
+            }
+            state.nodes.remove(id);
+            Ok(())
         })
     }
 }
@@ -358,20 +384,17 @@ impl From<&PartitionInfo> for PartitionFlash {
 }
 
 impl Stack {
-    /// The partition that was cut from an open-channel device.
-    pub(super) fn partition_of(&self, device: &str) -> Option<&str> {
-        let on_it = |spec: &&DeviceSpec| {
-            let cut = spec.partition();
-            cut.is_some_and(|cut| cut.device == device)
-        };
-        let found = self.inventory.devices.values().find(on_it);
-        found.map(|spec| spec.name.as_str())
+    fn partition(&self, name: &str) -> Result<(NodeId, DeviceSpec), Fault> {
+        let found = self.device(name).ok();
+        let cut = found.filter(|(_, device)| device.spec.partition().is_some());
+        let cut = cut.map(|(id, device)| (id, device.spec.clone()));
+        cut.ok_or_else(|| no_such(KindName::Partition, name))
     }
 
-    fn partition_spec(&self, name: &str) -> Result<&DeviceSpec, Fault> {
-        let found = self.inventory.devices.get(name);
-        let cut = found.filter(|spec| spec.partition().is_some());
-        cut.ok_or_else(|| no_such(KindName::Partition, name))
+    /// What a partition is cut from, and its home core.
+    fn parent(&self, cut: &PartitionSpec) -> Result<(NodeId, usize), Fault> {
+        let (parent, _) = self.device(&cut.device)?;
+        Ok((parent, self.home_of(parent)?))
     }
 }
 
@@ -396,12 +419,12 @@ pub(super) fn model(name: &str, spec: &ChannelsSpec) -> Result<channel::Device, 
 
 /// Runs an open-channel device on this core, out of its file if it has one.
 pub(super) async fn run(
-    state: &CoreState,
+    rt: &Rt,
     spec: &DeviceSpec,
     channels: &ChannelsSpec,
     model: channel::Device,
     found: Found,
-) -> Result<(), Fault> {
+) -> Result<Node, Fault> {
     let failed = |error| of_device(&spec.name, error);
     let uuid = Uuid::new_v4().into_bytes();
     let medium = match &channels.store {
@@ -412,33 +435,29 @@ pub(super) async fn run(
                 size: make.map(|_| FlashMedium::file_bytes(&model)),
                 read_only: false,
             };
-            let file = FileDevice::open(&state.rt, Path::new(path), options).await?;
-            let medium = FlashMedium::in_file(&state.rt, model, file, make).await;
+            let file = FileDevice::open(rt, Path::new(path), options).await?;
+            let medium = FlashMedium::in_file(rt, model, file, make).await;
             medium.map_err(failed)?
         }
         _ => FlashMedium::new(model),
     };
     let dilation = channels.dilation.unwrap_or(1);
-    let opened = OpenChannel::open(&state.rt, medium, uuid, dilation).await;
+    let opened = OpenChannel::open(rt, medium, uuid, dilation).await;
     let device = opened.map_err(failed)?;
-    let node = Node::Channels(Rc::new(device));
-    state.nodes.add_device(&spec.name, node);
-    Ok(())
+    Ok(Node::Channels(Rc::new(device)))
 }
 
 /// Takes up a zoned device on this core.
 pub(super) async fn run_zoned(
-    state: &CoreState,
+    rt: &Rt,
     name: &str,
     path: &Path,
     units: Option<u32>,
-) -> Result<(), Fault> {
+) -> Result<Node, Fault> {
     let uuid = Uuid::new_v4().into_bytes();
-    let opened = OpenChannel::open_zoned(&state.rt, path, units, uuid).await;
+    let opened = OpenChannel::open_zoned(rt, path, units, uuid).await;
     let device = opened.map_err(|error| of_device(name, error))?;
-    let node = Node::Channels(Rc::new(device));
-    state.nodes.add_device(name, node);
-    Ok(())
+    Ok(Node::Channels(Rc::new(device)))
 }
 
 /// The fault of a device for partitions, with its name.
@@ -450,9 +469,9 @@ fn of_device(name: &str, error: PartitionError) -> Fault {
     }
 }
 
-fn open_channel(state: &CoreState, device: &str) -> Result<Rc<OpenChannel>, Fault> {
-    let found = state.nodes.channels(device);
-    found.ok_or_else(|| Invalid::NotForPartitions(device.to_owned()).into())
+fn open_channel(state: &CoreState, id: NodeId, name: &str) -> Result<Rc<OpenChannel>, Fault> {
+    let found = state.nodes.channels(id);
+    found.ok_or_else(|| Invalid::NotForPartitions(name.to_owned()).into())
 }
 
 /// Why a partition was not made.

@@ -14,6 +14,7 @@ use super::fault::Refused;
 use super::work::Work;
 use super::{Fault, Stack};
 use crate::control::GuaranteeState;
+use crate::graph::NodeId;
 use crate::spec::{Config, DeviceKind, RatesSpec, TenantSpec, VolumeSpec};
 
 /// All of a device, and what adding up its parts may err.
@@ -86,10 +87,10 @@ impl Work<'_> {
     pub(super) fn measure_devices_of(
         &mut self,
         tenant: &TenantSpec,
-        device: Option<&str>,
+        device: Option<NodeId>,
     ) -> Result<(), Fault> {
         for device in self.devices_promised(tenant, device) {
-            self.capability_of(&device)?;
+            self.capability_of(device)?;
         }
         Ok(())
     }
@@ -98,18 +99,17 @@ impl Work<'_> {
 impl Stack {
     /// The devices whose time a change of a tenant promises: those that it has volumes on, and
     /// `device`, if it is to get one there. None where no more is promised than before.
-    fn devices_promised(&self, tenant: &TenantSpec, device: Option<&str>) -> Vec<String> {
+    fn devices_promised(&self, tenant: &TenantSpec, device: Option<NodeId>) -> Vec<NodeId> {
         let Some(wanted) = tenant.guarantee else {
             return Vec::new();
         };
-        let present = self.inventory.tenants.get(&tenant.name);
-        let before = present.and_then(|record| record.spec.guarantee);
+        let present = self.tenant(&tenant.name).ok();
+        let before = present.and_then(|(_, record)| record.spec.guarantee);
         if device.is_none() && before.is_some_and(|before| wanted.lesser(before) == wanted) {
             return Vec::new();
         }
-        let mut devices = self.devices_of(&tenant.name);
-        devices.extend(device.map(str::to_owned));
-        devices.dedup();
+        let mut devices = present.map_or_else(Vec::new, |(id, _)| self.graph.devices_of(id));
+        devices.extend(device.filter(|device| !devices.contains(device)));
         devices
     }
 
@@ -119,14 +119,13 @@ impl Stack {
     pub(super) fn check_promises(
         &self,
         tenant: &TenantSpec,
-        device: Option<&str>,
+        device: Option<NodeId>,
     ) -> Result<(), Fault> {
         for device in self.devices_promised(tenant, device) {
-            let spec = self.inventory.devices.get(&device);
-            let capability = spec.and_then(|spec| spec.capability).unwrap_or_default();
-            let others = self.tenants_on(&device);
+            let others = self.graph.tenants_on(device).into_iter();
+            let others = others.map(|(_, record)| &record.spec);
             let others = others.filter(|other| other.name != tenant.name);
-            if let Standing::Oversold(why) = add_up(&device, capability, others.chain([tenant])) {
+            if let Standing::Oversold(why) = self.add_up_on(device, others.chain([tenant])) {
                 return Err(why.into());
             }
         }
@@ -135,8 +134,7 @@ impl Stack {
 
     /// Tenants whose guarantee is not known to hold, and why.
     pub(super) fn doubtful_guarantees(&self) -> Vec<(String, String)> {
-        let tenants = self.inventory.tenants.values();
-        let doubts = tenants.filter_map(|record| {
+        let doubts = self.graph.tenants().filter_map(|(_, record)| {
             let hint = self.standing_of(&record.spec)?.hint()?;
             Some((record.spec.name.clone(), hint))
         });
@@ -157,22 +155,21 @@ impl Stack {
     /// guarantee or no volume.
     fn standing_of(&self, tenant: &TenantSpec) -> Option<Standing> {
         tenant.guarantee?;
-        let devices = self.devices_of(&tenant.name);
-        let all = devices.iter().map(|device| {
-            let spec = self.inventory.devices.get(device);
-            let capability = spec.and_then(|spec| spec.capability).unwrap_or_default();
-            add_up(device, capability, self.tenants_on(device))
+        let (id, _) = self.tenant(&tenant.name).ok()?;
+        let devices = self.graph.devices_of(id).into_iter();
+        let all = devices.map(|device| {
+            let tenants = self.graph.tenants_on(device).into_iter();
+            self.add_up_on(device, tenants.map(|(_, record)| &record.spec))
         });
         all.max_by_key(Standing::state)
     }
 
-    /// The tenants that have volumes on a device.
-    fn tenants_on(&self, device: &str) -> impl Iterator<Item = &TenantSpec> {
-        let tenants = self.inventory.tenants.values().map(|record| &record.spec);
-        tenants.filter(move |tenant| {
-            let devices = self.devices_of(&tenant.name);
-            devices.iter().any(|name| name == device)
-        })
+    /// What is promised of a device.
+    fn add_up_on<'a>(&self, id: NodeId, tenants: impl Iterator<Item = &'a TenantSpec>) -> Standing {
+        let device = self.graph.device(id);
+        let capability = device.and_then(|device| device.spec.capability);
+        let name = self.graph.name(id);
+        add_up(name, capability.unwrap_or_default(), tenants)
     }
 }
 
@@ -199,9 +196,10 @@ pub(super) fn oversold(
 /// Each device and the tenants that will have volumes on it, as they will be.
 fn users(service: &Stack, config: &Config) -> BTreeMap<String, Vec<TenantSpec>> {
     let mut names: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-    for tenant in service.inventory.tenants.keys() {
-        for device in service.devices_of(tenant) {
-            names.entry(device).or_default().insert(tenant);
+    for (id, tenant) in service.graph.tenants() {
+        for device in service.graph.devices_of(id) {
+            let device = service.graph.name(device).to_owned();
+            names.entry(device).or_default().insert(&tenant.spec.name);
         }
     }
     for volume in &config.volumes {
@@ -211,8 +209,8 @@ fn users(service: &Stack, config: &Config) -> BTreeMap<String, Vec<TenantSpec>> 
     }
     let tenant = |name: &str| {
         let told = config.tenants.iter().find(|spec| spec.name == name);
-        let present = service.inventory.tenants.get(name);
-        told.or(present.map(|record| &record.spec)).cloned()
+        let present = service.tenant(name).ok();
+        told.or(present.map(|(_, record)| &record.spec)).cloned()
     };
     names
         .into_iter()
@@ -226,8 +224,8 @@ fn device_of(service: &Stack, config: &Config, volume: &VolumeSpec) -> Option<St
         return volume.device.clone();
     };
     let told = config.pools.iter().find(|spec| spec.name == *pool);
-    let present = service.inventory.pools.get(pool);
-    let spec = told.or(present.map(|record| &record.spec))?;
+    let present = service.pool(pool).ok();
+    let spec = told.or(present.map(|(_, record)| &record.spec))?;
     spec.devices.first().cloned()
 }
 
@@ -235,18 +233,16 @@ fn device_of(service: &Stack, config: &Config, volume: &VolumeSpec) -> Option<St
 /// word of it.
 fn capability(service: &mut Work<'_>, config: &mut Config, name: &str) -> Result<RatesSpec, Fault> {
     let told = config.devices.iter_mut().find(|spec| spec.name == name);
-    let Some(spec) = told else {
-        return service.capability_of(name);
-    };
-    match spec.capability {
-        Some(capability) => Ok(capability),
-        None if service.inventory.devices.contains_key(name) => service.capability_of(name),
-        None if spec.kind() == DeviceKind::Flash => {
+    let present = service.device(name).ok().map(|(id, _)| id);
+    match (told, present) {
+        (Some(spec), _) if let Some(capability) = spec.capability => Ok(capability),
+        (_, Some(id)) => service.capability_of(id),
+        (Some(spec), None) if spec.kind() == DeviceKind::Flash => {
             let (capability, curve) = emulated(spec)?;
             (spec.capability, spec.curve) = (Some(capability), curve);
             Ok(capability)
         }
-        None => Ok(RatesSpec::default()),
+        _ => Ok(RatesSpec::default()),
     }
 }
 

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 
 use flashyard_time::Duration;
 
-use super::Fault;
 use super::fault::{InUse, Unavailable};
 use super::work::Work;
+use super::{Fault, Stack};
 use crate::control::{TargetView, View};
 use crate::cores::CoreState;
 use crate::spec::TargetSettings;
@@ -77,10 +77,10 @@ impl Work<'_> {
             Some(addresses) => self.listen_as_well(addresses)?,
             None => (self.listeners.clone(), Vec::new()),
         };
-        let noted = self.commit(|state, stack| {
+        let noted = self.commit(|state, _| {
             state.put_settings(&settings)?;
-            stack.settings = settings.clone();
-            Ok(())
+            let settings = settings.clone();
+            Ok(|stack: &mut Stack| stack.settings = settings)
         });
         if let Err(fault) = noted {
             self.unlisten(&new);

@@ -3,50 +3,46 @@
 
 use flashyard_block::TenantId;
 use flashyard_engine::{Cause, Why};
-use flashyard_sched::{Gauge, Share};
+use flashyard_sched::Gauge;
 
 use super::fault::NotFound;
 use super::policies::PolicyPlan;
 use super::work::Work;
-use super::{Fault, Stack, calibrate, no_such};
+use super::{Fault, Stack, calibrate};
 use crate::control::{CauseView, KindName, Sampled, View, WhyDevice, WhyView};
+use crate::graph::NodeId;
 use crate::spec::PolicyName;
-use crate::state::VolumeRecord;
 
 impl Work<'_> {
     /// Replaces the policy of a device; no I/O fails, what is queued is queued there.
     pub(super) fn set_device(&mut self, name: &str, policy: PolicyName) -> Result<View, Fault> {
-        let spec = self.inventory.devices.get(name);
-        let mut wanted = spec
-            .cloned()
-            .ok_or_else(|| no_such(KindName::Device, name))?;
+        let (id, device) = self.device(name)?;
+        let mut wanted = device.spec.clone();
         wanted.policy = policy;
         calibrate::tell_if_needed(&mut wanted)?;
-        self.commit(|state, stack| {
-            let spec = stack.inventory.devices.get_mut(name);
-            let spec = spec.ok_or_else(|| no_such(KindName::Device, name))?;
+        self.change_spec(id, |spec| {
             // What else was noted of it since stays.
-            let mut noted = spec.clone();
-            noted.policy = policy;
-            if noted.capability.is_none() {
-                (noted.capability, noted.curve) = (wanted.capability, wanted.curve);
+            spec.policy = policy;
+            if spec.capability.is_none() {
+                (spec.capability, spec.curve) = (wanted.capability, wanted.curve);
             }
-            state.put_device(&noted)?;
-            *spec = noted;
-            Ok(())
         })?;
-        self.renew_policy(name);
+        self.renew_policy(id);
         self.view_one(KindName::Device, name)
     }
 
     /// Puts a new policy in front of a device, as it is configured; what is queued is queued there.
-    pub(super) fn renew_policy(&self, name: &str) {
+    pub(super) fn renew_policy(&self, device: NodeId) {
         self.send_in_order(|stack| {
-            let &core = stack.homes.get(name)?;
-            let (device, policy) = (name.to_owned(), stack.policy_of(name));
-            let shares = stack.shares_on(name);
+            let core = stack.home_of(device).ok()?;
+            let policy = stack.policy_of(device);
+            let tenants = stack.graph.tenants_on(device);
+            let shares: Vec<_> = tenants
+                .into_iter()
+                .map(|(_, tenant)| (TenantId(tenant.id), tenant.spec.share()))
+                .collect();
             Some(self.cores.send(core, move |state| async move {
-                let Some(switch) = state.switch(&device, &policy) else {
+                let Some(switch) = state.switch(device, &policy) else {
                     return;
                 };
                 switch.set_policy(policy.make());
@@ -58,21 +54,21 @@ impl Work<'_> {
     }
 
     /// Tells the switches of all devices that a tenant has volumes on what it is owed.
-    pub(super) fn tell_share(&self, tenant: &str) {
-        for device in self.devices_of(tenant) {
-            self.tell_share_to(&device, tenant);
+    pub(super) fn tell_share(&self, tenant: NodeId) {
+        for device in self.graph.devices_of(tenant) {
+            self.tell_share_to(device, tenant);
         }
     }
 
     /// Tells the switch of a device what a tenant is owed.
-    pub(super) fn tell_share_to(&self, device: &str, tenant: &str) {
+    pub(super) fn tell_share_to(&self, device: NodeId, tenant: NodeId) {
         self.send_in_order(|stack| {
-            let record = stack.inventory.tenants.get(tenant)?;
-            let &core = stack.homes.get(device)?;
+            let record = stack.graph.tenant(tenant)?;
+            let core = stack.home_of(device).ok()?;
             let (id, share) = (TenantId(record.id), record.spec.share());
-            let (device, policy) = (device.to_owned(), stack.policy_of(device));
+            let policy = stack.policy_of(device);
             Some(self.cores.send(core, move |state| async move {
-                if let Some(switch) = state.switch(&device, &policy) {
+                if let Some(switch) = state.switch(device, &policy) {
                     switch.set_share(id, &share);
                 }
             }))
@@ -80,17 +76,17 @@ impl Work<'_> {
     }
 
     /// A tenant has lost a volume on a device: if it was its last there, the switch forgets it.
-    pub(super) fn forget_share(&self, device: &str, tenant: &str) {
+    pub(super) fn forget_share(&self, device: NodeId, tenant: NodeId) {
         self.send_in_order(|stack| {
-            let record = stack.inventory.tenants.get(tenant)?;
-            let &core = stack.homes.get(device)?;
-            if stack.devices_of(tenant).iter().any(|other| other == device) {
+            let record = stack.graph.tenant(tenant)?;
+            let core = stack.home_of(device).ok()?;
+            if stack.graph.is_on(tenant, device) {
                 return None;
             }
-            let (id, device) = (TenantId(record.id), device.to_owned());
-            let policy = stack.policy_of(&device);
+            let id = TenantId(record.id);
+            let policy = stack.policy_of(device);
             Some(self.cores.send(core, move |state| async move {
-                if let Some(switch) = state.switch(&device, &policy) {
+                if let Some(switch) = state.switch(device, &policy) {
                     switch.forget(id);
                 }
             }))
@@ -99,21 +95,23 @@ impl Work<'_> {
 
     /// Where the latency of a tenant comes from, on each device that it has volumes on.
     pub(super) fn why(&self, tenant: &str) -> Result<View, Fault> {
-        let id = TenantId(self.tenant(tenant)?.id);
+        let (owner, record) = self.tenant(tenant)?;
+        let id = TenantId(record.id);
         let mut devices = Vec::new();
-        for device in self.devices_of(tenant) {
-            let Some(&core) = self.homes.get(&device) else {
+        for device in self.graph.devices_of(owner) {
+            let Ok(core) = self.home_of(device) else {
                 continue;
             };
-            let policy = self.policy_of(&device);
-            let (name, chosen) = (device.clone(), policy.name());
+            let policy = self.policy_of(device);
+            let chosen = policy.name();
             let told = self.cores.call(core, move |state| async move {
-                let switch = state.switch(&name, &policy)?;
+                let switch = state.switch(device, &policy)?;
                 let mut gauges = Vec::new();
                 switch.watch(&mut |gauge| gauges.push(gauge));
                 Some((switch.why(id), gauges))
             });
-            devices.extend(told.map(|told| self.view_why(device, chosen, told)));
+            let name = self.graph.name(device).to_owned();
+            devices.extend(told.map(|told| self.view_why(name, chosen, told)));
         }
         if devices.is_empty() {
             return Err(NotFound::NoVolume(tenant.to_owned()).into());
@@ -175,55 +173,20 @@ impl Work<'_> {
     }
 
     fn tenant_name(&self, tenant: TenantId) -> String {
-        let mut tenants = self.inventory.tenants.values();
-        let found = tenants.find(|record| record.id == tenant.0);
+        let mut tenants = self.graph.tenants();
+        let found = tenants.find(|(_, record)| record.id == tenant.0);
         found.map_or_else(
             || format!("number {}", tenant.0),
-            |record| record.spec.name.clone(),
+            |(_, record)| record.spec.name.clone(),
         )
     }
 }
 
 impl Stack {
-    /// The device that a volume ends on.
-    pub(super) fn device_of(&self, record: &VolumeRecord) -> String {
-        let pool = record.spec.pool.as_ref();
-        match pool.and_then(|pool| self.inventory.pools.get(pool)) {
-            Some(pool) => pool.spec.device().to_owned(),
-            None => record.place().to_owned(),
-        }
-    }
-
     /// The policy that is configured for a device.
-    pub(super) fn policy_of(&self, device: &str) -> PolicyPlan {
-        let spec = self.inventory.devices.get(device);
-        spec.map(PolicyPlan::of).unwrap_or_default()
-    }
-
-    fn shares_on(&self, device: &str) -> Vec<(TenantId, Share)> {
-        let tenants = self.inventory.tenants.values();
-        tenants
-            .filter(|tenant| {
-                self.devices_of(&tenant.spec.name)
-                    .iter()
-                    .any(|name| name == device)
-            })
-            .map(|tenant| (TenantId(tenant.id), tenant.spec.share()))
-            .collect()
-    }
-
-    /// The devices that a tenant has served volumes on, each once.
-    pub(super) fn devices_of(&self, tenant: &str) -> Vec<String> {
-        let volumes = self.inventory.volumes.values();
-        let mut devices: Vec<_> = volumes
-            .filter(|volume| {
-                volume.spec.tenant == tenant && self.served.contains_key(&volume.spec.name)
-            })
-            .map(|volume| self.device_of(volume))
-            .collect();
-        devices.sort_unstable();
-        devices.dedup();
-        devices
+    pub(super) fn policy_of(&self, device: NodeId) -> PolicyPlan {
+        let device = self.graph.device(device);
+        device.map_or_else(PolicyPlan::default, |it| PolicyPlan::of(&it.spec))
     }
 }
 

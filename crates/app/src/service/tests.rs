@@ -126,6 +126,15 @@ const REMAINS: u8 = 0xee;
 /// The volumes there are, with their sizes and the bytes in them, and the partitions.
 type Volumes = BTreeMap<String, (u64, BTreeSet<u8>)>;
 
+impl Stack {
+    /// The partitions.
+    fn cut(&self) -> impl Iterator<Item = String> {
+        let devices = self.graph.devices().map(|(_, device)| &device.spec);
+        let cut = devices.filter(|spec| spec.partition().is_some());
+        cut.map(|spec| spec.name.clone())
+    }
+}
+
 impl Service {
     /// Ends in good order; another one may start from what it leaves.
     fn end(self) {
@@ -143,17 +152,17 @@ impl Service {
         F: Future<Output = T> + 'static,
     {
         let stack = self.stack();
-        let record = &stack.inventory.volumes[name];
-        let (name, pool, device) = (
-            name.to_owned(),
-            record.spec.pool.clone(),
-            record.spec.device.clone(),
-        );
-        let core = stack.served[&name].core();
+        let (id, volume) = stack.volume(name).expect("it is there");
+        let uuid = volume.record.uuid.into_bytes();
+        let (pool, device) = (stack.graph.pool_of(id), stack.graph.device_under(id));
+        let core = stack.namespace(id).expect("it is served").core();
         self.cores.call(core, move |state| async move {
-            let device = match (pool, device) {
-                (Some(pool), _) => state.nodes.pool(&pool).and_then(|pool| pool.volume(&name)),
-                (_, device) => state.nodes.device(&device.unwrap_or_default()),
+            let device = match pool {
+                Some(pool) => {
+                    let found = state.nodes.pool(pool).and_then(|pool| pool.find(uuid));
+                    found.map(|(_, device)| device)
+                }
+                None => device.and_then(|device| state.nodes.device(device)),
             };
             work(device.expect("it is served")).await
         })
@@ -164,11 +173,13 @@ impl Service {
     }
 
     fn soil(&self, device: &'static str) {
-        self.cores
-            .call(self.stack().homes[device], move |state| async move {
-                let device = state.nodes.device(device).expect("it is open");
-                fill(device, REMAINS).await;
-            });
+        let stack = self.stack();
+        let (id, device) = stack.device(device).expect("it is there");
+        let core = device.home.expect("it is open");
+        self.cores.call(core, move |state| async move {
+            let device = state.nodes.device(id).expect("it is open");
+            fill(device, REMAINS).await;
+        });
     }
 
     fn content(&self, name: &str) -> (u64, BTreeSet<u8>) {
@@ -201,11 +212,11 @@ impl Service {
 
     fn volumes(&self) -> Volumes {
         let stack = self.stack();
-        let names = stack.inventory.volumes.keys();
-        let volumes = names.map(|name| (name.clone(), self.content(name)));
-        let specs = stack.inventory.devices.values();
-        let cut = specs.filter(|spec| spec.partition().is_some());
-        let partitions = cut.map(|spec| (format!("partition {}", spec.name), (0, BTreeSet::new())));
+        let names = stack.graph.all(Kind::Volume);
+        let names = names.map(|id| stack.graph.name(id));
+        let volumes = names.map(|name| (name.to_owned(), self.content(name)));
+        let cut = stack.cut();
+        let partitions = cut.map(|name| (format!("partition {name}"), (0, BTreeSet::new())));
         volumes.chain(partitions).collect()
     }
 
@@ -213,7 +224,7 @@ impl Service {
     fn on_devices(&self) -> BTreeSet<String> {
         let listed = self.cores.call(0, |state| async move {
             let devices = state.nodes.all_channels();
-            let all = devices.iter().flat_map(|(_, device)| device.list());
+            let all = devices.iter().flat_map(|device| device.list());
             all.map(|partition| partition.name).collect::<Vec<_>>()
         });
         listed.into_iter().collect()
@@ -222,10 +233,10 @@ impl Service {
     /// The volumes that the pools themselves have.
     fn in_pools(&self) -> BTreeSet<String> {
         let stack = self.stack();
-        let pools = stack.inventory.pools.keys().cloned();
+        let pools = stack.graph.all(Kind::Pool);
         let listed = pools.flat_map(|pool| {
             self.cores.call(0, move |state| async move {
-                let list = state.nodes.pool(&pool).expect("it is open").list();
+                let list = state.nodes.pool(pool).expect("it is open").list();
                 list.into_iter()
                     .map(|volume| volume.name)
                     .collect::<Vec<_>>()
@@ -261,24 +272,17 @@ impl Service {
     fn check_whole(&self, place: &str) {
         let stack = self.stack();
         assert!(stack.faults.is_empty(), "{place}: {:?}", stack.faults);
-        for record in stack.inventory.volumes.values() {
+        let volumes = stack.graph.all(Kind::Volume);
+        let volumes: Vec<_> = volumes.filter_map(|id| stack.record(id).ok()).collect();
+        for record in &volumes {
             assert_eq!(record.phase, crate::state::Phase::Ready, "{place}");
             let real = self.content(&record.spec.name).0;
             assert_eq!(record.spec.size, Some(Size(real)), "{place}");
         }
-        let pooled = stack
-            .inventory
-            .volumes
-            .values()
-            .filter(|record| record.spec.pool.is_some());
+        let pooled = volumes.iter().filter(|record| record.spec.pool.is_some());
         let pooled: BTreeSet<String> = pooled.map(|record| record.spec.name.clone()).collect();
         assert_eq!(self.in_pools(), pooled, "{place}");
-        let cut = stack
-            .inventory
-            .devices
-            .values()
-            .filter(|spec| spec.partition().is_some());
-        let cut: BTreeSet<String> = cut.map(|spec| spec.name.clone()).collect();
+        let cut: BTreeSet<String> = stack.cut().collect();
         assert_eq!(self.on_devices(), cut, "{place}");
     }
 }
@@ -367,10 +371,9 @@ fn history(scene: &Scene, config: &str, script: &[Act]) -> Vec<Volumes> {
 /// Takes away all that is in the way, gives `device` to somebody new, and looks at what he reads.
 fn give_to_a_stranger(service: &Service, device: &'static str, place: &str) {
     let stack = service.stack();
-    let volumes: Vec<String> = stack.inventory.volumes.keys().cloned().collect();
-    let pools: Vec<String> = stack.inventory.pools.keys().cloned().collect();
-    let gone = volumes.iter().map(|name| delete(KindName::Volume, name));
-    let gone = gone.chain(pools.iter().map(|name| delete(KindName::Pool, name)));
+    let names = |kind| stack.graph.all(kind).map(|id| stack.graph.name(id));
+    let gone = names(Kind::Volume).map(|name| delete(KindName::Volume, name));
+    let gone = gone.chain(names(Kind::Pool).map(|name| delete(KindName::Pool, name)));
     let given = create(&format!(
         "name = \"stranger\"\ndevice = \"{device}\"\ntenant = \"b\""
     ));

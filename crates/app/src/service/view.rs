@@ -2,54 +2,46 @@
 
 use flashyard_block::Info;
 
-use super::volumes::find;
 use super::work::Work;
 use super::{Fault, Subject, no_such};
 use crate::control::{
     Condition, CoreRow, DeviceView, EventRow, FaultRow, Health, KindName, LimitsView, PoolView,
     SpaceView, StatusView, TargetRow, TenantRow, TenantView, View, VolumeView,
 };
-use crate::spec::{ConditionName, DeviceSpec, FlatDevice, Medium, Size, Store, StoreName};
-use crate::state::{Phase, PoolRecord, TenantRecord, VolumeRecord};
+use crate::graph::{Device, Node, NodeId, Volume};
+use crate::spec::{ConditionName, FlatDevice, Medium, Size, Store, StoreName};
+use crate::state::{Kind, Phase, PoolRecord, TenantRecord};
 
 impl Work<'_> {
     /// All things of a kind, by name.
     pub(super) fn view_all(&self, kind: KindName) -> View {
-        let inventory = &self.inventory;
-        let names: Vec<&String> = match kind {
-            KindName::Device | KindName::Partition => inventory.devices.keys().collect(),
-            KindName::Pool => inventory.pools.keys().collect(),
-            KindName::Tenant => inventory.tenants.keys().collect(),
-            KindName::Volume => inventory.volumes.keys().collect(),
-        };
-        let views = names.into_iter().filter_map(|name| self.find(kind, name));
-        View::List(views.collect())
+        let all = self.graph.all(kind.table());
+        View::List(all.filter_map(|id| self.view(kind, id)).collect())
     }
 
     /// One thing.
     pub(super) fn view_one(&self, kind: KindName, name: &str) -> Result<View, Fault> {
-        self.find(kind, name).ok_or_else(|| no_such(kind, name))
+        let found = self.graph.find(kind.table(), name);
+        let view = found.and_then(|id| self.view(kind, id));
+        view.ok_or_else(|| no_such(kind, name))
     }
 
-    fn find(&self, kind: KindName, name: &str) -> Option<View> {
-        let inventory = &self.inventory;
-        Some(match kind {
-            KindName::Device => self.view_device(inventory.devices.get(name)?),
-            KindName::Partition => {
-                let view = self.view_partition(inventory.devices.get(name)?)?;
-                View::Partition(Box::new(view))
-            }
-            KindName::Pool => self.view_pool(inventory.pools.get(name)?),
-            KindName::Tenant => self.view_tenant(inventory.tenants.get(name)?),
-            KindName::Volume => self.view_volume(inventory.volumes.get(name)?),
+    fn view(&self, kind: KindName, id: NodeId) -> Option<View> {
+        Some(match (kind, self.graph.get(id)?) {
+            (KindName::Partition, _) => View::Partition(Box::new(self.view_partition(id)?)),
+            (_, Node::Device(device)) => self.view_device(id, device),
+            (_, Node::Pool(record)) => self.view_pool(id, record),
+            (_, Node::Tenant(_)) => self.view_tenant(id, self.graph.tenant(id)?),
+            (_, Node::Volume(volume)) => self.view_volume(id, volume),
         })
     }
 
     /// The target at a glance.
     pub(super) fn view_status(&self) -> View {
         let (snapshot, life) = (self.target.snapshot(), self.service.run.life());
-        let faults = self.faults.iter().map(|(what, why)| FaultRow {
-            what: what.to_string(),
+        let faults = self.named_faults().into_iter();
+        let faults = faults.map(|(what, why)| FaultRow {
+            what,
             why: why.to_string(),
         });
         let refused = snapshot.accept_error.iter().map(|error| FaultRow {
@@ -65,7 +57,7 @@ impl Work<'_> {
                 .count()
         };
         let tenants = snapshot.tenants.iter().map(|tenant| {
-            let record = self.inventory.tenants.get(&tenant.name);
+            let record = self.tenant(&tenant.name).ok();
             TenantRow {
                 tenant: tenant.name.clone(),
                 volumes: tenant.namespaces.len(),
@@ -75,7 +67,7 @@ impl Work<'_> {
                 bytes_read: tenant.counters.bytes_read,
                 bytes_written: tenant.counters.bytes_written,
                 errors: tenant.counters.errors,
-                guarantee_state: record.and_then(|record| self.view_guarantee(&record.spec).0),
+                guarantee_state: record.and_then(|(_, record)| self.view_guarantee(&record.spec).0),
             }
         });
         let cores = snapshot.connections_per_core.iter().enumerate();
@@ -88,9 +80,9 @@ impl Work<'_> {
                 version: env!("CARGO_PKG_VERSION"),
                 listen: snapshot.listeners.clone(),
                 limits: self.view_limits(),
-                devices: self.inventory.devices.len(),
-                pools: self.inventory.pools.len(),
-                volumes: self.inventory.volumes.len(),
+                devices: self.graph.count(Kind::Device),
+                pools: self.graph.count(Kind::Pool),
+                volumes: self.graph.count(Kind::Volume),
                 hosts: snapshot.controllers.len(),
                 starts: life.starts,
                 ended_unsafely: life.cut,
@@ -107,12 +99,11 @@ impl Work<'_> {
         }))
     }
 
-    fn view_device(&self, spec: &DeviceSpec) -> View {
-        let core = self.homes.get(&spec.name).copied();
-        let name = spec.name.clone();
+    fn view_device(&self, id: NodeId, device: &Device) -> View {
+        let (spec, core) = (&device.spec, device.home);
         let info = core.and_then(|core| {
             self.cores.call(core, move |state| async move {
-                state.nodes.device(&name).map(|device| device.info())
+                state.nodes.device(id).map(|device| device.info())
             })
         });
         let mut flat = FlatDevice::from(spec.clone());
@@ -130,23 +121,24 @@ impl Work<'_> {
             }
             _ => {}
         }
-        let trouble = self.trouble_of(&spec.name);
+        let trouble = self.trouble_of(id);
         View::Device(Box::new(DeviceView {
             spec: flat,
             volatile_cache: info.as_ref().map(|info| info.volatile_cache),
             read_only: info.as_ref().map(|info| info.read_only),
             core,
             drive: spec.drive().and_then(|_| self.view_drive(&spec.name)),
-            used_by: self.device_user(&spec.name),
-            health: trouble.unwrap_or_else(|| self.health(&Subject::Device(spec.name.clone()))),
+            used_by: self.user_text(id),
+            health: trouble.unwrap_or_else(|| self.health(Subject::Node(id))),
         }))
     }
 
-    fn view_pool(&self, record: &PoolRecord) -> View {
-        let name = record.spec.name.clone();
-        let space = self.home_of(record.spec.device()).ok().and_then(|core| {
+    fn view_pool(&self, id: NodeId, record: &PoolRecord) -> View {
+        let device = self.graph.device_under(id);
+        let core = device.and_then(|device| self.graph.device(device)?.home);
+        let space = core.and_then(|core| {
             self.cores.call(core, move |state| async move {
-                state.nodes.pool(&name).map(|pool| pool.info())
+                state.nodes.pool(id).map(|pool| pool.info())
             })
         });
         View::Pool(PoolView {
@@ -158,18 +150,20 @@ impl Work<'_> {
                 free: info.free,
                 block_size: info.block_size,
             }),
-            health: self.health(&Subject::Pool(record.spec.name.clone())),
+            health: self.health(Subject::Node(id)),
         })
     }
 
-    fn view_tenant(&self, record: &TenantRecord) -> View {
+    fn view_tenant(&self, id: NodeId, record: &TenantRecord) -> View {
         let spec = record.spec.clone();
         let names = self.names_of(&spec);
-        let volumes = self.inventory.volumes.values();
-        let volumes = volumes.filter(|volume| volume.spec.tenant == spec.name);
+        let volumes = self.graph.volumes_on(id);
+        let volumes = volumes.map(|(_, volume)| volume.record.spec.name.clone());
+        let mut volumes: Vec<String> = volumes.collect();
+        volumes.sort_unstable();
         let (guarantee_state, guarantee_hint) = self.view_guarantee(&spec);
         View::Tenant(Box::new(TenantView {
-            volumes: volumes.map(|volume| volume.spec.name.clone()).collect(),
+            volumes,
             name: spec.name,
             hosts: spec.hosts,
             class: spec.class,
@@ -186,10 +180,11 @@ impl Work<'_> {
         }))
     }
 
-    fn view_volume(&self, record: &VolumeRecord) -> View {
+    fn view_volume(&self, id: NodeId, volume: &Volume) -> View {
+        let record = &volume.record;
         let (spec, names) = (record.spec.clone(), record.names());
-        let info = self.volume_info(record);
-        let mut health = self.health(&Subject::Volume(spec.name.clone()));
+        let info = self.volume_info(id, volume);
+        let mut health = self.health(Subject::Node(id));
         // Its space may take long to clean.
         if record.phase == Phase::Creating && health.state == Condition::Online {
             health.state = Condition::Creating;
@@ -214,25 +209,22 @@ impl Work<'_> {
     }
 
     /// What the volume is at this moment, from its home core.
-    fn volume_info(&self, record: &VolumeRecord) -> Option<Info> {
-        let core = self.served.get(&record.spec.name)?.core();
-        let (uuid, place, in_pool) = (
-            record.uuid.into_bytes(),
-            record.place().to_owned(),
-            record.spec.pool.is_some(),
-        );
+    fn volume_info(&self, id: NodeId, volume: &Volume) -> Option<Info> {
+        let core = volume.namespace.as_ref()?.core();
+        let (uuid, pool) = (volume.record.uuid.into_bytes(), self.graph.pool_of(id));
+        let device = self.graph.device_under(id)?;
         self.cores.call(core, move |state| async move {
-            let device = match in_pool {
-                true => find(&state.nodes.pool(&place)?, uuid).map(|(_, device)| device),
-                false => state.nodes.device(&place),
+            let device = match pool {
+                Some(pool) => state.nodes.pool(pool)?.find(uuid)?.1,
+                None => state.nodes.device(device)?,
             };
-            device.map(|device| device.info())
+            Some(device.info())
         })
     }
 
     fn subnqn(&self, tenant: &str) -> Option<String> {
-        let record = self.inventory.tenants.get(tenant)?;
-        Some(self.names_of(&record.spec).nqn)
+        let (_, record) = self.tenant(tenant).ok()?;
+        Some(self.nqn_of(&record.spec))
     }
 
     /// What controllers tell hosts.
@@ -247,8 +239,8 @@ impl Work<'_> {
     }
 
     /// Whether something could be opened.
-    pub(super) fn health(&self, what: &Subject) -> Health {
-        let fault = self.faults.get(what).map(ToString::to_string);
+    pub(super) fn health(&self, what: Subject) -> Health {
+        let fault = self.faults.get(&what).map(ToString::to_string);
         Health {
             state: match fault {
                 Some(_) => Condition::Unavailable,
@@ -260,6 +252,16 @@ impl Work<'_> {
 }
 
 impl KindName {
+    /// Where things of this kind are kept: a partition is a device.
+    fn table(self) -> Kind {
+        match self {
+            Self::Device | Self::Partition => Kind::Device,
+            Self::Pool => Kind::Pool,
+            Self::Tenant => Kind::Tenant,
+            Self::Volume => Kind::Volume,
+        }
+    }
+
     /// The kind as it is typed.
     pub fn name(self) -> &'static str {
         match self {

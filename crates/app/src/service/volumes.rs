@@ -13,28 +13,24 @@ use super::handover::Cleared;
 use super::work::Work;
 use super::{Checked, Fault, Stack, Subject, no_such};
 use crate::control::{KindName, View, VolumeChange};
+use crate::graph::{NodeId, Volume};
 use crate::spec::{Size, VolumeSpec};
 use crate::state::{Kind, Phase, VolumeRecord};
 
 impl Work<'_> {
-    pub(super) fn open_volumes(&mut self) {
-        for record in self.inventory.volumes.clone().into_values() {
-            let name = record.spec.name.clone();
-            let opened = match record.phase {
-                Phase::Ready => {
-                    // Where a crash has cut a rename. It can wait: the volume is found by its UUID.
-                    let _ = self.rename_in_pool(&record);
-                    self.remake_forgotten(&record)
-                        .and_then(|()| self.finish_growing(&record))
-                        .and_then(|()| self.clear_more(&record))
-                        .and_then(|cleared| self.serve_volume(&record, cleared))
-                }
-                Phase::Creating => self.finish_creating(&record).map(drop),
-                Phase::Deleting => self.finish_deleting(&record),
-            };
-            if let Err(fault) = opened {
-                self.note_fault(Subject::Volume(name), fault);
+    /// Serves a volume at start, after what a crash has cut off is finished.
+    pub(super) fn open_volume(&mut self, id: NodeId, record: &VolumeRecord) -> Result<(), Fault> {
+        match record.phase {
+            Phase::Ready => {
+                // Where a crash has cut a rename. It can wait: the volume is found by its UUID.
+                let _ = self.rename_in_pool(id);
+                self.remake_forgotten(id)?;
+                self.finish_growing(id)?;
+                let cleared = self.clear_more(id)?;
+                self.serve_volume(id, cleared)
             }
+            Phase::Creating => self.finish_creating(id),
+            Phase::Deleting => self.finish_deleting(id, Phase::Deleting),
         }
     }
 
@@ -45,33 +41,31 @@ impl Work<'_> {
     /// Creates a volume, unless it is checked and its tenant cannot have there what it is promised.
     pub(super) fn add_volume(&mut self, spec: VolumeSpec, checked: Checked) -> Result<View, Fault> {
         spec.check()?;
-        self.check_new(&spec)?;
-        self.check_place(&spec)?;
+        let device = self.check_new(&spec)?;
+        self.check_place(&spec, device)?;
         self.check_not_in_pool(&spec)?;
-        let name = spec.name.clone();
-        let device = self.device_of_spec(&spec);
         if checked == Checked::Now {
-            let tenant = self.tenant(&spec.tenant)?.spec.clone();
-            self.measure_devices_of(&tenant, Some(&device))?;
+            let tenant = self.tenant(&spec.tenant)?.1.spec.clone();
+            self.measure_devices_of(&tenant, Some(device))?;
         }
         let most = self.target.config().limits.namespaces_per_tenant;
+        let id = self.reserve();
         // From here on others see it: its tenant and its place are not taken away from under it.
-        let record = self.commit(|state, stack| {
+        self.commit(|state, stack| {
             stack.check_new(&spec)?;
             if checked == Checked::Now {
-                let tenant = &stack.tenant(&spec.tenant)?.spec;
-                stack.check_promises(tenant, Some(&device))?;
+                let tenant = &stack.tenant(&spec.tenant)?.1.spec;
+                stack.check_promises(tenant, Some(device))?;
             }
             let record = state.add_volume(&spec, most)?;
-            let volumes = &mut stack.inventory.volumes;
-            volumes.insert(spec.name.clone(), record.clone());
-            Ok(record)
+            Ok(move |stack: &mut Stack| stack.graph.add(id, record.into()))
         })?;
-        match self.finish_creating(&record) {
-            Ok(()) => self.view_one(KindName::Volume, &name),
+        match self.finish_creating(id) {
+            Ok(()) => self.view_one(KindName::Volume, &spec.name),
             Err(fault) => {
-                // Nothing was acknowledged: whatever has been made of it may go again.
-                self.undo_creating(&record)?;
+                // Nothing was acknowledged: whatever has been made of it may go again. A device
+                // that was to be given away whole keeps what it holds.
+                self.finish_deleting(id, Phase::Creating)?;
                 Err(fault)
             }
         }
@@ -86,18 +80,15 @@ impl Work<'_> {
 
     /// Refuses writes to a volume from now on, or takes them again.
     fn set_read_only(&mut self, name: &str, on: bool) -> Result<View, Fault> {
-        let record = self.volume(name)?.clone();
-        let record = self.commit(|state, stack| {
-            let record = state.set_volume_read_only(&record, on)?;
-            let volumes = &mut stack.inventory.volumes;
-            volumes.insert(name.to_owned(), record.clone());
-            Ok(record)
+        let (id, _) = self.volume(name)?;
+        self.commit(|state, stack| {
+            let record = state.set_volume_read_only(&stack.record(id)?, on)?;
+            Ok(move |stack: &mut Stack| stack.set_record(id, record))
         })?;
-        if self.served.contains_key(name) {
-            match self
-                .target
-                .set_read_only(&record.spec.tenant, record.nsid, on)
-            {
+        if self.namespace(id).is_some() {
+            let record = self.record(id)?;
+            let tenant = &record.spec.tenant;
+            match self.target.set_read_only(tenant, record.nsid, on) {
                 // One that is being deleted has no hosts any more.
                 Ok(()) | Err(ConfigError::NoSuchNamespace) => {}
                 Err(error) => return Err(error.into()),
@@ -107,233 +98,238 @@ impl Work<'_> {
     }
 
     fn grow_volume(&mut self, name: &str, size: Size) -> Result<View, Fault> {
-        let record = self.volume(name)?.clone();
-        let (Some(pool), Some(now)) = (record.spec.pool.clone(), record.spec.size) else {
-            let place = record.place().to_owned();
+        let (id, volume) = self.volume(name)?;
+        let (Some(pool), Some(now)) = (volume.record.spec.pool.clone(), volume.record.spec.size)
+        else {
+            let place = volume.record.place().to_owned();
             return Err(Invalid::WholeDevice(name.to_owned(), place).into());
         };
         if size < now {
             return Err(Invalid::Shrink(name.to_owned(), now.0).into());
         }
-        self.pool_home(&pool)?;
-        self.check_blocks(self.inventory.pools[&pool].spec.device())?;
+        let (pool, _) = self.pool_home(&pool)?;
+        if let Some(device) = self.graph.device_under(pool) {
+            self.check_blocks(device)?;
+        }
         // Noted first: what is cut off is finished at the next start.
-        self.note_size(&record, size)?;
-        if let Err(fault) = self.grow_in_pool(&pool, &record, size) {
-            self.note_size(&record, now)?;
+        self.note_size(id, size)?;
+        if let Err(fault) = self.grow_in_pool(id, size) {
+            self.note_size(id, now)?;
             return Err(fault);
         }
-        if let Some(handle) = self.served.get(name) {
+        if let Some(handle) = self.namespace(id) {
             self.target.resized(handle);
         }
         self.view_one(KindName::Volume, name)
     }
 
     /// Writes down how large a volume is to be.
-    pub(super) fn note_size(&mut self, record: &VolumeRecord, size: Size) -> Result<(), Fault> {
+    pub(super) fn note_size(&mut self, id: NodeId, size: Size) -> Result<(), Fault> {
         self.commit(|state, stack| {
-            state.set_volume_size(record, size)?;
-            if let Some(record) = stack.inventory.volumes.get_mut(&record.spec.name) {
-                record.spec.size = Some(size);
-            }
-            Ok(())
+            let mut record = stack.record(id)?;
+            state.set_volume_size(&record, size)?;
+            record.spec.size = Some(size);
+            Ok(move |stack: &mut Stack| stack.set_record(id, record))
         })
     }
 
-    /// Grows a volume in its pool, which gives it zeroes.
-    fn grow_in_pool(&self, pool: &str, record: &VolumeRecord, size: Size) -> Result<(), Fault> {
-        let core = self.pool_home(pool)?;
-        let (pool, uuid) = (pool.to_owned(), record.uuid.into_bytes());
-        let missing = PoolError::NotFound(record.spec.name.clone());
-        let grown = self.cores.call(core, move |state| async move {
-            let pool = state.nodes.pool(&pool);
-            let pool = pool.ok_or(PoolError::NotAPool)?;
-            let (volume, _) = find(&pool, uuid).ok_or(missing)?;
-            pool.grow(&volume, size.0).await
+    /// Asks the pool of a volume on its core; nothing if it is in none.
+    pub(super) fn in_pool<T, W, F>(&self, id: NodeId, ask: W) -> Result<Option<T>, Fault>
+    where
+        T: Send + 'static,
+        W: FnOnce(Pool, VolumeRecord) -> F + Send + 'static,
+        F: Future<Output = Result<T, PoolError>> + 'static,
+    {
+        let record = self.record(id)?;
+        let Some(pool) = &record.spec.pool else {
+            return Ok(None);
+        };
+        let (pool, core) = self.pool_home(pool)?;
+        let told = self.cores.call(core, move |state| async move {
+            let pool = state.nodes.pool(pool).ok_or(PoolError::NotAPool)?;
+            ask(pool, record).await
         });
-        grown.map_err(Fault::from)
+        Ok(Some(told?))
+    }
+
+    /// Grows a volume in its pool, which gives it zeroes.
+    fn grow_in_pool(&self, id: NodeId, size: Size) -> Result<(), Fault> {
+        let grown = self.in_pool(id, move |pool, record| async move {
+            match pool.find(record.uuid.into_bytes()) {
+                Some((volume, _)) => pool.grow(&volume, size.0).await,
+                None => Err(PoolError::NotFound(record.spec.name)),
+            }
+        });
+        grown.map(drop)
     }
 
     /// Ends the growth of a volume that was cut off: its pool has it as large as was asked for, or
     /// it is as large as its pool has it.
-    fn finish_growing(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
-        let (Some(pool), Some(wanted)) = (&record.spec.pool, record.spec.size) else {
+    fn finish_growing(&mut self, id: NodeId) -> Result<(), Fault> {
+        let Some(wanted) = self.record(id)?.spec.size else {
             return Ok(());
         };
-        let Some(real) = self.size_in_pool(pool, record)? else {
-            return Ok(());
-        };
-        let blocks = |size: Size| size.0.div_ceil(u64::from(real.1));
-        match blocks(real.0).cmp(&blocks(wanted)) {
-            Ordering::Equal => Ok(()),
-            Ordering::Less if self.grow_in_pool(pool, record, wanted).is_ok() => Ok(()),
-            _ => self.note_size(record, real.0),
-        }
-    }
-
-    /// How large a pool has a volume, and its blocks; nothing if it has none of this identity.
-    fn size_in_pool(
-        &self,
-        pool: &str,
-        record: &VolumeRecord,
-    ) -> Result<Option<(Size, u32)>, Fault> {
-        let core = self.pool_home(pool)?;
-        let (pool, uuid) = (pool.to_owned(), record.uuid.into_bytes());
-        let info = self.cores.call(core, move |state| async move {
-            let pool = state.nodes.pool(&pool)?;
-            find(&pool, uuid).map(|(_, device)| device.info())
+        let real = self.in_pool(id, |pool, record| async move {
+            Ok(pool
+                .find(record.uuid.into_bytes())
+                .map(|(_, device)| device.info()))
         });
-        let size = |blocks, block_size| Size(blocks * u64::from(block_size));
-        Ok(info.map(|info| (size(info.blocks, info.block_size), info.block_size)))
+        let Some(Some(info)) = real? else {
+            return Ok(());
+        };
+        let real = Size(info.blocks * u64::from(info.block_size));
+        let blocks = |size: Size| size.0.div_ceil(u64::from(info.block_size));
+        match blocks(real).cmp(&blocks(wanted)) {
+            Ordering::Equal => Ok(()),
+            Ordering::Less if self.grow_in_pool(id, wanted).is_ok() => Ok(()),
+            _ => self.note_size(id, real),
+        }
     }
 
     pub(super) fn delete_volume(&mut self, name: &str) -> Result<View, Fault> {
-        let record = self.volume(name)?.clone();
-        match &record.spec.pool {
-            Some(pool) if !self.is_spent_pool(pool) => self.pool_home(pool).map(drop)?,
+        let (id, volume) = self.volume(name)?;
+        let phase = volume.record.phase;
+        match &volume.record.spec.pool {
+            Some(pool) if !self.is_spent_place(id) => self.pool_home(pool).map(drop)?,
             _ => {}
         }
-        self.commit(|state, stack| {
-            state.set_volume_phase(name, Phase::Deleting)?;
-            if let Some(record) = stack.inventory.volumes.get_mut(name) {
-                record.phase = Phase::Deleting;
-            }
-            Ok(())
-        })?;
-        self.finish_deleting(&record)?;
+        self.set_phase(id, Phase::Deleting)?;
+        self.finish_deleting(id, phase)?;
         Ok(View::Done)
     }
 
+    /// Notes how far the creation or deletion of a volume has come.
+    pub(super) fn set_phase(&mut self, id: NodeId, phase: Phase) -> Result<(), Fault> {
+        self.commit(|state, stack| {
+            state.set_volume_phase(stack.graph.name(id), phase)?;
+            Ok(move |stack: &mut Stack| {
+                stack
+                    .graph
+                    .change_volume(id, |volume| volume.record.phase = phase);
+            })
+        })
+    }
+
     /// Refuses a place that volumes cannot stand on, as far as only its core knows.
-    fn check_place(&self, spec: &VolumeSpec) -> Result<(), Fault> {
-        match (&spec.pool, &spec.device) {
-            (Some(pool), _) => self.check_blocks(self.inventory.pools[pool].spec.device()),
-            (None, Some(device)) => {
-                self.check_blocks(device)?;
-                self.check_content(spec, device)
-            }
-            (None, None) => Ok(()),
+    fn check_place(&self, spec: &VolumeSpec, device: NodeId) -> Result<(), Fault> {
+        self.check_blocks(device)?;
+        match spec.pool {
+            Some(_) => Ok(()),
+            None => self.check_content(spec, device),
         }
     }
 
     /// Brings a volume into its pool if it is not there yet, marks it ready, and serves it.
-    fn finish_creating(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
-        let (record, cleared) = self.clear_new(record)?;
-        self.serve_volume(&record, cleared)
-    }
-
-    /// The record says that it is being created, so a device that was to be given away whole keeps
-    /// what it holds.
-    fn undo_creating(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
-        self.finish_deleting(record)
+    fn finish_creating(&mut self, id: NodeId) -> Result<(), Fault> {
+        let cleared = self.clear_new(id)?;
+        self.serve_volume(id, cleared)
     }
 
     /// A volume on memory is gone after a restart; the same name and identity is made again, empty.
     /// Anywhere else a volume that is missing is a loss to be told: an empty one in its place would
     /// pass for its data.
-    fn remake_forgotten(&self, record: &VolumeRecord) -> Result<(), Fault> {
-        let pool = record.spec.pool.as_ref();
-        let record_of_pool = pool.and_then(|pool| self.inventory.pools.get(pool));
-        if record_of_pool.is_some_and(|pool| self.forgets(pool.spec.device())) {
-            self.make_volume(record)?;
+    fn remake_forgotten(&self, id: NodeId) -> Result<(), Fault> {
+        let device = self.graph.device_under(id);
+        match device.is_some_and(|device| self.forgets(device)) {
+            true => self.make_volume(id),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Brings a volume into its pool, which gives it zeroes.
-    pub(super) fn make_volume(&self, record: &VolumeRecord) -> Result<(), Fault> {
-        let (Some(pool), Some(size)) = (record.spec.pool.clone(), record.spec.size) else {
-            return Ok(());
-        };
-        let core = self.pool_home(&pool)?;
-        let (name, uuid) = (record.spec.name.clone(), record.uuid.into_bytes());
-        let made = self.cores.call(core, move |state| async move {
-            let pool = state.nodes.pool(&pool).ok_or(PoolError::NotAPool)?;
-            if find(&pool, uuid).is_some() {
-                return Ok(());
+    pub(super) fn make_volume(&self, id: NodeId) -> Result<(), Fault> {
+        let made = self.in_pool(id, |pool, record| async move {
+            let (uuid, size) = (record.uuid.into_bytes(), record.spec.size);
+            match (pool.find(record.uuid.into_bytes()), size) {
+                (None, Some(size)) => {
+                    let made = pool.create_volume(&record.spec.name, uuid, size.0);
+                    made.await.map(drop)
+                }
+                _ => Ok(()),
             }
-            pool.create_volume(&name, uuid, size.0).await.map(drop)
         });
-        made.map_err(Fault::from)
+        made.map(drop)
     }
 
-    /// Stops serving a volume, takes it out of its pool and forgets it. May be repeated at any
-    /// point.
-    fn finish_deleting(&mut self, record: &VolumeRecord) -> Result<(), Fault> {
-        let name = record.spec.name.clone();
-        if self.served.contains_key(&name) {
-            if !self.withdraw(record)? {
-                return Err(Unavailable::NotAnswered(name).into());
-            }
-            self.forget_share(&self.device_of(record), &record.spec.tenant);
+    /// Stops serving a volume, takes it out of its pool and forgets it. `phase` is how far it had
+    /// come before. May be repeated at any point.
+    fn finish_deleting(&mut self, id: NodeId, phase: Phase) -> Result<(), Fault> {
+        let record = self.record(id)?;
+        let device = self.graph.device_under(id);
+        let was_served = self.namespace(id).is_some();
+        if !self.withdraw(id)? {
+            return Err(Unavailable::NotAnswered(record.spec.name).into());
         }
-        if let Some(pool) = &record.spec.pool
-            && let Err(fault) = self.delete_in_pool(pool, record)
-            && !self.is_spent_pool(pool)
+        if was_served
+            && let Some(device) = device
+            && let Some(tenant) = self.graph.tenant_of(id)
+        {
+            self.forget_share(device, tenant);
+        }
+        if let Err(fault) = self.delete_in_pool(id)
+            && !self.is_spent_place(id)
         {
             return Err(fault);
         }
-        if let Some(device) = &record.spec.device
-            && record.phase != Phase::Creating
+        if record.spec.device.is_some()
+            && phase != Phase::Creating
+            && let Some(device) = device
             && !self.is_spent(device)
         {
             self.erase(device, 0)?;
             self.note_disposable(device)?;
         }
         self.commit(|state, stack| {
-            state.remove(Kind::Volume, &name)?;
-            stack.inventory.volumes.remove(&name);
-            stack.faults.remove(&Subject::Volume(name));
-            Ok(())
+            state.remove(Kind::Volume, stack.graph.name(id))?;
+            Ok(move |stack: &mut Stack| stack.forget(id))
         })
     }
 
     /// Takes a volume out of its pool. Where the medium can be written no more that fails, and is
     /// no reason to keep the volume: nobody gets its space before the flash is erased under another
     /// partition.
-    fn delete_in_pool(&self, pool: &str, record: &VolumeRecord) -> Result<(), Fault> {
-        let core = self.pool_home(pool)?;
-        let (pool, uuid) = (pool.to_owned(), record.uuid.into_bytes());
-        let deleted = self.cores.call(core, move |state| async move {
-            let pool = state.nodes.pool(&pool).ok_or(PoolError::NotAPool)?;
-            match find(&pool, uuid) {
+    fn delete_in_pool(&self, id: NodeId) -> Result<(), Fault> {
+        let deleted = self.in_pool(id, |pool, record| async move {
+            match pool.find(record.uuid.into_bytes()) {
                 Some((volume, _)) => pool.delete(&volume).await,
                 None => Ok(()),
             }
         });
-        deleted.map_err(Fault::from)
+        deleted.map(drop)
     }
 
-    /// Whether a pool is on a partition that [is spent](Self::is_spent).
-    pub(super) fn is_spent_pool(&self, pool: &str) -> bool {
-        let record = self.inventory.pools.get(pool);
-        record.is_some_and(|record| self.is_spent(record.spec.device()))
+    /// Whether a volume is on a partition that [is spent](Self::is_spent).
+    fn is_spent_place(&self, id: NodeId) -> bool {
+        let device = self.graph.device_under(id);
+        device.is_some_and(|device| self.is_spent(device))
     }
 
     /// Gives a volume to its tenant's hosts.
-    pub(super) fn serve_volume(&mut self, record: &VolumeRecord, _: Cleared) -> Result<(), Fault> {
-        let pool = record.spec.pool.clone();
-        let uuid = record.uuid.into_bytes();
-        let core = match &pool {
-            Some(pool) => self.pool_home(pool)?,
-            None => self.home_of(record.place())?,
+    pub(super) fn serve_volume(&mut self, id: NodeId, _: Cleared) -> Result<(), Fault> {
+        let record = self.record(id)?;
+        let (pool, core) = match &record.spec.pool {
+            Some(pool) => {
+                let (pool, core) = self.pool_home(pool)?;
+                (Some(pool), core)
+            }
+            None => (None, self.home_of(self.device(record.place())?.0)?),
         };
-        let device_name = self.device_of(record);
-        let policy = self.policy_of(&device_name);
-        let switch_name = device_name.clone();
+        let gone = || Fault::from(Unavailable::Gone(record.place().to_owned()));
+        let device = self.graph.device_under(id).ok_or_else(gone)?;
+        let policy = self.policy_of(device);
+        let uuid = record.uuid.into_bytes();
         let handle: Option<DeviceHandle> = self.cores.call(core, move |state| async move {
-            let device: Option<SharedDevice> = match &pool {
-                Some(pool) => state
-                    .nodes
-                    .pool(pool)
-                    .and_then(|pool| find(&pool, uuid))
-                    .map(|(_, device)| device),
-                None => state.nodes.device(&switch_name),
+            let found: Option<SharedDevice> = match pool {
+                Some(pool) => {
+                    let found = state.nodes.pool(pool)?.find(uuid);
+                    found.map(|(_, device)| device)
+                }
+                None => state.nodes.device(device),
             };
-            let switch = state.switch(&switch_name, &policy)?;
-            device.map(|device| state.engine.add_device(device, &switch))
+            let switch = state.switch(device, &policy)?;
+            found.map(|found| state.engine.add_device(found, &switch))
         });
-        let handle = handle.ok_or_else(|| Unavailable::Gone(record.place().to_owned()))?;
+        let handle = handle.ok_or_else(gone)?;
         let names = record.names();
         let spec = NamespaceSpec {
             nguid: names.nguid.0,
@@ -342,67 +338,71 @@ impl Work<'_> {
             ..NamespaceSpec::new(record.nsid, record.uuid.into_bytes(), handle.clone())
         };
         self.target.attach(&record.spec.tenant, spec)?;
-        let name = record.spec.name.clone();
-        self.edit(|stack| stack.served.insert(name, handle));
-        self.tell_share_to(&device_name, &record.spec.tenant);
+        self.edit(|stack| {
+            let serve = |volume: &mut Volume| volume.namespace = Some(handle);
+            stack.graph.change_volume(id, serve);
+        });
+        if let Some(tenant) = self.graph.tenant_of(id) {
+            self.tell_share_to(device, tenant);
+        }
         Ok(())
     }
 }
 
 impl Stack {
-    pub(super) fn volume(&self, name: &str) -> Result<&VolumeRecord, Fault> {
-        let found = self.inventory.volumes.get(name);
-        found.ok_or_else(|| no_such(KindName::Volume, name))
+    /// What a volume is at this moment.
+    pub(super) fn record(&self, id: NodeId) -> Result<VolumeRecord, Fault> {
+        let found = self.graph.volume(id);
+        let found = found.ok_or_else(|| no_such(KindName::Volume, self.graph.name(id)))?;
+        Ok(found.record.clone())
     }
 
-    /// Refuses what does not fit to what is there. Of what this finds nothing changes before it is
-    /// noted that the volume is made.
-    fn check_new(&self, spec: &VolumeSpec) -> Result<(), Fault> {
-        if self.inventory.volumes.contains_key(&spec.name) {
+    /// What hosts reach a volume by.
+    pub(super) fn namespace(&self, id: NodeId) -> Option<&DeviceHandle> {
+        self.graph.volume(id)?.namespace.as_ref()
+    }
+
+    pub(super) fn set_record(&mut self, id: NodeId, record: VolumeRecord) {
+        self.graph
+            .change_volume(id, |volume| volume.record = record);
+    }
+
+    /// Refuses what does not fit to what is there; gives the device that it will end on. Of what
+    /// this finds nothing changes before it is noted that the volume is made.
+    fn check_new(&self, spec: &VolumeSpec) -> Result<NodeId, Fault> {
+        if self.graph.find(Kind::Volume, &spec.name).is_some() {
             return Err(InUse::Name(KindName::Volume, spec.name.clone()).into());
         }
-        self.tenant(&spec.tenant)?;
-        match (&spec.pool, &spec.device) {
-            (Some(pool), _) => self.pool_home(pool).map(drop)?,
-            (None, Some(device)) => match self.device_user(device) {
-                Some(user) => return Err(InUse::Taken(device.clone(), user).into()),
-                None => self.home_of(device).map(drop)?,
-            },
-            (None, None) => {}
-        }
-        self.check_new_identity(spec)
-    }
-
-    /// The device that a volume will end on.
-    fn device_of_spec(&self, spec: &VolumeSpec) -> String {
-        let pool = spec.pool.as_ref();
-        match pool.and_then(|pool| self.inventory.pools.get(pool)) {
-            Some(pool) => pool.spec.device().to_owned(),
-            None => spec.device.clone().unwrap_or_default(),
-        }
-    }
-
-    /// Home core of an open pool.
-    pub(super) fn pool_home(&self, pool: &str) -> Result<usize, Fault> {
-        let record = self.inventory.pools.get(pool);
-        let record = record.ok_or_else(|| no_such(KindName::Pool, pool))?;
-        match self.faults.get(&Subject::Pool(pool.to_owned())) {
-            Some(fault) => {
-                let (pool, fault) = (pool.to_owned(), Arc::clone(fault));
-                Err(Unavailable::Thing(KindName::Pool, pool, fault).into())
+        let (tenant, _) = self.tenant(&spec.tenant)?;
+        let name = spec.device.as_deref().unwrap_or_default();
+        let device = match &spec.pool {
+            Some(pool) => {
+                let (pool, _) = self.pool_home(pool)?;
+                let under = self.graph.device_under(pool);
+                under.ok_or_else(|| no_such(KindName::Device, name))?
             }
-            None => self.home_of(record.spec.device()),
-        }
+            None => {
+                let (device, _) = self.device(name)?;
+                if let Some(user) = self.user_text(device) {
+                    return Err(InUse::Taken(name.to_owned(), user).into());
+                }
+                self.home_of(device)?;
+                device
+            }
+        };
+        self.check_new_identity(spec, tenant)?;
+        Ok(device)
     }
-}
 
-/// The volume of this identity, and what the pool calls it: another one that has taken its name is
-/// not it.
-pub(super) fn find(pool: &Pool, uuid: [u8; 16]) -> Option<(String, SharedDevice)> {
-    let listed = pool.list();
-    let found = listed.into_iter().find(|volume| volume.uuid == uuid)?;
-    let device = pool.volume(&found.name)?;
-    Some((found.name, device))
+    /// A pool that is open, and its home core.
+    pub(super) fn pool_home(&self, name: &str) -> Result<(NodeId, usize), Fault> {
+        let (id, record) = self.pool(name)?;
+        if let Some(fault) = self.faults.get(&Subject::Node(id)) {
+            let (pool, fault) = (name.to_owned(), Arc::clone(fault));
+            return Err(Unavailable::Thing(KindName::Pool, pool, fault).into());
+        }
+        Ok((id, self.home_of(self.device(record.spec.device())?.0)?))
+    }
 }
 
 impl VolumeRecord {

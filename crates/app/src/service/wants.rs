@@ -28,13 +28,13 @@ impl Stack {
                 .and(Object::Volume(new.clone()), Mode::Changed),
             Request::RenameTenant { name, new } => self.wants_of_renamed(name, new),
             Request::Delete(KindName::Device | KindName::Partition, name)
-            | Request::GrowPartition { name, .. } => match self.inventory.devices.get(name) {
-                Some(spec) => wants_of_device(spec),
-                None => Wants::change(Object::Device(name.clone())),
+            | Request::GrowPartition { name, .. } => match self.device(name) {
+                Ok((_, device)) => wants_of_device(&device.spec),
+                Err(_) => Wants::change(Object::Device(name.clone())),
             },
-            Request::Delete(KindName::Pool, name) => match self.inventory.pools.get(name) {
-                Some(record) => wants_of_pool(&record.spec),
-                None => Wants::change(Object::Pool(name.clone())),
+            Request::Delete(KindName::Pool, name) => match self.pool(name) {
+                Ok((_, record)) => wants_of_pool(&record.spec),
+                Err(_) => Wants::change(Object::Pool(name.clone())),
             },
             Request::Status
             | Request::ShowTarget
@@ -47,19 +47,20 @@ impl Stack {
 
     /// A volume that there is, or may be.
     fn wants_of_present(&self, name: &str) -> Wants {
-        match self.inventory.volumes.get(name) {
-            Some(record) => wants_of_volume(&record.spec),
-            None => Wants::change(Object::Volume(name.to_owned())),
+        match self.volume(name) {
+            Ok((_, volume)) => wants_of_volume(&volume.record.spec),
+            Err(_) => Wants::change(Object::Volume(name.to_owned())),
         }
     }
 
     /// The volumes of a tenant say whose they are: none is changed while that gets another name.
     fn wants_of_renamed(&self, name: &str, new: &str) -> Wants {
-        let volumes = self.inventory.volumes.values();
-        let own = volumes.filter(|volume| volume.spec.tenant == name);
+        let found = self.tenant(name).into_iter();
+        let own = found.flat_map(|(id, _)| self.graph.volumes_on(id));
         let both = tenant(name).and_all(tenant(new));
-        own.fold(both, |wants, volume| {
-            wants.and(Object::Volume(volume.spec.name.clone()), Mode::Changed)
+        own.fold(both, |wants, (_, volume)| {
+            let name = volume.record.spec.name.clone();
+            wants.and(Object::Volume(name), Mode::Changed)
         })
     }
 }

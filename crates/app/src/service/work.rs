@@ -9,6 +9,7 @@ use flashyard_engine::Target;
 use super::turns::{Entry, Turn, Wants};
 use super::{Fault, Service, Stack, Subject};
 use crate::cores::Cores;
+use crate::graph::NodeId;
 use crate::state::State;
 
 /// A command at work.
@@ -62,33 +63,39 @@ impl<'a> Work<'a> {
         self.stack = self.service.stack();
     }
 
-    /// Changes store and stack: all of it, or nothing if `change` fails. What it checks in the
-    /// stack holds until it has ended, for nobody else changes anything meanwhile. It is short: it
-    /// may wait for the store's disk, and for nothing else.
-    pub(super) fn commit<T>(
+    /// Changes store and stack: all of it, or nothing if `change` fails. What `change` checks in
+    /// the stack holds until it has ended, for nobody else changes anything meanwhile; what it
+    /// gives changes the stack, and cannot fail. It is short: it may wait for the store's disk, and
+    /// for nothing else.
+    pub(super) fn commit<T, E: FnOnce(&mut Stack) -> T>(
         &mut self,
-        change: impl FnOnce(&mut State, &mut Stack) -> Result<T, Fault>,
+        change: impl FnOnce(&mut State, &Stack) -> Result<E, Fault>,
     ) -> Result<T, Fault> {
         let mut state = self.service.store();
-        let mut stack = Stack::clone(&self.service.stack());
-        let outcome = change(&mut state, &mut stack);
-        if outcome.is_ok() {
-            self.service.publish(stack);
-        }
-        drop(state);
         self.look();
-        outcome
+        let edit = change(&mut state, &self.stack)?;
+        Ok(self.replace(edit))
     }
 
     /// Changes what is known besides the store.
     pub(super) fn edit<T>(&mut self, change: impl FnOnce(&mut Stack) -> T) -> T {
-        let state = self.service.store();
-        let mut stack = Stack::clone(&self.service.stack());
-        let outcome = change(&mut stack);
-        self.service.publish(stack);
-        drop(state);
-        self.look();
+        let _state = self.service.store();
+        self.replace(change)
+    }
+
+    /// Only for who has the store. The stack is changed where it stands, and copied only if
+    /// somebody is looking at it as it was.
+    fn replace<T>(&mut self, change: impl FnOnce(&mut Stack) -> T) -> T {
+        self.stack = Arc::default();
+        let mut stack = self.service.lock_stack();
+        let outcome = change(Arc::make_mut(&mut stack));
+        self.stack = Arc::clone(&stack);
         outcome
+    }
+
+    /// A number for something that is yet to be made.
+    pub(super) fn reserve(&mut self) -> NodeId {
+        self.edit(|stack| stack.graph.reserve())
     }
 
     /// Sends to a core what follows from the stack, in the order in which the stack changes: cores
@@ -113,8 +120,7 @@ impl<'a> Work<'a> {
 impl Service {
     /// The stack at this moment.
     pub(super) fn stack(&self) -> Arc<Stack> {
-        let stack = self.stack.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&stack)
+        Arc::clone(&self.lock_stack())
     }
 
     /// The store, and with it the right to change the stack.
@@ -122,8 +128,7 @@ impl Service {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Only for who has the store.
-    fn publish(&self, stack: Stack) {
-        *self.stack.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(stack);
+    fn lock_stack(&self) -> MutexGuard<'_, Arc<Stack>> {
+        self.stack.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -242,6 +242,15 @@ impl Pool {
         Some(volume)
     }
 
+    /// The volume that was given this UUID, and what it is called.
+    pub fn find(&self, uuid: [u8; 16]) -> Option<(String, SharedDevice)> {
+        let state = self.inner.state.borrow();
+        let mut records = state.metadata.volumes.iter();
+        let record = records.find(|record| record.uuid == uuid)?;
+        let volume = state.volumes.get(&record.name)?.clone();
+        Some((record.name.clone(), volume))
+    }
+
     /// Facts about the pool.
     pub fn info(&self) -> PoolInfo {
         let metadata = &self.inner.state.borrow().metadata;
