@@ -8,13 +8,19 @@ use std::process;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use flashyard_engine::{Core, Switch, Target};
 use flashyard_runtime::{Rt, channel, uring};
 
 use crate::graph::NodeId;
 use crate::nodes::Nodes;
+use crate::published::{Published, Told};
 use crate::service::PolicyPlan;
+
+/// How long a core that does not turn holds up who only asks it. One that does answers at the end
+/// of its turn, which is much sooner.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What lives on one core.
 pub struct CoreState {
@@ -42,7 +48,7 @@ type Job = Box<dyn FnOnce(Rc<CoreState>) -> LocalFuture + Send>;
 pub struct Cores {
     jobs: Mutex<Vec<channel::Sender<Job>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    count: usize,
+    published: Vec<Published>,
 }
 
 impl Cores {
@@ -52,18 +58,19 @@ impl Cores {
         let mut cores = Self {
             jobs: Mutex::default(),
             threads: Mutex::default(),
-            count: 0,
+            published: Vec::new(),
         };
         for config in configs {
             let (sender, receiver) = channel::channel::<Job>();
             let (started, outcome) = mpsc::channel();
             let target = Arc::clone(target);
+            let published = Published::default();
+            cores.published.push(published.clone());
             let thread = thread::Builder::new()
                 .name(format!("core{}", config.core))
-                .spawn(move || run_core(config, target, receiver, &started))?;
+                .spawn(move || run_core(config, target, published, receiver, &started))?;
             lock(&cores.threads).push(thread);
             lock(&cores.jobs).push(sender);
-            cores.count += 1;
             outcome
                 .recv()
                 .unwrap_or_else(|_| Err(io::Error::other("the core's thread ended")))?;
@@ -73,7 +80,7 @@ impl Cores {
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.count
+        self.published.len()
     }
 
     /// Runs `work` on a core and waits for what it gives. Only for threads that are no cores.
@@ -84,6 +91,39 @@ impl Cores {
         F::Output: Send + 'static,
     {
         self.send(core, work).wait()
+    }
+
+    /// Has cores tell of their nodes, or of one; those that have not told when it is time.
+    pub fn ask(&self, cores: impl IntoIterator<Item = usize>, only: Option<NodeId>) -> Vec<usize> {
+        let until = Instant::now() + PATIENCE;
+        let ask = |core| {
+            let tell = self.send(core, move |state| async move { state.nodes.publish(only) });
+            (core, tell)
+        };
+        let asked: Vec<_> = cores.into_iter().map(ask).collect();
+        let late = asked
+            .into_iter()
+            .filter_map(|(core, tell)| match tell.wait_until(until) {
+                Some(()) => None,
+                None => Some(core),
+            });
+        late.collect()
+    }
+
+    /// What a core has told of a node last.
+    pub fn told(&self, core: usize, id: NodeId) -> Option<Arc<Told>> {
+        self.published.get(core)?.get(id)
+    }
+
+    /// What `work` gives on a core, unless that takes too long.
+    pub fn call_soon<W, F>(&self, core: usize, work: W) -> Option<F::Output>
+    where
+        W: FnOnce(Rc<CoreState>) -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        let reply = self.send(core, work);
+        reply.wait_until(Instant::now() + PATIENCE)
     }
 
     /// Has a core run `work`. What it is sent it takes up in that order, until it waits first.
@@ -133,6 +173,12 @@ impl<T> Reply<T> {
             .recv()
             .expect("a core answers every job while it lives")
     }
+
+    /// Waits for it as long as there is time.
+    fn wait_until(self, until: Instant) -> Option<T> {
+        let left = until.saturating_duration_since(Instant::now());
+        self.0.recv_timeout(left).ok()
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -157,6 +203,7 @@ impl Drop for DiesWithItsThread {
 fn run_core(
     config: uring::Config,
     target: Arc<Target>,
+    published: Published,
     jobs: channel::Receiver<Job>,
     started: &mpsc::Sender<io::Result<()>>,
 ) {
@@ -168,7 +215,7 @@ fn run_core(
         let state = Rc::new(CoreState {
             rt: rt.clone(),
             engine,
-            nodes: Nodes::default(),
+            nodes: Nodes::new(published),
         });
         // Whoever started us may have given up; then the job channel is closed as well.
         let _ = done.send(Ok(()));

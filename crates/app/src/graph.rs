@@ -396,12 +396,6 @@ impl Graph {
         }
     }
 
-    /// The pool that a volume is in.
-    pub fn pool_of(&self, volume: NodeId) -> Option<NodeId> {
-        let below = &self.places.get(&volume)?.on;
-        below.iter().copied().find(|id| self.pool(*id).is_some())
-    }
-
     /// What a partition is cut from.
     pub fn cut_from(&self, partition: NodeId) -> Option<NodeId> {
         self.places.get(&partition)?.on.first().copied()

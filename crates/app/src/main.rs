@@ -17,6 +17,7 @@ mod nodes;
 mod options;
 mod out;
 mod perf;
+mod published;
 mod serve;
 mod service;
 mod sim;

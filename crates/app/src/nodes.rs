@@ -5,13 +5,14 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use flashyard_block::SharedDevice;
 use flashyard_block::pool::Pool;
+use flashyard_block::{Device, SharedDevice};
 use flashyard_drives::FlashDevice;
 use flashyard_drives::open_channel::OpenChannel;
 use flashyard_engine::Switch;
 
 use crate::graph::NodeId;
+use crate::published::{Channels, Published, Told};
 
 /// An open device or pool.
 #[derive(Clone)]
@@ -26,6 +27,24 @@ pub enum Node {
     Pool(Pool),
 }
 
+impl Node {
+    fn tell(&self) -> Told {
+        match self {
+            Self::Blocks(device) => Told::Device(device.info(), None),
+            Self::Drive(drive) => Told::Device(drive.info(), Some(drive.stats())),
+            Self::Channels(device) => Told::Channels(Channels {
+                failure: device.failure(),
+                is_full: device.is_full(),
+                partitions: {
+                    let listed = device.list().into_iter();
+                    listed.map(|info| (info.name.clone(), info)).collect()
+                },
+            }),
+            Self::Pool(pool) => Told::Pool(pool.info()),
+        }
+    }
+}
+
 struct Place {
     node: Node,
     /// In front of a device, however many volumes lie on it; made when first needed.
@@ -33,19 +52,40 @@ struct Place {
 }
 
 /// All nodes of a core, by what they are in the graph.
-#[derive(Default)]
-pub struct Nodes(RefCell<BTreeMap<NodeId, Place>>);
+pub struct Nodes {
+    places: RefCell<BTreeMap<NodeId, Place>>,
+    published: Published,
+}
 
 impl Nodes {
+    /// None yet; what they tell goes to `published`.
+    pub fn new(published: Published) -> Self {
+        Self {
+            places: RefCell::default(),
+            published,
+        }
+    }
+
+    /// Tells of a node, or of all.
+    pub fn publish(&self, only: Option<NodeId>) {
+        for (id, place) in self.places.borrow().iter() {
+            if only.is_none_or(|only| only == *id) {
+                self.published.put(*id, place.node.tell());
+            }
+        }
+    }
+
     /// Adds what was opened.
     pub fn add(&self, id: NodeId, node: Node) {
         let place = Place { node, switch: None };
-        self.0.borrow_mut().insert(id, place);
+        self.places.borrow_mut().insert(id, place);
     }
 
     /// Takes a node away, with its switch.
     pub fn remove(&self, id: NodeId) -> Option<Node> {
-        Some(self.0.borrow_mut().remove(&id)?.node)
+        let place = self.places.borrow_mut().remove(&id)?;
+        self.published.forget(id);
+        Some(place.node)
     }
 
     /// A device that stores blocks.
@@ -75,7 +115,7 @@ impl Nodes {
 
     /// All devices that are cut into partitions.
     pub fn all_channels(&self) -> Vec<Rc<OpenChannel>> {
-        let nodes = self.0.borrow();
+        let nodes = self.places.borrow();
         let channels = nodes.values().filter_map(|place| match &place.node {
             Node::Channels(device) => Some(Rc::clone(device)),
             _ => None,
@@ -94,12 +134,12 @@ impl Nodes {
     /// The switch in front of a device; what `make` gives when there is none yet. None in front of
     /// a device that is not here.
     pub fn switch(&self, device: NodeId, make: impl FnOnce() -> Rc<Switch>) -> Option<Rc<Switch>> {
-        let mut nodes = self.0.borrow_mut();
+        let mut nodes = self.places.borrow_mut();
         let place = nodes.get_mut(&device)?;
         Some(Rc::clone(place.switch.get_or_insert_with(make)))
     }
 
     fn get(&self, id: NodeId) -> Option<Node> {
-        Some(self.0.borrow().get(&id)?.node.clone())
+        Some(self.places.borrow().get(&id)?.node.clone())
     }
 }

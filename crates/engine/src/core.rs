@@ -364,7 +364,7 @@ impl Core {
                 }
             }
             Message::FenceLifted => self.fence.notify_all(),
-            Message::DeviceResized(device) => self.on_device_resized(&device),
+            Message::DeviceResized(device) => self.look_at(&device),
             Message::Close { serial } => self.with(serial, |connection| connection.close()),
             Message::Abort {
                 serial,
@@ -419,7 +419,8 @@ impl Core {
         connections.values().filter_map(Weak::upgrade).collect()
     }
 
-    fn on_device_resized(&self, device: &DeviceHandle) {
+    /// Looks at a device of this core anew, and tells of it what has changed.
+    pub fn look_at(&self, device: &DeviceHandle) {
         if let Some(port) = self.port(device.id()) {
             let told = Told::by(&**port.device());
             self.target.set_device_told(device, told);

@@ -18,7 +18,9 @@ use super::Fault;
 use super::fault::{DriveFault, Invalid, ProfileFault};
 use super::work::Work;
 use crate::control::{DriveRow, DriveView};
-use crate::spec::{ConditionName, DeviceKind, DeviceSpec, FlashSpec, StoreName, is_file};
+use crate::graph::{Device, NodeId};
+use crate::published::Told;
+use crate::spec::{ConditionName, DeviceKind, FlashSpec, StoreName, is_file};
 use crate::units;
 
 /// Longest profile that is read, in bytes.
@@ -29,44 +31,42 @@ const LARGE: u64 = 64 << 30;
 impl Work<'_> {
     /// What a device that is an emulated drive has done until now.
     pub(super) fn drive_stats(&self, device: &str) -> Option<FlashStats> {
-        self.with_drive(device, FlashDevice::stats)
+        let (id, device) = self.device(device).ok()?;
+        match &*self.told(device.home?, id)? {
+            Told::Device(_, stats) => stats.clone(),
+            _ => None,
+        }
     }
 
     /// Forgets the lateness and latency that an emulated drive has counted, to measure anew.
     pub(super) fn clear_drive_timing(&self, device: &str) {
-        self.with_drive(device, FlashDevice::clear_timing);
-    }
-
-    fn with_drive<T: Send + 'static>(
-        &self,
-        device: &str,
-        ask: impl FnOnce(&FlashDevice) -> T + Send + 'static,
-    ) -> Option<T> {
-        let (id, device) = self.device(device).ok()?;
-        self.cores.call(device.home?, move |state| async move {
-            let drive = state.nodes.drive(id);
-            drive.map(|drive| ask(&drive))
-        })
-    }
-
-    /// What a device that is an emulated drive tells of itself, for people and programs.
-    pub(super) fn view_drive(&self, device: &str) -> Option<DriveView> {
-        self.drive_stats(device).as_ref().map(DriveView::from)
+        if let Ok((id, device)) = self.device(device)
+            && let Some(core) = device.home
+        {
+            self.cores.call(core, move |state| async move {
+                if let Some(drive) = state.nodes.drive(id) {
+                    drive.clear_timing();
+                }
+            });
+        }
     }
 
     /// What the target at a glance tells of its emulated drives.
     pub(super) fn view_drives(&self) -> Vec<DriveRow> {
-        let row = |spec: &DeviceSpec| {
-            let drive = spec.drive()?;
+        let row = |(id, device): (NodeId, &Device)| {
+            let drive = device.spec.drive()?;
+            let told = self.told(device.home?, id)?;
+            let Told::Device(_, Some(stats)) = &*told else {
+                return None;
+            };
             Some(DriveRow {
-                device: spec.name.clone(),
+                device: device.spec.name.clone(),
                 profile: drive.profile,
                 condition: ConditionName(drive.condition),
-                drive: self.view_drive(&spec.name)?,
+                drive: DriveView::from(stats),
             })
         };
-        let specs = self.graph.devices().map(|(_, device)| &device.spec);
-        specs.filter_map(row).collect()
+        self.graph.devices().filter_map(row).collect()
     }
 }
 

@@ -219,9 +219,17 @@ impl Work<'_> {
 
     fn dispatch(&mut self, request: Request) -> Result<View, Fault> {
         match request {
-            Request::Status => Ok(self.view_status()),
+            Request::Status => {
+                let silent = self.ask_all();
+                Ok(self.view_status(&silent))
+            }
             Request::ShowTarget => Ok(self.view_target()),
-            Request::List(kind) => Ok(self.view_all(kind)),
+            Request::List(kind) => {
+                if kind != KindName::Tenant && kind != KindName::Volume {
+                    self.ask_all();
+                }
+                Ok(self.view_all(kind))
+            }
             Request::Show(kind, name) => self.view_one(kind, &name),
             Request::Why { tenant } => self.why(&tenant),
             Request::Apply { config, plan } => self.apply(config, plan),

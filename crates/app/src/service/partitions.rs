@@ -23,6 +23,7 @@ use crate::control::{
 use crate::cores::CoreState;
 use crate::graph::NodeId;
 use crate::nodes::Node;
+use crate::published::{Channels, Told};
 use crate::spec::{
     ChannelsSpec, DeviceKind, DeviceSpec, Medium, PartitionSpec, Store, parse_units, show_units,
 };
@@ -127,9 +128,7 @@ impl Work<'_> {
         })?;
         // The partition has them for good: hosts are told whatever becomes of our own note.
         for (_, volume) in self.graph.volumes_on(id) {
-            if let Some(handle) = &volume.namespace {
-                self.target.resized(handle);
-            }
+            self.tell_size(volume);
         }
         let units = self.partition_info(&spec).map(|info| info.units);
         let added = units.as_ref().and_then(|units| units.get(before..));
@@ -251,11 +250,17 @@ impl Work<'_> {
     pub(super) fn view_partition(&self, id: NodeId) -> Option<PartitionView> {
         let spec = &self.graph.device(id)?.spec;
         let cut = spec.partition()?;
-        let info = self.partition_info(spec);
-        let parent = self.graph.cut_from(id);
-        let health = match parent.and_then(|parent| self.trouble_of(parent)) {
+        let told = self.parent(cut).ok();
+        let told = told.and_then(|(parent, core)| self.told(core, parent));
+        let channels = match told.as_deref() {
+            Some(Told::Channels(channels)) => Some(channels),
+            _ => None,
+        };
+        let info = channels.and_then(|channels| channels.partitions.get(&spec.name));
+        let trouble = channels.and_then(|channels| trouble_of(&cut.device, channels));
+        let health = match trouble {
             Some(health) => health,
-            None if info.as_ref().is_some_and(|info| info.read_only) => Health {
+            None if info.is_some_and(|info| info.read_only) => Health {
                 state: Condition::ReadOnly,
                 fault: Some(
                     "too much of its flash has failed, so it takes no more writes: copy what is in it to another partition, \
@@ -269,7 +274,7 @@ impl Work<'_> {
             name: spec.name.clone(),
             device: cut.device.clone(),
             op: cut.op.clone(),
-            flash: info.as_ref().map(PartitionFlash::from),
+            flash: info.map(PartitionFlash::from),
             policy: spec.policy,
             used_by: self.user_text(id),
             health,
@@ -281,35 +286,6 @@ impl Work<'_> {
         let devices = self.graph.all(Kind::Device);
         let views = devices.filter_map(|id| self.view_partition(id));
         views.map(PartitionRow::from).collect()
-    }
-
-    /// The state of an open-channel device that has failed, or cannot be written, and why.
-    pub(super) fn trouble_of(&self, id: NodeId) -> Option<Health> {
-        let core = self.graph.device(id)?.home?;
-        let (failure, full) = self.cores.call(core, move |state| async move {
-            let found = state.nodes.channels(id);
-            found.map_or((None, false), |one| (one.failure(), one.is_full()))
-        });
-        let device = self.graph.name(id);
-        let (state, fault) = match failure {
-            Some(error) => (
-                Condition::Unavailable,
-                format!(
-                    "the file that device `{device}` is in has failed ({error:?}): repair its disk, or free space on it, and \
-                     start the target again"
-                ),
-            ),
-            None if full => (
-                Condition::Full,
-                format!(
-                    "no space is left for the file that device `{device}` is in: it is read, and written again when there is \
-                     space"
-                ),
-            ),
-            None => return None,
-        };
-        let fault = Some(fault);
-        Some(Health { state, fault })
     }
 
     /// Deletes a partition that is on a device and not in our store: its creation was cut off, or
@@ -467,6 +443,29 @@ fn of_device(name: &str, error: PartitionError) -> Fault {
         true => InUse::Store(name, error).into(),
         false => Unavailable::Partition(name, error).into(),
     }
+}
+
+/// The state of an open-channel device that has failed, or cannot be written, and why.
+pub(super) fn trouble_of(device: &str, told: &Channels) -> Option<Health> {
+    let (state, fault) = match told.failure {
+        Some(error) => (
+            Condition::Unavailable,
+            format!(
+                "the file that device `{device}` is in has failed ({error:?}): repair its disk, or free space on it, and \
+                 start the target again"
+            ),
+        ),
+        None if told.is_full => (
+            Condition::Full,
+            format!(
+                "no space is left for the file that device `{device}` is in: it is read, and written again when there is \
+                 space"
+            ),
+        ),
+        None => return None,
+    };
+    let fault = Some(fault);
+    Some(Health { state, fault })
 }
 
 fn open_channel(state: &CoreState, id: NodeId, name: &str) -> Result<Rc<OpenChannel>, Fault> {

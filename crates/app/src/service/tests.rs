@@ -3,6 +3,8 @@
 //! all of a request or nothing of it, and no tenant reads what another has written. Each volume is
 //! filled with a byte of its own, so that a byte tells who wrote it.
 
+mod silent;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -154,7 +156,11 @@ impl Service {
         let stack = self.stack();
         let (id, volume) = stack.volume(name).expect("it is there");
         let uuid = volume.record.uuid.into_bytes();
-        let (pool, device) = (stack.graph.pool_of(id), stack.graph.device_under(id));
+        let (pool, device) = (
+            volume.record.spec.pool.as_ref(),
+            stack.graph.device_under(id),
+        );
+        let pool = pool.map(|pool| stack.pool(pool).expect("it is there").0);
         let core = stack.namespace(id).expect("it is served").core();
         self.cores.call(core, move |state| async move {
             let device = match pool {

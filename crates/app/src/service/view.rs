@@ -1,14 +1,17 @@
 //! What `list`, `show` and `status` answer.
 
 use flashyard_block::Info;
+use flashyard_engine::DeviceHandle;
 
+use super::partitions::trouble_of;
 use super::work::Work;
 use super::{Fault, Subject, no_such};
 use crate::control::{
-    Condition, CoreRow, DeviceView, EventRow, FaultRow, Health, KindName, LimitsView, PoolView,
-    SpaceView, StatusView, TargetRow, TenantRow, TenantView, View, VolumeView,
+    Condition, CoreRow, DeviceView, DriveView, EventRow, FaultRow, Health, KindName, LimitsView,
+    PoolView, SpaceView, StatusView, TargetRow, TenantRow, TenantView, View, VolumeView,
 };
 use crate::graph::{Device, Node, NodeId, Volume};
+use crate::published::Told;
 use crate::spec::{ConditionName, FlatDevice, Medium, Size, Store, StoreName};
 use crate::state::{Kind, Phase, PoolRecord, TenantRecord};
 
@@ -37,7 +40,7 @@ impl Work<'_> {
     }
 
     /// The target at a glance.
-    pub(super) fn view_status(&self) -> View {
+    pub(super) fn view_status(&self, silent: &[usize]) -> View {
         let (snapshot, life) = (self.target.snapshot(), self.service.run.life());
         let faults = self.named_faults().into_iter();
         let faults = faults.map(|(what, why)| FaultRow {
@@ -49,6 +52,12 @@ impl Work<'_> {
             why: format!(
                 "new connections have to wait: {error}; is its limit of open files too low?"
             ),
+        });
+        let silent = silent.iter().map(|core| FaultRow {
+            what: format!("core {core}"),
+            why: "it does not answer: what is told of its devices is older, and its hosts wait; see to its devices, or \
+                  start the target again"
+                .into(),
         });
         let hosts = |tenant: &String| {
             let controllers = snapshot.controllers.iter();
@@ -94,20 +103,20 @@ impl Work<'_> {
             drives: self.view_drives(),
             partitions: self.view_partitions(),
             tenants: tenants.collect(),
-            faults: faults.chain(refused).collect(),
+            faults: faults.chain(refused).chain(silent).collect(),
             events: events.collect(),
         }))
     }
 
     fn view_device(&self, id: NodeId, device: &Device) -> View {
         let (spec, core) = (&device.spec, device.home);
-        let info = core.and_then(|core| {
-            self.cores.call(core, move |state| async move {
-                state.nodes.device(id).map(|device| device.info())
-            })
-        });
+        let told = core.and_then(|core| self.told(core, id));
+        let (info, stats) = match told.as_deref() {
+            Some(Told::Device(info, stats)) => (Some(info), stats.as_ref()),
+            _ => (None, None),
+        };
         let mut flat = FlatDevice::from(spec.clone());
-        flat.size = info.as_ref().map(size_of).or(flat.size);
+        flat.size = info.map(size_of).or(flat.size);
         match &spec.medium {
             Medium::Flash(drive) => {
                 let drive = drive.complete();
@@ -121,13 +130,16 @@ impl Work<'_> {
             }
             _ => {}
         }
-        let trouble = self.trouble_of(id);
+        let trouble = match told.as_deref() {
+            Some(Told::Channels(channels)) => trouble_of(&spec.name, channels),
+            _ => None,
+        };
         View::Device(Box::new(DeviceView {
             spec: flat,
-            volatile_cache: info.as_ref().map(|info| info.volatile_cache),
-            read_only: info.as_ref().map(|info| info.read_only),
+            volatile_cache: info.map(|info| info.volatile_cache),
+            read_only: info.map(|info| info.read_only),
             core,
-            drive: spec.drive().and_then(|_| self.view_drive(&spec.name)),
+            drive: stats.map(DriveView::from),
             used_by: self.user_text(id),
             health: trouble.unwrap_or_else(|| self.health(Subject::Node(id))),
         }))
@@ -136,11 +148,11 @@ impl Work<'_> {
     fn view_pool(&self, id: NodeId, record: &PoolRecord) -> View {
         let device = self.graph.device_under(id);
         let core = device.and_then(|device| self.graph.device(device)?.home);
-        let space = core.and_then(|core| {
-            self.cores.call(core, move |state| async move {
-                state.nodes.pool(id).map(|pool| pool.info())
-            })
-        });
+        let told = core.and_then(|core| self.told(core, id));
+        let space = match told.as_deref() {
+            Some(Told::Pool(info)) => Some(info),
+            _ => None,
+        };
         View::Pool(PoolView {
             name: record.spec.name.clone(),
             devices: record.spec.devices.clone(),
@@ -183,7 +195,7 @@ impl Work<'_> {
     fn view_volume(&self, id: NodeId, volume: &Volume) -> View {
         let record = &volume.record;
         let (spec, names) = (record.spec.clone(), record.names());
-        let info = self.volume_info(id, volume);
+        let info = volume.namespace.as_ref().map(DeviceHandle::info);
         let mut health = self.health(Subject::Node(id));
         // Its space may take long to clean.
         if record.phase == Phase::Creating && health.state == Condition::Online {
@@ -206,20 +218,6 @@ impl Work<'_> {
             tenant: spec.tenant,
             content: spec.content,
         }))
-    }
-
-    /// What the volume is at this moment, from its home core.
-    fn volume_info(&self, id: NodeId, volume: &Volume) -> Option<Info> {
-        let core = volume.namespace.as_ref()?.core();
-        let (uuid, pool) = (volume.record.uuid.into_bytes(), self.graph.pool_of(id));
-        let device = self.graph.device_under(id)?;
-        self.cores.call(core, move |state| async move {
-            let device = match pool {
-                Some(pool) => state.nodes.pool(pool)?.find(uuid)?.1,
-                None => state.nodes.device(device)?,
-            };
-            Some(device.info())
-        })
     }
 
     fn subnqn(&self, tenant: &str) -> Option<String> {

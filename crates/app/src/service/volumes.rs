@@ -117,10 +117,19 @@ impl Work<'_> {
             self.note_size(id, now)?;
             return Err(fault);
         }
-        if let Some(handle) = self.namespace(id) {
-            self.target.resized(handle);
+        if let Some(volume) = self.graph.volume(id) {
+            self.tell_size(volume);
         }
         self.view_one(KindName::Volume, name)
+    }
+
+    /// Tells hosts, and who asks, how large a volume is now.
+    pub(super) fn tell_size(&self, volume: &Volume) {
+        if let Some(handle) = volume.namespace.clone() {
+            self.cores.call(handle.core(), move |state| async move {
+                state.engine.look_at(&handle);
+            });
+        }
     }
 
     /// Writes down how large a volume is to be.

@@ -10,6 +10,7 @@ use super::turns::{Entry, Turn, Wants};
 use super::{Fault, Service, Stack, Subject};
 use crate::cores::Cores;
 use crate::graph::NodeId;
+use crate::published::Told;
 use crate::state::State;
 
 /// A command at work.
@@ -19,6 +20,8 @@ pub(super) struct Work<'a> {
     pub(super) target: &'a Arc<Target>,
     /// As it was when this command looked, or changed something itself, last.
     stack: Arc<Stack>,
+    /// All cores were asked just now: what they have told is as it is.
+    has_asked: bool,
     /// The target does not end meanwhile.
     _entry: Entry<'a>,
 }
@@ -38,6 +41,7 @@ impl<'a> Work<'a> {
             cores: &service.cores,
             target: &service.target,
             stack: service.stack(),
+            has_asked: false,
             _entry: entry,
         })
     }
@@ -109,6 +113,21 @@ impl<'a> Work<'a> {
         let reply = send(&self.service.stack());
         drop(state);
         reply.map(crate::cores::Reply::wait)
+    }
+
+    /// Asks all cores at once, for a command that shows much of them and changes nothing; those that
+    /// do not answer, of whose devices is told what they told before.
+    pub(super) fn ask_all(&mut self) -> Vec<usize> {
+        self.has_asked = true;
+        self.cores.ask(0..self.cores.count(), None)
+    }
+
+    /// What the home core of a device tells of it, or of a pool on it.
+    pub(super) fn told(&self, core: usize, id: NodeId) -> Option<Arc<Told>> {
+        if !self.has_asked {
+            self.cores.ask([core], Some(id));
+        }
+        self.cores.told(core, id)
     }
 
     /// Notes why something is not available.
