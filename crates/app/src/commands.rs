@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -317,9 +318,12 @@ pub fn read_config(path: &Path) -> Result<Config, Invalid> {
         .ok()
         .and_then(|path| path.parent().map(Path::to_owned))
         .unwrap_or_default();
-    for place in config.devices.iter_mut().filter_map(DeviceSpec::path_mut) {
-        *place = base.join(&*place).to_string_lossy().into_owned();
-    }
+    let place = |relative: String| base.join(relative).to_string_lossy().into_owned();
+    let devices = config.devices.into_iter();
+    config.devices = devices
+        .map(|spec| spec.with_path(place))
+        .collect::<Result<_, _>>()
+        .map_err(|error| Invalid::Config(path.to_owned(), error))?;
     Ok(config)
 }
 
@@ -354,7 +358,7 @@ fn absolute(path: &str) -> Result<String, Invalid> {
 }
 
 /// Prints a value for programs.
-pub fn print_json(value: &Value) {
+pub fn print_json(value: &impl Serialize) {
     say_line!(
         "{}",
         serde_json::to_string_pretty(value).expect("a value is printable")

@@ -4,7 +4,7 @@ use flashyard_host::discover;
 use flashyard_nvme::Nqn;
 use flashyard_nvme::log::DiscoveryEntry;
 use flashyard_runtime::uring;
-use serde_json::{Value, json};
+use serde::Serialize;
 use uuid::Uuid;
 
 use crate::cli::DiscoverArgs;
@@ -27,12 +27,12 @@ pub fn run(args: &DiscoverArgs) -> Result<(), Failure> {
     let entries = asked
         .map_err(System::Runtime)?
         .map_err(|error| Unavailable::Discover(address, error))?;
-    let rows: Vec<Value> = entries.iter().map(row).collect();
+    let offers: Vec<Offer> = entries.iter().map(Offer::from).collect();
     if args.json {
-        print_json(&Value::Array(rows));
+        print_json(&offers);
         return Ok(());
     }
-    if rows.is_empty() {
+    if offers.is_empty() {
         say_line!(
             "{address} offers nothing to {}: allow this host in a tenant's `hosts`",
             args.hostnqn
@@ -40,17 +40,27 @@ pub fn run(args: &DiscoverArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let mut table = Table::new(&["address", "subnqn"]);
-    for row in &rows {
-        let cell = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
-        table.row(vec![cell("address"), cell("subnqn")]);
+    for Offer { address, subnqn } in offers {
+        table.row(vec![address, subnqn.unwrap_or_default()]);
     }
     say!("{}", table.render());
     Ok(())
 }
 
-fn row(entry: &DiscoveryEntry) -> Value {
-    let address = format!("{}:{}", ascii(&entry.traddr), ascii(&entry.trsvcid));
-    json!({ "address": address, "subnqn": entry.subnqn.as_ref().map(Nqn::as_str) })
+/// A subsystem that is offered, and where.
+#[derive(Serialize)]
+struct Offer {
+    address: String,
+    subnqn: Option<String>,
+}
+
+impl From<&DiscoveryEntry> for Offer {
+    fn from(entry: &DiscoveryEntry) -> Self {
+        Self {
+            address: format!("{}:{}", ascii(&entry.traddr), ascii(&entry.trsvcid)),
+            subnqn: entry.subnqn.as_ref().map(|nqn| nqn.as_str().to_owned()),
+        }
+    }
 }
 
 /// A space-padded ASCII field of a peer, made printable.

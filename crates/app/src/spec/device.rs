@@ -206,19 +206,11 @@ impl DeviceSpec {
         }
     }
 
-    /// The same, to be changed.
-    pub fn path_mut(&mut self) -> Option<&mut String> {
-        match &mut self.medium {
-            Medium::File { path, .. } | Medium::Block { path } | Medium::Zoned { path, .. } => {
-                Some(path)
-            }
-            Medium::Flash(FlashSpec { store, .. })
-            | Medium::OpenChannel(ChannelsSpec { store, .. }) => match store {
-                Some(Store::File(path)) => Some(path),
-                _ => None,
-            },
-            _ => None,
-        }
+    /// The same device in the file or block device that `place` makes of its own, if it has one.
+    pub fn with_path(self, place: impl FnOnce(String) -> String) -> Result<Self, SpecError> {
+        let mut flat = FlatDevice::from(self);
+        flat.path = flat.path.map(place);
+        flat.try_into()
     }
 
     /// The drive of a `flash` device.
