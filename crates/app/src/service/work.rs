@@ -115,8 +115,8 @@ impl<'a> Work<'a> {
         reply.map(crate::cores::Reply::wait)
     }
 
-    /// Asks all cores at once, for a command that shows much of them and changes nothing; those that
-    /// do not answer, of whose devices is told what they told before.
+    /// Asks all cores at once, for a command that shows much of them and changes nothing; those
+    /// that do not answer, of whose devices is told what they told before.
     pub(super) fn ask_all(&mut self) -> Vec<usize> {
         self.has_asked = true;
         self.cores.ask(0..self.cores.count(), None)
