@@ -423,6 +423,70 @@ mod tests {
         assert!(kept.iter().all(|byte| *byte == 1));
     }
 
+    /// Reads into `buf`, cut into parts of parts by chance. Some children keep their part, and it
+    /// is written to later, as by the kernel after a child gave up. What was answered is appended
+    /// to `expected`.
+    fn read(rng: &mut Rng, mut buf: Buf, kept: &mut Vec<Buf>, expected: &mut Vec<u8>) -> Data {
+        let (len, value) = (buf.len(), rng.below(256) as u8);
+        if len > GRAIN && rng.below(3) > 0 {
+            let mut parts = Parts::of(buf);
+            let mut answers = Vec::new();
+            let mut left = len / GRAIN;
+            while left > 0 {
+                let blocks = 1 + rng.below(left as u64) as usize;
+                let part = parts.cut(blocks * GRAIN);
+                answers.push(read(rng, part, kept, expected));
+                left -= blocks;
+            }
+            let whole = parts.join(&mut answers).expect("there is memory");
+            write_to(kept);
+            return Data::Buf(whole);
+        }
+        let kind = rng.below(5);
+        buf.fill(value);
+        let zeroes = kind == 1 || kind == 2;
+        expected.resize(expected.len() + len, if zeroes { 0 } else { value });
+        if kind == 0 {
+            return Data::Buf(buf);
+        }
+        let other = self::buf(&vec![value; len]);
+        if kind.is_multiple_of(2) {
+            kept.push(buf);
+        }
+        match zeroes {
+            true => Data::Zeroes(len),
+            false => Data::Buf(other),
+        }
+    }
+
+    fn write_to(kept: &mut [Buf]) {
+        for part in kept {
+            part.fill(0xEE);
+        }
+    }
+
+    #[test]
+    fn what_children_keep_is_never_seen_in_the_whole() {
+        let (mut rng, mut in_place) = (Rng::new(7), 0);
+        for round in 0..2000 {
+            let before = Buf::balance();
+            let (mut kept, mut expected) = (Vec::new(), Vec::new());
+            let into = Buf::take(GRAIN * (1 + rng.below(16) as usize)).expect("memory");
+            let start = into.as_ptr();
+            let mut whole = Parts::of(into);
+            let mut answers = Vec::new();
+            let all = whole.cut(whole.whole.len());
+            answers.push(read(&mut rng, all, &mut kept, &mut expected));
+            let whole = whole.join(&mut answers).expect("there is memory");
+            in_place += u32::from(whole.as_ptr() == start);
+            write_to(&mut kept);
+            assert_eq!(*whole, expected, "round {round}");
+            drop((whole, kept));
+            assert_eq!(Buf::balance(), before, "round {round}");
+        }
+        assert!(in_place > 500, "{in_place} came back where they were");
+    }
+
     #[test]
     fn answers_of_another_length_are_no_whole() {
         let mut parts = Parts::of(Buf::take(2 * GRAIN).expect("memory"));
