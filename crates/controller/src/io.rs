@@ -65,6 +65,20 @@ pub enum IoOp {
     Flush,
 }
 
+impl IoOp {
+    /// The blocks that it is about; none for a Flush, and for what names them in its data.
+    #[inline]
+    pub fn range(&self) -> Option<LbaRange> {
+        match self {
+            Self::Read { range, .. }
+            | Self::Write { range, .. }
+            | Self::Compare { range, .. }
+            | Self::WriteZeroes { range, .. } => Some(*range),
+            Self::DatasetManagement { .. } | Self::Flush => None,
+        }
+    }
+}
+
 /// Checks an I/O command, which may move `transfer_bytes` at most. `namespace` is the one its NSID
 /// names, if there is one attached.
 ///

@@ -9,7 +9,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
-use flashyard_block::{Class, Done, Io, IoError, IoFuture};
+use flashyard_block::{Class, Done, Io, IoError, IoFuture, Zero};
 use flashyard_controller::IoOp;
 use flashyard_nvme::SubmissionQueueEntry;
 use flashyard_nvme::command::LbaRange;
@@ -74,21 +74,17 @@ struct Issued<M> {
 pub fn start<F: Front>(queue: &Queue<F>, command: Command) -> Option<Work> {
     match command.op {
         IoOp::Read { range, fua: false } => start_read(queue, command, range),
-        IoOp::Write { range, fua } if command.data.is_some() => {
-            start_write(queue, command, range, fua)
-        }
+        IoOp::Write { range, .. } if command.data.is_some() => start_write(queue, command, range),
         _ => Some(Work(Rest::Queued(Some(command)))),
     }
 }
 
 fn start_read<F: Front>(queue: &Queue<F>, command: Command, range: LbaRange) -> Option<Work> {
-    let bytes = command.bytes as usize;
-    let ask = command.ask(Op::Read, range.slba, bytes as u64);
-    let Some((memory, buf, permit)) = read_means(queue, &command, ask, bytes) else {
+    let ask = command.ask(range);
+    let Some((memory, buf, permit)) = read_means(queue, &command, ask) else {
         return Some(Work(Rest::Queued(Some(command))));
     };
-    let (lba, into) = (ask.lba, buf);
-    let result = match permit.submit(Io::Read { lba, into }).try_finish() {
+    let result = match command.submit(&permit, range, Some(buf)) {
         Ok(result) => result,
         Err(io) => {
             return Some(Work(Rest::Reading(Issued {
@@ -109,25 +105,19 @@ fn read_means<F: Front>(
     queue: &Queue<F>,
     command: &Command,
     ask: Ask,
-    bytes: usize,
 ) -> Option<(Held, Buf, Permit)> {
     let Route::Here(port) = &command.namespace.route else {
         return None;
     };
+    let bytes = command.bytes as usize;
     let held = queue.budget().try_reserve(Budget::charge(bytes))?;
     let buf = Buf::take(bytes)?;
     let permit = port.try_admit(ask)?;
     Some((held, buf, permit))
 }
 
-fn start_write<F: Front>(
-    queue: &Queue<F>,
-    mut command: Command,
-    range: LbaRange,
-    fua: bool,
-) -> Option<Work> {
-    let bytes = command.bytes;
-    let ask = command.ask(Op::Write, range.slba, u64::from(bytes));
+fn start_write<F: Front>(queue: &Queue<F>, mut command: Command, range: LbaRange) -> Option<Work> {
+    let ask = command.ask(range);
     let permit = match &command.namespace.route {
         // Since the header came, which is when the way was found, its device may have been taken
         // away.
@@ -140,8 +130,7 @@ fn start_write<F: Front>(
     let Some(HostData { buf, reservation }) = command.data.take() else {
         unreachable!("whoever starts a write at once has its data");
     };
-    let (lba, data) = (ask.lba, buf.into());
-    let result = match permit.submit(Io::Write { lba, data, fua }).try_finish() {
+    let result = match command.submit(&permit, range, Some(buf)) {
         Ok(result) => result,
         Err(io) => {
             return Some(Work(Rest::Writing(Issued {
@@ -199,19 +188,18 @@ pub fn execute<F: Front>(queue: Rc<Queue<F>>, mut work: Work) -> impl Future<Out
 async fn from_the_beginning<F: Front>(queue: &Queue<F>, command: Command) {
     match command.op {
         IoOp::Read { range, fua: false } => read(queue, &command, range).await,
-        IoOp::Write { range, fua } => write(queue, command, range, fua).await,
+        IoOp::Write { range, .. } => write(queue, command, range).await,
         _ => Box::pin(rare::execute(queue, command)).await,
     }
 }
 
 async fn read<F: Front>(queue: &Queue<F>, command: &Command, range: LbaRange) {
     let bytes = command.bytes as usize;
-    let ask = command.ask(Op::Read, range.slba, bytes as u64);
     let done = async {
         let held = queue.reserve(command.cid, bytes).await?;
-        let admission = queue.admit(command.cid, &command.namespace, ask).await?;
-        let buf = buffer(bytes)?;
-        let done = command.read_into(queue, (admission, ask), buf).await?;
+        let done = command
+            .perform(queue, range, || buffer(bytes).map(Some))
+            .await?;
         Ok((done.data, held))
     };
     match done.await {
@@ -220,19 +208,13 @@ async fn read<F: Front>(queue: &Queue<F>, command: &Command, range: LbaRange) {
     }
 }
 
-async fn write<F: Front>(queue: &Queue<F>, mut command: Command, range: LbaRange, fua: bool) {
-    let bytes = command.bytes as usize;
-    let ask = command.ask(Op::Write, range.slba, bytes as u64);
+async fn write<F: Front>(queue: &Queue<F>, mut command: Command, range: LbaRange) {
     let data = command.data.take();
     let done = async {
         let Some(HostData { buf, reservation }) = data else {
-            return write_fetched(queue, &mut command, ask, bytes, fua).await;
+            return write_fetched(queue, &mut command, range).await;
         };
-        let admission = queue.admit(command.cid, &command.namespace, ask).await?;
-        let (lba, data) = (ask.lba, buf.into());
-        let io = Io::Write { lba, data, fua };
-        let written = admission.submit(queue.waiting(), command.cid, ask, io);
-        command.take(queue, written.await)?;
+        command.perform(queue, range, || Ok(Some(buf))).await?;
         drop(reservation);
         Ok(())
     };
@@ -247,11 +229,10 @@ async fn write<F: Front>(queue: &Queue<F>, mut command: Command, range: LbaRange
 async fn write_fetched<F: Front>(
     queue: &Queue<F>,
     command: &mut Command,
-    ask: Ask,
-    bytes: usize,
-    fua: bool,
+    range: LbaRange,
 ) -> Result<(), Failure> {
-    let cid = command.cid;
+    let (cid, bytes) = (command.cid, command.bytes as usize);
+    let ask = command.ask(range);
     let rt = queue.core().rt();
     let held = queue.reserve(cid, bytes).await?;
     let asked = rt.turn_time();
@@ -275,8 +256,8 @@ async fn write_fetched<F: Front>(
         None => turn(queue, cid, &command.namespace, ask, true).await?,
     };
     admission.issue();
-    let (lba, data) = (ask.lba, buf.into());
-    let written = admission.submit(queue.waiting(), cid, ask, Io::Write { lba, data, fua });
+    let io = io(command.op, Some(range), Some(buf))?;
+    let written = admission.submit(queue.waiting(), cid, ask, io);
     command.take(queue, written.await)?;
     drop(held);
     Ok(())
@@ -298,6 +279,35 @@ async fn turn<F: Front>(
     };
     let granted = admission.granted(queue.waiting(), cid, (ask, again));
     Ok(granted.await?)
+}
+
+/// The I/O with its data: what `op` does to the blocks of `range`. `buf` has what is written, or is
+/// room for what is read.
+///
+/// # Errors
+/// Internal: there has to be a range or a buffer, or none, and it is the other way round.
+#[inline]
+pub(super) fn io(op: IoOp, range: Option<LbaRange>, buf: Option<Buf>) -> Result<Io, IoError> {
+    let Some(LbaRange { slba: lba, blocks }) = range else {
+        return match op {
+            IoOp::Flush => Ok(Io::Flush),
+            _ => Err(IoError::Internal),
+        };
+    };
+    let how = match (op, buf) {
+        (IoOp::Read { .. } | IoOp::Compare { .. }, Some(into)) => {
+            return Ok(Io::Read { lba, into });
+        }
+        (IoOp::Write { fua, .. }, Some(buf)) => {
+            let data = buf.into();
+            return Ok(Io::Write { lba, data, fua });
+        }
+        (IoOp::WriteZeroes { deallocate, .. }, None) => Zero::Write { deallocate },
+        (IoOp::DatasetManagement { .. }, None) => Zero::Deallocate,
+        _ => return Err(IoError::Internal),
+    };
+    let blocks = u64::from(blocks);
+    Ok(Io::Zero { lba, blocks, how })
 }
 
 /// What `future` gives, if that comes within `span`.
@@ -363,21 +373,47 @@ impl Command {
         queue.take(&self.namespace, self.past, ended)
     }
 
-    /// Reads into `into` when its turn has come.
-    pub(super) async fn read_into<F: Front>(
-        &self,
-        queue: &Queue<F>,
-        (admission, ask): (Admission, Ask),
-        into: Buf,
-    ) -> Result<Done, IoError> {
-        let lba = ask.lba;
-        let read = admission.submit(queue.waiting(), self.cid, ask, Io::Read { lba, into });
-        self.take(queue, read.await)
+    /// The ask: what an I/O of it to these blocks is to the switch.
+    #[inline]
+    fn ask(&self, range: LbaRange) -> Ask {
+        let op = match self.op {
+            IoOp::Read { .. } | IoOp::Compare { .. } => Op::Read,
+            IoOp::Write { .. } => Op::Write,
+            IoOp::WriteZeroes { .. } => Op::WriteZeroes,
+            IoOp::DatasetManagement { .. } => Op::Deallocate,
+            IoOp::Flush => Op::Flush,
+        };
+        let bytes = u64::from(range.blocks) * u64::from(self.namespace.info.block_size);
+        self.namespace.ask(self.class, op, range.slba, bytes)
     }
 
+    /// Gives the device an I/O for which there is a permit; its end, if that is here already.
     #[inline]
-    pub(super) fn ask(&self, op: Op, lba: u64, bytes: u64) -> Ask {
-        self.namespace.ask(self.class, op, lba, bytes)
+    fn submit(
+        &self,
+        permit: &Permit,
+        range: LbaRange,
+        buf: Option<Buf>,
+    ) -> Result<Result<Done, IoError>, IoFuture> {
+        match io(self.op, Some(range), buf) {
+            Ok(io) => permit.submit(io).try_finish(),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// Does an I/O of it to these blocks when its turn has come. The buffer, if it needs one, is
+    /// taken only then.
+    pub(super) async fn perform<F: Front>(
+        &self,
+        queue: &Queue<F>,
+        range: LbaRange,
+        buf: impl FnOnce() -> Result<Option<Buf>, IoError>,
+    ) -> Result<Done, Failure> {
+        let ask = self.ask(range);
+        let admission = queue.admit(self.cid, &self.namespace, ask).await?;
+        let io = io(self.op, Some(range), buf()?)?;
+        let done = admission.submit(queue.waiting(), self.cid, ask, io);
+        Ok(self.take(queue, done.await)?)
     }
 
     /// It is being answered with success: what the host gets to know beside that.
@@ -442,13 +478,7 @@ impl Command {
     /// Answers it with a failure.
     #[cold]
     pub fn fail<F: Front>(&self, queue: &Queue<F>, failure: Failure) {
-        let lba = match self.op {
-            IoOp::Read { range, .. }
-            | IoOp::Write { range, .. }
-            | IoOp::Compare { range, .. }
-            | IoOp::WriteZeroes { range, .. } => range.slba,
-            IoOp::DatasetManagement { .. } | IoOp::Flush => 0,
-        };
+        let lba = self.op.range().map_or(0, |range| range.slba);
         let Success { nsid, .. } = self.success();
         queue.fail(failure, (self.cid, self.opcode), (nsid, lba));
     }

@@ -3,14 +3,14 @@
 
 use std::rc::Rc;
 
-use flashyard_block::{Class, Io, IoError, Zero};
+use flashyard_block::{Class, IoError};
 use flashyard_controller::IoOp;
 use flashyard_controller::io::check_ranges;
 use flashyard_nvme::command::LbaRange;
 use flashyard_runtime::{Buf, Data};
 use flashyard_sched::Op;
 
-use super::command::Command;
+use super::command::{Command, io};
 use super::front::{Failure, Front, HostData};
 use super::queue::{Namespace, Queue};
 use crate::ledger::Past;
@@ -23,11 +23,7 @@ pub(super) async fn execute<F: Front>(queue: &Queue<F>, mut command: Command) {
     let done = match command.op {
         IoOp::Read { range, .. } => read_from_medium(queue, &command, range).await,
         IoOp::Compare { range, fua } => compare(queue, &mut command, range, fua).await,
-        IoOp::WriteZeroes {
-            range,
-            fua,
-            deallocate,
-        } => write_zeroes(queue, &command, range, fua, deallocate).await,
+        IoOp::WriteZeroes { range, fua, .. } => write_zeroes(queue, &command, range, fua).await,
         IoOp::DatasetManagement { ranges, deallocate } => {
             manage_dataset(queue, &mut command, ranges, deallocate).await
         }
@@ -56,10 +52,9 @@ async fn read_from_medium<F: Front>(
     let bytes = command.bytes as usize;
     let held = queue.reserve(command.cid, bytes).await?;
     empty_cache(queue, command.cid, &command.namespace, command.class).await?;
-    let ask = command.ask(Op::Read, range.slba, bytes as u64);
-    let admission = queue.admit(command.cid, &command.namespace, ask).await?;
-    let buf = buffer(bytes)?;
-    let done = command.read_into(queue, (admission, ask), buf).await?;
+    let done = command
+        .perform(queue, range, || buffer(bytes).map(Some))
+        .await?;
     Ok(Some((done.data, held)))
 }
 
@@ -82,10 +77,8 @@ async fn compare<F: Front>(
     if fua {
         empty_cache(queue, cid, &command.namespace, command.class).await?;
     }
-    let ask = command.ask(Op::Read, range.slba, theirs.len() as u64);
-    let admission = queue.admit(cid, &command.namespace, ask).await?;
-    let buf = buffer(theirs.len())?;
-    let done = command.read_into(queue, (admission, ask), buf).await?;
+    let room = || buffer(theirs.len()).map(Some);
+    let done = command.perform(queue, range, room).await?;
     let equal = match done.data {
         Data::Buf(ours) => *ours == *theirs,
         Data::Zeroes(_) => theirs.iter().all(|byte| *byte == 0),
@@ -102,22 +95,8 @@ async fn write_zeroes<F: Front>(
     command: &Command,
     range: LbaRange,
     fua: bool,
-    deallocate: bool,
 ) -> Outcome {
-    let blocks = u64::from(range.blocks);
-    let ask = command.ask(
-        Op::WriteZeroes,
-        range.slba,
-        blocks * u64::from(command.namespace.info.block_size),
-    );
-    let admission = queue.admit(command.cid, &command.namespace, ask).await?;
-    let io = Io::Zero {
-        lba: range.slba,
-        blocks,
-        how: Zero::Write { deallocate },
-    };
-    let done = admission.submit(queue.waiting(), command.cid, ask, io);
-    command.take(queue, done.await)?;
+    command.perform(queue, range, || Ok(None)).await?;
     if fua {
         empty_cache(queue, command.cid, &command.namespace, command.class).await?;
     }
@@ -131,26 +110,14 @@ async fn manage_dataset<F: Front>(
     deallocate: bool,
 ) -> Outcome {
     let (data, _held) = data(queue, command).await?;
-    let info = &command.namespace.info;
-    let ranges: Vec<_> = check_ranges(&data, ranges, info)?.collect();
+    let ranges: Vec<_> = check_ranges(&data, ranges, &command.namespace.info)?.collect();
     for range in ranges
         .into_iter()
         .filter(|range| deallocate && range.blocks > 0)
     {
-        let blocks = u64::from(range.blocks);
-        let ask = command.ask(
-            Op::Deallocate,
-            range.slba,
-            blocks * u64::from(info.block_size),
-        );
-        let admission = queue.admit(command.cid, &command.namespace, ask).await?;
-        let io = Io::Zero {
-            lba: range.slba,
-            blocks,
-            how: Zero::Deallocate,
-        };
-        let done = admission.submit(queue.waiting(), command.cid, ask, io);
-        command.take(queue, done.await)?;
+        let (slba, blocks) = (range.slba, range.blocks);
+        let range = LbaRange { slba, blocks };
+        command.perform(queue, range, || Ok(None)).await?;
     }
     Ok(None)
 }
@@ -163,7 +130,8 @@ async fn flush<F: Front>(
 ) -> Result<(), Failure> {
     let ask = namespace.ask(class, Op::Flush, 0, 0);
     let admission = queue.admit(cid, namespace, ask).await?;
-    let done = admission.submit(queue.waiting(), cid, ask, Io::Flush);
+    let flush = io(IoOp::Flush, None, None)?;
+    let done = admission.submit(queue.waiting(), cid, ask, flush);
     queue.take(namespace, Past::default(), done.await)?;
     Ok(())
 }
