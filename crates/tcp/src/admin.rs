@@ -13,12 +13,11 @@ use flashyard_nvme::tcp::{CapsuleCmd, Header, Outgoing};
 use flashyard_nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
 use flashyard_time::Time;
 
+use crate::capsule::{self, Duplicate, Payload, QueuePair};
 use crate::connect::in_capsule;
 use crate::connection::{ConnectedQueue, Connection, End};
 use crate::fabrics;
 use crate::input::{Input, Pdu};
-use crate::payload::{self, Payload};
-use crate::queue::{Duplicate, QueuePair};
 use crate::reply;
 use flashyard_controller::{AdminOutcome, Answer, Effect};
 
@@ -175,7 +174,7 @@ impl AdminQueue {
                     Ok(payload) => in_capsule(payload, data).unwrap_or_default(),
                     Err(status) => return refuse(status),
                 };
-                controller.admin(now, entry, view, data, payload::room(entry))
+                controller.admin(now, entry, view, data, capsule::room(entry))
             })
     }
 

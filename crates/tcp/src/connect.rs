@@ -11,13 +11,12 @@ use flashyard_nvme::tcp::{
 use flashyard_nvme::{CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
 
 use crate::admin::AdminQueue;
+use crate::capsule::{NO_FLOW_CONTROL, Payload, QueuePair};
 use crate::coalesce::Pushed;
 use crate::connection::{Connection, End};
 use crate::fabrics::{self, ADMIN_IN_CAPSULE_BYTES};
 use crate::input::{Input, Pdu};
 use crate::io::{self, IoQueue};
-use crate::payload::Payload;
-use crate::queue::{NO_FLOW_CONTROL, QueuePair};
 use crate::reply;
 use flashyard_controller::{AcceptedQueue, ConnectError, ConnectRequest, Transfer};
 

@@ -4,8 +4,8 @@ use flashyard_controller::fused::{self, FAILED_FUSED, Refused};
 use flashyard_engine::front::{HalfData, HostData, Pair};
 use flashyard_nvme::{Status, SubmissionQueueEntry};
 
+use crate::capsule::Payload;
 use crate::io::IoQueue;
-use crate::payload::Payload;
 
 /// One of two, as it arrived, with all data of its capsule.
 pub(crate) struct Half {

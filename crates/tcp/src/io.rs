@@ -13,11 +13,11 @@ use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Buf, CommandPool, Data};
 use flashyard_time::Time;
 
+use crate::capsule::QueuePair;
 use crate::coalesce::{Coalescing, Pushed};
 use crate::connection::{ConnectedQueue, Connection};
 use crate::input::{Input, finish};
 use crate::outbox::Outbox;
-use crate::queue::QueuePair;
 use crate::reply;
 use crate::session::Session;
 use crate::transfer::{Arrival, Transfers};

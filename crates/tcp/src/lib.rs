@@ -14,17 +14,17 @@
 //! | `outbox` | PDUs to be sent |
 //! | `owed` | what a peer owes, and since when |
 //! | `connect` | the Connect command: becoming a queue |
-//! | `fabrics`, `payload` | fabrics commands; where the data of a command are |
+//! | `fabrics` | fabrics commands |
 //! | `admin` | the Admin queue: a controller and its events |
 //! | `io`, `session` | the I/O queue: its side of execution; from bytes to commands |
 //! | `fused`, `reply` | halves of pairs as they arrive; answers |
-//! | `queue`, `cid_set` | queue pair rules: depth, identifiers, head pointer |
+//! | `capsule` | queue pair rules: depth, identifiers, head pointer; where the data of a command are |
 //! | `transfer` | write data on their way |
 //! | `coalesce` | when gathered answers go out |
 #![forbid(unsafe_code)]
 
 mod admin;
-mod cid_set;
+mod capsule;
 mod coalesce;
 mod connect;
 mod connection;
@@ -34,8 +34,6 @@ mod input;
 mod io;
 mod outbox;
 mod owed;
-mod payload;
-mod queue;
 mod reply;
 mod serve;
 mod session;

@@ -11,12 +11,11 @@ use flashyard_nvme::tcp::{CapsuleCmd, Event, Framer, H2CData, Header, Violation}
 use flashyard_nvme::{Status, SubmissionQueueEntry};
 use flashyard_time::Time;
 
+use crate::capsule::{Duplicate, Payload};
 use crate::connection::End;
 use crate::fused::{self, Half};
 use crate::input::Input;
 use crate::io::{self, IoQueue};
-use crate::payload::Payload;
-use crate::queue::Duplicate;
 use flashyard_controller::fused::{Arrival, FAILED_FUSED, FusedPairs, MISSING_FUSED};
 use flashyard_controller::io::check;
 
