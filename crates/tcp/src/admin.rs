@@ -18,7 +18,7 @@ use crate::connect::in_capsule;
 use crate::connection::{ConnectedQueue, Connection, End};
 use crate::fabrics;
 use crate::input::{Input, Pdu};
-use crate::reply;
+use crate::outbox;
 use flashyard_controller::{AdminOutcome, Answer, Effect};
 
 /// One Admin queue: one association.
@@ -112,7 +112,7 @@ impl AdminQueue {
         };
         let sqhd = self.pair.end_duplicate();
         let entry = answer.completion(entry.cid()).with_queue(sqhd, 0);
-        reply::complete(self.connection.outbox(), self.how, entry);
+        outbox::complete(self.connection.outbox(), self.how, entry);
     }
 
     async fn on_fabrics(&self, entry: &SubmissionQueueEntry) -> Answer {
@@ -200,7 +200,7 @@ impl AdminQueue {
 
     fn answer(&self, cid: u16, answer: Answer) {
         let entry = self.completion(cid, answer);
-        reply::complete(self.connection.outbox(), self.how, entry);
+        outbox::complete(self.connection.outbox(), self.how, entry);
     }
 
     fn answer_with_data(&self, cid: u16, page: &[u8], dw0: u32) {
@@ -208,7 +208,7 @@ impl AdminQueue {
             return self.answer(cid, Answer::dw0(dw0));
         }
         let entry = self.completion(cid, Answer::dw0(dw0));
-        reply::complete_page(self.connection.outbox(), self.how, page, entry);
+        outbox::complete_page(self.connection.outbox(), self.how, page, entry);
     }
 
     fn completion(&self, cid: u16, answer: Answer) -> CompletionQueueEntry {

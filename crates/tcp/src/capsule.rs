@@ -1,6 +1,6 @@
-//! What every command capsule is looked at for, on the Admin queue and on I/O queues: the rules of a
-//! queue pair (how many commands may be outstanding, which identifiers are in use, the head pointer
-//! that completions carry), and where the data of the command are.
+//! What every command capsule is looked at for, on the Admin queue and on I/O queues: the rules of
+//! a queue pair (how many commands may be outstanding, which identifiers are in use, the head
+//! pointer that completions carry), and where the data of the command are.
 
 use std::cell::{Cell, RefCell};
 

@@ -17,7 +17,7 @@ use crate::connection::{Connection, End};
 use crate::fabrics::{self, ADMIN_IN_CAPSULE_BYTES};
 use crate::input::{Input, Pdu};
 use crate::io::{self, IoQueue};
-use crate::reply;
+use crate::outbox;
 use flashyard_controller::{AcceptedQueue, ConnectError, ConnectRequest, Transfer};
 
 /// What a connection has become.
@@ -40,7 +40,7 @@ pub(crate) async fn begin(connection: &Rc<Connection>, input: &mut Input) -> Res
         let request = match connect_request(&capsule, &pdu) {
             Ok(request) => request,
             Err(refusal) => {
-                reply::complete(connection.outbox(), how, refusal);
+                outbox::complete(connection.outbox(), how, refusal);
                 continue;
             }
         };
@@ -52,7 +52,7 @@ pub(crate) async fn begin(connection: &Rc<Connection>, input: &mut Input) -> Res
                 }
                 return Ok(joined);
             }
-            Err(refused) => reply::complete(
+            Err(refused) => outbox::complete(
                 connection.outbox(),
                 how,
                 refused.completion(capsule.entry.cid()),
@@ -162,8 +162,8 @@ async fn join(
     } else {
         1 % queue.entries
     };
-    let entry = reply::entry(cid, Status::SUCCESS, sqhd).with_dw0(dw0);
-    reply::complete(connection.outbox(), how, entry);
+    let entry = outbox::entry(cid, Status::SUCCESS, sqhd).with_dw0(dw0);
+    outbox::complete(connection.outbox(), how, entry);
     Ok(joined)
 }
 

@@ -17,8 +17,7 @@ use crate::capsule::QueuePair;
 use crate::coalesce::{Coalescing, Pushed};
 use crate::connection::{ConnectedQueue, Connection};
 use crate::input::{Input, finish};
-use crate::outbox::Outbox;
-use crate::reply;
+use crate::outbox::{self, Outbox};
 use crate::session::Session;
 use crate::transfer::{Arrival, Transfers};
 
@@ -116,7 +115,7 @@ pub(crate) fn refuse_duplicate(queue: &IoQueue, cid: u16) {
     let front = queue.front();
     let sqhd = front.pair.end_duplicate();
     let status = Status::COMMAND_ID_CONFLICT.with_dnr();
-    reply::complete(front.outbox(), front.how, reply::entry(cid, status, sqhd));
+    outbox::complete(front.outbox(), front.how, outbox::entry(cid, status, sqhd));
 }
 
 impl TcpFront {
@@ -151,11 +150,11 @@ impl TcpFront {
             self.pair.end(cid);
             success
                 .news()
-                .map(|news| reply::entry(cid, Status::SUCCESS, 0).with_allowance(news))
+                .map(|news| outbox::entry(cid, Status::SUCCESS, 0).with_allowance(news))
         };
         let held = matches!(data, Data::Buf(_)).then_some(held);
         let what = self.pushed(success.class);
-        reply::complete_read(self.outbox(), self.how, what, cid, data, held, entry);
+        outbox::complete_read(self.outbox(), self.how, what, cid, data, held, entry);
     }
 
     /// Answers a write.
@@ -167,7 +166,7 @@ impl TcpFront {
             self.outbox()
                 .push_success(what, self.how, entry, success.nsid);
         } else {
-            reply::complete_as(self.outbox(), self.how, what, entry);
+            outbox::complete_as(self.outbox(), self.how, what, entry);
         }
     }
 
@@ -175,7 +174,7 @@ impl TcpFront {
     #[inline]
     fn success(&self, cid: u16, success: &Success<'_>) -> CompletionQueueEntry {
         let sqhd = self.pair.end(cid);
-        reply::entry(cid, Status::SUCCESS, sqhd).with_allowance(success.allowance())
+        outbox::entry(cid, Status::SUCCESS, sqhd).with_allowance(success.allowance())
     }
 
     /// How long the answer to a command that succeeded may wait for others.
@@ -214,11 +213,11 @@ impl Front for TcpFront {
             End::Write(success) => self.answer_write(cid, &success),
             End::Other(success) => {
                 let entry = self.success(cid, &success);
-                reply::complete(self.outbox(), self.how, entry);
+                outbox::complete(self.outbox(), self.how, entry);
             }
             End::Failed(status) => {
                 let sqhd = self.pair.end(cid);
-                reply::complete(self.outbox(), self.how, reply::entry(cid, status, sqhd));
+                outbox::complete(self.outbox(), self.how, outbox::entry(cid, status, sqhd));
             }
         }
     }

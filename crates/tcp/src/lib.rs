@@ -11,13 +11,13 @@
 //! | `serve` | the two tasks of a connection |
 //! | `connection` | what the tasks of a connection share; how it begins and ends; its deadlines |
 //! | `input` | received bytes, from the core's ring, from a large buffer, or left over |
-//! | `outbox` | PDUs to be sent |
+//! | `outbox` | answers, and all other PDUs to be sent |
 //! | `owed` | what a peer owes, and since when |
 //! | `connect` | the Connect command: becoming a queue |
 //! | `fabrics` | fabrics commands |
 //! | `admin` | the Admin queue: a controller and its events |
 //! | `io`, `session` | the I/O queue: its side of execution; from bytes to commands |
-//! | `fused`, `reply` | halves of pairs as they arrive; answers |
+//! | `fused` | halves of pairs as they arrive |
 //! | `capsule` | queue pair rules: depth, identifiers, head pointer; where the data of a command are |
 //! | `transfer` | write data on their way |
 //! | `coalesce` | when gathered answers go out |
@@ -34,7 +34,6 @@ mod input;
 mod io;
 mod outbox;
 mod owed;
-mod reply;
 mod serve;
 mod session;
 mod transfer;

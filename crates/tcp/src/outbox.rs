@@ -3,20 +3,20 @@
 //! Parcels are capped: beyond about 128 responses or 512 KiB a larger call only misses caches. For
 //! hosts that have asked for it, up to five successes are told by one completion.
 
+mod sending;
+
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 
 use flashyard_engine::front::{Budget, Held, PendingSample};
-use flashyard_nvme::tcp::{CapsuleResp, Outgoing};
+use flashyard_nvme::tcp::{C2HData, CapsuleResp, Crc32c, MAX_HEADER, Outgoing};
 use flashyard_nvme::{Allowance, CompletionQueueEntry, Status};
 use flashyard_runtime::sync::Notify;
-use flashyard_runtime::{Data, Gather, Rt};
+use flashyard_runtime::{Data, Gather, PAGE};
 
-use crate::coalesce::{Coalescer, Coalescing, Due, Pushed};
+use crate::coalesce::{Coalescer, Coalescing, Pushed};
 
 /// PDUs in one parcel.
 const PARCEL_PDUS: usize = 128;
@@ -28,6 +28,11 @@ const REPORTED: usize = 1 + CompletionQueueEntry::MORE;
 const RESPONSE_BYTES: usize = 32;
 /// Empty lists kept: one is sent while another is filled.
 const SPARES: usize = 2;
+
+/// A data digest and a CapsuleResp with its digest.
+const TRAILER: usize = 4 + 24 + 4;
+
+static ZEROES: [u8; PAGE] = [0; PAGE];
 
 /// The output of one connection.
 pub(crate) struct Outbox {
@@ -214,93 +219,6 @@ impl Outbox {
         self.bytes.get() > self.bytes_max.get()
     }
 
-    /// Waits until it is not full, or closed.
-    pub(crate) async fn room(&self) {
-        while self.is_full() && !self.closed.get() {
-            self.drained.notified().await;
-        }
-    }
-
-    /// Waits until everything has been sent, or it is closed.
-    pub(crate) async fn flushed(&self) {
-        while self.bytes.get() > 0 && !self.closed.get() {
-            self.drained.notified().await;
-        }
-    }
-
-    /// Waits for something to send; `None` once closed. What is not a full parcel is taken at the
-    /// end of the turn in which it is due, so that all who answer in that turn are in it.
-    pub(crate) async fn next(&self, rt: &Rt) -> Option<Parcel> {
-        loop {
-            if self.closed.get() {
-                return None;
-            }
-            if let Some(parcel) = self.state.borrow_mut().full.pop_front() {
-                return Some(parcel);
-            }
-            let due = self.state.borrow().coalescer.due(rt.turn_time());
-            match due {
-                Due::Now => {
-                    rt.turn_end().await;
-                    return self.take();
-                }
-                Due::At(time) => {
-                    let mut late = rt.sleep_until(time);
-                    self.woken_or(|context| Pin::new(&mut late).poll(context).is_ready())
-                        .await;
-                }
-                Due::Never => self.woken_or(|_| false).await,
-            }
-        }
-    }
-
-    /// The sending task waits until it is woken, or `other` is true.
-    async fn woken_or(&self, mut other: impl FnMut(&mut Context<'_>) -> bool) {
-        let mut waits = false;
-        poll_fn(|context| {
-            let woken = self.sender.take().is_none() && waits;
-            if woken || other(context) {
-                return Poll::Ready(());
-            }
-            waits = true;
-            self.sender.set(Some(context.waker().clone()));
-            Poll::Pending
-        })
-        .await;
-    }
-
-    #[inline]
-    fn wake_sender(&self) {
-        if let Some(sender) = self.sender.take() {
-            sender.wake();
-        }
-    }
-
-    /// Takes back a parcel that has been sent.
-    pub(crate) fn sent(&self, parcel: Parcel) {
-        let Parcel {
-            mut gather,
-            held,
-            mut samples,
-            ..
-        } = parcel;
-        self.bytes
-            .set(self.bytes.get().saturating_sub(gather.len()));
-        self.sent_bytes
-            .set(self.sent_bytes.get() + gather.len() as u64);
-        gather.clear();
-        samples.clear();
-        self.give_back(held);
-        let mut state = self.state.borrow_mut();
-        if state.spares.len() < SPARES && !self.closed.get() {
-            state.spares.push((gather, samples));
-        }
-        drop(state);
-        if !self.is_full() {
-            self.drained.notify_all();
-        }
-    }
-
     /// Takes nothing more: what was pushed last is the last that the peer hears.
     pub(crate) fn seal(&self) {
         self.sealed.set(true);
@@ -316,17 +234,6 @@ impl Outbox {
         drop(state);
         self.wake_sender();
         self.drained.notify_all();
-    }
-
-    fn take(&self) -> Option<Parcel> {
-        let mut state = self.state.borrow_mut();
-        if let Some(parcel) = state.full.pop_front() {
-            return Some(parcel);
-        }
-        self.end_report(&mut state);
-        state.coalescer.taken();
-        let parcel = state.next_filling();
-        (parcel.pdus > 0).then_some(parcel)
     }
 
     #[inline]
@@ -395,6 +302,138 @@ impl Drop for Outbox {
     }
 }
 
+/// Puts a completion that goes with the end of the turn into the outbox.
+#[inline]
+pub(crate) fn complete(outbox: &Outbox, how: Outgoing, entry: CompletionQueueEntry) {
+    complete_as(outbox, how, Pushed::AtOnce, entry);
+}
+
+/// Puts a completion into the outbox.
+#[inline]
+pub(crate) fn complete_as(
+    outbox: &Outbox,
+    how: Outgoing,
+    what: Pushed,
+    entry: CompletionQueueEntry,
+) {
+    let mut pdu = [0; 32];
+    let len = CapsuleResp { entry }.encode(how, &mut pdu);
+    outbox.push(what, &pdu[..len]);
+}
+
+/// Puts data and the completion behind them into the outbox; without `entry` the data PDU says
+/// "success" itself.
+#[inline]
+pub(crate) fn complete_read(
+    outbox: &Outbox,
+    how: Outgoing,
+    what: Pushed,
+    cid: u16,
+    data: Data,
+    held: Option<Held>,
+    entry: Option<CompletionQueueEntry>,
+) {
+    let datal = u32::try_from(data.len()).expect("a transfer is shorter than 4 GiB");
+    let mut header = [0; MAX_HEADER];
+    let pdu = C2HData {
+        cccid: cid,
+        datao: 0,
+        datal,
+        last: true,
+        success: entry.is_none(),
+    };
+    let header_len = pdu.encode(how, &mut header);
+    let mut trailer = [0; TRAILER];
+    let mut trailer_len = 0;
+    if how.digests.data {
+        trailer[..4].copy_from_slice(&digest(&data));
+        trailer_len = 4;
+    }
+    if let Some(entry) = entry {
+        trailer_len += CapsuleResp { entry }.encode(how, &mut trailer[trailer_len..]);
+    }
+    outbox.push_data(
+        what,
+        &header[..header_len],
+        data,
+        &trailer[..trailer_len],
+        held,
+    );
+}
+
+/// Puts a page and the completion behind it into the outbox. The page is copied, but not the zeroes
+/// behind its content.
+pub(crate) fn complete_page(
+    outbox: &Outbox,
+    how: Outgoing,
+    page: &[u8],
+    entry: CompletionQueueEntry,
+) {
+    let pdu = C2HData {
+        cccid: entry.cid(),
+        datao: 0,
+        datal: u32::try_from(page.len()).expect("a page is shorter than 4 GiB"),
+        last: true,
+        success: false,
+    };
+    let (content, zeroes) = split_zeroes(page);
+    let mut bytes = vec![0; MAX_HEADER];
+    let header_len = pdu.encode(how, &mut bytes);
+    bytes.truncate(header_len);
+    bytes.extend_from_slice(content);
+    let mut trailer = [0; TRAILER];
+    let mut trailer_len = 0;
+    if how.digests.data {
+        let mut crc = Crc32c::new();
+        crc.update(content);
+        update_with_zeroes(&mut crc, zeroes);
+        trailer[..4].copy_from_slice(&crc.to_wire());
+        trailer_len = 4;
+    }
+    trailer_len += CapsuleResp { entry }.encode(how, &mut trailer[trailer_len..]);
+    outbox.push_data(
+        Pushed::AtOnce,
+        &bytes,
+        Data::Zeroes(zeroes),
+        &trailer[..trailer_len],
+        None,
+    );
+}
+
+/// A completion with everything a queue adds to it.
+#[inline]
+pub(crate) fn entry(cid: u16, status: Status, sqhd: u16) -> CompletionQueueEntry {
+    CompletionQueueEntry::new(cid, status).with_queue(sqhd, 0)
+}
+
+fn digest(data: &Data) -> [u8; 4] {
+    match data {
+        Data::Buf(buf) => Crc32c::of(buf),
+        Data::Zeroes(len) => {
+            let mut crc = Crc32c::new();
+            update_with_zeroes(&mut crc, *len);
+            crc.to_wire()
+        }
+    }
+}
+
+fn update_with_zeroes(crc: &mut Crc32c, mut len: usize) {
+    while len > 0 {
+        let n = len.min(PAGE);
+        crc.update(&ZEROES[..n]);
+        len -= n;
+    }
+}
+
+/// The part of a page before its last pages of nothing but zeroes, and how many bytes these are.
+fn split_zeroes(page: &[u8]) -> (&[u8], usize) {
+    let empty = page
+        .rchunks(PAGE)
+        .take_while(|part| **part == ZEROES[..part.len()]);
+    let zeroes = empty.map(<[u8]>::len).sum();
+    (&page[..page.len() - zeroes], zeroes)
+}
+
 #[cfg(test)]
 mod tests {
     use flashyard_engine::{Core, Limits, Target, TargetConfig, TenantId};
@@ -446,5 +485,18 @@ mod tests {
         assert_eq!(free(), 6);
         outbox.close();
         assert_eq!(free(), 16);
+    }
+
+    #[test]
+    fn zeroes_behind_a_page_are_not_copied() {
+        let mut page = vec![0; 3 * PAGE + 100];
+        assert_eq!(split_zeroes(&page), (&[][..], page.len()));
+        page[99] = 1;
+        assert_eq!(split_zeroes(&page), (&page[..100], 3 * PAGE));
+        page[PAGE + 100] = 1;
+        assert_eq!(split_zeroes(&page), (&page[..2 * PAGE + 100], PAGE));
+        page[3 * PAGE + 99] = 1;
+        assert_eq!(split_zeroes(&page), (&page[..], 0));
+        assert_eq!(split_zeroes(&[]), (&[][..], 0));
     }
 }
