@@ -22,6 +22,8 @@ pub(super) enum Object {
     Pool(String),
     /// A tenant.
     Tenant(String),
+    /// What a tenant is called: its volumes say so.
+    TenantName(String),
     /// A volume.
     Volume(String),
 }
@@ -190,7 +192,10 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
+    use super::super::Stack;
     use super::*;
+    use crate::control::Request;
+    use crate::spec::Config;
 
     fn volume(name: &str) -> Object {
         Object::Volume(name.into())
@@ -226,6 +231,32 @@ mod tests {
         drop(two);
         assert!(is_free(&turns, &whole));
         assert!(turns.lock().held.is_empty());
+    }
+
+    #[test]
+    fn a_tenant_keeps_its_name_while_it_gets_a_volume() {
+        let (stack, turns) = (Stack::default(), Turns::default());
+        let config = "[[volume]]\nname = \"v\"\npool = \"p\"\nsize = \"1MiB\"\ntenant = \"a\"";
+        let config = Config::parse(config).expect("it is right");
+        let rename = Request::RenameTenant {
+            name: "a".into(),
+            new: "b".into(),
+        };
+        let set = Request::CreateTenant(toml::from_str("name = \"a\"").expect("a tenant"));
+        let gets = [
+            Request::CreateVolume(config.volumes[0].clone()),
+            Request::MoveVolume {
+                name: "w".into(),
+                tenant: "a".into(),
+                nsid: None,
+            },
+        ];
+        for get in gets {
+            let turn = turns.take(stack.wants_of(&get)).expect("it is open");
+            assert!(!is_free(&turns, &stack.wants_of(&rename)), "{get:?}");
+            assert!(is_free(&turns, &stack.wants_of(&set)), "{get:?}");
+            drop(turn);
+        }
     }
 
     #[test]

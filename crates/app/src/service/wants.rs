@@ -21,12 +21,16 @@ impl Stack {
                 Wants::change(Object::Device(name.clone()))
             }
             Request::SetVolume { name, .. }
-            | Request::MoveVolume { name, .. }
             | Request::Delete(KindName::Volume, name) => self.wants_of_present(name),
+            Request::MoveVolume { name, tenant, .. } => self
+                .wants_of_present(name)
+                .and(Object::TenantName(tenant.clone()), Mode::Kept),
             Request::RenameVolume { name, new } => self
                 .wants_of_present(name)
                 .and(Object::Volume(new.clone()), Mode::Changed),
-            Request::RenameTenant { name, new } => self.wants_of_renamed(name, new),
+            Request::RenameTenant { name, new } => tenant(name)
+                .and_all(tenant(new))
+                .and(Object::TenantName(name.clone()), Mode::Changed),
             Request::Delete(KindName::Device | KindName::Partition, name)
             | Request::GrowPartition { name, .. } => match self.device(name) {
                 Ok((_, device)) => wants_of_device(&device.spec),
@@ -52,17 +56,6 @@ impl Stack {
             Err(_) => Wants::change(Object::Volume(name.to_owned())),
         }
     }
-
-    /// The volumes of a tenant say whose they are: none is changed while that gets another name.
-    fn wants_of_renamed(&self, name: &str, new: &str) -> Wants {
-        let found = self.tenant(name).into_iter();
-        let own = found.flat_map(|(id, _)| self.graph.volumes_on(id));
-        let both = tenant(name).and_all(tenant(new));
-        own.fold(both, |wants, (_, volume)| {
-            let name = volume.record.spec.name.clone();
-            wants.and(Object::Volume(name), Mode::Changed)
-        })
-    }
 }
 
 /// A device, what it is in, and of a partition what it is cut from.
@@ -86,9 +79,11 @@ pub(super) fn wants_of_pool(spec: &PoolSpec) -> Wants {
     })
 }
 
-/// A volume and the device that it is, or the pool that it is in, which other volumes keep as well.
+/// A volume and the device that it is, or the pool that it is in, which other volumes keep as well;
+/// so they do with the name of their tenant.
 pub(super) fn wants_of_volume(spec: &VolumeSpec) -> Wants {
-    let mut wants = Wants::change(Object::Volume(spec.name.clone()));
+    let mut wants = Wants::change(Object::Volume(spec.name.clone()))
+        .and(Object::TenantName(spec.tenant.clone()), Mode::Kept);
     if let Some(pool) = &spec.pool {
         wants = wants.and(Object::Pool(pool.clone()), Mode::Kept);
     }
