@@ -204,6 +204,8 @@ pub enum Refused {
 pub enum Unavailable {
     /// The target ends.
     ShuttingDown,
+    /// So many commands that change something have not ended.
+    TooMany(usize),
     /// A thing that could not be opened, and why.
     Thing(KindName, String, Arc<Fault>),
     /// What the system refuses.
@@ -525,6 +527,10 @@ impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ShuttingDown => f.write_str("the target is shutting down"),
+            Self::TooMany(commands) => write!(
+                f,
+                "{commands} commands that change something have not ended: see which device does not answer, and try again"
+            ),
             Self::Thing(kind, name, fault) => {
                 write!(f, "{} `{name}` is not available: {fault}", kind.name())
             }

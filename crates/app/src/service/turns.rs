@@ -64,6 +64,10 @@ impl Wants {
     }
 }
 
+/// Commands that change something and have begun, or wait for their turn. As many again find a
+/// place on the control socket, so whoever asks what is the matter is heard.
+const MOST: usize = 32;
+
 /// Who has what.
 #[derive(Default)]
 pub(super) struct Turns {
@@ -77,6 +81,8 @@ struct Table {
     held: BTreeMap<Object, Held>,
     /// Commands that run, those that only read too.
     running: usize,
+    /// Those that have a turn or wait for one.
+    changing: usize,
     /// Nobody is let in any more.
     closed: bool,
 }
@@ -111,8 +117,13 @@ impl Turns {
     /// in and waits while the target ends is sent away.
     pub(super) fn take(&self, wants: Wants) -> Result<Turn<'_>, Fault> {
         let mut table = self.lock();
+        if table.changing >= MOST {
+            return Err(Unavailable::TooMany(table.changing).into());
+        }
+        table.changing += 1;
         while !table.are_free(&wants) {
             if table.closed {
+                table.changing -= 1;
                 return Err(Unavailable::ShuttingDown.into());
             }
             table = self
@@ -182,7 +193,10 @@ impl Drop for Entry<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.turns.lock().release(&self.wants);
+        let mut table = self.turns.lock();
+        table.release(&self.wants);
+        table.changing -= 1;
+        drop(table);
         self.turns.changed.notify_all();
     }
 }
@@ -280,6 +294,18 @@ mod tests {
             drop(first);
             told.recv().expect("it has its turn now");
         });
+    }
+
+    #[test]
+    fn commands_that_wait_without_end_leave_room_for_those_who_look() {
+        let turns = Turns::default();
+        let take = |number: usize| turns.take(Wants::change(volume(&number.to_string())));
+        let mut held: Vec<_> = (0..MOST).map(take).collect();
+        assert!(held.iter().all(Result::is_ok));
+        assert!(take(MOST).is_err(), "there are too many");
+        assert!(turns.enter().is_ok(), "who looks is let in");
+        held.pop();
+        assert!(take(MOST).is_ok(), "one has ended");
     }
 
     #[test]

@@ -20,8 +20,9 @@ impl Stack {
             Request::SetDevice { name, .. } | Request::Calibrate { device: name, .. } => {
                 Wants::change(Object::Device(name.clone()))
             }
-            Request::SetVolume { name, .. }
-            | Request::Delete(KindName::Volume, name) => self.wants_of_present(name),
+            Request::SetVolume { name, .. } | Request::Delete(KindName::Volume, name) => {
+                self.wants_of_present(name)
+            }
             Request::MoveVolume { name, tenant, .. } => self
                 .wants_of_present(name)
                 .and(Object::TenantName(tenant.clone()), Mode::Kept),
