@@ -2,6 +2,7 @@
 //! target's, which is stopped: nothing that is asked of it is ever answered.
 
 use std::process::{Child, Command, Stdio};
+use std::{fs, io};
 
 use crate::rig::{PROGRAM, Scratch, Target, names, path};
 
@@ -28,6 +29,22 @@ fn signal(target: &Target, signal: &str) {
     let id = target.child.id().to_string();
     let sent = Command::new("kill").args([signal, &id]).status();
     assert!(sent.expect("kill exists").success());
+    // A thread that runs is stopped when it comes to notice.
+    while signal == "-STOP" && !is_stopped(&id) {}
+}
+
+/// Whether no thread of a process runs.
+fn is_stopped(id: &str) -> bool {
+    let threads = fs::read_dir(format!("/proc/{id}/task")).expect("it is ours");
+    let stopped = |thread: io::Result<fs::DirEntry>| {
+        let path = thread.expect("it is ours").path().join("stat");
+        // Behind the name, which is in parentheses.
+        let stat = fs::read_to_string(path).expect("it is ours");
+        stat.rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.trim_start().starts_with('T'))
+    };
+    threads.into_iter().all(stopped)
 }
 
 /// Types a command, and does not wait for its end.
