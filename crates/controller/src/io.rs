@@ -94,10 +94,10 @@ pub fn check(
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     match sqe.io_opcode() {
-        IoOpcode::READ => read(sqe, attached(namespace)?, transfer_bytes),
-        IoOpcode::WRITE => write(sqe, attached(namespace)?, transfer_bytes),
+        IoOpcode::READ | IoOpcode::WRITE | IoOpcode::COMPARE => {
+            transfer(sqe, attached(namespace)?, transfer_bytes)
+        }
         IoOpcode::FLUSH => flush(sqe, namespace),
-        IoOpcode::COMPARE => compare(sqe, attached(namespace)?, transfer_bytes),
         IoOpcode::WRITE_ZEROES => write_zeroes(sqe, attached(namespace)?),
         IoOpcode::DATASET_MANAGEMENT => dataset_management(sqe, attached(namespace)?),
         _ => Err(Status::INVALID_OPCODE.with_dnr()),
@@ -122,52 +122,6 @@ pub fn check_ranges<'a>(
     } else {
         Err(Status::LBA_OUT_OF_RANGE.with_dnr())
     }
-}
-
-fn read(
-    sqe: &SubmissionQueueEntry,
-    namespace: &NamespaceInfo,
-    transfer_bytes: u32,
-) -> Result<IoRequest, Status> {
-    let (range, bytes) = transfer(sqe, namespace, transfer_bytes)?;
-    Ok(IoRequest {
-        op: IoOp::Read {
-            range,
-            fua: sqe.fua(),
-        },
-        transfer: Transfer::ToHost { bytes },
-    })
-}
-
-fn write(
-    sqe: &SubmissionQueueEntry,
-    namespace: &NamespaceInfo,
-    transfer_bytes: u32,
-) -> Result<IoRequest, Status> {
-    writable(namespace)?;
-    let (range, bytes) = transfer(sqe, namespace, transfer_bytes)?;
-    Ok(IoRequest {
-        op: IoOp::Write {
-            range,
-            fua: sqe.fua(),
-        },
-        transfer: Transfer::from_host(bytes),
-    })
-}
-
-fn compare(
-    sqe: &SubmissionQueueEntry,
-    namespace: &NamespaceInfo,
-    transfer_bytes: u32,
-) -> Result<IoRequest, Status> {
-    let (range, bytes) = transfer(sqe, namespace, transfer_bytes)?;
-    Ok(IoRequest {
-        op: IoOp::Compare {
-            range,
-            fua: sqe.fua(),
-        },
-        transfer: Transfer::from_host(bytes),
-    })
 }
 
 fn write_zeroes(
@@ -237,20 +191,30 @@ fn writable(namespace: &NamespaceInfo) -> Result<(), Status> {
     }
 }
 
-/// The range of a command that moves the data of all its blocks, and their length.
+/// Read, Write and Compare, which move the data of all their blocks.
 #[inline]
 fn transfer(
     sqe: &SubmissionQueueEntry,
     namespace: &NamespaceInfo,
     transfer_bytes: u32,
-) -> Result<(LbaRange, u32), Status> {
+) -> Result<IoRequest, Status> {
+    let opcode = sqe.io_opcode();
+    if opcode == IoOpcode::WRITE {
+        writable(namespace)?;
+    }
     no_protection_information(sqe)?;
     let blocks = (sqe.cdw12() & 0xffff) + 1;
     let bytes = u64::from(blocks) * u64::from(namespace.block_size);
     if bytes > u64::from(transfer_bytes) {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
-    Ok((range_within(sqe, namespace)?, bytes as u32))
+    let (range, fua, bytes) = (range_within(sqe, namespace)?, sqe.fua(), bytes as u32);
+    let (op, transfer) = match opcode {
+        IoOpcode::READ => (IoOp::Read { range, fua }, Transfer::ToHost { bytes }),
+        IoOpcode::WRITE => (IoOp::Write { range, fua }, Transfer::from_host(bytes)),
+        _ => (IoOp::Compare { range, fua }, Transfer::from_host(bytes)),
+    };
+    Ok(IoRequest { op, transfer })
 }
 
 #[inline]
