@@ -1,7 +1,6 @@
 //! Devices on real files, and on a loop device where the machine allows one.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::rc::Rc;
 
 use flashyard_block::{
@@ -9,7 +8,7 @@ use flashyard_block::{
 };
 use flashyard_runtime::{Data, Rt};
 use flashyard_testbed::{
-    Scratch, behaves_as_an_array, filled, flush, read, refuses_what_is_not_there, run, write,
+    Loop, Scratch, behaves_as_an_array, filled, flush, read, refuses_what_is_not_there, run, write,
     yields,
 };
 
@@ -299,27 +298,6 @@ fn a_program_may_end_with_io_in_flight() {
     }
 }
 
-/// A loop device over a file; detached when dropped.
-struct Loop(String);
-
-impl Loop {
-    fn new(file: &Path, sector: u32) -> Option<Self> {
-        let output = Command::new("losetup")
-            .args(["--find", "--show", "--sector-size", &sector.to_string()])
-            .arg(file)
-            .output()
-            .ok()?;
-        let device = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-        (output.status.success() && !device.is_empty()).then_some(Self(device))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _detached = Command::new("losetup").args(["--detach", &self.0]).status();
-    }
-}
-
 #[test]
 fn a_block_device_respects_its_sectors() {
     let directory = Scratch::new("loop");
@@ -332,7 +310,7 @@ fn a_block_device_respects_its_sectors() {
         println!("skipped: no loop device can be made here (root and losetup are needed)");
         return;
     };
-    let path = PathBuf::from(&small.0);
+    let path = small.to_path_buf();
     run(async move |rt: Rt| {
         for block_size in [512, 4096] {
             let device = FileDevice::open_block(&rt, &path, block_size, false).unwrap();
@@ -356,7 +334,7 @@ fn a_block_device_respects_its_sectors() {
         println!("skipped: no loop device with sectors of 4096 bytes");
         return;
     };
-    let path = PathBuf::from(&large.0);
+    let path = large.to_path_buf();
     run(async move |rt: Rt| {
         let refused = FileDevice::open_block(&rt, &path, 512, false)
             .err()

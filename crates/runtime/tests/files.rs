@@ -2,11 +2,11 @@
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flashyard_runtime::uring::{self, Config};
 use flashyard_runtime::{Buf, File, FileKind, OpenOptions, Rt};
-use flashyard_testbed::Scratch;
+use flashyard_testbed::{Loop, Scratch};
 use flashyard_time::Rng;
 
 fn run<F: Future + 'static>(main: impl FnOnce(Rt) -> F) -> F::Output {
@@ -247,40 +247,6 @@ fn a_closed_file_can_be_opened_at_once() {
     });
 }
 
-/// A loop device over a file, where this process may make one.
-struct Loop(PathBuf);
-
-impl Loop {
-    fn new(file: &Path) -> Option<Self> {
-        let args = [
-            "--find",
-            "--show",
-            "--direct-io=on",
-            "--sector-size",
-            "4096",
-        ];
-        let output = std::process::Command::new("losetup")
-            .args(args)
-            .arg(file)
-            .output()
-            .ok()?;
-        let name = String::from_utf8(output.stdout).ok()?;
-        output
-            .status
-            .success()
-            .then(|| Self(PathBuf::from(name.trim())))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("losetup")
-            .arg("--detach")
-            .arg(&self.0)
-            .status();
-    }
-}
-
 #[test]
 fn block_devices_are_read_written_and_punched() {
     let scratch = scratch("loop");
@@ -288,11 +254,11 @@ fn block_devices_are_read_written_and_punched() {
     std::fs::File::create(&path)
         .and_then(|file| file.set_len(8 << 20))
         .expect("there is room");
-    let Some(device) = Loop::new(&path) else {
+    let Some(device) = Loop::new(&path, 4096) else {
         eprintln!("skipped: no loop device can be made here");
         return;
     };
-    let path = device.0.clone();
+    let path = device.to_path_buf();
     run(move |rt| async move {
         let options = OpenOptions {
             write: true,

@@ -9,6 +9,9 @@ mod client;
 pub mod cut;
 #[cfg(feature = "device")]
 mod disk;
+#[cfg(feature = "hostile")]
+pub mod hostile;
+mod loop_device;
 #[cfg(feature = "device")]
 mod paced;
 mod scratch;
@@ -24,6 +27,7 @@ pub use disk::{
 };
 #[cfg(feature = "target")]
 pub use flashyard_host::raw::{Identity, Incoming};
+pub use loop_device::Loop;
 #[cfg(feature = "device")]
 pub use paced::Paced;
 pub use scratch::Scratch;

@@ -11,6 +11,7 @@ use flashyard_nvme::feature::FeatureId;
 use flashyard_nvme::tcp::{Digests, H2CData, ICReq};
 use flashyard_nvme::{Nqn, Sgl, SubmissionQueueEntry};
 use flashyard_runtime::Rt;
+use flashyard_testbed::hostile::{self, damage, digests, noise};
 use flashyard_time::{Duration, Rng};
 
 use super::stamp;
@@ -409,19 +410,8 @@ impl Prey {
             0 => ICReq::default().encode().to_vec(),
             1 => noise(rng, 200),
             2 | 3 => {
-                let datal = 1 + rng.below(20_000) as u32;
-                let pdu = H2CData {
-                    cccid: rng.below(70) as u16,
-                    ttag: rng.below(5) as u16,
-                    datao: if rng.chance(1, 2) {
-                        0
-                    } else {
-                        rng.next_u64() as u32
-                    },
-                    datal,
-                    last: rng.chance(1, 2),
-                };
-                raw.h2c_data(pdu, &self.data(datal))
+                let pdu = hostile::data(rng);
+                raw.h2c_data(pdu, &self.data(pdu.datal))
             }
             4..16 => {
                 let mut bytes = Vec::new();
@@ -436,45 +426,6 @@ impl Prey {
                 };
                 raw.capsule(self.random(rng), &self.data(len))
             }
-        }
-    }
-
-    /// A command that looks like one: known opcodes and small numbers more often than not.
-    pub fn random(&self, rng: &mut Rng) -> SubmissionQueueEntry {
-        let opcodes = [0, 1, 2, 5, 6, 8, 9, 0x0a, 0x0c, 0x0d, 0x18, 0x7f];
-        let opcode = match rng.pick(&opcodes) {
-            Some(known) if rng.chance(9, 10) => *known,
-            _ => rng.next_u64() as u8,
-        };
-        let nsid = if rng.chance(4, 5) {
-            self.nsid(rng)
-        } else {
-            rng.next_u64() as u32
-        };
-        let mut entry = SubmissionQueueEntry::raw(opcode, nsid).with_cid(rng.below(70) as u16);
-        for dword in 10..16 {
-            let value = match rng.below(4) {
-                0 => rng.next_u64() as u32,
-                1 => rng.below(32) as u32,
-                _ => 0,
-            };
-            entry = entry.with_cdw(dword, value);
-        }
-        let mut raw = entry.sgl().encode();
-        let length = if rng.chance(2, 3) {
-            self.block_size * (1 + rng.below(3) as u32)
-        } else {
-            rng.next_u64() as u32
-        };
-        raw[8..12].copy_from_slice(&length.to_le_bytes());
-        raw[15] = *rng
-            .pick(&[0x01, 0x5a, 0x5a, 0x00, 0x40, 0x30])
-            .unwrap_or(&0x5a);
-        let entry = entry.with_sgl(Sgl::parse(&raw));
-        match rng.below(12) {
-            0 => entry.with_fuse(Fuse::First),
-            1 => entry.with_fuse(Fuse::Second),
-            _ => entry,
         }
     }
 
@@ -510,6 +461,10 @@ impl Prey {
             6 => SubmissionQueueEntry::abort(1, rng.below(70) as u16),
             _ => SubmissionQueueEntry::keep_alive(),
         }
+    }
+
+    fn random(&self, rng: &mut Rng) -> SubmissionQueueEntry {
+        hostile::command(rng, self.namespaces, self.block_size)
     }
 
     fn nsid(&self, rng: &mut Rng) -> u32 {
@@ -551,36 +506,4 @@ fn range(rng: &mut Rng, blocks: u32) -> LbaRange {
         slba: rng.below(256),
         blocks,
     }
-}
-
-/// Digests by chance.
-pub fn digests(rng: &mut Rng) -> Digests {
-    Digests {
-        header: rng.chance(1, 2),
-        data: rng.chance(1, 2),
-    }
-}
-
-fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
-    match rng.below(3) {
-        0 => bytes.truncate(rng.below(bytes.len() as u64 + 1) as usize),
-        1 => {
-            let at = rng.below(bytes.len().clamp(1, 24) as u64) as usize;
-            if let Some(byte) = bytes.get_mut(at) {
-                *byte = rng.next_u64() as u8;
-            }
-        }
-        _ => {
-            let at = rng.below(bytes.len().max(1) as u64) as usize;
-            if let Some(byte) = bytes.get_mut(at) {
-                *byte ^= 1 << rng.below(8);
-            }
-        }
-    }
-}
-
-fn noise(rng: &mut Rng, most: u64) -> Vec<u8> {
-    let mut bytes = vec![0; 1 + rng.below(most) as usize];
-    rng.fill_bytes(&mut bytes);
-    bytes
 }

@@ -3,18 +3,16 @@
 //! notices nothing.
 
 use flashyard_nvme::SubmissionQueueEntry;
-use flashyard_nvme::tcp::{Digests, H2CData, ICReq};
+use flashyard_nvme::tcp::{Digests, ICReq};
 use flashyard_runtime::Buf;
 use flashyard_runtime::sim::Config;
+use flashyard_testbed::hostile::{self, damage, noise};
 use flashyard_testbed::{BLOCK, Bench, Client, Incoming, Site, memory, pattern, subnqn};
 use flashyard_time::{Duration, Rng};
 
 /// One hostile connection: as far into the protocol as chance takes it, then noise.
 async fn torment(bench: &Bench, rng: &mut Rng) {
-    let digests = Digests {
-        header: rng.chance(1, 2),
-        data: rng.chance(1, 2),
-    };
+    let digests = hostile::digests(rng);
     let mut client = match rng.below(4) {
         0 => Client::silent(&bench.host_rt, bench.addr).await,
         1 => Client::initialized(&bench.host_rt, bench.addr, digests).await,
@@ -55,19 +53,8 @@ fn pdu(client: &Client, rng: &mut Rng) -> Vec<u8> {
         0 => ICReq::default().encode().to_vec(),
         1 => noise(rng, 200),
         2 | 3 => {
-            let datal = 1 + rng.below(20_000) as u32;
-            let pdu = H2CData {
-                cccid: rng.below(70) as u16,
-                ttag: rng.below(5) as u16,
-                datao: if rng.chance(1, 2) {
-                    0
-                } else {
-                    rng.next_u64() as u32
-                },
-                datal,
-                last: rng.chance(1, 2),
-            };
-            client.h2c_data(pdu, &vec![0xee; datal as usize])
+            let pdu = hostile::data(rng);
+            client.h2c_data(pdu, &vec![0xee; pdu.datal as usize])
         }
         _ => {
             let data_len = if rng.chance(1, 2) {
@@ -75,73 +62,9 @@ fn pdu(client: &Client, rng: &mut Rng) -> Vec<u8> {
             } else {
                 512 * rng.below(17) as usize
             };
-            client.capsule(command(rng), &vec![0xdd; data_len])
+            client.capsule(hostile::command(rng, 1, BLOCK), &vec![0xdd; data_len])
         }
     }
-}
-
-/// A command that looks like one: known opcodes and small numbers more often than not.
-fn command(rng: &mut Rng) -> SubmissionQueueEntry {
-    let opcodes = [0, 1, 2, 5, 6, 8, 9, 0x0a, 0x0c, 0x0d, 0x18, 0x7f];
-    let opcode = if rng.chance(9, 10) {
-        *rng.pick(&opcodes).expect("some")
-    } else {
-        rng.next_u64() as u8
-    };
-    let nsid = if rng.chance(4, 5) {
-        1
-    } else {
-        rng.next_u64() as u32
-    };
-    let mut entry = SubmissionQueueEntry::raw(opcode, nsid).with_cid(rng.below(70) as u16);
-    for dword in 10..16 {
-        let value = match rng.below(4) {
-            0 => rng.next_u64() as u32,
-            1 => rng.below(32) as u32,
-            _ => 0,
-        };
-        entry = entry.with_cdw(dword, value);
-    }
-    let mut raw = entry.sgl().encode();
-    let length = if rng.chance(2, 3) {
-        BLOCK * (1 + rng.below(3) as u32)
-    } else {
-        rng.next_u64() as u32
-    };
-    raw[8..12].copy_from_slice(&length.to_le_bytes());
-    raw[15] = *rng
-        .pick(&[0x01, 0x5a, 0x5a, 0x00, 0x40, 0x30])
-        .expect("some");
-    let fuse = [
-        flashyard_nvme::command::Fuse::First,
-        flashyard_nvme::command::Fuse::Second,
-    ];
-    let entry = entry.with_sgl(flashyard_nvme::Sgl::parse(&raw));
-    if rng.chance(1, 6) {
-        entry.with_fuse(*rng.pick(&fuse).expect("some"))
-    } else {
-        entry
-    }
-}
-
-fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
-    match rng.below(3) {
-        0 => bytes.truncate(rng.below(bytes.len() as u64 + 1) as usize),
-        1 => {
-            let at = rng.below(bytes.len().min(24) as u64) as usize;
-            bytes[at] = rng.next_u64() as u8;
-        }
-        _ => {
-            let at = rng.below(bytes.len() as u64) as usize;
-            bytes[at] ^= 1 << rng.below(8);
-        }
-    }
-}
-
-fn noise(rng: &mut Rng, most: u64) -> Vec<u8> {
-    let mut bytes = vec![0; rng.below(most) as usize];
-    rng.fill_bytes(&mut bytes);
-    bytes
 }
 
 #[test]
@@ -208,7 +131,7 @@ fn no_bytes_of_another_tenant() {
             let (_admin, mut thief) = bench.connect("a", 1).await;
             let mut rng = Rng::new(seed);
             for _ in 0..200 {
-                let bytes = thief.capsule(command(&mut rng), &[]);
+                let bytes = thief.capsule(hostile::command(&mut rng, 1, BLOCK), &[]);
                 thief.send_bytes(&bytes).await;
                 while let Some(incoming) = thief.next_within(Duration::from_ms(1)).await {
                     match incoming {
