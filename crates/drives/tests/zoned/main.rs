@@ -2,6 +2,7 @@
 //! and takes write pointers back when the power goes.
 
 mod check;
+mod image;
 use std::collections::BTreeMap;
 use std::path::Path;
 
