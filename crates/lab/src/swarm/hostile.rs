@@ -11,7 +11,8 @@ use flashyard_nvme::feature::FeatureId;
 use flashyard_nvme::tcp::{Digests, H2CData, ICReq};
 use flashyard_nvme::{Nqn, Sgl, SubmissionQueueEntry};
 use flashyard_runtime::Rt;
-use flashyard_testbed::hostile::{self, damage, digests, noise};
+pub use flashyard_testbed::hostile::digests;
+use flashyard_testbed::hostile::{self, damage, noise};
 use flashyard_time::{Duration, Rng};
 
 use super::stamp;

@@ -6,10 +6,9 @@ use std::rc::Rc;
 use flashyard_runtime::sim::{Machine, World};
 use flashyard_runtime::sync::oneshot;
 use flashyard_runtime::{Buf, Rt, Task};
-use flashyard_testbed::hostile::digests;
 use flashyard_time::{Duration, Rng, Time};
 
-use super::hostile::{Ending, Stop};
+use super::hostile::{Ending, Stop, digests};
 use super::library::{self, Host};
 use super::panics::{self, Panicked};
 use super::plain;

@@ -9,11 +9,10 @@ use flashyard_nvme::command::Fuse;
 use flashyard_nvme::dsm::DsmRange;
 use flashyard_nvme::tcp::R2T;
 use flashyard_nvme::{CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
-use flashyard_testbed::hostile::digests;
 use flashyard_time::{Duration, Time};
 
 use super::content::Ended;
-use super::hostile::{Ending, Prey, Seat, Stop};
+use super::hostile::{Ending, Prey, Seat, Stop, digests};
 use super::judge::Given;
 use super::library::{Host, lba_range, range};
 use super::site::{Notes, Site, Volume};
