@@ -98,7 +98,7 @@ pub fn run(args: &DemoArgs) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(System::Signals)?;
     let service = start(args)?;
     let shown = service
-        .listen(&[SocketAddr::from(([127, 0, 0, 1], 0))])
+        .listen(&[SocketAddr::from(([127, 0, 0, 1], 0)).into()])
         .map_err(Failure::from)
         .and_then(|addresses| {
             show(args, &service, addresses[0])?;

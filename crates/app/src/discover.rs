@@ -19,14 +19,17 @@ pub fn run(args: &DiscoverArgs) -> Result<(), Failure> {
         Nqn::new(&args.hostnqn).map_err(|error| Invalid::HostNqn(args.hostnqn.clone(), error))?;
     // The same name is the same host, whenever it asks.
     let hostid = Uuid::new_v5(&Uuid::NAMESPACE_OID, args.hostnqn.as_bytes()).into_bytes();
-    let address = args.connect;
+    let address = &args.connect;
+    let real = address
+        .reachable()
+        .map_err(|error| Unavailable::Unknown(address.clone(), error))?;
     let config = uring::Config::default();
     let asked = uring::run(config, |rt| async move {
-        discover(&rt, address, hostnqn, hostid).await
+        discover(&rt, real, hostnqn, hostid).await
     });
     let entries = asked
         .map_err(System::Runtime)?
-        .map_err(|error| Unavailable::Discover(address, error))?;
+        .map_err(|error| Unavailable::Discover(address.clone(), error))?;
     let offers: Vec<Offer> = entries.iter().map(Offer::from).collect();
     if args.json {
         print_json(&offers);

@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,7 +15,7 @@ use crate::control::{AskError, KindName};
 use crate::lab::output::OutputError;
 use crate::perf::error::PerfError;
 use crate::service::Fault;
-use crate::spec::{SettingError, SpecError};
+use crate::spec::{Address, SettingError, SpecError};
 use crate::state::StateError;
 
 /// Why a command failed.
@@ -67,7 +66,9 @@ pub enum Unavailable {
     /// A pool or a file.
     Check(CheckError),
     /// Another target, asked what it offers.
-    Discover(SocketAddr, ConnectError),
+    Discover(Address, ConnectError),
+    /// The name of a host that nobody knows.
+    Unknown(Address, io::Error),
     /// The drive of the demonstration.
     Drive(&'static str),
 }
@@ -172,6 +173,7 @@ impl fmt::Display for Unavailable {
                 f,
                 "cannot ask {address}: {error}; is a target listening there?"
             ),
+            Self::Unknown(address, error) => write!(f, "cannot look up {address}: {error}"),
             Self::Drive(device) => write!(f, "{device} does not answer any more"),
         }
     }

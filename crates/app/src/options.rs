@@ -1,26 +1,29 @@
 //! What options of the command line are read as, and why a word is none of it.
 
 use std::fmt;
-use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
 
 use flashyard_nvme::Nqn;
 use flashyard_nvme::feature::CompletionCoalescing;
 use flashyard_nvme::nqn::InvalidNqn;
 
+use crate::spec::allowed;
 use crate::units::{self, UnitError};
+
+/// More I/Os per second than anything does.
+const RATE_MOST: u64 = 100_000_000;
 
 /// Why a word is not what an option takes.
 #[derive(Debug)]
 pub enum OptionError {
-    /// Not an address, as far as the system knows.
-    Address(io::Error),
-    /// A name without an address.
-    NoAddress(String),
+    /// Not a whole number, or one that cannot be: what it is, and what may be.
+    Number(String, String),
     /// Not an NQN.
     Nqn(InvalidNqn),
-    /// Not a size.
-    Size(UnitError),
+    /// Not a value with its unit.
+    Unit(UnitError),
+    /// More I/Os per second than anything does, or none.
+    Rate,
     /// Not the size of a block.
     Block,
     /// Not a number of completions.
@@ -36,12 +39,12 @@ pub enum OptionError {
 impl fmt::Display for OptionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Address(error) => write!(f, "{error}; write it like 127.0.0.1:4420"),
-            Self::NoAddress(text) => write!(f, "`{text}` has no address"),
+            Self::Number(text, allowed) => write!(f, "`{text}` cannot be: give {allowed}"),
             Self::Nqn(error) => {
                 write!(f, "{error}; a name looks like nqn.2026-11.dev.flashyard:db")
             }
-            Self::Size(error) => error.fmt(f),
+            Self::Unit(error) => error.fmt(f),
+            Self::Rate => write!(f, "give 1 to {RATE_MOST} I/Os per second"),
             Self::Block => f.write_str("a block is a multiple of 512 bytes, at most 1 MiB"),
             Self::Window => write!(
                 f,
@@ -66,12 +69,35 @@ pub struct Seeds {
     pub end: u64,
 }
 
-/// `ADDR:PORT`, or a name in the place of the address.
-pub fn address(text: &str) -> Result<SocketAddr, OptionError> {
-    let mut found = text.to_socket_addrs().map_err(OptionError::Address)?;
-    found
-        .next()
-        .ok_or_else(|| OptionError::NoAddress(text.to_owned()))
+/// A whole number, as the key of this name is in a configuration file.
+pub fn whole<T: FromStr>(
+    section: &'static str,
+    key: &'static str,
+) -> impl Fn(&str) -> Result<T, OptionError> + Clone {
+    move |text| {
+        let wrong = |_| OptionError::Number(text.to_owned(), allowed(section, key));
+        text.parse().map_err(wrong)
+    }
+}
+
+/// A whole number from the least to the most.
+pub fn within<T: TryFrom<u64>>(
+    least: u64,
+    most: u64,
+) -> impl Fn(&str) -> Result<T, OptionError> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|it| (least..=most).contains(it));
+        let number = number.and_then(|number: u64| T::try_from(number).ok());
+        let allowed = || format!("a whole number, {least} to {most}");
+        number.ok_or_else(|| OptionError::Number(text.to_owned(), allowed()))
+    }
+}
+
+/// I/Os to start per second.
+pub fn rate(text: &str) -> Result<u64, OptionError> {
+    let rate = units::IOS.parse(text).map_err(OptionError::Unit)?;
+    let known = (1..=RATE_MOST).contains(&rate);
+    known.then_some(rate).ok_or(OptionError::Rate)
 }
 
 /// The name of a subsystem or host.
@@ -81,7 +107,7 @@ pub fn nqn(text: &str) -> Result<Nqn, OptionError> {
 
 /// Bytes of a read or write.
 pub fn block(text: &str) -> Result<u32, OptionError> {
-    let size = units::parse_size(text).map_err(OptionError::Size)?;
+    let size = units::SIZE.parse(text).map_err(OptionError::Unit)?;
     match u32::try_from(size) {
         Ok(size) if size % 512 == 0 && (512..=1 << 20).contains(&size) => Ok(size),
         _ => Err(OptionError::Block),

@@ -2,24 +2,29 @@
 //! file, in the state store and in control messages. One set of types for all three; `check` says
 //! what is wrong with one.
 
+mod address;
 mod check;
 mod device;
 mod drive;
 mod error;
 mod flat;
 mod identity;
+mod keys;
 mod kind;
 mod partition;
+mod place;
 mod rates;
 mod share;
 mod size;
 mod target;
 
+pub use address::Address;
 pub use device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Store};
 pub use drive::{ConditionName, StoreName, is_file};
 pub use error::{PartitionError, SpecError, ValueError};
 pub use flat::FlatDevice;
 pub use identity::{Eui64, Hex, NamespaceUuid, Nguid};
+pub use keys::allowed;
 pub use kind::{DeviceKind, LoadPoint, PolicyName};
 pub use partition::{PartitionSpec, parse_units, show_units};
 pub use rates::{Bandwidth, RatesSpec, Span};
@@ -158,7 +163,7 @@ pub struct VolumeSpec {
 }
 
 /// What becomes of the data on a device that is given away whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContentName {
     /// The tenant gets them.

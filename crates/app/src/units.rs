@@ -1,36 +1,65 @@
-//! Sizes as people write them (`4096`, `8GiB`), and sizes and rates as people read them.
+//! How values with units are written, in files and on the command line alike: sizes (`8GiB`),
+//! bandwidths (`1GB/s`), numbers of I/Os (`20k`), spans of time (`500us`); and sizes and rates as
+//! people read them. A value without a unit is in the base unit: bytes, bytes per second, I/Os,
+//! microseconds; that is also how JSON and the state store have it.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
+use std::fmt::Write as _;
 
-use flashyard_time::Duration;
+use serde::de::{Deserializer, Error, Visitor};
 
-/// What is not written as it has to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UnitError {
-    /// Not a size.
-    Size(String),
-    /// Not a span of time.
-    Span(String),
+/// How values of one kind are written.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Grammar {
+    /// What such a value is called.
+    what: &'static str,
+    /// What to write instead of something wrong.
+    like: &'static str,
+    /// Units and what they are worth; no unit is one, and so is nothing.
+    units: &'static [(&'static str, u64)],
+    /// What may follow the unit.
+    suffix: &'static str,
 }
 
-impl fmt::Display for UnitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Size(text) => write!(
-                f,
-                "`{text}` is not a size: write it like 4096, 512KiB, 8GiB or 1.5TB"
-            ),
-            Self::Span(text) => write!(
-                f,
-                "`{text}` is not a span of time: write it like 500us, 2ms or 1.5s"
-            ),
-        }
-    }
-}
+/// Bytes. `K` and `KiB` are 1024 bytes; `KB` is 1000.
+pub static SIZE: Grammar = Grammar {
+    what: "a size",
+    like: "4096, 512KiB, 8GiB or 1.5TB",
+    units: &BYTES,
+    suffix: "",
+};
 
-impl std::error::Error for UnitError {}
+/// Bytes per second, in the units of sizes.
+pub static BANDWIDTH: Grammar = Grammar {
+    what: "a bandwidth",
+    like: "1GB/s or 200MiB/s",
+    units: &BYTES,
+    suffix: "/s",
+};
 
-const SIZE_UNITS: [(&str, u64); 17] = [
+/// Numbers of I/Os. `k` is 1000.
+pub static IOS: Grammar = Grammar {
+    what: "a number of I/Os per second",
+    like: "20000, 20k or 1.5M",
+    units: &[("", 1), ("k", 1_000), ("m", 1_000_000)],
+    suffix: "",
+};
+
+/// Nanoseconds, written in microseconds if no unit is given.
+pub static SPAN: Grammar = Grammar {
+    what: "a span of time",
+    like: "500us, 2ms or 1.5s",
+    units: &[
+        ("", 1_000),
+        ("ns", 1),
+        ("us", 1_000),
+        ("ms", 1_000_000),
+        ("s", 1_000_000_000),
+    ],
+    suffix: "",
+};
+
+const BYTES: [(&str, u64); 17] = [
     ("", 1),
     ("b", 1),
     ("k", 1 << 10),
@@ -50,24 +79,98 @@ const SIZE_UNITS: [(&str, u64); 17] = [
     ("pb", 1_000_000_000_000_000),
 ];
 
-/// Reads a size in bytes: a number, perhaps with a fraction, and a unit (`K`, `KiB` are 1024; `KB`
-/// is 1000).
-pub fn parse_size(text: &str) -> Result<u64, UnitError> {
-    parse_scaled(text, &SIZE_UNITS).ok_or_else(|| UnitError::Size(text.to_owned()))
+/// What is not written as values of its kind are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitError {
+    text: String,
+    grammar: &'static Grammar,
 }
 
-const SPAN_UNITS: [(&str, u64); 4] = [
-    ("ns", 1),
-    ("us", 1_000),
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-];
+impl fmt::Display for UnitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Grammar { what, like, .. } = self.grammar;
+        write!(f, "`{}` is not {what}: write it like {like}", self.text)
+    }
+}
 
-/// Reads a span of time: a number, perhaps with a fraction, and a unit from `ns` to `s`.
-pub fn parse_span(text: &str) -> Result<Duration, UnitError> {
-    parse_scaled(text, &SPAN_UNITS)
-        .map(Duration::from_ns)
-        .ok_or_else(|| UnitError::Span(text.to_owned()))
+impl std::error::Error for UnitError {}
+
+impl fmt::Display for Grammar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, such as {}", self.what, self.like)
+    }
+}
+
+impl Grammar {
+    /// Reads a number, perhaps with a fraction of at most nine digits, and its unit. Below the
+    /// smallest unit nothing is left of a fraction, but a fraction of the smallest is refused.
+    pub fn parse(&'static self, text: &str) -> Result<u64, UnitError> {
+        self.scaled(text).ok_or_else(|| self.wrong(text))
+    }
+
+    /// Reads a value as it stands in a file, in JSON or in the state store: a number in the base
+    /// unit, or text.
+    pub fn read<'de, D: Deserializer<'de>>(&'static self, value: D) -> Result<u64, D::Error> {
+        value.deserialize_any(self)
+    }
+
+    fn wrong(&'static self, text: impl ToString) -> UnitError {
+        UnitError {
+            text: text.to_string(),
+            grammar: self,
+        }
+    }
+
+    fn scaled(&self, text: &str) -> Option<u64> {
+        let text = text.trim();
+        let text = text.strip_suffix(self.suffix).unwrap_or(text);
+        let split = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(text.len());
+        let (number, unit) = text.split_at(split);
+        let unit = unit.trim().to_ascii_lowercase();
+        let scale = self.units.iter().find(|(name, _)| *name == unit)?.1;
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+        if whole.is_empty() || fraction.is_empty() || fraction.len() > 9 {
+            return None;
+        }
+        let whole = whole.parse::<u64>().ok()?.checked_mul(scale)?;
+        let fraction_of_ten = fraction.parse::<u128>().ok()? * u128::from(scale);
+        if scale == 1 && fraction_of_ten > 0 {
+            return None;
+        }
+        let part = fraction_of_ten / 10_u128.pow(fraction.len() as u32);
+        whole.checked_add(u64::try_from(part).ok()?)
+    }
+}
+
+impl Visitor<'_> for &'static Grammar {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<u64, E> {
+        self.visit_str(&value.to_string())
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<u64, E> {
+        self.visit_str(&value.to_string())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<u64, E> {
+        Err(E::custom(self.wrong(value)))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
+        self.parse(text).map_err(E::custom)
+    }
+}
+
+/// For keys that may be missing and count I/Os.
+pub fn read_ios<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u64>, D::Error> {
+    IOS.read(value).map(Some)
 }
 
 /// A size for people, exact where a binary unit divides it: `8 GiB`, `1.50 MiB`.
@@ -95,67 +198,102 @@ pub fn bandwidth(bytes_per_second: f64) -> String {
     text
 }
 
-/// `number` with an optional fraction of at most nine digits, times the unit that follows it.
-fn parse_scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let text = text.trim();
-    let split = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let unit = unit.trim().to_ascii_lowercase();
-    let scale = units.iter().find(|(name, _)| *name == unit)?.1;
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() || fraction.len() > 9 {
-        return None;
-    }
-    let whole = whole.parse::<u64>().ok()?.checked_mul(scale)?;
-    let part = match fraction {
-        "" if number.ends_with('.') => return None,
-        "" => 0,
-        digits => {
-            let divisor = 10_u128.pow(digits.len() as u32);
-            u64::try_from(digits.parse::<u128>().ok()? * u128::from(scale) / divisor).ok()?
-        }
-    };
-    whole.checked_add(part)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_with_their_units() {
-        let table = [
-            ("4096", 4096),
-            ("512B", 512),
-            ("4k", 4096),
-            ("8GiB", 8 << 30),
-            ("8 GiB", 8 << 30),
-            ("1.5MiB", 3 << 19),
-            ("1GB", 1_000_000_000),
-            ("2T", 2 << 40),
+    fn values_are_read_with_their_units() {
+        let table: [(&'static Grammar, &str, u64); 19] = [
+            (&SIZE, "4096", 4096),
+            (&SIZE, "512B", 512),
+            (&SIZE, "4k", 4096),
+            (&SIZE, "8GiB", 8 << 30),
+            (&SIZE, "8 GiB", 8 << 30),
+            (&SIZE, "1.5MiB", 3 << 19),
+            (&SIZE, "1GB", 1_000_000_000),
+            (&SIZE, "2T", 2 << 40),
+            (&SIZE, "1.0", 1),
+            (&BANDWIDTH, "1GB/s", 1_000_000_000),
+            (&BANDWIDTH, "200MiB", 200 << 20),
+            (&BANDWIDTH, "1000", 1000),
+            (&IOS, "20000", 20_000),
+            (&IOS, "20k", 20_000),
+            (&IOS, "20K", 20_000),
+            (&IOS, "1.5M", 1_500_000),
+            (&SPAN, "500us", 500_000),
+            (&SPAN, "500", 500_000),
+            (&SPAN, "1.5s", 1_500_000_000),
         ];
-        for (text, bytes) in table {
-            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        for (grammar, text, value) in table {
+            assert_eq!(grammar.parse(text), Ok(value), "{text}");
+            if let Ok(number) = text.parse::<u64>() {
+                let read = grammar.read(serde_json::json!(number));
+                assert_eq!(read.expect("the same"), value, "{text}");
+            }
+            let read = grammar.read(serde_json::json!(text));
+            assert_eq!(read.ok(), grammar.parse(text).ok(), "{text}");
         }
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
-        for text in [
-            "",
-            "GiB",
-            "-1",
-            "1.",
-            ".5",
-            "1..2",
-            "8 GiBs",
-            "99999999999PiB",
-            "1e9",
-            "0x10",
-        ] {
-            assert!(parse_size(text).is_err(), "{text}");
+    fn what_is_no_value_is_refused_with_what_is() {
+        let size = "is not a size: write it like 4096, 512KiB, 8GiB or 1.5TB";
+        let table: [(&'static Grammar, &str, &str); 21] = [
+            (&SIZE, "", size),
+            (&SIZE, "GiB", size),
+            (&SIZE, "-1", size),
+            (&SIZE, "-1GiB", size),
+            (&SIZE, "1.", size),
+            (&SIZE, ".5", size),
+            (&SIZE, "1.5", size),
+            (&SIZE, "1.5B", size),
+            (&SIZE, "1..2", size),
+            (&SIZE, "8 GiBs", size),
+            (&SIZE, "8GiB/s", size),
+            (&SIZE, "99999999999PiB", size),
+            (&SIZE, "1e9", size),
+            (&SIZE, "0x10", size),
+            (
+                &BANDWIDTH,
+                "fast",
+                "is not a bandwidth: write it like 1GB/s",
+            ),
+            (&BANDWIDTH, "-5", "is not a bandwidth: write it like 1GB/s"),
+            (
+                &IOS,
+                "-5",
+                "is not a number of I/Os per second: write it like 20000, 20k",
+            ),
+            (
+                &IOS,
+                "1.5",
+                "is not a number of I/Os per second: write it like 20000, 20k",
+            ),
+            (
+                &IOS,
+                "20KiB",
+                "is not a number of I/Os per second: write it like 20000, 20k",
+            ),
+            (
+                &SPAN,
+                "soon",
+                "is not a span of time: write it like 500us, 2ms",
+            ),
+            (
+                &SPAN,
+                "1.5ns",
+                "is not a span of time: write it like 500us, 2ms",
+            ),
+        ];
+        for (grammar, text, message) in table {
+            let error = grammar.parse(text).expect_err(text).to_string();
+            assert!(error.starts_with(&format!("`{text}` {message}")), "{error}");
+            let number: Option<serde_json::Value> = serde_json::from_str(text).ok();
+            for value in number.into_iter().chain([serde_json::json!(text)]) {
+                let read = grammar.read(value).expect_err(text).to_string();
+                assert!(read == error || text == "1e9", "{read}");
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use clap::Args;
 use flashyard_lab::swarm::{Fault, UnknownFault};
 
-use crate::options::{self, Seeds};
+use crate::options::{self, Seeds, within};
 
 /// `flashyard sim`.
 #[derive(Args, Debug)]
@@ -24,10 +24,10 @@ pub struct SimArgs {
     #[arg(long, value_name = "LIST", value_parser = faults)]
     pub faults: Option<Faults>,
     /// End after this many minutes; without --seeds there is no other end
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, value_name = "N", value_parser = within::<u64>(1, 100_000))]
     pub minutes: Option<u64>,
     /// Lives at a time [default: as many as there are processors]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", value_parser = within::<u16>(1, 256))]
     pub jobs: Option<u16>,
     /// Print JSON
     #[arg(long)]

@@ -1,11 +1,10 @@
 //! `flashyard target`: what can be typed about the target itself.
 
-use std::net::SocketAddr;
-
 use clap::{Args, Subcommand};
 
-use super::Reach;
-use crate::spec::Size;
+use super::reach::Reach;
+use crate::options::whole;
+use crate::spec::{Address, Size};
 
 /// `flashyard target`.
 #[derive(Args, Debug)]
@@ -40,16 +39,16 @@ pub enum TargetCommand {
 #[group(required = true, multiple = true)]
 pub struct TargetSetArgs {
     /// All addresses to listen at; may be repeated
-    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
-    pub listen: Vec<SocketAddr>,
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    pub listen: Vec<Address>,
     /// What one command may move (MDTS), a power of two from 8KiB to 1MiB
     #[arg(long, value_name = "SIZE")]
     pub max_transfer: Option<Size>,
     /// I/O queues that a host may have, 1 to 1024
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>("target", "io_queues"))]
     pub io_queues: Option<u16>,
     /// Entries of an I/O queue, 2 to 1024
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>("target", "queue_depth"))]
     pub queue_depth: Option<u16>,
     /// Data of a write that may come with its command, a multiple of 16 bytes up to 64KiB, or 0
     #[arg(long, value_name = "SIZE")]

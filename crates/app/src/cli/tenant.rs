@@ -3,8 +3,10 @@
 use clap::{Args, Subcommand};
 use flashyard_time::Duration;
 
-use super::Reach;
+use super::reach::Reach;
+use crate::options::whole;
 use crate::spec::{ClassName, RatesSpec, Span, ValueError};
+use crate::units::UnitError;
 
 /// `flashyard tenant`.
 #[derive(Args, Debug)]
@@ -39,7 +41,7 @@ fn parse_rates(text: &str) -> Result<RatesSpec, ValueError> {
     }
 }
 
-fn parse_target(text: &str) -> Result<Span, ValueError> {
+fn parse_target(text: &str) -> Result<Span, UnitError> {
     match text {
         "none" => Ok(Span(Duration::ZERO)),
         span => span.parse(),
@@ -83,7 +85,7 @@ pub enum TenantCommand {
         #[arg(long, default_value = "throughput")]
         class: ClassName,
         /// Its share when there is not enough for all
-        #[arg(long, default_value_t = 1)]
+        #[arg(long, default_value_t = 1, value_parser = whole::<u32>("tenant", "weight"))]
         weight: u32,
         /// What it is owed.
         #[command(flatten)]
@@ -104,7 +106,7 @@ pub enum TenantCommand {
         #[arg(long)]
         class: Option<ClassName>,
         /// Its share when there is not enough for all
-        #[arg(long)]
+        #[arg(long, value_parser = whole::<u32>("tenant", "weight"))]
         weight: Option<u32>,
         /// What it is owed.
         #[command(flatten)]

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::spec::{
-    ClassName, ConditionName, ContentName, Eui64, FlatDevice, NamespaceUuid, Nguid, PolicyName,
-    RatesSpec, Size, Span,
+    Address, ClassName, ConditionName, ContentName, Eui64, FlatDevice, NamespaceUuid, Nguid,
+    PolicyName, RatesSpec, Size, Span,
 };
 
 /// The answer to a request that was carried out.
@@ -246,7 +246,10 @@ pub struct VolumeView {
 /// The target's own settings.
 #[derive(Debug, Serialize)]
 pub struct TargetView {
-    pub listen: Vec<SocketAddr>,
+    /// Where it listens: names as they were written, addresses with their real ports.
+    pub listen: Vec<Address>,
+    /// What that is now.
+    pub addresses: Vec<SocketAddr>,
     /// How the NQNs of subsystems begin.
     pub nqn_prefix: String,
     pub cores: usize,

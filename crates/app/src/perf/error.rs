@@ -6,12 +6,16 @@ use std::net::SocketAddr;
 
 use flashyard_host::{ConnectError, HostError};
 
+use crate::spec::Address;
+
 /// Why nothing was measured, in one line that says what to do. Reads and writes that failed are in
 /// the report.
 #[derive(Debug)]
 pub enum PerfError {
+    /// Nobody knows this name.
+    Unknown(Address, io::Error),
     /// Nobody listens there.
-    Unreachable(SocketAddr, io::Error),
+    Unreachable(Address, io::Error),
     /// The target lets nobody in.
     Connect(SocketAddr, ConnectError),
     /// Another job has found out why.
@@ -41,6 +45,7 @@ pub enum PerfError {
 impl fmt::Display for PerfError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unknown(address, error) => write!(f, "cannot look up {address}: {error}"),
             Self::Unreachable(address, error) => write!(f, "cannot connect to {address}: {error}"),
             Self::Connect(address, error) => write!(f, "cannot connect to {address}: {error}"),
             Self::OtherJob => f.write_str("another job could not connect"),

@@ -24,9 +24,9 @@ use flashyard_time::Duration;
 use uuid::Uuid;
 
 use crate::failure::{Failure, Found};
-use crate::options;
+use crate::options::{self, whole, within};
 use crate::out::say_line;
-use crate::spec::Span;
+use crate::spec::{Address, Span};
 use error::PerfError;
 use load::{Outcome, Plan, Shared};
 pub use report::Report;
@@ -42,31 +42,31 @@ const TARGET_PROCESSOR: usize = 0;
 #[derive(Clone, Debug, Args)]
 pub struct PerfArgs {
     /// Address of the target
-    #[arg(long, value_name = "ADDR:PORT", value_parser = options::address)]
-    pub connect: SocketAddr,
+    #[arg(long, value_name = "HOST:PORT")]
+    pub connect: Address,
     /// The tenant's subsystem
     #[arg(long, value_name = "NQN", value_parser = options::nqn)]
     pub subnqn: Nqn,
     /// Namespace of the volume
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>("volume", "nsid"))]
     pub nsid: u32,
     /// What to do
     #[arg(long, value_enum)]
     pub rw: Pattern,
     /// Reads in a hundred, with --rw randrw
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = within::<u32>(0, 100))]
     pub mix: u32,
     /// Bytes of each read or write
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = options::block)]
     pub bs: u32,
     /// Reads and writes in flight, over all queues of a job
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = within::<u32>(1, 65_536))]
     pub qd: u32,
     /// I/O queues (connections) of a job
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u16>(1, 1024))]
     pub queues: u16,
     /// Threads, each with an association of its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u16>(1, 256))]
     pub jobs: u16,
     /// Tell the target with every command how it wants to be treated
     #[arg(long, value_enum)]
@@ -83,7 +83,7 @@ pub struct PerfArgs {
     #[arg(long, value_name = "LATENCY", conflicts_with = "credits")]
     pub parda: Option<Span>,
     /// Start this many per second, whatever the target does; latency counts from the intended start
-    #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    #[arg(long, value_name = "IOPS", value_parser = options::rate)]
     pub rate: Option<u64>,
     /// Write a pattern and check what is read; fails if anything is not what was written
     #[arg(long)]
@@ -160,14 +160,15 @@ pub fn run(args: PerfArgs) -> Result<(), Failure> {
 
 /// Measures. An error is one line that says what to do; failed reads and writes are in the report.
 pub fn measure(args: &PerfArgs) -> Result<Report, PerfError> {
+    let address = args.address()?;
     let mut limits = Vec::new();
     if args.baseline {
         // Somebody who mistyped the address need not wait for bare sockets first.
-        TcpStream::connect_timeout(&args.connect, StdDuration::from_secs(10))
-            .map_err(|error| PerfError::Unreachable(args.connect, error))?;
+        TcpStream::connect_timeout(&address, StdDuration::from_secs(10))
+            .map_err(|error| PerfError::Unreachable(args.connect.clone(), error))?;
         limits.push(run_baseline(args)?);
     }
-    let outcomes = run_jobs(args)?;
+    let outcomes = run_jobs(args, address)?;
     if args.baseline {
         limits.push(run_baseline(args)?);
     }
@@ -177,7 +178,8 @@ pub fn measure(args: &PerfArgs) -> Result<Report, PerfError> {
 /// Measures several at the same time, all on one thread that does nothing else: so many tenants
 /// take one processor. The measurements begin together, and each is one job.
 pub fn measure_together(runs: &[PerfArgs]) -> Result<Vec<Report>, PerfError> {
-    let plans = runs.iter().map(|args| args.plan(0)).collect();
+    let plan = |args: &PerfArgs| Ok(args.plan(0, args.address()?));
+    let plans = runs.iter().map(plan).collect::<Result<_, _>>()?;
     let outcomes = thread::spawn(move || load::run_together(plans))
         .join()
         .unwrap_or(Err(PerfError::Panicked("the measurement")))?;
@@ -208,11 +210,11 @@ fn run_baseline(args: &PerfArgs) -> Result<baseline::Limit, PerfError> {
     .map_err(PerfError::Baseline)
 }
 
-fn run_jobs(args: &PerfArgs) -> Result<Vec<Outcome>, PerfError> {
+fn run_jobs(args: &PerfArgs, address: SocketAddr) -> Result<Vec<Outcome>, PerfError> {
     let shared = Arc::new(Shared::new(args.jobs));
     let threads: Vec<_> = (0..args.jobs)
         .map(|job| {
-            let plan = args.plan(job);
+            let plan = args.plan(job, address);
             let shared = Arc::clone(&shared);
             let name = format!("perf-{job}");
             thread::Builder::new()
@@ -262,6 +264,12 @@ fn show_progress(args: &PerfArgs, shared: &Shared, finished: impl Fn() -> bool) 
 }
 
 impl PerfArgs {
+    /// Where the target is.
+    fn address(&self) -> Result<SocketAddr, PerfError> {
+        let found = self.connect.reachable();
+        found.map_err(|error| PerfError::Unknown(self.connect.clone(), error))
+    }
+
     fn read_percent(&self) -> u32 {
         match self.rw {
             Pattern::Randread | Pattern::Read => 100,
@@ -270,7 +278,7 @@ impl PerfArgs {
         }
     }
 
-    fn plan(&self, job: u16) -> Plan {
+    fn plan(&self, job: u16, address: SocketAddr) -> Plan {
         let hostid = Uuid::new_v5(&Uuid::NAMESPACE_OID, self.hostnqn.as_str().as_bytes());
         // A queue has as much room as its share of the depth needs.
         let depth = self.qd.div_ceil(u32::from(self.queues)).min(4_095) as u16;
@@ -289,7 +297,7 @@ impl PerfArgs {
             ..Options::new(self.subnqn, self.hostnqn, hostid.into_bytes())
         };
         Plan {
-            addr: self.connect,
+            addr: address,
             options,
             job,
             jobs: self.jobs,

@@ -17,7 +17,7 @@ use flashyard_time::Duration;
 
 use super::fault::Fault;
 use crate::control::KindName;
-use crate::spec::{DeviceKind, PartitionError as UnitsError, PolicyName, SpecError};
+use crate::spec::{Address, DeviceKind, PartitionError as UnitsError, PolicyName, SpecError};
 use crate::state::StateError;
 use crate::units;
 
@@ -45,8 +45,6 @@ pub enum Invalid {
     Drive(String, DriveFault),
     /// A profile that a device has.
     DriveProfile(String, ProfileError),
-    /// Not the name of a subsystem.
-    Subnqn(String, InvalidNqn),
     /// The other target's namespace has other blocks.
     RemoteBlocks(u32),
     /// A volume that is a whole device does not grow by itself: the volume and the device.
@@ -238,13 +236,15 @@ pub enum Unavailable {
     NotMoved(String, String),
     /// An address that cannot be listened at.
     Listen(SocketAddr, std::io::Error),
+    /// The name of a host that nobody knows.
+    Unknown(Address, std::io::Error),
 }
 
 /// Another target that cannot be used: where, what of it, why, and who has to be let in there.
 #[derive(Debug)]
 pub struct RemoteFault {
     /// Where it listens.
-    pub address: SocketAddr,
+    pub address: Address,
     /// The namespace there.
     pub nsid: u32,
     /// Its subsystem.
@@ -278,7 +278,6 @@ impl fmt::Display for Invalid {
             Self::Partition(error) => error.fmt(f),
             Self::Drive(device, fault) => write!(f, "device `{device}`: {fault}"),
             Self::DriveProfile(profile, error) => write!(f, "profile {profile}: {error}"),
-            Self::Subnqn(subnqn, error) => write!(f, "subnqn {subnqn}: {error}"),
             Self::RemoteBlocks(bytes) => write!(
                 f,
                 "the remote namespace has blocks of {bytes} bytes: set block_size to that"
@@ -581,6 +580,10 @@ impl fmt::Display for Unavailable {
                 f,
                 "volume `{volume}` is still tenant `{tenant}`'s: its device has not answered the last I/O for {DRAIN}; move it \
                  again when the device answers"
+            ),
+            Self::Unknown(address, error) => write!(
+                f,
+                "cannot look up {address}: {error}; correct the name, or give the address itself"
             ),
             Self::Listen(address, error) => match error.kind() {
                 std::io::ErrorKind::AddrNotAvailable => write!(

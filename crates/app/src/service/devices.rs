@@ -1,5 +1,6 @@
 //! Devices and pools: opening them on their home cores, creating and deleting them.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +22,9 @@ use crate::control::{KindName, View};
 use crate::cores::Cores;
 use crate::graph::{self, Identity, NodeId};
 use crate::nodes::Node;
-use crate::spec::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, PoolSpec, RemoteSpec, Size, Store};
+use crate::spec::{
+    ChannelsSpec, DeviceSpec, FlashSpec, Medium, PoolSpec, RemoteSpec, Size, SpecError, Store,
+};
 use crate::state::{Kind, PoolRecord};
 
 /// How long a file or device that another process has is waited for at start, and how often it is
@@ -63,6 +66,7 @@ impl Work<'_> {
 
     pub(super) fn create_device(&mut self, mut spec: DeviceSpec) -> Result<View, Fault> {
         spec.check()?;
+        spec.check_new()?;
         let name = spec.name.clone();
         if self.graph.find(Kind::Device, &name).is_some() {
             return Err(InUse::Name(KindName::Device, name).into());
@@ -322,12 +326,14 @@ pub(super) enum Found {
     MayBeMade,
 }
 
-/// The model of an emulated device. It may take seconds to make, so it is made on the thread that
-/// asks, and then given to the core.
+/// What takes seconds to find or to make, so that the thread that asks does it, and gives it to the
+/// core: the model of an emulated device, the address of another target.
 enum Model {
     None,
     Flash(Box<ssd::Device>),
     OpenChannel(Box<channel::Device>),
+    /// Where another target is; a name server may take seconds.
+    Remote(SocketAddr),
 }
 
 impl Model {
@@ -336,6 +342,10 @@ impl Model {
             Medium::Flash(drive) => Self::Flash(Box::new(flash::model(&spec.name, drive)?)),
             Medium::OpenChannel(channels) => {
                 Self::OpenChannel(Box::new(partitions::model(&spec.name, channels)?))
+            }
+            Medium::NvmeTcp(remote) => {
+                let unknown = |error| Unavailable::Unknown(remote.address.clone(), error);
+                Self::Remote(remote.address.reachable().map_err(unknown)?)
             }
             _ => Self::None,
         })
@@ -376,10 +386,13 @@ async fn open_on(
         (Medium::Block { path }, _) => {
             Rc::new(FileDevice::open_block(rt, Path::new(path), blocks, false)?)
         }
-        (Medium::NvmeTcp(remote), _) => open_remote(rt, remote, blocks, host).await?,
-        (Medium::OpenChannel(_) | Medium::Flash(_) | Medium::Partition(_), _) => {
-            unreachable!("its model was made, and a partition is cut")
+        (Medium::NvmeTcp(remote), Model::Remote(address)) => {
+            open_remote(rt, spec, remote, address, host).await?
         }
+        (
+            Medium::OpenChannel(_) | Medium::Flash(_) | Medium::NvmeTcp(_) | Medium::Partition(_),
+            _,
+        ) => unreachable!("its model was made, and a partition is cut"),
     };
     Ok(Node::Blocks(device))
 }
@@ -409,24 +422,25 @@ async fn open_file(
 /// Connects to another target, as a host that is named by this target's identity.
 async fn open_remote(
     rt: &Rt,
-    spec: &RemoteSpec,
-    block_size: u32,
+    spec: &DeviceSpec,
+    remote: &RemoteSpec,
+    address: SocketAddr,
     host: Uuid,
 ) -> Result<SharedDevice, Fault> {
-    let subnqn =
-        Nqn::new(&spec.subnqn).map_err(|error| Invalid::Subnqn(spec.subnqn.clone(), error))?;
+    let wrong = |error| SpecError::Device(spec.name.clone(), error);
+    let subnqn = remote.subnqn().map_err(wrong)?;
     let hostnqn = format!("nqn.2014-08.org.nvmexpress:uuid:{host}");
     let hostnqn = Nqn::new(&hostnqn).map_err(Internal::HostNqn)?;
     let options = HostOptions {
         queues: REMOTE_QUEUES,
         ..HostOptions::new(subnqn, hostnqn, host.into_bytes())
     };
-    let (address, nsid) = (spec.address, spec.nsid.unwrap_or(1));
+    let nsid = remote.nsid.unwrap_or(1);
     let device = RemoteDevice::open(rt, address, options, nsid, Persistence::default())
         .await
         .map_err(|error| {
             Unavailable::Remote(Box::new(RemoteFault {
-                address,
+                address: remote.address.clone(),
                 nsid,
                 subnqn,
                 error,
@@ -434,7 +448,7 @@ async fn open_remote(
             }))
         })?;
     let real = device.info().block_size;
-    if real != block_size {
+    if real != spec.block_size {
         return Err(Invalid::RemoteBlocks(real).into());
     }
     Ok(Rc::new(device))

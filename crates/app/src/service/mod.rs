@@ -39,7 +39,7 @@ use uuid::Uuid;
 use crate::control::{KindName, Request, TenantChange, View};
 use crate::cores::Cores;
 use crate::graph::{Device, Graph, Node, NodeId, Volume};
-use crate::spec::{ClassName, Config, TargetSettings, TenantSpec};
+use crate::spec::{Address, ClassName, Config, TargetSettings, TenantSpec};
 use crate::state::{Kind, PoolRecord, State, StateError, TenantRecord};
 
 use counted::Run;
@@ -148,7 +148,7 @@ impl Service {
 
     /// Listens for the first time: at `instead`, if any are given, until a command says something
     /// else; otherwise where it was set. Returns the real addresses.
-    pub fn listen(&self, instead: &[SocketAddr]) -> Result<Vec<SocketAddr>, Fault> {
+    pub fn listen(&self, instead: &[Address]) -> Result<Vec<SocketAddr>, Fault> {
         self.work()?.listen(instead)
     }
 

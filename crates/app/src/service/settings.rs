@@ -10,19 +10,31 @@ use super::work::Work;
 use super::{Fault, Stack};
 use crate::control::{TargetView, View};
 use crate::cores::CoreState;
-use crate::spec::TargetSettings;
+use crate::spec::{Address, TargetSettings};
 
 /// How long a port that is in use is tried again, and how often.
 const PORT_PATIENCE: Duration = Duration::from_secs(3);
 const PORT_RETRY: Duration = Duration::from_ms(50);
 
 /// A place where the target listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Listener {
-    /// What was asked for; port 0 is any.
+    /// What was asked for, as it was written.
+    written: Address,
+    /// What that stands for; port 0 is any.
     asked: SocketAddr,
     /// With its real port.
     real: SocketAddr,
+}
+
+impl Listener {
+    /// As it was written if that is a name, else the address with its real port.
+    fn shown(&self) -> Address {
+        match self.written == self.asked.into() {
+            true => self.real.into(),
+            false => self.written.clone(),
+        }
+    }
 }
 
 /// Who wants something set.
@@ -36,7 +48,7 @@ pub(super) enum By {
 
 impl Work<'_> {
     /// Listens for the first time.
-    pub(super) fn listen(&mut self, instead: &[SocketAddr]) -> Result<Vec<SocketAddr>, Fault> {
+    pub(super) fn listen(&mut self, instead: &[Address]) -> Result<Vec<SocketAddr>, Fault> {
         let set = self.settings.effective().listen.unwrap_or_default();
         let addresses = if instead.is_empty() { &set } else { instead };
         let (listeners, _) = self.listen_as_well(addresses)?;
@@ -92,10 +104,8 @@ impl Work<'_> {
                 stack.listens_instead = false;
                 std::mem::replace(&mut stack.listeners, listeners)
             });
-            let gone: Vec<Listener> = before
-                .into_iter()
-                .filter(|old| !self.listeners.contains(old))
-                .collect();
+            let stays = |old: &Listener| self.listeners.iter().any(|it| it.real == old.real);
+            let gone: Vec<Listener> = before.into_iter().filter(|old| !stays(old)).collect();
             self.unlisten(&gone);
             self.tell_listeners();
         }
@@ -105,8 +115,11 @@ impl Work<'_> {
     /// The target's own settings.
     pub(super) fn view_target(&self) -> View {
         let config = self.target.config();
+        let mut written: Vec<Address> = self.listeners.iter().map(Listener::shown).collect();
+        written.dedup();
         View::Target(TargetView {
-            listen: self.real_addresses(),
+            listen: written,
+            addresses: self.real_addresses(),
             nqn_prefix: config.nqn_prefix.clone(),
             cores: config.cores,
             limits: self.view_limits(),
@@ -117,13 +130,44 @@ impl Work<'_> {
     /// it is new.
     fn listen_as_well(
         &self,
-        addresses: &[SocketAddr],
+        addresses: &[Address],
     ) -> Result<(Vec<Listener>, Vec<Listener>), Fault> {
         let (mut all, mut new) = (Vec::new(), Vec::new());
-        let mut present = self.listeners.clone();
-        for &asked in addresses {
-            if let Some(at) = present.iter().position(|listener| listener.asked == asked) {
-                all.push(present.swap_remove(at));
+        for written in addresses {
+            let added = self.listen_at(written, &mut all, &mut new);
+            if let Err(fault) = added {
+                self.unlisten(&new);
+                return Err(fault);
+            }
+        }
+        Ok((all, new))
+    }
+
+    /// Listens at all that a name stands for. Names may stand for addresses that this machine has
+    /// not, as `localhost` does where there is no IPv6; one it has to have.
+    fn listen_at(
+        &self,
+        written: &Address,
+        all: &mut Vec<Listener>,
+        new: &mut Vec<Listener>,
+    ) -> Result<(), Fault> {
+        let unknown = |error| Unavailable::Unknown(written.clone(), error);
+        let mut absent = None;
+        let before = all.len();
+        for asked in written.resolve().map_err(unknown)? {
+            let listener = |real| Listener {
+                written: written.clone(),
+                asked,
+                real,
+            };
+            // Port 0 is another one each time.
+            if asked.port() != 0 && all.iter().any(|it| it.asked == asked) {
+                continue;
+            }
+            let free = |it: &&Listener| !all.iter().any(|other| other.real == it.real);
+            let mut present = self.listeners.iter().filter(|it| it.asked == asked);
+            if let Some(present) = present.find(free) {
+                all.push(listener(present.real));
                 continue;
             }
             let listening = self
@@ -131,16 +175,17 @@ impl Work<'_> {
                 .call(0, move |core| async move { listen(&core, asked).await });
             match listening {
                 Ok(real) => {
-                    all.push(Listener { asked, real });
-                    new.push(Listener { asked, real });
+                    all.push(listener(real));
+                    new.push(listener(real));
                 }
-                Err(error) => {
-                    self.unlisten(&new);
-                    return Err(self.listen_fault(asked, error));
-                }
+                Err(error) if is_absent(&error) => absent = Some((asked, error)),
+                Err(error) => return Err(self.listen_fault(asked, error)),
             }
         }
-        Ok((all, new))
+        match absent {
+            Some((asked, error)) if all.len() == before => Err(self.listen_fault(asked, error)),
+            _ => Ok(()),
+        }
     }
 
     fn unlisten(&self, listeners: &[Listener]) {
@@ -174,6 +219,12 @@ impl Work<'_> {
             _ => Unavailable::Listen(address, error).into(),
         }
     }
+}
+
+/// Whether this machine has no such address.
+fn is_absent(error: &io::Error) -> bool {
+    let unsupported = rustix::io::Errno::AFNOSUPPORT.raw_os_error();
+    error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(unsupported)
 }
 
 /// Listens. After `kill -9` the kernel may hold the sockets of the target before us a moment

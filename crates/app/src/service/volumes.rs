@@ -110,6 +110,13 @@ impl Work<'_> {
         let (pool, _) = self.pool_home(&pool)?;
         if let Some(device) = self.graph.device_under(pool) {
             self.check_blocks(device)?;
+            let grown = VolumeSpec {
+                size: Some(size),
+                ..volume.record.spec.clone()
+            };
+            if size > now {
+                self.check_size(&grown, device)?;
+            }
         }
         // Noted first: what is cut off is finished at the next start.
         self.note_size(id, size)?;
@@ -219,9 +226,17 @@ impl Work<'_> {
         })
     }
 
+    /// Refuses a size that its pool, on this device, would round.
+    fn check_size(&self, spec: &VolumeSpec, device: NodeId) -> Result<(), Fault> {
+        let device = self.graph.device(device);
+        let check = device.map(|device| spec.check_new(device.spec.block_size));
+        Ok(check.unwrap_or(Ok(()))?)
+    }
+
     /// Refuses a place that volumes cannot stand on, as far as only its core knows.
     fn check_place(&self, spec: &VolumeSpec, device: NodeId) -> Result<(), Fault> {
         self.check_blocks(device)?;
+        self.check_size(spec, device)?;
         match spec.pool {
             Some(_) => Ok(()),
             None => self.check_content(spec, device),

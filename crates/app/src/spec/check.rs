@@ -3,12 +3,18 @@
 
 use std::collections::BTreeSet;
 
+use flashyard_nvme::Nqn;
 use serde::Deserialize;
-use toml::Spanned;
 
-use super::error::{NAME_LEN_MAX, NQN_LEN_MAX, SpecError, TenantError, VolumeError, check_name};
+use super::error::{
+    NAME_LEN_MAX, NQN_LEN_MAX, SIZE_LEAST, SpecError, TenantError, VolumeError, check_name,
+};
 use super::flat::FlatDevice;
-use super::{Config, DeviceSpec, PoolSpec, TargetSpec, TenantSpec, VolumeSpec};
+use super::target::CORES_MOST;
+use super::{Config, DeviceSpec, PoolSpec, Size, TargetSpec, TenantSpec, VolumeSpec, place};
+
+/// The least that a block of a pool may have, where the pool is not known.
+const SECTOR: u32 = 512;
 
 /// A configuration file whose devices are not yet what their kinds have.
 #[derive(Deserialize)]
@@ -17,7 +23,7 @@ struct FlatConfig {
     #[serde(default)]
     target: TargetSpec,
     #[serde(default)]
-    device: Vec<Spanned<FlatDevice>>,
+    device: Vec<FlatDevice>,
     #[serde(default)]
     pool: Vec<PoolSpec>,
     #[serde(default)]
@@ -27,10 +33,16 @@ struct FlatConfig {
 }
 
 impl Config {
-    /// Reads a configuration file's text; the error names the place.
+    /// Reads a configuration file's text. The error names the line, the key, and what may stand
+    /// there.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
-        let flat: FlatConfig = toml::from_str(text).map_err(|error| syntax(text, &error))?;
-        let devices = flat.device.into_iter().map(|entry| device(text, entry));
+        let flat: FlatConfig =
+            toml::from_str(text).map_err(|error| place::of_reader(text, &error))?;
+        Self::of_flat(flat).map_err(|error| place::of_entry(text, error))
+    }
+
+    fn of_flat(flat: FlatConfig) -> Result<Self, SpecError> {
+        let devices = flat.device.into_iter().map(DeviceSpec::try_from);
         let config = Self {
             target: flat.target,
             devices: devices.collect::<Result<_, _>>()?,
@@ -39,7 +51,25 @@ impl Config {
             volumes: flat.volume,
         };
         config.check()?;
+        config.check_sizes()?;
         Ok(config)
+    }
+
+    /// Checks the sizes that people have written. What is in a state store already may be smaller.
+    fn check_sizes(&self) -> Result<(), SpecError> {
+        self.devices.iter().try_for_each(DeviceSpec::check_new)?;
+        for volume in &self.volumes {
+            let pool = self
+                .pools
+                .iter()
+                .find(|it| Some(&it.name) == volume.pool.as_ref());
+            let device = pool.and_then(|pool| {
+                let of_pool = |it: &&DeviceSpec| it.name == pool.device();
+                self.devices.iter().find(of_pool)
+            });
+            volume.check_new(device.map_or(SECTOR, |device| device.block_size))?;
+        }
+        Ok(())
     }
 
     /// Checks every entry by itself, and that no name is there twice.
@@ -70,54 +100,15 @@ fn unique<'a>(
     Ok(())
 }
 
-/// A device with what its kind has. Of a key that the kind has not, the error has the line.
-fn device(text: &str, entry: Spanned<FlatDevice>) -> Result<DeviceSpec, SpecError> {
-    let start = entry.span().start;
-    DeviceSpec::try_from(entry.into_inner()).map_err(|error| match &error {
-        SpecError::Device(_, why) => {
-            let line = line_of_key(text, start, why.key());
-            SpecError::At(line, Box::new(error))
-        }
-        _ => error,
-    })
-}
-
-/// The line of a key, or of the table that begins at `start` if the key has no line of its own.
-fn line_of_key(text: &str, start: usize, key: &str) -> usize {
-    let first = line_at(text, start);
-    let is_key = |line: &str| {
-        let line = line.trim_start();
-        let rest = line.strip_prefix(key).unwrap_or_default().trim_start();
-        rest.starts_with(['=', '.']) || line.starts_with(&format!("[device.{key}]"))
-    };
-    let own = text.lines().enumerate().skip(first - 1);
-    let own = own.take_while(|(line, text)| *line < first || !text.trim_start().starts_with("[["));
-    let found = own
-        .map(|(line, text)| (line + 1, text))
-        .find(|(_, text)| is_key(text));
-    found.map_or(first, |(line, _)| line)
-}
-
-fn line_at(text: &str, place: usize) -> usize {
-    let before = text.get(..place).unwrap_or_default();
-    before.matches('\n').count() + 1
-}
-
-/// Where and what, in one line.
-fn syntax(text: &str, error: &toml::de::Error) -> SpecError {
-    let message = error.message().trim_end().replace('\n', " ");
-    SpecError::Syntax(error.span().map(|span| line_at(text, span.start)), message)
-}
-
 impl TargetSpec {
     /// Checks addresses, prefix and cores.
     pub fn check(&self) -> Result<(), SpecError> {
         self.settings().check()?;
-        if !(1..=256).contains(&self.cores) {
+        if !(1..=CORES_MOST).contains(&self.cores) {
             return Err(SpecError::Cores(self.cores));
         }
         let prefix = &self.nqn_prefix;
-        if !prefix.starts_with("nqn.") || prefix.len() + 1 + NAME_LEN_MAX > NQN_LEN_MAX {
+        if Nqn::new(prefix).is_err() || prefix.len() + 1 + NAME_LEN_MAX > NQN_LEN_MAX {
             return Err(SpecError::Prefix(prefix.clone()));
         }
         Ok(())
@@ -142,12 +133,7 @@ impl TenantSpec {
         self.check_identity()?;
         let wrong = |error| SpecError::Tenant(self.name.clone(), error);
         self.check_share().map_err(wrong)?;
-        let bad = |host: &&String| {
-            host.as_str() != "*"
-                && (!host.starts_with("nqn.")
-                    || host.len() > NQN_LEN_MAX
-                    || host.contains(char::is_control))
-        };
+        let bad = |host: &&String| host.as_str() != "*" && Nqn::new(host).is_err();
         match self.hosts.iter().find(bad) {
             Some(host) => Err(wrong(TenantError::Host(host.clone()))),
             None => Ok(()),
@@ -172,10 +158,25 @@ impl VolumeSpec {
     }
 }
 
+impl VolumeSpec {
+    /// Checks the size of a new volume, or of one that grows, in blocks of so many bytes.
+    pub fn check_new(&self, block_size: u32) -> Result<(), SpecError> {
+        match self.size {
+            Some(Size(bytes))
+                if bytes < SIZE_LEAST || !bytes.is_multiple_of(u64::from(block_size)) =>
+            {
+                let error = VolumeError::Size(bytes, block_size);
+                Err(SpecError::Volume(self.name.clone(), error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{Medium, Size};
+    use crate::spec::Medium;
 
     const GOOD: &str = r#"
         [target]
@@ -304,22 +305,22 @@ mod tests {
             (
                 "name = \"b\"",
                 "name = \"b\"\nunit = 1",
-                "line 8: unknown field `unit`, expected one of `name`, `kind`, `size`, `block_size`",
+                "line 8: device `b`: unknown field `unit`, expected one of `name`, `kind`, `size`, `block_size`",
             ),
             (
                 "name = \"b\"",
                 "name = \"b\"\npolicy = \"fiar\"",
-                "line 8: unknown variant `fiar`, expected one of `fifo`, `fair`, `gimbal`",
+                "line 8: device `b`: policy: unknown variant `fiar`, expected one of `fifo`, `fair`, `gimbal`",
             ),
             (
                 "name = \"b\"",
                 "name = \"b\"\nseed = \"x\"",
-                "line 8: invalid type: string \"x\", expected u64",
+                "line 8: device `b`: seed is \"x\": give a whole number",
             ),
             (
                 "name = \"b\"\nkind = \"memory\"",
                 "name = \"b\"\nkind = \"tape\"",
-                "line 8: unknown variant `tape`, expected one of `null`, `memory`, `file`, `block`",
+                "line 8: device `b`: kind: unknown variant `tape`, expected one of `null`, `memory`, `file`, `block`",
             ),
         ] {
             assert!(two.contains(right), "{right}");
@@ -341,7 +342,7 @@ mod tests {
             (
                 "size = \"1GiB\"",
                 "size = 1000",
-                "multiple of the block size",
+                "a multiple of 512 bytes (the block size)",
             ),
             (
                 "block_size = 512",
@@ -395,7 +396,7 @@ mod tests {
             (
                 "listen = [\"127.0.0.1:4420\"]",
                 "listen = [\"localhost\"]",
-                "socket address",
+                "not an address with a port",
             ),
             (
                 "nqn_prefix = \"nqn.2026-11",

@@ -1,14 +1,14 @@
 //! Something that stores blocks: what each kind of device has, and nothing else. `flat.rs` is how
 //! it is written.
 
-use std::net::SocketAddr;
-
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::Condition;
+use flashyard_nvme::Nqn;
 use serde::{Deserialize, Serialize};
 
+use super::address::Address;
 use super::drive::{ConditionName, StoreName, is_file};
-use super::error::{DILATION_MOST, DeviceError, SpecError, check_name};
+use super::error::{DILATION_MOST, DeviceError, SIZE_LEAST, SpecError, check_name};
 use super::flat::FlatDevice;
 use super::kind::{DeviceKind, LoadPoint, PolicyName};
 use super::partition::PartitionSpec;
@@ -115,7 +115,7 @@ pub struct ChannelsSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteSpec {
     /// Where the other target listens.
-    pub address: SocketAddr,
+    pub address: Address,
     /// Its subsystem.
     pub subnqn: String,
     /// The namespace there; 1 if not given.
@@ -236,6 +236,17 @@ impl DeviceSpec {
             .map_err(|error| SpecError::Device(self.name.clone(), error))
     }
 
+    /// Checks the size of a new device. Those that are there already may be smaller.
+    pub fn check_new(&self) -> Result<(), SpecError> {
+        match self.size() {
+            Some(Size(bytes)) if bytes < SIZE_LEAST => {
+                let error = DeviceError::Small(bytes, self.block_size);
+                Err(SpecError::Device(self.name.clone(), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn check_values(&self) -> Result<(), DeviceError> {
         if !matches!(self.block_size, 512 | 4096) {
             return Err(DeviceError::BlockSize(self.block_size));
@@ -243,7 +254,7 @@ impl DeviceSpec {
         if let Some(size) = self.size()
             && (size.0 == 0 || !size.0.is_multiple_of(u64::from(self.block_size)))
         {
-            return Err(DeviceError::Size);
+            return Err(DeviceError::Size(size.0, self.block_size));
         }
         let for_partitions = matches!(
             self.medium,
@@ -258,8 +269,17 @@ impl DeviceSpec {
                 check_drive(channels.profile.as_ref(), channels.dilation)
             }
             Medium::Partition(cut) => cut.check().map_err(DeviceError::Partition),
+            Medium::NvmeTcp(remote) => remote.subnqn().map(drop),
             _ => Ok(()),
         }
+    }
+}
+
+impl RemoteSpec {
+    /// The subsystem as protocols have it.
+    pub fn subnqn(&self) -> Result<Nqn, DeviceError> {
+        let wrong = |error| DeviceError::Subnqn(self.subnqn.clone(), error);
+        Nqn::new(&self.subnqn).map_err(wrong)
     }
 }
 

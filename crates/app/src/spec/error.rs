@@ -5,16 +5,19 @@ use std::fmt;
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::UnknownCondition;
 use flashyard_nvme::Nqn;
+use flashyard_nvme::nqn::InvalidNqn;
 use flashyard_time::Duration;
 
 use super::kind::DeviceKind;
 use super::target::SettingError;
-use crate::units::UnitError;
+use crate::units::{self, UnitError};
 
 /// Longest name of anything, in bytes.
 pub const NAME_LEN_MAX: usize = 64;
 /// Most bytes of an NQN (NVM Express Base Specification, NVMe Qualified Names).
 pub(super) const NQN_LEN_MAX: usize = 223;
+/// Who gives a size below this has forgotten the unit.
+pub(super) const SIZE_LEAST: u64 = 1 << 20;
 /// Weights go up to this.
 pub(super) const WEIGHT_MOST: u32 = 10_000;
 /// Most that a drive can be slowed down: a read of a tenth of a millisecond then takes a tenth of a
@@ -72,8 +75,12 @@ pub enum DeviceError {
     BlockSize(u32),
     /// Sectors of a device for partitions are not chosen.
     SectorSize,
-    /// Not a whole number of blocks, or none.
-    Size,
+    /// So many bytes are not a whole number of such blocks, or none.
+    Size(u64, u32),
+    /// So many bytes, in such blocks, are less than anybody means.
+    Small(u64, u32),
+    /// Not the name of a subsystem.
+    Subnqn(String, InvalidNqn),
     /// A translation layer needs what it has written.
     Pattern,
     /// No profile that ships.
@@ -117,6 +124,9 @@ pub enum TenantError {
 /// What is wrong with a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeError {
+    /// So many bytes are not a whole number of blocks of its pool, which have so many, or less than
+    /// anybody means.
+    Size(u64, u32),
     /// Of a pool, with a word on what is in it.
     Content,
     /// Of a pool, without a size.
@@ -130,14 +140,10 @@ pub enum VolumeError {
 /// What cannot be read as what it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueError {
-    /// A size or a span of time.
-    Unit(UnitError),
-    /// A bandwidth.
-    Bandwidth(String),
     /// A rate with its value.
     Rate(String),
     /// The value of a rate.
-    Ios(String),
+    In(String, UnitError),
     /// A name of a rate.
     NoSuchRate(String),
     /// What was done to a drive.
@@ -159,8 +165,8 @@ pub enum IdentityError {
     Serial(String, String),
     /// Not a model number.
     Model(String, String),
-    /// Two volumes or tenants of a file have the same.
-    Twice(&'static str, String),
+    /// Two volumes or tenants of a file have the same: the key, what it says, and the later one.
+    Twice(&'static str, String, String),
 }
 
 impl fmt::Display for IdentityError {
@@ -190,21 +196,85 @@ impl fmt::Display for IdentityError {
                 f,
                 "tenant `{tenant}`: model `{model}` must be 1 to 40 printable ASCII characters, without spaces at the ends"
             ),
-            Self::Twice(what, value) => {
-                write!(f, "{what} {value} is there twice: hosts know things by it")
-            }
+            Self::Twice(key, value, name) => write!(
+                f,
+                "`{name}`: {key} {value} is there twice: hosts know things by it"
+            ),
         }
     }
 }
 
 impl std::error::Error for IdentityError {}
 
+impl SpecError {
+    /// What it is about: the kind of table, its name and the key.
+    pub(super) fn subject(&self) -> Option<(&'static str, &str, &'static str)> {
+        Some(match self {
+            Self::Syntax(..) | Self::At(..) => return None,
+            Self::Twice(what, name) | Self::Name(what, name) => (what, name, "name"),
+            Self::Setting(error) => ("target", "", error.key()),
+            Self::Cores(_) => ("target", "", "cores"),
+            Self::Prefix(_) => ("target", "", "nqn_prefix"),
+            Self::Identity(error) => return error.subject(),
+            Self::Device(name, error) => ("device", name, error.key()),
+            Self::PoolDevices(name, _) => ("pool", name, "devices"),
+            Self::Tenant(name, error) => ("tenant", name, error.key()),
+            Self::Volume(name, error) => ("volume", name, error.key()),
+        })
+    }
+}
+
+impl IdentityError {
+    fn subject(&self) -> Option<(&'static str, &str, &'static str)> {
+        Some(match self {
+            // Found where they stand.
+            Self::Uuid(_) | Self::Hex(..) => return None,
+            Self::Nsid(volume) => ("volume", volume, "nsid"),
+            Self::Nqn(tenant, _) => ("tenant", tenant, "nqn"),
+            Self::Serial(tenant, _) => ("tenant", tenant, "serial"),
+            Self::Model(tenant, _) => ("tenant", tenant, "model"),
+            Self::Twice(key, _, name) => match *key {
+                "nqn" => ("tenant", name, key),
+                _ => ("volume", name, key),
+            },
+        })
+    }
+}
+
 impl DeviceError {
-    /// The key whose line is wrong.
-    pub(super) fn key(&self) -> &'static str {
+    fn key(&self) -> &'static str {
         match self {
+            Self::Needs(..) => "name",
             Self::HasNo(_, key) => key,
-            _ => "name",
+            Self::BlockSize(_) | Self::SectorSize => "block_size",
+            Self::Size(..) | Self::Small(..) => "size",
+            Self::Subnqn(..) => "subnqn",
+            Self::Pattern => "store",
+            Self::Profile(_) => "profile",
+            Self::Dilation(_) => "dilation",
+            Self::Partition(_) => "partition",
+        }
+    }
+}
+
+impl TenantError {
+    fn key(&self) -> &'static str {
+        match self {
+            Self::Host(_) => "hosts",
+            Self::Weight(_) => "weight",
+            Self::Nothing(what, _) => what,
+            Self::AboveLimit(..) => "guarantee",
+            Self::LatencyTarget(_) => "latency_target",
+        }
+    }
+}
+
+impl VolumeError {
+    fn key(self) -> &'static str {
+        match self {
+            Self::Content => "content",
+            Self::NeedsSize | Self::HasNoSize | Self::Size(..) => "size",
+            Self::Place => "name",
         }
     }
 }
@@ -227,7 +297,8 @@ impl fmt::Display for SpecError {
             Self::Cores(cores) => write!(f, "[target] cores = {cores} is out of range: 1 to 256"),
             Self::Prefix(prefix) => write!(
                 f,
-                "[target] nqn_prefix `{prefix}` must begin with `nqn.` and have at most {} bytes",
+                "[target] nqn_prefix `{prefix}` must begin with `nqn.`, a year and a month, as nqn.2026-11.org.example does, \
+                 and have at most {} bytes",
                 NQN_LEN_MAX - 1 - NAME_LEN_MAX
             ),
             Self::Identity(error) => error.fmt(f),
@@ -255,7 +326,13 @@ impl fmt::Display for DeviceError {
             Self::SectorSize => f.write_str(
                 "sectors of a device for partitions have 4096 bytes; leave block_size out",
             ),
-            Self::Size => f.write_str("size must be a multiple of the block size, and not 0"),
+            Self::Size(bytes, block) | Self::Small(bytes, block) => {
+                write!(f, "{}", Sizes(*bytes, *block, "the block size"))
+            }
+            Self::Subnqn(subnqn, error) => write!(
+                f,
+                "subnqn is `{subnqn}`: {error}; give the NQN of a subsystem, such as nqn.2026-11.dev.flashyard:db"
+            ),
             Self::Pattern => f.write_str(
                 "translation layers read back what they have written, so store must be memory or file",
             ),
@@ -301,7 +378,8 @@ impl fmt::Display for TenantError {
         match self {
             Self::Host(host) => write!(
                 f,
-                "`{host}` is no host NQN (`nqn.…`, at most {NQN_LEN_MAX} bytes) and not `*`"
+                "hosts: `{host}` is no host NQN and not `*`: write it like nqn.2014-08.org.nvmexpress:uuid:..., as \
+                 /etc/nvme/hostnqn of the host has it, at most {NQN_LEN_MAX} bytes"
             ),
             Self::Weight(weight) => {
                 write!(f, "weight {weight} is out of range: 1 to {WEIGHT_MOST}")
@@ -323,6 +401,9 @@ impl fmt::Display for TenantError {
 impl fmt::Display for VolumeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Size(bytes, block) => {
+                return write!(f, "{}", Sizes(*bytes, *block, "a block of its pool"));
+            }
             Self::Content => "a volume of a pool begins with zeroes, leave `content` out",
             Self::NeedsSize => "a volume of a pool needs a `size`, not 0",
             Self::HasNoSize => "it is the whole device, leave `size` out",
@@ -331,18 +412,25 @@ impl fmt::Display for VolumeError {
     }
 }
 
+/// A size that cannot be, the block it has to be a multiple of, and what that is.
+struct Sizes(u64, u32, &'static str);
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(bytes, block, what) = self;
+        write!(
+            f,
+            "size is {bytes} bytes; give at least {}, and a multiple of {block} bytes ({what}), such as 8GiB",
+            units::size(SIZE_LEAST)
+        )
+    }
+}
+
 impl fmt::Display for ValueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unit(error) => error.fmt(f),
-            Self::Bandwidth(text) => {
-                write!(
-                    f,
-                    "`{text}` is no bandwidth: write it like 1GB/s or 200MiB/s"
-                )
-            }
             Self::Rate(part) => write!(f, "`{part}` is no rate: write it like read_iops=20000"),
-            Self::Ios(value) => write!(f, "`{value}` is no number of I/Os per second"),
+            Self::In(key, error) => write!(f, "{key}: {error}"),
             Self::NoSuchRate(other) => {
                 write!(f, "there is no rate `{other}`: use {}", RATES.join(", "))
             }
@@ -364,12 +452,6 @@ impl From<SettingError> for SpecError {
 impl From<IdentityError> for SpecError {
     fn from(error: IdentityError) -> Self {
         Self::Identity(error)
-    }
-}
-
-impl From<UnitError> for ValueError {
-    fn from(error: UnitError) -> Self {
-        Self::Unit(error)
     }
 }
 

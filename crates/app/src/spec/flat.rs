@@ -2,10 +2,9 @@
 //! whatever its kind. It is read first, so that an error names the key and what may stand there,
 //! and becomes then what its kind has, or an error that names the key that is missing or too many.
 
-use std::net::SocketAddr;
-
 use serde::{Deserialize, Serialize};
 
+use super::address::Address;
 use super::device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Store};
 use super::drive::{ConditionName, StoreName};
 use super::error::{DeviceError, SpecError};
@@ -37,7 +36,7 @@ pub struct FlatDevice {
     pub path: Option<String>,
     /// `ADDR:PORT` of the other target, for `nvme-tcp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub address: Option<SocketAddr>,
+    pub address: Option<Address>,
     /// Subsystem of the other target, for `nvme-tcp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subnqn: Option<String>,

@@ -133,29 +133,27 @@ impl VolumeSpec {
 impl Config {
     /// Checks that nothing that hosts know things by is given twice.
     pub(super) fn check_identities(&self) -> Result<(), IdentityError> {
-        let volumes = &self.volumes;
-        once(
-            "nqn",
-            self.tenants.iter().filter_map(|spec| spec.nqn.as_ref()),
-        )?;
-        once("uuid", volumes.iter().filter_map(|spec| spec.uuid))?;
-        once("nguid", volumes.iter().filter_map(|spec| spec.nguid))?;
-        once("eui64", volumes.iter().filter_map(|spec| spec.eui64))?;
-        let numbers = volumes
-            .iter()
-            .filter_map(|spec| Some(format!("{} of tenant `{}`", spec.nsid?, spec.tenant)));
-        once("nsid", numbers)
+        let tenants = self.tenants.iter();
+        once("nqn", tenants.map(|spec| (spec.nqn.as_ref(), &spec.name)))?;
+        let volumes = || self.volumes.iter();
+        once("uuid", volumes().map(|spec| (spec.uuid, &spec.name)))?;
+        once("nguid", volumes().map(|spec| (spec.nguid, &spec.name)))?;
+        once("eui64", volumes().map(|spec| (spec.eui64, &spec.name)))?;
+        let number =
+            |spec: &VolumeSpec| Some(format!("{} of tenant `{}`", spec.nsid?, spec.tenant));
+        once("nsid", volumes().map(|spec| (number(spec), &spec.name)))
     }
 }
 
-fn once<T: Ord + fmt::Display>(
-    what: &'static str,
-    values: impl Iterator<Item = T>,
+/// Of values with the names of those who have them.
+fn once<'a, T: Ord + fmt::Display>(
+    key: &'static str,
+    values: impl Iterator<Item = (Option<T>, &'a String)>,
 ) -> Result<(), IdentityError> {
     let mut seen = BTreeSet::new();
-    for value in values {
+    for (value, name) in values.filter_map(|(value, name)| Some((value?, name))) {
         if seen.contains(&value) {
-            return Err(IdentityError::Twice(what, value.to_string()));
+            return Err(IdentityError::Twice(key, value.to_string(), name.clone()));
         }
         seen.insert(value);
     }

@@ -4,23 +4,35 @@ use std::str::FromStr;
 
 use flashyard_sched::Rates;
 use flashyard_time::Duration;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::error::{RATES, TenantError, ValueError};
-use crate::units;
+use crate::units::{BANDWIDTH, IOS, SPAN, UnitError, read_ios};
 
 /// Rates, of which each may be missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RatesSpec {
     /// Reads and writes per second together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "read_ios",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub iops: Option<u64>,
     /// Reads per second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "read_ios",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub read_iops: Option<u64>,
     /// Writes per second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "read_ios",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub write_iops: Option<u64>,
     /// Bytes per second, both ways together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,21 +46,14 @@ pub struct RatesSpec {
 }
 
 /// Bytes per second, written such as `1GB/s` and shown as a number in JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "u64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "u64")]
 pub struct Bandwidth(pub u64);
 
 /// A span of time, written such as `500us` and shown as microseconds in JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "u64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "u64")]
 pub struct Span(pub Duration);
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Written {
-    Number(u64),
-    Text(String),
-}
 
 impl RatesSpec {
     /// As schedulers take them.
@@ -124,14 +129,16 @@ impl FromStr for RatesSpec {
             let (key, value) = part
                 .split_once('=')
                 .ok_or_else(|| ValueError::Rate(part.to_owned()))?;
-            let number = || value.parse().map_err(|_| ValueError::Ios(value.to_owned()));
-            match key.trim() {
-                "iops" => rates.iops = Some(number()?),
-                "read_iops" => rates.read_iops = Some(number()?),
-                "write_iops" => rates.write_iops = Some(number()?),
-                "bandwidth" => rates.bandwidth = Some(value.parse()?),
-                "read_bandwidth" => rates.read_bandwidth = Some(value.parse()?),
-                "write_bandwidth" => rates.write_bandwidth = Some(value.parse()?),
+            let (key, wrong) = (key.trim(), |error| ValueError::In(key.trim().into(), error));
+            let ios = || IOS.parse(value).map(Some).map_err(wrong);
+            let bandwidth = || value.parse().map(Some).map_err(wrong);
+            match key {
+                "iops" => rates.iops = ios()?,
+                "read_iops" => rates.read_iops = ios()?,
+                "write_iops" => rates.write_iops = ios()?,
+                "bandwidth" => rates.bandwidth = bandwidth()?,
+                "read_bandwidth" => rates.read_bandwidth = bandwidth()?,
+                "write_bandwidth" => rates.write_bandwidth = bandwidth()?,
                 other => return Err(ValueError::NoSuchRate(other.to_owned())),
             }
         }
@@ -140,48 +147,36 @@ impl FromStr for RatesSpec {
 }
 
 impl FromStr for Bandwidth {
-    type Err = ValueError;
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        let bytes = text.trim().strip_suffix("/s").unwrap_or(text);
-        units::parse_size(bytes)
-            .map(Self)
-            .map_err(|_| ValueError::Bandwidth(text.to_owned()))
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        BANDWIDTH.parse(text).map(Self)
     }
 }
 
 impl FromStr for Span {
-    type Err = ValueError;
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        // Rounded up, so that what is not nothing does not become it.
-        let ns = units::parse_span(text)?.as_ns();
-        Ok(Self::from_us(ns.div_ceil(1_000)))
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        SPAN.parse(text).map(Self::from_ns)
     }
 }
 
 impl Span {
-    /// Spans are whole microseconds: so they are kept and sent.
-    fn from_us(us: u64) -> Self {
-        Self(Duration::from_us(us.min(u64::MAX / 1_000)))
+    /// Spans are whole microseconds: so they are kept and sent. Rounded up, so that what is not
+    /// nothing does not become it.
+    fn from_ns(ns: u64) -> Self {
+        Self(Duration::from_us(ns.div_ceil(1_000).min(u64::MAX / 1_000)))
     }
 }
 
-impl TryFrom<Written> for Bandwidth {
-    type Error = ValueError;
-    fn try_from(written: Written) -> Result<Self, ValueError> {
-        match written {
-            Written::Number(bytes) => Ok(Self(bytes)),
-            Written::Text(text) => text.parse(),
-        }
+impl<'de> Deserialize<'de> for Bandwidth {
+    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
+        BANDWIDTH.read(value).map(Self)
     }
 }
 
-impl TryFrom<Written> for Span {
-    type Error = ValueError;
-    fn try_from(written: Written) -> Result<Self, ValueError> {
-        match written {
-            Written::Number(us) => Ok(Self::from_us(us)),
-            Written::Text(text) => text.parse(),
-        }
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
+        SPAN.read(value).map(Self::from_ns)
     }
 }
 

@@ -93,7 +93,11 @@ mod tests {
         for (right, wrong, message) in [
             ("weight = 2", "weight = 0", "weight 0 is out of range"),
             ("weight = 2", "weight = 10001", "out of range"),
-            ("weight = 2", "weight = -1", "invalid value: integer `-1`"),
+            (
+                "weight = 2",
+                "weight = -1",
+                "weight is -1: give a whole number, 1 to 10000",
+            ),
             (
                 "class = \"latency\"",
                 "class = \"urgent\"",
@@ -116,7 +120,7 @@ mod tests {
                 "bandwidth = \"2GB/s\"",
                 "above its limit of bandwidth 1000000000",
             ),
-            ("\"1GB/s\"", "\"fast\"", "no bandwidth"),
+            ("\"1GB/s\"", "\"fast\"", "not a bandwidth"),
             ("\"500us\"", "\"5us\"", "give 10us to 10s"),
             ("\"500us\"", "\"1ns\"", "give 10us to 10s"),
             ("\"500us\"", "\"11s\"", "give 10us to 10s"),

@@ -1,12 +1,14 @@
 //! A size as it is written in files, on the command line and in JSON.
 
-use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 
-use crate::units::{self, UnitError};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::units::{SIZE, UnitError};
 
 /// A size in bytes, written with its unit in files and shown as bytes in JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "WrittenSize", into = "u64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(into = "u64")]
 pub struct Size(pub u64);
 
 impl From<Size> for u64 {
@@ -15,26 +17,15 @@ impl From<Size> for u64 {
     }
 }
 
-impl std::str::FromStr for Size {
+impl FromStr for Size {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        units::parse_size(text).map(Self)
+        SIZE.parse(text).map(Self)
     }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum WrittenSize {
-    Bytes(u64),
-    Text(String),
-}
-
-impl TryFrom<WrittenSize> for Size {
-    type Error = UnitError;
-    fn try_from(written: WrittenSize) -> Result<Self, UnitError> {
-        match written {
-            WrittenSize::Bytes(bytes) => Ok(Self(bytes)),
-            WrittenSize::Text(text) => text.parse(),
-        }
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
+        SIZE.read(value).map(Self)
     }
 }

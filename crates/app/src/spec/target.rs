@@ -8,14 +8,16 @@ use std::net::SocketAddr;
 use flashyard_controller::ControllerLimits;
 use serde::{Deserialize, Serialize};
 
-use super::Size;
+use super::{Address, Size};
 use crate::units;
 
 /// Bytes that one command may move. Less than two pages cannot be told to hosts, more than this no
 /// buffer has.
 const MAX_TRANSFER: [u64; 2] = [8 << 10, 1 << 20];
-const IO_QUEUES: [u16; 2] = [1, 1024];
-const QUEUE_DEPTH: [u16; 2] = [2, 1024];
+pub(super) const IO_QUEUES: [u16; 2] = [1, 1024];
+pub(super) const QUEUE_DEPTH: [u16; 2] = [2, 1024];
+/// More cores than any machine here has.
+pub(super) const CORES_MOST: usize = 256;
 const IN_CAPSULE_MOST: u64 = 64 << 10;
 /// What IOCCSZ counts in.
 const IN_CAPSULE_UNIT: u64 = 16;
@@ -31,7 +33,7 @@ pub struct TargetSpec {
     /// Addresses and ports for NVMe/TCP; 127.0.0.1:4420 if nobody ever said. For this and the next
     /// see [`TargetSettings`].
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub listen: Option<Vec<SocketAddr>>,
+    pub listen: Option<Vec<Address>>,
     /// Bytes that one command may move.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_transfer: Option<Size>,
@@ -80,7 +82,7 @@ impl TargetSpec {
 pub struct TargetSettings {
     /// Addresses and ports for NVMe/TCP: holds at once.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub listen: Option<Vec<SocketAddr>>,
+    pub listen: Option<Vec<Address>>,
     /// Bytes that one command may move (MDTS). This and the next hold for hosts that connect from
     /// then on.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,7 +104,7 @@ pub enum SettingError {
     /// There has to be an address.
     NoAddress,
     /// An address is there twice.
-    AddressTwice(SocketAddr),
+    AddressTwice(Address),
     /// Not a power of two, or out of range.
     MaxTransfer(u64),
     /// Out of range.
@@ -111,6 +113,19 @@ pub enum SettingError {
     QueueDepth(u16),
     /// Not a multiple of 16, or out of range.
     InCapsule(u64),
+}
+
+impl SettingError {
+    /// The key that is wrong.
+    pub(super) fn key(&self) -> &'static str {
+        match self {
+            Self::NoAddress | Self::AddressTwice(_) => "listen",
+            Self::MaxTransfer(_) => "max_transfer",
+            Self::IoQueues(_) => "io_queues",
+            Self::QueueDepth(_) => "queue_depth",
+            Self::InCapsule(_) => "in_capsule",
+        }
+    }
 }
 
 impl fmt::Display for SettingError {
@@ -202,7 +217,7 @@ impl TargetSettings {
     pub fn effective(&self) -> Self {
         let limits = ControllerLimits::default();
         let default = Self {
-            listen: Some(vec![SocketAddr::from(([127, 0, 0, 1], 4420))]),
+            listen: Some(vec![SocketAddr::from(([127, 0, 0, 1], 4420)).into()]),
             max_transfer: Some(Size(limits.transfer_bytes.into())),
             io_queues: Some(limits.io_queues),
             queue_depth: Some(limits.queue_depth),
@@ -230,7 +245,7 @@ impl TargetSettings {
     pub fn describe(&self) -> String {
         let mut words = Vec::new();
         if let Some(addresses) = &self.listen {
-            let all: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+            let all: Vec<String> = addresses.iter().map(Address::to_string).collect();
             words.push(format!("listen on {}", all.join(", ")));
         }
         let sizes = [
@@ -250,7 +265,7 @@ impl TargetSettings {
     }
 }
 
-fn check_addresses(addresses: &[SocketAddr]) -> Result<(), SettingError> {
+fn check_addresses(addresses: &[Address]) -> Result<(), SettingError> {
     if addresses.is_empty() {
         return Err(SettingError::NoAddress);
     }
@@ -258,7 +273,7 @@ fn check_addresses(addresses: &[SocketAddr]) -> Result<(), SettingError> {
     // Port 0 is another one each time.
     for address in addresses.iter().filter(|address| address.port() != 0) {
         if !seen.insert(address) {
-            return Err(SettingError::AddressTwice(*address));
+            return Err(SettingError::AddressTwice(address.clone()));
         }
     }
     Ok(())

@@ -3,6 +3,7 @@
 
 mod content;
 mod drives;
+mod grammar;
 mod identity;
 mod images;
 mod partitions;

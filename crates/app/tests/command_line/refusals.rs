@@ -66,8 +66,8 @@ fn shares_that_make_no_sense_change_nothing() {
     // What cannot even be read is refused before the target is asked.
     for (wrong, why) in [
         (["--class", "urgent"], "latency, throughput, background"),
-        (["--weight", "1.5"], "invalid digit"),
-        (["--weight", "many"], "invalid digit"),
+        (["--weight", "1.5"], "give a whole number, 1 to 10000"),
+        (["--weight", "many"], "give a whole number, 1 to 10000"),
         (["--guarantee", "speed=3"], "speed"),
         (["--limit", "iops"], "iops"),
     ] {

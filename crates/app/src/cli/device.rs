@@ -1,0 +1,116 @@
+//! `flashyard device`: what can be typed about devices.
+
+use clap::{Args, Subcommand};
+
+use super::reach::Reach;
+use crate::options::whole;
+use crate::spec::{Address, ConditionName, DeviceKind, PolicyName, Size, StoreName};
+
+/// `flashyard device`.
+#[derive(Args, Debug)]
+pub struct DeviceArgs {
+    /// How to reach the target.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: DeviceCommand,
+}
+
+/// What can be done with devices.
+#[derive(Debug, Subcommand)]
+pub enum DeviceCommand {
+    /// List all devices
+    List,
+    /// Show one device
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Create a device
+    #[command(
+        after_help = "Examples:\n  flashyard device create ram0 --kind memory --size 1GiB\n  \
+        flashyard device create ssd0 --kind file --path /srv/ssd0.img --size 8GiB\n  \
+        flashyard device create disk0 --kind block --path /dev/sdb\n  \
+        flashyard device create nand0 --kind flash --size 8GiB --profile dct983 --condition fragmented\n  \
+        flashyard device create oc0 --kind open-channel --size 4GiB --store file --path /srv/oc0.img\n  \
+        flashyard device create zns0 --kind zoned --path /dev/nvme1n1 --units 8\n  \
+        flashyard device create far0 --kind nvme-tcp --address 127.0.0.1:4420 --subnqn nqn.2026-11.dev.flashyard:db"
+    )]
+    Create {
+        /// Name: letters, digits, `-`, `_`, `.`
+        name: String,
+        /// What it is
+        #[arg(long)]
+        kind: DeviceKind,
+        /// Size (null, memory, flash, new files)
+        #[arg(long)]
+        size: Option<Size>,
+        /// Bytes per block: 512 or 4096
+        #[arg(long, default_value_t = 4096, value_parser = whole::<u32>("device", "block_size"))]
+        block_size: u32,
+        /// File or block device
+        #[arg(long)]
+        path: Option<String>,
+        /// Address of another target
+        #[arg(long, value_name = "HOST:PORT")]
+        address: Option<Address>,
+        /// Subsystem of another target
+        #[arg(long, value_name = "NQN")]
+        subnqn: Option<String>,
+        /// Namespace of another target
+        #[arg(long, value_parser = whole::<u32>("volume", "nsid"))]
+        nsid: Option<u32>,
+        /// Drive to emulate: dct983, 970pro, ... or a file that holds a profile
+        #[arg(long, value_name = "NAME|FILE")]
+        profile: Option<String>,
+        /// What was done to that drive before: empty, clean, fragmented, or fragmented=NN% of it
+        /// [default: empty]
+        #[arg(long)]
+        condition: Option<ConditionName>,
+        /// Where its content is [default: memory]
+        #[arg(long)]
+        store: Option<StoreName>,
+        /// What chance in its condition follows from [default: 1]
+        #[arg(long, value_name = "N", value_parser = whole::<u64>("device", "seed"))]
+        seed: Option<u64>,
+        /// Make it this many times slower, so that the rest of the machine counts for less
+        /// [default: 1]
+        #[arg(long, value_name = "N", value_parser = whole::<u32>("device", "dilation"))]
+        dilation: Option<u32>,
+        /// Parallel units to deal the zones of a zoned device out to [default: up to 16, of 32
+        /// zones each]
+        #[arg(long, value_name = "N", value_parser = whole::<u32>("device", "units"))]
+        units: Option<u32>,
+        /// Scheduling policy of the switch in front of it
+        #[arg(long, default_value = "fair")]
+        policy: PolicyName,
+    },
+    /// Measure what a device can give, which guarantees are held against
+    #[command(
+        after_help = "Examples:\n  flashyard device calibrate ssd0\n  flashyard device calibrate disk0 --destroy\n\n\
+        An emulated drive is measured by a copy of its model. Any other device is read for four seconds; with --destroy\n\
+        it is also written, and its content is lost, which is only done while nothing uses it."
+    )]
+    Calibrate {
+        /// Its name
+        name: String,
+        /// Measure writes too: its content is lost
+        #[arg(long)]
+        destroy: bool,
+    },
+    /// Change the policy of a device while it is used; no I/O fails
+    #[command(after_help = "Example:\n  flashyard device set ssd0 --policy fair")]
+    Set {
+        /// Its name
+        name: String,
+        /// The algorithm of the switch in front of it
+        #[arg(long)]
+        policy: PolicyName,
+    },
+    /// Delete a device that nothing uses; what it stores stays on it
+    Delete {
+        /// Its name
+        name: String,
+    },
+}

@@ -1,0 +1,85 @@
+//! `flashyard partition`: what can be typed about partitions.
+
+use clap::{Args, Subcommand};
+
+use super::reach::Reach;
+use crate::options::whole;
+use crate::spec::PolicyName;
+
+/// `flashyard partition`.
+#[derive(Args, Debug)]
+pub struct PartitionArgs {
+    /// How to reach the target.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: PartitionCommand,
+}
+
+/// Which parallel units of an open-channel or zoned device.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+pub struct UnitsArgs {
+    /// Whole channels, such as 0-3,7: what others do is not noticed
+    #[arg(long, value_name = "LIST")]
+    pub channels: Option<String>,
+    /// Single units, each a channel and a number there, such as 0.0,1.0
+    #[arg(long, value_name = "LIST")]
+    pub units: Option<String>,
+    /// So many units, on as few channels as possible
+    #[arg(long, value_name = "N", value_parser = whole::<u32>("device", "count"))]
+    pub count: Option<u32>,
+}
+
+/// What can be done with partitions.
+#[derive(Debug, Subcommand)]
+pub enum PartitionCommand {
+    /// List all partitions
+    List,
+    /// Show one partition: capacity, bandwidth, write amplification, wear, units
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Create a partition, which is a device for pools and volumes
+    #[command(
+        after_help = "Examples:\n  flashyard device create oc0 --kind open-channel --size 8GiB\n  \
+        flashyard partition create db --device oc0 --channels 0-3\n  \
+        flashyard partition create logs --device oc0 --count 16 --op 7%\n  \
+        flashyard volume create orders --device db --tenant db"
+    )]
+    Create {
+        /// Name, unique among devices: letters, digits, `-`, `_`, `.`
+        name: String,
+        /// The open-channel or zoned device
+        #[arg(long)]
+        device: String,
+        /// Which units.
+        #[command(flatten)]
+        units: UnitsArgs,
+        /// Flash kept beyond the capacity, in percent of it
+        #[arg(long, value_name = "PERCENT", default_value = "20%")]
+        op: String,
+        /// Scheduling policy of the switch in front of it
+        #[arg(long, default_value = "fair")]
+        policy: PolicyName,
+    },
+    /// Give a partition more units while it is used
+    #[command(after_help = "Example:\n  flashyard partition grow db --channels 4-5")]
+    Grow {
+        /// Its name
+        name: String,
+        /// Which units.
+        #[command(flatten)]
+        units: UnitsArgs,
+    },
+    /// Delete a partition that nothing uses, with all data in it
+    Delete {
+        /// Its name
+        name: String,
+        /// Yes, destroy the data
+        #[arg(long)]
+        yes: bool,
+    },
+}

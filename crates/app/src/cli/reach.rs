@@ -1,0 +1,23 @@
+//! What every command has that talks to a running target.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// How to reach the running target.
+#[derive(Args, Clone, Debug)]
+pub struct Reach {
+    /// State directory of the target, where its control socket is
+    /// [default: /var/lib/flashyard as root, else ~/.local/state/flashyard]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "FLASHYARD_STATE",
+        verbatim_doc_comment
+    )]
+    pub state: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+}

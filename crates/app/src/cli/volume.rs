@@ -1,0 +1,196 @@
+//! `flashyard pool` and `flashyard volume`: what can be typed about the space that tenants use.
+
+use clap::{Args, Subcommand};
+
+use super::reach::Reach;
+use crate::options::whole;
+use crate::spec::{Eui64, NamespaceUuid, Nguid, Size};
+
+/// `flashyard pool`.
+#[derive(Args, Debug)]
+pub struct PoolArgs {
+    /// How to reach the target.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: PoolCommand,
+}
+
+/// What can be done with pools.
+#[derive(Debug, Subcommand)]
+pub enum PoolCommand {
+    /// List all pools
+    List,
+    /// Show one pool
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Create a pool on a device (a device that already holds a pool is refused)
+    #[command(after_help = "Example:\n  flashyard pool create fast --device ssd0")]
+    Create {
+        /// Name: letters, digits, `-`, `_`, `.`
+        name: String,
+        /// The device to divide
+        #[arg(long)]
+        device: String,
+        /// Even if the device holds something: all of it is lost
+        #[arg(long)]
+        force: bool,
+    },
+    /// Delete a pool without volumes
+    Delete {
+        /// Its name
+        name: String,
+    },
+}
+
+/// `flashyard volume`.
+#[derive(Args, Debug)]
+pub struct VolumeArgs {
+    /// How to reach the target.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: VolumeCommand,
+}
+
+/// What can be done with volumes.
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// List all volumes
+    List,
+    /// Show one volume
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Create a volume and attach it to its tenant's subsystem
+    #[command(
+        after_help = "Examples:\n  flashyard volume create orders --pool fast --size 2GiB --tenant db\n  \
+        flashyard volume create whole --device ssd1 --tenant db\n  \
+        flashyard volume create imported --device disk7 --tenant db --keep\n  \
+        flashyard volume create taken --pool fast --size 2GiB --tenant db --nsid 3 \\\n    \
+        --uuid 2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11 --nguid 2f0d1c4652c54b0f9a1c0d3a5f2b7e11\n\n\
+        Hosts know a disk by its identifiers: with those of another target's volume, and its NQN at the tenant, they\n\
+        take this one for the same. Identifiers are fixed from now on, except that `volume move` gives another nsid."
+    )]
+    Create {
+        /// Name: letters, digits, `-`, `_`, `.`
+        name: String,
+        /// The pool to cut it from
+        #[arg(
+            long,
+            conflicts_with = "device",
+            required_unless_present = "device",
+            requires = "size"
+        )]
+        pool: Option<String>,
+        /// The device to give away whole
+        #[arg(long, conflicts_with = "size")]
+        device: Option<String>,
+        /// Its size
+        #[arg(long)]
+        size: Option<Size>,
+        /// Who it belongs to
+        #[arg(long)]
+        tenant: String,
+        /// Give the device away with the data on it, which the tenant can read then
+        #[arg(long, conflicts_with_all = ["pool", "erase"])]
+        keep: bool,
+        /// Zero the device first, whatever is on it
+        #[arg(long, conflicts_with = "pool")]
+        erase: bool,
+        /// UUID of its namespace [default: a new one]
+        #[arg(long)]
+        uuid: Option<NamespaceUuid>,
+        /// NGUID of its namespace, 32 hexadecimal digits [default: the bytes of the UUID]
+        #[arg(long, value_name = "HEX")]
+        nguid: Option<Nguid>,
+        /// EUI64 of its namespace, 16 hexadecimal digits [default: none]
+        #[arg(long, value_name = "HEX")]
+        eui64: Option<Eui64>,
+        /// Number of its namespace in the tenant's subsystem, 1 to 1024 [default: the next free
+        /// one]
+        #[arg(long, value_name = "N", value_parser = whole::<u32>("volume", "nsid"))]
+        nsid: Option<u32>,
+        /// Refuse writes from the beginning
+        #[arg(long)]
+        read_only: bool,
+    },
+    /// Grow a volume, or refuse or take writes; connected hosts see it at once
+    #[command(
+        after_help = "Examples:\n  flashyard volume set orders --size 4GiB\n  \
+        flashyard volume set orders --read-only on\n\n\
+        Writes that were in flight finish; later ones are answered Namespace is Write Protected."
+    )]
+    Set {
+        /// Its name
+        name: String,
+        /// What is to change.
+        #[command(flatten)]
+        change: VolumeChangeArgs,
+    },
+    /// Call a volume otherwise; hosts notice nothing
+    #[command(
+        after_help = "Example:\n  flashyard volume rename orders orders-2025\n\n\
+        A configuration file that still has the old name would make a new volume of it: change the file as well."
+    )]
+    Rename {
+        /// Its name
+        name: String,
+        /// What it is called from now on
+        new: String,
+    },
+    /// Give a volume with its content to another tenant
+    #[command(
+        after_help = "Example:\n  flashyard volume move orders --tenant lab --yes\n\n\
+        The hosts that have it now lose it, and what they were writing has finished before the other tenant's hosts\n\
+        see it; unmount it before. UUID, NGUID and EUI64 stay. Nothing is erased: the other tenant reads all of it."
+    )]
+    Move {
+        /// Its name
+        name: String,
+        /// Who is to have it
+        #[arg(long)]
+        tenant: String,
+        /// Number of its namespace there [default: the next free one]
+        #[arg(long, value_name = "N", value_parser = whole::<u32>("volume", "nsid"))]
+        nsid: Option<u32>,
+        /// Yes, the other tenant may read its data
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Delete a volume and everything in it; a device that it has whole is zeroed
+    #[command(after_help = "Example:\n  flashyard volume delete orders --yes")]
+    Delete {
+        /// Its name
+        name: String,
+        /// Yes, its data may be lost
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// What `flashyard volume set` can change, one at a time.
+#[derive(Args, Clone, Debug)]
+#[group(required = true, multiple = false)]
+pub struct VolumeChangeArgs {
+    /// The new size, not less than the present one
+    #[arg(long)]
+    pub size: Option<Size>,
+    /// Whether writes are refused
+    #[arg(long)]
+    pub read_only: Option<OnOff>,
+}
+
+/// A switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnOff {
+    /// It is so.
+    On,
+    /// It is not.
+    Off,
+}

@@ -1,0 +1,65 @@
+//! What may stand at each key of a configuration file, for errors in files and on the command line.
+
+use clap::ValueEnum;
+
+use super::drive::StoreName;
+use super::error::{DILATION_MOST, WEIGHT_MOST};
+use super::kind::{DeviceKind, PolicyName};
+use super::target::{CORES_MOST, IO_QUEUES, QUEUE_DEPTH};
+use super::{ClassName, ContentName};
+use crate::units::{BANDWIDTH, Grammar, IOS, SIZE, SPAN};
+
+/// What may stand at a key, after "give"; `key` is with the tables that it is in, such as
+/// `guarantee.read_iops`.
+pub fn allowed(section: &str, key: &str) -> String {
+    let text = |like: &str| format!("text, such as \"{like}\"");
+    let list = |like: &str| format!("a list, such as [\"{like}\"]");
+    let number = |least: u64, most: u64| format!("a whole number, {least} to {most}");
+    let any_number = |least| number(least, u64::from(u32::MAX));
+    match (section, key) {
+        ("target", "listen") => list("127.0.0.1:4420"),
+        ("target", "nqn_prefix") => text("nqn.2026-11.dev.flashyard"),
+        ("target", "cores") => number(1, CORES_MOST as u64),
+        ("target", "io_queues") => number(IO_QUEUES[0].into(), IO_QUEUES[1].into()),
+        ("target", "queue_depth") => number(QUEUE_DEPTH[0].into(), QUEUE_DEPTH[1].into()),
+        (_, "size" | "max_transfer" | "in_capsule") => value(&SIZE),
+        (_, "block_size") => "512 or 4096".into(),
+        (_, "nsid") => any_number(1),
+        (_, "kind") => names::<DeviceKind>(),
+        (_, "policy") => names::<PolicyName>(),
+        (_, "store") => names::<StoreName>(),
+        (_, "class") => names::<ClassName>(),
+        (_, "content") => names::<ContentName>(),
+        (_, "condition") => "`empty`, `clean`, `fragmented` or `fragmented=NN%`".into(),
+        (_, "dilation") => number(1, DILATION_MOST.into()),
+        (_, "seed") => "a whole number".into(),
+        (_, "weight") => number(1, WEIGHT_MOST.into()),
+        (_, "count" | "partition.count") | ("device", "units") => any_number(1),
+        (_, "partition") => "a table, such as { device = \"oc0\", count = 4 }".into(),
+        (_, "curve") => "a list of tables, as `device calibrate` measures them".into(),
+        (_, "disposable" | "read_only" | "partition.unfinished") => "true or false".into(),
+        (_, "guarantee" | "limit" | "capability") => {
+            "a table, such as { read_iops = \"20k\" }".into()
+        }
+        (_, "latency_target") => value(&SPAN),
+        ("pool", "devices") => list("ssd0"),
+        ("tenant", "hosts") => list("nqn.2014-08.org.nvmexpress:uuid:..."),
+        (_, key) if key.starts_with("curve.") => "a whole number".into(),
+        (_, key) if key.ends_with("bandwidth") => value(&BANDWIDTH),
+        (_, key) if key.ends_with("iops") => value(&IOS),
+        (_, key) => format!("text, such as {key} = \"...\""),
+    }
+}
+
+fn value(grammar: &Grammar) -> String {
+    format!("{grammar}")
+}
+
+fn names<T: ValueEnum>() -> String {
+    let variants = T::value_variants().iter();
+    let names: Vec<String> = variants
+        .filter_map(ValueEnum::to_possible_value)
+        .map(|name| format!("`{}`", name.get_name()))
+        .collect();
+    format!("one of {}", names.join(", "))
+}
