@@ -10,6 +10,9 @@ mod target;
 mod tenant;
 mod volume;
 
+#[cfg(test)]
+mod tests;
+
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -33,7 +36,12 @@ pub use volume::{OnOff, PoolArgs, PoolCommand, VolumeArgs, VolumeCommand};
     name = "flashyard",
     version,
     propagate_version = true,
-    max_term_width = 110
+    max_term_width = 110,
+    after_help = "Examples:\n  flashyard demo\n  flashyard serve --state ./state --config flashyard.toml\n  \
+    flashyard status --state ./state\n\n\
+    Where examples say flashyard and no such program is found, type its path, such as target/release/flashyard.\n\
+    Commands find the running target by its state directory: give them the --state that `serve` has, or set\n\
+    FLASHYARD_STATE; without either, both use the same default. Each command has examples: flashyard COMMAND --help."
 )]
 pub struct Cli {
     /// What to do.
@@ -89,6 +97,9 @@ pub enum Command {
     /// Show and change where the target listens, and the limits that it tells hosts
     Target(TargetArgs),
     /// Show the running target at a glance
+    #[command(
+        after_help = "Examples:\n  flashyard status\n  flashyard status --state ./state --json"
+    )]
     Status(Reach),
     /// Show where a tenant's latency comes from, and who causes it
     #[command(
@@ -108,18 +119,18 @@ pub enum Command {
 #[command(after_help = "Examples:\n  flashyard demo\n  flashyard demo --seconds 5 --exit --json")]
 pub struct DemoArgs {
     /// How long to measure
-    #[arg(long, default_value_t = 10, value_parser = within::<u64>(1, 86_400))]
+    #[arg(long, help_heading = "Measurement", default_value_t = 10, value_parser = within::<u64>(1, 86_400))]
     pub seconds: u64,
     /// Slow the emulated drive down by this much, so that the delays of this machine count for
     /// little
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = within::<u32>(1, 1000))]
+    #[arg(long, help_heading = "Measurement", value_name = "N", default_value_t = 10, value_parser = within::<u32>(1, 1000))]
     pub dilation: u32,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
     /// Do not go on serving after the measurement (so it is, too, when the output is not a
     /// terminal)
-    #[arg(long)]
+    #[arg(long, help_heading = "Measurement")]
     pub exit: bool,
 }
 
@@ -132,12 +143,13 @@ pub struct DemoArgs {
 )]
 pub struct ServeArgs {
     /// Configuration file (TOML)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Configuration", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// State directory: inventory and control socket
     /// [default: /var/lib/flashyard as root, else ~/.local/state/flashyard]
     #[arg(
         long,
+        help_heading = "Configuration",
         value_name = "DIR",
         env = "FLASHYARD_STATE",
         verbatim_doc_comment
@@ -145,25 +157,30 @@ pub struct ServeArgs {
     pub state: Option<PathBuf>,
     /// If the state store is damaged, start from its copy; the damaged file is kept as
     /// state.db.damaged
-    #[arg(long)]
+    #[arg(long, help_heading = "Configuration")]
     pub restore_state: bool,
     /// Listen here instead of where the file or the state says, until `target set --listen`; may be
     /// repeated
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, help_heading = "Network", value_name = "HOST:PORT")]
     pub listen: Vec<Address>,
     /// Number of cores to serve from, instead of what the file says
-    #[arg(long, value_parser = within::<u16>(1, 256))]
+    #[arg(long, help_heading = "Cores and memory", value_parser = within::<u16>(1, 256))]
     pub cores: Option<u16>,
     /// Pin core 0 to this processor, core 1 to the next, and so on
-    #[arg(long, value_name = "N")]
+    #[arg(long, help_heading = "Cores and memory", value_name = "N")]
     pub processor: Option<usize>,
     /// Microseconds to poll at most for what comes next, where it mostly comes so soon; 0: sleep at
     /// once
-    #[arg(long, value_name = "US", default_value_t = 60, value_parser = within::<u64>(0, 1_000_000))]
+    #[arg(long, help_heading = "Cores and memory", value_name = "US", default_value_t = 60, value_parser = within::<u64>(0, 1_000_000))]
     pub poll_us: u64,
     /// Bound of I/O buffer memory of each core, at least 4MiB. With less than 256MiB commands wait
     /// earlier for memory
-    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    #[arg(
+        long,
+        help_heading = "Cores and memory",
+        value_name = "SIZE",
+        default_value = "256MiB"
+    )]
     pub buffers: Size,
 }
 
@@ -172,17 +189,18 @@ pub struct ServeArgs {
 #[command(after_help = "Example:\n  flashyard discover --connect 127.0.0.1:4420")]
 pub struct DiscoverArgs {
     /// Address of the target
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, help_heading = "Target", value_name = "HOST:PORT")]
     pub connect: Address,
     /// Host NQN to ask as
     #[arg(
         long,
+        help_heading = "Target",
         value_name = "NQN",
         default_value = "nqn.2026-11.dev.flashyard:host"
     )]
     pub hostnqn: String,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
 }
 
@@ -196,7 +214,7 @@ pub struct ApplyArgs {
     /// Configuration file (TOML)
     pub file: PathBuf,
     /// Only show what would be done
-    #[arg(long)]
+    #[arg(long, help_heading = "What to do")]
     pub plan: bool,
 }
 
@@ -213,10 +231,10 @@ pub struct CheckArgs {
     /// partitions
     pub file: PathBuf,
     /// Bytes per block of the device
-    #[arg(long, default_value_t = 4096, value_parser = whole::<u32>("device", "block_size"))]
+    #[arg(long, help_heading = "Device", default_value_t = 4096, value_parser = whole::<u32>("device", "block_size"))]
     pub block_size: u32,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
 }
 

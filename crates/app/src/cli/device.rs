@@ -8,6 +8,9 @@ use crate::spec::{Address, ConditionName, DeviceKind, PolicyName, Size, StoreNam
 
 /// `flashyard device`.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  flashyard device create ram0 --kind memory --size 1GiB\n  flashyard device list"
+)]
 pub struct DeviceArgs {
     /// How to reach the target.
     #[command(flatten)]
@@ -21,8 +24,12 @@ pub struct DeviceArgs {
 #[derive(Debug, Subcommand)]
 pub enum DeviceCommand {
     /// List all devices
+    #[command(after_help = "Example:\n  flashyard device list")]
     List,
     /// Show one device
+    #[command(
+        after_help = "Examples:\n  flashyard device show ssd0\n  flashyard device show ssd0 --json"
+    )]
     Show {
         /// Its name
         name: String,
@@ -41,49 +48,49 @@ pub enum DeviceCommand {
         /// Name: letters, digits, `-`, `_`, `.`
         name: String,
         /// What it is
-        #[arg(long)]
+        #[arg(long, help_heading = "Device")]
         kind: DeviceKind,
         /// Size (null, memory, flash, new files)
-        #[arg(long)]
+        #[arg(long, help_heading = "Device")]
         size: Option<Size>,
         /// Bytes per block: 512 or 4096
-        #[arg(long, default_value_t = 4096, value_parser = whole::<u32>("device", "block_size"))]
+        #[arg(long, help_heading = "Device", default_value_t = 4096, value_parser = whole::<u32>("device", "block_size"))]
         block_size: u32,
         /// File or block device
-        #[arg(long)]
+        #[arg(long, help_heading = "Device")]
         path: Option<String>,
         /// Address of another target
-        #[arg(long, value_name = "HOST:PORT")]
+        #[arg(long, help_heading = "Another target", value_name = "HOST:PORT")]
         address: Option<Address>,
         /// Subsystem of another target
-        #[arg(long, value_name = "NQN")]
+        #[arg(long, help_heading = "Another target", value_name = "NQN")]
         subnqn: Option<String>,
         /// Namespace of another target
-        #[arg(long, value_parser = whole::<u32>("volume", "nsid"))]
+        #[arg(long, help_heading = "Another target", value_parser = whole::<u32>("volume", "nsid"))]
         nsid: Option<u32>,
         /// Drive to emulate: dct983, 970pro, ... or a file that holds a profile
-        #[arg(long, value_name = "NAME|FILE")]
+        #[arg(long, help_heading = "Emulated drive", value_name = "NAME|FILE")]
         profile: Option<String>,
         /// What was done to that drive before: empty, clean, fragmented, or fragmented=NN% of it
         /// [default: empty]
-        #[arg(long)]
+        #[arg(long, help_heading = "Emulated drive")]
         condition: Option<ConditionName>,
         /// Where its content is [default: memory]
-        #[arg(long)]
+        #[arg(long, help_heading = "Emulated drive")]
         store: Option<StoreName>,
         /// What chance in its condition follows from [default: 1]
-        #[arg(long, value_name = "N", value_parser = whole::<u64>("device", "seed"))]
+        #[arg(long, help_heading = "Emulated drive", value_name = "N", value_parser = whole::<u64>("device", "seed"))]
         seed: Option<u64>,
         /// Make it this many times slower, so that the rest of the machine counts for less
         /// [default: 1]
-        #[arg(long, value_name = "N", value_parser = whole::<u32>("device", "dilation"))]
+        #[arg(long, help_heading = "Emulated drive", value_name = "N", value_parser = whole::<u32>("device", "dilation"))]
         dilation: Option<u32>,
         /// Parallel units to deal the zones of a zoned device out to [default: up to 16, of 32
         /// zones each]
-        #[arg(long, value_name = "N", value_parser = whole::<u32>("device", "units"))]
+        #[arg(long, help_heading = "Zoned device", value_name = "N", value_parser = whole::<u32>("device", "units"))]
         units: Option<u32>,
         /// Scheduling policy of the switch in front of it
-        #[arg(long, default_value = "fair")]
+        #[arg(long, help_heading = "Sharing", default_value = "fair")]
         policy: PolicyName,
     },
     /// Measure what a device can give, which guarantees are held against
@@ -96,7 +103,7 @@ pub enum DeviceCommand {
         /// Its name
         name: String,
         /// Measure writes too: its content is lost
-        #[arg(long)]
+        #[arg(long, help_heading = "Measurement")]
         destroy: bool,
     },
     /// Change the policy of a device while it is used; no I/O fails
@@ -105,10 +112,11 @@ pub enum DeviceCommand {
         /// Its name
         name: String,
         /// The algorithm of the switch in front of it
-        #[arg(long)]
+        #[arg(long, help_heading = "Sharing")]
         policy: PolicyName,
     },
     /// Delete a device that nothing uses; what it stores stays on it
+    #[command(after_help = "Example:\n  flashyard device delete ssd0")]
     Delete {
         /// Its name
         name: String,

@@ -8,6 +8,9 @@ use crate::options::{self, whole};
 
 /// `flashyard lab`.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  flashyard lab list\n  flashyard lab run ssd-latency-curve --quick"
+)]
 pub struct LabArgs {
     /// What to do.
     #[command(subcommand)]
@@ -18,17 +21,19 @@ pub struct LabArgs {
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
     /// List all experiments, and what each one shows
+    #[command(after_help = "Example:\n  flashyard lab list")]
     List {
         /// Print JSON
-        #[arg(long)]
+        #[arg(long, help_heading = "Output")]
         json: bool,
     },
     /// Show an experiment: its claim, and what can be set
+    #[command(after_help = "Example:\n  flashyard lab show ssd-validate")]
     Show {
         /// Its name
         name: String,
         /// Print JSON
-        #[arg(long)]
+        #[arg(long, help_heading = "Output")]
         json: bool,
     },
     /// Run an experiment
@@ -46,30 +51,35 @@ pub struct LabRunArgs {
     /// Its name
     pub name: String,
     /// Compare these policies in the switch; may be repeated
-    #[arg(long = "policy", value_name = "P", value_delimiter = ',')]
+    #[arg(
+        long = "policy",
+        help_heading = "Experiment",
+        value_name = "P",
+        value_delimiter = ','
+    )]
     pub policies: Vec<String>,
     /// What all chance follows from [default: 1]
-    #[arg(long, value_name = "N", value_parser = whole::<u64>("device", "seed"))]
+    #[arg(long, help_heading = "Experiment", value_name = "N", value_parser = whole::<u64>("device", "seed"))]
     pub seed: Option<u64>,
     /// Take means over this many seeds, with their 95 % confidence intervals [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, help_heading = "Experiment", value_name = "N")]
     pub seeds: Option<u32>,
     /// Small drives and short spans: to see whether it works, not what comes of it
-    #[arg(long)]
+    #[arg(long, help_heading = "Experiment")]
     pub quick: bool,
     /// Set something; may be repeated
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = options::setting)]
+    #[arg(long = "set", help_heading = "Experiment", value_name = "KEY=VALUE", value_parser = options::setting)]
     pub settings: Vec<(String, String)>,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
     /// Write a page with charts, and each chart as SVG, into this directory
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = "Output", value_name = "DIR")]
     pub plot: Option<PathBuf>,
     /// Write the table as Markdown
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Output", value_name = "FILE")]
     pub markdown: Option<PathBuf>,
     /// Exit with status 1 when a row does not pass
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub check: bool,
 }

@@ -8,6 +8,9 @@ use crate::spec::PolicyName;
 
 /// `flashyard partition`.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  flashyard partition create db --device oc0 --channels 0-3\n  flashyard partition list"
+)]
 pub struct PartitionArgs {
     /// How to reach the target.
     #[command(flatten)]
@@ -22,13 +25,13 @@ pub struct PartitionArgs {
 #[group(required = true, multiple = false)]
 pub struct UnitsArgs {
     /// Whole channels, such as 0-3,7: what others do is not noticed
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, help_heading = "Units", value_name = "LIST")]
     pub channels: Option<String>,
     /// Single units, each a channel and a number there, such as 0.0,1.0
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, help_heading = "Units", value_name = "LIST")]
     pub units: Option<String>,
     /// So many units, on as few channels as possible
-    #[arg(long, value_name = "N", value_parser = whole::<u32>("device", "count"))]
+    #[arg(long, help_heading = "Units", value_name = "N", value_parser = whole::<u32>("device", "count"))]
     pub count: Option<u32>,
 }
 
@@ -36,8 +39,10 @@ pub struct UnitsArgs {
 #[derive(Debug, Subcommand)]
 pub enum PartitionCommand {
     /// List all partitions
+    #[command(after_help = "Example:\n  flashyard partition list")]
     List,
     /// Show one partition: capacity, bandwidth, write amplification, wear, units
+    #[command(after_help = "Example:\n  flashyard partition show db")]
     Show {
         /// Its name
         name: String,
@@ -53,16 +58,21 @@ pub enum PartitionCommand {
         /// Name, unique among devices: letters, digits, `-`, `_`, `.`
         name: String,
         /// The open-channel or zoned device
-        #[arg(long)]
+        #[arg(long, help_heading = "Place")]
         device: String,
         /// Which units.
         #[command(flatten)]
         units: UnitsArgs,
         /// Flash kept beyond the capacity, in percent of it
-        #[arg(long, value_name = "PERCENT", default_value = "20%")]
+        #[arg(
+            long,
+            help_heading = "Place",
+            value_name = "PERCENT",
+            default_value = "20%"
+        )]
         op: String,
         /// Scheduling policy of the switch in front of it
-        #[arg(long, default_value = "fair")]
+        #[arg(long, help_heading = "Sharing", default_value = "fair")]
         policy: PolicyName,
     },
     /// Give a partition more units while it is used
@@ -75,11 +85,12 @@ pub enum PartitionCommand {
         units: UnitsArgs,
     },
     /// Delete a partition that nothing uses, with all data in it
+    #[command(after_help = "Example:\n  flashyard partition delete db --yes")]
     Delete {
         /// Its name
         name: String,
         /// Yes, destroy the data
-        #[arg(long)]
+        #[arg(long, help_heading = "Confirmation")]
         yes: bool,
     },
 }

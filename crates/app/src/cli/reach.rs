@@ -11,6 +11,7 @@ pub struct Reach {
     /// [default: /var/lib/flashyard as root, else ~/.local/state/flashyard]
     #[arg(
         long,
+        help_heading = "Running target",
         global = true,
         value_name = "DIR",
         env = "FLASHYARD_STATE",
@@ -18,6 +19,6 @@ pub struct Reach {
     )]
     pub state: Option<PathBuf>,
     /// Print JSON
-    #[arg(long, global = true)]
+    #[arg(long, help_heading = "Output", global = true)]
     pub json: bool,
 }

@@ -14,23 +14,23 @@ use crate::options::{self, Seeds, within};
 )]
 pub struct SimArgs {
     /// Live this one life
-    #[arg(long, value_name = "N", conflicts_with_all = ["seeds", "minutes"])]
+    #[arg(long, help_heading = "Lives", value_name = "N", conflicts_with_all = ["seeds", "minutes"])]
     pub seed: Option<u64>,
     /// Live these lives; B is not among them [default: 0..1000]
-    #[arg(long, value_name = "A..B", value_parser = options::seeds)]
+    #[arg(long, help_heading = "Lives", value_name = "A..B", value_parser = options::seeds)]
     pub seeds: Option<Seeds>,
     /// Kinds of trouble there may be, or `none`: network, disk, power, config, hostile, limits
     /// [default: all]
-    #[arg(long, value_name = "LIST", value_parser = faults)]
+    #[arg(long, help_heading = "Lives", value_name = "LIST", value_parser = faults)]
     pub faults: Option<Faults>,
     /// End after this many minutes; without --seeds there is no other end
-    #[arg(long, value_name = "N", value_parser = within::<u64>(1, 100_000))]
+    #[arg(long, help_heading = "Lives", value_name = "N", value_parser = within::<u64>(1, 100_000))]
     pub minutes: Option<u64>,
     /// Lives at a time [default: as many as there are processors]
-    #[arg(long, value_name = "N", value_parser = within::<u16>(1, 256))]
+    #[arg(long, help_heading = "Lives", value_name = "N", value_parser = within::<u16>(1, 256))]
     pub jobs: Option<u16>,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
 }
 

@@ -8,6 +8,9 @@ use crate::spec::{Address, Size};
 
 /// `flashyard target`.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  flashyard target set --listen 192.0.2.1:4420\n  flashyard target show"
+)]
 pub struct TargetArgs {
     /// How to reach the target.
     #[command(flatten)]
@@ -21,6 +24,7 @@ pub struct TargetArgs {
 #[derive(Debug, Subcommand)]
 pub enum TargetCommand {
     /// Show where it listens and what it tells hosts
+    #[command(after_help = "Examples:\n  flashyard target show\n  flashyard target show --json")]
     Show,
     /// Change that while hosts are connected; what is not given stays as it is
     #[command(
@@ -39,18 +43,23 @@ pub enum TargetCommand {
 #[group(required = true, multiple = true)]
 pub struct TargetSetArgs {
     /// All addresses to listen at; may be repeated
-    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    #[arg(
+        long,
+        help_heading = "Network",
+        value_name = "HOST:PORT",
+        value_delimiter = ','
+    )]
     pub listen: Vec<Address>,
     /// What one command may move (MDTS), a power of two from 8KiB to 1MiB
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, help_heading = "Limits for hosts", value_name = "SIZE")]
     pub max_transfer: Option<Size>,
     /// I/O queues that a host may have, 1 to 1024
-    #[arg(long, value_name = "N", value_parser = whole::<u16>("target", "io_queues"))]
+    #[arg(long, help_heading = "Limits for hosts", value_name = "N", value_parser = whole::<u16>("target", "io_queues"))]
     pub io_queues: Option<u16>,
     /// Entries of an I/O queue, 2 to 1024
-    #[arg(long, value_name = "N", value_parser = whole::<u16>("target", "queue_depth"))]
+    #[arg(long, help_heading = "Limits for hosts", value_name = "N", value_parser = whole::<u16>("target", "queue_depth"))]
     pub queue_depth: Option<u16>,
     /// Data of a write that may come with its command, a multiple of 16 bytes up to 64KiB, or 0
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, help_heading = "Limits for hosts", value_name = "SIZE")]
     pub in_capsule: Option<Size>,
 }

@@ -10,6 +10,9 @@ use crate::units::UnitError;
 
 /// `flashyard tenant`.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  flashyard tenant create db --host '*' --class latency\n  flashyard tenant list"
+)]
 pub struct TenantArgs {
     /// How to reach the target.
     #[command(flatten)]
@@ -24,13 +27,13 @@ pub struct TenantArgs {
 pub struct OwedArgs {
     /// What it gets whatever the others do, such as `read_iops=20000,write_bandwidth=50MB/s`, or
     /// `none`
-    #[arg(long, value_name = "RATES", value_parser = parse_rates)]
+    #[arg(long, help_heading = "Sharing", value_name = "RATES", value_parser = parse_rates)]
     pub guarantee: Option<RatesSpec>,
     /// What it never gets more of, or `none`
-    #[arg(long, value_name = "RATES", value_parser = parse_rates)]
+    #[arg(long, help_heading = "Sharing", value_name = "RATES", value_parser = parse_rates)]
     pub limit: Option<RatesSpec>,
     /// What 99 of 100 of its latency-sensitive I/Os should stay under, such as `500us`, or `none`
-    #[arg(long, value_name = "SPAN", value_parser = parse_target)]
+    #[arg(long, help_heading = "Sharing", value_name = "SPAN", value_parser = parse_target)]
     pub latency_target: Option<Span>,
 }
 
@@ -52,8 +55,10 @@ fn parse_target(text: &str) -> Result<Span, UnitError> {
 #[derive(Debug, Subcommand)]
 pub enum TenantCommand {
     /// List all tenants
+    #[command(after_help = "Example:\n  flashyard tenant list")]
     List,
     /// Show one tenant
+    #[command(after_help = "Example:\n  flashyard tenant show db")]
     Show {
         /// Its name
         name: String,
@@ -69,23 +74,23 @@ pub enum TenantCommand {
         /// Name: letters, digits, `-`, `_`, `.`
         name: String,
         /// NQN of its subsystem [default: PREFIX:NAME, with nqn_prefix of the configuration file]
-        #[arg(long)]
+        #[arg(long, help_heading = "Identity")]
         nqn: Option<String>,
         /// Serial number of its subsystem, up to 20 characters [default: made of the target's
         /// identity and the NQN]
-        #[arg(long)]
+        #[arg(long, help_heading = "Identity")]
         serial: Option<String>,
         /// Model number of its subsystem, up to 40 characters [default: Flashyard]
-        #[arg(long)]
+        #[arg(long, help_heading = "Identity")]
         model: Option<String>,
         /// Host NQN that may connect, or `*`; may be repeated
-        #[arg(long = "host", value_name = "NQN")]
+        #[arg(long = "host", help_heading = "Access", value_name = "NQN")]
         hosts: Vec<String>,
         /// What its I/O wants, and the best that its hosts may ask for
-        #[arg(long, default_value = "throughput")]
+        #[arg(long, help_heading = "Sharing", default_value = "throughput")]
         class: ClassName,
         /// Its share when there is not enough for all
-        #[arg(long, default_value_t = 1, value_parser = whole::<u32>("tenant", "weight"))]
+        #[arg(long, help_heading = "Sharing", default_value_t = 1, value_parser = whole::<u32>("tenant", "weight"))]
         weight: u32,
         /// What it is owed.
         #[command(flatten)]
@@ -100,13 +105,13 @@ pub enum TenantCommand {
         /// Its name
         name: String,
         /// The hosts that may connect from now on, or `*`; may be repeated
-        #[arg(long = "host", value_name = "NQN")]
+        #[arg(long = "host", help_heading = "Access", value_name = "NQN")]
         hosts: Vec<String>,
         /// What its I/O wants, and the best that its hosts may ask for
-        #[arg(long)]
+        #[arg(long, help_heading = "Sharing")]
         class: Option<ClassName>,
         /// Its share when there is not enough for all
-        #[arg(long, value_parser = whole::<u32>("tenant", "weight"))]
+        #[arg(long, help_heading = "Sharing", value_parser = whole::<u32>("tenant", "weight"))]
         weight: Option<u32>,
         /// What it is owed.
         #[command(flatten)]
@@ -122,6 +127,7 @@ pub enum TenantCommand {
         new: String,
     },
     /// Delete a tenant without volumes
+    #[command(after_help = "Example:\n  flashyard tenant delete db")]
     Delete {
         /// Its name
         name: String,

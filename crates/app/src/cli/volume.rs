@@ -8,6 +8,9 @@ use crate::spec::{Eui64, NamespaceUuid, Nguid, Size};
 
 /// `flashyard pool`.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  flashyard pool create fast --device ssd0\n  flashyard pool list"
+)]
 pub struct PoolArgs {
     /// How to reach the target.
     #[command(flatten)]
@@ -21,8 +24,10 @@ pub struct PoolArgs {
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
     /// List all pools
+    #[command(after_help = "Example:\n  flashyard pool list")]
     List,
     /// Show one pool
+    #[command(after_help = "Example:\n  flashyard pool show fast")]
     Show {
         /// Its name
         name: String,
@@ -33,13 +38,14 @@ pub enum PoolCommand {
         /// Name: letters, digits, `-`, `_`, `.`
         name: String,
         /// The device to divide
-        #[arg(long)]
+        #[arg(long, help_heading = "Place")]
         device: String,
         /// Even if the device holds something: all of it is lost
-        #[arg(long)]
+        #[arg(long, help_heading = "Confirmation")]
         force: bool,
     },
     /// Delete a pool without volumes
+    #[command(after_help = "Example:\n  flashyard pool delete fast")]
     Delete {
         /// Its name
         name: String,
@@ -48,6 +54,9 @@ pub enum PoolCommand {
 
 /// `flashyard volume`.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  flashyard volume create orders --pool fast --size 2GiB --tenant db\n  flashyard volume list"
+)]
 pub struct VolumeArgs {
     /// How to reach the target.
     #[command(flatten)]
@@ -61,8 +70,10 @@ pub struct VolumeArgs {
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
     /// List all volumes
+    #[command(after_help = "Examples:\n  flashyard volume list\n  flashyard volume list --json")]
     List,
     /// Show one volume
+    #[command(after_help = "Example:\n  flashyard volume show orders")]
     Show {
         /// Its name
         name: String,
@@ -83,41 +94,42 @@ pub enum VolumeCommand {
         /// The pool to cut it from
         #[arg(
             long,
+            help_heading = "Place",
             conflicts_with = "device",
             required_unless_present = "device",
             requires = "size"
         )]
         pool: Option<String>,
         /// The device to give away whole
-        #[arg(long, conflicts_with = "size")]
+        #[arg(long, help_heading = "Place", conflicts_with = "size")]
         device: Option<String>,
         /// Its size
-        #[arg(long)]
+        #[arg(long, help_heading = "Place")]
         size: Option<Size>,
         /// Who it belongs to
-        #[arg(long)]
+        #[arg(long, help_heading = "Owner")]
         tenant: String,
         /// Give the device away with the data on it, which the tenant can read then
-        #[arg(long, conflicts_with_all = ["pool", "erase"])]
+        #[arg(long, help_heading = "Content", conflicts_with_all = ["pool", "erase"])]
         keep: bool,
         /// Zero the device first, whatever is on it
-        #[arg(long, conflicts_with = "pool")]
+        #[arg(long, help_heading = "Content", conflicts_with = "pool")]
         erase: bool,
         /// UUID of its namespace [default: a new one]
-        #[arg(long)]
+        #[arg(long, help_heading = "Identity")]
         uuid: Option<NamespaceUuid>,
         /// NGUID of its namespace, 32 hexadecimal digits [default: the bytes of the UUID]
-        #[arg(long, value_name = "HEX")]
+        #[arg(long, help_heading = "Identity", value_name = "HEX")]
         nguid: Option<Nguid>,
         /// EUI64 of its namespace, 16 hexadecimal digits [default: none]
-        #[arg(long, value_name = "HEX")]
+        #[arg(long, help_heading = "Identity", value_name = "HEX")]
         eui64: Option<Eui64>,
         /// Number of its namespace in the tenant's subsystem, 1 to 1024 [default: the next free
         /// one]
-        #[arg(long, value_name = "N", value_parser = whole::<u32>("volume", "nsid"))]
+        #[arg(long, help_heading = "Identity", value_name = "N", value_parser = whole::<u32>("volume", "nsid"))]
         nsid: Option<u32>,
         /// Refuse writes from the beginning
-        #[arg(long)]
+        #[arg(long, help_heading = "Content")]
         read_only: bool,
     },
     /// Grow a volume, or refuse or take writes; connected hosts see it at once
@@ -154,13 +166,13 @@ pub enum VolumeCommand {
         /// Its name
         name: String,
         /// Who is to have it
-        #[arg(long)]
+        #[arg(long, help_heading = "Owner")]
         tenant: String,
         /// Number of its namespace there [default: the next free one]
-        #[arg(long, value_name = "N", value_parser = whole::<u32>("volume", "nsid"))]
+        #[arg(long, help_heading = "Identity", value_name = "N", value_parser = whole::<u32>("volume", "nsid"))]
         nsid: Option<u32>,
         /// Yes, the other tenant may read its data
-        #[arg(long)]
+        #[arg(long, help_heading = "Confirmation")]
         yes: bool,
     },
     /// Delete a volume and everything in it; a device that it has whole is zeroed
@@ -169,7 +181,7 @@ pub enum VolumeCommand {
         /// Its name
         name: String,
         /// Yes, its data may be lost
-        #[arg(long)]
+        #[arg(long, help_heading = "Confirmation")]
         yes: bool,
     },
 }
@@ -179,10 +191,10 @@ pub enum VolumeCommand {
 #[group(required = true, multiple = false)]
 pub struct VolumeChangeArgs {
     /// The new size, not less than the present one
-    #[arg(long)]
+    #[arg(long, help_heading = "Change")]
     pub size: Option<Size>,
     /// Whether writes are refused
-    #[arg(long)]
+    #[arg(long, help_heading = "Change")]
     pub read_only: Option<OnOff>,
 }
 

@@ -40,80 +40,88 @@ const TARGET_PROCESSOR: usize = 0;
 
 /// What to measure.
 #[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  flashyard perf --connect localhost:4420 --subnqn nqn.2026-11.dev.flashyard:db --rw randread --qd 32\n  flashyard perf --connect localhost:4420 --subnqn nqn.2026-11.dev.flashyard:db --rw randrw --mix 70 --rate 20k --json\n  flashyard perf --connect localhost:4420 --subnqn nqn.2026-11.dev.flashyard:db --rw write --bs 128KiB --baseline\n\nCtrl-C ends it early: what was measured until then is printed, and the exit status is 130."
+)]
 pub struct PerfArgs {
     /// Address of the target
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, help_heading = "Target", value_name = "HOST:PORT")]
     pub connect: Address,
     /// The tenant's subsystem
-    #[arg(long, value_name = "NQN", value_parser = options::nqn)]
+    #[arg(long, help_heading = "Target", value_name = "NQN", value_parser = options::nqn)]
     pub subnqn: Nqn,
     /// Namespace of the volume
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>("volume", "nsid"))]
+    #[arg(long, help_heading = "Target", value_name = "N", default_value_t = 1, value_parser = whole::<u32>("volume", "nsid"))]
     pub nsid: u32,
     /// What to do
-    #[arg(long, value_enum)]
+    #[arg(long, help_heading = "Load", value_enum)]
     pub rw: Pattern,
     /// Reads in a hundred, with --rw randrw
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = within::<u32>(0, 100))]
+    #[arg(long, help_heading = "Load", value_name = "PERCENT", default_value_t = 50, value_parser = within::<u32>(0, 100))]
     pub mix: u32,
     /// Bytes of each read or write
-    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = options::block)]
+    #[arg(long, help_heading = "Load", value_name = "SIZE", default_value = "4KiB", value_parser = options::block)]
     pub bs: u32,
     /// Reads and writes in flight, over all queues of a job
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = within::<u32>(1, 65_536))]
+    #[arg(long, help_heading = "Load", value_name = "N", default_value_t = 32, value_parser = within::<u32>(1, 65_536))]
     pub qd: u32,
     /// I/O queues (connections) of a job
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u16>(1, 1024))]
+    #[arg(long, help_heading = "Load", value_name = "N", default_value_t = 1, value_parser = within::<u16>(1, 1024))]
     pub queues: u16,
     /// Threads, each with an association of its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<u16>(1, 256))]
+    #[arg(long, help_heading = "Load", value_name = "N", default_value_t = 1, value_parser = within::<u16>(1, 256))]
     pub jobs: u16,
     /// Tell the target with every command how it wants to be treated
-    #[arg(long, value_enum)]
+    #[arg(long, help_heading = "Load", value_enum)]
     pub class: Option<ClassHint>,
     /// Completions that a target of ours may hold and tell at once, 1 to 128, or `adaptive`;
     /// without it the target decides, and answers each command by itself
-    #[arg(long, value_name = "N", value_parser = options::window)]
+    #[arg(long, help_heading = "Flow control", value_name = "N", value_parser = options::window)]
     pub window: Option<u8>,
     /// Ask a target of ours what may be outstanding, and keep what exceeds it here
-    #[arg(long)]
+    #[arg(long, help_heading = "Flow control")]
     pub credits: bool,
     /// Keep here what would make latency exceed this, such as 500us, as Parda's hosts do; any
     /// target will do
-    #[arg(long, value_name = "LATENCY", conflicts_with = "credits")]
+    #[arg(
+        long,
+        help_heading = "Flow control",
+        value_name = "LATENCY",
+        conflicts_with = "credits"
+    )]
     pub parda: Option<Span>,
     /// Start this many per second, whatever the target does; latency counts from the intended start
-    #[arg(long, value_name = "IOPS", value_parser = options::rate)]
+    #[arg(long, help_heading = "Load", value_name = "IOPS", value_parser = options::rate)]
     pub rate: Option<u64>,
     /// Write a pattern and check what is read; fails if anything is not what was written
-    #[arg(long)]
+    #[arg(long, help_heading = "Measurement")]
     pub verify: bool,
     /// Measure bare sockets with the same traffic before and after, and give the ratio
-    #[arg(long)]
+    #[arg(long, help_heading = "Measurement")]
     pub baseline: bool,
     /// How long to measure
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = options::seconds)]
+    #[arg(long, help_heading = "Measurement", value_name = "SECONDS", default_value_t = 5.0, value_parser = options::seconds)]
     pub seconds: f64,
     /// How long to run before measuring
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = options::seconds)]
+    #[arg(long, help_heading = "Measurement", value_name = "SECONDS", default_value_t = 1.0, value_parser = options::seconds)]
     pub warmup: f64,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
     /// Name of this host
-    #[arg(long, value_name = "NQN", default_value = HOST_NQN, value_parser = options::nqn)]
+    #[arg(long, help_heading = "Target", value_name = "NQN", default_value = HOST_NQN, value_parser = options::nqn)]
     pub hostnqn: Nqn,
     /// Protect headers by digests
-    #[arg(long)]
+    #[arg(long, help_heading = "Target")]
     pub hdgst: bool,
     /// Protect data by digests
-    #[arg(long)]
+    #[arg(long, help_heading = "Target")]
     pub ddgst: bool,
     /// Run on this processor (job 0; the others on those that follow)
-    #[arg(long, value_name = "N")]
+    #[arg(long, help_heading = "Measurement", value_name = "N")]
     pub processor: Option<usize>,
     /// Decides which blocks are chosen, and the pattern of --verify
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, help_heading = "Load", value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
 
