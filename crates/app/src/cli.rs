@@ -206,16 +206,27 @@ pub struct DiscoverArgs {
 
 /// `flashyard apply`.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  flashyard apply flashyard.toml --plan")]
+#[command(
+    after_help = "Each key by itself: one that the file says holds, also against a change by hand, and that is said; one that\n\
+        no file ever said stays as it is; one that the last file said and this one does not returns to its default.\n\
+        All of it is done, or nothing.\n\n\
+        Examples:\n  flashyard apply flashyard.toml --plan\n  flashyard apply flashyard.toml --prune --yes"
+)]
 pub struct ApplyArgs {
     /// How to reach the target.
     #[command(flatten)]
     pub reach: Reach,
     /// Configuration file (TOML)
     pub file: PathBuf,
-    /// Only show what would be done
+    /// Only show what would be done: each key, what it says now and what it would say
     #[arg(long, help_heading = "What to do")]
     pub plan: bool,
+    /// Delete what the file that was applied last had and this one has no longer
+    #[arg(long, help_heading = "What to do")]
+    pub prune: bool,
+    /// Also what loses data (--prune), or leaves a tenant without hosts
+    #[arg(long, help_heading = "What to do")]
+    pub yes: bool,
 }
 
 /// `flashyard check`.

@@ -13,11 +13,11 @@ use crate::cli::{
     PoolCommand, Reach, TargetArgs, TargetCommand, TargetSetArgs, TenantArgs, TenantCommand,
     UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
 };
-use crate::control::{self, AppliedView, KindName, Request, TenantChange, VolumeChange};
+use crate::control::{self, AppliedView, How, KindName, Request, TenantChange, VolumeChange};
 use crate::failure::{Failure, Invalid};
 use crate::out::say_line;
 use crate::spec::{
-    Config, ContentName, DeviceSpec, FlatDevice, PartitionSpec, PoolSpec, TargetSettings,
+    ContentName, DeviceSpec, Document, FlatDevice, PartitionSpec, PoolSpec, TargetSettings,
     TenantSpec, VolumeSpec, is_file,
 };
 use crate::table;
@@ -266,12 +266,16 @@ pub fn target(args: TargetArgs) -> Result<(), Failure> {
     let request = match args.command {
         TargetCommand::Show => Request::ShowTarget,
         TargetCommand::Set(TargetSetArgs {
+            nqn_prefix,
+            cores,
             listen,
             max_transfer,
             io_queues,
             queue_depth,
             in_capsule,
         }) => Request::SetTarget(TargetSettings {
+            nqn_prefix,
+            cores: cores.map(usize::from),
             listen: (!listen.is_empty()).then_some(listen),
             max_transfer,
             io_queues,
@@ -295,36 +299,46 @@ pub fn why(args: WhyArgs) -> Result<(), Failure> {
 
 /// `flashyard apply FILE`.
 pub fn apply(args: &ApplyArgs) -> Result<(), Failure> {
-    let (config, plan) = (read_config(&args.file)?, args.plan);
-    let request = Request::Apply { config, plan };
+    let request = Request::Apply {
+        file: read_config(&args.file)?,
+        how: How {
+            plan: args.plan,
+            prune: args.prune,
+            yes: args.yes,
+        },
+    };
     show(&args.reach, &request, |applied: &AppliedView| {
-        if applied.steps.is_empty() {
-            say_line!("nothing to do: the target has everything the file names");
+        say_applied(applied);
+        if applied.changes.is_empty() {
+            say_line!("nothing to do: the target has everything the file says");
         }
-        for step in &applied.steps {
-            say_line!("{} {step}", if plan { "would" } else { "done:" });
+        for risk in applied.risks.iter().filter(|_| !applied.done) {
+            say_line!("needs --yes: {risk}");
         }
     })
 }
 
+/// What a file has changed, or would.
+pub fn say_applied(applied: &AppliedView) {
+    let prefix = if applied.done { "done:" } else { "would" };
+    for change in &applied.changes {
+        say_line!("{prefix} {change}");
+    }
+    for note in &applied.notes {
+        say_line!("note: {note}");
+    }
+}
+
 /// Reads and checks a configuration file; paths in it are taken from the file's directory.
-pub fn read_config(path: &Path) -> Result<Config, Invalid> {
+pub fn read_config(path: &Path) -> Result<Document, Invalid> {
     let text =
         fs::read_to_string(path).map_err(|error| Invalid::Unreadable(path.to_owned(), error))?;
-    let mut config =
-        Config::parse(&text).map_err(|error| Invalid::Config(path.to_owned(), error))?;
-    let base = path
+    let folder = path
         .canonicalize()
         .ok()
         .and_then(|path| path.parent().map(Path::to_owned))
         .unwrap_or_default();
-    let place = |relative: String| base.join(relative).to_string_lossy().into_owned();
-    let devices = config.devices.into_iter();
-    config.devices = devices
-        .map(|spec| spec.with_path(place))
-        .collect::<Result<_, _>>()
-        .map_err(|error| Invalid::Config(path.to_owned(), error))?;
-    Ok(config)
+    Document::parse(&text, &folder).map_err(|error| Invalid::Config(path.to_owned(), error))
 }
 
 fn run(reach: &Reach, request: &Request) -> Result<(), Failure> {

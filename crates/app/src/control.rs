@@ -1,6 +1,7 @@
 //! The control socket: one JSON request a line, one JSON answer a line, over a Unix socket in the
 //! state directory that only its owner can open. The same types serve both ends.
 
+mod plan;
 mod seats;
 mod view;
 
@@ -18,10 +19,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::{
-    ClassName, Config, DeviceSpec, PartitionSpec, PolicyName, PoolSpec, RatesSpec, Size, Span,
+    ClassName, DeviceSpec, Document, PartitionSpec, PolicyName, PoolSpec, RatesSpec, Size, Span,
     TargetSettings, TenantSpec, VolumeSpec,
 };
 
+pub use plan::{AppliedView, How, KeyChange, ObjectChange, Risk, Verb};
 use seats::{Seat, Seats};
 pub use view::*;
 
@@ -132,9 +134,10 @@ pub enum Request {
     /// Create and change what the configuration names.
     Apply {
         /// What should be there.
-        config: Config,
-        /// Only tell.
-        plan: bool,
+        file: Document,
+        /// What else is wanted.
+        #[serde(flatten)]
+        how: How,
     },
 }
 

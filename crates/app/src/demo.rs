@@ -8,6 +8,7 @@ mod players;
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,7 +27,7 @@ use crate::failure::{Failure, System, Unavailable};
 use crate::out::say;
 use crate::perf::{self, PerfArgs};
 use crate::service::Service;
-use crate::spec::{Config, Medium, TargetSpec};
+use crate::spec::{Document, TargetSettings};
 use crate::state::State;
 use outcome::{Outcome, Phase};
 use players::PLAYERS;
@@ -46,6 +47,7 @@ kind = "flash"
 profile = "dct983"
 condition = "fragmented"
 size = "4GiB"
+dilation = DILATION
 
 [[pool]]
 name = "fast"
@@ -184,18 +186,17 @@ fn invitation(address: SocketAddr) -> String {
          nvme connect -t tcp -a {} -s {} -n {}:db",
         address.ip(),
         address.port(),
-        TargetSpec::default().nqn_prefix,
+        TargetSettings::default().prefix(),
     )
 }
 
 fn start(args: &DemoArgs) -> Result<Service, Failure> {
-    let spec = TargetSpec::default();
     let state = State::in_memory()?;
     let target = Target::new(TargetConfig {
-        nqn_prefix: spec.nqn_prefix,
+        nqn_prefix: TargetSettings::default().prefix().to_owned(),
         target_uuid: state.target_uuid().into_bytes(),
         limits: Limits::default(),
-        cores: spec.cores,
+        cores: 1,
     });
     let core = uring::Config {
         poll: POLL,
@@ -203,12 +204,9 @@ fn start(args: &DemoArgs) -> Result<Service, Failure> {
     };
     let cores = Cores::start(&target, vec![core]).map_err(System::Core)?;
     let service = Service::start(state, cores, target)?;
-    let mut config = Config::parse(CONFIG)?;
-    if let Medium::Flash(drive) = &mut config.devices[0].medium {
-        drive.dilation = Some(args.dilation);
-    }
-    let plan = false;
-    if let Err(fault) = service.handle(Request::Apply { config, plan }) {
+    let file = CONFIG.replace("DILATION", &args.dilation.to_string());
+    let file = Document::parse(&file, Path::new("/"))?;
+    if let Err(fault) = service.apply_at_start(&file) {
         service.stop();
         return Err(fault.into());
     }
@@ -221,7 +219,9 @@ mod tests {
 
     #[test]
     fn the_demonstration_asks_for_what_exists() {
-        Config::parse(CONFIG).expect("the demonstration's configuration is right");
+        let config = CONFIG.replace("DILATION", "1");
+        Document::parse(&config, Path::new("/"))
+            .expect("the demonstration's configuration is right");
         for player in &PLAYERS {
             player
                 .measurement(SocketAddr::from(([127, 0, 0, 1], 4420)), 1.0, 0.2, 0)

@@ -1,17 +1,22 @@
 //! What a user gives the program, changed by chance: configuration files and control messages.
 
+use std::path::Path;
+
 use flashyard_corpus::{inputs, try_all};
 
-use crate::control::Request;
-use crate::spec::Config;
+use crate::control::{How, Request};
+use crate::spec::{Config, Document};
 
 /// Reads bytes as a configuration file. What is accepted can be sent to a target as it is.
 fn config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
-    match Config::parse(text) {
-        Ok(config) => again(&Request::Apply { config, plan: true }),
+    match Document::parse(text, Path::new("/")) {
+        Ok(file) => again(&Request::Apply {
+            file,
+            how: How::default(),
+        }),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
 }
@@ -22,9 +27,9 @@ fn request(bytes: &[u8]) {
         return;
     };
     again(&request);
-    if let Request::Apply { config, .. } = &request {
+    if let Request::Apply { file, .. } = &request {
         // What is wrong with it is for the target to tell.
-        let _wrong = config.check();
+        let _wrong = file.to_config();
     }
 }
 

@@ -15,11 +15,11 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::ServeArgs;
 use crate::commands;
-use crate::control::Control;
+use crate::control::{Control, ObjectChange};
 use crate::cores::Cores;
 use crate::failure::{Failure, Invalid, System};
 use crate::service::{self, Service};
-use crate::spec::{Config, TargetSpec};
+use crate::spec::Document;
 use crate::state::{IfDamaged, State};
 
 /// Runs the target until SIGINT or SIGTERM.
@@ -28,20 +28,15 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     // Signals are caught before anything is open, so that none is missed.
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(System::Signals)?;
     allow_many_files();
-    let config = args
-        .config
-        .as_deref()
-        .map_or_else(|| Ok(Config::default()), commands::read_config)?;
-    let spec = effective_target(&config.target, args);
-    spec.check()?;
+    let file = args.config.as_deref().map(commands::read_config);
+    let file = file.transpose()?;
     if buffers(args) < Limits::LEAST_BUFFERS {
         return Err(Invalid::Buffers.into());
     }
     let directory = args.state.clone().unwrap_or_else(commands::default_state);
-    let service = start(&spec, args, &directory)?;
-    if let Err(fault) = service.apply_at_start(config) {
-        service.stop();
-        return Err(fault.into());
+    let service = start(file.as_ref(), args, &directory)?;
+    if let Some(file) = &file {
+        apply(file, &service)?;
     }
     let addresses = match service.listen(&args.listen) {
         Ok(addresses) => addresses,
@@ -79,6 +74,33 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Applies the file that the target is started with. Where that fails the target serves what it
+/// had, for its hosts wait, and says so; one that has nothing to serve ends.
+fn apply(file: &Document, service: &Service) -> Result<(), Failure> {
+    match service.apply_at_start(file) {
+        Ok(applied) => {
+            let by_hand = |change: &&ObjectChange| {
+                change.by_hand || change.keys.iter().any(|key| key.by_hand)
+            };
+            for change in applied.changes.iter().filter(by_hand) {
+                eprintln!("flashyard: the configuration file rules: {change}");
+            }
+            for note in &applied.notes {
+                eprintln!("flashyard: {note}");
+            }
+            Ok(())
+        }
+        Err(fault) if service.is_empty() => {
+            service.stop();
+            Err(fault.into())
+        }
+        Err(fault) => {
+            service.note_file(fault);
+            Ok(())
+        }
+    }
+}
+
 /// Every connection is an open file, and the usual bound of 1024 is for programs that use
 /// select(2).
 fn allow_many_files() {
@@ -92,7 +114,7 @@ fn allow_many_files() {
 }
 
 /// Starts the cores and opens the inventory.
-fn start(spec: &TargetSpec, args: &ServeArgs, directory: &Path) -> Result<Service, Failure> {
+fn start(file: Option<&Document>, args: &ServeArgs, directory: &Path) -> Result<Service, Failure> {
     let if_damaged = match args.restore_state {
         true => IfDamaged::Restore,
         false => IfDamaged::Refuse,
@@ -103,15 +125,19 @@ fn start(spec: &TargetSpec, args: &ServeArgs, directory: &Path) -> Result<Servic
             "flashyard: the state store was damaged: its copy has taken its place, the damaged file is state.db.damaged"
         );
     }
+    let settings = match file {
+        Some(file) => Service::settings_at_start(&state, file)?,
+        None => state.settings()?,
+    };
+    let settings = settings.effective();
+    let cores = args.cores.map(usize::from).or(settings.cores).unwrap_or(1);
     let target = Target::new(TargetConfig {
-        nqn_prefix: spec.nqn_prefix.clone(),
+        nqn_prefix: settings.prefix().to_owned(),
         target_uuid: state.target_uuid().into_bytes(),
         limits: Limits::for_buffers(buffers(args)),
-        cores: spec.cores,
+        cores,
     });
-    let configs = (0..spec.cores)
-        .map(|core| core_config(core, args))
-        .collect();
+    let configs = (0..cores).map(|core| core_config(core, args)).collect();
     let cores = Cores::start(&target, configs).map_err(System::Core)?;
     Ok(Service::start(state, cores, target)?)
 }
@@ -128,14 +154,6 @@ fn core_config(core: usize, args: &ServeArgs) -> uring::Config {
 
 fn buffers(args: &ServeArgs) -> usize {
     usize::try_from(args.buffers.0).unwrap_or(usize::MAX)
-}
-
-fn effective_target(file: &TargetSpec, args: &ServeArgs) -> TargetSpec {
-    let mut spec = file.clone();
-    if let Some(cores) = args.cores {
-        spec.cores = usize::from(cores);
-    }
-    spec
 }
 
 fn start_control(directory: &Path, service: &Arc<Service>) -> Result<Control, System> {

@@ -5,6 +5,7 @@
 mod address;
 mod check;
 mod device;
+mod document;
 mod drive;
 mod error;
 mod flat;
@@ -20,6 +21,7 @@ mod target;
 
 pub use address::Address;
 pub use device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Store};
+pub use document::{Document, Keys, Section, differences, merge, name_of};
 pub use drive::{ConditionName, StoreName, is_file};
 pub use error::{PartitionError, SpecError, ValueError};
 pub use flat::FlatDevice;
@@ -30,7 +32,7 @@ pub use partition::{PartitionSpec, parse_units, show_units};
 pub use rates::{Bandwidth, RatesSpec, Span};
 use serde::{Deserialize, Serialize};
 pub use size::Size;
-pub use target::{SettingError, TargetSettings, TargetSpec};
+pub use target::{SettingError, TargetSettings};
 
 /// The whole configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +40,7 @@ pub use target::{SettingError, TargetSettings, TargetSpec};
 pub struct Config {
     /// The `[target]` table.
     #[serde(default)]
-    pub target: TargetSpec,
+    pub target: TargetSettings,
     /// The `[[device]]` tables.
     #[serde(default, rename = "device")]
     pub devices: Vec<DeviceSpec>,

@@ -6,6 +6,7 @@
 //! and its copy (`copy.rs`) can take its place. There is no write-ahead log: SQLite passes over its
 //! end from the first damaged frame on, and an older state would be served for the newest one.
 
+mod applied;
 mod content;
 mod copy;
 mod counted;
@@ -27,6 +28,7 @@ use uuid::Uuid;
 use self::identity::take_nsid;
 use crate::spec::{DeviceSpec, Hex, Nguid, PoolSpec, Size, TenantSpec, VolumeSpec};
 
+pub use applied::{Applied, Before};
 pub use counted::{Counted, Life};
 pub use error::StateError;
 
@@ -239,53 +241,20 @@ impl State {
         })
     }
 
-    /// Adds or changes a tenant; a new one gets its number here.
-    pub fn put_tenant(&mut self, spec: &TenantSpec) -> Result<TenantRecord, StateError> {
-        self.execute(
-            "INSERT INTO tenant (name, spec) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET spec = ?2",
-            params![spec.name, encode(spec)],
-        )?;
-        let id = self.connection.query_row(
-            "SELECT id FROM tenant WHERE name = ?1",
-            [&spec.name],
-            |row| row.get(0),
-        )?;
-        Ok(TenantRecord {
-            spec: spec.clone(),
-            id,
-        })
-    }
-
-    /// Adds a volume in phase `creating` and gives it the UUID and the namespace number (1 to
-    /// `most`) that it asks for, or others.
-    pub fn add_volume(&mut self, spec: &VolumeSpec, most: u32) -> Result<VolumeRecord, StateError> {
-        let uuid = spec.uuid.map_or_else(Uuid::new_v4, |uuid| uuid.0);
+    /// Moves volumes on to `phase`, all in one change.
+    pub fn set_volume_phases<'a>(
+        &mut self,
+        names: impl Iterator<Item = &'a str>,
+        phase: Phase,
+    ) -> Result<(), StateError> {
         self.change(|transaction| {
-            let nsid = take_nsid(transaction, &spec.tenant, spec.nsid, most)?;
-            let spec = VolumeSpec {
-                uuid: None,
-                nsid: None,
-                ..spec.clone()
-            };
-            transaction.execute(
-                "INSERT INTO volume (name, spec, uuid, nsid, phase) VALUES (?1, ?2, ?3, ?4, 'creating')",
-                params![spec.name, encode(&spec), uuid.into_bytes(), nsid],
-            )?;
-            Ok(VolumeRecord {
-                spec,
-                uuid,
-                nsid,
-                phase: Phase::Creating,
-            })
+            let sql = "UPDATE volume SET phase = ?2 WHERE name = ?1";
+            let mut statement = transaction.prepare_cached(sql)?;
+            for name in names {
+                statement.execute(params![name, phase.name()])?;
+            }
+            Ok(())
         })
-    }
-
-    /// Moves a volume on to `phase`.
-    pub fn set_volume_phase(&mut self, name: &str, phase: Phase) -> Result<(), StateError> {
-        self.execute(
-            "UPDATE volume SET phase = ?2 WHERE name = ?1",
-            params![name, phase.name()],
-        )
     }
 
     /// Remembers a volume's new size.
@@ -294,10 +263,7 @@ impl State {
             size: Some(size),
             ..record.spec.clone()
         };
-        self.execute(
-            "UPDATE volume SET spec = ?2 WHERE name = ?1",
-            params![spec.name, encode(&spec)],
-        )
+        self.change(|transaction| put_volume(transaction, &spec))
     }
 
     /// Forgets a device, pool, tenant or volume.
@@ -320,20 +286,65 @@ impl State {
 
     /// One change: made to what was stored and to nothing else, whole, and on disk when this
     /// returns.
-    fn change<T>(
+    fn change<T, E: From<StateError>>(
         &mut self,
-        act: impl FnOnce(&Transaction<'_>) -> Result<T, StateError>,
-    ) -> Result<T, StateError> {
+        act: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
         let transaction = self
             .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(StateError::from)?;
         content::verify_digest(&transaction)?;
         let done = act(&transaction)?;
-        content::seal(&transaction)?;
+        content::seal(&transaction).map_err(StateError::from)?;
         commit(transaction)?;
         self.copy_is_old = true;
         Ok(done)
     }
+}
+
+fn put_tenant(
+    transaction: &Transaction<'_>,
+    spec: &TenantSpec,
+) -> Result<TenantRecord, StateError> {
+    let put = "INSERT INTO tenant (name, spec) VALUES (?1, ?2) \
+         ON CONFLICT (name) DO UPDATE SET spec = ?2 RETURNING id";
+    let mut statement = transaction.prepare_cached(put)?;
+    let id = statement.query_row(params![spec.name, encode(spec)], |row| row.get(0))?;
+    Ok(TenantRecord {
+        spec: spec.clone(),
+        id,
+    })
+}
+
+fn add_volume(
+    transaction: &Transaction<'_>,
+    spec: &VolumeSpec,
+    most: u32,
+) -> Result<VolumeRecord, StateError> {
+    let uuid = spec.uuid.map_or_else(Uuid::new_v4, |uuid| uuid.0);
+    let nsid = take_nsid(transaction, &spec.tenant, spec.nsid, most)?;
+    let spec = VolumeSpec {
+        uuid: None,
+        nsid: None,
+        ..spec.clone()
+    };
+    let sql = "INSERT INTO volume (name, spec, uuid, nsid, phase) \
+         VALUES (?1, ?2, ?3, ?4, 'creating')";
+    let mut statement = transaction.prepare_cached(sql)?;
+    statement.execute(params![spec.name, encode(&spec), uuid.into_bytes(), nsid])?;
+    Ok(VolumeRecord {
+        spec,
+        uuid,
+        nsid,
+        phase: Phase::Creating,
+    })
+}
+
+fn put_volume(transaction: &Transaction<'_>, spec: &VolumeSpec) -> Result<(), StateError> {
+    let sql = "UPDATE volume SET spec = ?2 WHERE name = ?1";
+    transaction.execute(sql, params![spec.name, encode(spec)])?;
+    Ok(())
 }
 
 /// Ends a change: it is on the disk, or nothing of it is.

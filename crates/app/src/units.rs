@@ -7,6 +7,7 @@ use std::fmt;
 use std::fmt::Write as _;
 
 use serde::de::{Deserializer, Error, Visitor};
+use serde_json::Value;
 
 /// How values of one kind are written.
 #[derive(Debug, PartialEq, Eq)]
@@ -196,6 +197,23 @@ pub fn bandwidth(bytes_per_second: f64) -> String {
     };
     write!(text, "{value:.2} {name}").expect("a string takes everything");
     text
+}
+
+/// The value of a key of a configuration for people, with its unit; nothing is its default.
+pub fn shown(key: &str, value: Option<&Value>) -> String {
+    let key = key.rsplit('.').next().unwrap_or(key);
+    match (value, value.and_then(Value::as_u64)) {
+        (None | Some(Value::Null), _) => "(default)".to_owned(),
+        (_, Some(bytes)) if ["size", "max_transfer", "in_capsule"].contains(&key) => size(bytes),
+        (_, Some(bytes)) if key.ends_with("bandwidth") => bandwidth(bytes as f64),
+        (_, Some(us)) if key == "latency_target" => format!("{us} us"),
+        (Some(Value::String(text)), _) => text.clone(),
+        (Some(Value::Array(all)), _) => {
+            let all: Vec<String> = all.iter().map(|one| shown("", Some(one))).collect();
+            format!("[{}]", all.join(", "))
+        }
+        (Some(other), _) => other.to_string(),
+    }
 }
 
 #[cfg(test)]

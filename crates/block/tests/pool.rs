@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use flashyard_block::pool::{Pool, PoolError, check};
+use flashyard_block::pool::{NewVolume, Pool, PoolError, check};
 use flashyard_block::{Device, DeviceExt, IoError, MemoryDevice, SharedDevice, Tag, Verdict};
 use flashyard_runtime::Rt;
 use flashyard_testbed::{Disk, filled, flush, read, run, write, yields};
@@ -85,6 +85,47 @@ fn volumes_are_made_grown_listed_deleted_and_found_again() {
         let report = check(&disk).await.unwrap();
         assert_eq!(report.verdict(), Verdict::Sound, "{report}");
         assert_eq!(report.volumes, again.list());
+    });
+}
+
+#[test]
+fn volumes_made_together_are_all_there_or_none() {
+    run(async |rt: Rt| {
+        let disk = used_disk(10);
+        let pool = new_pool(&rt, &disk).await;
+        let wanted = |sizes: &[u64]| {
+            let each = sizes.iter().zip(1..).map(|(mib, n)| NewVolume {
+                name: format!("v{n}"),
+                uuid: uuid(n),
+                bytes: mib * MIB,
+            });
+            each.collect::<Vec<_>>()
+        };
+        let before = pool.info();
+        let refused = pool.create_volumes(wanted(&[3, 4, 5])).await.map(drop);
+        assert!(
+            matches!(refused, Err(PoolError::Full { .. })),
+            "{refused:?}"
+        );
+        assert_eq!((pool.list().len(), pool.info()), (0, before));
+        let mut twice = wanted(&[1, 1]);
+        twice[1].name = "v1".to_owned();
+        let refused = pool.create_volumes(twice).await.map(drop);
+        assert_eq!(refused, Err(PoolError::Exists("v1".to_owned())));
+        assert_eq!((pool.list().len(), pool.info()), (0, before));
+
+        let made = pool.create_volumes(wanted(&[3, 4, 1])).await.unwrap();
+        assert_eq!(pool.info().generation, before.generation + 1);
+        let sizes: Vec<u64> = made.iter().map(|it| it.info().blocks / 256).collect();
+        assert_eq!(sizes, [3, 4, 1]);
+        for device in &made {
+            assert!(all_zero(&**device).await);
+        }
+        let (name, second) = pool.find(uuid(2)).unwrap();
+        assert_eq!((name.as_str(), second.info().blocks), ("v2", 4 * 256));
+        assert!(pool.find(uuid(9)).is_none());
+        let again = Pool::open(&rt, disk.shared()).await.unwrap();
+        assert_eq!(again.list(), pool.list());
     });
 }
 

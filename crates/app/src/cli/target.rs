@@ -42,6 +42,12 @@ pub enum TargetCommand {
 #[derive(Args, Debug)]
 #[group(required = true, multiple = true)]
 pub struct TargetSetArgs {
+    /// How the NQNs of subsystems begin, for tenants made from now on
+    #[arg(long, value_name = "NQN", help_heading = "What to change")]
+    pub nqn_prefix: Option<String>,
+    /// Cores to serve from, from the next start on
+    #[arg(long, value_name = "N", help_heading = "What to change")]
+    pub cores: Option<u16>,
     /// All addresses to listen at; may be repeated
     #[arg(
         long,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::plan::AppliedView;
 use crate::spec::{
     Address, ClassName, ConditionName, ContentName, Eui64, FlatDevice, NamespaceUuid, Nguid,
     PolicyName, RatesSpec, Size, Span,
@@ -408,14 +409,6 @@ pub struct LoadView {
     pub p50_us: f64,
     pub p95_us: f64,
     pub p99_us: f64,
-}
-
-/// What a configuration changes.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct AppliedView {
-    pub steps: Vec<String>,
-    /// They are done; or it is a plan.
-    pub done: bool,
 }
 
 /// Where the latency of a tenant comes from.

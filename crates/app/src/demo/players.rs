@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use clap::Parser;
 
 use crate::perf::PerfArgs;
-use crate::spec::TargetSpec;
+use crate::spec::TargetSettings;
 
 /// A tenant of the demonstration and what it does.
 pub(super) struct Player {
@@ -78,7 +78,7 @@ impl Player {
         warm_up: f64,
         seed: usize,
     ) -> Result<PerfArgs, clap::Error> {
-        let subnqn = format!("{}:{}", TargetSpec::default().nqn_prefix, self.tenant);
+        let subnqn = format!("{}:{}", TargetSettings::default().prefix(), self.tenant);
         let (address, seconds, seed) = (address.to_string(), seconds.to_string(), seed.to_string());
         let fixed = [
             "perf",

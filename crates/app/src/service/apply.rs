@@ -1,299 +1,357 @@
-//! Making the inventory have everything that a configuration names. Nothing is deleted or shrunk:
-//! what the file does not name stays. The plan is made first and whole, so a file that contradicts
-//! itself or what is there, or promises more of a device than it can give, changes nothing. What is
-//! promised less goes before what is promised more, so a file can move a guarantee from one tenant
-//! to another. A step can fail nevertheless (no space, a device that is away): the steps before it
-//! stay, and the same file applied again goes on from there.
+//! Carrying out what a configuration file changes (`plan.rs`): all of it, or nothing.
+//!
+//! What is about to change is noted in the store first, as it was. When a step fails, what the
+//! steps before it have changed is taken back; when the target is killed, the next start does that.
+//! When all is done the file counts as applied, in one change of the store. Growing and deleting
+//! cannot be taken back, and come after that; the next start goes on with them.
 
-use super::fault::{NotFound, Refused};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::fault::Refused;
+use super::plan::{Plan, Present, Step, plan};
 use super::promises;
-use super::settings::By;
 use super::turns::{Object, Wants};
 use super::wants::{wants_of_device, wants_of_pool, wants_of_volume};
 use super::work::Work;
-use super::{Checked, Fault};
-use crate::control::{AppliedView, KindName, View, VolumeChange};
-use crate::graph::Volume;
-use crate::spec::{
-    Config, DeviceSpec, Medium, PartitionSpec, PolicyName, PoolSpec, TargetSettings, TenantSpec,
-    VolumeSpec,
-};
+use super::{Checked, Fault, Service, Stack, Subject};
+use crate::control::{AppliedView, How, KindName, Request, VolumeChange};
+use crate::graph::NodeId;
+use crate::spec::{Document, Section, Size};
+use crate::state::{Applied, Before, Kind, Phase, State};
 
-enum Step {
-    Settings(TargetSettings),
-    Device(DeviceSpec),
-    Policy(String, PolicyName),
-    Pool(PoolSpec),
-    Tenant(TenantSpec),
-    SetTenant(TenantSpec),
-    Volume(VolumeSpec),
-    SetVolume(String, VolumeChange),
+impl Work<'_> {
+    /// Carries the plan of a file out, or only shows it.
+    pub(super) fn apply(&mut self, file: &Document, how: How) -> Result<AppliedView, Fault> {
+        // What the steps change has its turn, and nothing else that the file names: a device that
+        // does not answer and stays as it is holds nobody up.
+        let mut found = self.plan_checked(file, how)?;
+        if how.plan {
+            return Ok(found.shown(false));
+        }
+        let mut turn = None;
+        while turn.is_none() {
+            let wants = self.wants_of_plan(&found);
+            let mine = self.service.turns.take(wants.clone())?;
+            self.look();
+            found = self.plan_checked(file, how)?;
+            turn = Some(mine).filter(|_| self.wants_of_plan(&found) == wants);
+        }
+        if !how.yes && !found.risks.is_empty() {
+            return Err(Refused::Risks(found.risks).into());
+        }
+        self.bring_about(found, Checked::Now)
+    }
+
+    /// Applies the file that the target is started with. What it promises too much of is served
+    /// nevertheless.
+    pub(super) fn apply_at_start(&mut self, file: &Document) -> Result<AppliedView, Fault> {
+        let found = self.plan(file, false)?;
+        if !found.risks.is_empty() {
+            return Err(Refused::Risks(found.risks).into());
+        }
+        self.bring_about(found, Checked::Never)
+    }
+
+    /// The plan of a file that fits to itself, to what is there, and to what devices can give.
+    fn plan_checked(&self, file: &Document, how: How) -> Result<Plan, Fault> {
+        let found = self.plan(file, how.prune)?;
+        match promises::oversold(self, &found.config) {
+            Some(why) => Err(why.into()),
+            None => Ok(found),
+        }
+    }
+
+    fn plan(&self, file: &Document, prune: bool) -> Result<Plan, Fault> {
+        let graph = &self.graph;
+        let pools = graph.all(Kind::Pool).filter_map(|id| graph.pool(id));
+        let volumes = graph.all(Kind::Volume).filter_map(|id| graph.volume(id));
+        let volumes = volumes.map(|volume| &volume.record);
+        let present = Present {
+            target: &self.settings,
+            devices: by_name(graph.devices().map(|(_, it)| &it.spec), |it| &it.name),
+            pools: by_name(pools.map(|it| &it.spec), |it| &it.name),
+            tenants: by_name(graph.tenants().map(|(_, it)| &it.spec), |it| &it.name),
+            volumes: by_name(volumes, |it| &it.spec.name),
+            names: &|spec| self.names_of(spec),
+        };
+        plan(file, &self.applied, &present, prune)
+    }
+
+    /// First what can be taken back, then the file counts as applied, then what a start goes on
+    /// with if it is cut off: volumes grow, and things go.
+    fn bring_about(&mut self, plan: Plan, checked: Checked) -> Result<AppliedView, Fault> {
+        let shown = plan.shown(true);
+        if !plan.before.is_empty() {
+            self.store(|state| state.put_unfinished(&plan.before))?;
+        }
+        for step in plan.steps {
+            let what = step.describe();
+            if let Err(fault) = self.carry_out(step, checked) {
+                let kept = self.take_back(&plan.before);
+                return Err(Fault::Step(what, Box::new(fault), kept));
+            }
+        }
+        let grown = self.growths(&plan.grow);
+        let noted = grown.and_then(|grown| {
+            self.note_applied(plan.applied, &grown)?;
+            Ok(grown)
+        });
+        let grown = match noted {
+            Ok(grown) => grown,
+            Err(fault) => {
+                let kept = self.take_back(&plan.before);
+                let what = "note that the file is applied".to_owned();
+                return Err(Fault::Step(what, Box::new(fault), kept));
+            }
+        };
+        for Growth { id, before, size } in grown {
+            self.finish_growth(id, before, size)?;
+        }
+        self.finish_deletions()?;
+        Ok(shown)
+    }
+
+    /// The volumes that are to grow, if there is room for them.
+    fn growths(&self, wanted: &[(String, Size)]) -> Result<Vec<Growth>, Fault> {
+        let found = wanted.iter().map(|(name, size)| {
+            let (id, volume) = self.volume(name)?;
+            let before = volume.record.spec.size.unwrap_or(*size);
+            Ok(Growth {
+                id,
+                before,
+                size: *size,
+            })
+        });
+        let found = found.collect::<Result<Vec<_>, Fault>>()?;
+        let sizes: Vec<_> = found.iter().map(|it| (it.id, it.size)).collect();
+        self.check_room(&sizes)?;
+        Ok(found)
+    }
+
+    /// The file counts as applied from here on.
+    fn note_applied(&mut self, applied: Applied, grown: &[Growth]) -> Result<(), Fault> {
+        if *self.applied == applied && grown.is_empty() && !self.service.has_unfinished()? {
+            return Ok(());
+        }
+        let applied = Arc::new(applied);
+        self.commit(|state, stack| {
+            let sized = grown.iter().map(|it| {
+                let mut record = stack.record(it.id)?;
+                record.spec.size = Some(it.size);
+                Ok((it.id, record))
+            });
+            let sized = sized.collect::<Result<Vec<_>, Fault>>()?;
+            state.put_applied(&applied, sized.iter().map(|(_, record)| record))?;
+            Ok(|stack: &mut Stack| {
+                for (id, record) in sized {
+                    stack.set_record(id, record);
+                }
+                stack.applied = applied;
+            })
+        })
+    }
+
+    /// Deletes what a file that is applied has deleted.
+    fn finish_deletions(&mut self) -> Result<(), Fault> {
+        let mut applied = Applied::clone(&self.applied);
+        for (section, name) in std::mem::take(&mut applied.deleting) {
+            match self.delete(section, &name) {
+                Ok(()) | Err(Fault::NotFound(_)) => {}
+                Err(fault) => {
+                    let what = format!("delete {} {name}", section.name());
+                    let rest = vec!["all else that the file says is done".to_owned()];
+                    return Err(Fault::Step(what, Box::new(fault), rest));
+                }
+            }
+        }
+        self.note_applied(applied, &[])
+    }
+
+    fn carry_out(&mut self, step: Step, checked: Checked) -> Result<(), Fault> {
+        match step {
+            Step::Target(settings) => self.put_target_of_file(settings),
+            Step::CreateDevice(spec) => self.create_device(spec).map(drop),
+            Step::SetDevice(spec) => self.change_device(spec),
+            Step::CreatePool(spec) => self.create_pool(spec, false).map(drop),
+            Step::PutTenants(specs) => self.put_tenants(specs, checked),
+            Step::CreateVolumes(specs) => self.create_volumes(specs, checked),
+            Step::SetVolume(name, change) => self.set_volume(&name, change).map(drop),
+        }
+    }
+
+    fn delete(&mut self, section: Section, name: &str) -> Result<(), Fault> {
+        match kind_of(section) {
+            Some(kind) => self
+                .change(Request::Delete(kind, name.to_owned()))
+                .map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends what a start has found half done: takes it back, or goes on with it if the file was
+    /// applied.
+    pub(super) fn end_unfinished(&mut self) -> Result<(), Fault> {
+        let unfinished = self.service.store().unfinished()?;
+        if let Some(before) = unfinished {
+            for why in self.take_back(&before) {
+                eprintln!("flashyard: what a file was changing could not all be taken back: {why}");
+            }
+        }
+        if !self.applied.deleting.is_empty()
+            && let Err(fault) = self.finish_deletions()
+        {
+            self.note_fault(Subject::File, fault);
+        }
+        Ok(())
+    }
+
+    /// Makes everything as it was `before`. What cannot be is tried again at the next start; says
+    /// what that is.
+    fn take_back(&mut self, before: &[Before]) -> Vec<String> {
+        let mut kept = Vec::new();
+        for was in before.iter().rev() {
+            if let Err(fault) = self.take_back_one(was) {
+                kept.push(fault.to_string());
+            }
+        }
+        if kept.is_empty()
+            && let Err(fault) = self.store(State::forget_unfinished)
+        {
+            kept.push(fault.to_string());
+        }
+        kept
+    }
+
+    fn take_back_one(&mut self, was: &Before) -> Result<(), Fault> {
+        match was {
+            Before::Target(settings) => self.put_target_of_file(settings.clone()),
+            Before::Device(name, Some(spec)) => match self.device(name) {
+                Ok((_, device)) if device.spec == *spec => Ok(()),
+                _ => self.change_device(spec.clone()),
+            },
+            Before::Device(name, None) => self.unmake(Section::Device, name),
+            Before::Pool(name) => self.unmake(Section::Pool, name),
+            Before::Tenant(_, Some(spec)) => self.put_tenants(vec![spec.clone()], Checked::Never),
+            Before::Tenant(name, None) => self.unmake(Section::Tenant, name),
+            Before::Volume(name, None) => match self.volume(name) {
+                // A whole device keeps what it holds.
+                Ok((id, _)) => {
+                    self.set_phases(&[id], Phase::Creating)?;
+                    self.finish_deleting(id, Phase::Creating)
+                }
+                Err(_) => Ok(()),
+            },
+            Before::Volume(name, Some(spec)) => {
+                let was = spec.read_only == Some(true);
+                match self.volume(name)?.1.record.spec.read_only == Some(true) {
+                    now if now == was => Ok(()),
+                    _ => self.set_volume(name, VolumeChange::ReadOnly(was)).map(drop),
+                }
+            }
+        }
+    }
+
+    /// What was made a moment ago goes.
+    fn unmake(&mut self, section: Section, name: &str) -> Result<(), Fault> {
+        match self.delete(section, name) {
+            Err(Fault::NotFound(_)) => Ok(()),
+            outcome => outcome,
+        }
+    }
+}
+
+/// A volume that is to grow, and how large it is before.
+struct Growth {
+    id: NodeId,
+    before: Size,
+    size: Size,
+}
+
+impl Service {
+    fn has_unfinished(&self) -> Result<bool, Fault> {
+        Ok(self.store().unfinished()?.is_some())
+    }
+}
+
+impl Plan {
+    fn shown(&self, done: bool) -> AppliedView {
+        AppliedView {
+            changes: self.changes.clone(),
+            notes: self.notes.clone(),
+            risks: self.risks.iter().map(ToString::to_string).collect(),
+            done,
+        }
+    }
 }
 
 impl Step {
     fn describe(&self) -> String {
+        let many = |kind: KindName, names: Vec<&String>| match names.as_slice() {
+            [one] => format!("{} {one}", kind.name()),
+            names => format!("{} {}s", names.len(), kind.name()),
+        };
         match self {
-            Self::Settings(change) => change.describe(),
-            Self::Device(spec) => format!("create device {}", spec.name),
-            Self::Policy(name, policy) => format!("give device {name} policy {}", policy.name()),
-            Self::Pool(spec) => format!("create pool {}", spec.name),
-            Self::Tenant(spec) => format!("create tenant {}", spec.name),
-            Self::SetTenant(spec) => format!("change tenant {}", spec.name),
-            Self::Volume(spec) => format!("create volume {}", spec.name),
-            Self::SetVolume(name, VolumeChange::Size(size)) => {
-                format!("grow volume {name} to {}", crate::units::size(size.0))
+            Self::Target(_) => "change the target's settings".to_owned(),
+            Self::CreateDevice(spec) => format!("create device {}", spec.name),
+            Self::SetDevice(spec) => format!("change device {}", spec.name),
+            Self::CreatePool(spec) => format!("create pool {}", spec.name),
+            Self::PutTenants(specs) => {
+                let names = specs.iter().map(|spec| &spec.name).collect();
+                format!("create or change {}", many(KindName::Tenant, names))
             }
-            Self::SetVolume(name, VolumeChange::ReadOnly(true)) => {
-                format!("make volume {name} read-only")
+            Self::CreateVolumes(specs) => {
+                let names = specs.iter().map(|spec| &spec.name).collect();
+                format!("create {}", many(KindName::Volume, names))
             }
-            Self::SetVolume(name, VolumeChange::ReadOnly(false)) => {
-                format!("make volume {name} writable")
-            }
+            Self::SetVolume(name, _) => format!("change volume {name}"),
         }
     }
 }
 
-impl Work<'_> {
-    /// Carries the plan out, or only shows it.
-    pub(super) fn apply(&mut self, mut config: Config, plan_only: bool) -> Result<View, Fault> {
-        config.check()?;
-        // What the steps change has its turn, and nothing else that the file names: a device that
-        // does not answer and stays as it is holds nobody up.
-        let mut found = self.plan_checked(&mut config)?;
-        let mut turn = None;
-        while !plan_only && turn.is_none() {
-            let wants = wants_of(&found);
-            let mine = self.service.turns.take(wants.clone())?;
-            self.look();
-            found = self.plan_checked(&mut config)?;
-            turn = Some(mine).filter(|_| wants_of(&found) == wants);
-        }
-        self.bring_about(found, plan_only, Checked::Now)
-    }
-
-    /// Carries the plan of the file that the target is started with out.
-    pub(super) fn apply_at_start(&mut self, mut config: Config) -> Result<(), Fault> {
-        config.check()?;
-        self.check_references(&config)?;
-        promises::oversold(self, &mut config)?;
-        let plan = self.plan(config)?;
-        self.bring_about(plan, false, Checked::Never).map(drop)
-    }
-
-    /// The plan of a file that fits to itself, to what is there, and to what devices can give.
-    fn plan_checked(&mut self, config: &mut Config) -> Result<Vec<Step>, Fault> {
-        self.check_references(config)?;
-        if let Some(why) = promises::oversold(self, config)?.into_iter().next() {
-            return Err(why.into());
-        }
-        self.plan(config.clone())
-    }
-
-    /// The promises have been checked as they will be in the end, and no step on the way promises
-    /// more; nor may what others have been promised since.
-    fn bring_about(
-        &mut self,
-        plan: Vec<Step>,
-        plan_only: bool,
-        checked: Checked,
-    ) -> Result<View, Fault> {
-        let steps: Vec<String> = plan.iter().map(Step::describe).collect();
-        if !plan_only {
-            for step in plan {
-                let what = step.describe();
-                self.carry_out(step, checked)
-                    .map_err(|fault| Fault::Step(what, Box::new(fault)))?;
-            }
-        }
-        Ok(View::Applied(AppliedView {
-            steps,
-            done: !plan_only,
-        }))
-    }
-
-    fn plan(&self, config: Config) -> Result<Vec<Step>, Fault> {
-        let mut plan = Vec::new();
-        let settings = self.settings_to_change(&config.target.settings());
-        plan.extend(settings.map(Step::Settings));
-        for spec in config.devices {
-            match self.device(&spec.name) {
-                Err(_) => plan.push(Step::Device(spec)),
-                Ok((_, present)) => {
-                    let present = &present.spec;
-                    // What was measured stays unless the file says something else, and a policy can
-                    // change.
-                    let policy = spec.policy;
-                    let capability = spec.capability.or(present.capability);
-                    let curve = match spec.curve.is_empty() {
-                        true => present.curve.clone(),
-                        false => spec.curve.clone(),
-                    };
-                    // What a partition was given stays with it.
-                    let medium = match (spec.medium, &present.medium) {
-                        (Medium::Partition(cut), Medium::Partition(present)) => {
-                            let given = present.given.clone();
-                            Medium::Partition(PartitionSpec { given, ..cut })
-                        }
-                        (medium, _) => medium,
-                    };
-                    let same = DeviceSpec {
-                        medium,
-                        policy: present.policy,
-                        capability,
-                        curve,
-                        disposable: present.disposable,
-                        ..spec
-                    };
-                    if same != *present {
-                        return Err(differs(KindName::Device, &same.name));
-                    }
-                    if policy != present.policy {
-                        plan.push(Step::Policy(same.name, policy));
-                    }
-                }
-            }
-        }
-        for spec in config.pools {
-            match self.pool(&spec.name) {
-                Err(_) => plan.push(Step::Pool(spec)),
-                Ok((_, present)) if present.spec == spec => {}
-                Ok(_) => return Err(differs(KindName::Pool, &spec.name)),
-            }
-        }
-        let mut later = Vec::new();
-        for spec in config.tenants {
-            match self.tenant(&spec.name) {
-                Err(_) => {
-                    self.check_nqn(&spec)?;
-                    later.push(Step::Tenant(spec));
-                }
-                Ok((_, present)) => {
-                    let spec = self.with_identity(spec, &present.spec)?;
-                    if spec == present.spec {
-                        continue;
-                    }
-                    let change = promises::stages(&present.spec, spec);
-                    plan.extend(change.first.map(Step::SetTenant));
-                    later.extend(change.then.map(Step::SetTenant));
-                }
-            }
-        }
-        plan.append(&mut later);
-        for spec in config.volumes {
-            self.plan_volume(spec, &mut plan)?;
-        }
-        Ok(plan)
-    }
-
-    /// Whether all that is named is in the file or there already.
-    fn check_references(&self, config: &Config) -> Result<(), Fault> {
-        let has_device = |name: &String| {
-            self.device(name).is_ok() || config.devices.iter().any(|spec| spec.name == *name)
-        };
-        let has_pool = |name: &String| {
-            self.pool(name).is_ok() || config.pools.iter().any(|spec| spec.name == *name)
-        };
-        let has_tenant = |name: &String| {
-            self.tenant(name).is_ok() || config.tenants.iter().any(|spec| spec.name == *name)
-        };
-        for pool in &config.pools {
-            if let Some(device) = pool.devices.iter().find(|device| !has_device(device)) {
-                return Err(missing(
-                    KindName::Pool,
-                    &pool.name,
-                    KindName::Device,
-                    device,
-                ));
-            }
-        }
-        for volume in &config.volumes {
-            let name = &volume.name;
-            if let Some(pool) = volume.pool.as_ref().filter(|pool| !has_pool(pool)) {
-                return Err(missing(KindName::Volume, name, KindName::Pool, pool));
-            }
-            if let Some(device) = volume.device.as_ref().filter(|device| !has_device(device)) {
-                return Err(missing(KindName::Volume, name, KindName::Device, device));
-            }
-            if !has_tenant(&volume.tenant) {
-                return Err(missing(
-                    KindName::Volume,
-                    name,
-                    KindName::Tenant,
-                    &volume.tenant,
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn plan_volume(&self, spec: VolumeSpec, plan: &mut Vec<Step>) -> Result<(), Fault> {
-        let Ok((_, Volume { record, .. })) = self.volume(&spec.name) else {
-            plan.push(Step::Volume(spec));
-            return Ok(());
-        };
-        let (name, now) = (spec.name.clone(), &record.spec);
-        if spec.tenant != now.tenant {
-            return Err(Refused::OtherTenants(name, now.tenant.clone(), spec.tenant).into());
-        }
-        record.check_same_identity(&spec)?;
-        if (&spec.pool, &spec.device) != (&now.pool, &now.device) {
-            return Err(differs(KindName::Volume, &name));
-        }
-        // A size that the pool rounded up, or that was grown by hand since, is met already.
-        if let Some(wanted) = spec
-            .size
-            .filter(|wanted| now.size.is_some_and(|now| *wanted > now))
-        {
-            plan.push(Step::SetVolume(name.clone(), VolumeChange::Size(wanted)));
-        }
-        // What the file says nothing of stays as it was set by hand.
-        let is_read_only = now.read_only == Some(true);
-        if let Some(wanted) = spec.read_only.filter(|wanted| *wanted != is_read_only) {
-            plan.push(Step::SetVolume(name, VolumeChange::ReadOnly(wanted)));
-        }
-        Ok(())
-    }
-
-    fn carry_out(&mut self, step: Step, checked: Checked) -> Result<View, Fault> {
-        match step {
-            Step::Settings(change) => self.set_target(change, By::File),
-            Step::Device(spec) => self.create_device(spec),
-            Step::Policy(name, policy) => self.set_device(&name, policy),
-            Step::Pool(spec) => self.create_pool(spec, false),
-            Step::Tenant(spec) | Step::SetTenant(spec) => self.put_tenant(spec, checked),
-            Step::Volume(spec) => self.add_volume(spec, checked),
-            Step::SetVolume(name, change) => self.set_volume(&name, change),
-        }
+impl Stack {
+    /// What the steps of a plan change.
+    fn wants_of_plan(&self, plan: &Plan) -> Wants {
+        let steps = all(&plan.steps, |step| match step {
+            Step::Target(_) => Wants::change(Object::Target),
+            Step::CreateDevice(spec) | Step::SetDevice(spec) => wants_of_device(spec),
+            Step::CreatePool(spec) => wants_of_pool(spec),
+            Step::PutTenants(specs) => all(specs, |spec| {
+                Wants::change(Object::Tenant(spec.name.clone()))
+            }),
+            Step::CreateVolumes(specs) => all(specs, wants_of_volume),
+            Step::SetVolume(name, _) => Wants::change(Object::Volume(name.clone())),
+        });
+        let grown = all(&plan.grow, |(name, _)| {
+            Wants::change(Object::Volume(name.clone()))
+        });
+        let gone = all(&plan.applied.deleting, |(section, name)| {
+            let kind = kind_of(*section);
+            kind.map_or_else(Wants::default, |kind| {
+                self.wants_of(&Request::Delete(kind, name.clone()))
+            })
+        });
+        steps.and_all(grown).and_all(gone)
     }
 }
 
-/// What the steps of a plan change.
-fn wants_of(plan: &[Step]) -> Wants {
-    let wants = plan.iter().map(|step| match step {
-        Step::Settings(_) => Wants::change(Object::Target),
-        Step::Device(spec) => wants_of_device(spec),
-        Step::Policy(name, _) => Wants::change(Object::Device(name.clone())),
-        Step::Pool(spec) => wants_of_pool(spec),
-        Step::Tenant(spec) | Step::SetTenant(spec) => {
-            Wants::change(Object::Tenant(spec.name.clone()))
-        }
-        Step::Volume(spec) => wants_of_volume(spec),
-        Step::SetVolume(name, _) => Wants::change(Object::Volume(name.clone())),
-    });
-    wants.fold(Wants::default(), Wants::and_all)
-}
-
-fn missing(kind: KindName, name: &str, wanted: KindName, missing: &str) -> Fault {
-    let (name, missing) = (name.to_owned(), missing.to_owned());
-    NotFound::Reference {
-        kind,
-        name,
-        wanted,
-        missing,
+fn kind_of(section: Section) -> Option<KindName> {
+    match section {
+        Section::Target => None,
+        Section::Device => Some(KindName::Device),
+        Section::Pool => Some(KindName::Pool),
+        Section::Tenant => Some(KindName::Tenant),
+        Section::Volume => Some(KindName::Volume),
     }
-    .into()
 }
 
-fn differs(kind: KindName, name: &str) -> Fault {
-    Refused::Differs(kind, name.to_owned()).into()
+fn by_name<'a, T: 'a>(
+    all: impl Iterator<Item = &'a T>,
+    name: impl Fn(&'a T) -> &'a String,
+) -> BTreeMap<&'a str, &'a T> {
+    all.map(|one| (name(one).as_str(), one)).collect()
+}
+
+fn all<T>(of: &[T], wants: impl Fn(&T) -> Wants) -> Wants {
+    of.iter().map(wants).fold(Wants::default(), Wants::and_all)
 }

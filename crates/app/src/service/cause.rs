@@ -16,8 +16,10 @@ use flashyard_nvme::nqn::InvalidNqn;
 use flashyard_time::Duration;
 
 use super::fault::Fault;
-use crate::control::KindName;
-use crate::spec::{Address, DeviceKind, PartitionError as UnitsError, PolicyName, SpecError};
+use crate::control::{KindName, Risk};
+use crate::spec::{
+    Address, DeviceKind, PartitionError as UnitsError, PolicyName, Section, SpecError,
+};
 use crate::state::StateError;
 use crate::units;
 
@@ -173,8 +175,13 @@ pub enum InUse {
 /// What is not done.
 #[derive(Debug)]
 pub enum Refused {
-    /// A thing that is there is not what a file says.
-    Differs(KindName, String),
+    /// A thing that is there is not what a file says: of what kind, its name, the key, what it says
+    /// now and what it says in the file.
+    Differs(Section, String, String, String, String),
+    /// A file calls something by a name that it has no longer: its kind, the old and the new one.
+    Renamed(Section, String, String),
+    /// What would hurt hosts or lose data.
+    Risks(Vec<Risk>),
     /// A volume that is another tenant's: the volume, whose it is, whose it is to be.
     OtherTenants(String, String, String),
     /// A volume is the tenant's already.
@@ -458,13 +465,25 @@ impl fmt::Display for InUse {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Differs(kind, name) => {
+            Self::Differs(kind, name, key, now, wanted) => {
                 let kind = kind.name();
                 write!(
                     f,
-                    "{kind} `{name}` exists and is not what the file says: rename it in the file, or delete the old one with \
-                     `flashyard {kind} delete {name}`"
+                    "{kind} `{name}` exists and is not what the file says: its {key} is {now}, the file says {wanted}: rename it \
+                     in the file, or delete the old one with `flashyard {kind} delete {name}`"
                 )
+            }
+            Self::Renamed(kind, old, new) => {
+                let kind = kind.name();
+                write!(
+                    f,
+                    "{kind} `{old}` is called `{new}` since `flashyard {kind} rename`: call it so in the file, or take the old \
+                     name again with `flashyard {kind} rename {new} {old}`"
+                )
+            }
+            Self::Risks(risks) => {
+                let all: Vec<String> = risks.iter().map(Risk::to_string).collect();
+                write!(f, "{}: say --yes if that is meant", all.join("; "))
             }
             Self::OtherTenants(volume, now, wanted) => write!(
                 f,

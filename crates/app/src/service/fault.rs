@@ -29,8 +29,9 @@ pub enum Fault {
     Unavailable(Unavailable),
     /// The program or its store failed: whoever runs the target has to act.
     Internal(Internal),
-    /// A step of a configuration failed: which, and why.
-    Step(String, Box<Fault>),
+    /// A step of a configuration file failed: which, why, and what of the steps before it could not
+    /// be taken back.
+    Step(String, Box<Fault>, Vec<String>),
 }
 
 impl Fault {
@@ -38,7 +39,7 @@ impl Fault {
     pub fn is_in_use_elsewhere(&self) -> bool {
         match self {
             Self::InUse(InUse::Open(_) | InUse::Store(..)) => true,
-            Self::Step(_, fault) => fault.is_in_use_elsewhere(),
+            Self::Step(_, fault, _) => fault.is_in_use_elsewhere(),
             _ => false,
         }
     }
@@ -53,7 +54,15 @@ impl fmt::Display for Fault {
             Self::Refused(cause) => cause.fmt(f),
             Self::Unavailable(cause) => cause.fmt(f),
             Self::Internal(cause) => cause.fmt(f),
-            Self::Step(what, fault) => write!(f, "could not {what}: {fault}"),
+            Self::Step(what, fault, kept) if kept.is_empty() => {
+                write!(f, "could not {what}: {fault}; nothing was changed")
+            }
+            Self::Step(what, fault, kept) => write!(
+                f,
+                "could not {what}: {fault}; what was changed before that could not all be taken back, which the next start \
+                 tries again: {}",
+                kept.join("; ")
+            ),
         }
     }
 }
@@ -201,7 +210,7 @@ mod tests {
             (Fault::from(PartitionError::InUse("p".into())), false),
         ] {
             assert_eq!(fault.is_in_use_elsewhere(), elsewhere, "{fault}");
-            let step = Fault::Step("create".into(), Box::new(fault));
+            let step = Fault::Step("create".into(), Box::new(fault), Vec::new());
             assert_eq!(step.is_in_use_elsewhere(), elsewhere, "{step}");
         }
     }

@@ -43,12 +43,13 @@ impl Work<'_> {
         Err(Refused::Content(device, spec.tenant.clone()).into())
     }
 
-    /// Clears what a volume that is being created is to have, and marks it ready. May be repeated.
-    pub(super) fn clear_new(&mut self, id: NodeId) -> Result<Cleared, Fault> {
-        let spec = self.record(id)?.spec;
-        match spec.device {
-            None => self.make_volume(id)?,
-            Some(device) => {
+    /// Clears what volumes that are being created are to have, and marks them ready. May be
+    /// repeated.
+    pub(super) fn clear_new(&mut self, ids: &[NodeId]) -> Result<Vec<(NodeId, Cleared)>, Fault> {
+        self.make_volumes(ids)?;
+        for &id in ids {
+            let spec = self.record(id)?.spec;
+            if let Some(device) = spec.device {
                 let (device, _) = self.device(&device)?;
                 if spec.content != Some(ContentName::Keep) {
                     self.erase(device, 0)?;
@@ -56,8 +57,8 @@ impl Work<'_> {
                 self.note_given(id, device)?;
             }
         }
-        self.set_phase(id, Phase::Ready)?;
-        Ok(Cleared(()))
+        self.set_phases(ids, Phase::Ready)?;
+        Ok(ids.iter().map(|&id| (id, Cleared(()))).collect())
     }
 
     /// Clears what a device has grown by since its volume was served last; one that has become

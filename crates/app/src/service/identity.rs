@@ -9,59 +9,13 @@ use flashyard_nvme::Nqn;
 use flashyard_nvme::identify::ascii_text;
 
 use super::fault::{InUse, Refused};
+use super::names::TenantNames;
 use super::work::Work;
 use super::{Fault, Stack};
 use crate::control::{KindName, View};
 use crate::graph::{Identity, NodeId};
-use crate::spec::{Eui64, Hex, NamespaceUuid, Nguid, TenantSpec, VolumeSpec};
-use crate::state::{Kind, Phase, VolumeRecord};
-
-/// What hosts know a volume by.
-pub(super) struct VolumeNames {
-    pub(super) uuid: NamespaceUuid,
-    pub(super) nguid: Nguid,
-    pub(super) eui64: Option<Eui64>,
-}
-
-/// What hosts know a subsystem by.
-pub(super) struct TenantNames {
-    pub(super) nqn: String,
-    pub(super) serial: String,
-    pub(super) model: String,
-}
-
-impl VolumeRecord {
-    /// What hosts know it by.
-    pub(super) fn names(&self) -> VolumeNames {
-        VolumeNames {
-            uuid: NamespaceUuid(self.uuid),
-            nguid: self.nguid(),
-            eui64: self.spec.eui64,
-        }
-    }
-
-    /// Refuses a file that wants it to have another identity than it has.
-    pub(super) fn check_same_identity(&self, spec: &VolumeSpec) -> Result<(), Fault> {
-        let now = self.names();
-        let differs = |key, now: &dyn std::fmt::Display| {
-            Err(fixed(KindName::Volume, &spec.name, key, now.to_string()))
-        };
-        if spec.uuid.is_some_and(|uuid| uuid != now.uuid) {
-            return differs("uuid", &now.uuid);
-        }
-        if spec.nguid.is_some_and(|nguid| nguid != now.nguid) {
-            return differs("nguid", &now.nguid);
-        }
-        if spec.eui64.is_some() && spec.eui64 != now.eui64 {
-            let now = now.eui64.map_or_else(|| "none".to_owned(), String::from);
-            return differs("eui64", &now);
-        }
-        if spec.nsid.is_some_and(|nsid| nsid != self.nsid) {
-            return differs("nsid", &self.nsid);
-        }
-        Ok(())
-    }
-}
+use crate::spec::{Hex, Section, TenantSpec, VolumeSpec};
+use crate::state::{Kind, Phase};
 
 impl Work<'_> {
     /// What hosts know a tenant's subsystem by.
@@ -81,49 +35,28 @@ impl Work<'_> {
 
     /// What a tenant's subsystem is called.
     pub(super) fn nqn_of(&self, spec: &TenantSpec) -> String {
-        let made = || format!("{}:{}", self.target.config().nqn_prefix, spec.name);
+        let made = || format!("{}:{}", self.settings.prefix(), spec.name);
         spec.nqn.clone().unwrap_or_else(made)
+    }
+
+    /// A tenant whose subsystem has its NQN for good, whatever prefix is set later.
+    pub(super) fn with_nqn(&self, spec: TenantSpec) -> TenantSpec {
+        TenantSpec {
+            nqn: Some(self.nqn_of(&spec)),
+            ..spec
+        }
     }
 
     /// Refuses a new tenant whose subsystem would be called as another's.
     pub(super) fn check_nqn(&self, spec: &TenantSpec) -> Result<(), Fault> {
         let nqn = self.nqn_of(spec);
-        let told = self.graph.known_by(&Identity::Nqn(nqn.clone()));
-        let prefix = nqn.strip_prefix(&self.target.config().nqn_prefix);
-        let named = prefix.and_then(|rest| self.tenant(rest.strip_prefix(':')?).ok());
-        let named = named.filter(|(_, other)| other.spec.nqn.is_none());
-        match told.or(named.map(|(id, _)| id)) {
+        match self.graph.known_by(&Identity::Nqn(nqn.clone())) {
             Some(other) => {
                 let other = self.graph.name(other).to_owned();
                 Err(InUse::Nqn(spec.name.clone(), other, nqn).into())
             }
             None => Ok(()),
         }
-    }
-
-    /// A tenant's settings as a file has them, with the identity that the tenant has: the file may
-    /// leave it out, and may not change it.
-    pub(super) fn with_identity(
-        &self,
-        spec: TenantSpec,
-        present: &TenantSpec,
-    ) -> Result<TenantSpec, Fault> {
-        let now = self.names_of(present);
-        for (key, wanted, now) in [
-            ("nqn", &spec.nqn, &now.nqn),
-            ("serial", &spec.serial, &now.serial),
-            ("model", &spec.model, &now.model),
-        ] {
-            if wanted.as_ref().is_some_and(|wanted| wanted != now) {
-                return Err(fixed(KindName::Tenant, &spec.name, key, now.clone()));
-            }
-        }
-        Ok(TenantSpec {
-            nqn: present.nqn.clone(),
-            serial: present.serial.clone(),
-            model: present.model.clone(),
-            ..spec
-        })
     }
 
     /// What is in the pool and not in the inventory is nobody's: its content is not to be had by
@@ -171,8 +104,12 @@ impl Work<'_> {
 
     fn call_volume(&mut self, id: NodeId, name: &str) -> Result<(), Fault> {
         self.commit(|state, stack| {
-            let renamed = state.rename_volume(&stack.record(id)?, name)?;
-            Ok(move |stack: &mut Stack| stack.set_record(id, renamed))
+            let before = stack.record(id)?;
+            let renamed = state.rename_volume(&before, name)?;
+            Ok(move |stack: &mut Stack| {
+                stack.rename_in_file(Section::Volume, &before.spec.name, name);
+                stack.set_record(id, renamed);
+            })
         })
     }
 
@@ -180,7 +117,7 @@ impl Work<'_> {
     pub(super) fn rename_tenant(&mut self, name: &str, new: &str) -> Result<View, Fault> {
         let (id, record) = self.tenant(name)?;
         let mut record = record.clone();
-        record.spec.nqn = Some(self.nqn_of(&record.spec));
+        record.spec = self.with_nqn(record.spec);
         new.clone_into(&mut record.spec.name);
         record.spec.check()?;
         if self.graph.find(Kind::Tenant, new).is_some() {
@@ -190,6 +127,7 @@ impl Work<'_> {
         let renamed = self.commit(|state, _| {
             state.rename_tenant(name, &record.spec)?;
             Ok(|stack: &mut Stack| {
+                stack.rename_in_file(Section::Tenant, name, new);
                 stack.graph.change_tenant(id, record);
                 // Before anybody else sees the new name.
                 target.rename_tenant(name, new)
@@ -220,12 +158,17 @@ impl Work<'_> {
         let view = self.view_one(kind, new)?;
         let kind = kind.name();
         Ok(view.with_note(format!(
-            "a configuration file that says {kind} `{name}` would make another one: say `{new}` there as well"
+            "a configuration file has to say {kind} `{new}` from now on: one that says `{name}` is refused, or makes another one"
         )))
     }
 }
 
 impl Stack {
+    /// As the store does it.
+    fn rename_in_file(&mut self, section: Section, name: &str, new: &str) {
+        Arc::make_mut(&mut self.applied).rename(section, name, new);
+    }
+
     /// Refuses a new volume that hosts would take for another one.
     pub(super) fn check_new_identity(
         &self,
@@ -251,8 +194,4 @@ impl Stack {
         }
         Ok(())
     }
-}
-
-fn fixed(kind: KindName, name: &str, key: &'static str, now: String) -> Fault {
-    Refused::Fixed(kind, name.to_owned(), key, now).into()
 }

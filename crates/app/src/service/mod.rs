@@ -13,7 +13,9 @@ mod flash;
 mod handover;
 mod identity;
 mod moving;
+mod names;
 mod partitions;
+mod plan;
 mod policies;
 mod promises;
 mod settings;
@@ -36,11 +38,11 @@ use flashyard_drives::FlashStats;
 use flashyard_engine::{ConfigError, SubsystemNames, Target, TenantSpec as EngineTenant};
 use uuid::Uuid;
 
-use crate::control::{KindName, Request, TenantChange, View};
+use crate::control::{AppliedView, KindName, Request, TenantChange, View};
 use crate::cores::Cores;
 use crate::graph::{Device, Graph, Node, NodeId, Volume};
-use crate::spec::{Address, ClassName, Config, TargetSettings, TenantSpec};
-use crate::state::{Kind, PoolRecord, State, StateError, TenantRecord};
+use crate::spec::{Address, ClassName, Document, TargetSettings, TenantSpec};
+use crate::state::{Applied, Kind, PoolRecord, State, StateError, TenantRecord};
 
 use counted::Run;
 pub use counted::{KEEP_EVERY, keep_counting};
@@ -48,7 +50,7 @@ pub use fault::Fault;
 use fault::{InUse, NotFound};
 pub use policies::PolicyPlan;
 
-use settings::{By, Listener};
+use settings::Listener;
 use turns::Turns;
 use work::Work;
 
@@ -61,6 +63,8 @@ enum Subject {
     Counters,
     /// The copy of the state store.
     Copy,
+    /// The configuration file that the target was started with.
+    File,
 }
 
 /// All that there is, and what of it is open. Commands read it as it was when they looked last.
@@ -68,6 +72,8 @@ enum Subject {
 struct Stack {
     graph: Graph,
     settings: TargetSettings,
+    /// The file that was applied last.
+    applied: Arc<Applied>,
     listeners: Vec<Listener>,
     /// `serve --listen` says where, not what was set.
     listens_instead: bool,
@@ -93,9 +99,11 @@ impl Service {
     /// in every listing, and the rest is served.
     pub fn start(mut state: State, cores: Cores, target: Arc<Target>) -> Result<Self, Fault> {
         let (run, unwritten) = Run::begin(&mut state)?;
+        state.fix_nqns(&target.config().nqn_prefix)?;
         let stack = Stack {
             graph: Graph::new(state.inventory()?),
             settings: state.settings()?,
+            applied: Arc::new(state.applied()?),
             ..Stack::default()
         };
         target.set_controller_limits(stack.settings.limits());
@@ -108,8 +116,28 @@ impl Service {
             target,
             run,
         };
-        service.work()?.open_everything(unwritten)?;
+        let mut work = service.work()?;
+        work.open_everything(unwritten)?;
+        work.end_unfinished()?;
+        drop(work);
         Ok(service)
+    }
+
+    /// What the settings of the target will be when a file is applied to what a store has.
+    pub fn settings_at_start(state: &State, file: &Document) -> Result<TargetSettings, Fault> {
+        plan::target_settings(&state.settings()?, &state.applied()?, file)
+    }
+
+    /// Notes that the file which the target was started with is not applied.
+    pub fn note_file(&self, why: Fault) {
+        if let Ok(mut work) = self.work() {
+            work.note_fault(Subject::File, why);
+        }
+    }
+
+    /// Whether there is nothing to serve yet.
+    pub fn is_empty(&self) -> bool {
+        self.stack().graph.in_order().is_empty()
     }
 
     /// What could not be opened, and why.
@@ -117,9 +145,8 @@ impl Service {
         self.stack().named_faults()
     }
 
-    /// Answers one request. A request that fails has changed nothing, but for two: an `apply` keeps
-    /// the steps before the one that failed, and a deletion that failed half way is finished by the
-    /// next try or start.
+    /// Answers one request. A request that fails has changed nothing, but for a deletion that
+    /// failed half way, which is finished by the next try or start.
     pub fn handle(&self, request: Request) -> Result<View, Fault> {
         self.work().and_then(|mut work| {
             let changes = request.changes();
@@ -134,9 +161,9 @@ impl Service {
 
     /// Carries the plan of the file that the target is started with out. What it promises too much
     /// of is served nevertheless; [`Service::doubtful_guarantees`] tells.
-    pub fn apply_at_start(&self, config: Config) -> Result<(), Fault> {
+    pub fn apply_at_start(&self, file: &Document) -> Result<AppliedView, Fault> {
         let mut work = self.work()?;
-        let outcome = work.apply_at_start(config);
+        let outcome = work.apply_at_start(file);
         work.renew_copy();
         outcome
     }
@@ -232,7 +259,7 @@ impl Work<'_> {
             }
             Request::Show(kind, name) => self.view_one(kind, &name),
             Request::Why { tenant } => self.why(&tenant),
-            Request::Apply { config, plan } => self.apply(config, plan),
+            Request::Apply { file, how } => self.apply(&file, how).map(View::Applied),
             change => {
                 let _turn = self.take(|work| Ok(work.wants_of(&change)))?;
                 self.change(change)
@@ -243,7 +270,7 @@ impl Work<'_> {
     /// Does what has its turn.
     fn change(&mut self, request: Request) -> Result<View, Fault> {
         match request {
-            Request::SetTarget(change) => self.set_target(change, By::Command),
+            Request::SetTarget(change) => self.set_target(change),
             Request::CreateDevice(spec) => self.create_device(spec),
             Request::CreatePool { spec, force } => self.create_pool(spec, force),
             Request::CreateTenant(spec) => self.create_tenant(spec),
@@ -271,9 +298,10 @@ impl Work<'_> {
             return Err(InUse::Tenant(spec.name).into());
         }
         self.measure_devices_of(&spec, None)?;
-        self.check_promises(&spec, None)?;
         self.check_nqn(&spec)?;
-        self.put_tenant(spec, Checked::Now)
+        let name = spec.name.clone();
+        self.put_tenants(vec![spec], Checked::Now)?;
+        self.view_one(KindName::Tenant, &name)
     }
 
     fn set_tenant(&mut self, name: &str, change: TenantChange) -> Result<View, Fault> {
@@ -288,41 +316,45 @@ impl Work<'_> {
         let spec = spec.without_empty();
         spec.check()?;
         self.measure_devices_of(&spec, None)?;
-        self.put_tenant(spec, Checked::Now)
+        self.put_tenants(vec![spec], Checked::Now)?;
+        self.view_one(KindName::Tenant, name)
     }
 
-    /// Makes or changes a tenant. With a command what is promised is checked as it is then; a file
-    /// that the target is started with is served whatever it promises.
-    fn put_tenant(&mut self, spec: TenantSpec, checked: Checked) -> Result<View, Fault> {
-        let (target, name) = (Arc::clone(self.target), spec.name.clone());
-        let new = self.reserve();
-        let id = self.commit(|state, stack| {
+    /// Makes or changes tenants, all of them or none. With a command what is promised is checked as
+    /// it is then; a file that the target is started with is served whatever it promises.
+    fn put_tenants(&mut self, specs: Vec<TenantSpec>, checked: Checked) -> Result<(), Fault> {
+        let target = Arc::clone(self.target);
+        let specs: Vec<TenantSpec> = specs.into_iter().map(|spec| self.with_nqn(spec)).collect();
+        let ids = self.commit(|state, stack| {
             if checked == Checked::Now {
-                stack.check_promises(&spec, None)?;
+                stack.check_promises(&specs, &[])?;
             }
-            let present = stack.graph.find(Kind::Tenant, &spec.name);
-            let before = present.and_then(|id| stack.graph.tenant(id));
-            let record = state.put_tenant(&spec)?;
-            if let Err(refused) = target.set_tenant(engine_tenant(&record)) {
-                match before {
-                    Some(before) => drop(state.put_tenant(&before.spec)?),
-                    None => state.remove(Kind::Tenant, &spec.name)?,
+            let mut stored = Vec::new();
+            let done = state.put_tenants(&specs, |records| {
+                for record in records {
+                    target.set_tenant(engine_tenant(record))?;
                 }
-                return Err(refused.into());
-            }
-            Ok(move |stack: &mut Stack| match present {
-                Some(id) => {
-                    stack.graph.change_tenant(id, record);
-                    id
+                stored = records.to_vec();
+                Ok(())
+            });
+            done.inspect_err(|_: &Fault| {
+                // As the engine had them; one that it has not got yet it does not miss.
+                for spec in &specs {
+                    let _ = match stack.tenant(&spec.name) {
+                        Ok((_, before)) => target.set_tenant(engine_tenant(before)),
+                        Err(_) => target.remove_tenant(&spec.name),
+                    };
                 }
-                None => {
-                    stack.graph.add(new, record.into());
-                    new
-                }
+            })?;
+            Ok(move |stack: &mut Stack| {
+                let put = |record| stack.put_tenant(record);
+                stored.into_iter().map(put).collect::<Vec<NodeId>>()
             })
         })?;
-        self.tell_share(id);
-        self.view_one(KindName::Tenant, &name)
+        for id in ids {
+            self.tell_share(id);
+        }
+        Ok(())
     }
 
     fn delete_tenant(&mut self, name: &str) -> Result<View, Fault> {
@@ -377,6 +409,20 @@ impl Stack {
 }
 
 impl Stack {
+    fn put_tenant(&mut self, record: TenantRecord) -> NodeId {
+        match self.graph.find(Kind::Tenant, &record.spec.name) {
+            Some(id) => {
+                self.graph.change_tenant(id, record);
+                id
+            }
+            None => {
+                let id = self.graph.reserve();
+                self.graph.add(id, record.into());
+                id
+            }
+        }
+    }
+
     /// Takes a node out, with what was wrong with it.
     fn forget(&mut self, id: NodeId) {
         self.graph.remove(id);
@@ -403,6 +449,7 @@ impl Stack {
                 let (rank, kind, name) = match what {
                     Subject::Counters => (2, "state store:", "counters of the SMART logs"),
                     Subject::Copy => (3, "state store:", "its copy"),
+                    Subject::File => (6, "the configuration", "file"),
                     Subject::Node(id) => {
                         let name = self.graph.name(*id);
                         match self.graph.get(*id) {

@@ -36,7 +36,8 @@ impl Work<'_> {
         self.check_number(to_id, tenant, nsid)?;
         let (device, owner) = (self.graph.device_under(id), self.graph.tenant_of(id));
         self.measure_devices_of(&to, device)?;
-        self.check_promises(&to, device)?;
+        let place: Vec<_> = device.map(|device| (to_id, device)).into_iter().collect();
+        self.check_promises(&[], &place)?;
         if is_served && !self.withdraw(id)? {
             self.release(id);
             self.serve_volume(id, Cleared::given_by_name())?;
@@ -45,7 +46,7 @@ impl Work<'_> {
         let most = self.target.config().limits.namespaces_per_tenant;
         // Others may have changed both tenants while the last I/O ended.
         let moved = self.commit(|state, stack| {
-            stack.check_promises(&stack.tenant(tenant)?.1.spec, device)?;
+            stack.check_promises(&[], &place)?;
             let moved = state.move_volume(&stack.record(id)?, tenant, nsid, most)?;
             Ok(move |stack: &mut Stack| stack.set_record(id, moved))
         });

@@ -139,7 +139,7 @@ impl Work<'_> {
             let noted = spec.clone();
             stack.graph.change_device(id, |device| device.spec = noted);
         });
-        self.put_device(&spec)?;
+        self.store(|state| state.put_device(&spec))?;
         self.view_one(KindName::Partition, name)
     }
 
@@ -167,14 +167,7 @@ impl Work<'_> {
         if let Medium::Partition(cut) = &mut spec.medium {
             cut.unfinished = unfinished;
         }
-        self.put_device(spec)
-    }
-
-    fn put_device(&mut self, spec: &DeviceSpec) -> Result<(), Fault> {
-        self.commit(|state, _| {
-            state.put_device(spec)?;
-            Ok(|_: &mut Stack| ())
-        })
+        self.store(|state| state.put_device(spec))
     }
 
     /// Forgets a partition that is on no device.

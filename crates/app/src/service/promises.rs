@@ -9,13 +9,12 @@ use std::fmt;
 
 use flashyard_sched::Rates;
 
-use super::calibrate::emulated;
 use super::fault::Refused;
 use super::work::Work;
 use super::{Fault, Stack};
 use crate::control::GuaranteeState;
 use crate::graph::NodeId;
-use crate::spec::{Config, DeviceKind, RatesSpec, TenantSpec, VolumeSpec};
+use crate::spec::{Config, DeviceSpec, RatesSpec, TenantSpec, VolumeSpec};
 
 /// All of a device, and what adding up its parts may err.
 const ALL: f64 = 1.0 + 1e-9;
@@ -113,19 +112,39 @@ impl Stack {
         devices
     }
 
-    /// Refuses what would promise more of a device than it can give: `tenant` as it is to be, on
-    /// the devices that it has volumes on and on `device`, if it is to get one there. Who is
-    /// promised no more than before is not refused.
+    /// Refuses what would promise more of a device than it can give: tenants as they are to be, and
+    /// tenants that are to get a volume on a device. Who is promised no more than before is not
+    /// refused.
     pub(super) fn check_promises(
         &self,
-        tenant: &TenantSpec,
-        device: Option<NodeId>,
+        changed: &[TenantSpec],
+        placed: &[(NodeId, NodeId)],
     ) -> Result<(), Fault> {
-        for device in self.devices_promised(tenant, device) {
-            let others = self.graph.tenants_on(device).into_iter();
-            let others = others.map(|(_, record)| &record.spec);
-            let others = others.filter(|other| other.name != tenant.name);
-            if let Standing::Oversold(why) = self.add_up_on(device, others.chain([tenant])) {
+        let as_they_will_be = changed.iter().map(|spec| (spec.name.as_str(), spec));
+        let as_they_will_be: BTreeMap<&str, &TenantSpec> = as_they_will_be.collect();
+        let mut promised: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
+        for device in changed
+            .iter()
+            .flat_map(|spec| self.devices_promised(spec, None))
+        {
+            promised.entry(device).or_default();
+        }
+        for (tenant, device) in placed {
+            let record = self.graph.tenant(*tenant);
+            if record.is_some_and(|record| record.spec.guarantee.is_some()) {
+                promised.entry(*device).or_default().insert(*tenant);
+            }
+        }
+        for (device, new) in promised {
+            let new = new.into_iter().filter(|id| !self.graph.is_on(*id, device));
+            let new = new.filter_map(|id| self.graph.tenant(id));
+            let there = self.graph.tenants_on(device).into_iter();
+            let all = there.map(|(_, record)| record).chain(new);
+            let specs = all.map(|record| {
+                let changed = as_they_will_be.get(record.spec.name.as_str());
+                changed.copied().unwrap_or(&record.spec)
+            });
+            if let Standing::Oversold(why) = self.add_up_on(device, specs) {
                 return Err(why.into());
             }
         }
@@ -173,24 +192,22 @@ impl Stack {
     }
 }
 
-/// Each device of which a configuration promises more, in the end, than it can give, and how much.
-/// Emulated drives are measured if they were not before; any other device has to be there to be
-/// measured.
-pub(super) fn oversold(
-    service: &mut Work<'_>,
-    config: &mut Config,
-) -> Result<Vec<Oversold>, Fault> {
-    let mut found = Vec::new();
-    for (device, tenants) in users(service, config) {
-        if !tenants.iter().any(|tenant| tenant.guarantee.is_some()) {
-            continue;
-        }
-        let capability = capability(service, config, &device)?;
-        if let Standing::Oversold(why) = add_up(&device, capability, tenants.iter()) {
-            found.push(why);
-        }
-    }
-    Ok(found)
+/// A device of which a configuration promises more, in the end, than it is known to give.
+pub(super) fn oversold(service: &Stack, config: &Config) -> Option<Oversold> {
+    let named = config.devices.iter().map(|spec| (spec.name.as_str(), spec));
+    let named: BTreeMap<&str, &DeviceSpec> = named.collect();
+    users(service, config)
+        .into_iter()
+        .find_map(|(device, tenants)| {
+            let present = service.device(&device).ok();
+            let spec = named.get(device.as_str()).copied();
+            let spec = spec.or(present.map(|(_, device)| &device.spec));
+            let capability = spec.and_then(|spec| spec.capability).unwrap_or_default();
+            match add_up(&device, capability, tenants.iter()) {
+                Standing::Oversold(why) => Some(why),
+                _ => None,
+            }
+        })
 }
 
 /// Each device and the tenants that will have volumes on it, as they will be.
@@ -207,10 +224,11 @@ fn users(service: &Stack, config: &Config) -> BTreeMap<String, Vec<TenantSpec>> 
             names.entry(device).or_default().insert(&volume.tenant);
         }
     }
+    let named = config.tenants.iter().map(|spec| (spec.name.as_str(), spec));
+    let named: BTreeMap<&str, &TenantSpec> = named.collect();
     let tenant = |name: &str| {
-        let told = config.tenants.iter().find(|spec| spec.name == name);
-        let present = service.tenant(name).ok();
-        told.or(present.map(|(_, record)| &record.spec)).cloned()
+        let present = service.tenant(name).ok().map(|(_, record)| &record.spec);
+        named.get(name).copied().or(present).cloned()
     };
     names
         .into_iter()
@@ -227,23 +245,6 @@ fn device_of(service: &Stack, config: &Config, volume: &VolumeSpec) -> Option<St
     let present = service.pool(pool).ok();
     let spec = told.or(present.map(|(_, record)| &record.spec))?;
     spec.devices.first().cloned()
-}
-
-/// What a device can give. What was found out about one that is yet to be made goes into the file's
-/// word of it.
-fn capability(service: &mut Work<'_>, config: &mut Config, name: &str) -> Result<RatesSpec, Fault> {
-    let told = config.devices.iter_mut().find(|spec| spec.name == name);
-    let present = service.device(name).ok().map(|(id, _)| id);
-    match (told, present) {
-        (Some(spec), _) if let Some(capability) = spec.capability => Ok(capability),
-        (_, Some(id)) => service.capability_of(id),
-        (Some(spec), None) if spec.kind() == DeviceKind::Flash => {
-            let (capability, curve) = emulated(spec)?;
-            (spec.capability, spec.curve) = (Some(capability), curve);
-            Ok(capability)
-        }
-        _ => Ok(RatesSpec::default()),
-    }
 }
 
 /// Adds up what is promised of a device that can give so much.
@@ -311,35 +312,6 @@ fn part_of(owed: Rates, most: Rates) -> Part {
     }
 }
 
-/// How a tenant changes: what is taken from it first, before others are given more; then the rest.
-pub(super) struct Stages {
-    pub(super) first: Option<TenantSpec>,
-    pub(super) then: Option<TenantSpec>,
-}
-
-/// The change of a tenant from `present` to `wanted`. Of each rate that it is guaranteed it has the
-/// lesser of the two first.
-pub(super) fn stages(present: &TenantSpec, wanted: TenantSpec) -> Stages {
-    let before = present.guarantee.unwrap_or_default();
-    let after = wanted.guarantee.unwrap_or_default();
-    let lesser = before.lesser(after);
-    if lesser == before {
-        // Nothing is taken away.
-        return Stages {
-            first: None,
-            then: Some(wanted),
-        };
-    }
-    let first = TenantSpec {
-        guarantee: (lesser != RatesSpec::default()).then_some(lesser),
-        ..wanted.clone()
-    };
-    Stages {
-        first: Some(first),
-        then: (lesser != after).then_some(wanted),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,29 +319,6 @@ mod tests {
     fn tenant(guarantee: &str) -> TenantSpec {
         let text = format!("name = \"t\"\n{guarantee}");
         toml::from_str(&text).expect("a tenant")
-    }
-
-    #[test]
-    fn less_comes_before_more() {
-        let none = tenant("");
-        let reads = tenant("guarantee = { read_iops = 1000 }");
-        let fewer = tenant("guarantee = { read_iops = 400 }");
-        let both = tenant("guarantee = { read_iops = 400, write_iops = 50 }");
-        let named = tenant("guarantee = { read_iops = 1000 }\nweight = 7");
-        let table = [
-            (&none, &reads, None, Some(&reads)),
-            (&reads, &none, Some(&none), None),
-            (&reads, &fewer, Some(&fewer), None),
-            (&fewer, &reads, None, Some(&reads)),
-            (&fewer, &both, None, Some(&both)),
-            (&reads, &both, Some(&fewer), Some(&both)),
-            (&both, &reads, Some(&fewer), Some(&reads)),
-            (&reads, &named, None, Some(&named)),
-        ];
-        for (present, wanted, first, then) in table {
-            let found = stages(present, wanted.clone());
-            assert_eq!((found.first.as_ref(), found.then.as_ref()), (first, then));
-        }
     }
 
     fn rates(text: &str) -> RatesSpec {

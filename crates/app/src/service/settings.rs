@@ -37,15 +37,6 @@ impl Listener {
     }
 }
 
-/// Who wants something set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
-    /// A configuration file: where `serve --listen` was given, that stays.
-    File,
-    /// A command.
-    Command,
-}
-
 impl Work<'_> {
     /// Listens for the first time.
     pub(super) fn listen(&mut self, instead: &[Address]) -> Result<Vec<SocketAddr>, Fault> {
@@ -60,31 +51,31 @@ impl Work<'_> {
         Ok(self.real_addresses())
     }
 
-    /// What a file wants to be otherwise than it is.
-    pub(super) fn settings_to_change(&self, wanted: &TargetSettings) -> Option<TargetSettings> {
-        let now = self.settings.effective();
-        let differs = TargetSettings {
-            listen: wanted
-                .listen
-                .clone()
-                .filter(|it| Some(it) != now.listen.as_ref()),
-            max_transfer: wanted
-                .max_transfer
-                .filter(|it| Some(*it) != now.max_transfer),
-            io_queues: wanted.io_queues.filter(|it| Some(*it) != now.io_queues),
-            queue_depth: wanted.queue_depth.filter(|it| Some(*it) != now.queue_depth),
-            in_capsule: wanted.in_capsule.filter(|it| Some(*it) != now.in_capsule),
-        };
-        (differs != TargetSettings::default()).then_some(differs)
+    /// Sets what is given.
+    pub(super) fn set_target(&mut self, change: TargetSettings) -> Result<View, Fault> {
+        let listens_elsewhere = change.listen.is_some();
+        let settings = self.settings.with(change);
+        self.put_target(settings, listens_elsewhere)?;
+        Ok(self.view_target())
     }
 
-    /// Sets what is given. New addresses are listened at before anything else changes, so that one
+    /// Has the settings of a file. Where `serve --listen` was given, that stays.
+    pub(super) fn put_target_of_file(&mut self, settings: TargetSettings) -> Result<(), Fault> {
+        let (now, then) = (self.settings.effective(), settings.effective());
+        let listens_elsewhere = now.listen != then.listen && !self.listens_instead;
+        self.put_target(settings, listens_elsewhere)
+    }
+
+    /// Has other settings. New addresses are listened at before anything else changes, so that one
     /// that cannot be had changes nothing.
-    pub(super) fn set_target(&mut self, change: TargetSettings, by: By) -> Result<View, Fault> {
-        change.check()?;
-        let at_once = !self.listeners.is_empty() && (by == By::Command || !self.listens_instead);
-        let listen = change.listen.clone().filter(|_| at_once);
-        let settings = self.settings.with(change);
+    fn put_target(
+        &mut self,
+        settings: TargetSettings,
+        listens_elsewhere: bool,
+    ) -> Result<(), Fault> {
+        settings.check_table()?;
+        let listen = settings.effective().listen;
+        let listen = listen.filter(|_| listens_elsewhere && !self.listeners.is_empty());
         let (listeners, new) = match &listen {
             Some(addresses) => self.listen_as_well(addresses)?,
             None => (self.listeners.clone(), Vec::new()),
@@ -109,7 +100,7 @@ impl Work<'_> {
             self.unlisten(&gone);
             self.tell_listeners();
         }
-        Ok(self.view_target())
+        Ok(())
     }
 
     /// The target's own settings.
@@ -120,7 +111,7 @@ impl Work<'_> {
         View::Target(TargetView {
             listen: written,
             addresses: self.real_addresses(),
-            nqn_prefix: config.nqn_prefix.clone(),
+            nqn_prefix: self.settings.prefix().to_owned(),
             cores: config.cores,
             limits: self.view_limits(),
         })

@@ -11,7 +11,7 @@ use super::work::Work;
 use super::{Fault, Stack, calibrate};
 use crate::control::{CauseView, KindName, Sampled, View, WhyDevice, WhyView};
 use crate::graph::NodeId;
-use crate::spec::PolicyName;
+use crate::spec::{DeviceSpec, PolicyName};
 
 impl Work<'_> {
     /// Replaces the policy of a device; no I/O fails, what is queued is queued there.
@@ -29,6 +29,19 @@ impl Work<'_> {
         })?;
         self.renew_policy(id);
         self.view_one(KindName::Device, name)
+    }
+
+    /// Has of a device what a file can change.
+    pub(super) fn change_device(&mut self, mut wanted: DeviceSpec) -> Result<(), Fault> {
+        calibrate::tell_if_needed(&mut wanted)?;
+        let (id, _) = self.device(&wanted.name)?;
+        self.change_spec(id, |spec| {
+            spec.policy = wanted.policy;
+            spec.capability = wanted.capability;
+            spec.curve = wanted.curve;
+        })?;
+        self.renew_policy(id);
+        Ok(())
     }
 
     /// Puts a new policy in front of a device, as it is configured; what is queued is queued there.

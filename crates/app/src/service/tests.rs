@@ -18,7 +18,7 @@ use flashyard_runtime::{Buf, Data, uring};
 use flashyard_testbed::Scratch;
 
 use super::*;
-use crate::control::VolumeChange;
+use crate::control::{How, VolumeChange};
 use crate::cores::Cores;
 use crate::spec::{Config, Size};
 use crate::state::{IfDamaged, watch};
@@ -61,12 +61,8 @@ impl Scene {
     /// A service that has what `config` says.
     fn with(&self, config: &str) -> Service {
         let config = config.replace("LIVE", self.live().to_str().expect("plain names"));
-        let config = Config::parse(&config).expect("it is right");
         let service = self.start();
-        let applied = service.handle(Request::Apply {
-            config,
-            plan: false,
-        });
+        let applied = service.handle(applying(&config));
         assert!(applied.is_ok(), "{applied:?}");
         service
     }
@@ -81,6 +77,18 @@ impl Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         watch::set(None);
+    }
+}
+
+/// A file to be applied, whatever it does.
+fn applying(config: &str) -> Request {
+    Request::Apply {
+        file: Document::parse(config, Path::new("/")).expect("it is right"),
+        how: How {
+            plan: false,
+            prune: true,
+            yes: true,
+        },
     }
 }
 
@@ -529,6 +537,55 @@ fn a_kill_at_any_change_leaves_all_or_nothing_and_shows_nobody_elses_data() {
 fn a_change_that_the_store_refuses_leaves_all_or_nothing() {
     let scene = Scene::new("fail");
     fail_everywhere(&scene, POOL, &pool_script());
+}
+
+/// Files, each of which changes much at once; `POOL` has been applied before the first.
+fn file_script(scene: &Scene) -> Vec<Act> {
+    let disk = POOL.split("[[tenant]]").next().expect("it has tenants");
+    let disk = disk.replace("LIVE", scene.live().to_str().expect("plain names"));
+    let file = |text: &str| ask(applying(&format!("{disk}\n{text}")));
+    let tenants = r#"
+        [[tenant]]
+        name = "a"
+        weight = 4
+        [[tenant]]
+        name = "b"
+        [[tenant]]
+        name = "c"
+        "#;
+    let volume = |name: &str, mib: u64, tenant: &str| {
+        format!(
+            "[[volume]]\nname = \"{name}\"\npool = \"p\"\nsize = \"{mib}MiB\"\ntenant = \"{tenant}\"\n"
+        )
+    };
+    let small = [volume("v", 1, "a"), volume("w", 1, "b")].concat();
+    let large = [volume("v", 2, "a"), volume("w", 2, "b")].concat();
+    let protected = large.replacen("tenant", "read_only = true\ntenant", 1);
+    let settings = "[target]\nqueue_depth = 64\n";
+    vec![
+        file(&[tenants, &small].concat()),
+        Act::Fresh("v"),
+        Act::Fill("v", 0xa1),
+        Act::Fill("w", 0xb1),
+        file(&[tenants, &large].concat()),
+        Act::Fill("w", 0xb1),
+        file(&[tenants, &protected, &volume("x", 1, "c")].concat()),
+        Act::Fill("x", 0xc1),
+        // Two volumes go.
+        file(&[settings, tenants, &volume("w", 2, "b")].concat()),
+    ]
+}
+
+#[test]
+fn a_kill_while_a_file_is_applied_leaves_all_or_nothing() {
+    let scene = Scene::new("kill-file");
+    cut_everywhere(&scene, POOL, &file_script(&scene), Some("disk"));
+}
+
+#[test]
+fn a_file_that_cannot_be_applied_changes_nothing() {
+    let scene = Scene::new("fail-file");
+    fail_everywhere(&scene, POOL, &file_script(&scene)[..8]);
 }
 
 const PARTITION: &str = r#"

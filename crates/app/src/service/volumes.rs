@@ -2,10 +2,11 @@
 //! deleting them, and finishing at start what a crash has cut.
 
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use flashyard_block::SharedDevice;
-use flashyard_block::pool::{Pool, PoolError};
+use flashyard_block::pool::{NewVolume, Pool, PoolError};
 use flashyard_engine::{ConfigError, DeviceHandle, NamespaceSpec};
 
 use super::fault::{InUse, Invalid, Unavailable};
@@ -29,46 +30,77 @@ impl Work<'_> {
                 let cleared = self.clear_more(id)?;
                 self.serve_volume(id, cleared)
             }
-            Phase::Creating => self.finish_creating(id),
+            Phase::Creating => self.finish_creating(&[id]),
             Phase::Deleting => self.finish_deleting(id, Phase::Deleting),
         }
     }
 
     pub(super) fn create_volume(&mut self, spec: VolumeSpec) -> Result<View, Fault> {
-        self.add_volume(spec, Checked::Now)
+        let name = spec.name.clone();
+        self.create_volumes(vec![spec], Checked::Now)?;
+        self.view_one(KindName::Volume, &name)
     }
 
-    /// Creates a volume, unless it is checked and its tenant cannot have there what it is promised.
-    pub(super) fn add_volume(&mut self, spec: VolumeSpec, checked: Checked) -> Result<View, Fault> {
-        spec.check()?;
-        let device = self.check_new(&spec)?;
-        self.check_place(&spec, device)?;
-        self.check_not_in_pool(&spec)?;
+    /// Creates volumes, all of them or none: not one if it is checked and a tenant cannot have
+    /// there what it is promised.
+    pub(super) fn create_volumes(
+        &mut self,
+        specs: Vec<VolumeSpec>,
+        checked: Checked,
+    ) -> Result<(), Fault> {
+        let mut places = BTreeSet::new();
+        for spec in &specs {
+            spec.check()?;
+            let device = self.check_new(spec)?;
+            self.check_size(spec, device)?;
+            if spec.pool.is_none() {
+                self.check_content(spec, device)?;
+            }
+            self.check_not_in_pool(spec)?;
+            places.insert((self.tenant(&spec.tenant)?.0, device));
+        }
+        let devices: BTreeSet<NodeId> = places.iter().map(|(_, device)| *device).collect();
+        devices
+            .into_iter()
+            .try_for_each(|it| self.check_blocks(it))?;
         if checked == Checked::Now {
-            let tenant = self.tenant(&spec.tenant)?.1.spec.clone();
-            self.measure_devices_of(&tenant, Some(device))?;
+            for (tenant, device) in &places {
+                let spec = self.graph.tenant(*tenant).map(|record| record.spec.clone());
+                if let Some(spec) = spec {
+                    self.measure_devices_of(&spec, Some(*device))?;
+                }
+            }
         }
+        let places: Vec<_> = places.into_iter().collect();
         let most = self.target.config().limits.namespaces_per_tenant;
-        let id = self.reserve();
-        // From here on others see it: its tenant and its place are not taken away from under it.
-        self.commit(|state, stack| {
-            stack.check_new(&spec)?;
+        // From here on others see them: their tenants and places are not taken away from under
+        // them.
+        let ids = self.commit(|state, stack| {
+            for spec in &specs {
+                stack.check_new(spec)?;
+            }
             if checked == Checked::Now {
-                let tenant = &stack.tenant(&spec.tenant)?.1.spec;
-                stack.check_promises(tenant, Some(device))?;
+                stack.check_promises(&[], &places)?;
             }
-            let record = state.add_volume(&spec, most)?;
-            Ok(move |stack: &mut Stack| stack.graph.add(id, record.into()))
+            let records = state.add_volumes(&specs, most)?;
+            Ok(move |stack: &mut Stack| {
+                let add = |record: VolumeRecord| {
+                    let id = stack.graph.reserve();
+                    stack.graph.add(id, record.into());
+                    id
+                };
+                records.into_iter().map(add).collect::<Vec<NodeId>>()
+            })
         })?;
-        match self.finish_creating(id) {
-            Ok(()) => self.view_one(KindName::Volume, &spec.name),
-            Err(fault) => {
-                // Nothing was acknowledged: whatever has been made of it may go again. A device
-                // that was to be given away whole keeps what it holds.
-                self.finish_deleting(id, Phase::Creating)?;
-                Err(fault)
-            }
+        let Err(fault) = self.finish_creating(&ids) else {
+            return Ok(());
+        };
+        // Nothing was acknowledged: whatever has been made of them may go again. A device that was
+        // to be given away whole keeps what it holds.
+        for id in ids {
+            self.finish_deleting(id, Phase::Creating)?;
         }
+        Err(fault)
     }
 
     pub(super) fn set_volume(&mut self, name: &str, change: VolumeChange) -> Result<View, Fault> {
@@ -120,14 +152,45 @@ impl Work<'_> {
         }
         // Noted first: what is cut off is finished at the next start.
         self.note_size(id, size)?;
+        self.finish_growth(id, now, size)?;
+        self.view_one(KindName::Volume, name)
+    }
+
+    /// Grows a volume to the size that is noted; if that fails it is as large as it was before.
+    pub(super) fn finish_growth(
+        &mut self,
+        id: NodeId,
+        before: Size,
+        size: Size,
+    ) -> Result<(), Fault> {
         if let Err(fault) = self.grow_in_pool(id, size) {
-            self.note_size(id, now)?;
+            self.note_size(id, before)?;
             return Err(fault);
         }
         if let Some(volume) = self.graph.volume(id) {
             self.tell_size(volume);
         }
-        self.view_one(KindName::Volume, name)
+        Ok(())
+    }
+
+    /// Whether volumes can grow together, as far as their pools have room.
+    pub(super) fn check_room(&self, grown: &[(NodeId, Size)]) -> Result<(), Fault> {
+        let mut pools: BTreeMap<String, Vec<(String, u64)>> = BTreeMap::new();
+        for (id, size) in grown {
+            let VolumeSpec { name, pool, .. } = self.record(*id)?.spec;
+            if let Some(pool) = pool {
+                pools.entry(pool).or_default().push((name, size.0));
+            }
+        }
+        for (pool, grown) in pools {
+            let (pool, core) = self.pool_home(&pool)?;
+            let fits = self.cores.call(core, move |state| async move {
+                let pool = state.nodes.pool(pool).ok_or(PoolError::NotAPool)?;
+                pool.check_growth(&grown)
+            });
+            fits?;
+        }
+        Ok(())
     }
 
     /// Tells hosts, and who asks, how large a volume is now.
@@ -209,19 +272,20 @@ impl Work<'_> {
             Some(pool) if !self.is_spent_place(id) => self.pool_home(pool).map(drop)?,
             _ => {}
         }
-        self.set_phase(id, Phase::Deleting)?;
+        self.set_phases(&[id], Phase::Deleting)?;
         self.finish_deleting(id, phase)?;
         Ok(View::Done)
     }
 
-    /// Notes how far the creation or deletion of a volume has come.
-    pub(super) fn set_phase(&mut self, id: NodeId, phase: Phase) -> Result<(), Fault> {
+    /// Notes how far the creation or deletion of volumes has come.
+    pub(super) fn set_phases(&mut self, ids: &[NodeId], phase: Phase) -> Result<(), Fault> {
         self.commit(|state, stack| {
-            state.set_volume_phase(stack.graph.name(id), phase)?;
+            state.set_volume_phases(ids.iter().map(|id| stack.graph.name(*id)), phase)?;
             Ok(move |stack: &mut Stack| {
-                stack
-                    .graph
-                    .change_volume(id, |volume| volume.record.phase = phase);
+                for id in ids {
+                    let graph = &mut stack.graph;
+                    graph.change_volume(*id, |volume| volume.record.phase = phase);
+                }
             })
         })
     }
@@ -233,20 +297,13 @@ impl Work<'_> {
         Ok(check.unwrap_or(Ok(()))?)
     }
 
-    /// Refuses a place that volumes cannot stand on, as far as only its core knows.
-    fn check_place(&self, spec: &VolumeSpec, device: NodeId) -> Result<(), Fault> {
-        self.check_blocks(device)?;
-        self.check_size(spec, device)?;
-        match spec.pool {
-            Some(_) => Ok(()),
-            None => self.check_content(spec, device),
+    /// Brings volumes into their pools if they are not there yet, marks them ready, and serves
+    /// them.
+    fn finish_creating(&mut self, ids: &[NodeId]) -> Result<(), Fault> {
+        for (id, cleared) in self.clear_new(ids)? {
+            self.serve_volume(id, cleared)?;
         }
-    }
-
-    /// Brings a volume into its pool if it is not there yet, marks it ready, and serves it.
-    fn finish_creating(&mut self, id: NodeId) -> Result<(), Fault> {
-        let cleared = self.clear_new(id)?;
-        self.serve_volume(id, cleared)
+        Ok(())
     }
 
     /// A volume on memory is gone after a restart; the same name and identity is made again, empty.
@@ -255,29 +312,42 @@ impl Work<'_> {
     fn remake_forgotten(&self, id: NodeId) -> Result<(), Fault> {
         let device = self.graph.device_under(id);
         match device.is_some_and(|device| self.forgets(device)) {
-            true => self.make_volume(id),
+            true => self.make_volumes(&[id]),
             false => Ok(()),
         }
     }
 
-    /// Brings a volume into its pool, which gives it zeroes.
-    pub(super) fn make_volume(&self, id: NodeId) -> Result<(), Fault> {
-        let made = self.in_pool(id, |pool, record| async move {
-            let (uuid, size) = (record.uuid.into_bytes(), record.spec.size);
-            match (pool.find(record.uuid.into_bytes()), size) {
-                (None, Some(size)) => {
-                    let made = pool.create_volume(&record.spec.name, uuid, size.0);
-                    made.await.map(drop)
-                }
-                _ => Ok(()),
+    /// Brings volumes into their pools, which give them zeroes: those of one pool in one change.
+    pub(super) fn make_volumes(&self, ids: &[NodeId]) -> Result<(), Fault> {
+        let mut pools: BTreeMap<String, Vec<NewVolume>> = BTreeMap::new();
+        for id in ids {
+            let VolumeSpec {
+                name, pool, size, ..
+            } = self.record(*id)?.spec;
+            if let (Some(pool), Some(Size(bytes))) = (pool, size) {
+                let uuid = self.record(*id)?.uuid.into_bytes();
+                let volume = NewVolume { name, uuid, bytes };
+                pools.entry(pool).or_default().push(volume);
             }
-        });
-        made.map(drop)
+        }
+        for (pool, mut wanted) in pools {
+            let (pool, core) = self.pool_home(&pool)?;
+            let made = self.cores.call(core, move |state| async move {
+                let pool = state.nodes.pool(pool).ok_or(PoolError::NotAPool)?;
+                wanted.retain(|volume| pool.find(volume.uuid).is_none());
+                match wanted.is_empty() {
+                    true => Ok(()),
+                    false => pool.create_volumes(wanted).await.map(drop),
+                }
+            });
+            made?;
+        }
+        Ok(())
     }
 
     /// Stops serving a volume, takes it out of its pool and forgets it. `phase` is how far it had
     /// come before. May be repeated at any point.
-    fn finish_deleting(&mut self, id: NodeId, phase: Phase) -> Result<(), Fault> {
+    pub(super) fn finish_deleting(&mut self, id: NodeId, phase: Phase) -> Result<(), Fault> {
         let record = self.record(id)?;
         let device = self.graph.device_under(id);
         let was_served = self.namespace(id).is_some();

@@ -11,7 +11,7 @@ use super::{Fault, Service, Stack, Subject};
 use crate::cores::Cores;
 use crate::graph::NodeId;
 use crate::published::Told;
-use crate::state::State;
+use crate::state::{State, StateError};
 
 /// A command at work.
 pub(super) struct Work<'a> {
@@ -79,6 +79,17 @@ impl<'a> Work<'a> {
         self.look();
         let edit = change(&mut state, &self.stack)?;
         Ok(self.replace(edit))
+    }
+
+    /// Changes what only the store has.
+    pub(super) fn store(
+        &mut self,
+        change: impl FnOnce(&mut State) -> Result<(), StateError>,
+    ) -> Result<(), Fault> {
+        self.commit(|state, _| {
+            change(state)?;
+            Ok(|_: &mut Stack| ())
+        })
     }
 
     /// Changes what is known besides the store.

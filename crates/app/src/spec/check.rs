@@ -11,7 +11,7 @@ use super::error::{
 };
 use super::flat::FlatDevice;
 use super::target::CORES_MOST;
-use super::{Config, DeviceSpec, PoolSpec, Size, TargetSpec, TenantSpec, VolumeSpec, place};
+use super::{Config, DeviceSpec, PoolSpec, Size, TargetSettings, TenantSpec, VolumeSpec, place};
 
 /// The least that a block of a pool may have, where the pool is not known.
 const SECTOR: u32 = 512;
@@ -21,7 +21,7 @@ const SECTOR: u32 = 512;
 #[serde(deny_unknown_fields)]
 struct FlatConfig {
     #[serde(default)]
-    target: TargetSpec,
+    target: TargetSettings,
     #[serde(default)]
     device: Vec<FlatDevice>,
     #[serde(default)]
@@ -74,7 +74,7 @@ impl Config {
 
     /// Checks every entry by itself, and that no name is there twice.
     pub fn check(&self) -> Result<(), SpecError> {
-        self.target.check()?;
+        self.target.check_table()?;
         unique("device", self.devices.iter().map(|spec| &spec.name))?;
         unique("pool", self.pools.iter().map(|spec| &spec.name))?;
         unique("tenant", self.tenants.iter().map(|spec| &spec.name))?;
@@ -100,16 +100,16 @@ fn unique<'a>(
     Ok(())
 }
 
-impl TargetSpec {
-    /// Checks addresses, prefix and cores.
-    pub fn check(&self) -> Result<(), SpecError> {
-        self.settings().check()?;
-        if !(1..=CORES_MOST).contains(&self.cores) {
-            return Err(SpecError::Cores(self.cores));
+impl TargetSettings {
+    /// Checks addresses, prefix and cores, as they stand in a file.
+    pub fn check_table(&self) -> Result<(), SpecError> {
+        self.check()?;
+        if let Some(cores) = self.cores.filter(|it| !(1..=CORES_MOST).contains(it)) {
+            return Err(SpecError::Cores(cores));
         }
-        let prefix = &self.nqn_prefix;
+        let prefix = self.prefix();
         if Nqn::new(prefix).is_err() || prefix.len() + 1 + NAME_LEN_MAX > NQN_LEN_MAX {
-            return Err(SpecError::Prefix(prefix.clone()));
+            return Err(SpecError::Prefix(prefix.to_owned()));
         }
         Ok(())
     }

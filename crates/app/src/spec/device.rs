@@ -206,13 +206,6 @@ impl DeviceSpec {
         }
     }
 
-    /// The same device in the file or block device that `place` makes of its own, if it has one.
-    pub fn with_path(self, place: impl FnOnce(String) -> String) -> Result<Self, SpecError> {
-        let mut flat = FlatDevice::from(self);
-        flat.path = flat.path.map(place);
-        flat.try_into()
-    }
-
     /// The drive of a `flash` device.
     pub fn drive(&self) -> Option<DriveSpec> {
         match &self.medium {

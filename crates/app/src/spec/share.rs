@@ -12,6 +12,14 @@ const TARGET_LEAST: Duration = Duration::from_us(10);
 /// The longest.
 const TARGET_MOST: Duration = Duration::from_secs(10);
 
+/// How a tenant changes: what is taken from it first, before others are given more; then the rest.
+pub struct Stages {
+    /// Less than it has, and than it is to have.
+    pub first: Option<TenantSpec>,
+    /// As it is to be.
+    pub then: Option<TenantSpec>,
+}
+
 impl TenantSpec {
     /// What the schedulers are told of it.
     pub fn share(&self) -> Share {
@@ -31,6 +39,29 @@ impl TenantSpec {
         self.limit = self.limit.filter(said);
         self.latency_target = self.latency_target.filter(|span| span.0 > Duration::ZERO);
         self
+    }
+
+    /// The change from this to what is wanted. Of each rate that it is guaranteed it has the lesser
+    /// of the two first.
+    pub fn stages(&self, wanted: Self) -> Stages {
+        let before = self.guarantee.unwrap_or_default();
+        let after = wanted.guarantee.unwrap_or_default();
+        let lesser = before.lesser(after);
+        if lesser == before {
+            // Nothing is taken away.
+            return Stages {
+                first: None,
+                then: Some(wanted),
+            };
+        }
+        let first = Self {
+            guarantee: (lesser != RatesSpec::default()).then_some(lesser),
+            ..wanted.clone()
+        };
+        Stages {
+            first: Some(first),
+            then: (lesser != after).then_some(wanted),
+        }
     }
 
     /// Checks weight, rates and target.
@@ -159,6 +190,34 @@ mod tests {
         assert_eq!(rates.bandwidth, Some(Bandwidth(1_000_000_000)));
         for wrong in ["", "20000", "iops=many", "speed=3", "bandwidth=3 parsec/s"] {
             assert!(wrong.parse::<RatesSpec>().is_err(), "{wrong}");
+        }
+    }
+
+    fn tenant(guarantee: &str) -> TenantSpec {
+        let text = format!("name = \"t\"\n{guarantee}");
+        toml::from_str(&text).expect("a tenant")
+    }
+
+    #[test]
+    fn less_comes_before_more() {
+        let none = tenant("");
+        let reads = tenant("guarantee = { read_iops = 1000 }");
+        let fewer = tenant("guarantee = { read_iops = 400 }");
+        let both = tenant("guarantee = { read_iops = 400, write_iops = 50 }");
+        let named = tenant("guarantee = { read_iops = 1000 }\nweight = 7");
+        let table = [
+            (&none, &reads, None, Some(&reads)),
+            (&reads, &none, Some(&none), None),
+            (&reads, &fewer, Some(&fewer), None),
+            (&fewer, &reads, None, Some(&reads)),
+            (&fewer, &both, None, Some(&both)),
+            (&reads, &both, Some(&fewer), Some(&both)),
+            (&both, &reads, Some(&fewer), Some(&reads)),
+            (&reads, &named, None, Some(&named)),
+        ];
+        for (present, wanted, first, then) in table {
+            let found = present.stages(wanted.clone());
+            assert_eq!((found.first.as_ref(), found.then.as_ref()), (first, then));
         }
     }
 }

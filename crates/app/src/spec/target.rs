@@ -22,64 +22,21 @@ const IN_CAPSULE_MOST: u64 = 64 << 10;
 /// What IOCCSZ counts in.
 const IN_CAPSULE_UNIT: u64 = 16;
 
-/// Where the target listens and how its subsystems are called.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TargetSpec {
-    /// The NQN of a tenant's subsystem is `PREFIX:TENANT` unless the tenant has one of its own.
-    pub nqn_prefix: String,
-    /// Cores to serve from.
-    pub cores: usize,
-    /// Addresses and ports for NVMe/TCP; 127.0.0.1:4420 if nobody ever said. For this and the next
-    /// see [`TargetSettings`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub listen: Option<Vec<Address>>,
-    /// Bytes that one command may move.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_transfer: Option<Size>,
-    /// I/O queues of one controller.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub io_queues: Option<u16>,
-    /// Entries of an I/O queue.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue_depth: Option<u16>,
-    /// Bytes of data in the capsule of an I/O command.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub in_capsule: Option<Size>,
-}
+/// Begins the NQNs of subsystems if nobody ever said otherwise.
+const NQN_PREFIX: &str = "nqn.2026-11.dev.flashyard";
 
-impl Default for TargetSpec {
-    fn default() -> Self {
-        Self {
-            nqn_prefix: "nqn.2026-11.dev.flashyard".to_owned(),
-            cores: 1,
-            listen: None,
-            max_transfer: None,
-            io_queues: None,
-            queue_depth: None,
-            in_capsule: None,
-        }
-    }
-}
-
-impl TargetSpec {
-    /// What of it can change while the target runs.
-    pub fn settings(&self) -> TargetSettings {
-        TargetSettings {
-            listen: self.listen.clone(),
-            max_transfer: self.max_transfer,
-            io_queues: self.io_queues,
-            queue_depth: self.queue_depth,
-            in_capsule: self.in_capsule,
-        }
-    }
-}
-
-/// What can be set while the target runs, and is kept in the state. What is not given stays as it
-/// is.
+/// What can be set of the target itself, and is kept in the state. What is not given is as it was,
+/// or as [`TargetSettings::effective`] has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TargetSettings {
+    /// The NQN of a tenant's subsystem is `PREFIX:TENANT` unless the tenant has one of its own.
+    /// This and the next hold from the next start on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nqn_prefix: Option<String>,
+    /// Cores to serve from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cores: Option<usize>,
     /// Addresses and ports for NVMe/TCP: holds at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<Vec<Address>>,
@@ -204,6 +161,8 @@ impl TargetSettings {
     #[must_use]
     pub fn with(&self, change: Self) -> Self {
         Self {
+            nqn_prefix: change.nqn_prefix.or_else(|| self.nqn_prefix.clone()),
+            cores: change.cores.or(self.cores),
             listen: change.listen.or_else(|| self.listen.clone()),
             max_transfer: change.max_transfer.or(self.max_transfer),
             io_queues: change.io_queues.or(self.io_queues),
@@ -217,6 +176,8 @@ impl TargetSettings {
     pub fn effective(&self) -> Self {
         let limits = ControllerLimits::default();
         let default = Self {
+            nqn_prefix: Some(NQN_PREFIX.to_owned()),
+            cores: Some(1),
             listen: Some(vec![SocketAddr::from(([127, 0, 0, 1], 4420)).into()]),
             max_transfer: Some(Size(limits.transfer_bytes.into())),
             io_queues: Some(limits.io_queues),
@@ -224,6 +185,11 @@ impl TargetSettings {
             in_capsule: Some(Size(limits.in_capsule_bytes.into())),
         };
         default.with(self.clone())
+    }
+
+    /// What the NQNs of subsystems begin with.
+    pub fn prefix(&self) -> &str {
+        self.nqn_prefix.as_deref().unwrap_or(NQN_PREFIX)
     }
 
     /// What the engine is told; of settings that were checked.
@@ -239,29 +205,6 @@ impl TargetSettings {
             in_capsule_bytes: bytes(self.in_capsule, default.in_capsule_bytes),
             transfer_bytes: bytes(self.max_transfer, default.transfer_bytes),
         }
-    }
-
-    /// What it gives, in words.
-    pub fn describe(&self) -> String {
-        let mut words = Vec::new();
-        if let Some(addresses) = &self.listen {
-            let all: Vec<String> = addresses.iter().map(Address::to_string).collect();
-            words.push(format!("listen on {}", all.join(", ")));
-        }
-        let sizes = [
-            ("max_transfer", self.max_transfer),
-            ("in_capsule", self.in_capsule),
-        ];
-        let counts = [
-            ("io_queues", self.io_queues),
-            ("queue_depth", self.queue_depth),
-        ];
-        let sizes = sizes.map(|(key, size)| size.map(|size| (key, units::size(size.0))));
-        let counts = counts.map(|(key, count)| count.map(|count| (key, count.to_string())));
-        for (key, value) in sizes.into_iter().chain(counts).flatten() {
-            words.push(format!("set {key} to {value}"));
-        }
-        words.join(", ")
     }
 }
 
@@ -325,7 +268,6 @@ mod tests {
         let present: TargetSettings =
             toml::from_str("io_queues = 4\nqueue_depth = 64").expect("good");
         let change: TargetSettings = toml::from_str("queue_depth = 32").expect("good");
-        assert_eq!(change.describe(), "set queue_depth to 32");
         let both = present.with(change);
         assert_eq!((both.io_queues, both.queue_depth), (Some(4), Some(32)));
         assert_eq!(both.limits().queue_depth, 32);

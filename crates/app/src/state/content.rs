@@ -10,7 +10,7 @@ use super::StateError;
 
 /// Everything that is covered, in an order that does not depend on the file. The schema is part of
 /// it: it says which numbers are given next, and what a missing value means.
-const COVERED: [&str; 8] = [
+const COVERED: [&str; 9] = [
     "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name",
     "SELECT name, seq FROM sqlite_sequence ORDER BY name",
     "SELECT * FROM target ORDER BY id",
@@ -19,12 +19,22 @@ const COVERED: [&str; 8] = [
     "SELECT * FROM tenant ORDER BY id",
     "SELECT * FROM volume ORDER BY name",
     "SELECT * FROM counted ORDER BY tenant",
+    "SELECT * FROM document ORDER BY name",
 ];
+
+/// How many of them stores of version 2 have.
+const COVERED_IN_2: usize = 8;
 
 /// Refuses a store that is not sound in itself, or not what was stored.
 pub(super) fn verify(connection: &Connection) -> Result<(), StateError> {
     verify_structure(connection)?;
     verify_digest(connection)
+}
+
+/// The same of a store of version 2.
+pub(super) fn verify_version_2(connection: &Connection) -> Result<(), StateError> {
+    verify_structure(connection)?;
+    verify_digest_of(connection, &COVERED[..COVERED_IN_2])
 }
 
 /// Refuses a store that is not sound in itself.
@@ -39,10 +49,18 @@ pub(super) fn verify_structure(connection: &Connection) -> Result<(), StateError
 
 /// Refuses content that is not what was stored.
 pub(super) fn verify_digest(connection: &Connection) -> Result<(), StateError> {
+    verify_digest_of(connection, &COVERED)
+}
+
+fn verify_digest_of(connection: &Connection, covered: &[&str]) -> Result<(), StateError> {
     let stored: [u8; 8] = connection
         .query_row("SELECT digest FROM content", [], |row| row.get(0))
         .map_err(unreadable)?;
-    if stored != digest(connection).map_err(unreadable)?.to_le_bytes() {
+    if stored
+        != digest(connection, covered)
+            .map_err(unreadable)?
+            .to_le_bytes()
+    {
         let what = "its records are not what was stored".to_owned();
         return Err(StateError::Damaged(what));
     }
@@ -51,7 +69,7 @@ pub(super) fn verify_digest(connection: &Connection) -> Result<(), StateError> {
 
 /// Writes the checksum of what is there now; to be done in the transaction of each change.
 pub(super) fn seal(connection: &Connection) -> rusqlite::Result<()> {
-    let digest = digest(connection)?.to_le_bytes();
+    let digest = digest(connection, &COVERED)?.to_le_bytes();
     connection.execute(
         "INSERT INTO content (id, digest) VALUES (0, ?1) ON CONFLICT (id) DO UPDATE SET digest = ?1",
         [digest],
@@ -76,9 +94,9 @@ pub(super) fn unreadable(error: rusqlite::Error) -> StateError {
     }
 }
 
-fn digest(connection: &Connection) -> rusqlite::Result<u64> {
+fn digest(connection: &Connection, covered: &[&str]) -> rusqlite::Result<u64> {
     let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
-    for (place, sql) in COVERED.iter().enumerate() {
+    for (place, sql) in covered.iter().enumerate() {
         let mut statement = connection.prepare_cached(sql)?;
         let columns = statement.column_count();
         let mut rows = statement.query([])?;

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use rusqlite::{OptionalExtension, Transaction, params};
 
+use super::applied::rename_in_file;
 use super::{State, StateError, VolumeRecord, encode};
-use crate::spec::{TenantSpec, VolumeSpec};
+use crate::spec::{Section, TenantSpec, VolumeSpec};
 
 impl State {
     /// Gives a volume to another tenant, under the number `nsid` or a free one.
@@ -44,10 +45,13 @@ impl State {
             name: new.to_owned(),
             ..record.spec.clone()
         };
-        self.execute(
-            "UPDATE volume SET name = ?2, spec = ?3 WHERE name = ?1",
-            params![record.spec.name, new, encode(&spec)],
-        )?;
+        self.change(|transaction| {
+            transaction.execute(
+                "UPDATE volume SET name = ?2, spec = ?3 WHERE name = ?1",
+                params![record.spec.name, new, encode(&spec)],
+            )?;
+            rename_in_file(transaction, Section::Volume, &record.spec.name, new)
+        })?;
         Ok(VolumeRecord {
             spec,
             ..record.clone()
@@ -87,7 +91,7 @@ impl State {
                     WHERE json_extract(spec, '$.tenant') = ?1",
                 params![name, spec.name],
             )?;
-            Ok(())
+            rename_in_file(transaction, Section::Tenant, name, &spec.name)
         })
     }
 }

@@ -4,7 +4,7 @@
 pub(super) const STORE: &str = "state.db";
 
 /// Layout of the tables; a newer program's store is refused, an older one is brought up to date.
-pub(super) const VERSION: i64 = 2;
+pub(super) const VERSION: i64 = 3;
 
 pub(super) const SCHEMA: &str = "
     CREATE TABLE target (id INTEGER PRIMARY KEY CHECK (id = 0), uuid BLOB NOT NULL);
@@ -22,4 +22,11 @@ pub(super) const SINCE_2: &str = "
     ALTER TABLE target ADD COLUMN settings TEXT NOT NULL DEFAULT '{}';
     CREATE TABLE counted (tenant INTEGER PRIMARY KEY, counters TEXT NOT NULL) STRICT;
     CREATE TABLE content (id INTEGER PRIMARY KEY CHECK (id = 0), digest BLOB NOT NULL) STRICT;
+";
+
+/// What version 3 has beside that: files that were applied, and a tenant's volumes without a look
+/// at all others.
+pub(super) const SINCE_3: &str = "
+    CREATE TABLE document (name TEXT PRIMARY KEY, content TEXT NOT NULL) STRICT;
+    CREATE INDEX volume_of_tenant ON volume (json_extract(spec, '$.tenant'));
 ";

@@ -28,6 +28,32 @@ fn tenant(name: &str) -> TenantSpec {
     }
 }
 
+impl State {
+    /// One tenant as a change.
+    pub(super) fn put_tenant(&mut self, spec: &TenantSpec) -> Result<TenantRecord, StateError> {
+        self.put_tenants(std::slice::from_ref(spec), |_| Ok::<_, StateError>(()))?;
+        Ok(self
+            .inventory()?
+            .tenants
+            .remove(&spec.name)
+            .expect("stored"))
+    }
+
+    /// One volume as a change.
+    pub(super) fn add_volume(
+        &mut self,
+        spec: &VolumeSpec,
+        most: u32,
+    ) -> Result<VolumeRecord, StateError> {
+        let added = self.add_volumes(std::slice::from_ref(spec), most);
+        Ok(added?.remove(0))
+    }
+
+    pub(super) fn set_volume_phase(&mut self, name: &str, phase: Phase) -> Result<(), StateError> {
+        self.set_volume_phases([name].into_iter(), phase)
+    }
+}
+
 fn volume(name: &str, tenant: &str) -> VolumeSpec {
     VolumeSpec {
         name: name.into(),

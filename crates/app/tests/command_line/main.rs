@@ -259,7 +259,7 @@ fn a_file_is_applied_and_what_is_missing_is_told() {
     assert_eq!(names(&target.json(&["volume", "list"])), ["far", "near"]);
     let plan = target.json(&["apply", config, "--plan"]);
     assert_eq!(
-        plan["steps"],
+        plan["changes"],
         Value::Array(Vec::new()),
         "everything is there already"
     );

@@ -23,10 +23,14 @@ fn guarantees_policies_and_reasons() {
     );
     let config = config.to_str().expect("plain text");
     let target = Target::start(&scratch, &["--config", config, "--listen", "127.0.0.1:0"]);
-    let device = target.json(&["device", "show", "ssd0"]);
-    let reads = device["capability"]["read_iops"]
-        .as_u64()
-        .expect("a guarantee has the drive measured");
+    let tenant = target.json(&["tenant", "show", "db"]);
+    assert_eq!(
+        tenant["guarantee_state"], "unverified",
+        "a start waits for no measurement"
+    );
+    let measured = target.json(&["device", "calibrate", "ssd0"]);
+    let reads = measured["capability"]["read_iops"].as_u64();
+    let reads = reads.expect("it was measured");
     assert!((300_000..500_000).contains(&reads), "{reads}");
     target.refused(
         &[
@@ -251,7 +255,11 @@ fn a_file_moves_a_guarantee() {
         target.json(&["apply", file]);
         assert_eq!(guarantees(), then, "{file}");
         let again = target.json(&["apply", file]);
-        assert_eq!(again["steps"].as_array().map(Vec::len), Some(0), "{again}");
+        assert_eq!(
+            again["changes"].as_array().map(Vec::len),
+            Some(0),
+            "{again}"
+        );
     }
     // A third one is too many: neither it nor its volume nor what the others would have had comes
     // about.

@@ -140,6 +140,19 @@ pub(crate) fn names(rows: &Value) -> Vec<&str> {
         .collect()
 }
 
+/// What `apply` has changed, or would: kind, name and key.
+pub(crate) fn changed(applied: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().expect("a name").to_owned();
+    let changes = applied["changes"].as_array().expect("a list").iter();
+    let keys = changes.flat_map(|change| {
+        let of = [text(&change["kind"]), text(&change["name"])].join(" ");
+        let keys = change["keys"].as_array().expect("a list").iter();
+        let keys = keys.map(move |key| format!("{} {}", of.trim(), text(&key["key"])));
+        keys.collect::<Vec<_>>()
+    });
+    keys.collect()
+}
+
 pub(crate) fn target_perf(target: &Target, more: &[&str]) -> Value {
     let base = [
         "perf",

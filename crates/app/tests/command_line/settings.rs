@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::rig::{PROGRAM, Scratch, Target, expect_failure, path, target_perf};
+use crate::rig::{PROGRAM, Scratch, Target, changed, expect_failure, path, target_perf};
 
 fn addresses(shown: &Value) -> Vec<String> {
     let listed = shown["listen"].as_array().expect("a list");
@@ -179,14 +179,17 @@ fn limits_are_set_kept_and_overridden_by_a_file() {
         "flashyard.toml",
         "[target]\nqueue_depth = 64\nin_capsule = \"16KiB\"\n",
     );
-    let steps = target.json(&["apply", path(&file)])["steps"].clone();
-    assert_eq!(steps[0], "set in_capsule to 16 KiB, set queue_depth to 64");
+    let applied = target.json(&["apply", path(&file)]);
+    assert_eq!(
+        changed(&applied),
+        ["target in_capsule", "target queue_depth"]
+    );
     assert_eq!(
         limits(&target.json(&["target", "show"])),
         [64 << 10, 4, 64, 16 << 10]
     );
-    let again = target.json(&["apply", path(&file)])["steps"].clone();
-    assert_eq!(again, Value::Array(Vec::new()));
+    let again = target.json(&["apply", path(&file)]);
+    assert_eq!(changed(&again), Vec::<String>::new());
     assert_eq!(
         target_perf(&target, &["--rw", "randrw", "--verify"])["errors"],
         0
@@ -213,8 +216,8 @@ fn a_file_does_not_override_the_command_line() {
     // A target that was not told so goes where the file says.
     let other = scratch.file("other.toml", "[target]\nlisten = [\"127.0.0.1:0\"]\n");
     target.json(&["target", "set", "--listen", "[::1]:0"]);
-    let plan = target.json(&["apply", path(&other)])["steps"].clone();
-    assert_eq!(plan[0], "listen on 127.0.0.1:0");
+    let applied = target.json(&["apply", path(&other)]);
+    assert_eq!(changed(&applied), ["target listen"]);
     let there = addresses(&target.json(&["target", "show"]));
     assert!(
         there.len() == 1 && there[0].starts_with("127.0.0.1:"),

@@ -73,6 +73,17 @@ pub struct VolumeInfo {
     pub allocated: u64,
 }
 
+/// A volume that is to be created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewVolume {
+    /// Unique in its pool.
+    pub name: String,
+    /// Given once, the same for ever.
+    pub uuid: [u8; 16],
+    /// Size in bytes; rounded up to whole blocks.
+    pub bytes: u64,
+}
+
 struct Inner {
     rt: Rt,
     device: SharedDevice,
@@ -148,18 +159,36 @@ impl Pool {
         bytes: u64,
     ) -> Result<SharedDevice, PoolError> {
         let name = name.to_owned();
+        let made = self.create_volumes(vec![NewVolume { name, uuid, bytes }]);
+        Ok(made.await?.remove(0))
+    }
+
+    /// Creates volumes in one change: all of them, or none if one cannot be. Gives them in the
+    /// order in which they were asked for.
+    pub async fn create_volumes(
+        &self,
+        wanted: Vec<NewVolume>,
+    ) -> Result<Vec<SharedDevice>, PoolError> {
         self.change(async move |inner| {
             let mut metadata = inner.state.borrow().metadata.clone();
-            let dirty = metadata.add(&name, uuid, bytes)?;
+            let mut dirty = Vec::new();
+            for NewVolume { name, uuid, bytes } in &wanted {
+                dirty.extend_from_slice(metadata.add(name, *uuid, *bytes)?.as_slice());
+            }
+            let dirty = Runs::new(dirty).expect("no two volumes share an extent");
             inner.clean(&dirty).await?;
-            let volume = Volume::new(&inner.rt, inner.device.clone(), metadata.volume(&name)?);
+            let mut made = Vec::new();
+            for NewVolume { name, .. } in wanted {
+                let record = metadata.volume(&name)?;
+                made.push((name, Volume::new(&inner.rt, inner.device.clone(), record)));
+            }
             inner.commit(metadata).await?;
-            inner
-                .state
-                .borrow_mut()
-                .volumes
-                .insert(name, volume.clone());
-            Ok(volume as SharedDevice)
+            let devices = made
+                .iter()
+                .map(|(_, volume)| volume.clone() as SharedDevice);
+            let devices = devices.collect();
+            inner.state.borrow_mut().volumes.extend(made);
+            Ok(devices)
         })
         .await
     }
@@ -179,6 +208,15 @@ impl Pool {
             Ok(())
         })
         .await
+    }
+
+    /// Whether volumes can grow to so many bytes, all of them.
+    pub fn check_growth(&self, wanted: &[(String, u64)]) -> Result<(), PoolError> {
+        let mut metadata = self.inner.state.borrow().metadata.clone();
+        for (name, bytes) in wanted {
+            metadata.grow(name, *bytes)?;
+        }
+        Ok(())
     }
 
     /// Calls a volume otherwise, while it is used; its UUID stays.
