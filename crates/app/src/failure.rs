@@ -35,6 +35,8 @@ pub enum Failure {
     System(System),
     /// Nobody: the command did what it should, and what it looked at is not in order.
     Found(Found),
+    /// Whoever sent this signal, and has what there was until then.
+    Stopped(i32),
 }
 
 /// What cannot be as it was typed.
@@ -117,7 +119,13 @@ impl Failure {
             return ExitCode::from(2);
         }
         eprintln!("flashyard: {self}");
-        ExitCode::FAILURE
+        match self {
+            // As shells tell that a signal ended a command.
+            Self::Stopped(signal) => {
+                u8::try_from(128 + signal).map_or(ExitCode::FAILURE, ExitCode::from)
+            }
+            _ => ExitCode::FAILURE,
+        }
     }
 }
 
@@ -131,6 +139,9 @@ impl fmt::Display for Failure {
             Self::Unavailable(cause) => cause.fmt(f),
             Self::System(cause) => cause.fmt(f),
             Self::Found(cause) => cause.fmt(f),
+            Self::Stopped(_) => {
+                f.write_str("stopped by a signal; what was there until then is told")
+            }
         }
     }
 }

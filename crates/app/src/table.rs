@@ -232,8 +232,20 @@ fn cell(column: &str, value: &Value) -> String {
         "max_transfer",
         "in_capsule",
     ];
+    let unit = |name: fn(f64) -> String| value.as_f64().map(name).unwrap_or_default();
     match value {
         Value::Null => "-".to_owned(),
+        Value::Number(_)
+            if column.ends_with("bandwidth") || column.ends_with("bytes_per_second") =>
+        {
+            unit(units::bandwidth)
+        }
+        Value::Number(us) if column == "latency_target" => format!("{us} us"),
+        Value::Object(keys) => keys
+            .iter()
+            .map(|(key, value)| format!("{key} {}", cell(key, value)))
+            .collect::<Vec<_>>()
+            .join(", "),
         Value::Number(number) if BYTES.contains(&column) => number
             .as_u64()
             .map_or_else(|| number.to_string(), units::size),
@@ -243,7 +255,7 @@ fn cell(column: &str, value: &Value) -> String {
             .iter()
             .map(|item| cell(column, item))
             .collect::<Vec<_>>()
-            .join(" "),
+            .join(if items[0].is_object() { "; " } else { " " }),
         other => other.to_string(),
     }
 }
@@ -269,5 +281,17 @@ mod tests {
         assert_eq!(cell("weight", &serde_json::json!(1024)), "1024");
         assert_eq!(cell("pool", &Value::Null), "-");
         assert_eq!(cell("hosts", &serde_json::json!(["a", "b"])), "a b");
+        assert_eq!(cell("latency_target", &serde_json::json!(500)), "500 us");
+    }
+
+    #[test]
+    fn no_cell_has_json() {
+        let rates = serde_json::json!({"read_iops": 20_000, "bandwidth": 1_000_000_000});
+        assert_eq!(
+            cell("limit", &rates),
+            "read_iops 20000, bandwidth 1.00 GB/s"
+        );
+        let curve = serde_json::json!([{"read_iops": 5, "mean_ns": 7}, {"read_iops": 6}]);
+        assert_eq!(cell("curve", &curve), "read_iops 5, mean_ns 7; read_iops 6");
     }
 }

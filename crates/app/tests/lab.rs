@@ -119,6 +119,7 @@ fn a_run_prints_a_table_and_tells_its_progress_elsewhere() {
         "{table}"
     );
     assert!(!table.contains("1/"), "{table}");
+    assert!(table.contains("Quick run: "), "{table}");
     let parts = told.lines().next().and_then(|line| line.strip_prefix("1/"));
     assert!(parts.is_some(), "{told}");
     let quiet = lab(&run(&["--json"]));
@@ -238,7 +239,7 @@ fn a_signal_ends_a_run_in_order() {
     assert!(sent.expect("kill exists").success());
     let output = child.wait_with_output().expect("it was ours");
     let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert_eq!(output.status.code(), Some(130), "{told}");
     assert!(told.contains("stopped by a signal"), "{told}");
     assert!(!Path::new(&plots).join(format!("{CURVE}.html")).exists());
 }

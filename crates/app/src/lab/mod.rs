@@ -9,7 +9,7 @@ use std::thread;
 
 use clap::CommandFactory as _;
 use clap::error::ErrorKind;
-use flashyard_lab::report::{Report, Value};
+use flashyard_lab::report::{QUICK, Report, Value};
 use flashyard_lab::{Context, Experiment, Refused, Request, experiments, find};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -110,7 +110,8 @@ fn perform(args: &LabRunArgs) -> Result<(), Failure> {
     let outputs = Outputs::prepare(args.plot.as_deref(), args.markdown.as_deref())?;
     let outcome = experiment.run(&context);
     listener.finish();
-    let report = outcome.map_err(misused)?;
+    let mut report = outcome.map_err(misused)?;
+    report.label_charts();
     let written = outputs.write(&report, experiment, &again(args))?;
     match args.json {
         true => say_json(&report.json())?,
@@ -129,10 +130,10 @@ fn end_at_a_signal(listener: &Listener) -> Result<(), System> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(System::Signals)?;
     let bar = listener.handle();
     thread::spawn(move || {
-        if signals.forever().next().is_some() {
+        if let Some(signal) = signals.forever().next() {
             bar.finish_and_clear();
             eprintln!("flashyard: stopped by a signal");
-            std::process::exit(1);
+            std::process::exit(128 + signal);
         }
     });
     Ok(())
@@ -154,9 +155,12 @@ fn shown(report: &Report) -> String {
         report.seed,
         report.digest_text()
     );
-    let parts = [title, table.render().trim_end().to_owned()];
-    let notes = report.notes.iter().cloned();
-    let parts: Vec<String> = parts.into_iter().chain(notes).collect();
+    let mut parts = vec![title];
+    if report.quick {
+        parts.push(QUICK.to_owned());
+    }
+    parts.push(table.render().trim_end().to_owned());
+    parts.extend(report.notes.iter().cloned());
     parts.join("\n\n") + "\n"
 }
 
@@ -302,6 +306,7 @@ mod tests {
         let mut report = Report {
             experiment: "ssd-validate",
             seed: 1,
+            quick: false,
             digest: 0xbeef,
             settings: Vec::new(),
             columns: vec![

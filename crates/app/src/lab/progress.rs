@@ -25,7 +25,7 @@ impl Listener {
             false => ProgressBar::hidden(),
         };
         bar.set_style(
-            ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}  {wide_msg}")
+            ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}, {eta} left  {wide_msg}")
                 .expect("the template is a constant"),
         );
         if terminal {

@@ -7,6 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -18,10 +19,15 @@ use flashyard_runtime::{Buf, Data, Rt, uring};
 use flashyard_time::{Duration, Histogram, Rng, Time};
 
 use super::error::PerfError;
+use super::stop::Stop;
 use super::verify::{self, Found, Map};
 
 /// While measuring, the thread polls: a sleep would be part of the figures.
 const POLL: Duration = Duration::from_secs(1);
+/// How often it is looked whether somebody wants the end.
+const LOOK: Duration = Duration::from_ms(100);
+/// For so long what is in flight is waited for, when somebody wants the end.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
 /// For so long an I/O is tried again that the target interrupts.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The descriptor is set by the queue.
@@ -63,16 +69,18 @@ pub(super) struct Shared {
     jobs: u16,
     connected: AtomicU16,
     failed: AtomicBool,
+    stop: Arc<Stop>,
     /// I/Os done so far, for the progress line.
     pub(super) operations: AtomicU64,
 }
 
 impl Shared {
-    pub(super) fn new(jobs: u16) -> Self {
+    pub(super) fn new(jobs: u16, stop: Arc<Stop>) -> Self {
         Self {
             jobs,
             connected: AtomicU16::new(0),
             failed: AtomicBool::new(false),
+            stop,
             operations: AtomicU64::new(0),
         }
     }
@@ -82,6 +90,8 @@ impl Shared {
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) latency: Histogram,
+    /// How long that was.
+    pub(super) measured: Duration,
     pub(super) reads: u64,
     pub(super) writes: u64,
     pub(super) errors: u64,
@@ -122,7 +132,7 @@ pub(super) fn run(plan: Plan, shared: Arc<Shared>) -> Result<Outcome, PerfError>
 
 /// Runs jobs that have nothing else in common together on this thread.
 pub(super) fn run_together(plans: Vec<Plan>) -> Result<Vec<Outcome>, PerfError> {
-    let shared = Arc::new(Shared::new(plans.len() as u16));
+    let shared = Arc::new(Shared::new(plans.len() as u16, Arc::default()));
     let config = uring::Config {
         poll: POLL,
         buffer_bytes: plans.iter().map(Plan::buffer_bytes).sum(),
@@ -159,15 +169,19 @@ async fn job(rt: Rt, plan: Plan, shared: Arc<Shared>) -> Result<Outcome, PerfErr
         return Err(PerfError::OtherJob);
     }
     load.begin();
+    load.shared.stop.measuring();
     let tasks: Vec<_> = (0..load.plan.depth as usize)
         .map(|number| rt.spawn(worker(Rc::clone(&load), number)))
         .collect();
-    for task in tasks {
-        task.await;
-    }
+    let mut all = pin!(async {
+        for task in tasks {
+            task.await;
+        }
+    });
+    while rt.timeout(LOOK, all.as_mut()).await.is_none() && !load.is_given_up() {}
     load.outcome.borrow_mut().credit = association.credit(load.plan.nsid);
-    association.close().await;
-    let load = Rc::into_inner(load).expect("the tasks have ended");
+    // A target that does not answer does not answer this either.
+    let _ = rt.timeout(STOP_PATIENCE, association.close()).await;
     Ok(load.finish())
 }
 
@@ -272,6 +286,21 @@ impl Load {
         self.begin.set(now);
         self.count_from.set(now + self.plan.warmup);
         self.until.set(now + self.plan.warmup + self.plan.seconds);
+    }
+
+    /// Whether nothing more is to be started. When somebody wants the end, that is the end.
+    fn is_over(&self, now: Time) -> bool {
+        if self.shared.stop.is_asked() && now < self.until.get() {
+            self.until.set(now);
+        }
+        now >= self.until.get() || self.broken.get()
+    }
+
+    /// Whether somebody wants the end, and what is in flight does not come.
+    fn is_given_up(&self) -> bool {
+        let now = self.rt.now();
+        let over = self.is_over(now);
+        over && self.shared.stop.is_asked() && now >= self.until.get() + STOP_PATIENCE
     }
 
     /// When the next I/O is to start, with a rate.
@@ -438,8 +467,9 @@ impl Load {
         }
     }
 
-    fn finish(self) -> Outcome {
-        let mut outcome = self.outcome.into_inner();
+    fn finish(&self) -> Outcome {
+        let mut outcome = self.outcome.take();
+        outcome.measured = self.until.get().since(self.count_from.get());
         if let Some(rate) = self.plan.rate {
             let intended = (self.until.get() - self.begin.get())
                 .scale(rate, 1)
@@ -467,7 +497,7 @@ fn record_unsent(latency: &mut Histogram, unsent: u64, rate: u64) {
 async fn worker(load: Rc<Load>, number: usize) {
     let queue = load.queues[number % load.queues.len()].clone();
     let mut now = load.rt.now();
-    while now < load.until.get() && !load.broken.get() {
+    while !load.is_over(now) {
         let intended = match load.plan.rate {
             None => now,
             Some(rate) => {
@@ -475,8 +505,12 @@ async fn worker(load: Rc<Load>, number: usize) {
                 if start >= load.until.get() {
                     return;
                 }
-                if start > now {
-                    load.rt.sleep_until(start).await;
+                while start > now && !load.is_over(now) {
+                    load.rt.sleep_until(start.min(now + LOOK)).await;
+                    now = load.rt.now();
+                }
+                if load.is_over(now) {
+                    return;
                 }
                 start
             }

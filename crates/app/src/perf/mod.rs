@@ -7,6 +7,7 @@ pub mod error;
 mod load;
 mod processor;
 mod report;
+mod stop;
 mod verify;
 
 use std::io::{IsTerminal, Write};
@@ -23,13 +24,14 @@ use flashyard_nvme::feature::CompletionCoalescing;
 use flashyard_time::Duration;
 use uuid::Uuid;
 
-use crate::failure::{Failure, Found};
+use crate::failure::{Failure, Found, System};
 use crate::options::{self, whole, within};
 use crate::out::say_line;
 use crate::spec::{Address, Span};
 use error::PerfError;
 use load::{Outcome, Plan, Shared};
 pub use report::Report;
+use stop::Stop;
 
 /// Who we are if nothing else is said.
 const HOST_NQN: &str = "nqn.2026-11.dev.flashyard:perf";
@@ -153,21 +155,22 @@ pub enum ClassHint {
 
 /// `flashyard perf`: measures, prints, and fails if a read or write did.
 pub fn run(args: PerfArgs) -> Result<(), Failure> {
-    let report = measure(&args)?;
+    let stop = Stop::at_signals().map_err(System::Signals)?;
+    let report = measure(&args, &stop)?;
     if args.json {
         say_line!("{}", report.to_json());
     } else {
         say_line!("{report}");
     }
-    if report.failed() {
-        Err(Found::Perf.into())
-    } else {
-        Ok(())
+    match stop.signal() {
+        Some(signal) => Err(Failure::Stopped(signal)),
+        None if report.failed() => Err(Found::Perf.into()),
+        None => Ok(()),
     }
 }
 
 /// Measures. An error is one line that says what to do; failed reads and writes are in the report.
-pub fn measure(args: &PerfArgs) -> Result<Report, PerfError> {
+fn measure(args: &PerfArgs, stop: &Arc<Stop>) -> Result<Report, PerfError> {
     let address = args.address()?;
     let mut limits = Vec::new();
     if args.baseline {
@@ -176,11 +179,17 @@ pub fn measure(args: &PerfArgs) -> Result<Report, PerfError> {
             .map_err(|error| PerfError::Unreachable(args.connect.clone(), error))?;
         limits.push(run_baseline(args)?);
     }
-    let outcomes = run_jobs(args, address)?;
+    let outcomes = run_jobs(args, address, stop)?;
     if args.baseline {
-        limits.push(run_baseline(args)?);
+        let again = args.clone();
+        let again = stop.unless_asked(move || run_baseline(&again));
+        let panicked = |_| Err(PerfError::Panicked("the measurement of bare sockets"));
+        let again = again.map(|limit| limit.unwrap_or_else(panicked));
+        limits.extend(again.transpose()?);
     }
-    Ok(Report::new(args, outcomes, &limits))
+    let mut report = Report::new(args, outcomes, &limits);
+    report.stopped = stop.is_asked();
+    Ok(report)
 }
 
 /// Measures several at the same time, all on one thread that does nothing else: so many tenants
@@ -200,6 +209,9 @@ pub fn measure_together(runs: &[PerfArgs]) -> Result<Vec<Report>, PerfError> {
 
 /// Bare sockets, for half of the time: once before and once after the target.
 fn run_baseline(args: &PerfArgs) -> Result<baseline::Limit, PerfError> {
+    if std::io::stderr().is_terminal() {
+        eprintln!("bare sockets, {:.1} s", args.seconds / 2.0);
+    }
     let jobs = usize::from(args.jobs);
     let traffic = baseline::Traffic {
         block: args.bs as usize,
@@ -218,8 +230,12 @@ fn run_baseline(args: &PerfArgs) -> Result<baseline::Limit, PerfError> {
     .map_err(PerfError::Baseline)
 }
 
-fn run_jobs(args: &PerfArgs, address: SocketAddr) -> Result<Vec<Outcome>, PerfError> {
-    let shared = Arc::new(Shared::new(args.jobs));
+fn run_jobs(
+    args: &PerfArgs,
+    address: SocketAddr,
+    stop: &Arc<Stop>,
+) -> Result<Vec<Outcome>, PerfError> {
+    let shared = Arc::new(Shared::new(args.jobs, Arc::clone(stop)));
     let threads: Vec<_> = (0..args.jobs)
         .map(|job| {
             let plan = args.plan(job, address);
@@ -242,9 +258,9 @@ fn run_jobs(args: &PerfArgs, address: SocketAddr) -> Result<Vec<Outcome>, PerfEr
     outcomes.into_iter().collect()
 }
 
-/// One line on a terminal that shows that something happens.
+/// One line on a terminal that shows that something happens, and how long it still will.
 fn show_progress(args: &PerfArgs, shared: &Shared, finished: impl Fn() -> bool) {
-    if args.json || !std::io::stderr().is_terminal() {
+    if !std::io::stderr().is_terminal() {
         return;
     }
     let mut before = 0;
@@ -256,10 +272,11 @@ fn show_progress(args: &PerfArgs, shared: &Shared, finished: impl Fn() -> bool) 
         }
         if tick % 10 == 0 {
             let now = shared.operations.load(Ordering::Relaxed);
+            let seconds = f64::from(tick / 10);
             eprint!(
-                "\r{:>5} s  {:>12} IOPS ",
-                tick / 10,
-                report::thousands((now - before) as f64)
+                "\r{seconds:>5} s  {:>12} IOPS  {:>5.0} s left ",
+                report::thousands((now - before) as f64),
+                (args.warmup + args.seconds - seconds).max(0.0)
             );
             let _ = std::io::stderr().flush();
             before = now;

@@ -28,6 +28,8 @@ pub struct Report {
     pub writes: u64,
     /// The time they were counted in.
     pub seconds: f64,
+    /// Whether a signal has ended it early.
+    pub stopped: bool,
     /// What the first failure was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_error: Option<String>,
@@ -100,6 +102,8 @@ pub struct Baseline {
 impl Report {
     pub(super) fn new(args: &PerfArgs, outcomes: Vec<Outcome>, limits: &[Limit]) -> Self {
         let mut latency = Histogram::new();
+        let measured = outcomes.iter().map(|outcome| outcome.measured).max();
+        let seconds = measured.map_or(0.0, |span| span.as_ns() as f64 / 1e9);
         let mut report = Self {
             iops: 0.0,
             bytes_per_second: 0.0,
@@ -108,7 +112,8 @@ impl Report {
             interrupted: 0,
             reads: 0,
             writes: 0,
-            seconds: args.seconds,
+            seconds,
+            stopped: false,
             first_error: None,
             unsent: args.rate.map(|_| 0),
             credit: None,
@@ -132,8 +137,8 @@ impl Report {
         }
         let bytes = f64::from(args.bs);
         report.latency_us = Latency::of(&latency);
-        if args.seconds > 0.0 {
-            report.iops = (report.reads + report.writes) as f64 / args.seconds;
+        if seconds > 0.0 {
+            report.iops = (report.reads + report.writes) as f64 / seconds;
             report.bytes_per_second = report.iops * bytes;
         }
         if !limits.is_empty() {
@@ -185,6 +190,13 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let latency = &self.latency_us;
         writeln!(f, "{}", self.title)?;
+        if self.stopped {
+            let seconds = self.seconds;
+            writeln!(
+                f,
+                "  stopped  by a signal; the figures are of {seconds:.1} s"
+            )?;
+        }
         writeln!(
             f,
             "  rate     {:>12} IOPS   {}",

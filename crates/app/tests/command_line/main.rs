@@ -11,6 +11,7 @@ mod promises;
 mod refusals;
 mod rig;
 mod settings;
+mod stopping;
 mod turns;
 mod worn_out;
 mod zoned;

@@ -15,6 +15,7 @@ impl Report {
         Self {
             experiment: experiment.name(),
             seed: context.seed,
+            quick: context.quick,
             digest,
             settings: context.settings(),
             columns: columns.to_vec(),

@@ -14,6 +14,9 @@ pub struct Report {
     pub experiment: &'static str,
     /// What all chance in the run followed from.
     pub seed: u64,
+    /// Whether drives were small and spans short: what came of it says that the experiment works,
+    /// and no more.
+    pub quick: bool,
     /// A number that depends on every completion of every simulation in the run: equal digests,
     /// equal runs. Zero when the run measured the machine it ran on.
     pub digest: u64,
@@ -27,6 +30,18 @@ pub struct Report {
     pub charts: Vec<Chart>,
     /// Sentences for the reader, plain text.
     pub notes: Vec<String>,
+}
+
+/// What stands with everything that a quick run gives.
+pub const QUICK: &str = "Quick run: small drives and short spans. It shows that the experiment works, not what comes of it.";
+
+impl Report {
+    /// Says in the titles of charts, which are seen by themselves, that the run was quick.
+    pub fn label_charts(&mut self) {
+        for chart in self.charts.iter_mut().filter(|_| self.quick) {
+            chart.title.push_str(" (quick run)");
+        }
+    }
 }
 
 /// A column of the table.

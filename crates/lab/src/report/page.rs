@@ -1,6 +1,6 @@
 //! A report as one HTML page that needs nothing else: no script, no font, no network.
 
-use super::{Report, Value};
+use super::{QUICK, Report, Value};
 use crate::Experiment;
 use crate::markup::{Markup, escape};
 use crate::plot;
@@ -41,6 +41,9 @@ impl Report {
             <h1>{name}</h1>\n<p>{}</p>",
             escape(experiment.claim()),
         ));
+        if self.quick {
+            page.put(format_args!("<p><strong>{QUICK}</strong></p>"));
+        }
         for chart in &self.charts {
             page.put(format_args!("<figure>\n{}</figure>", plot::svg(chart)));
         }

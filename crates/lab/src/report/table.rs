@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Report, Value, number};
+use super::{QUICK, Report, Value, number};
 use crate::Experiment;
 
 impl Report {
@@ -48,6 +48,7 @@ impl Report {
         json!({
             "experiment": self.experiment,
             "seed": self.seed,
+            "quick": self.quick,
             "digest": self.digest_text(),
             "settings": settings.collect::<Map<_, _>>(),
             "rows": rows.collect::<Vec<_>>(),
@@ -64,6 +65,9 @@ impl Report {
             plain(experiment.claim()),
             String::new(),
         ];
+        if self.quick {
+            lines.extend([format!("**{QUICK}**"), String::new()]);
+        }
         lines.push(markdown_row(&self.headings()));
         let rules: Vec<String> = (0..self.columns.len())
             .map(|place| {

@@ -43,6 +43,7 @@ fn report() -> Report {
     Report {
         experiment: "sample",
         seed: 7,
+        quick: false,
         digest: 0xfeed,
         settings: vec![("profile".into(), "dct983".into())],
         columns: vec![
@@ -106,6 +107,7 @@ fn json_keeps_the_contract() {
         json!({
             "experiment": "sample",
             "seed": 7,
+            "quick": false,
             "digest": "000000000000feed",
             "settings": {"profile": "dct983"},
             "rows": [
@@ -136,10 +138,8 @@ fn json_keeps_the_contract() {
     );
 }
 
-#[test]
-fn the_page_has_everything_and_no_markup_of_others() {
-    let mut report = report();
-    report.charts.push(Chart {
+fn chart() -> Chart {
+    Chart {
         name: "reads",
         title: "Reads <b>".into(),
         claim: "They wait.".into(),
@@ -151,7 +151,13 @@ fn the_page_has_everything_and_no_markup_of_others() {
             points: vec![(1.0, 2.0), (2.0, 4.0)],
         }],
         marks: Vec::new(),
-    });
+    }
+}
+
+#[test]
+fn the_page_has_everything_and_no_markup_of_others() {
+    let mut report = report();
+    report.charts.push(chart());
     let page = report.page(&Sample, "flashyard lab run sample --set 'profile=dct983'");
     for wanted in [
         "<h1>sample</h1>",
@@ -185,6 +191,29 @@ fn an_empty_report_has_every_form() {
     assert!(empty.cells().is_empty());
     assert!(empty.markdown(&Sample, "again").contains("# sample"));
     assert!(empty.page(&Sample, "again").contains("<h1>sample</h1>"));
+}
+
+/// Nobody takes the figures of a quick run for results, whatever form they are seen in.
+#[test]
+fn a_quick_run_says_so_in_every_form() {
+    let mut report = report();
+    assert_eq!(report.json()["quick"], false);
+    report.charts = vec![chart()];
+    let charts = report.charts.len();
+    assert!(!report.page(&Sample, "again").contains("uick run"));
+    report.quick = true;
+    report.label_charts();
+    assert_eq!(report.json()["quick"], true);
+    assert!(report.markdown(&Sample, "again").contains(QUICK));
+    let page = report.page(&Sample, "again");
+    assert!(page.contains(QUICK), "{page}");
+    assert!(
+        report
+            .charts
+            .iter()
+            .all(|chart| chart.title.ends_with(" (quick run)"))
+    );
+    assert!(page.matches("(quick run)").count() >= charts, "{page}");
 }
 
 fn axis(label: &str) -> Axis {
