@@ -6,6 +6,7 @@ BINARY = $(or $(CARGO_TARGET_DIR),target)/release/flashyard
 .PHONY: help demo build test quick lint bench soak
 
 help:
+	@echo "make build   the program, optimised: $(BINARY)"
 	@echo "make demo    build, then show three tenants on one target over real NVMe/TCP on loopback"
 	@echo "make test    everything: tools, tidy, lints, unit and simulation tests, a real Linux host"
 	@echo "make quick   the same without the Linux host"

@@ -1,0 +1,214 @@
+//! The first steps of README.md, typed as they stand there into one shell, in an empty folder. Of
+//! what is there only the port is another one here, and building is left out.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use flashyard_testbed::Scratch;
+use serde_json::Value;
+
+const README: &str = include_str!("../../../README.md");
+/// Ports of README, and the first of those that nothing here is given by chance.
+const PORTS: [&str; 2] = ["4420", "4421"];
+const PORTS_FROM: u16 = 20_000;
+const PORTS_MANY: u16 = 10_000;
+/// Fewer than these are typed, from the clone to the command that shows the guarantee.
+const COMMANDS: usize = 10;
+
+/// A fenced block: its language and its text.
+type Block = (String, String);
+
+/// A shell that somebody types into, and the folder that is their home.
+struct Shell {
+    shell: Child,
+    keys: ChildStdin,
+    screen: Lines<BufReader<ChildStdout>>,
+    home: Scratch,
+    typed: Vec<(String, Duration)>,
+}
+
+impl Shell {
+    fn open() -> Self {
+        let home = Scratch::new("readme");
+        let program = Path::new(env!("CARGO_BIN_EXE_flashyard"));
+        let folder = program.parent().and_then(Path::to_str);
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut shell = Command::new("sh")
+            .current_dir(&home)
+            .env("HOME", &*home)
+            .env("PATH", format!("{}:{path}", folder.expect("plain names")))
+            .env_remove("FLASHYARD_STATE")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("there is a shell");
+        let keys = shell.stdin.take().expect("it is piped");
+        let screen = shell.stdout.take().expect("it is piped");
+        Self {
+            shell,
+            keys,
+            screen: BufReader::new(screen).lines(),
+            home,
+            typed: Vec::new(),
+        }
+    }
+
+    /// Types a line, and gives its status and what it printed. One that goes on in the background
+    /// has begun when it says where it listens.
+    fn type_in(&mut self, line: &str) -> (i32, String) {
+        let start = Instant::now();
+        let background = line.ends_with('&');
+        writeln!(self.keys, "{line}\necho \"status=$?\"").expect("the shell takes it");
+        let (mut printed, mut status, mut listens) = (String::new(), None, !background);
+        while status.is_none() || !listens {
+            let Some(Ok(said)) = self.screen.next() else {
+                panic!("`{line}` ended the shell: {printed}");
+            };
+            match said.strip_prefix("status=") {
+                Some(code) => status = code.parse().ok(),
+                None => printed += &format!("{said}\n"),
+            }
+            listens = listens || said.starts_with("listening on ");
+        }
+        self.typed.push((line.to_owned(), start.elapsed()));
+        (status.unwrap_or(-1), printed)
+    }
+
+    fn succeeds(&mut self, line: &str) -> String {
+        let (status, printed) = self.type_in(line);
+        assert_eq!(status, 0, "{line}\n{printed}");
+        printed
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.home.join("flashyard-try")
+    }
+
+    /// All that is there, without what counts and what starts anew.
+    fn everything(&mut self) -> Vec<Value> {
+        let asked = [
+            "target show",
+            "device list",
+            "pool list",
+            "tenant list",
+            "volume list",
+        ];
+        let typed = self.typed.len();
+        let told = asked.map(|what| {
+            let printed = self.succeeds(&format!("flashyard {what} --json"));
+            serde_json::from_str(&printed).expect("it prints JSON")
+        });
+        self.typed.truncate(typed);
+        told.into()
+    }
+
+    /// Applies a file with a mistake. What is said is what README shows.
+    fn mistypes<'a>(&mut self, mut shown: impl Iterator<Item = &'a str>) {
+        let file = self.folder().join("flashyard.toml");
+        let right = fs::read_to_string(&file).expect("it is there");
+        fs::write(&file, right.replace("weight = 3", "wieght = 3")).expect("it is ours");
+        let typed = self.typed.len();
+        let (status, said) = self.type_in("flashyard apply flashyard.toml 2>&1");
+        self.typed.truncate(typed);
+        fs::write(&file, right).expect("it is ours");
+        assert_eq!(status, 1, "{said}");
+        let begin = "$ flashyard apply flashyard.toml\n";
+        let shown = shown.find_map(|text| text.strip_prefix(begin));
+        let shown = shown.expect("README shows a mistake").trim_end();
+        let first = shown.split("...").next().unwrap_or_default();
+        assert!(
+            !first.is_empty() && said.starts_with(first),
+            "{said}README: {shown}"
+        );
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        // A test that fails leaves the target running: the shell knows which one.
+        let _ = writeln!(self.keys, "kill $! 2>/dev/null; wait; exit");
+        let _ = self.shell.wait();
+    }
+}
+
+/// Fenced blocks from one heading to another, in order, with ports that are free here.
+fn blocks(from: &str, to: &str, ports: [u16; 2]) -> Vec<Block> {
+    let (_, rest) = README.split_once(from).expect(from);
+    let (section, _) = rest.split_once(to).expect(to);
+    let mut text = section.to_owned();
+    for (shown, port) in PORTS.into_iter().zip(ports) {
+        text = text.replace(shown, &port.to_string());
+    }
+    // Every second piece is within a fence.
+    let fenced = text.split("```").skip(1).step_by(2);
+    let split = fenced.map(|block| block.split_once('\n').expect("a language"));
+    split
+        .map(|(kind, text)| (kind.into(), text.into()))
+        .collect()
+}
+
+fn free_ports() -> [u16; 2] {
+    let first = PORTS_FROM + (std::process::id() % u32::from(PORTS_MANY)) as u16;
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let mut ports = (first..PORTS_FROM + PORTS_MANY + 100).filter(free);
+    let mut next = || ports.next().expect("some port is free");
+    [next(), next()]
+}
+
+#[test]
+fn the_first_steps_work_as_they_are_typed() {
+    let steps = blocks("## First steps\n", "## Sharing\n", free_ports());
+    let of_kind = |kind: &'static str| steps.iter().filter(move |(it, _)| *it == kind);
+    let (_, file) = of_kind("toml").next().expect("README shows a file");
+    let mut shell = Shell::open();
+    let mut before = None;
+    for line in of_kind("sh").flat_map(|(_, text)| text.lines()) {
+        // This test has a program already.
+        if line == "make build" {
+            continue;
+        }
+        if line.starts_with("kill") && before.is_none() {
+            before = Some(shell.everything());
+        }
+        let printed = shell.succeeds(line);
+        if line.starts_with("mkdir") {
+            fs::write(shell.folder().join("flashyard.toml"), file).expect("it is ours");
+        }
+        if line == "flashyard tenant show db" {
+            let verified = printed.contains(" verified");
+            assert!(verified, "{printed}");
+            let typed = shell.typed.len() + 1;
+            assert!(typed < COMMANDS, "{typed} commands, with `make build`");
+            println!("{typed} commands to a guaranteed volume, with `make build`");
+        }
+        let restarted = line.starts_with("flashyard serve") && before.is_some();
+        if let (true, Some(before)) = (restarted, &before) {
+            assert_eq!(shell.everything(), *before, "a restart changes nothing");
+            shell.mistypes(of_kind("console").map(|(_, text)| text.as_str()));
+            assert_eq!(shell.everything(), *before, "nor does what is refused");
+        }
+    }
+    assert!(before.is_some(), "README restarts the target");
+    for (line, took) in &shell.typed {
+        println!("{:6.2} s  {line}", took.as_secs_f64());
+    }
+}
+
+/// What README says that `make` builds is what it builds.
+#[test]
+fn the_program_is_where_readme_says() {
+    assert!(README.contains("\nexport PATH=\"$PWD/target/release:$PATH\"\n"));
+    let makefile = include_str!("../../../Makefile");
+    assert!(makefile.contains("target)/release/flashyard\n"));
+    for target in ["build", "demo", "test", "quick", "soak", "bench", "lint"] {
+        let (rule, help) = (format!("\n{target}:"), format!("@echo \"make {target} "));
+        assert!(
+            makefile.contains(&rule) && makefile.contains(&help),
+            "{target}"
+        );
+    }
+}
