@@ -17,8 +17,8 @@ use flashyard_time::Duration;
 use serde_json::{Value, json};
 
 use crate::cli::CheckArgs;
-use crate::commands::print_json;
 use crate::failure::{Failure, Found, System};
+use crate::json;
 use crate::out::say_line;
 use error::CheckError;
 
@@ -44,7 +44,7 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
     });
     let report = report.map_err(System::Runtime)??;
     if args.json {
-        print_json(&report.json());
+        json::print("", &report.json());
     } else {
         say_line!("{report}");
     }

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::failure::Failure;
 use crate::options::{whole, within};
 use crate::perf::PerfArgs;
 use crate::spec::{Address, Size};
@@ -50,11 +51,15 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// What was typed. Bad usage ends the program with status 2.
-    pub fn typed() -> Self {
+    /// What was typed. Help that was asked for is printed and ends the program.
+    pub fn typed() -> Result<Self, Failure> {
         let mut command = with_negative_numbers(Self::command());
-        let typed = Self::from_arg_matches(&command.get_matches_mut());
-        typed.unwrap_or_else(|error| error.format(&mut command).exit())
+        let typed = command.try_get_matches_from_mut(std::env::args_os());
+        let typed = typed.and_then(|typed| Self::from_arg_matches(&typed));
+        typed.map_err(|error| match error.use_stderr() {
+            true => Failure::Usage(error.format(&mut command)),
+            false => error.exit(),
+        })
     }
 }
 

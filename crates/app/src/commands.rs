@@ -4,7 +4,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -15,6 +14,7 @@ use crate::cli::{
 };
 use crate::control::{self, AppliedView, How, KindName, Request, TenantChange, VolumeChange};
 use crate::failure::{Failure, Invalid};
+use crate::json;
 use crate::out::say_line;
 use crate::spec::{
     ContentName, DeviceSpec, Document, FlatDevice, PartitionSpec, PoolSpec, TargetSettings,
@@ -357,7 +357,7 @@ fn show<T: DeserializeOwned>(
 ) -> Result<(), Failure> {
     let state = reach.state.clone().unwrap_or_else(default_state);
     if reach.json {
-        print_json(&control::ask::<Value>(&state, request)?);
+        json::print(request.noun(), &control::ask::<Value>(&state, request)?);
     } else {
         print(&control::ask(&state, request)?);
     }
@@ -369,12 +369,4 @@ fn absolute(path: &str) -> Result<String, Invalid> {
     let absolute =
         std::path::absolute(path).map_err(|error| Invalid::Path(path.to_owned(), error))?;
     Ok(absolute.to_string_lossy().into_owned())
-}
-
-/// Prints a value for programs.
-pub fn print_json(value: &impl Serialize) {
-    say_line!(
-        "{}",
-        serde_json::to_string_pretty(value).expect("a value is printable")
-    );
 }

@@ -141,6 +141,27 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// What the answer is about, in the plural; nothing where it is about no kind of thing.
+    pub fn noun(&self) -> &'static str {
+        match self {
+            Self::List(kind) | Self::Show(kind, _) => kind.plural(),
+            Self::CreateDevice(spec) if spec.partition().is_some() => KindName::Partition.plural(),
+            Self::GrowPartition { .. } => KindName::Partition.plural(),
+            Self::CreateDevice(_) | Self::SetDevice { .. } => KindName::Device.plural(),
+            Self::CreatePool { .. } => KindName::Pool.plural(),
+            Self::CreateTenant(_) | Self::SetTenant { .. } | Self::RenameTenant { .. } => {
+                KindName::Tenant.plural()
+            }
+            Self::CreateVolume(_)
+            | Self::SetVolume { .. }
+            | Self::RenameVolume { .. }
+            | Self::MoveVolume { .. } => KindName::Volume.plural(),
+            _ => "",
+        }
+    }
+}
+
 /// What is to change in a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -184,6 +205,19 @@ pub enum KindName {
     Volume,
 }
 
+impl KindName {
+    /// Several of it.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Device => "devices",
+            Self::Partition => "partitions",
+            Self::Pool => "pools",
+            Self::Tenant => "tenants",
+            Self::Volume => "volumes",
+        }
+    }
+}
+
 /// What comes back: a view, or one line that says what to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -191,7 +225,42 @@ pub enum Answer<T> {
     /// Done.
     Ok(T),
     /// Not done, or not all of it.
-    Error(String),
+    Error(Trouble),
+}
+
+/// Why something was not done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// Who has to act.
+    pub kind: ErrorKind,
+    /// One line that says what to do.
+    pub message: String,
+}
+
+/// Who has to act, by what is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// Whoever typed it: that is no command.
+    Usage,
+    /// Whoever asked: it cannot be.
+    Invalid,
+    /// Whoever asked: what it names is not there.
+    NotFound,
+    /// Whoever has what it needs.
+    InUse,
+    /// Whoever asked: it could be done, and would break a promise or lose data.
+    Refused,
+    /// Whoever runs a device or another machine.
+    Unavailable,
+    /// Whoever runs the target or this machine.
+    Internal,
+}
+
+/// An error that says who has to act.
+pub trait HasKind: fmt::Display {
+    /// Who that is.
+    fn kind(&self) -> ErrorKind;
 }
 
 /// A listening control socket; removed when dropped.
@@ -206,7 +275,7 @@ impl Control {
     where
         S: Fn(Request) -> Result<T, E> + Send + Sync + 'static,
         T: Serialize,
-        E: fmt::Display,
+        E: HasKind,
     {
         let path = state.join(SOCKET);
         // The state store's lock is ours, so a socket that is still there belongs to nobody.
@@ -235,7 +304,7 @@ fn accept<S, T, E>(listener: &UnixListener, serve: &Arc<S>)
 where
     S: Fn(Request) -> Result<T, E> + Send + Sync + 'static,
     T: Serialize,
-    E: fmt::Display,
+    E: HasKind,
 {
     let seats = Seats::default();
     for stream in listener.incoming() {
@@ -248,7 +317,7 @@ where
         let Some(mut seat) = seats.take(&stream) else {
             let busy = "too many requests are at work: ask again in a moment";
             // Who does not hear it sees the end.
-            let _ = refuse(&stream, &busy);
+            let _ = refuse(&stream, ErrorKind::Unavailable, &busy);
             continue;
         };
         let serve = Arc::clone(serve);
@@ -271,7 +340,7 @@ enum Line {
     End,
 }
 
-fn converse<T: Serialize, E: fmt::Display>(
+fn converse<T: Serialize, E: HasKind>(
     stream: &UnixStream,
     seat: &mut Seat,
     serve: &impl Fn(Request) -> Result<T, E>,
@@ -281,9 +350,13 @@ fn converse<T: Serialize, E: fmt::Display>(
     loop {
         let line = match read_line(&mut reader)? {
             Line::Whole(line) => line,
-            Line::TooLong => return refuse(stream, &AskError::TooLong),
+            Line::TooLong => return refuse(stream, ErrorKind::Invalid, &AskError::TooLong),
             Line::Cut => {
-                return refuse(stream, &"the request has no end of line: nothing was done");
+                return refuse(
+                    stream,
+                    ErrorKind::Invalid,
+                    &"the request has no end of line: nothing was done",
+                );
             }
             Line::End => return Ok(()),
         };
@@ -292,9 +365,10 @@ fn converse<T: Serialize, E: fmt::Display>(
         };
         match serde_json::from_slice(&line).map(serve) {
             Ok(Ok(view)) => answer(stream, &Answer::Ok(view))?,
-            Ok(Err(fault)) => refuse(stream, &fault)?,
+            Ok(Err(fault)) => refuse(stream, fault.kind(), &fault)?,
             Err(error) => refuse(
                 stream,
+                ErrorKind::Invalid,
                 &format_args!("the request is not understood: {error}"),
             )?,
         }
@@ -314,8 +388,9 @@ fn read_line(reader: &mut impl BufRead) -> io::Result<Line> {
     })
 }
 
-fn refuse(stream: &UnixStream, why: &dyn fmt::Display) -> io::Result<()> {
-    answer(stream, &Answer::<()>::Error(why.to_string()))
+fn refuse(stream: &UnixStream, kind: ErrorKind, why: &dyn fmt::Display) -> io::Result<()> {
+    let message = why.to_string();
+    answer(stream, &Answer::<()>::Error(Trouble { kind, message }))
 }
 
 fn answer<T: Serialize>(mut stream: &UnixStream, answer: &Answer<T>) -> io::Result<()> {
@@ -336,7 +411,7 @@ pub enum AskError {
     /// It went away before it had answered.
     Lost(io::Error),
     /// It says why it did not do it.
-    Refused(String),
+    Refused(Trouble),
     /// What it says is no answer.
     NotUnderstood(serde_json::Error),
 }
@@ -361,7 +436,7 @@ impl fmt::Display for AskError {
                 f,
                 "the target went away in the middle: {error}; ask again with `list`"
             ),
-            Self::Refused(why) => f.write_str(why),
+            Self::Refused(why) => f.write_str(&why.message),
             Self::NotUnderstood(error) => write!(
                 f,
                 "the target's answer is not understood ({error}): is it another version?"
@@ -371,6 +446,18 @@ impl fmt::Display for AskError {
 }
 
 impl std::error::Error for AskError {}
+
+impl HasKind for AskError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Refused(why) => why.kind,
+            Self::TooLong => ErrorKind::Invalid,
+            Self::NoTarget(_) | Self::Unreachable(..) | Self::Lost(_) | Self::NotUnderstood(_) => {
+                ErrorKind::Unavailable
+            }
+        }
+    }
+}
 
 /// Asks the target whose state directory is `state`.
 pub fn ask<T: DeserializeOwned>(state: &Path, request: &Request) -> Result<T, AskError> {
@@ -396,7 +483,7 @@ pub fn ask<T: DeserializeOwned>(state: &Path, request: &Request) -> Result<T, As
     }
     match serde_json::from_str(&line) {
         Ok(Answer::Ok(value)) => Ok(value),
-        Ok(Answer::Error(message)) => Err(AskError::Refused(message)),
+        Ok(Answer::Error(trouble)) => Err(AskError::Refused(trouble)),
         Err(error) => Err(AskError::NotUnderstood(error)),
     }
 }

@@ -20,10 +20,10 @@ use signal_hook::flag::register_conditional_shutdown;
 use signal_hook::iterator::Signals;
 
 use crate::cli::DemoArgs;
-use crate::commands::print_json;
 use crate::control::Request;
 use crate::cores::Cores;
 use crate::failure::{Failure, System, Unavailable};
+use crate::json;
 use crate::out::say;
 use crate::perf::{self, PerfArgs};
 use crate::service::Service;
@@ -153,7 +153,7 @@ fn show(args: &DemoArgs, service: &Service, address: SocketAddr) -> Result<(), F
         phases: measured,
     };
     if args.json {
-        print_json(&outcome.to_json());
+        json::print("", &outcome.to_json());
     } else {
         say!("\n{outcome}");
     }

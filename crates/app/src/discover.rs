@@ -8,8 +8,8 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::cli::DiscoverArgs;
-use crate::commands::print_json;
 use crate::failure::{Failure, Invalid, System, Unavailable};
+use crate::json;
 use crate::out::{say, say_line};
 use crate::table::Table;
 
@@ -32,7 +32,7 @@ pub fn run(args: &DiscoverArgs) -> Result<(), Failure> {
         .map_err(|error| Unavailable::Discover(address.clone(), error))?;
     let offers: Vec<Offer> = entries.iter().map(Offer::from).collect();
     if args.json {
-        print_json(&offers);
+        json::print("subsystems", &offers);
         return Ok(());
     }
     if offers.is_empty() {

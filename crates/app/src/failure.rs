@@ -11,7 +11,8 @@ use flashyard_host::ConnectError;
 use flashyard_nvme::nqn::InvalidNqn;
 
 use crate::check::error::CheckError;
-use crate::control::{AskError, KindName};
+use crate::control::{AskError, ErrorKind, HasKind, KindName};
+use crate::json;
 use crate::lab::output::OutputError;
 use crate::perf::error::PerfError;
 use crate::service::Fault;
@@ -111,8 +112,12 @@ pub enum Found {
 }
 
 impl Failure {
-    /// Tells whoever typed the command, and gives the exit status.
-    pub fn tell(&self) -> ExitCode {
+    /// Tells whoever typed the command, as JSON too if that was asked for and nothing was printed
+    /// yet, and gives the exit status.
+    pub fn tell(&self, json: bool) -> ExitCode {
+        if let Some(kind) = self.kind().filter(|_| json) {
+            json::print_error(kind, &self.message());
+        }
         if let Self::Usage(error) = self {
             // Where it cannot be told, the status tells.
             let _ = error.print();
@@ -126,6 +131,32 @@ impl Failure {
             }
             _ => ExitCode::FAILURE,
         }
+    }
+}
+
+impl Failure {
+    /// Who has to act; nothing where the command has answered, and the answer says what is wrong.
+    fn kind(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Usage(_) => Some(ErrorKind::Usage),
+            Self::Invalid(_) => Some(ErrorKind::Invalid),
+            Self::Target(error) => Some(error.kind()),
+            Self::Fault(fault) => Some(fault.kind()),
+            Self::Unavailable(_) => Some(ErrorKind::Unavailable),
+            Self::System(_) => Some(ErrorKind::Internal),
+            Self::Found(_) | Self::Stopped(_) => None,
+        }
+    }
+
+    /// In one line.
+    fn message(&self) -> String {
+        let text = self.to_string();
+        let Self::Usage(_) = self else {
+            return text;
+        };
+        let first = text.split("\n\n").next().unwrap_or_default();
+        let words: Vec<&str> = first.split_whitespace().skip(1).collect();
+        words.join(" ")
     }
 }
 

@@ -10,6 +10,7 @@ mod demo;
 mod discover;
 mod failure;
 mod graph;
+mod json;
 mod lab;
 #[cfg(test)]
 mod mutations;
@@ -29,9 +30,17 @@ mod units;
 use std::process::ExitCode;
 
 use cli::{Cli, Command};
+use failure::Failure;
 
 fn main() -> ExitCode {
-    let outcome = match Cli::typed().command {
+    match Cli::typed().and_then(|cli| run(cli.command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.tell(json::is_wanted()),
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
         Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Perf(args) => perf::run(*args),
@@ -48,9 +57,5 @@ fn main() -> ExitCode {
         Command::Why(args) => commands::why(args),
         Command::Apply(args) => commands::apply(&args),
         Command::Check(args) => check::run(&args),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.tell(),
     }
 }

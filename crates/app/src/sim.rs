@@ -15,6 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::SimArgs;
 use crate::failure::{Failure, Found, System};
+use crate::json;
 use crate::out::say_line;
 
 /// Seeds of a run that nobody gave any.
@@ -85,7 +86,7 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
     run.bar.finish_and_clear();
     let sum = run.sum.into_inner().unwrap_or_else(PoisonError::into_inner);
     match args.json {
-        true => say_line!("{:#}", sum.json(&run.faults, begun.elapsed())),
+        true => json::print("", &sum.json(&run.faults, begun.elapsed())),
         false => sum.say(args.seed, &run.faults, begun.elapsed()),
     }
     match sum.findings.len() {

@@ -61,7 +61,7 @@ fn run<'a>(more: &[&'a str]) -> Vec<&'a str> {
 #[test]
 fn experiments_are_listed_and_shown() {
     let list = json(&["list", "--json"]);
-    let names: Vec<_> = list
+    let names: Vec<_> = list["experiments"]
         .as_array()
         .expect("a list")
         .iter()

@@ -57,6 +57,12 @@ impl Drop for Rig {
     }
 }
 
+impl HasKind for String {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Refused
+    }
+}
+
 /// All that comes until the end. A close may cut off what the client was still sending.
 fn rest(stream: &UnixStream) -> String {
     let mut rest = Vec::new();

@@ -17,6 +17,7 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::{Cli, LabArgs, LabCommand, LabRunArgs};
 use crate::failure::{Failure, Found, System};
+use crate::json;
 use crate::table::Table;
 use output::Outputs;
 use progress::Listener;
@@ -50,7 +51,8 @@ fn list(json: bool) -> Result<(), Failure> {
             .iter()
             .map(|experiment| json!({"name": experiment.name(), "claim": first_sentence(experiment.claim())}))
             .collect();
-        return say_json(&json!(all));
+        json::print("experiments", &all);
+        return Ok(());
     }
     let mut table = Table::new(&["name", "shows"]);
     for experiment in experiments() {
@@ -74,12 +76,14 @@ fn show(experiment: &dyn Experiment, json: bool) -> Result<(), Failure> {
                 })
             })
             .collect();
-        return say_json(&json!({
+        let shown = json!({
             "name": experiment.name(),
             "claim": experiment.claim(),
             "policies": experiment.policies(),
             "settings": settings,
-        }));
+        });
+        json::print("", &shown);
+        return Ok(());
     }
     let mut parts = vec![experiment.name().to_owned(), experiment.claim().to_owned()];
     if !experiment.policies().is_empty() {
@@ -114,7 +118,7 @@ fn perform(args: &LabRunArgs) -> Result<(), Failure> {
     report.label_charts();
     let written = outputs.write(&report, experiment, &again(args))?;
     match args.json {
-        true => say_json(&report.json())?,
+        true => json::print("", &report.json()),
         false => {
             say(&shown(&report))?;
             for path in written {
@@ -224,11 +228,6 @@ fn quoted(word: &str) -> String {
 fn first_sentence(claim: &str) -> &str {
     let end = claim.find(". ").map_or(claim.len(), |stop| stop + 1);
     &claim[..end]
-}
-
-fn say_json(value: &serde_json::Value) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).expect("a value is printable");
-    say(&format!("{text}\n"))
 }
 
 /// Prints; who has closed the pipe has read enough.

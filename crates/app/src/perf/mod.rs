@@ -25,6 +25,7 @@ use flashyard_time::Duration;
 use uuid::Uuid;
 
 use crate::failure::{Failure, Found, System};
+use crate::json;
 use crate::options::{self, whole, within};
 use crate::out::say_line;
 use crate::spec::{Address, Span};
@@ -158,7 +159,7 @@ pub fn run(args: PerfArgs) -> Result<(), Failure> {
     let stop = Stop::at_signals().map_err(System::Signals)?;
     let report = measure(&args, &stop)?;
     if args.json {
-        say_line!("{}", report.to_json());
+        json::print("", &report);
     } else {
         say_line!("{report}");
     }

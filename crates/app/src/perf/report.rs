@@ -31,22 +31,16 @@ pub struct Report {
     /// Whether a signal has ended it early.
     pub stopped: bool,
     /// What the first failure was.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub first_error: Option<String>,
     /// With `--rate`: what could not be started in time.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub unsent: Option<u64>,
     /// With `--credits`, if the target tells any, and with `--parda`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub credit: Option<Credit>,
     /// With `--verify`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<Verified>,
     /// With `--baseline`: the same traffic over bare sockets.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,
     /// With `--baseline`: this run's share of it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
     #[serde(skip)]
     title: String,
@@ -178,11 +172,6 @@ impl Report {
                 .verify
                 .as_ref()
                 .is_some_and(|verify| verify.mismatches > 0)
-    }
-
-    /// The report as JSON.
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("numbers and texts have a JSON form")
     }
 }
 

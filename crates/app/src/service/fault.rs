@@ -11,6 +11,7 @@ use flashyard_engine::ConfigError;
 pub use super::cause::{
     DriveFault, InUse, Internal, Invalid, NotFound, ProfileFault, Refused, RemoteFault, Unavailable,
 };
+use crate::control::{ErrorKind, HasKind};
 use crate::spec::{PartitionError as UnitsError, SettingError, SpecError};
 use crate::state::StateError;
 
@@ -41,6 +42,20 @@ impl Fault {
             Self::InUse(InUse::Open(_) | InUse::Store(..)) => true,
             Self::Step(_, fault, _) => fault.is_in_use_elsewhere(),
             _ => false,
+        }
+    }
+}
+
+impl HasKind for Fault {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Invalid(_) => ErrorKind::Invalid,
+            Self::NotFound(_) => ErrorKind::NotFound,
+            Self::InUse(_) => ErrorKind::InUse,
+            Self::Refused(_) => ErrorKind::Refused,
+            Self::Unavailable(_) => ErrorKind::Unavailable,
+            Self::Internal(_) => ErrorKind::Internal,
+            Self::Step(_, fault, _) => fault.kind(),
         }
     }
 }

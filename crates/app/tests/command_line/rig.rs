@@ -59,7 +59,7 @@ impl Target {
             "{args:?}: {}",
             String::from_utf8_lossy(&output.stderr)
         );
-        serde_json::from_slice(&output.stdout).expect("it prints JSON")
+        answer(&output)
     }
 
     /// Runs a command that must fail with status 1 and one line that contains `why`.
@@ -74,6 +74,22 @@ impl Target {
 
     pub(crate) fn terminate(mut self) -> i32 {
         terminate(&mut self.child)
+    }
+}
+
+/// What a command has printed for programs, without the version, and without the name of a list.
+pub(crate) fn answer(output: &Output) -> Value {
+    let mut answer: Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
+    let keys = answer.as_object_mut().expect("it is an object");
+    assert_eq!(keys.remove("schema_version"), Some(Value::from(1)));
+    let only = keys.values_mut().next().map(Value::take);
+    match only {
+        None => Value::Null,
+        Some(list @ Value::Array(_)) if keys.len() == 1 => list,
+        Some(first) => {
+            *keys.values_mut().next().expect("it was there") = first;
+            answer
+        }
     }
 }
 
