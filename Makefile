@@ -3,7 +3,7 @@
 CARGO ?= cargo
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/flashyard
 
-.PHONY: help demo build test quick lint bench soak
+.PHONY: help demo build test quick lint bench soak docs
 
 help:
 	@echo "make build   the program, optimised: $(BINARY)"
@@ -12,6 +12,7 @@ help:
 	@echo "make quick   the same without the Linux host"
 	@echo "make lint    tidy, format and lints only"
 	@echo "make soak    millions of connects and commands, and thousands of lives in virtual time; SOAK=--full for all"
+	@echo "make docs    write docs/configuration.md, the page of every key, from the program's types"
 	@echo "make bench   measure, and write the table of docs/performance.md"
 
 build:
@@ -37,3 +38,6 @@ soak:
 bench: build
 	$(CARGO) xtask bench $(BINARY)
 	bench/costs.sh
+
+docs:
+	FLASHYARD_WRITE_DOCS=1 $(CARGO) test --quiet --package flashyard-app page_of_keys

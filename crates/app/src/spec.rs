@@ -15,6 +15,8 @@ mod kind;
 mod partition;
 mod place;
 mod rates;
+#[cfg(test)]
+mod reference;
 mod share;
 mod size;
 mod target;
@@ -61,7 +63,7 @@ pub struct Config {
 pub struct PoolSpec {
     /// Unique among pools.
     pub name: String,
-    /// The device it stands on.
+    /// The device it stands on: one.
     pub devices: Vec<String>,
 }
 
@@ -76,9 +78,9 @@ impl PoolSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantSpec {
-    /// Unique among tenants; the last part of its subsystem's NQN if `nqn` is not given.
+    /// Unique among tenants.
     pub name: String,
-    /// NQN of its subsystem; fixed when the tenant is made, as the next two are.
+    /// NQN of its subsystem; the target's `nqn_prefix`, a colon and the name if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nqn: Option<String>,
     /// Serial number of its subsystem; made of the target's identity and the NQN if not given.
@@ -90,7 +92,7 @@ pub struct TenantSpec {
     /// Host NQNs that may connect; `*` lets anybody in.
     #[serde(default)]
     pub hosts: Vec<String>,
-    /// What its I/O wants.
+    /// The best class that its hosts may ask for.
     #[serde(default)]
     pub class: ClassName,
     /// Its share when everybody wants more than there is.
@@ -130,20 +132,19 @@ pub enum ClassName {
 pub struct VolumeSpec {
     /// Unique among volumes.
     pub name: String,
-    /// The pool it is cut from.
+    /// The pool it is cut from; this or `device` is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// The device it is, whole.
+    /// The device it is, whole; this or `pool` is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Size; needed with `pool`, refused with `device`. Of a whole device the target keeps here
-    /// what it has given away.
+    /// Size, which can grow and not shrink; needed with `pool`, refused with `device`. Of a whole
+    /// device the target keeps here what it has given away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
     /// Who it belongs to.
     pub tenant: String,
-    /// UUID that hosts know it by; fixed when the volume is made, as the next three are. Made anew
-    /// if not given.
+    /// UUID that hosts know it by; a new one if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<NamespaceUuid>,
     /// NGUID that hosts know it by; the bytes of the UUID if not given.
@@ -155,7 +156,7 @@ pub struct VolumeSpec {
     /// Number in its tenant's subsystem; the next free one if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nsid: Option<u32>,
-    /// Whether writes are refused; a new volume takes them if not given.
+    /// Whether writes are refused; `false` if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
     /// What becomes of data that a device has which is given away whole; needed if there may be

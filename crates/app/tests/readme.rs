@@ -204,7 +204,9 @@ fn the_program_is_where_readme_says() {
     assert!(README.contains("\nexport PATH=\"$PWD/target/release:$PATH\"\n"));
     let makefile = include_str!("../../../Makefile");
     assert!(makefile.contains("target)/release/flashyard\n"));
-    for target in ["build", "demo", "test", "quick", "soak", "bench", "lint"] {
+    for target in [
+        "build", "demo", "test", "quick", "soak", "bench", "docs", "lint",
+    ] {
         let (rule, help) = (format!("\n{target}:"), format!("@echo \"make {target} "));
         assert!(
             makefile.contains(&rule) && makefile.contains(&help),

@@ -68,11 +68,12 @@ pub struct FlatDevice {
     /// The algorithm of the switch in front of it.
     #[serde(default)]
     pub policy: PolicyName,
-    /// What it can give at most, which guarantees are held against; measured by `device calibrate`.
+    /// What it can give at most, which guarantees are held against; as `device calibrate` measured
+    /// it if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability: Option<RatesSpec>,
-    /// How long its reads take at several loads, the least load first; measured by `device
-    /// calibrate`.
+    /// How long its reads take at several loads, the least load first; as `device calibrate`
+    /// measured it if not given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<LoadPoint>,
     /// What is on it comes from users of this target, or nothing is on it: it may be zeroed for its

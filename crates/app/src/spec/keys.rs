@@ -43,11 +43,22 @@ pub fn allowed(section: &str, key: &str) -> String {
         }
         (_, "latency_target") => value(&SPAN),
         ("pool", "devices") => list("ssd0"),
+        (_, "address") => text("storage.example:4420"),
+        (_, "uuid") => text("2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11"),
+        (_, "nguid") => "32 hexadecimal digits in quotes".into(),
+        (_, "eui64") => "16 hexadecimal digits in quotes".into(),
+        (_, "serial") => "text, 1 to 20 printable characters".into(),
+        (_, "model") => "text, 1 to 40 printable characters".into(),
+        (_, "partition.op") => text("20%"),
+        (_, "partition.given") => list("0.0,1.0"),
         ("tenant", "hosts") => list("nqn.2014-08.org.nvmexpress:uuid:..."),
         (_, key) if key.starts_with("curve.") => "a whole number".into(),
         (_, key) if key.ends_with("bandwidth") => value(&BANDWIDTH),
         (_, key) if key.ends_with("iops") => value(&IOS),
-        (_, key) => format!("text, such as {key} = \"...\""),
+        (_, key) => {
+            let key = key.rsplit('.').next().unwrap_or(key);
+            format!("text, such as {key} = \"...\"")
+        }
     }
 }
 

@@ -10,11 +10,11 @@ pub struct LoadPoint {
     pub read_iops: u64,
     /// Mean latency in nanoseconds.
     pub mean_ns: u64,
-    /// Its median.
+    /// Median latency in nanoseconds.
     pub p50_ns: u64,
-    /// What 95 of 100 keep to.
+    /// What 95 of 100 keep to, in nanoseconds.
     pub p95_ns: u64,
-    /// What 99 of 100 keep to.
+    /// What 99 of 100 keep to, in nanoseconds.
     pub p99_ns: u64,
 }
 

@@ -31,26 +31,26 @@ const NQN_PREFIX: &str = "nqn.2026-11.dev.flashyard";
 #[serde(deny_unknown_fields, default)]
 pub struct TargetSettings {
     /// The NQN of a tenant's subsystem is `PREFIX:TENANT` unless the tenant has one of its own.
-    /// This and the next hold from the next start on.
+    /// Holds for tenants that are made from then on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nqn_prefix: Option<String>,
-    /// Cores to serve from.
+    /// Cores to serve from. Holds from the next start on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cores: Option<usize>,
     /// Addresses and ports for NVMe/TCP: holds at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<Vec<Address>>,
-    /// Bytes that one command may move (MDTS). This and the next hold for hosts that connect from
-    /// then on.
+    /// Bytes that one command may move (MDTS). Holds for hosts that connect from then on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_transfer: Option<Size>,
-    /// I/O queues of one controller.
+    /// I/O queues of one controller. Holds for hosts that connect from then on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io_queues: Option<u16>,
-    /// Entries of an I/O queue (MQES).
+    /// Entries of an I/O queue (MQES). Holds for hosts that connect from then on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_depth: Option<u16>,
-    /// Bytes of data in the capsule of an I/O command (IOCCSZ).
+    /// Bytes of data in the capsule of an I/O command (IOCCSZ). Holds for hosts that connect from
+    /// then on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_capsule: Option<Size>,
 }
