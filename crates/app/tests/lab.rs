@@ -1,8 +1,9 @@
 //! The laboratory as a user runs it: what is printed where, what is written, and what is refused.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use flashyard_testbed::Scratch;
 use serde_json::Value;
@@ -220,12 +221,73 @@ fn a_reader_who_has_enough_is_no_failure() {
     assert_eq!(child.wait().expect("it was ours").code(), Some(0));
 }
 
+fn interrupt(child: &Child) {
+    let id = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &id]).status();
+    assert!(sent.expect("kill exists").success());
+}
+
+fn wait_for(told: &mut impl BufRead, what: &str) {
+    let mut lines = told.lines().map_while(Result::ok);
+    assert!(
+        lines.any(|line| line.contains(what)),
+        "nothing says `{what}`"
+    );
+}
+
+/// The parts that were done when somebody pressed Ctrl-C, and those that were at work, are printed.
+#[test]
+fn a_run_that_is_stopped_keeps_what_it_has() {
+    let settings = [
+        "--set",
+        "condition=clean",
+        "--set",
+        "kind=read-4k",
+        "--set",
+        "ms=50",
+    ];
+    for (written, more) in [(false, &[][..]), (true, &["--markdown"])] {
+        let scratch = Scratch::new("stopped");
+        let file = path(&scratch, "curve.md");
+        let mut args = [&["run", CURVE][..], &settings, more].concat();
+        if written {
+            args.push(&file);
+        }
+        let mut child = command(&args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut told = BufReader::new(child.stderr.take().expect("it is piped"));
+        wait_for(&mut told, "3/15 ");
+        interrupt(&child);
+        let mut rest = String::new();
+        told.read_to_string(&mut rest).expect("it says more");
+        let output = child.wait_with_output().expect("it was ours");
+        assert_eq!(output.status.code(), Some(130), "{rest}");
+        let table = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            table.contains("Stopped early") && table.contains("digest none"),
+            "{table}"
+        );
+        let rows = table
+            .lines()
+            .filter(|line| line.contains("read-4k"))
+            .count();
+        assert!((2..14).contains(&rows), "{table}");
+        if written {
+            let page = fs::read_to_string(&file).expect("it is written");
+            assert!(page.contains("Stopped early"), "{page}");
+        }
+    }
+}
+
 #[test]
 fn a_signal_ends_a_run_in_order() {
     let scratch = Scratch::new("signal");
     let plots = path(&scratch, "plots");
     let run = ["run", CURVE, "--set", "ms=3600000", "--plot", &plots];
-    let child = command(&run)
+    let mut child = command(&run)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -234,12 +296,15 @@ fn a_signal_ends_a_run_in_order() {
     while !Path::new(&plots).exists() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let id = child.id().to_string();
-    let sent = Command::new("kill").args(["-INT", &id]).status();
-    assert!(sent.expect("kill exists").success());
+    // The first asks for the end of what is at work, which takes hours; the second ends it.
+    interrupt(&child);
+    let mut told = BufReader::new(child.stderr.take().expect("it is piped"));
+    wait_for(&mut told, "again to end at once");
+    interrupt(&child);
+    let mut rest = String::new();
+    told.read_to_string(&mut rest).expect("it says more");
     let output = child.wait_with_output().expect("it was ours");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(130), "{told}");
-    assert!(told.contains("stopped by a signal"), "{told}");
+    assert_eq!(output.status.code(), Some(130), "{rest}");
+    assert!(rest.contains("stopped by a signal"), "{rest}");
     assert!(!Path::new(&plots).join(format!("{CURVE}.html")).exists());
 }

@@ -46,6 +46,11 @@ pub trait Progress: Sync {
 
     /// A part is done: what it was.
     fn step(&self, what: &str);
+
+    /// Whether somebody wants the end: no part is begun any more, and the report has what there is.
+    fn is_stopped(&self) -> bool {
+        false
+    }
 }
 
 /// Nobody listens.
@@ -134,6 +139,8 @@ pub enum Refused {
     NoPolicies(&'static str),
     /// From one to this many seeds can be averaged.
     Seeds(u32),
+    /// Somebody wanted the end before there was anything to report.
+    Stopped,
     /// The settings do not go together, or what they name cannot be used: a sentence.
     Conflict(String),
 }
@@ -302,6 +309,7 @@ impl fmt::Display for Refused {
                 )
             }
             Self::Seeds(most) => write!(f, "a mean is taken over 1 to {most} seeds"),
+            Self::Stopped => f.write_str("stopped before anything was complete"),
             Self::Conflict(sentence) => f.write_str(sentence),
         }
     }

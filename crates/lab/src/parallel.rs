@@ -5,14 +5,37 @@ use std::num::NonZero;
 use std::sync::Mutex;
 use std::thread;
 
-/// What `run` makes of each job, in the order of the jobs. A panic of one is a panic here.
-pub(crate) fn map<J: Sync, R: Send>(jobs: &[J], run: impl Fn(&J) -> R + Sync) -> Vec<R> {
+use crate::experiment::{Progress, Refused};
+
+/// What `run` makes of each job, in the order of the jobs. A panic of one is a panic here. Fails
+/// when somebody wants the end before that.
+pub(crate) fn map<J: Sync, R: Send>(
+    progress: &dyn Progress,
+    jobs: &[J],
+    run: impl Fn(&J) -> R + Sync,
+) -> Result<Vec<R>, Refused> {
+    let results = first(progress, jobs, run);
+    match results.len() == jobs.len() {
+        true => Ok(results),
+        false => Err(Refused::Stopped),
+    }
+}
+
+/// The same of the first jobs: those that were begun before somebody wanted the end.
+pub(crate) fn first<J: Sync, R: Send>(
+    progress: &dyn Progress,
+    jobs: &[J],
+    run: impl Fn(&J) -> R + Sync,
+) -> Vec<R> {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let next = Mutex::new(0..jobs.len());
     let results = Mutex::new(Vec::with_capacity(jobs.len()));
     let work = || {
         loop {
-            let job = next.lock().expect("nobody panics while holding it").next();
+            let mut next = next.lock().expect("nobody panics while holding it");
+            // In their order, so that those that are begun are the first ones.
+            let job = next.next().filter(|_| !progress.is_stopped());
+            drop(next);
             let Some(place) = job else {
                 return;
             };
@@ -38,18 +61,51 @@ pub(crate) fn map<J: Sync, R: Send>(jobs: &[J], run: impl Fn(&J) -> R + Sync) ->
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
+    use crate::experiment::Silent;
 
     #[test]
     fn results_are_in_the_order_of_the_jobs() {
         let jobs: Vec<u64> = (0..100).collect();
-        let squares = map(&jobs, |job| job * job);
+        let squares = map(&Silent, &jobs, |job| job * job).expect("nobody wants the end");
         assert!(
             squares
                 .iter()
                 .zip(&jobs)
                 .all(|(square, job)| *square == job * job)
         );
-        assert!(map(&[] as &[u64], |job| *job).is_empty());
+        assert_eq!(map(&Silent, &[] as &[u64], |job| *job), Ok(Vec::new()));
+    }
+
+    /// Wants the end after some parts.
+    struct After(AtomicU64);
+
+    impl Progress for After {
+        fn begin(&self, _total: u64) {}
+        fn step(&self, _what: &str) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+        fn is_stopped(&self) -> bool {
+            self.0.load(Ordering::Relaxed) as i64 <= 0
+        }
+    }
+
+    #[test]
+    fn when_somebody_wants_the_end_the_first_ones_are_there() {
+        let jobs: Vec<u64> = (0..1000).collect();
+        let run = |after: &After| {
+            first(after, &jobs, |job| {
+                after.step("");
+                *job
+            })
+        };
+        let results = run(&After(AtomicU64::new(7)));
+        assert!((7..500).contains(&results.len()), "{}", results.len());
+        assert_eq!(results, jobs[..results.len()]);
+        let none = After(AtomicU64::new(0));
+        assert!(run(&none).is_empty());
+        assert_eq!(map(&none, &jobs, |job| *job), Err(Refused::Stopped));
     }
 }

@@ -46,7 +46,8 @@ pub enum LabCommand {
     flashyard lab run ssd-latency-curve --quick --json\n  \
     flashyard lab run ssd-interference --seeds 5 --plot ./plots\n  \
     flashyard lab run ssd-latency-curve --set profile=970pro --markdown curve.md\n\n\
-    `flashyard lab show NAME` tells what can be set.")]
+    `flashyard lab show NAME` tells what can be set.\n\
+    Ctrl-C ends a run early: what was measured until then is printed, and the exit status is 130.")]
 pub struct LabRunArgs {
     /// Its name
     pub name: String,

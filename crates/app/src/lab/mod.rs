@@ -5,15 +5,12 @@ pub mod output;
 mod progress;
 
 use std::io::{self, Write as _};
-use std::thread;
 
 use clap::CommandFactory as _;
 use clap::error::ErrorKind;
 use flashyard_lab::report::{QUICK, Report, Value};
 use flashyard_lab::{Context, Experiment, Refused, Request, experiments, find};
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::cli::{Cli, LabArgs, LabCommand, LabRunArgs};
 use crate::failure::{Failure, Found, System};
@@ -109,12 +106,19 @@ fn perform(args: &LabRunArgs) -> Result<(), Failure> {
         settings: args.settings.clone(),
     };
     let context = Context::new(experiment, &request, &listener).map_err(misused)?;
-    end_at_a_signal(&listener)?;
+    listener.end_at_a_signal().map_err(System::Signals)?;
     // Nobody wants to hear of a full disk or a missing permission after minutes of computing.
     let outputs = Outputs::prepare(args.plot.as_deref(), args.markdown.as_deref())?;
     let outcome = experiment.run(&context);
     listener.finish();
-    let mut report = outcome.map_err(misused)?;
+    let stopped = listener.stopped_early();
+    let mut report = match (outcome, stopped) {
+        (Err(Refused::Stopped), Some(signal)) => return Err(Failure::Stopped(signal)),
+        (outcome, _) => outcome.map_err(misused)?,
+    };
+    if stopped.is_some() {
+        report.stop_early();
+    }
     report.label_charts();
     let written = outputs.write(&report, experiment, &again(args))?;
     match args.json {
@@ -126,21 +130,10 @@ fn perform(args: &LabRunArgs) -> Result<(), Failure> {
             }
         }
     }
-    Ok(verdict(&report, args.check)?)
-}
-
-/// Ends the program when a signal comes. No file is ever half written, so there is nothing to undo.
-fn end_at_a_signal(listener: &Listener) -> Result<(), System> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(System::Signals)?;
-    let bar = listener.handle();
-    thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            bar.finish_and_clear();
-            eprintln!("flashyard: stopped by a signal");
-            std::process::exit(128 + signal);
-        }
-    });
-    Ok(())
+    match stopped {
+        Some(signal) => Err(Failure::Stopped(signal)),
+        None => Ok(verdict(&report, args.check)?),
+    }
 }
 
 /// The report as a table for people, with its notes.

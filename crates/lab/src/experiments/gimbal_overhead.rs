@@ -136,6 +136,9 @@ impl Experiment for GimbalOverhead {
                 cost.measure(ios);
             }
             context.progress.step(&format!("run {}", run + 1));
+            if context.progress.is_stopped() {
+                break;
+            }
         }
         Ok(Report {
             rows: costs.iter().map(|cost| cost.row(&costs)).collect(),

@@ -123,14 +123,14 @@ impl Experiment for Interference {
             .flat_map(|scenario| context.seeds().map(move |seed| (scenario, seed)))
             .collect();
         context.progress.begin(jobs.len() as u64);
-        let results = parallel::map(&jobs, |(scenario, seed)| {
+        let results = parallel::first(context.progress, &jobs, |(scenario, seed)| {
             let results = measure_all(context, scenario, *seed);
             context.progress.step(&scenario.label());
             results
         });
         let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
         let digest = fold_digests(&results);
-        let per_scene: Vec<_> = results.chunks(context.seed_count as usize).collect();
+        let per_scene: Vec<_> = results.chunks_exact(context.seed_count as usize).collect();
         let played: Vec<_> = scenarios.iter().zip(per_scene).collect();
         Ok(Report {
             rows: played

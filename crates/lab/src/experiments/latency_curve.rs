@@ -119,7 +119,7 @@ impl Experiment for LatencyCurve {
         context.progress.begin(parts as u64);
         let ceilings = ceilings(context, &cases)?;
         let jobs = jobs(context, &ceilings, loads);
-        let results = parallel::map(&jobs, |job| {
+        let results = parallel::first(context.progress, &jobs, |job| {
             let case = &cases[job.case];
             let result = measure(context, case, Pace::poisson(job.offered), job.seed);
             context.progress.step(&format!(
@@ -137,7 +137,10 @@ impl Experiment for LatencyCurve {
         let mut points = Vec::new();
         for (case, ceiling) in cases.iter().zip(&ceilings) {
             for load in loads {
-                let tallies = tallies.by_ref().take(context.seed_count as usize).collect();
+                let tallies: Vec<_> = tallies.by_ref().take(context.seed_count as usize).collect();
+                if tallies.len() < context.seed_count as usize {
+                    break;
+                }
                 points.push(Point {
                     case,
                     load: *load,
@@ -247,13 +250,13 @@ fn cases(context: &Context) -> Result<(Vec<Case>, Vec<String>), Refused> {
 
 /// I/Os per second that each case reaches.
 fn ceilings(context: &Context, cases: &[Case]) -> Result<Vec<u64>, Refused> {
-    let reached = parallel::map(cases, |case| {
+    let reached = parallel::map(context.progress, cases, |case| {
         let results = measure(context, case, Pace::Closed { depth: 256 }, context.seed);
         context
             .progress
             .step(&format!("{} at its limit", case.label()));
         results.map(|results| results.workers[0].iops() as u64)
-    });
+    })?;
     reached.into_iter().collect()
 }
 

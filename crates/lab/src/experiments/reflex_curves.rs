@@ -140,16 +140,16 @@ impl Experiment for ReflexCurves {
         context
             .progress
             .begin((profiles.len() * (1 + per_drive)) as u64);
-        let limits = parallel::map(&profiles, |profile| {
+        let limits = parallel::map(context.progress, &profiles, |profile| {
             let limit = read_limit(context, profile);
             context
                 .progress
                 .step(&format!("{} at its limit", profile.name));
             limit
-        });
+        })?;
         let limits = limits.into_iter().collect::<Result<Vec<_>, _>>()?;
         let jobs = jobs(context, &profiles, &limits, shares);
-        let results = parallel::map(&jobs, |job| {
+        let results = parallel::map(context.progress, &jobs, |job| {
             let pace = Pace::poisson(job.offered);
             let results = measure(context, job.profile, job.reads, pace, job.seed);
             context.progress.step(&format!(
@@ -157,7 +157,7 @@ impl Experiment for ReflexCurves {
                 job.profile.name, job.reads, job.load
             ));
             results
-        });
+        })?;
         let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
         let digest = fold_digests(&results);
         let curves = curves(context, &jobs, results);

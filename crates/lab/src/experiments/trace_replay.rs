@@ -119,7 +119,7 @@ impl Experiment for TraceReplay {
         let tenants = tenants(context, gib << 30)?;
         let scenarios = scenarios(context)?;
         context.progress.begin(scenarios.len() as u64);
-        let results = parallel::map(&scenarios, |scenario| {
+        let results = parallel::first(context.progress, &scenarios, |scenario| {
             let results = replay(context, scenario, gib, &tenants);
             context
                 .progress

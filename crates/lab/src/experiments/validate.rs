@@ -70,12 +70,13 @@ impl Experiment for Validate {
             context.progress.step(TESTS[usize::from(*number) - 1]);
             rows
         };
-        let mut rows = parallel::map(&others, test).concat();
+        let mut rows = parallel::first(context.progress, &others, test).concat();
         let digest = rows
             .iter()
             .map(|row| row.measured.to_bits())
             .fold(0, bench::fold);
-        rows.extend(last.iter().flat_map(test));
+        let last = last.iter().filter(|_| !context.progress.is_stopped());
+        rows.extend(last.flat_map(test));
         Ok(Report {
             rows: rows.iter().map(values).collect(),
             notes: vec![summary(&rows)],

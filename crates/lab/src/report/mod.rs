@@ -36,6 +36,16 @@ pub struct Report {
 pub const QUICK: &str = "Quick run: small drives and short spans. It shows that the experiment works, not what comes of it.";
 
 impl Report {
+    /// Takes note that somebody wanted the end before all was measured. What was not has no digest.
+    pub fn stop_early(&mut self) {
+        self.digest = 0;
+        let note = "Stopped early: what is missing was not measured.";
+        self.notes.insert(0, note.to_owned());
+        for chart in &mut self.charts {
+            chart.title.push_str(" (stopped early)");
+        }
+    }
+
     /// Says in the titles of charts, which are seen by themselves, that the run was quick.
     pub fn label_charts(&mut self) {
         for chart in self.charts.iter_mut().filter(|_| self.quick) {

@@ -137,10 +137,13 @@ impl Experiment for Guarantee {
                 crowds.div_ceil(10)
             };
             let seeds: Vec<u64> = (0..crowds).map(|n| context.seed + n).collect();
-            let kept = parallel::map(&seeds, |&seed| {
+            let kept = parallel::first(context.progress, &seeds, |&seed| {
                 scenario.measure_all(gib, seed, context.quick)
             });
             let kept = kept.into_iter().collect::<Result<Vec<_>, Refused>>()?;
+            if kept.len() < seeds.len() {
+                break;
+            }
             let digests = kept.iter().map(|(_, digest)| *digest);
             digest = digests.fold(digest, bench::fold);
             rows.push(scenario.row(crowds, kept.into_iter().map(|(kept, _)| kept)));

@@ -103,7 +103,7 @@ impl Experiment for PriorityWindow {
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
-        let rows = measure_all(context);
+        let rows = measure_all(context)?;
         Ok(Report {
             rows: rows.iter().map(|row| row.values(&rows)).collect(),
             charts: charts(&rows),
@@ -118,7 +118,7 @@ impl Experiment for PriorityWindow {
 }
 
 /// Everything with everything, under each seed.
-fn measure_all(context: &Context) -> Vec<Row> {
+fn measure_all(context: &Context) -> Result<Vec<Row>, Refused> {
     let mut cells = Vec::new();
     for line in context.words("network") {
         for kind in context.words("kind") {
@@ -149,11 +149,11 @@ fn measure_all(context: &Context) -> Vec<Row> {
         .flat_map(|cell| seeds.iter().map(|&seed| scenario(cell, seed)));
     let jobs: Vec<Scenario> = jobs.collect();
     context.progress.begin(jobs.len() as u64);
-    let met = parallel::map(&jobs, |scenario| {
+    let met = parallel::map(context.progress, &jobs, |scenario| {
         let met = scenario.measure_all();
         context.progress.step(&format!("{scenario:?}"));
         met
-    });
+    })?;
     let mut met = met.into_iter();
     let row = |&(line, kind, window): &(&str, &str, &str)| {
         let met: Vec<Measured> = met.by_ref().take(seeds.len()).collect();
@@ -167,7 +167,7 @@ fn measure_all(context: &Context) -> Vec<Row> {
             sensitive: Figures(met.into_iter().map(|met| met.sensitive).collect()),
         }
     };
-    cells.iter().map(row).collect()
+    Ok(cells.iter().map(row).collect())
 }
 
 /// Bits per second of `10g`.
@@ -340,7 +340,7 @@ mod tests {
             ..Request::default()
         };
         let context = Context::new(&PriorityWindow, &request, &Silent).expect("defaults are sound");
-        let rows = measure_all(&context);
+        let rows = measure_all(&context).expect("nobody wants the end");
         for row in &rows {
             let gain = row.gain(&rows).expect("window 1 is among them");
             let best = row.like(&rows).map(Row::iops).fold(0.0, f64::max);

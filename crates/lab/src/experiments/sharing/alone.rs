@@ -49,7 +49,7 @@ impl Alone {
         profiles: &[Profile],
         places: &[Place],
     ) -> Result<Self, Refused> {
-        let measured = parallel::map(places, |&(profile, condition, kind)| {
+        let measured = parallel::map(context.progress, places, |&(profile, condition, kind)| {
             let workload = Workload::new(profile, condition, [Group::of(WORKERS, kind)]);
             let results = run(
                 scale,
@@ -65,7 +65,7 @@ impl Alone {
                 .step(&format!("{} alone on {name}, {condition}", kind.label()));
             let sum = results.workers.iter().map(Tally::bytes_per_second).sum();
             Ok::<_, Refused>(((profile, condition, kind), sum))
-        });
+        })?;
         Ok(Self(measured.into_iter().collect::<Result<_, _>>()?))
     }
 
@@ -124,7 +124,7 @@ pub(super) fn bounds<'a>(
     workloads: &'a [Workload],
     alone: &Alone,
 ) -> Result<Vec<(&'a Workload, f64)>, Refused> {
-    let found = parallel::map(workloads, |workload| {
+    let found = parallel::map(context.progress, workloads, |workload| {
         let least = |rate: f64| {
             let policy = Box::new(Paced::new(rates(workload, alone, rate)));
             let results = run(scale, profiles, workload, policy, context.seed, 2)?;
@@ -134,7 +134,7 @@ pub(super) fn bounds<'a>(
         let what = format!("best rates: {}", workload.label(profiles));
         context.progress.step(&what);
         Ok::<_, Refused>(best)
-    });
+    })?;
     let found = found.into_iter().collect::<Result<Vec<_>, _>>()?;
     Ok(workloads.iter().zip(found).collect())
 }

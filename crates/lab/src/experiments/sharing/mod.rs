@@ -146,13 +146,13 @@ pub(super) fn calibrate(
     scale: Scale,
     profiles: &[Profile],
 ) -> Result<Vec<Calibration>, Refused> {
-    let measured = parallel::map(profiles, |profile| {
+    let measured = parallel::map(context.progress, profiles, |profile| {
         let measured = Calibration::measure(profile, scale.capacity(), context.seed, scale.quick);
         context
             .progress
             .step(&format!("{} is calibrated", profile.name));
         measured
-    });
+    })?;
     measured.into_iter().collect()
 }
 
@@ -201,7 +201,7 @@ pub(super) fn measure_all<'a>(
             jobs.extend(seeds.iter().map(|&seed| (workload, contender, seed)));
         }
     }
-    let results = parallel::map(&jobs, |&(workload, contender, seed)| {
+    let results = parallel::first(context.progress, &jobs, |&(workload, contender, seed)| {
         let setup = set_up(scale, profiles, workload, contender, &calibrations, seed)?;
         let results = setup.measured(scale.warm_up, scale.span).run();
         let what = format!("{}: {}", contender.label(), workload.label(profiles));
@@ -210,7 +210,9 @@ pub(super) fn measure_all<'a>(
     });
     let mut results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
     let digest = fold_digests(&results);
-    let measured = jobs
+    // All seeds, or none.
+    let whole = results.len() - results.len() % seeds.len();
+    let measured = jobs[..whole]
         .iter()
         .step_by(seeds.len())
         .map(|&(workload, contender, _)| Measured {

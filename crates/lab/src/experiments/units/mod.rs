@@ -96,11 +96,11 @@ pub(super) fn measure_on<'a>(
     for scenario in scenarios {
         jobs.extend(seeds.iter().map(|&seed| (scenario, seed)));
     }
-    let runs = parallel::map(&jobs, |&(scenario, seed)| {
+    let runs = parallel::map(context.progress, &jobs, |&(scenario, seed)| {
         let (tallies, digest) = scenario.run(extent, seed)?;
         context.progress.step(&scenario.label());
         Ok::<_, Refused>(Run { tallies, digest })
-    });
+    })?;
     let mut runs = runs.into_iter().collect::<Result<Vec<_>, _>>()?;
     let digest = runs.iter().map(|run| run.digest).fold(0, fold);
     let played = scenarios.iter().map(|scenario| Observed {
