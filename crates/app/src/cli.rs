@@ -114,6 +114,8 @@ pub enum Command {
     Why(WhyArgs),
     /// Make the running target have everything that a configuration file names
     Apply(ApplyArgs),
+    /// Print the configuration file that makes what the running target has
+    Export(ExportArgs),
     /// Verify, read-only, a pool on a file or block device, or a file that holds an open-channel
     /// device
     Check(CheckArgs),
@@ -215,7 +217,8 @@ pub struct DiscoverArgs {
     after_help = "Each key by itself: one that the file says holds, also against a change by hand, and that is said; one that\n\
         no file ever said stays as it is; one that the last file said and this one does not returns to its default.\n\
         All of it is done, or nothing.\n\n\
-        Examples:\n  flashyard apply flashyard.toml --plan\n  flashyard apply flashyard.toml --prune --yes"
+        Examples:\n  flashyard apply flashyard.toml --plan\n  flashyard apply flashyard.toml --prune --yes\n  \
+        flashyard apply flashyard.toml --import"
 )]
 pub struct ApplyArgs {
     /// How to reach the target.
@@ -229,9 +232,30 @@ pub struct ApplyArgs {
     /// Delete what the file that was applied last had and this one has no longer
     #[arg(long, help_heading = "What to do")]
     pub prune: bool,
+    /// Take over pools and volumes that are on devices already, with what is in them, as after the
+    /// state was lost: volumes by their UUID, or by their name where the file says none
+    #[arg(long, help_heading = "What to do")]
+    pub import: bool,
     /// Also what loses data (--prune), or leaves a tenant without hosts
     #[arg(long, help_heading = "What to do")]
     pub yes: bool,
+}
+
+/// `flashyard export`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Applied to an empty target the file makes the same devices, pools, tenants and volumes, with all that hosts know\n\
+        them by; applied where it came from it changes nothing. Where the state was lost and the devices were not:\n\
+        flashyard apply FILE --import\n\n\
+        Examples:\n  flashyard export\n  flashyard export --output flashyard.toml"
+)]
+pub struct ExportArgs {
+    /// How to reach the target.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// Write it here instead of to standard output
+    #[arg(long, help_heading = "Output", value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 /// `flashyard check`.

@@ -8,14 +8,14 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::cli::{
-    ApplyArgs, DeviceArgs, DeviceCommand, OnOff, PartitionArgs, PartitionCommand, PoolArgs,
-    PoolCommand, Reach, TargetArgs, TargetCommand, TargetSetArgs, TenantArgs, TenantCommand,
-    UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
+    ApplyArgs, DeviceArgs, DeviceCommand, ExportArgs, OnOff, PartitionArgs, PartitionCommand,
+    PoolArgs, PoolCommand, Reach, TargetArgs, TargetCommand, TargetSetArgs, TenantArgs,
+    TenantCommand, UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
 };
 use crate::control::{self, AppliedView, How, KindName, Request, TenantChange, VolumeChange};
 use crate::failure::{Failure, Invalid};
 use crate::json;
-use crate::out::say_line;
+use crate::out::{say, say_line};
 use crate::spec::{
     ContentName, DeviceSpec, Document, FlatDevice, PartitionSpec, PoolSpec, TargetSettings,
     TenantSpec, VolumeSpec, is_file,
@@ -130,6 +130,19 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
     let request = match args.command {
         PoolCommand::List => Request::List(KindName::Pool),
         PoolCommand::Show { name } => Request::Show(KindName::Pool, name),
+        PoolCommand::Import {
+            name,
+            device,
+            tenant,
+            list,
+        } => {
+            let spec = PoolSpec {
+                name,
+                devices: vec![device],
+            };
+            let request = Request::ImportPool { spec, tenant, list };
+            return show(&args.reach, &request, table::print_import);
+        }
         PoolCommand::Delete { name } => Request::Delete(KindName::Pool, name),
         PoolCommand::Create {
             name,
@@ -187,6 +200,27 @@ pub fn volume(args: VolumeArgs) -> Result<(), Failure> {
                 _ => None,
             },
             uuid,
+            nguid,
+            eui64,
+            nsid,
+            read_only: read_only.then_some(true),
+        }),
+        VolumeCommand::Import {
+            name,
+            pool,
+            tenant,
+            nsid,
+            nguid,
+            eui64,
+            read_only,
+        } => Request::ImportVolume(VolumeSpec {
+            name,
+            pool: Some(pool),
+            device: None,
+            size: None,
+            tenant,
+            content: None,
+            uuid: None,
             nguid,
             eui64,
             nsid,
@@ -305,6 +339,7 @@ pub fn apply(args: &ApplyArgs) -> Result<(), Failure> {
             plan: args.plan,
             prune: args.prune,
             yes: args.yes,
+            import: args.import,
         },
     };
     show(&args.reach, &request, |applied: &AppliedView| {
@@ -316,6 +351,23 @@ pub fn apply(args: &ApplyArgs) -> Result<(), Failure> {
             say_line!("needs --yes: {risk}");
         }
     })
+}
+
+/// `flashyard export`.
+pub fn export(args: &ExportArgs) -> Result<(), Failure> {
+    let state = args.reach.state.clone().unwrap_or_else(default_state);
+    let file: Document = control::ask(&state, &Request::Export)?;
+    match &args.output {
+        Some(path) => fs::write(path, file.to_toml())
+            .map_err(|error| Invalid::Unwritable(path.clone(), error).into()),
+        None => {
+            match args.reach.json {
+                true => json::print("", &file),
+                false => say!("{}", file.to_toml()),
+            }
+            Ok(())
+        }
+    }
 }
 
 /// What a file has changed, or would.

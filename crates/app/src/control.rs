@@ -62,6 +62,17 @@ pub enum Request {
         /// Even if the device holds something.
         force: bool,
     },
+    /// A pool that is on a device, and that the state does not know.
+    ImportPool {
+        /// What it is to be called, and where it is.
+        spec: PoolSpec,
+        /// Who is to have its volumes; nobody yet if not given.
+        tenant: Option<String>,
+        /// Only tell what there is.
+        list: bool,
+    },
+    /// A volume that is in a pool, and that the state does not know; its UUID and size are there.
+    ImportVolume(VolumeSpec),
     /// A new tenant.
     CreateTenant(TenantSpec),
     /// A new volume.
@@ -129,6 +140,8 @@ pub enum Request {
         /// What it is called from now on.
         new: String,
     },
+    /// The configuration file that makes what is there.
+    Export,
     /// One less of a kind.
     Delete(KindName, String),
     /// Create and change what the configuration names.
@@ -154,6 +167,7 @@ impl Request {
                 KindName::Tenant.plural()
             }
             Self::CreateVolume(_)
+            | Self::ImportVolume(_)
             | Self::SetVolume { .. }
             | Self::RenameVolume { .. }
             | Self::MoveVolume { .. } => KindName::Volume.plural(),

@@ -53,6 +53,8 @@ pub enum Invalid {
     Path(String, io::Error),
     /// A configuration file that cannot be read.
     Unreadable(PathBuf, io::Error),
+    /// A file that cannot be written.
+    Unwritable(PathBuf, io::Error),
     /// A configuration file that says what cannot be.
     Config(PathBuf, SpecError),
     /// Too few buffers for a core.
@@ -195,6 +197,7 @@ impl fmt::Display for Invalid {
             ),
             Self::Path(path, error) => write!(f, "`{path}` is no path: {error}"),
             Self::Unreadable(path, error) => write!(f, "cannot read {}: {error}", path.display()),
+            Self::Unwritable(path, error) => write!(f, "cannot write {}: {error}", path.display()),
             Self::Config(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Buffers => write!(
                 f,

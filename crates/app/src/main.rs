@@ -56,6 +56,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Status(reach) => commands::status(&reach),
         Command::Why(args) => commands::why(args),
         Command::Apply(args) => commands::apply(&args),
+        Command::Export(args) => commands::export(&args),
         Command::Check(args) => check::run(&args),
     }
 }

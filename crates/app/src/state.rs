@@ -224,20 +224,15 @@ impl State {
         )
     }
 
-    /// Adds or changes a pool; a new one gets its identity here.
-    pub fn put_pool(&mut self, spec: &PoolSpec) -> Result<PoolRecord, StateError> {
+    /// Adds a pool with the identity that it has on its device, or is to have.
+    pub fn put_pool(&mut self, spec: &PoolSpec, uuid: Uuid) -> Result<PoolRecord, StateError> {
         self.execute(
-            "INSERT INTO pool (name, spec, uuid) VALUES (?1, ?2, ?3) ON CONFLICT (name) DO UPDATE SET spec = ?2",
-            params![spec.name, encode(spec), Uuid::new_v4().into_bytes()],
-        )?;
-        let uuid: [u8; 16] = self.connection.query_row(
-            "SELECT uuid FROM pool WHERE name = ?1",
-            [&spec.name],
-            |row| row.get(0),
+            "INSERT INTO pool (name, spec, uuid) VALUES (?1, ?2, ?3)",
+            params![spec.name, encode(spec), uuid.into_bytes()],
         )?;
         Ok(PoolRecord {
             spec: spec.clone(),
-            uuid: Uuid::from_bytes(uuid),
+            uuid,
         })
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::control::{KindName, WhyView};
+use crate::control::{ImportView, KindName, WhyView};
 use crate::out::{say, say_line};
 use crate::units;
 
@@ -170,6 +170,46 @@ pub fn print_status(status: &Value) {
             }
             _ => {}
         }
+    }
+}
+
+/// Prints what a pool on a device has, and what is to be done with it.
+pub fn print_import(found: &ImportView) {
+    let device = found.devices.join(" ");
+    let size = |bytes| units::size(bytes);
+    match &found.pool {
+        Some(pool) => say_line!("pool {pool} on device {device}, UUID {}", found.uuid),
+        None => say_line!(
+            "a pool on device {device}, not imported, UUID {}",
+            found.uuid
+        ),
+    }
+    say_line!(
+        "{} for volumes, {} free",
+        size(found.size),
+        size(found.free)
+    );
+    let mut table = Table::new(&["volume", "size", "uuid", "tenant", "nsid"]);
+    for volume in &found.volumes {
+        let nsid = volume.nsid.map(|nsid| nsid.to_string());
+        table.row(vec![
+            volume.name.clone(),
+            size(volume.size.0),
+            volume.uuid.to_string(),
+            volume.tenant.clone().unwrap_or_else(|| "-".to_owned()),
+            nsid.unwrap_or_else(|| "-".to_owned()),
+        ]);
+    }
+    if !found.volumes.is_empty() {
+        say!("{}", table.render());
+    }
+    let pool = found.pool.as_deref().unwrap_or("NAME");
+    if found.pool.is_none() {
+        say_line!("`flashyard pool import {pool} --device {device}` takes it over");
+    } else if found.volumes.iter().any(|volume| volume.tenant.is_none()) {
+        say_line!(
+            "volumes without a tenant are served to nobody: `flashyard volume import VOLUME --pool {pool} --tenant TENANT`"
+        );
     }
 }
 

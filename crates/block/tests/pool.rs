@@ -136,7 +136,7 @@ fn a_pool_is_not_made_over_something_else() {
         let pool = new_pool(&rt, &disk).await;
         pool.create_volume("old", uuid(1), MIB).await.unwrap();
         let occupied = Pool::create(&rt, disk.shared(), uuid(9), false).await.err();
-        assert!(matches!(occupied, Some(PoolError::Occupied(_))));
+        assert!(matches!(occupied, Some(PoolError::HoldsPool)));
         let forced = Pool::create(&rt, disk.shared(), uuid(9), true)
             .await
             .unwrap();
@@ -242,7 +242,7 @@ fn one_damaged_copy_loses_nothing_and_two_are_reported() {
             let both = Pool::open(&rt, disk.shared()).await.err();
             assert!(matches!(both, Some(PoolError::Damaged(_))));
             let create = Pool::create(&rt, disk.shared(), UUID, false).await.err();
-            assert!(matches!(create, Some(PoolError::Occupied(_))));
+            assert!(matches!(create, Some(PoolError::HoldsPool)));
         }
     });
 }

@@ -44,6 +44,27 @@ pub enum PoolCommand {
         #[arg(long, help_heading = "Confirmation")]
         force: bool,
     },
+    /// Take over a pool that is on a device and that the target does not know, after its state was
+    /// lost
+    #[command(
+        after_help = "Examples:\n  flashyard pool import fast --device ssd0 --list\n  \
+        flashyard pool import fast --device ssd0 --tenant db\n\n\
+        Names, UUIDs and sizes of its volumes are in the pool, tenants and namespace numbers are not. With --tenant all\n\
+        its volumes become that tenant's, numbered by name; else give them one by one with `volume import`."
+    )]
+    Import {
+        /// What it is called from now on: letters, digits, `-`, `_`, `.`
+        name: String,
+        /// The device that it is on
+        #[arg(long, help_heading = "Place")]
+        device: String,
+        /// Who gets all volumes that the target does not know, with what is in them
+        #[arg(long, help_heading = "Owner")]
+        tenant: Option<String>,
+        /// Only show what is in it
+        #[arg(long, help_heading = "What to do", conflicts_with = "tenant")]
+        list: bool,
+    },
     /// Delete a pool without volumes
     #[command(after_help = "Example:\n  flashyard pool delete fast")]
     Delete {
@@ -128,6 +149,36 @@ pub enum VolumeCommand {
         /// one]
         #[arg(long, help_heading = "Identity", value_name = "N", value_parser = whole::<u32>("volume", "nsid"))]
         nsid: Option<u32>,
+        /// Refuse writes from the beginning
+        #[arg(long, help_heading = "Content")]
+        read_only: bool,
+    },
+    /// Give a volume that is in a pool, and that the target does not know, to a tenant with its
+    /// content
+    #[command(
+        after_help = "Example:\n  flashyard volume import orders --pool fast --tenant db --nsid 3\n\n\
+        It keeps its UUID, and by it hosts know the disk. Its number in the tenant's subsystem, and an NGUID or EUI64\n\
+        that it was given, are not in the pool: say them if hosts are to find them as they were."
+    )]
+    Import {
+        /// Its name in the pool
+        name: String,
+        /// The pool that it is in
+        #[arg(long, help_heading = "Place")]
+        pool: String,
+        /// Who gets it, and may read what is in it
+        #[arg(long, help_heading = "Owner")]
+        tenant: String,
+        /// Number of its namespace in the tenant's subsystem, 1 to 1024 [default: the next free
+        /// one]
+        #[arg(long, help_heading = "Identity", value_name = "N", value_parser = whole::<u32>("volume", "nsid"))]
+        nsid: Option<u32>,
+        /// NGUID of its namespace, 32 hexadecimal digits [default: the bytes of its UUID]
+        #[arg(long, help_heading = "Identity", value_name = "HEX")]
+        nguid: Option<Nguid>,
+        /// EUI64 of its namespace, 16 hexadecimal digits [default: none]
+        #[arg(long, help_heading = "Identity", value_name = "HEX")]
+        eui64: Option<Eui64>,
         /// Refuse writes from the beginning
         #[arg(long, help_heading = "Content")]
         read_only: bool,

@@ -17,6 +17,9 @@ pub struct How {
     pub prune: bool,
     /// Also what hurts hosts or loses data.
     pub yes: bool,
+    /// Take pools and volumes over that are on devices already.
+    #[serde(default)]
+    pub import: bool,
 }
 
 /// The answer to `apply`.

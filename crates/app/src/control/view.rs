@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::plan::AppliedView;
 use crate::spec::{
-    Address, ClassName, ConditionName, ContentName, Eui64, FlatDevice, NamespaceUuid, Nguid,
-    PolicyName, RatesSpec, Size, Span,
+    Address, ClassName, ConditionName, ContentName, Document, Eui64, FlatDevice, NamespaceUuid,
+    Nguid, PolicyName, RatesSpec, Size, Span,
 };
 
 /// The answer to a request that was carried out.
@@ -26,12 +26,16 @@ pub enum View {
     Pool(PoolView),
     Tenant(Box<TenantView>),
     Volume(Box<VolumeView>),
+    /// What a pool on a device has.
+    Import(ImportView),
     /// All of a kind.
     List(Vec<View>),
     /// What a device can give.
     Calibration(CalibrationView),
     /// Where the latency of a tenant comes from.
     Why(WhyView),
+    /// A configuration file.
+    File(Document),
     /// What a configuration changes.
     Applied(AppliedView),
 }
@@ -169,6 +173,31 @@ pub struct SpaceView {
     /// Bytes that no volume has.
     pub free: u64,
     pub block_size: u32,
+}
+
+/// What a pool on a device has.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ImportView {
+    /// What it is called here; null while it is not imported.
+    pub pool: Option<String>,
+    pub devices: Vec<String>,
+    pub uuid: String,
+    /// Bytes for volumes.
+    pub size: u64,
+    /// Bytes that no volume has.
+    pub free: u64,
+    pub volumes: Vec<ImportedVolume>,
+}
+
+/// A volume in such a pool.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ImportedVolume {
+    pub name: String,
+    pub size: Size,
+    pub uuid: NamespaceUuid,
+    /// Who has it; null while it is not imported.
+    pub tenant: Option<String>,
+    pub nsid: Option<u32>,
 }
 
 /// A tenant.

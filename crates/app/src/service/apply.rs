@@ -55,7 +55,15 @@ impl Work<'_> {
 
     /// The plan of a file that fits to itself, to what is there, and to what devices can give.
     fn plan_checked(&self, file: &Document, how: How) -> Result<Plan, Fault> {
-        let found = self.plan(file, how.prune)?;
+        let mut found = self.plan(file, how.prune)?;
+        if how.import {
+            found.import = true;
+            for before in &mut found.before {
+                if let Before::Pool(name) = before {
+                    *before = Before::FoundPool(std::mem::take(name));
+                }
+            }
+        }
         match promises::oversold(self, &found.config) {
             Some(why) => Err(why.into()),
             None => Ok(found),
@@ -81,15 +89,22 @@ impl Work<'_> {
     /// First what can be taken back, then the file counts as applied, then what a start goes on
     /// with if it is cut off: volumes grow, and things go.
     fn bring_about(&mut self, plan: Plan, checked: Checked) -> Result<AppliedView, Fault> {
-        let shown = plan.shown(true);
+        let mut shown = plan.shown(true);
         if !plan.before.is_empty() {
             self.store(|state| state.put_unfinished(&plan.before))?;
         }
         for step in plan.steps {
             let what = step.describe();
-            if let Err(fault) = self.carry_out(step, checked) {
-                let kept = self.take_back(&plan.before);
-                return Err(Fault::Step(what, Box::new(fault), kept));
+            let done = match plan.import {
+                true => self.carry_out_importing(step, checked),
+                false => self.carry_out(step, checked).map(|()| Vec::new()),
+            };
+            match done {
+                Ok(notes) => shown.notes.extend(notes),
+                Err(fault) => {
+                    let kept = self.take_back(&plan.before);
+                    return Err(Fault::Step(what, Box::new(fault), kept));
+                }
             }
         }
         let grown = self.growths(&plan.grow);
@@ -168,7 +183,7 @@ impl Work<'_> {
         self.note_applied(applied, &[])
     }
 
-    fn carry_out(&mut self, step: Step, checked: Checked) -> Result<(), Fault> {
+    pub(super) fn carry_out(&mut self, step: Step, checked: Checked) -> Result<(), Fault> {
         match step {
             Step::Target(settings) => self.put_target_of_file(settings),
             Step::CreateDevice(spec) => self.create_device(spec).map(drop),
@@ -232,6 +247,10 @@ impl Work<'_> {
             },
             Before::Device(name, None) => self.unmake(Section::Device, name),
             Before::Pool(name) => self.unmake(Section::Pool, name),
+            Before::FoundPool(name) => match self.forget_pool(name) {
+                Err(Fault::NotFound(_)) => Ok(()),
+                outcome => outcome,
+            },
             Before::Tenant(_, Some(spec)) => self.put_tenants(vec![spec.clone()], Checked::Never),
             Before::Tenant(name, None) => self.unmake(Section::Tenant, name),
             Before::Volume(name, None) => match self.volume(name) {

@@ -14,6 +14,7 @@ use flashyard_host::ConnectError;
 use flashyard_nvme::Nqn;
 use flashyard_nvme::nqn::InvalidNqn;
 use flashyard_time::Duration;
+use uuid::Uuid;
 
 use super::fault::Fault;
 use crate::control::{KindName, Risk};
@@ -123,6 +124,8 @@ pub enum NotFound {
     InPool(PoolError),
     /// A partition on its device.
     Partition(PartitionError),
+    /// A volume that is to be imported: its name, and its pool.
+    ToImport(String, String),
     /// A tenant's volumes.
     NoVolume(String),
 }
@@ -166,6 +169,12 @@ pub enum InUse {
     Identity(String, &'static str, String, String),
     /// A volume in a pool that the state does not know: the new one, the pool, the UUID, its name.
     UnknownVolume(String, String, String, String),
+    /// The volume of a pool, and what it is called here already, and whose it is.
+    Imported(String, (String, String)),
+    /// A device with a pool that is known by another device: the device, that pool, its UUID.
+    SamePool(String, String, Uuid),
+    /// A pool that is to go holds a volume that the target does not know.
+    NotImported(String, String),
     /// A port that another program listens at.
     Port(SocketAddr),
     /// A port that the target itself listens at.
@@ -198,6 +207,8 @@ pub enum Refused {
     Untold(PolicyName, String),
     /// A partition that takes no more writes.
     Spent(String),
+    /// A device that holds a pool, and what a new one was to be called.
+    HoldsPool(String, String),
     /// What the engine does not change.
     Engine(ConfigError),
     /// What a pool does not do.
@@ -217,6 +228,8 @@ pub enum Unavailable {
     Open(OpenError),
     /// A pool whose device failed, or holds something else.
     Pool(PoolError),
+    /// What is on a device is no pool that can be imported.
+    NotImported(String, PoolError),
     /// The device of a pool holds another one.
     OtherPool(String),
     /// A device for partitions that failed.
@@ -388,6 +401,11 @@ impl fmt::Display for NotFound {
             ),
             Self::InPool(error) => error.fmt(f),
             Self::Partition(error) => error.fmt(f),
+            Self::ToImport(volume, pool) => write!(
+                f,
+                "pool `{pool}` holds no volume `{volume}`: `flashyard pool import {pool} --device DEVICE --list` shows what it \
+                 holds"
+            ),
             Self::NoVolume(tenant) => write!(
                 f,
                 "tenant `{tenant}` has no volume that is served: `flashyard volume create` makes one"
@@ -448,7 +466,23 @@ impl fmt::Display for InUse {
             Self::UnknownVolume(volume, pool, uuid, name) => write!(
                 f,
                 "volume `{volume}`: pool `{pool}` holds a volume of uuid {uuid}, called `{name}`, which the state does not know: \
-                 restore the state that knows it, or give another uuid"
+                 import it by \
+                 `flashyard volume import {name} --pool {pool} --tenant TENANT`, or give another uuid"
+            ),
+            Self::Imported(volume, (name, tenant)) => write!(
+                f,
+                "volume `{volume}` is imported already: it is volume `{name}` of tenant `{tenant}`; \
+                 `flashyard volume move` gives it to another"
+            ),
+            Self::SamePool(device, pool, uuid) => write!(
+                f,
+                "device `{device}` holds pool {uuid}, and that is pool `{pool}` here already: one of both devices is a copy of \
+                 the other; hosts would take their volumes for the same disks"
+            ),
+            Self::NotImported(pool, volume) => write!(
+                f,
+                "pool `{pool}` holds volume `{volume}`, which the target does not know: import it by `flashyard volume import \
+                 {volume} --pool {pool} --tenant TENANT`, then delete it if nobody needs it"
             ),
             Self::Port(address) => write!(
                 f,
@@ -535,6 +569,11 @@ impl fmt::Display for Refused {
                 "partition `{partition}` takes no more writes: too much of its flash has failed; use another one, and \
                  delete this one"
             ),
+            Self::HoldsPool(device, pool) => write!(
+                f,
+                "device `{device}` holds a pool, or the remains of one: `flashyard pool import {pool} --device {device}` takes \
+                 it over with its volumes (`flashyard apply FILE --import` that of a file); `pool create --force` destroys it"
+            ),
             Self::Engine(error) => error.fmt(f),
             Self::Pool(error) => error.fmt(f),
         }
@@ -554,6 +593,15 @@ impl fmt::Display for Unavailable {
             }
             Self::Open(error) => error.fmt(f),
             Self::Pool(error) => error.fmt(f),
+            Self::NotImported(device, PoolError::NotAPool) => write!(
+                f,
+                "device `{device}` holds no pool, so there is nothing to import: `flashyard pool create` makes one"
+            ),
+            Self::NotImported(device, error @ PoolError::Damaged(_)) => write!(
+                f,
+                "device `{device}`: {error}; `flashyard check` with its path tells more, and changes nothing"
+            ),
+            Self::NotImported(device, error) => write!(f, "device `{device}`: {error}"),
             Self::OtherPool(pool) => write!(f, "device `{pool}` holds another pool now"),
             Self::Partition(Some(device), error) => write!(f, "device `{device}`: {error}"),
             Self::Partition(None, error) => error.fmt(f),

@@ -15,7 +15,7 @@ use flashyard_nvme::Nqn;
 use flashyard_runtime::Rt;
 use uuid::Uuid;
 
-use super::fault::{InUse, Internal, Invalid, RemoteFault, Unavailable};
+use super::fault::{InUse, Internal, Invalid, Refused, RemoteFault, Unavailable};
 use super::work::Work;
 use super::{Fault, Service, Stack, Subject, calibrate, flash, no_such, partitions};
 use crate::control::{KindName, View};
@@ -115,20 +115,11 @@ impl Work<'_> {
     }
 
     pub(super) fn create_pool(&mut self, spec: PoolSpec, force: bool) -> Result<View, Fault> {
-        spec.check()?;
+        let device = self.check_new_pool(&spec)?;
         let name = spec.name.clone();
-        if self.graph.find(Kind::Pool, &name).is_some() {
-            return Err(InUse::Name(KindName::Pool, name).into());
-        }
-        let (device, _) = self.device(spec.device())?;
-        if let Some(user) = self.user_text(device) {
-            return Err(InUse::Taken(spec.device().to_owned(), user).into());
-        }
-        self.home_of(device)?;
-        self.check_blocks(device)?;
         let id = self.reserve();
         let record = self.commit(|state, _| {
-            let record = state.put_pool(&spec)?;
+            let record = state.put_pool(&spec, Uuid::new_v4())?;
             Ok(|_: &mut Stack| record)
         })?;
         if let Err(fault) = self.make_pool(id, device, &record, force) {
@@ -136,10 +127,30 @@ impl Work<'_> {
                 state.remove(Kind::Pool, &name)?;
                 Ok(|_: &mut Stack| ())
             })?;
-            return Err(fault);
+            return Err(match fault {
+                Fault::Refused(Refused::Pool(PoolError::HoldsPool)) => {
+                    Refused::HoldsPool(spec.device().to_owned(), name).into()
+                }
+                fault => fault,
+            });
         }
         self.edit(|stack| stack.graph.add(id, graph::Node::Pool(record)));
         self.view_one(KindName::Pool, &name)
+    }
+
+    /// Refuses a pool whose name or device is taken; gives the device, which is open.
+    pub(super) fn check_new_pool(&self, spec: &PoolSpec) -> Result<NodeId, Fault> {
+        spec.check()?;
+        if self.graph.find(Kind::Pool, &spec.name).is_some() {
+            return Err(InUse::Name(KindName::Pool, spec.name.clone()).into());
+        }
+        let (device, _) = self.device(spec.device())?;
+        if let Some(user) = self.user_text(device) {
+            return Err(InUse::Taken(spec.device().to_owned(), user).into());
+        }
+        self.home_of(device)?;
+        self.check_blocks(device)?;
+        Ok(device)
     }
 
     pub(super) fn delete_pool(&mut self, name: &str) -> Result<View, Fault> {
@@ -160,6 +171,9 @@ impl Work<'_> {
                 // It could not be opened: whose data there are is not known.
                 Ok(false) => {}
                 Err(_) if self.is_spent(device) => {}
+                Err(PoolError::InUse(volume)) => {
+                    return Err(InUse::NotImported(name.to_owned(), volume).into());
+                }
                 Err(error) => return Err(error.into()),
             }
             self.cores

@@ -169,6 +169,7 @@ impl From<PoolError> for Fault {
             PoolError::Full { .. }
             | PoolError::TooManyVolumes
             | PoolError::Fragmented
+            | PoolError::HoldsPool
             | PoolError::Occupied(_) => Self::Refused(Refused::Pool(error)),
             PoolError::NotAPool
             | PoolError::Newer { .. }

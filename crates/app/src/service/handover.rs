@@ -1,6 +1,6 @@
 //! Giving space to a tenant. One rule, and this is the only place that it can be broken at: **a
 //! tenant reads zeroes, what it has written itself, or what the administrator let it have by name
-//! (`--keep`, `volume move`)**.
+//! (`--keep`, `volume move`, `import`)**.
 //!
 //! A volume is attached by [`Service::serve_volume`], which wants a [`Cleared`]; only this module
 //! makes one. Volumes of a pool are cleared by the pool (`block::pool`). A whole device is zeroed

@@ -8,10 +8,12 @@ mod calibrate;
 mod cause;
 mod counted;
 mod devices;
+mod export;
 mod fault;
 mod flash;
 mod handover;
 mod identity;
+mod import;
 mod moving;
 mod names;
 mod partitions;
@@ -215,7 +217,12 @@ impl Request {
     fn changes(&self) -> bool {
         !matches!(
             self,
-            Self::Status | Self::ShowTarget | Self::List(_) | Self::Show(..) | Self::Why { .. }
+            Self::Status
+                | Self::ShowTarget
+                | Self::List(_)
+                | Self::Show(..)
+                | Self::Why { .. }
+                | Self::Export
         )
     }
 }
@@ -258,6 +265,7 @@ impl Work<'_> {
                 Ok(self.view_all(kind))
             }
             Request::Show(kind, name) => self.view_one(kind, &name),
+            Request::Export => Ok(View::File(self.export())),
             Request::Why { tenant } => self.why(&tenant),
             Request::Apply { file, how } => self.apply(&file, how).map(View::Applied),
             change => {
@@ -273,6 +281,11 @@ impl Work<'_> {
             Request::SetTarget(change) => self.set_target(change),
             Request::CreateDevice(spec) => self.create_device(spec),
             Request::CreatePool { spec, force } => self.create_pool(spec, force),
+            Request::ImportPool {
+                spec, list: true, ..
+            } => self.view_import(&spec),
+            Request::ImportPool { spec, tenant, .. } => self.import_pool(&spec, tenant.as_deref()),
+            Request::ImportVolume(spec) => self.import_volume(spec),
             Request::CreateTenant(spec) => self.create_tenant(spec),
             Request::CreateVolume(spec) => self.create_volume(spec),
             Request::SetTenant { name, change } => self.set_tenant(&name, change),

@@ -57,6 +57,8 @@ pub(super) struct Plan {
     /// What stays although the file says otherwise, or says it no longer.
     pub(super) notes: Vec<String>,
     pub(super) risks: Vec<Risk>,
+    /// What is on devices already is taken over.
+    pub(super) import: bool,
     /// What is changed, as it is now.
     pub(super) before: Vec<Before>,
     /// What is held against the next file, and what goes.
@@ -538,7 +540,7 @@ fn check_fixed(section: Section, name: &str, now: &Keys, wanted: &Keys) -> Resul
 }
 
 /// The keys of an object, as they are written.
-fn keys<T: Serialize>(spec: &T) -> Keys {
+pub(super) fn keys<T: Serialize>(spec: &T) -> Keys {
     match serde_json::to_value(spec) {
         Ok(Value::Object(keys)) => keys,
         _ => unreachable!("specifications are tables of plain data"),

@@ -88,6 +88,7 @@ fn applying(config: &str) -> Request {
             plan: false,
             prune: true,
             yes: true,
+            import: false,
         },
     }
 }

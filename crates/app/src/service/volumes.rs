@@ -56,7 +56,9 @@ impl Work<'_> {
             if spec.pool.is_none() {
                 self.check_content(spec, device)?;
             }
-            self.check_not_in_pool(spec)?;
+            if !spec.is_imported() {
+                self.check_not_in_pool(spec)?;
+            }
             places.insert((self.tenant(&spec.tenant)?.0, device));
         }
         let devices: BTreeSet<NodeId> = places.iter().map(|(_, device)| *device).collect();
@@ -321,11 +323,16 @@ impl Work<'_> {
     pub(super) fn make_volumes(&self, ids: &[NodeId]) -> Result<(), Fault> {
         let mut pools: BTreeMap<String, Vec<NewVolume>> = BTreeMap::new();
         for id in ids {
+            let record = self.record(*id)?;
+            // It is there, or it is lost: an empty one in its place would pass for its data.
+            if record.spec.is_imported() {
+                continue;
+            }
             let VolumeSpec {
                 name, pool, size, ..
-            } = self.record(*id)?.spec;
+            } = record.spec;
             if let (Some(pool), Some(Size(bytes))) = (pool, size) {
-                let uuid = self.record(*id)?.uuid.into_bytes();
+                let uuid = record.uuid.into_bytes();
                 let volume = NewVolume { name, uuid, bytes };
                 pools.entry(pool).or_default().push(volume);
             }
@@ -360,7 +367,10 @@ impl Work<'_> {
         {
             self.forget_share(device, tenant);
         }
-        if let Err(fault) = self.delete_in_pool(id)
+        // What was not acknowledged as imported stays in the pool as it was.
+        let stays = phase == Phase::Creating && record.spec.is_imported();
+        if !stays
+            && let Err(fault) = self.delete_in_pool(id)
             && !self.is_spent_place(id)
         {
             return Err(fault);

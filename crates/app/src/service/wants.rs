@@ -12,6 +12,13 @@ impl Stack {
             Request::SetTarget(_) => Wants::change(Object::Target),
             Request::CreateDevice(spec) => wants_of_device(spec),
             Request::CreatePool { spec, .. } => wants_of_pool(spec),
+            Request::ImportPool { spec, tenant, .. } => {
+                let names = tenant.iter().map(|name| Object::TenantName(name.clone()));
+                names.fold(wants_of_pool(spec), |wants, name| {
+                    wants.and(name, Mode::Kept)
+                })
+            }
+            Request::ImportVolume(spec) => wants_of_volume(spec),
             Request::CreateTenant(spec) => tenant(&spec.name),
             Request::CreateVolume(spec) => wants_of_volume(spec),
             Request::SetTenant { name, .. } | Request::Delete(KindName::Tenant, name) => {
@@ -46,6 +53,7 @@ impl Stack {
             | Request::List(_)
             | Request::Show(..)
             | Request::Why { .. }
+            | Request::Export
             | Request::Apply { .. } => Wants::default(),
         }
     }

@@ -11,7 +11,9 @@ use super::error::{
 };
 use super::flat::FlatDevice;
 use super::target::CORES_MOST;
-use super::{Config, DeviceSpec, PoolSpec, Size, TargetSettings, TenantSpec, VolumeSpec, place};
+use super::{
+    Config, ContentName, DeviceSpec, PoolSpec, Size, TargetSettings, TenantSpec, VolumeSpec, place,
+};
 
 /// The least that a block of a pool may have, where the pool is not known.
 const SECTOR: u32 = 512;
@@ -59,6 +61,9 @@ impl Config {
     fn check_sizes(&self) -> Result<(), SpecError> {
         self.devices.iter().try_for_each(DeviceSpec::check_new)?;
         for volume in &self.volumes {
+            if volume.is_imported() {
+                return Err(SpecError::Volume(volume.name.clone(), VolumeError::Content));
+            }
             let pool = self
                 .pools
                 .iter()
@@ -148,7 +153,9 @@ impl VolumeSpec {
         self.check_identity()?;
         let wrong = |error| Err(SpecError::Volume(self.name.clone(), error));
         match (&self.pool, &self.device, self.size) {
-            (Some(_), ..) if self.content.is_some() => wrong(VolumeError::Content),
+            (Some(_), ..) if self.content == Some(ContentName::Erase) => {
+                wrong(VolumeError::Content)
+            }
             (Some(_), None, Some(size)) if size.0 > 0 => Ok(()),
             (Some(_), None, _) => wrong(VolumeError::NeedsSize),
             (None, Some(_), None) => Ok(()),
@@ -159,6 +166,12 @@ impl VolumeSpec {
 }
 
 impl VolumeSpec {
+    /// Whether it was in its pool before this target knew it, and keeps what it holds. Files do not
+    /// say that: `apply --import` does.
+    pub fn is_imported(&self) -> bool {
+        self.pool.is_some() && self.content == Some(ContentName::Keep)
+    }
+
     /// Checks the size of a new volume, or of one that grows, in blocks of so many bytes.
     pub fn check_new(&self, block_size: u32) -> Result<(), SpecError> {
         match self.size {

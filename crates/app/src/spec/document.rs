@@ -120,6 +120,23 @@ impl Document {
         tables.map(|keys| (name_of(keys), keys)).collect()
     }
 
+    /// Its text, with sizes as people write them.
+    pub fn to_toml(&self) -> String {
+        let mut file = Keys::new();
+        for section in Section::ALL {
+            let mut tables = self.tables(section).iter().map(written);
+            let value = match section {
+                Section::Target => tables.next(),
+                _ => Some(Value::Array(tables.collect())),
+            };
+            let value = value.filter(|value| value.as_array().is_none_or(|it| !it.is_empty()));
+            if let Some(value) = value {
+                file.insert(section.name().to_owned(), value);
+            }
+        }
+        toml::to_string(&file).expect("tables of plain data")
+    }
+
     /// What it says, in types; the first thing that cannot be is the error.
     pub fn to_config(&self) -> Result<Config, SpecError> {
         let mut file = Keys::new();
@@ -148,6 +165,31 @@ enum OneOrMany {
 /// The name that a table gives to its object; `[target]` has none.
 pub fn name_of(keys: &Keys) -> &str {
     keys.get("name").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A table as it is written by hand.
+fn written(table: &Keys) -> Value {
+    const UNITS: [(u64, &str); 4] = [
+        (1 << 40, "TiB"),
+        (1 << 30, "GiB"),
+        (1 << 20, "MiB"),
+        (1 << 10, "KiB"),
+    ];
+    let mut table = table.clone();
+    for key in ["size", "max_transfer", "in_capsule"] {
+        let bytes = table.get(key).and_then(Value::as_u64).filter(|it| *it > 0);
+        let unit = bytes.and_then(|bytes| {
+            let mut units = UNITS.iter();
+            units.find_map(|(unit, name)| {
+                let whole = bytes.is_multiple_of(*unit);
+                whole.then(|| format!("{}{name}", bytes / unit))
+            })
+        });
+        if let Some(text) = unit {
+            table.insert(key.to_owned(), Value::String(text));
+        }
+    }
+    Value::Object(table)
 }
 
 /// Paths are meant from where the file is, which is not where the target runs.

@@ -67,6 +67,8 @@ pub enum Before {
     Device(String, Option<DeviceSpec>),
     /// A pool that is made.
     Pool(String),
+    /// A pool that may be made, or taken over: it stays on its device.
+    FoundPool(String),
     /// A tenant.
     Tenant(String, Option<TenantSpec>),
     /// A volume.

@@ -80,10 +80,13 @@ fn what_was_stored_is_there_after_a_restart() {
     let uuid = state.target_uuid();
     state.put_device(&device).expect("stored");
     state
-        .put_pool(&PoolSpec {
-            name: "fast".into(),
-            devices: vec!["ram0".into()],
-        })
+        .put_pool(
+            &PoolSpec {
+                name: "fast".into(),
+                devices: vec!["ram0".into()],
+            },
+            Uuid::new_v4(),
+        )
         .expect("stored");
     state.put_tenant(&tenant("db")).expect("stored");
     let record = state

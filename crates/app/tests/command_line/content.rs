@@ -46,7 +46,7 @@ fn with_volume<T: 'static, F: Future<Output = T> + 'static>(
 }
 
 /// Fills a volume with a byte, and flushes it.
-fn fill(target: &Target, volume: &Value, byte: u8) {
+pub(crate) fn fill(target: &Target, volume: &Value, byte: u8) {
     with_volume(target, volume, move |queue, nsid, blocks| async move {
         for slba in (0..blocks).step_by(EACH as usize) {
             let blocks = EACH.min(blocks - slba) as u32;
@@ -83,7 +83,7 @@ fn bytes_in(target: &Target, volume: &Value, part: std::ops::Range<u64>) -> BTre
     })
 }
 
-fn bytes(target: &Target, volume: &Value) -> BTreeSet<u8> {
+pub(crate) fn bytes(target: &Target, volume: &Value) -> BTreeSet<u8> {
     bytes_in(target, volume, 0..u64::MAX)
 }
 

@@ -6,6 +6,7 @@ mod drives;
 mod grammar;
 mod identity;
 mod images;
+mod import;
 mod json;
 mod partitions;
 mod promises;

@@ -52,18 +52,18 @@ impl WritablePlaces for Start<'_> {
 }
 
 impl Start<'_> {
-    /// What a new pool would destroy, where `found` is.
-    pub(super) async fn occupant(
-        &self,
-        found: &Found<Metadata>,
-    ) -> Result<Option<String>, PoolError> {
+    /// Refuses what a new pool would destroy, where `found` is.
+    pub(super) async fn check_free(&self, found: &Found<Metadata>) -> Result<(), PoolError> {
         if found.copies.iter().any(|copy| *copy != Decoded::Absent) {
-            return Ok(Some("a pool, or the remains of one".into()));
+            return Err(PoolError::HoldsPool);
         }
-        Ok(match self.read(0).await? {
-            Raw::Bytes(bytes) => recognise(&bytes[..LOOKED_AT]).map(str::to_owned),
-            Raw::Blank | Raw::Unreadable => None,
-        })
+        let Raw::Bytes(bytes) = self.read(0).await? else {
+            return Ok(());
+        };
+        match recognise(&bytes[..LOOKED_AT]) {
+            Some(occupant) => Err(PoolError::Occupied(occupant.to_owned())),
+            None => Ok(()),
+        }
     }
 
     /// Removes both copies for good.

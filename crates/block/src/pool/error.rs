@@ -47,6 +47,8 @@ pub enum PoolError {
     },
     /// The device holds something; its name.
     Occupied(String),
+    /// The device holds a pool, or the remains of one.
+    HoldsPool,
     /// There is no pool on the device.
     NotAPool,
     /// The pool was made by a later Flashyard.
@@ -125,6 +127,9 @@ impl fmt::Display for PoolError {
                     "the device holds {what}: choose another one, or force it if that may be destroyed"
                 )
             }
+            Self::HoldsPool => f.write_str(
+                "the device holds a pool, or the remains of one: open that, or force a new one, which destroys it",
+            ),
             Self::NotAPool => f.write_str("there is no pool on this device: create one"),
             Self::Newer { version } => {
                 write!(

@@ -112,8 +112,8 @@ impl Pool {
     ) -> Result<Self, PoolError> {
         let start = Start(&*device);
         let found: Found<Metadata> = superblock::find(&start).await?;
-        if !force && let Some(occupant) = start.occupant(&found).await? {
-            return Err(PoolError::Occupied(occupant));
+        if !force {
+            start.check_free(&found).await?;
         }
         let info = device.info();
         let mut metadata = Metadata::new(

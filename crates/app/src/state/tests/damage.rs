@@ -29,7 +29,7 @@ fn filled(directory: &Path) -> State {
         name: "fast".into(),
         devices: vec!["ram0".into()],
     };
-    state.put_pool(&spec).expect("stored");
+    state.put_pool(&spec, uuid::Uuid::new_v4()).expect("stored");
     let mut counted = BTreeMap::new();
     for place in 0..8_u32 {
         let name = format!("tenant{place}");

@@ -1,0 +1,289 @@
+//! Pools that are on a device while the state does not know them: its directory was lost, or
+//! another target made them. The pool's metadata have names, UUIDs and sizes; whose the volumes
+//! were, and under which number, whoever imports says.
+//!
+//! An imported volume counts as created with `content = "keep"`: cut off, it is finished at the
+//! next start, and whatever fails, the pool keeps it.
+
+use std::collections::BTreeMap;
+
+use flashyard_block::pool::{Pool, PoolError, PoolInfo, VolumeInfo};
+use uuid::Uuid;
+
+use super::fault::{InUse, NotFound, Refused, Unavailable};
+use super::plan::Step;
+use super::work::Work;
+use super::{Checked, Fault, Stack, no_such};
+use crate::control::{ImportView, ImportedVolume, KindName, View};
+use crate::graph::{self, Identity, NodeId};
+use crate::nodes::Node;
+use crate::spec::{ContentName, NamespaceUuid, PoolSpec, Section, Size, VolumeSpec};
+use crate::state::Kind;
+use crate::units;
+
+impl Work<'_> {
+    /// What a pool on a device has, whether the state knows it or not. Changes nothing.
+    pub(super) fn view_import(&self, spec: &PoolSpec) -> Result<View, Fault> {
+        let (device, _) = self.device(spec.device())?;
+        let (info, volumes) = self.pool_on(device)?;
+        Ok(self.shown(spec, &info, &volumes))
+    }
+
+    /// Makes a pool known, and gives its volumes to a tenant if one is named: all of it, or nothing.
+    pub(super) fn import_pool(
+        &mut self,
+        spec: &PoolSpec,
+        tenant: Option<&str>,
+    ) -> Result<View, Fault> {
+        if let Some(tenant) = tenant {
+            self.tenant(tenant)?;
+        }
+        let (info, volumes) = self.take_pool(spec)?;
+        if let Some(tenant) = tenant {
+            let known = |it: &&VolumeInfo| self.owner_of(it.uuid).is_none();
+            let volumes = volumes.iter().filter(known);
+            let specs = volumes.map(|it| imported(it, &spec.name, tenant)).collect();
+            if let Err(fault) = self.create_volumes(specs, Checked::Now) {
+                self.forget_pool(&spec.name)?;
+                return Err(fault);
+            }
+        }
+        Ok(self.shown(spec, &info, &volumes))
+    }
+
+    /// Gives a volume that is in a pool, and that the state does not know, to a tenant.
+    pub(super) fn import_volume(&mut self, mut spec: VolumeSpec) -> Result<View, Fault> {
+        let name = spec.name.clone();
+        if !self.find_in_pool(&mut spec)? {
+            let place = spec.pool.unwrap_or_default();
+            return Err(NotFound::ToImport(name, place).into());
+        }
+        self.create_volumes(vec![spec], Checked::Now)?;
+        let view = self.view_one(KindName::Volume, &name)?;
+        let View::Volume(volume) = &view else {
+            return Ok(view);
+        };
+        let note = format!(
+            "tenant `{}` reads all that is in it; its nsid is {}, which the pool does not know: if hosts had another, move it \
+             to another tenant and back with --nsid",
+            volume.tenant, volume.nsid
+        );
+        Ok(view.with_note(note))
+    }
+
+    /// Makes a volume of a file one that is imported, if its pool has it: by its UUID, or by its
+    /// name where the file says none. A device that it has whole it gets as it is.
+    fn find_in_pool(&self, spec: &mut VolumeSpec) -> Result<bool, Fault> {
+        let Some(pool) = &spec.pool else {
+            spec.content = Some(ContentName::Keep);
+            return Ok(false);
+        };
+        let device = self.graph.device_under(self.pool_home(pool)?.0);
+        let device = device.ok_or_else(|| no_such(KindName::Pool, pool))?;
+        let (_, volumes) = self.pool_on(device)?;
+        let uuid = spec.uuid.map(|uuid| uuid.0.into_bytes());
+        let mut volumes = volumes.into_iter();
+        let found = volumes.find(|it| uuid.map_or(it.name == spec.name, |uuid| it.uuid == uuid));
+        let Some(found) = found else {
+            return Ok(false);
+        };
+        if let Some(owner) = self.owner_of(found.uuid) {
+            return Err(InUse::Imported(spec.name.clone(), owner).into());
+        }
+        let block = u64::from(self.graph.device(device).map_or(1, |it| it.spec.block_size));
+        if let Some(size) = spec
+            .size
+            .filter(|size| size.0.next_multiple_of(block) != found.bytes)
+        {
+            let (is, said) = (units::size(found.bytes), units::size(size.0));
+            let (name, key) = (spec.name.clone(), "size".to_owned());
+            return Err(Refused::Differs(Section::Volume, name, key, is, said).into());
+        }
+        spec.uuid = Some(NamespaceUuid(Uuid::from_bytes(found.uuid)));
+        spec.size = Some(Size(found.bytes));
+        spec.content = Some(ContentName::Keep);
+        Ok(true)
+    }
+
+    /// A step of a file, for which pools and volumes that are on devices are taken over, and only
+    /// what is not there is made. Tells what was found.
+    pub(super) fn carry_out_importing(
+        &mut self,
+        step: Step,
+        checked: Checked,
+    ) -> Result<Vec<String>, Fault> {
+        match step {
+            Step::CreatePool(spec) => match self.take_pool(&spec) {
+                Err(Fault::Unavailable(Unavailable::NotImported(_, PoolError::NotAPool))) => {
+                    self.create_pool(spec, false)?;
+                    Ok(Vec::new())
+                }
+                Err(fault) => Err(fault),
+                Ok(_) => Ok(vec![format!(
+                    "pool {} was on device {} and is imported",
+                    spec.name,
+                    spec.device()
+                )]),
+            },
+            Step::CreateVolumes(mut specs) => {
+                let mut notes = Vec::new();
+                for spec in &mut specs {
+                    if self.find_in_pool(spec)? {
+                        let (name, pool) = (&spec.name, spec.pool.as_deref().unwrap_or_default());
+                        notes.push(format!(
+                            "volume {name} was in pool {pool}: tenant {} reads all that is in it",
+                            spec.tenant
+                        ));
+                    }
+                }
+                self.create_volumes(specs, checked)?;
+                Ok(notes)
+            }
+            step => self.carry_out(step, checked).map(|()| Vec::new()),
+        }
+    }
+
+    /// Forgets a pool and leaves it on its device.
+    pub(super) fn forget_pool(&mut self, name: &str) -> Result<(), Fault> {
+        let (id, _) = self.pool(name)?;
+        self.check_no_volumes(id)?;
+        if let Some(device) = self.graph.device_under(id)
+            && let Ok(core) = self.home_of(device)
+        {
+            let cores = self.cores;
+            cores.call(core, move |core| async move { drop(core.nodes.remove(id)) });
+        }
+        self.commit(|state, stack| {
+            stack.check_no_volumes(id)?;
+            state.remove(Kind::Pool, name)?;
+            Ok(move |stack: &mut Stack| stack.forget(id))
+        })
+    }
+
+    /// Makes the pool on a device known under a name.
+    fn take_pool(&mut self, spec: &PoolSpec) -> Result<(PoolInfo, Vec<VolumeInfo>), Fault> {
+        let device = self.check_new_pool(spec)?;
+        let core = self.home_of(device)?;
+        let (info, volumes) = self.pool_on(device)?;
+        let uuid = Uuid::from_bytes(info.uuid);
+        let id = self.reserve();
+        let opened = self.cores.call(core, move |state| async move {
+            let device = state.nodes.device(device).ok_or(PoolError::NotAPool)?;
+            let pool = Pool::open(&state.rt, device).await?;
+            state.nodes.add(id, Node::Pool(pool));
+            Ok::<(), PoolError>(())
+        });
+        opened?;
+        let noted = self.commit(|state, stack| {
+            stack.check_other_pool(spec, uuid)?;
+            let record = state.put_pool(spec, uuid)?;
+            Ok(move |stack: &mut Stack| stack.graph.add(id, graph::Node::Pool(record)))
+        });
+        if let Err(fault) = noted {
+            let cores = self.cores;
+            cores.call(
+                core,
+                move |state| async move { drop(state.nodes.remove(id)) },
+            );
+            return Err(fault);
+        }
+        Ok((info, volumes))
+    }
+
+    /// What the pool on an open device is, and has.
+    fn pool_on(&self, device: NodeId) -> Result<(PoolInfo, Vec<VolumeInfo>), Fault> {
+        let core = self.home_of(device)?;
+        self.check_blocks(device)?;
+        let pools = self.graph.all(Kind::Pool);
+        let known = pools
+            .into_iter()
+            .find(|id| self.graph.device_under(*id) == Some(device));
+        let found = self.cores.call(core, move |state| async move {
+            let open = known.and_then(|id| state.nodes.pool(id));
+            let pool = match open {
+                Some(pool) => pool,
+                None => {
+                    let device = state.nodes.device(device).ok_or(PoolError::NotAPool)?;
+                    Pool::open(&state.rt, device).await?
+                }
+            };
+            Ok::<_, PoolError>((pool.info(), pool.list()))
+        });
+        found.map_err(|error| {
+            let device = self.graph.name(device).to_owned();
+            Unavailable::NotImported(device, error).into()
+        })
+    }
+
+    fn shown(&self, spec: &PoolSpec, info: &PoolInfo, volumes: &[VolumeInfo]) -> View {
+        let by_uuid: BTreeMap<_, _> = self
+            .graph
+            .all(Kind::Volume)
+            .filter_map(|id| Some((self.graph.volume(id)?.record.uuid.into_bytes(), id)))
+            .collect();
+        let volumes = volumes.iter().map(|it| {
+            let id = by_uuid.get(&it.uuid).copied();
+            let record = id.and_then(|id| Some(&self.graph.volume(id)?.record));
+            ImportedVolume {
+                name: it.name.clone(),
+                size: Size(it.bytes),
+                uuid: NamespaceUuid(Uuid::from_bytes(it.uuid)),
+                tenant: record.map(|record| record.spec.tenant.clone()),
+                nsid: record.map(|record| record.nsid),
+            }
+        });
+        let pools = self.graph.all(Kind::Pool);
+        let known = pools.filter_map(|id| self.graph.pool(id));
+        let uuid = Uuid::from_bytes(info.uuid);
+        let known = known.filter(|record| record.uuid == uuid);
+        View::Import(ImportView {
+            pool: known.map(|record| record.spec.name.clone()).next(),
+            devices: spec.devices.clone(),
+            uuid: uuid.to_string(),
+            size: info.bytes,
+            free: info.free,
+            volumes: volumes.collect(),
+        })
+    }
+
+    /// What the volume of a UUID is called here, and whose it is.
+    fn owner_of(&self, uuid: [u8; 16]) -> Option<(String, String)> {
+        let known = self
+            .graph
+            .known_by(&Identity::Uuid(Uuid::from_bytes(uuid)))?;
+        let spec = &self.graph.volume(known)?.record.spec;
+        Some((spec.name.clone(), spec.tenant.clone()))
+    }
+}
+
+impl Stack {
+    /// Refuses a second pool of a UUID: it is a copy of the device, and both have the same volumes.
+    fn check_other_pool(&self, spec: &PoolSpec, uuid: Uuid) -> Result<(), Fault> {
+        let pools = self.graph.all(Kind::Pool);
+        let mut pools = pools.filter_map(|id| self.graph.pool(id));
+        match pools.find(|record| record.uuid == uuid) {
+            Some(other) => {
+                let (device, other) = (spec.device().to_owned(), other.spec.name.clone());
+                Err(InUse::SamePool(device, other, uuid).into())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// A volume of a pool, as it is given to a tenant.
+fn imported(volume: &VolumeInfo, pool: &str, tenant: &str) -> VolumeSpec {
+    VolumeSpec {
+        name: volume.name.clone(),
+        pool: Some(pool.to_owned()),
+        device: None,
+        size: Some(Size(volume.bytes)),
+        tenant: tenant.to_owned(),
+        uuid: Some(NamespaceUuid(Uuid::from_bytes(volume.uuid))),
+        nguid: None,
+        eui64: None,
+        nsid: None,
+        read_only: None,
+        content: Some(ContentName::Keep),
+    }
+}
