@@ -29,7 +29,7 @@ impl Work<'_> {
         Ok(self.shown(spec, &info, &volumes))
     }
 
-    /// Makes a pool known, and gives its volumes to a tenant if one is named: all of it, or nothing.
+    /// Makes a pool known, and gives its volumes to a tenant if one is named: all of it, or none.
     pub(super) fn import_pool(
         &mut self,
         spec: &PoolSpec,

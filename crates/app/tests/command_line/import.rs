@@ -342,13 +342,16 @@ fn a_file_that_fails_while_it_imports_takes_nothing_with_it() {
     let grows = [
         "volume", "create", "grows", "--pool", "other", "--size", "1MiB",
     ];
-    target.json(&[&grows[..], &["--tenant", "db"]].concat());
+    target.json(&[&grows[..], &["--tenant", "db", "--nsid", "20"]].concat());
     write("2MiB");
     let good = fs::read_to_string(&file).expect("it is there");
     let too_large =
         "[[volume]]\nname = \"grows\"\npool = \"other\"\nsize = \"1GiB\"\ntenant = \"db\"\n";
     fs::write(&file, format!("{good}{too_large}")).expect("it is writable");
-    target.refused(&["apply", path(&file), "--import"], "nothing was changed");
+    target.refused(
+        &["apply", path(&file), "--import"],
+        "could not note that the file is applied",
+    );
     assert_eq!(names(&target.json(&["volume", "list"])), ["grows"]);
     assert_eq!(names(&target.json(&["pool", "list"])), ["other"]);
     assert!(
