@@ -3,6 +3,7 @@
 //! one do to the reads of another, and all together, first in, first out and behind the fair
 //! switch.
 
+mod machine;
 mod outcome;
 mod players;
 
@@ -29,13 +30,17 @@ use crate::perf::{self, PerfArgs};
 use crate::service::Service;
 use crate::spec::{Document, TargetSettings};
 use crate::state::State;
-use outcome::{Outcome, Phase};
+use machine::Machine;
+use outcome::{Measured, Outcome, Phase};
 use players::PLAYERS;
 
 /// How long the target stays awake after it did something: as long as an I/O of a slow phase may
 /// take. Virtual machines can be late by milliseconds when they wake, which would be told as the
 /// drive's latency.
 const POLL: Duration = Duration::from_ms(5);
+
+/// Seconds of each measurement that the machine is judged by.
+const JUDGED: f64 = 0.8;
 
 /// The emulated drive.
 const DEVICE: &str = "ssd0";
@@ -129,27 +134,22 @@ fn show(args: &DemoArgs, service: &Service, address: SocketAddr) -> Result<(), F
         "target on {address} (nvme-tcp); {DEVICE}: dct983, 4 GiB, fragmented, {}x slower",
         args.dilation
     ));
+    let machine = judge(args, service, address)?;
+    if let Some(machine) = machine {
+        tell(&machine.to_string());
+    }
     let phases = Phase::all();
     let seconds = args.seconds as f64 / phases.len() as f64;
     let mut measured = Vec::new();
     for (number, phase) in phases.into_iter().enumerate() {
         tell(&format!("{}, {seconds:.1} s", phase.describe()));
-        let chosen = Request::SetDevice {
-            name: DEVICE.to_owned(),
-            policy: phase.policy,
-        };
-        service.handle(chosen)?;
-        let runs = phase
-            .players
-            .iter()
-            .map(|&player| PLAYERS[player].measurement(address, seconds, phase.warm_up(), number));
-        let runs: Vec<PerfArgs> = runs.collect::<Result<_, _>>()?;
-        measured.push(measure(service, phase, &runs)?);
+        measured.push(measure(service, address, phase, seconds, number)?);
     }
     let outcome = Outcome {
         address,
         seconds: args.seconds,
         dilation: args.dilation,
+        machine,
         phases: measured,
     };
     if args.json {
@@ -160,18 +160,44 @@ fn show(args: &DemoArgs, service: &Service, address: SocketAddr) -> Result<(), F
     Ok(())
 }
 
+/// Whether the machine keeps the drive's time, before anything is shown.
+fn judge(
+    args: &DemoArgs,
+    service: &Service,
+    address: SocketAddr,
+) -> Result<Option<Machine>, Failure> {
+    // Other seeds than those of the phases: what was written once is cheap to write again.
+    let seeds = Phase::all().len()..;
+    let measured = Phase::judged()
+        .into_iter()
+        .zip(seeds)
+        .map(|(phase, seed)| measure(service, address, phase, JUDGED, seed));
+    let measured: Vec<_> = measured.collect::<Result<_, _>>()?;
+    Ok(Machine::judge(&measured, args.dilation))
+}
+
 /// What the tenants of a phase get at the same time, and what the drive says of it.
 fn measure(
     service: &Service,
+    address: SocketAddr,
     phase: Phase,
-    runs: &[PerfArgs],
-) -> Result<outcome::Measured, Failure> {
+    seconds: f64,
+    seed: usize,
+) -> Result<Measured, Failure> {
+    let chosen = Request::SetDevice {
+        name: DEVICE.to_owned(),
+        policy: phase.policy,
+    };
+    service.handle(chosen)?;
+    let players = phase.players.iter().map(|&player| &PLAYERS[player]);
+    let runs = players.map(|it| it.measurement(address, seconds, phase.warm_up(), seed));
+    let runs: Vec<PerfArgs> = runs.collect::<Result<_, _>>()?;
     let drive_is_gone = || Unavailable::Drive(DEVICE);
     service.clear_drive_timing(DEVICE);
     let before = service.drive_stats(DEVICE).ok_or_else(drive_is_gone)?;
-    let reports = perf::measure_together(runs)?;
+    let reports = perf::measure_together(&runs)?;
     let after = service.drive_stats(DEVICE).ok_or_else(drive_is_gone)?;
-    Ok(outcome::Measured {
+    Ok(Measured {
         phase,
         reports,
         counted: after.drive.since(&before.drive),

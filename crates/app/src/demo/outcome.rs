@@ -8,6 +8,7 @@ use flashyard_flash::ssd;
 use flashyard_time::Duration;
 use serde_json::{Value, json};
 
+use super::machine::Machine;
 use super::players::{PLAYERS, READER, WRITER};
 use crate::perf::Report;
 use crate::spec::PolicyName;
@@ -40,6 +41,8 @@ pub(super) struct Outcome {
     pub(super) address: SocketAddr,
     pub(super) seconds: u64,
     pub(super) dilation: u32,
+    /// What was found out before; nothing if no I/O came to the drive.
+    pub(super) machine: Option<Machine>,
     pub(super) phases: Vec<Measured>,
 }
 
@@ -68,6 +71,12 @@ impl Phase {
             phase(TOGETHER, &[0, 1, 2]),
             phase(FAIR, &[0, 1, 2]),
         ]
+    }
+
+    /// What the machine is judged by: the fastest reads, and the most work.
+    pub(super) fn judged() -> [Self; 2] {
+        let [reader, _, _, _, together, _] = Self::all();
+        [reader, together]
     }
 
     /// Seconds before the phase is measured: the fair switch learns what I/O costs.
@@ -101,12 +110,18 @@ impl Measured {
     }
 
     /// Whether the machine was too busy for the figures to be the drive's.
-    fn is_void(&self) -> bool {
+    pub(super) fn is_void(&self) -> bool {
         let mean = Duration::from_ns(self.timing.latency.mean());
         self.timing.is_void(mean)
     }
 
-    fn lateness_us(&self) -> f64 {
+    /// What the drive took for an I/O, in the mean.
+    pub(super) fn mean_us(&self) -> f64 {
+        self.timing.latency.mean() as f64 / 1e3
+    }
+
+    /// How late 99 of 100 completions were at most.
+    pub(super) fn lateness_us(&self) -> f64 {
         self.timing.lateness.percentile(990_000) as f64 / 1e3
     }
 
@@ -147,6 +162,7 @@ impl Outcome {
             "profile": "dct983",
             "condition": "fragmented",
             "dilation": self.dilation,
+            "machine": self.machine.map(Machine::to_json),
             "tenants": tenants.collect::<Vec<_>>(),
             "drive": drive.collect::<Vec<_>>(),
             "finding": self.finding(),
@@ -251,11 +267,14 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (table, finding, drive) = (self.table().render(), self.finding(), self.drive());
+        if let Some(machine) = self.machine {
+            writeln!(f, "{machine}\n")?;
+        }
         write!(f, "{table}\n{finding}\n{drive}\n")
     }
 }
 
-fn micros(us: f64) -> String {
+pub(super) fn micros(us: f64) -> String {
     match us {
         us if us >= 1_000.0 => format!("{:.1} ms", us / 1e3),
         us => format!("{us:.0} us"),

@@ -122,6 +122,7 @@ fn the_demonstration_shows_what_writes_do_to_reads() {
     let shown: Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
     let reader = &shown["tenants"][0];
     assert_eq!(reader["tenant"], "db");
+    assert!(shown["machine"]["keeps_time"].is_boolean(), "{shown}");
     for phase in ["alone", "beside_writer", "together", "together_fair"] {
         assert_eq!(reader[phase]["errors"], 0);
         // Not even a machine that is too slow makes a read of the drive faster than the drive is.
@@ -149,6 +150,8 @@ fn the_demonstration_ends_at_a_signal_while_it_measures() {
         .expect("the program starts");
     let told = demo.stderr.take().expect("it is piped");
     let mut lines = BufReader::new(told).lines().map_while(Result::ok);
+    let judged = lines.nth(1).expect("the machine is judged first");
+    assert!(judged.starts_with("This machine "), "{judged}");
     assert!(lines.any(|line| line.contains("db alone")), "it measures");
     assert_eq!(terminate(&mut demo), 143);
 }
