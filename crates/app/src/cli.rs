@@ -116,6 +116,10 @@ pub enum Command {
     Apply(ApplyArgs),
     /// Print the configuration file that makes what the running target has
     Export(ExportArgs),
+    /// Write a copy of the running target's state to a file
+    Backup(BackupArgs),
+    /// Put a copy of the state back, while the target does not run
+    Restore(RestoreArgs),
     /// Verify, read-only, a pool on a file or block device, or a file that holds an open-channel
     /// device
     Check(CheckArgs),
@@ -238,6 +242,39 @@ pub struct ApplyArgs {
     pub import: bool,
     /// Also what loses data (--prune), or leaves a tenant without hosts
     #[arg(long, help_heading = "What to do")]
+    pub yes: bool,
+}
+
+/// `flashyard backup`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The state is all that the target knows of devices, pools, tenants and volumes, and no data of volumes. It may be\n\
+        taken while the target runs, and has every change that was acknowledged before.\n\n\
+        Example:\n  flashyard backup state-backup.db"
+)]
+pub struct BackupArgs {
+    /// How to reach the target.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// The file to write; one that is there is not replaced
+    pub file: PathBuf,
+}
+
+/// `flashyard restore`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The target must not run. Volumes that were made after the backup are in their pools, and are taken over with\n\
+        `volume import`; those deleted after it are shown as lost.\n\n\
+        Example:\n  flashyard restore state-backup.db --state ./state --yes"
+)]
+pub struct RestoreArgs {
+    /// How to find the state.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// The backup
+    pub file: PathBuf,
+    /// Put it in the place of a state store that is there, and keep that beside it
+    #[arg(long, help_heading = "Confirmation")]
     pub yes: bool,
 }
 

@@ -8,9 +8,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::cli::{
-    ApplyArgs, DeviceArgs, DeviceCommand, ExportArgs, OnOff, PartitionArgs, PartitionCommand,
-    PoolArgs, PoolCommand, Reach, TargetArgs, TargetCommand, TargetSetArgs, TenantArgs,
-    TenantCommand, UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
+    ApplyArgs, BackupArgs, DeviceArgs, DeviceCommand, ExportArgs, OnOff, PartitionArgs,
+    PartitionCommand, PoolArgs, PoolCommand, Reach, RestoreArgs, TargetArgs, TargetCommand,
+    TargetSetArgs, TenantArgs, TenantCommand, UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
 };
 use crate::control::{self, AppliedView, How, KindName, Request, TenantChange, VolumeChange};
 use crate::failure::{Failure, Invalid};
@@ -20,6 +20,7 @@ use crate::spec::{
     ContentName, DeviceSpec, Document, FlatDevice, PartitionSpec, PoolSpec, TargetSettings,
     TenantSpec, VolumeSpec, is_file,
 };
+use crate::state;
 use crate::table;
 
 /// Where the state is when nobody says.
@@ -368,6 +369,24 @@ pub fn export(args: &ExportArgs) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// `flashyard backup FILE`.
+pub fn backup(args: &BackupArgs) -> Result<(), Failure> {
+    let file = absolute(&args.file.to_string_lossy())?;
+    run(&args.reach, &Request::Backup(PathBuf::from(file)))
+}
+
+/// `flashyard restore FILE`.
+pub fn restore(args: &RestoreArgs) -> Result<(), Failure> {
+    let state = args.reach.state.clone().unwrap_or_else(default_state);
+    let kept = state::restore(&state, &args.file, args.yes)?;
+    match (args.reach.json, kept) {
+        (true, kept) => json::print("", &serde_json::json!({ "kept": kept })),
+        (false, Some(kept)) => say_line!("done; what was there is {}", kept.display()),
+        (false, None) => say_line!("done"),
+    }
+    Ok(())
 }
 
 /// What a file has changed, or would.

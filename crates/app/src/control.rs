@@ -142,6 +142,8 @@ pub enum Request {
     },
     /// The configuration file that makes what is there.
     Export,
+    /// A copy of the state store, in a file that is not there yet; an absolute path.
+    Backup(PathBuf),
     /// One less of a kind.
     Delete(KindName, String),
     /// Create and change what the configuration names.

@@ -57,6 +57,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Why(args) => commands::why(args),
         Command::Apply(args) => commands::apply(&args),
         Command::Export(args) => commands::export(&args),
+        Command::Backup(args) => commands::backup(&args),
+        Command::Restore(args) => commands::restore(&args),
         Command::Check(args) => check::run(&args),
     }
 }

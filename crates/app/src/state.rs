@@ -7,6 +7,7 @@
 //! end from the first damaged frame on, and an older state would be served for the newest one.
 
 mod applied;
+mod backup;
 mod content;
 mod copy;
 mod counted;
@@ -29,6 +30,7 @@ use self::identity::take_nsid;
 use crate::spec::{DeviceSpec, Hex, Nguid, PoolSpec, Size, TenantSpec, VolumeSpec};
 
 pub use applied::{Applied, Before};
+pub use backup::restore;
 pub use counted::{Counted, Life};
 pub use error::StateError;
 

@@ -223,6 +223,7 @@ impl Request {
                 | Self::Show(..)
                 | Self::Why { .. }
                 | Self::Export
+                | Self::Backup(_)
         )
     }
 }
@@ -265,6 +266,10 @@ impl Work<'_> {
                 Ok(self.view_all(kind))
             }
             Request::Show(kind, name) => self.view_one(kind, &name),
+            Request::Backup(file) => {
+                self.service.store().backup(&file)?;
+                Ok(View::Done)
+            }
             Request::Export => Ok(View::File(self.export())),
             Request::Why { tenant } => self.why(&tenant),
             Request::Apply { file, how } => self.apply(&file, how).map(View::Applied),

@@ -54,6 +54,7 @@ impl Stack {
             | Request::Show(..)
             | Request::Why { .. }
             | Request::Export
+            | Request::Backup(_)
             | Request::Apply { .. } => Wants::default(),
         }
     }

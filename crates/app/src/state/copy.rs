@@ -13,13 +13,13 @@ use super::error::StateError;
 use super::schema::STORE;
 
 /// The copy, in the state directory.
-const COPY: &str = "state.copy.db";
+pub(super) const COPY: &str = "state.copy.db";
 /// A copy that is being made.
-const UNFINISHED: &str = "state.copy.db.new";
+pub(super) const UNFINISHED: &str = "state.copy.db.new";
 /// Where a damaged store goes when the copy takes its place.
 const DAMAGED: &str = "state.db.damaged";
 /// What SQLite keeps beside a store, which belongs to that file and no other.
-const BESIDE: [&str; 3] = ["state.db-journal", "state.db-wal", "state.db-shm"];
+pub(super) const BESIDE: [&str; 3] = ["state.db-journal", "state.db-wal", "state.db-shm"];
 
 /// The copy's path, if there is one.
 pub(super) fn path(directory: &Path) -> Option<PathBuf> {
@@ -31,14 +31,24 @@ pub(super) fn path(directory: &Path) -> Option<PathBuf> {
 /// back.
 pub(super) fn renew(connection: &Connection, directory: &Path) -> Result<(), StateError> {
     let (unfinished, copy) = (directory.join(UNFINISHED), directory.join(COPY));
-    let io = |error| StateError::Io(unfinished.clone(), error);
-    remove(&unfinished).map_err(io)?;
+    write(connection, &unfinished, &copy, directory)
+}
+
+/// Writes all that a store has to a file of `folder`, first under another name.
+pub(super) fn write(
+    connection: &Connection,
+    unfinished: &Path,
+    file: &Path,
+    folder: &Path,
+) -> Result<(), StateError> {
+    let io = |error| StateError::Io(unfinished.to_owned(), error);
+    remove(unfinished).map_err(io)?;
     connection.execute("VACUUM INTO ?1", [unfinished.to_string_lossy()])?;
-    check(&unfinished)?;
-    File::open(&unfinished)
+    check(unfinished)?;
+    File::open(unfinished)
         .and_then(|file| file.sync_all())
-        .and_then(|()| fs::rename(&unfinished, &copy))
-        .and_then(|()| File::open(directory)?.sync_all())
+        .and_then(|()| fs::rename(unfinished, file))
+        .and_then(|()| File::open(folder)?.sync_all())
         .map_err(io)
 }
 
@@ -69,7 +79,7 @@ fn check(path: &Path) -> Result<(), StateError> {
     content::verify(&connection)
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+pub(super) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

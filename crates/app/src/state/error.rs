@@ -20,6 +20,12 @@ pub enum StateError {
     /// A damaged store that was to be opened: its file, what is wrong, and whether a copy may take
     /// its place.
     Refused(PathBuf, String, bool),
+    /// A file that a backup was to be written to is there already.
+    BackupExists(PathBuf),
+    /// A file that is no sound backup, and why.
+    NoBackup(PathBuf, String),
+    /// A backup was to be put where a store is.
+    InPlace(PathBuf),
     /// The tenant has as many volumes as it can have.
     NoNumber(String),
     /// Another volume of the tenant has this namespace number.
@@ -74,6 +80,21 @@ impl std::fmt::Display for StateError {
                 "{} is damaged ({what}), there is no sound copy, and nothing was changed: restore it from a backup, or \
                  move the state directory away to begin with an empty inventory",
                 file.display()
+            ),
+            Self::BackupExists(file) => write!(
+                f,
+                "{} is there already: give another name, or remove it",
+                file.display()
+            ),
+            Self::NoBackup(file, what) => write!(
+                f,
+                "{} is no sound backup ({what}), and nothing was changed: take another one",
+                file.display()
+            ),
+            Self::InPlace(directory) => write!(
+                f,
+                "{} has a state store: say --yes to put the backup in its place, which keeps it beside that, or choose --state",
+                directory.display()
             ),
             Self::NoNumber(tenant) => write!(
                 f,

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::content::{bytes, fill};
-use crate::rig::{Scratch, Target, names, path};
+use crate::rig::{PROGRAM, Scratch, Target, expect_failure, names, path};
 
 const MIB: u64 = 1 << 20;
 
@@ -363,4 +364,69 @@ fn a_file_that_fails_while_it_imports_takes_nothing_with_it() {
     for (volume, byte) in [(&a, b'a'), (&b, b'b'), (&c, b'c')] {
         assert_same(&target, volume, byte);
     }
+}
+
+/// A backup is taken while the target runs and put back while it does not; what is refused changes
+/// nothing, and a store that is replaced is kept.
+#[test]
+fn a_backup_of_the_state_is_put_back() {
+    let scratch = Scratch::new("backup");
+    let backup = scratch.join("kept.db");
+    let restore = |file: &Path, more: &[&str]| {
+        let state = scratch.join("state");
+        let command = ["restore", path(file), "--state", path(&state)];
+        let mut restore = Command::new(PROGRAM);
+        restore
+            .args(command)
+            .args(more)
+            .output()
+            .expect("the program starts")
+    };
+    let target = Target::start(&scratch, &[]);
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    add_device(&target, &scratch, "ssd0");
+    target.json(&["pool", "create", "fast", "--device", "ssd0"]);
+    let volume = add_volume(&target, "a", &["--nsid", "7"]);
+    fill(&target, &volume, b'a');
+    target.json(&["backup", path(&backup)]);
+    target.refused(&["backup", path(&backup)], "is there already");
+    target.json(&["tenant", "create", "later", "--host", "*"]);
+    expect_failure(
+        &restore(&backup, &["--yes"]),
+        1,
+        "another flashyard uses the state",
+    );
+    target.kill();
+
+    expect_failure(&restore(&backup, &[]), 1, "say --yes");
+    let mut damaged = fs::read(&backup).expect("it was written");
+    let place = damaged
+        .windows(6)
+        .position(|it| it == b"\"db\",\"")
+        .expect("a record");
+    damaged[place + 1] = b'x';
+    let wrong = scratch.join("wrong.db");
+    for content in [&damaged[..], b"no store", b""] {
+        fs::write(&wrong, content).expect("it is writable");
+        expect_failure(&restore(&wrong, &["--yes"]), 1, "is no sound backup");
+    }
+    // The version of the tables, in the header of the file.
+    let mut newer = fs::read(&backup).expect("it was written");
+    newer[60..64].copy_from_slice(&99_u32.to_be_bytes());
+    fs::write(&wrong, newer).expect("it is writable");
+    expect_failure(&restore(&wrong, &["--yes"]), 1, "use a newer flashyard");
+    let target = Target::start(&scratch, &[]);
+    assert_eq!(names(&target.json(&["tenant", "list"])), ["db", "later"]);
+    target.kill();
+
+    assert!(restore(&backup, &["--yes"]).status.success());
+    assert!(scratch.join("state/state.db.old-1").exists());
+    let target = Target::start(&scratch, &[]);
+    assert_eq!(names(&target.json(&["tenant", "list"])), ["db"]);
+    assert_same(&target, &volume, b'a');
+    target.kill();
+    fs::remove_dir_all(scratch.join("state")).expect("it is ours");
+    assert!(restore(&backup, &[]).status.success(), "where nothing is");
+    let target = Target::start(&scratch, &[]);
+    assert_same(&target, &volume, b'a');
 }
