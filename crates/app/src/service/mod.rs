@@ -52,6 +52,7 @@ pub use fault::Fault;
 use fault::{InUse, NotFound};
 pub use policies::PolicyPlan;
 
+use promises::Standings;
 use settings::Listener;
 use turns::Turns;
 use work::Work;
@@ -76,6 +77,8 @@ struct Stack {
     settings: TargetSettings,
     /// The file that was applied last.
     applied: Arc<Applied>,
+    /// How what is promised stands.
+    standings: Standings,
     listeners: Vec<Listener>,
     /// `serve --listen` says where, not what was set.
     listens_instead: bool,
@@ -234,7 +237,10 @@ impl Work<'_> {
         for id in self.graph.in_order() {
             let opened = match self.graph.get(id).cloned() {
                 Some(Node::Device(device)) => self.open_or_clear(id, &device.spec),
-                Some(Node::Pool(record)) => self.open_pool(id, &record),
+                Some(Node::Pool(record)) => {
+                    let opened = self.open_pool(id, &record);
+                    opened.and_then(|()| self.remake_forgotten(id))
+                }
                 Some(Node::Tenant(tenant)) => {
                     let added = self.target.set_tenant(engine_tenant(&tenant.record));
                     added.map_err(Fault::from)

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::OnceLock;
 
 use flashyard_sched::Rates;
 
@@ -59,6 +60,16 @@ impl fmt::Display for Unknown {
 impl From<Oversold> for Fault {
     fn from(over: Oversold) -> Self {
         Refused::Oversold(over.device, over.sold, over.parts).into()
+    }
+}
+
+/// How each device stands: added up when somebody asks, and forgotten with the next change.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Standings(OnceLock<BTreeMap<NodeId, Standing>>);
+
+impl Standings {
+    pub(super) fn forget(&mut self) {
+        self.0.take();
     }
 }
 
@@ -175,12 +186,20 @@ impl Stack {
     fn standing_of(&self, tenant: &TenantSpec) -> Option<Standing> {
         tenant.guarantee?;
         let (id, _) = self.tenant(&tenant.name).ok()?;
+        let standings = self.standings.0.get_or_init(|| self.add_up_all());
         let devices = self.graph.devices_of(id).into_iter();
-        let all = devices.map(|device| {
+        let all = devices.filter_map(|device| standings.get(&device));
+        all.max_by_key(|standing| standing.state()).cloned()
+    }
+
+    fn add_up_all(&self) -> BTreeMap<NodeId, Standing> {
+        let devices = self.graph.devices().map(|(device, _)| device);
+        let standings = devices.map(|device| {
             let tenants = self.graph.tenants_on(device).into_iter();
-            self.add_up_on(device, tenants.map(|(_, record)| &record.spec))
+            let specs = tenants.map(|(_, record)| &record.spec);
+            (device, self.add_up_on(device, specs))
         });
-        all.max_by_key(Standing::state)
+        standings.collect()
     }
 
     /// What is promised of a device.

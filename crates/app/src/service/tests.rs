@@ -3,6 +3,7 @@
 //! all of a request or nothing of it, and no tenant reads what another has written. Each volume is
 //! filled with a byte of its own, so that a byte tells who wrote it.
 
+mod changes;
 mod silent;
 
 use std::cell::{Cell, RefCell};

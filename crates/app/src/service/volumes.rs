@@ -23,10 +23,7 @@ impl Work<'_> {
     pub(super) fn open_volume(&mut self, id: NodeId, record: &VolumeRecord) -> Result<(), Fault> {
         match record.phase {
             Phase::Ready => {
-                // Where a crash has cut a rename. It can wait: the volume is found by its UUID.
-                let _ = self.rename_in_pool(id);
-                self.remake_forgotten(id)?;
-                self.finish_growing(id)?;
+                self.finish_changing(id)?;
                 let cleared = self.clear_more(id)?;
                 self.serve_volume(id, cleared)
             }
@@ -244,18 +241,22 @@ impl Work<'_> {
         grown.map(drop)
     }
 
-    /// Ends the growth of a volume that was cut off: its pool has it as large as was asked for, or
-    /// it is as large as its pool has it.
-    fn finish_growing(&mut self, id: NodeId) -> Result<(), Fault> {
-        let Some(wanted) = self.record(id)?.spec.size else {
+    /// Ends a rename or growth that a crash has cut off: its pool calls the volume as the store
+    /// does, and has it as large as was asked for, or it is as large as its pool has it.
+    fn finish_changing(&mut self, id: NodeId) -> Result<(), Fault> {
+        let found = self.in_pool(id, |pool, record| async move {
+            let found = pool.find(record.uuid.into_bytes());
+            Ok(found.map(|(name, device)| (name, device.info())))
+        });
+        let Some(Some((name, info))) = found? else {
             return Ok(());
         };
-        let real = self.in_pool(id, |pool, record| async move {
-            Ok(pool
-                .find(record.uuid.into_bytes())
-                .map(|(_, device)| device.info()))
-        });
-        let Some(Some(info)) = real? else {
+        let record = self.record(id)?;
+        if name != record.spec.name {
+            // It can wait: the volume is found by its UUID.
+            let _ = self.rename_in_pool(id);
+        }
+        let Some(wanted) = record.spec.size else {
             return Ok(());
         };
         let real = Size(info.blocks * u64::from(info.block_size));
@@ -308,15 +309,18 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// A volume on memory is gone after a restart; the same name and identity is made again, empty.
-    /// Anywhere else a volume that is missing is a loss to be told: an empty one in its place would
-    /// pass for its data.
-    fn remake_forgotten(&self, id: NodeId) -> Result<(), Fault> {
-        let device = self.graph.device_under(id);
-        match device.is_some_and(|device| self.forgets(device)) {
-            true => self.make_volumes(&[id]),
-            false => Ok(()),
+    /// Volumes on memory are gone after a restart; the same names and identities are made again,
+    /// empty. Anywhere else a volume that is missing is a loss to be told: an empty one in its
+    /// place would pass for its data.
+    pub(super) fn remake_forgotten(&self, pool: NodeId) -> Result<(), Fault> {
+        let device = self.graph.device_under(pool);
+        if !device.is_some_and(|device| self.forgets(device)) {
+            return Ok(());
         }
+        let volumes = self.graph.volumes_on(pool);
+        let ready = volumes.filter(|(_, volume)| volume.record.phase == Phase::Ready);
+        let ready: Vec<NodeId> = ready.map(|(id, _)| id).collect();
+        self.make_volumes(&ready)
     }
 
     /// Brings volumes into their pools, which give them zeroes: those of one pool in one change.

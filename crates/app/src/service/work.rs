@@ -103,7 +103,9 @@ impl<'a> Work<'a> {
     fn replace<T>(&mut self, change: impl FnOnce(&mut Stack) -> T) -> T {
         self.stack = Arc::default();
         let mut stack = self.service.lock_stack();
-        let outcome = change(Arc::make_mut(&mut stack));
+        let changed = Arc::make_mut(&mut stack);
+        let outcome = change(changed);
+        changed.standings.forget();
         self.stack = Arc::clone(&stack);
         outcome
     }
