@@ -8,6 +8,7 @@ mod identity;
 mod images;
 mod import;
 mod json;
+mod killed;
 mod partitions;
 mod promises;
 mod refusals;
