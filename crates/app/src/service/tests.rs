@@ -135,7 +135,8 @@ enum Act {
 /// What others have left; nobody may read it.
 const REMAINS: u8 = 0xee;
 
-/// The volumes there are, with their sizes and the bytes in them, and the partitions.
+/// The volumes there are, with their sizes and the bytes in them; the partitions, and what else
+/// files set, as names.
 type Volumes = BTreeMap<String, (u64, BTreeSet<u8>)>;
 
 impl Stack {
@@ -233,7 +234,20 @@ impl Service {
         let volumes = names.map(|name| (name.to_owned(), self.content(name)));
         let cut = stack.cut();
         let partitions = cut.map(|name| (format!("partition {name}"), (0, BTreeSet::new())));
-        volumes.chain(partitions).collect()
+        let nothing = || (0, BTreeSet::new());
+        let graph = &stack.graph;
+        let tenants = graph.tenants().map(|(_, it)| &it.spec);
+        let tenants = tenants.map(|it| (format!("tenant {} {}", it.name, it.weight), nothing()));
+        let protected = graph.all(Kind::Volume).filter_map(|id| graph.volume(id));
+        let protected = protected.filter(|it| it.record.spec.read_only == Some(true));
+        let protected =
+            protected.map(|it| (format!("{} protected", it.record.spec.name), nothing()));
+        let depth = stack
+            .settings
+            .queue_depth
+            .map(|it| (format!("queues of {it}"), nothing()));
+        let all = volumes.chain(partitions).chain(tenants);
+        all.chain(protected).chain(depth).collect()
     }
 
     /// The partitions that the devices themselves have.
