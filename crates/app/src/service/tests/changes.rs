@@ -466,6 +466,7 @@ fn apply(
         plan: false,
         prune: careless,
         yes: careless,
+        ..How::default()
     };
     service.handle(Request::Apply { file, how }).map(drop)
 }
