@@ -16,6 +16,7 @@
 
 mod account;
 mod causes;
+mod recent;
 mod stamps;
 mod tally;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use flashyard_sched::{Ask, Roster, TenantId};
 use flashyard_time::{Duration, Histogram, Rng, Time};
 
 use account::Account;
+pub use recent::{Moved, Recent};
 pub use stamps::Sample;
 pub(crate) use stamps::{Past, Spans};
 use tally::Tally;
@@ -219,7 +221,7 @@ impl Ledger {
         let times = u64::from(*times);
         let stages = spans.stages();
         let account = &mut self.tenants[number].account;
-        let excess = account.record(io, &stages, times);
+        let excess = account.record(io, spans, &stages, times);
         account.charge(Cause::Network, excess.network * times);
         account.charge(Cause::Intake, excess.intake * times);
         account.charge(Cause::Send, excess.send * times);
@@ -237,6 +239,13 @@ impl Ledger {
         let account = &mut self.tenants[number].account;
         account.roll(now);
         Some(account.why())
+    }
+
+    /// What each tenant got in the last seconds, of those that got anything.
+    pub(crate) fn recent(&self, now: Time) -> Vec<Recent> {
+        let all = self.tenants.iter();
+        all.filter_map(|(_, _, entry)| entry.account.recent(now))
+            .collect()
     }
 
     /// Forgets a tenant that has gone.

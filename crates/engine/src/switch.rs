@@ -19,7 +19,7 @@ use flashyard_sched::{Ask, Credit, Gauge, IoId, Next, Outcome, Policy, Share, Te
 use flashyard_time::Time;
 
 use crate::credit::{Accounts, Book};
-use crate::ledger::{Ledger, Past, Sample, Spans, Why};
+use crate::ledger::{Ledger, Past, Recent, Sample, Spans, Why};
 
 /// A policy at work, on the core that is the home of its device.
 pub struct Switch {
@@ -104,6 +104,20 @@ impl Switch {
     pub fn why(&self, tenant: TenantId) -> Option<Why> {
         let now = self.rt.turn_time();
         self.ledger.borrow_mut().why(tenant, now)
+    }
+
+    /// What each tenant got in the last seconds, of those that got something or wait for it.
+    pub fn recent(&self) -> Vec<Recent> {
+        let mut all = self.ledger.borrow().recent(self.rt.turn_time());
+        for io in self.places.borrow().queued() {
+            let known = all.iter().position(|recent| recent.tenant == io.tenant);
+            let place = known.unwrap_or_else(|| {
+                all.push(Recent::nothing(io.tenant));
+                all.len() - 1
+            });
+            all[place].queued += 1;
+        }
+        all
     }
 
     /// What `tenant` may have outstanding, if the policy says.

@@ -7,8 +7,9 @@ use flashyard_sched::{Ask, Op, TenantId};
 use flashyard_time::{Duration, Histogram, Time};
 
 use super::causes::Causes;
+use super::recent::{Lately, Recent};
 use super::work::{Done, History};
-use super::{Cause, Stages, Why};
+use super::{Cause, Spans, Stages, Why};
 
 /// What is told covers the last one to two of these.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
@@ -23,6 +24,7 @@ pub(super) struct Account {
     device: [Least; KINDS],
     send: [Least; KINDS],
     windows: [Books; 2],
+    lately: Box<Lately>,
     since: Time,
 }
 
@@ -55,6 +57,7 @@ impl Account {
             device: [Least::NONE; KINDS],
             send: [Least::NONE; KINDS],
             windows: array::from_fn(|_| Books::new()),
+            lately: Lately::new(),
             since: now,
         }
     }
@@ -71,7 +74,14 @@ impl Account {
 
     /// Books an I/O that stands for so many; gives what of each stage is more than the least of
     /// lately. Nobody needs to wait for a turn, or to be taken in.
-    pub(super) fn record(&mut self, io: &Ask, stages: &Stages, times: u64) -> Stages {
+    pub(super) fn record(
+        &mut self,
+        io: &Ask,
+        spans: &Spans,
+        stages: &Stages,
+        times: u64,
+    ) -> Stages {
+        self.lately.record(io, spans, stages, times);
         let books = &mut self.windows[0];
         books.stages.add(stages, times);
         books.latency.record_n(stages.all(), times);
@@ -86,6 +96,7 @@ impl Account {
 
     pub(super) fn charge(&mut self, cause: Cause, ns: u64) {
         self.windows[0].causes.charge(cause, ns);
+        self.lately.charge(cause, ns);
     }
 
     /// The part of the tenant's own work that goes on beside any one of its I/Os. Who has one I/O
@@ -124,6 +135,11 @@ impl Account {
         let leasts = [&mut self.network, &mut self.device, &mut self.send];
         leasts.into_iter().flatten().for_each(Least::roll);
         self.since = now;
+    }
+
+    /// What it got in the last seconds, if it got anything.
+    pub(super) fn recent(&self, now: Time) -> Option<Recent> {
+        self.lately.tell(self.tenant, now)
     }
 
     /// All that is known.

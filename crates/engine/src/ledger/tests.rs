@@ -361,3 +361,78 @@ fn a_crowd_is_looked_at_as_often_as_there_is_time_for() {
         assert!(why.causes.len() < 8, "{:?}", why.causes);
     }
 }
+
+/// For how much of the time a tenant had something to be done, told from a part of its I/Os: one at
+/// a time without a pause, one at a time with a pause, many at a time in bursts.
+#[test]
+fn a_tenant_is_busy_while_it_has_something_to_be_done() {
+    let ms = 1_000;
+    for (every, at_a_time, takes, busy) in [
+        (10 * ms, 1, 10 * ms, 1.0),
+        (20, 1, 20, 1.0),
+        (10 * ms, 1, ms, 0.1),
+        (200, 1, 20, 0.1),
+        (100 * ms, 32, 25 * ms, 0.25),
+        (500, 32, 500, 1.0),
+    ] {
+        let (mut ledger, read) = (Ledger::default(), io(READER, Op::Read, 4096));
+        let from = 2_000_000;
+        for at in (from..from + 3 * 1_000 * ms).step_by(every as usize) {
+            for n in 1..=at_a_time {
+                let ended = at + takes * n / at_a_time;
+                done(&mut ledger, &read, [at, at, at, ended], || None);
+            }
+        }
+        let recent = &ledger.recent(Time::from_ns(5_000_000_000))[0];
+        assert_eq!(
+            (recent.tenant, recent.span),
+            (READER, Duration::from_secs(3))
+        );
+        let found = recent.busy.as_ns() as f64 / recent.span.as_ns() as f64;
+        let what = format!("{at_a_time} every {every} us for {takes} us: {found} of the time");
+        assert!((found - busy).abs() < 0.05, "{what}");
+        let (ios, real) = (
+            recent.reads.ios as f64,
+            (3_000 * ms / every * at_a_time) as f64,
+        );
+        assert!((ios / real - 1.0).abs() < 0.02, "{what}, {ios} of {real}");
+        assert_eq!(recent.reads.bytes, recent.reads.ios * 4096);
+        // Of later seconds nothing is told.
+        assert!(ledger.recent(Time::from_ns(11_000_000_000)).is_empty());
+    }
+}
+
+/// What 99 of 100 latency-sensitive I/Os stayed under, and who was in the way, leaves with its
+/// second.
+#[test]
+fn the_last_seconds_slide() {
+    let (mut ledger, second) = (Ledger::default(), 1_000_000);
+    let mut read = io(READER, Op::Read, 4096);
+    let write = io(WRITER, Op::Write, 65_536);
+    for second_of in 1..=8 {
+        let slow = second_of == 3;
+        for n in 0..10 {
+            let at = second_of * second + n * 50_000;
+            read.class = [Class::Latency, Class::Throughput][n as usize % 2];
+            let takes = if slow { 40_000 } else { 1_000 };
+            if slow {
+                done(&mut ledger, &write, [at, at, at, at + takes], || None);
+            }
+            done(&mut ledger, &read, [at, at, at, at + takes], || None);
+        }
+        let now = Time::from_ns((second_of + 1) * second * 1_000 - 1);
+        let all = ledger.recent(now);
+        let recent = all.iter().find(|recent| recent.tenant == READER);
+        let recent = recent.expect("it was busy");
+        let hit = (3..=7).contains(&second_of);
+        let p99 = recent.p99.expect("it had some").as_us();
+        let expected = if hit { 40_000..45_100 } else { 1_000..1_200 };
+        assert!(expected.contains(&p99), "{second_of}: {p99}");
+        let writes = (Cause::Writes(WRITER), 390_000_000);
+        assert_eq!(
+            recent.causes,
+            Vec::from_iter(hit.then_some(writes)),
+            "{second_of}"
+        );
+    }
+}
