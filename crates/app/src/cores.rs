@@ -95,7 +95,7 @@ impl Cores {
 
     /// Has cores tell of their nodes, or of one; those that have not told when it is time.
     pub fn ask(&self, cores: impl IntoIterator<Item = usize>, only: Option<NodeId>) -> Vec<usize> {
-        let until = Instant::now() + PATIENCE;
+        let until = patience();
         let ask = |core| {
             let tell = self.send(core, move |state| async move { state.nodes.publish(only) });
             (core, tell)
@@ -123,7 +123,7 @@ impl Cores {
         F::Output: Send + 'static,
     {
         let reply = self.send(core, work);
-        reply.wait_until(Instant::now() + PATIENCE)
+        reply.wait_until(patience())
     }
 
     /// Has a core run `work`. What it is sent it takes up in that order, until it waits first.
@@ -175,10 +175,15 @@ impl<T> Reply<T> {
     }
 
     /// Waits for it as long as there is time.
-    fn wait_until(self, until: Instant) -> Option<T> {
+    pub fn wait_until(self, until: Instant) -> Option<T> {
         let left = until.saturating_duration_since(Instant::now());
         self.0.recv_timeout(left).ok()
     }
+}
+
+/// Until when cores that are only asked are waited for, from now.
+pub fn patience() -> Instant {
+    Instant::now() + PATIENCE
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -118,6 +118,7 @@ pub fn print_list(kind: KindName, rows: &[Value]) {
             "class",
             "weight",
             "guarantee_state",
+            "promise_state",
             "hosts",
             "volumes",
             "subnqn",
@@ -140,8 +141,11 @@ pub fn print_one(value: &Value) {
         return;
     };
     let width = map.keys().map(String::len).max().unwrap_or(0);
-    for (key, value) in map {
+    for (key, value) in map.iter().filter(|(key, _)| *key != "promises") {
         say_line!("{key:<width$}  {}", cell(key, value));
+    }
+    if let Value::Array(promises) = &value["promises"] {
+        print_promises(promises, &[]);
     }
 }
 
@@ -153,10 +157,12 @@ pub fn print_status(status: &Value) {
         "drives",
         "partitions",
         "tenants",
+        "promises",
         "faults",
         "events",
     ] {
         match &status[section] {
+            Value::Array(rows) if section == "promises" => print_promises(rows, &["tenant"]),
             Value::Array(rows) if !rows.is_empty() => {
                 let columns: Vec<&str> = match &rows[0] {
                     Value::Object(map) => map.keys().map(String::as_str).collect(),
@@ -210,6 +216,43 @@ pub fn print_import(found: &ImportView) {
         say_line!(
             "volumes without a tenant are served to nobody: `flashyard volume import VOLUME --pool {pool} --tenant TENANT`"
         );
+    }
+}
+
+/// Prints what is promised beside what was got in the last seconds; nothing where there is nothing.
+fn print_promises(rows: &[Value], more: &[&str]) {
+    if rows.is_empty() {
+        return;
+    }
+    let own = [
+        "promise",
+        "device",
+        "promised",
+        "got",
+        "state",
+        "limited_by",
+    ];
+    let columns = [more, &own].concat();
+    let mut table = Table::new(&[&columns[..], &["why"]].concat());
+    for row in rows {
+        let unit = row["unit"].as_str().unwrap_or_default();
+        let cells = columns.iter().map(|column| match *column {
+            "promised" | "got" => figure(&row[*column], unit),
+            column => cell(column, &row[column]),
+        });
+        let why = cell("reason", &row["reason"]);
+        table.row(cells.chain([why]).collect());
+    }
+    say_line!("promises in the last seconds\n{}", table.render());
+}
+
+/// A figure in its unit.
+fn figure(value: &Value, unit: &str) -> String {
+    match (value.as_u64(), unit) {
+        (None, _) => "-".to_owned(),
+        (Some(figure), "bytes_per_second") => units::bandwidth(figure as f64),
+        (Some(figure), "us") => format!("{figure} us"),
+        (Some(figure), _) => format!("{figure}/s"),
     }
 }
 

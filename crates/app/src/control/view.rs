@@ -224,6 +224,10 @@ pub struct TenantView {
     /// What to do about that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guarantee_hint: Option<String>,
+    /// How its promises are kept: the worst of them; nothing while it has none, or no volume.
+    pub promise_state: Option<PromiseState>,
+    /// Each promise beside what it got.
+    pub promises: Vec<PromiseView>,
     /// What else is to be done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -239,6 +243,55 @@ pub enum GuaranteeState {
     Unverified,
     /// They can give less than what is promised.
     Oversold,
+}
+
+/// A promise beside what the tenant got of it in the last seconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct PromiseView {
+    pub tenant: String,
+    /// Guarantees hold for each device by itself.
+    pub device: String,
+    /// The key of the promise: a rate of the guarantee, or `latency_target`.
+    pub promise: &'static str,
+    /// What both figures are in: `per_second`, `bytes_per_second` or `us`.
+    pub unit: &'static str,
+    pub promised: u64,
+    /// Of latency, what 99 of 100 latency-sensitive I/Os stayed under; nothing without any.
+    pub got: Option<u64>,
+    /// Nothing while the device is not open, or its core does not answer.
+    pub state: Option<PromiseState>,
+    /// What keeps the tenant from more; nothing where nothing is known to.
+    pub limited_by: Option<LimitedBy>,
+    /// The tenant that it waited for the most.
+    pub neighbour: Option<String>,
+    /// The same in words.
+    pub reason: Option<String>,
+}
+
+/// Whether a promise was kept in the last seconds, the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PromiseState {
+    /// The tenant did not ask for so much.
+    NotAskedFor,
+    Kept,
+    Missed,
+}
+
+/// What keeps a tenant from getting more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LimitedBy {
+    /// What its hosts ask for, and how much of it at a time.
+    OwnDemand,
+    /// Its own limit.
+    OwnLimit,
+    /// What the device takes for its I/O, and nobody else's.
+    Device,
+    /// Other tenants.
+    Neighbour,
+    /// Hosts that take or send data slowly, or the network to them.
+    NetworkOrHost,
 }
 
 /// A volume.
@@ -308,6 +361,8 @@ pub struct StatusView {
     pub drives: Vec<DriveRow>,
     pub partitions: Vec<PartitionRow>,
     pub tenants: Vec<TenantRow>,
+    /// What tenants are promised, beside what they got in the last seconds.
+    pub promises: Vec<PromiseView>,
     /// What is not available.
     pub faults: Vec<FaultRow>,
     /// What cost hosts a connection.
@@ -404,6 +459,8 @@ pub struct TenantRow {
     /// I/O commands that ended with an error.
     pub errors: u64,
     pub guarantee_state: Option<GuaranteeState>,
+    /// The worst of its promises, as kept in the last seconds.
+    pub promise_state: Option<PromiseState>,
 }
 
 /// What is not available.

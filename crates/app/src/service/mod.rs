@@ -16,10 +16,12 @@ mod identity;
 mod import;
 mod moving;
 mod names;
+mod observed;
 mod partitions;
 mod plan;
 mod policies;
 mod promises;
+mod reality;
 mod settings;
 mod switches;
 mod turns;
@@ -261,8 +263,9 @@ impl Work<'_> {
     fn dispatch(&mut self, request: Request) -> Result<View, Fault> {
         match request {
             Request::Status => {
+                let observed = self.ask_observed(self.graph.tenants().map(|(id, _)| id));
                 let silent = self.ask_all();
-                Ok(self.view_status(&silent))
+                Ok(self.view_status(&silent, &observed.answers()))
             }
             Request::ShowTarget => Ok(self.view_target()),
             Request::List(kind) => {

@@ -187,7 +187,7 @@ impl Work<'_> {
         }
     }
 
-    fn tenant_name(&self, tenant: TenantId) -> String {
+    pub(super) fn tenant_name(&self, tenant: TenantId) -> String {
         let mut tenants = self.graph.tenants();
         let found = tenants.find(|(_, record)| record.id == tenant.0);
         found.map_or_else(

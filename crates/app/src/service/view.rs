@@ -3,6 +3,7 @@
 use flashyard_block::Info;
 use flashyard_engine::DeviceHandle;
 
+use super::observed::{Observed, worst};
 use super::partitions::trouble_of;
 use super::work::Work;
 use super::{Fault, Subject, no_such};
@@ -18,29 +19,34 @@ use crate::state::{Kind, Phase, PoolRecord, TenantRecord};
 impl Work<'_> {
     /// All things of a kind, by name.
     pub(super) fn view_all(&self, kind: KindName) -> View {
-        let all = self.graph.all(kind.table());
-        View::List(all.filter_map(|id| self.view(kind, id)).collect())
+        let all = || self.graph.all(kind.table());
+        let tenants = all().filter(|_| kind == KindName::Tenant);
+        let observed = self.ask_observed(tenants).answers();
+        let views = all().filter_map(|id| self.view(kind, id, &observed));
+        View::List(views.collect())
     }
 
     /// One thing.
     pub(super) fn view_one(&self, kind: KindName, name: &str) -> Result<View, Fault> {
         let found = self.graph.find(kind.table(), name);
-        let view = found.and_then(|id| self.view(kind, id));
+        let tenant = found.filter(|_| kind == KindName::Tenant);
+        let observed = self.ask_observed(tenant).answers();
+        let view = found.and_then(|id| self.view(kind, id, &observed));
         view.ok_or_else(|| no_such(kind, name))
     }
 
-    fn view(&self, kind: KindName, id: NodeId) -> Option<View> {
+    fn view(&self, kind: KindName, id: NodeId, observed: &Observed) -> Option<View> {
         Some(match (kind, self.graph.get(id)?) {
             (KindName::Partition, _) => View::Partition(Box::new(self.view_partition(id)?)),
             (_, Node::Device(device)) => self.view_device(id, device),
             (_, Node::Pool(record)) => self.view_pool(id, record),
-            (_, Node::Tenant(_)) => self.view_tenant(id, self.graph.tenant(id)?),
+            (_, Node::Tenant(_)) => self.view_tenant(id, self.graph.tenant(id)?, observed),
             (_, Node::Volume(volume)) => self.view_volume(id, volume),
         })
     }
 
     /// The target at a glance.
-    pub(super) fn view_status(&self, silent: &[usize]) -> View {
+    pub(super) fn view_status(&self, silent: &[usize], observed: &Observed) -> View {
         let (snapshot, life) = (self.target.snapshot(), self.service.run.life());
         let faults = self.named_faults().into_iter();
         let faults = faults.map(|(what, why)| FaultRow {
@@ -65,8 +71,13 @@ impl Work<'_> {
                 .filter(|controller| controller.tenant.as_ref() == Some(tenant))
                 .count()
         };
+        let mut promises = Vec::new();
         let tenants = snapshot.tenants.iter().map(|tenant| {
             let record = self.tenant(&tenant.name).ok();
+            let own = record.map(|(id, record)| self.view_promises(id, record, observed));
+            let own = own.unwrap_or_default();
+            let promise_state = worst(&own);
+            promises.extend(own);
             TenantRow {
                 tenant: tenant.name.clone(),
                 volumes: tenant.namespaces.len(),
@@ -77,8 +88,10 @@ impl Work<'_> {
                 bytes_written: tenant.counters.bytes_written,
                 errors: tenant.counters.errors,
                 guarantee_state: record.and_then(|(_, record)| self.view_guarantee(&record.spec).0),
+                promise_state,
             }
         });
+        let tenants: Vec<TenantRow> = tenants.collect();
         let cores = snapshot.connections_per_core.iter().enumerate();
         let events = snapshot.recent_events.iter().map(|event| EventRow {
             number: event.number,
@@ -102,7 +115,8 @@ impl Work<'_> {
                 .collect(),
             drives: self.view_drives(),
             partitions: self.view_partitions(),
-            tenants: tenants.collect(),
+            tenants,
+            promises,
             faults: faults.chain(refused).chain(silent).collect(),
             events: events.collect(),
         }))
@@ -166,7 +180,7 @@ impl Work<'_> {
         })
     }
 
-    fn view_tenant(&self, id: NodeId, record: &TenantRecord) -> View {
+    fn view_tenant(&self, id: NodeId, record: &TenantRecord, observed: &Observed) -> View {
         let spec = record.spec.clone();
         let names = self.names_of(&spec);
         let volumes = self.graph.volumes_on(id);
@@ -174,6 +188,7 @@ impl Work<'_> {
         let mut volumes: Vec<String> = volumes.collect();
         volumes.sort_unstable();
         let (guarantee_state, guarantee_hint) = self.view_guarantee(&spec);
+        let promises = self.view_promises(id, record, observed);
         View::Tenant(Box::new(TenantView {
             volumes,
             name: spec.name,
@@ -188,6 +203,8 @@ impl Work<'_> {
             model: names.model,
             guarantee_state,
             guarantee_hint,
+            promise_state: worst(&promises),
+            promises,
             note: None,
         }))
     }

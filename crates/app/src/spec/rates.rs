@@ -69,7 +69,8 @@ impl RatesSpec {
         }
     }
 
-    pub(super) fn all(self) -> [(&'static str, Option<u64>); 6] {
+    /// Each rate with its key, in the order in which they are written.
+    pub fn all(self) -> [(&'static str, Option<u64>); 6] {
         let rates = self.rates();
         let values = [
             rates.ios,

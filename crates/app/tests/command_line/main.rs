@@ -11,6 +11,7 @@ mod json;
 mod killed;
 mod partitions;
 mod promises;
+mod reality;
 mod refusals;
 mod rig;
 mod settings;

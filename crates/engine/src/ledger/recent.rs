@@ -132,6 +132,11 @@ impl Lately {
 }
 
 impl Recent {
+    /// Whether nothing has ended.
+    pub fn is_nothing(&self) -> bool {
+        self.reads.ios + self.writes.ios == 0
+    }
+
     /// A tenant that got nothing.
     pub(crate) fn nothing(tenant: TenantId) -> Self {
         Self {
