@@ -24,7 +24,7 @@ type Block = (String, String);
 
 /// A shell that somebody types into, and the folder that is their home.
 struct Shell {
-    shell: Child,
+    process: Child,
     keys: ChildStdin,
     screen: Lines<BufReader<ChildStdout>>,
     home: Scratch,
@@ -37,7 +37,7 @@ impl Shell {
         let program = Path::new(env!("CARGO_BIN_EXE_flashyard"));
         let folder = program.parent().and_then(Path::to_str);
         let path = std::env::var("PATH").unwrap_or_default();
-        let mut shell = Command::new("sh")
+        let mut process = Command::new("sh")
             .current_dir(&home)
             .env("HOME", &*home)
             .env("PATH", format!("{}:{path}", folder.expect("plain names")))
@@ -46,10 +46,10 @@ impl Shell {
             .stdout(Stdio::piped())
             .spawn()
             .expect("there is a shell");
-        let keys = shell.stdin.take().expect("it is piped");
-        let screen = shell.stdout.take().expect("it is piped");
+        let keys = process.stdin.take().expect("it is piped");
+        let screen = process.stdout.take().expect("it is piped");
         Self {
-            shell,
+            process,
             keys,
             screen: BufReader::new(screen).lines(),
             home,
@@ -70,7 +70,7 @@ impl Shell {
             };
             match said.strip_prefix("status=") {
                 Some(code) => status = code.parse().ok(),
-                None => printed += &format!("{said}\n"),
+                None => printed.extend([said.as_str(), "\n"]),
             }
             listens = listens || said.starts_with("listening on ");
         }
@@ -131,7 +131,7 @@ impl Drop for Shell {
     fn drop(&mut self) {
         // A test that fails leaves the target running: the shell knows which one.
         let _ = writeln!(self.keys, "kill $! 2>/dev/null; wait; exit");
-        let _ = self.shell.wait();
+        let _ = self.process.wait();
     }
 }
 

@@ -209,7 +209,7 @@ impl Table {
             (Section::Device, Some("partition")) => &["device"],
             (Section::Tenant, _) => &["name"],
             (Section::Volume, _) => &["name", "tenant"],
-            (Section::Device, _) | (Section::Pool, _) => return "needed".to_owned(),
+            (Section::Device | Section::Pool, _) => return "needed".to_owned(),
         };
         match (needed.contains(&key), least.get(key)) {
             (true, _) => "needed".to_owned(),
