@@ -88,28 +88,30 @@ impl Work<'_> {
         let mut views = Vec::new();
         for device in self.graph.devices_of(id) {
             let tenants = observed.0.get(&device);
-            let recent = tenants.map(|tenants| tenants.get(&TenantId(record.id)));
+            let recent = tenants.and_then(|tenants| tenants.get(&TenantId(record.id)));
             let name = self.graph.name(device);
-            views.extend(judge_all(&record.spec, recent).into_iter().map(
-                |(promise, unit, promised, verdict)| {
-                    let view = PromiseView {
-                        tenant: record.spec.name.clone(),
-                        device: name.to_owned(),
-                        promise,
-                        unit,
-                        promised,
-                        got: verdict.as_ref().and_then(|verdict| verdict.got),
-                        state: verdict.as_ref().map(|verdict| verdict.state),
-                        limited_by: None,
-                        neighbour: None,
-                        reason: None,
-                    };
-                    match verdict.and_then(|verdict| verdict.limit) {
-                        Some(limiter) => self.with_limiter(view, limiter),
-                        None => view,
-                    }
-                },
-            ));
+            views.extend(
+                judge_all(&record.spec, tenants.is_some(), recent)
+                    .into_iter()
+                    .map(|(promise, unit, promised, verdict)| {
+                        let view = PromiseView {
+                            tenant: record.spec.name.clone(),
+                            device: name.to_owned(),
+                            promise,
+                            unit,
+                            promised,
+                            got: verdict.as_ref().and_then(|verdict| verdict.got),
+                            state: verdict.as_ref().map(|verdict| verdict.state),
+                            limited_by: None,
+                            neighbour: None,
+                            reason: None,
+                        };
+                        match verdict.and_then(|verdict| verdict.limit) {
+                            Some(limiter) => self.with_limiter(view, limiter),
+                            None => view,
+                        }
+                    }),
+            );
         }
         views.sort_by_key(|view| std::cmp::Reverse(view.state));
         views
@@ -141,7 +143,8 @@ fn is_promised_any(spec: &TenantSpec) -> bool {
 /// Each promise with its unit and how much it is, and how it stands if its device has told.
 fn judge_all(
     spec: &TenantSpec,
-    recent: Option<Option<&Recent>>,
+    has_told: bool,
+    recent: Option<&Recent>,
 ) -> Vec<(&'static str, &'static str, u64, Option<Verdict>)> {
     let limit = spec.limit.unwrap_or_default();
     let rates = spec.guarantee.unwrap_or_default().all();
@@ -155,11 +158,11 @@ fn judge_all(
             } else {
                 "per_second"
             };
-            let verdict = recent.map(|recent| judge_rate(rate, promised, recent, limit));
+            let verdict = has_told.then(|| judge_rate(rate, promised, recent, limit));
             Some((key, unit, promised, verdict))
         });
     let target = spec.latency_target.map(|target| {
-        let verdict = recent.map(|recent| judge_latency(target.0, recent, limit));
+        let verdict = has_told.then(|| judge_latency(target.0, recent, limit));
         ("latency_target", "us", target.0.as_us(), verdict)
     });
     rates.chain(target).collect()
