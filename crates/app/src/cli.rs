@@ -243,6 +243,9 @@ pub struct ApplyArgs {
     /// Also what loses data (--prune), or leaves a tenant without hosts
     #[arg(long, help_heading = "What to do")]
     pub yes: bool,
+    /// Also what promises more of a device than it can give, or than its policy keeps
+    #[arg(long, help_heading = "What to do")]
+    pub force: bool,
 }
 
 /// `flashyard backup`.

@@ -2,8 +2,10 @@
 //! or JSON.
 
 use std::fs;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -39,10 +41,9 @@ pub fn device(args: DeviceArgs) -> Result<(), Failure> {
     let request = match args.command {
         DeviceCommand::List => Request::List(KindName::Device),
         DeviceCommand::Show { name } => Request::Show(KindName::Device, name),
-        DeviceCommand::Calibrate { name, destroy } => Request::Calibrate {
-            device: name,
-            destroy,
-        },
+        DeviceCommand::Calibrate { name, destroy } => {
+            return calibrate(&args.reach, name, destroy);
+        }
         DeviceCommand::Set { name, policy } => Request::SetDevice { name, policy },
         DeviceCommand::Delete { name } => Request::Delete(KindName::Device, name),
         DeviceCommand::Create {
@@ -87,6 +88,29 @@ pub fn device(args: DeviceArgs) -> Result<(), Failure> {
         }
     };
     run(&args.reach, &request)
+}
+
+/// `flashyard device calibrate NAME`.
+fn calibrate(reach: &Reach, device: String, destroy: bool) -> Result<(), Failure> {
+    let request = Request::Calibrate {
+        device,
+        destroy,
+        progress: io::stderr().is_terminal(),
+    };
+    let bar = ProgressBar::new(0);
+    let style = "{bar:30} {pos}/{len}  {elapsed}, {eta} left  measuring";
+    bar.set_style(ProgressStyle::with_template(style).expect("the template is a constant"));
+    let state = reach.state.clone().unwrap_or_else(default_state);
+    let measured: Result<Value, _> = control::ask_and_follow(&state, &request, |progress| {
+        bar.set_length(progress.of.into());
+        bar.set_position(progress.done.into());
+    });
+    bar.finish_and_clear();
+    match reach.json {
+        true => json::print(request.noun(), &measured?),
+        false => table::print_one(&measured?),
+    }
+    Ok(())
 }
 
 /// `flashyard partition …`.
@@ -257,8 +281,8 @@ pub fn tenant(args: TenantArgs) -> Result<(), Failure> {
             class,
             weight,
             owed,
-        } => Request::CreateTenant(
-            TenantSpec {
+        } => Request::CreateTenant {
+            spec: TenantSpec {
                 name,
                 nqn,
                 serial,
@@ -271,7 +295,8 @@ pub fn tenant(args: TenantArgs) -> Result<(), Failure> {
                 latency_target: owed.latency_target,
             }
             .without_empty(),
-        ),
+            force: owed.force,
+        },
         TenantCommand::Set {
             name,
             hosts,
@@ -290,7 +315,11 @@ pub fn tenant(args: TenantArgs) -> Result<(), Failure> {
             if change == TenantChange::default() {
                 return Err(Invalid::NothingToChange.into());
             }
-            Request::SetTenant { name, change }
+            Request::SetTenant {
+                name,
+                change,
+                force: owed.force,
+            }
         }
     };
     run(&args.reach, &request)
@@ -341,6 +370,7 @@ pub fn apply(args: &ApplyArgs) -> Result<(), Failure> {
             prune: args.prune,
             yes: args.yes,
             import: args.import,
+            force: args.force,
         },
     };
     show(&args.reach, &request, |applied: &AppliedView| {

@@ -1,6 +1,7 @@
 //! The control socket: one JSON request a line, one JSON answer a line, over a Unix socket in the
 //! state directory that only its owner can open. The same types serve both ends.
 
+mod asker;
 mod plan;
 mod seats;
 mod view;
@@ -23,6 +24,8 @@ use crate::spec::{
     TargetSettings, TenantSpec, VolumeSpec,
 };
 
+use asker::Client;
+pub use asker::{Asker, Progress};
 pub use plan::{AppliedView, How, KeyChange, ObjectChange, Risk, Verb};
 use seats::{Seat, Seats};
 pub use view::*;
@@ -74,7 +77,14 @@ pub enum Request {
     /// A volume that is in a pool, and that the state does not know; its UUID and size are there.
     ImportVolume(VolumeSpec),
     /// A new tenant.
-    CreateTenant(TenantSpec),
+    CreateTenant {
+        /// What it is to be.
+        #[serde(flatten)]
+        spec: TenantSpec,
+        /// Even if a device cannot give what it is promised.
+        #[serde(default)]
+        force: bool,
+    },
     /// A new volume.
     CreateVolume(VolumeSpec),
     /// Other settings for a tenant.
@@ -83,6 +93,9 @@ pub enum Request {
         name: String,
         /// What is to change.
         change: TenantChange,
+        /// Even if a device cannot give what it is promised.
+        #[serde(default)]
+        force: bool,
     },
     /// Another policy for a device, while it is used.
     SetDevice {
@@ -95,8 +108,11 @@ pub enum Request {
     Calibrate {
         /// Which.
         device: String,
-        /// Measure writes too: its content is lost.
+        /// Measure it by writing it over: its content is lost.
         destroy: bool,
+        /// Tell how far it is until the answer comes.
+        #[serde(default)]
+        progress: bool,
     },
     /// Where the latency of a tenant comes from.
     Why {
@@ -165,7 +181,7 @@ impl Request {
             Self::GrowPartition { .. } => KindName::Partition.plural(),
             Self::CreateDevice(_) | Self::SetDevice { .. } => KindName::Device.plural(),
             Self::CreatePool { .. } => KindName::Pool.plural(),
-            Self::CreateTenant(_) | Self::SetTenant { .. } | Self::RenameTenant { .. } => {
+            Self::CreateTenant { .. } | Self::SetTenant { .. } | Self::RenameTenant { .. } => {
                 KindName::Tenant.plural()
             }
             Self::CreateVolume(_)
@@ -242,6 +258,8 @@ pub enum Answer<T> {
     Ok(T),
     /// Not done, or not all of it.
     Error(Trouble),
+    /// How far it is; something else comes later. Only where the request asks for it.
+    Progress(Progress),
 }
 
 /// Why something was not done.
@@ -289,7 +307,7 @@ impl Control {
     /// Listens in `state` and answers by `serve`, a thread for each connection.
     pub fn start<S, T, E>(state: &Path, serve: S) -> io::Result<Self>
     where
-        S: Fn(Request) -> Result<T, E> + Send + Sync + 'static,
+        S: Fn(Request, &dyn Asker) -> Result<T, E> + Send + Sync + 'static,
         T: Serialize,
         E: HasKind,
     {
@@ -318,7 +336,7 @@ impl Drop for Control {
 
 fn accept<S, T, E>(listener: &UnixListener, serve: &Arc<S>)
 where
-    S: Fn(Request) -> Result<T, E> + Send + Sync + 'static,
+    S: Fn(Request, &dyn Asker) -> Result<T, E> + Send + Sync + 'static,
     T: Serialize,
     E: HasKind,
 {
@@ -359,7 +377,7 @@ enum Line {
 fn converse<T: Serialize, E: HasKind>(
     stream: &UnixStream,
     seat: &mut Seat,
-    serve: &impl Fn(Request) -> Result<T, E>,
+    serve: &impl Fn(Request, &dyn Asker) -> Result<T, E>,
 ) -> io::Result<()> {
     stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
     let mut reader = BufReader::new(stream);
@@ -379,7 +397,8 @@ fn converse<T: Serialize, E: HasKind>(
         let Some(work) = seat.begin() else {
             return Ok(());
         };
-        match serde_json::from_slice(&line).map(serve) {
+        let client = Client::new(stream, &mut reader);
+        match serde_json::from_slice(&line).map(|request| serve(request, &client)) {
             Ok(Ok(view)) => answer(stream, &Answer::Ok(view))?,
             Ok(Err(fault)) => refuse(stream, fault.kind(), &fault)?,
             Err(error) => refuse(
@@ -477,6 +496,15 @@ impl HasKind for AskError {
 
 /// Asks the target whose state directory is `state`.
 pub fn ask<T: DeserializeOwned>(state: &Path, request: &Request) -> Result<T, AskError> {
+    ask_and_follow(state, request, |_| {})
+}
+
+/// The same, and says how far the target is, if the request asks for that.
+pub fn ask_and_follow<T: DeserializeOwned>(
+    state: &Path,
+    request: &Request,
+    mut follow: impl FnMut(Progress),
+) -> Result<T, AskError> {
     let path = state.join(SOCKET);
     let mut stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
@@ -490,17 +518,19 @@ pub fn ask<T: DeserializeOwned>(state: &Path, request: &Request) -> Result<T, As
         return Err(AskError::TooLong);
     }
     stream.write_all(text.as_bytes()).map_err(AskError::Lost)?;
-    let mut line = String::new();
-    let read = BufReader::new(&stream)
-        .read_line(&mut line)
-        .map_err(AskError::Lost)?;
-    if read == 0 {
-        return Err(AskError::Lost(io::ErrorKind::UnexpectedEof.into()));
-    }
-    match serde_json::from_str(&line) {
-        Ok(Answer::Ok(value)) => Ok(value),
-        Ok(Answer::Error(trouble)) => Err(AskError::Refused(trouble)),
-        Err(error) => Err(AskError::NotUnderstood(error)),
+    let mut reader = BufReader::new(&stream);
+    loop {
+        let mut line = String::new();
+        let read = reader.read_line(&mut line).map_err(AskError::Lost)?;
+        if read == 0 {
+            return Err(AskError::Lost(io::ErrorKind::UnexpectedEof.into()));
+        }
+        match serde_json::from_str(&line) {
+            Ok(Answer::Ok(value)) => return Ok(value),
+            Ok(Answer::Error(message)) => return Err(AskError::Refused(message)),
+            Ok(Answer::Progress(progress)) => follow(progress),
+            Err(error) => return Err(AskError::NotUnderstood(error)),
+        }
     }
 }
 

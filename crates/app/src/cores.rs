@@ -22,6 +22,9 @@ use crate::service::PolicyPlan;
 /// of its turn, which is much sooner.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How often somebody who waits for long looks after something else.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// What lives on one core.
 pub struct CoreState {
     /// Its executor.
@@ -172,6 +175,19 @@ impl<T> Reply<T> {
         self.0
             .recv()
             .expect("a core answers every job while it lives")
+    }
+
+    /// Waits for it, and does something else now and then.
+    pub fn wait_while(self, mut meanwhile: impl FnMut()) -> T {
+        loop {
+            match self.0.recv_timeout(LOOK) {
+                Ok(value) => return value,
+                Err(mpsc::RecvTimeoutError::Timeout) => meanwhile(),
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    unreachable!("a core answers every job while it lives")
+                }
+            }
+        }
     }
 
     /// Waits for it as long as there is time.

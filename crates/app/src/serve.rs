@@ -158,6 +158,8 @@ fn buffers(args: &ServeArgs) -> usize {
 
 fn start_control(directory: &Path, service: &Arc<Service>) -> Result<Control, System> {
     let shared = Arc::clone(service);
-    Control::start(directory, move |request| shared.handle(request))
-        .map_err(|error| System::Control(directory.to_owned(), error))
+    Control::start(directory, move |request, asker| {
+        shared.handle_for(request, asker)
+    })
+    .map_err(|error| System::Control(directory.to_owned(), error))
 }

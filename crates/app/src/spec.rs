@@ -4,6 +4,7 @@
 
 mod address;
 mod check;
+mod conditions;
 mod device;
 mod document;
 mod drive;
@@ -22,6 +23,7 @@ mod size;
 mod target;
 
 pub use address::Address;
+pub use conditions::{Conditions, MeasuredMedium, MeasuredPlace};
 pub use device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Store};
 pub use document::{Document, Keys, Section, differences, merge, name_of};
 pub use drive::{ConditionName, StoreName, is_file};

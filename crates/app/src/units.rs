@@ -199,6 +199,26 @@ pub fn bandwidth(bytes_per_second: f64) -> String {
     text
 }
 
+/// A moment in UTC, such as `2026-11-22T20:41:04Z`, so many seconds after the beginning of 1970.
+pub fn utc(seconds: u64) -> String {
+    // Years begin in March here, so that a leap day is the last day of one; 400 years always have
+    // as many days.
+    let days = seconds / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = match month {
+        0..=9 => (month + 3, 0),
+        _ => (month - 9, 1),
+    };
+    let year = era * 400 + year + next;
+    let second = seconds % 86_400;
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
 /// The value of a key of a configuration for people, with its unit; nothing is its default.
 pub fn shown(key: &str, value: Option<&Value>) -> String {
     let key = key.rsplit('.').next().unwrap_or(key);
@@ -219,6 +239,20 @@ pub fn shown(key: &str, value: Option<&Value>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_are_dates() {
+        for (seconds, date) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (1_709_251_200, "2024-03-01T00:00:00Z"),
+            (1_735_689_599, "2024-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(seconds), date);
+        }
+    }
 
     #[test]
     fn values_are_read_with_their_units() {

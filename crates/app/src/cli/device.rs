@@ -96,13 +96,15 @@ pub enum DeviceCommand {
     /// Measure what a device can give, which guarantees are held against
     #[command(
         after_help = "Examples:\n  flashyard device calibrate ssd0\n  flashyard device calibrate disk0 --destroy\n\n\
-        An emulated drive is measured by a copy of its model. Any other device is read for four seconds; with --destroy\n\
-        it is also written, and its content is lost, which is only done while nothing uses it."
+        Nobody's data are lost unless --destroy is given. An emulated drive is measured by a copy of its model, a device\n\
+        with a pool in a volume that is made for that and deleted again, a device that a volume has whole by reading what\n\
+        is on it. A device that nothing uses is only measured with --destroy, for nothing is known to be on it to be read.\n\
+        Each load is repeated until two runs agree. It takes 10 to 20 seconds, in which the device is busy; Ctrl-C ends it."
     )]
     Calibrate {
         /// Its name
         name: String,
-        /// Measure writes too: its content is lost
+        /// Write over what is on it, which is lost; only while nothing uses it
         #[arg(long, help_heading = "Measurement")]
         destroy: bool,
     },

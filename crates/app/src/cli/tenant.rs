@@ -35,6 +35,9 @@ pub struct OwedArgs {
     /// What 99 of 100 of its latency-sensitive I/Os should stay under, such as `500us`, or `none`
     #[arg(long, help_heading = "Sharing", value_name = "SPAN", value_parser = parse_target)]
     pub latency_target: Option<Span>,
+    /// Take a guarantee that a device cannot give, or that its policy does not keep
+    #[arg(long, help_heading = "Sharing")]
+    pub force: bool,
 }
 
 fn parse_rates(text: &str) -> Result<RatesSpec, ValueError> {

@@ -20,6 +20,9 @@ pub struct How {
     /// Take pools and volumes over that are on devices already.
     #[serde(default)]
     pub import: bool,
+    /// Also what promises more than a device can give.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// The answer to `apply`.

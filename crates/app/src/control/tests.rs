@@ -30,7 +30,7 @@ impl Rig {
         let directory = Scratch::new(name);
         let executed = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&executed);
-        let control = Control::start(&directory, move |request| {
+        let control = Control::start(&directory, move |request, _| {
             count.fetch_add(1, Ordering::SeqCst);
             serve(&request);
             Ok::<_, AskError>(7)
@@ -195,7 +195,7 @@ fn a_target_that_dies_before_it_answers_is_told() {
 #[test]
 fn a_request_is_answered_and_rubbish_is_told() {
     let directory = Scratch::new("control");
-    let control = Control::start(&directory, |request| match request {
+    let control = Control::start(&directory, |request, _| match request {
         Request::Status => Ok(7),
         other => Err(format!("{other:?}")),
     })

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::plan::AppliedView;
 use crate::spec::{
-    Address, ClassName, ConditionName, ContentName, Document, Eui64, FlatDevice, NamespaceUuid,
-    Nguid, PolicyName, RatesSpec, Size, Span,
+    Address, ClassName, ConditionName, Conditions, ContentName, Document, Eui64, FlatDevice,
+    NamespaceUuid, Nguid, PolicyName, RatesSpec, Size, Span,
 };
 
 /// The answer to a request that was carried out.
@@ -31,7 +31,7 @@ pub enum View {
     /// All of a kind.
     List(Vec<View>),
     /// What a device can give.
-    Calibration(CalibrationView),
+    Calibration(Box<CalibrationView>),
     /// Where the latency of a tenant comes from.
     Why(WhyView),
     /// A configuration file.
@@ -94,6 +94,10 @@ pub struct DeviceView {
     #[serde(flatten)]
     pub drive: Option<DriveView>,
     pub used_by: Option<String>,
+    /// Another policy stands in for one that has to be told what the device does: why, and what to
+    /// do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy_note: Option<String>,
     #[serde(flatten)]
     pub health: Health,
 }
@@ -243,6 +247,8 @@ pub enum GuaranteeState {
     Unverified,
     /// They can give less than what is promised.
     Oversold,
+    /// The policy of a device keeps no guarantees.
+    Ignored,
 }
 
 /// A promise beside what the tenant got of it in the last seconds.
@@ -485,6 +491,12 @@ pub struct CalibrationView {
     pub capability: RatesSpec,
     /// How long reads take at several loads.
     pub curve: Vec<LoadView>,
+    /// Whether the curve is kept: reads take longer when more of them come.
+    pub curve_kept: bool,
+    /// When and how it was measured.
+    pub calibration: Conditions,
+    /// What is to be said of the figures.
+    pub note: Option<String>,
 }
 
 /// How long reads of 4 KiB take when so many come per second, in microseconds.

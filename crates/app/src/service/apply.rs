@@ -14,7 +14,7 @@ use super::promises;
 use super::turns::{Object, Wants};
 use super::wants::{wants_of_device, wants_of_pool, wants_of_volume};
 use super::work::Work;
-use super::{Checked, Fault, Service, Stack, Subject};
+use super::{Checked, Fault, Service, Stack, Subject, checked};
 use crate::control::{AppliedView, How, KindName, Request, VolumeChange};
 use crate::graph::NodeId;
 use crate::spec::{Document, Section, Size};
@@ -40,7 +40,7 @@ impl Work<'_> {
         if !how.yes && !found.risks.is_empty() {
             return Err(Refused::Risks(found.risks).into());
         }
-        self.bring_about(found, Checked::Now)
+        self.bring_about(found, checked(how.force))
     }
 
     /// Applies the file that the target is started with. What it promises too much of is served
@@ -64,10 +64,10 @@ impl Work<'_> {
                 }
             }
         }
-        match promises::oversold(self, &found.config) {
-            Some(why) => Err(why.into()),
-            None => Ok(found),
+        if !how.force {
+            promises::check_file(self, &found.config)?;
         }
+        Ok(found)
     }
 
     fn plan(&self, file: &Document, prune: bool) -> Result<Plan, Fault> {
@@ -186,8 +186,8 @@ impl Work<'_> {
     pub(super) fn carry_out(&mut self, step: Step, checked: Checked) -> Result<(), Fault> {
         match step {
             Step::Target(settings) => self.put_target_of_file(settings),
-            Step::CreateDevice(spec) => self.create_device(spec).map(drop),
-            Step::SetDevice(spec) => self.change_device(spec),
+            Step::CreateDevice(spec) => self.create_device(spec, checked).map(drop),
+            Step::SetDevice(spec) => self.change_device(spec, checked),
             Step::CreatePool(spec) => self.create_pool(spec, false).map(drop),
             Step::PutTenants(specs) => self.put_tenants(specs, checked),
             Step::CreateVolumes(specs) => self.create_volumes(specs, checked),
@@ -243,7 +243,7 @@ impl Work<'_> {
             Before::Target(settings) => self.put_target_of_file(settings.clone()),
             Before::Device(name, Some(spec)) => match self.device(name) {
                 Ok((_, device)) if device.spec == *spec => Ok(()),
-                _ => self.change_device(spec.clone()),
+                _ => self.change_device(spec.clone(), Checked::Never),
             },
             Before::Device(name, None) => self.unmake(Section::Device, name),
             Before::Pool(name) => self.unmake(Section::Pool, name),

@@ -1,101 +1,102 @@
 //! What a device can give, which guarantees are held against (`promises.rs`).
 //!
 //! An emulated drive is measured by a copy of its model in virtual time, worn out, for a guarantee
-//! has to hold then too. Any other device is measured by doing I/O: reads at any time, writes only
-//! when nobody uses it and its content may be lost.
+//! has to hold then too. Any other device is measured by I/O (`measure.rs`), where something was
+//! written before: with a pool in a scratch volume, which is filled and goes again; with a user's
+//! data by reading them; without a user by writing it over, if that was asked for.
 
-use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use flashyard_block::{DeviceExt, IoError, SharedDevice, Tag};
+use flashyard_block::pool::{Pool, PoolError};
 use flashyard_flash::ssd::{self, Condition};
 use flashyard_flash::workload::{self, Source, Worker};
-use flashyard_runtime::{Buf, Data, Rt};
-use flashyard_time::{Duration, Histogram, Rng};
+use flashyard_time::{Duration, Histogram};
 
-use super::fault::{InUse, Unavailable};
-use super::work::Work;
-use super::{Fault, flash, no_such, policies};
-use crate::control::{CalibrationView, KindName, LoadView, View};
-use crate::graph::NodeId;
-use crate::spec::{
-    Bandwidth, ConditionName, DeviceKind, DeviceSpec, FlashSpec, LoadPoint, Medium, RatesSpec,
+use super::fault::{InUse, Refused, Unavailable};
+use super::measure::{
+    DEPTH, Found, LARGE, SMALL, STEPS, STREAMS, Stopped, Task, Watch, measure, point, rises,
 };
+use super::work::Work;
+use super::{Checked, Fault, flash, no_such, policies};
+use crate::control::{CalibrationView, KindName, LoadView, Progress, View};
+use crate::cores::Reply;
+use crate::graph::{Node, NodeId};
+use crate::spec::{
+    Bandwidth, ConditionName, Conditions, DeviceKind, DeviceSpec, FlashSpec, LoadPoint,
+    MeasuredMedium, MeasuredPlace, Medium, RatesSpec,
+};
+use crate::units;
 
-/// I/Os in flight while the most is measured.
-const DEPTH: u32 = 256;
-const STREAMS: u32 = 32;
-const SMALL: usize = 4 << 10;
-const LARGE: usize = 128 << 10;
-/// How long each load is measured, in virtual and in real time.
+/// How long each load of a model is measured, in virtual time.
 const VIRTUAL: Duration = Duration::from_ms(500);
-const REAL: Duration = Duration::from_secs(1);
-/// How long each step of the curve is measured in real time.
-const STEP: Duration = Duration::from_ms(200);
-/// Steps of the curve, in tenths of the most.
-const STEPS: u64 = 10;
+/// How much of a device is written and read: what caches of a drive hold is less, and memory is
+/// precious.
+const SPAN: u64 = 256 << 20;
+const SPAN_IN_MEMORY: u64 = 64 << 20;
+/// A scratch volume that is smaller says nothing of its device.
+const SPAN_LEAST: u64 = 8 << 20;
+/// A scratch volume is known by its UUID, also after a kill.
+pub(super) const SCRATCH: [u8; 16] = *b"calibration-temp";
+const SCRATCH_NAME: &str = "flashyard-calibration";
+
+/// What a measurement has found, and under which conditions.
+struct Calibration {
+    capability: RatesSpec,
+    curve: Vec<LoadPoint>,
+    conditions: Conditions,
+}
 
 impl Work<'_> {
     /// Measures a device, notes what it can give, and tells it with the curve behind it.
-    pub(super) fn calibrate(&mut self, name: &str, destroy: bool) -> Result<View, Fault> {
+    pub(super) fn calibrate(
+        &mut self,
+        name: &str,
+        destroy: bool,
+        progress: bool,
+    ) -> Result<View, Fault> {
         let (id, device) = self.device(name)?;
         let spec = device.spec.clone();
-        let (capability, curve) = if spec.kind() == DeviceKind::Flash {
-            emulated(&spec)?
-        } else {
-            let user = self.user_text(id);
-            if let (true, Some(user)) = (destroy, user) {
-                return Err(InUse::Measured(name.to_owned(), user).into());
-            }
-            self.measured(id, destroy)?
+        let found = match spec.kind() {
+            DeviceKind::Flash => Calibration::of_model(&spec)?,
+            kind => self.measured(id, kind, destroy, progress)?,
         };
-        self.note_capability(id, capability, &curve)?;
+        let curve_kept = rises(&found.curve);
         let us = |ns: u64| ns as f64 / 1e3;
-        let curve = curve.iter().map(|point| LoadView {
+        let curve = found.curve.iter().map(|point| LoadView {
             read_iops: point.read_iops,
             mean_us: us(point.mean_ns),
             p50_us: us(point.p50_ns),
             p95_us: us(point.p95_ns),
             p99_us: us(point.p99_ns),
         });
-        Ok(View::Calibration(CalibrationView {
+        let view = CalibrationView {
             device: name.to_owned(),
-            capability,
+            capability: found.capability,
             curve: curve.collect(),
-        }))
+            curve_kept,
+            note: found.note(),
+            calibration: found.conditions.clone(),
+        };
+        self.note_capability(id, found)?;
+        Ok(View::Calibration(Box::new(view)))
     }
 
     /// What a device can give; an emulated one is measured now if it was not before.
-    pub(super) fn capability_of(&mut self, device: NodeId) -> Result<RatesSpec, Fault> {
-        let Some(spec) = self.graph.device(device).map(|it| it.spec.clone()) else {
-            return Ok(RatesSpec::default());
-        };
-        match (spec.capability, spec.kind()) {
-            (Some(capability), _) => Ok(capability),
-            (None, DeviceKind::Flash) => {
-                let (capability, curve) = emulated(&spec)?;
-                self.note_capability(device, capability, &curve)?;
-                Ok(capability)
-            }
-            (None, _) => Ok(RatesSpec::default()),
+    pub(super) fn capability_of(&mut self, device: NodeId) -> Result<(), Fault> {
+        let spec = self.graph.device(device).map(|it| it.spec.clone());
+        if let Some(spec) = spec
+            && spec.capability.is_none()
+            && spec.kind() == DeviceKind::Flash
+        {
+            self.note_capability(device, Calibration::of_model(&spec)?)?;
         }
+        Ok(())
     }
 
     /// Keeps what was measured. What was not measured now stays as it was.
-    fn note_capability(
-        &mut self,
-        device: NodeId,
-        measured: RatesSpec,
-        curve: &[LoadPoint],
-    ) -> Result<(), Fault> {
-        self.change_spec(device, |spec| {
-            let before = spec.capability.unwrap_or_default();
-            spec.capability = Some(RatesSpec {
-                write_iops: measured.write_iops.or(before.write_iops),
-                write_bandwidth: measured.write_bandwidth.or(before.write_bandwidth),
-                ..measured
-            });
-            spec.curve = curve.to_vec();
-        })?;
+    fn note_capability(&mut self, device: NodeId, found: Calibration) -> Result<(), Fault> {
+        self.change_spec(device, |spec| found.put_into(spec))?;
         let noted = self.graph.device(device);
         if noted.is_some_and(|device| device.spec.policy.is_told()) {
             self.renew_policy(device);
@@ -104,31 +105,208 @@ impl Work<'_> {
     }
 
     /// Measures by I/O, on the home core.
-    fn measured(&self, id: NodeId, destroy: bool) -> Result<(RatesSpec, Vec<LoadPoint>), Fault> {
+    fn measured(
+        &self,
+        id: NodeId,
+        kind: DeviceKind,
+        destroy: bool,
+        progress: bool,
+    ) -> Result<Calibration, Fault> {
         self.check_blocks(id)?;
-        let core = self.home_of(id)?;
-        let measured = self.cores.call(core, move |state| async move {
-            let device = state.nodes.device(id)?;
-            Some(measure(&state.rt, &device, destroy).await)
-        });
-        let name = self.graph.name(id);
-        let measured = measured.ok_or_else(|| no_such(KindName::Device, name))?;
-        measured.map_err(|error| Unavailable::Measured(name.to_owned(), error).into())
+        let name = self.graph.name(id).to_owned();
+        let user = self.user_text(id);
+        if let (true, Some(user)) = (destroy, user) {
+            return Err(InUse::Measured(name, user).into());
+        }
+        let most = match self.forgets(id) {
+            true => SPAN_IN_MEMORY,
+            false => SPAN,
+        };
+        let watch = Arc::new(Watch::default());
+        let outcome = match self.graph.user_of(id) {
+            Some(Node::Pool(record)) => {
+                let (pool, core) = self.pool_home(&record.spec.name)?;
+                let watch = Arc::clone(&watch);
+                self.cores.send(core, move |state| async move {
+                    let pool = state.nodes.pool(pool).ok_or(PoolError::NotAPool)?;
+                    in_scratch_volume(&state.rt, &pool, kind, most, watch).await
+                })
+            }
+            None if !destroy => return Err(Refused::NeverWritten(name).into()),
+            user => {
+                let (place, most) = match user {
+                    None => (MeasuredPlace::WholeDevice, most),
+                    Some(_) => (MeasuredPlace::InUse, u64::MAX),
+                };
+                let core = self.home_of(id)?;
+                let watch = Arc::clone(&watch);
+                self.cores.send(core, move |state| async move {
+                    let device = state.nodes.device(id).ok_or(PoolError::NotAPool)?;
+                    let info = device.info();
+                    let bytes = most.min(info.blocks * u64::from(info.block_size));
+                    let writes = place == MeasuredPlace::WholeDevice;
+                    let task = Task {
+                        kind,
+                        bytes,
+                        writes,
+                    };
+                    let found = measure(&state.rt, device, task, watch).await;
+                    Ok(found.map(|found| Calibration::of_device(found, place, bytes, None)))
+                })
+            }
+        };
+        match self.follow(outcome, &watch, progress) {
+            Ok(Ok(found)) => Ok(found),
+            Ok(Err(Stopped::Cancelled)) => Err(Unavailable::Cancelled(name).into()),
+            Ok(Err(Stopped::Unwritten(part))) => Err(Refused::Unwritten(name, part).into()),
+            Ok(Err(Stopped::Failed(error))) => Err(Unavailable::Measured(name, error).into()),
+            Err(PoolError::NotAPool) => Err(no_such(KindName::Device, &name)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits for a measurement. It ends early when whoever asked for it has gone, or the target
+    /// ends.
+    fn follow<T>(&self, outcome: Reply<T>, watch: &Watch, progress: bool) -> T {
+        outcome.wait_while(|| {
+            if self.asker.is_gone() || self.service.turns.are_closed() {
+                watch.cancel();
+            }
+            if progress {
+                self.asker.tell(Progress {
+                    done: watch.done(),
+                    of: Watch::PARTS,
+                });
+            }
+        })
+    }
+}
+
+/// Makes a volume, measures there and takes it away again, whatever comes of it.
+async fn in_scratch_volume(
+    rt: &flashyard_runtime::Rt,
+    pool: &Pool,
+    kind: DeviceKind,
+    most: u64,
+    watch: Arc<Watch>,
+) -> Result<Result<Calibration, Stopped>, PoolError> {
+    clear_scratch(pool).await?;
+    let free = pool.info().free;
+    let bytes = most.min(free / 2).max(SPAN_LEAST);
+    let device = pool.create_volume(SCRATCH_NAME, SCRATCH, bytes).await?;
+    let task = Task {
+        kind,
+        bytes,
+        writes: true,
+    };
+    let found = measure(rt, device, task, watch).await;
+    clear_scratch(pool).await?;
+    let place = MeasuredPlace::ScratchVolume;
+    Ok(found.map(|found| Calibration::of_device(found, place, bytes, Some(free))))
+}
+
+/// Takes away what a measurement that was cut off has left.
+pub(super) async fn clear_scratch(pool: &Pool) -> Result<(), PoolError> {
+    match pool.find(SCRATCH) {
+        Some((name, _)) => pool.delete(&name).await,
+        None => Ok(()),
     }
 }
 
 /// Finds out what the policy of `spec` has to be told, where that can be found out by itself; else
-/// it is refused.
-pub(super) fn tell_if_needed(spec: &mut DeviceSpec) -> Result<(), Fault> {
+/// it is refused. A start measures nothing and refuses nothing: `fair` stands in until somebody has
+/// measured.
+pub(super) fn tell_if_needed(spec: &mut DeviceSpec, checked: Checked) -> Result<(), Fault> {
+    if checked == Checked::Never {
+        return Ok(());
+    }
     if spec.policy.is_told() && spec.capability.is_none() && spec.kind() == DeviceKind::Flash {
-        let (capability, curve) = emulated(spec)?;
-        (spec.capability, spec.curve) = (Some(capability), curve);
+        Calibration::of_model(spec)?.put_into(spec);
     }
     policies::check(spec)
 }
 
+impl Calibration {
+    fn of_model(spec: &DeviceSpec) -> Result<Self, Fault> {
+        let (capability, curve) = emulated(spec)?;
+        let place = MeasuredPlace::Model;
+        let conditions = conditions(MeasuredMedium::Model, place, None, None, Vec::new());
+        Ok(Self {
+            capability,
+            curve,
+            conditions,
+        })
+    }
+
+    fn of_device(found: Found, place: MeasuredPlace, bytes: u64, free: Option<u64>) -> Self {
+        let conditions = conditions(found.medium, place, Some(bytes), free, found.unstable);
+        Self {
+            capability: found.capability,
+            curve: found.curve,
+            conditions,
+        }
+    }
+
+    /// What is to be said of the figures.
+    fn note(&self) -> Option<String> {
+        let curve = (!rises(&self.curve)).then(|| {
+            "reads took less time at a higher load, so the curve is not kept: measure again while the machine is quiet"
+                .to_owned()
+        });
+        let doubt = self.conditions.doubt();
+        let doubt = doubt.map(|why| format!("guarantees are not held against all of this: {why}"));
+        let memory = (self.conditions.medium == MeasuredMedium::Memory)
+            .then(|| "these are the figures of memory".to_owned());
+        let notes: Vec<_> = [memory, doubt, curve].into_iter().flatten().collect();
+        (!notes.is_empty()).then(|| notes.join("; "))
+    }
+
+    fn put_into(self, spec: &mut DeviceSpec) {
+        let before = spec.capability.unwrap_or_default();
+        let found = self.capability;
+        let mut conditions = self.conditions;
+        if found.write_iops.is_none()
+            && let Some(measured) = &spec.calibration
+        {
+            let writes = measured.unstable.iter();
+            let writes = writes.filter(|rate| rate.starts_with("write")).cloned();
+            conditions.unstable.extend(writes);
+        }
+        spec.capability = Some(RatesSpec {
+            write_iops: found.write_iops.or(before.write_iops),
+            write_bandwidth: found.write_bandwidth.or(before.write_bandwidth),
+            ..found
+        });
+        spec.calibration = Some(conditions);
+        spec.curve = match rises(&self.curve) {
+            true => self.curve,
+            false => Vec::new(),
+        };
+    }
+}
+
+fn conditions(
+    medium: MeasuredMedium,
+    place: MeasuredPlace,
+    measured_bytes: Option<u64>,
+    free_bytes: Option<u64>,
+    unstable: Vec<String>,
+) -> Conditions {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    Conditions {
+        date: units::utc(now.map_or(0, |since| since.as_secs())),
+        medium,
+        place,
+        measured_bytes,
+        free_bytes,
+        io_bytes: [SMALL as u64, LARGE as u64],
+        in_flight: [DEPTH, STREAMS],
+        unstable,
+    }
+}
+
 /// Measures a copy of an emulated drive's model.
-pub(super) fn emulated(spec: &DeviceSpec) -> Result<(RatesSpec, Vec<LoadPoint>), Fault> {
+fn emulated(spec: &DeviceSpec) -> Result<(RatesSpec, Vec<LoadPoint>), Fault> {
     let Medium::Flash(drive) = &spec.medium else {
         return Ok((RatesSpec::default(), Vec::new()));
     };
@@ -167,123 +345,4 @@ pub(super) fn emulated(spec: &DeviceSpec) -> Result<(RatesSpec, Vec<LoadPoint>),
         curve.push(point(offered, &latency));
     }
     Ok((capability, curve))
-}
-
-/// Measures a device by reading it and, if its content may be lost, by writing it.
-async fn measure(
-    rt: &Rt,
-    device: &SharedDevice,
-    destroy: bool,
-) -> Result<(RatesSpec, Vec<LoadPoint>), IoError> {
-    let small = load(rt, device, DEPTH, SMALL, false).await?;
-    let large = load(rt, device, STREAMS, LARGE, false).await?;
-    let mut capability = RatesSpec {
-        read_iops: Some(small),
-        read_bandwidth: Some(Bandwidth(large * LARGE as u64)),
-        ..RatesSpec::default()
-    };
-    if destroy {
-        let small = load(rt, device, STREAMS, SMALL, true).await?;
-        let large = load(rt, device, STREAMS, LARGE, true).await?;
-        capability.write_iops = Some(small);
-        capability.write_bandwidth = Some(Bandwidth(large * LARGE as u64));
-    }
-    let mut curve = Vec::new();
-    for step in 1..=STEPS {
-        let offered = small * step / STEPS;
-        curve.push(point(offered, &paced(rt, device, offered.max(1)).await?));
-    }
-    Ok((capability, curve))
-}
-
-fn point(read_iops: u64, latency: &Histogram) -> LoadPoint {
-    LoadPoint {
-        read_iops,
-        mean_ns: latency.mean(),
-        p50_ns: latency.percentile(500_000),
-        p95_ns: latency.percentile(950_000),
-        p99_ns: latency.percentile(990_000),
-    }
-}
-
-/// Latencies of small reads at random addresses, of which so many come per second: each of
-/// [`DEPTH`] readers has its instants, and reads at the next of them when it has its answer.
-async fn paced(rt: &Rt, device: &SharedDevice, rate: u64) -> Result<Histogram, IoError> {
-    let (bytes, blocks, places) = transfers(device, SMALL);
-    let (begin, every) = (rt.now(), Duration::from_secs(u64::from(DEPTH)) / rate);
-    let until = begin + STEP;
-    let readers: Vec<_> = (0..u64::from(DEPTH))
-        .map(|reader| {
-            let (rt, device) = (rt.clone(), Rc::clone(device));
-            let mut next = begin + every * reader / u64::from(DEPTH);
-            rt.clone().spawn(async move {
-                let (mut rng, mut latency) = (Rng::new(reader), Histogram::new());
-                while next < until {
-                    rt.sleep_until(next).await;
-                    let lba = rng.below(places) * blocks;
-                    let buf = Buf::take(bytes).ok_or(IoError::Busy)?;
-                    let sent = rt.now();
-                    let _: Data = device.read(Tag::default(), lba, buf).await?;
-                    latency.record(rt.now().since(sent).as_ns());
-                    next = (next + every).max(sent);
-                    // A device that answers at once must not keep the core from everybody else.
-                    rt.turn_end().await;
-                }
-                Ok::<_, IoError>(latency)
-            })
-        })
-        .collect();
-    let mut all = Histogram::new();
-    for reader in readers {
-        all.merge(&reader.await?);
-    }
-    Ok(all)
-}
-
-/// Bytes and blocks of an I/O of `bytes`, and for how many there is room. Some devices have blocks
-/// that are larger.
-fn transfers(device: &SharedDevice, bytes: usize) -> (usize, u64, u64) {
-    let info = device.info();
-    let bytes = bytes.max(info.block_size as usize);
-    let blocks = bytes as u64 / u64::from(info.block_size);
-    (bytes, blocks, (info.blocks / blocks).max(1))
-}
-
-/// I/Os a second of `bytes` at random addresses, so many in flight.
-async fn load(
-    rt: &Rt,
-    device: &SharedDevice,
-    depth: u32,
-    bytes: usize,
-    write: bool,
-) -> Result<u64, IoError> {
-    let (bytes, blocks, places) = transfers(device, bytes);
-    let until = rt.now() + REAL;
-    let workers: Vec<_> = (0..depth)
-        .map(|worker| {
-            let (rt, device) = (rt.clone(), Rc::clone(device));
-            rt.clone().spawn(async move {
-                let mut rng = Rng::new(u64::from(worker));
-                let mut done = 0;
-                while rt.now() < until {
-                    let lba = rng.below(places) * blocks;
-                    let buf = Buf::take(bytes).ok_or(IoError::Busy)?;
-                    if write {
-                        device.write(Tag::default(), lba, buf, false).await?;
-                    } else {
-                        let _: Data = device.read(Tag::default(), lba, buf).await?;
-                    }
-                    done += 1;
-                    // A device that answers at once must not keep the core from everybody else.
-                    rt.turn_end().await;
-                }
-                Ok(done)
-            })
-        })
-        .collect();
-    let mut done = 0;
-    for worker in workers {
-        done += worker.await?;
-    }
-    Ok(done * 1_000 / REAL.as_ms())
 }

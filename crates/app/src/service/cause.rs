@@ -1,5 +1,7 @@
 //! What exactly is wrong, in words.
 
+mod remote;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -203,6 +205,12 @@ pub enum Refused {
     Content(String, String),
     /// More is promised of a device than it has: so many percent, by whom.
     Oversold(String, f64, Vec<(String, f64)>),
+    /// A guarantee that a device's policy does not keep: the tenant, the device, its policy.
+    Ignored(String, String, PolicyName),
+    /// A device that nobody uses, and on which nothing was written.
+    NeverWritten(String),
+    /// A device whose user has hardly written to it: how many percent of the reads found zeroes.
+    Unwritten(String, u64),
     /// A policy that has to be told what the device does.
     Untold(PolicyName, String),
     /// A partition that takes no more writes.
@@ -244,6 +252,8 @@ pub enum Unavailable {
     Remote(Box<RemoteFault>),
     /// A device failed while it was measured.
     Measured(String, IoError),
+    /// Nobody waits for a measurement any more.
+    Cancelled(String),
     /// A device could not be erased.
     NotErased(String, IoError),
     /// A device that is not open as one to be given away.
@@ -327,57 +337,6 @@ impl fmt::Display for Invalid {
     }
 }
 
-impl fmt::Display for DriveFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Profile(fault) => fault.fmt(f),
-            Self::Size {
-                kind,
-                profile,
-                size,
-                least,
-                most,
-            } => {
-                let size = units::size(*size);
-                let range = format!("from {} to {}", units::size(*least), units::size(*most));
-                match kind {
-                    DeviceKind::OpenChannel => write!(
-                        f,
-                        "size is {size}; an open-channel device of profile {profile} has {range}"
-                    ),
-                    _ => write!(
-                        f,
-                        "size is {size}; a drive of profile {profile} has a multiple of {UNIT_BYTES} bytes, {range}"
-                    ),
-                }
-            }
-            Self::Memory {
-                size,
-                needed,
-                free,
-                most,
-            } => write!(
-                f,
-                "size is {}; the model of such a drive takes {} of memory, and {} are free: give at most {}",
-                units::size(*size),
-                units::size(*needed),
-                units::size(*free),
-                units::size(*most),
-            ),
-        }
-    }
-}
-
-impl fmt::Display for ProfileFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(name) => write!(f, "there is no profile `{name}`"),
-            Self::Read(name, error) => write!(f, "cannot read profile {name}: {error}"),
-            Self::Wrong(name, error) => write!(f, "profile {name}: {error}"),
-        }
-    }
-}
-
 impl fmt::Display for NotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -434,7 +393,7 @@ impl fmt::Display for InUse {
             Self::Taken(device, user) => write!(f, "device `{device}` is used by {user}"),
             Self::Measured(device, user) => write!(
                 f,
-                "device `{device}` is used by {user}: measuring writes would destroy that; leave --destroy out to measure reads"
+                "device `{device}` is used by {user}: --destroy would write over that; leave it out, which harms nothing"
             ),
             Self::Volumes(kind, name, volume) => write!(
                 f,
@@ -551,11 +510,28 @@ impl fmt::Display for Refused {
                     .collect();
                 write!(
                     f,
-                    "this would sell {:.0} % of {device} ({}): lower a guarantee; `flashyard device calibrate {device}` shows what it can give",
+                    "this would sell {:.0} % of {device} ({}): lower a guarantee, or have it taken nevertheless with --force; \
+                     `flashyard device calibrate {device}` shows what it can give",
                     sold * 100.0,
                     list.join(", ")
                 )
             }
+            Self::Ignored(tenant, device, policy) => write!(
+                f,
+                "policy `{}` of device `{device}` keeps no guarantees, so tenant `{tenant}` would not get its own: \
+                 `flashyard device set {device} --policy fair`, or have it taken nevertheless with --force",
+                policy.name()
+            ),
+            Self::NeverWritten(device) => write!(
+                f,
+                "nothing uses device `{device}`, and what was never written cannot be measured by reading: measure it with --destroy, \
+                 which writes over what is on it, or once it has a pool"
+            ),
+            Self::Unwritten(device, part) => write!(
+                f,
+                "{part} % of the reads of device `{device}` found nothing that was ever written, which says nothing of the device: \
+                 nothing is noted; measure it again when its user has filled it"
+            ),
             Self::Untold(policy, device) => {
                 let policy = policy.name();
                 write!(
@@ -628,6 +604,10 @@ impl fmt::Display for Unavailable {
                 f,
                 "device `{device}` failed while it was measured ({error:?}): see to it first"
             ),
+            Self::Cancelled(device) => write!(
+                f,
+                "the measurement of device `{device}` was ended before it was done: nothing is noted"
+            ),
             Self::NotErased(device, error) => write!(
                 f,
                 "device `{device}` could not be erased ({error:?}): see to it, then try again"
@@ -664,16 +644,6 @@ impl fmt::Display for Unavailable {
                 _ => write!(f, "cannot listen on {address}: {error}"),
             },
         }
-    }
-}
-
-impl fmt::Display for RemoteFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}, namespace {} of {}: {}; allow host {} there, and start it first",
-            self.address, self.nsid, self.subnqn, self.error, self.hostnqn
-        )
     }
 }
 

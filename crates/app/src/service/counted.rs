@@ -185,7 +185,7 @@ mod tests {
         let (home, left) = (Scratch::new("counted"), Scratch::new("left"));
         let service = start(State::open(&home, IfDamaged::Refuse).expect("a new store"));
         let spec = toml::from_str("name = \"db\"").expect("a tenant");
-        let made = service.handle(Request::CreateTenant(spec));
+        let made = service.handle(Request::CreateTenant { spec, force: false });
         assert!(made.is_ok(), "{made:?}");
         let did = Counters {
             reads: 7,

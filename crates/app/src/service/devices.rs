@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::fault::{InUse, Internal, Invalid, Refused, RemoteFault, Unavailable};
 use super::work::Work;
-use super::{Fault, Service, Stack, Subject, calibrate, flash, no_such, partitions};
+use super::{Checked, Fault, Service, Stack, Subject, calibrate, flash, no_such, partitions};
 use crate::control::{KindName, View};
 use crate::cores::Cores;
 use crate::graph::{self, Identity, NodeId};
@@ -64,7 +64,11 @@ impl Work<'_> {
         }
     }
 
-    pub(super) fn create_device(&mut self, mut spec: DeviceSpec) -> Result<View, Fault> {
+    pub(super) fn create_device(
+        &mut self,
+        mut spec: DeviceSpec,
+        checked: Checked,
+    ) -> Result<View, Fault> {
         spec.check()?;
         spec.check_new()?;
         let name = spec.name.clone();
@@ -77,7 +81,7 @@ impl Work<'_> {
             let other = self.graph.name(other).to_owned();
             return Err(InUse::Path(path.clone(), other).into());
         }
-        calibrate::tell_if_needed(&mut spec)?;
+        calibrate::tell_if_needed(&mut spec, checked)?;
         let id = self.reserve();
         if spec.partition().is_some() {
             return self.create_partition(id, spec);
@@ -223,6 +227,7 @@ impl Work<'_> {
             if pool.info().uuid != uuid {
                 return Ok(Err(Unavailable::OtherPool(name).into()));
             }
+            calibrate::clear_scratch(&pool).await?;
             state.nodes.add(id, Node::Pool(pool));
             Ok::<_, PoolError>(Ok(()))
         });

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use flashyard_block::pool::{Pool, PoolError, PoolInfo, VolumeInfo};
 use uuid::Uuid;
 
+use super::calibrate::SCRATCH;
 use super::fault::{InUse, NotFound, Refused, Unavailable};
 use super::plan::Step;
 use super::work::Work;
@@ -207,7 +208,9 @@ impl Work<'_> {
                     Pool::open(&state.rt, device).await?
                 }
             };
-            Ok::<_, PoolError>((pool.info(), pool.list()))
+            let mut volumes = pool.list();
+            volumes.retain(|volume| volume.uuid != SCRATCH);
+            Ok::<_, PoolError>((pool.info(), volumes))
         });
         found.map_err(|error| {
             let device = self.graph.name(device).to_owned();

@@ -14,6 +14,7 @@ mod flash;
 mod handover;
 mod identity;
 mod import;
+mod measure;
 mod moving;
 mod names;
 mod observed;
@@ -42,7 +43,7 @@ use flashyard_drives::FlashStats;
 use flashyard_engine::{ConfigError, SubsystemNames, Target, TenantSpec as EngineTenant};
 use uuid::Uuid;
 
-use crate::control::{AppliedView, KindName, Request, TenantChange, View};
+use crate::control::{AppliedView, Asker, KindName, Request, TenantChange, View};
 use crate::cores::Cores;
 use crate::graph::{Device, Graph, Node, NodeId, Volume};
 use crate::spec::{Address, ClassName, Document, TargetSettings, TenantSpec};
@@ -155,7 +156,12 @@ impl Service {
     /// Answers one request. A request that fails has changed nothing, but for a deletion that
     /// failed half way, which is finished by the next try or start.
     pub fn handle(&self, request: Request) -> Result<View, Fault> {
-        self.work().and_then(|mut work| {
+        self.handle_for(request, &())
+    }
+
+    /// The same for somebody who may go before it is done, or wants to know how far it is.
+    pub fn handle_for(&self, request: Request, asker: &dyn Asker) -> Result<View, Fault> {
+        Work::begin(self, asker).and_then(|mut work| {
             let changes = request.changes();
             let outcome = work.dispatch(request);
             // Before the answer: what was acknowledged is in the copy as well.
@@ -213,7 +219,7 @@ impl Service {
     }
 
     fn work(&self) -> Result<Work<'_>, Fault> {
-        Work::begin(self)
+        Work::begin(self, &())
     }
 }
 
@@ -293,18 +299,26 @@ impl Work<'_> {
     fn change(&mut self, request: Request) -> Result<View, Fault> {
         match request {
             Request::SetTarget(change) => self.set_target(change),
-            Request::CreateDevice(spec) => self.create_device(spec),
+            Request::CreateDevice(spec) => self.create_device(spec, Checked::Now),
             Request::CreatePool { spec, force } => self.create_pool(spec, force),
             Request::ImportPool {
                 spec, list: true, ..
             } => self.view_import(&spec),
             Request::ImportPool { spec, tenant, .. } => self.import_pool(&spec, tenant.as_deref()),
             Request::ImportVolume(spec) => self.import_volume(spec),
-            Request::CreateTenant(spec) => self.create_tenant(spec),
+            Request::CreateTenant { spec, force } => self.create_tenant(spec, checked(force)),
             Request::CreateVolume(spec) => self.create_volume(spec),
-            Request::SetTenant { name, change } => self.set_tenant(&name, change),
+            Request::SetTenant {
+                name,
+                change,
+                force,
+            } => self.set_tenant(&name, change, checked(force)),
             Request::SetDevice { name, policy } => self.set_device(&name, policy),
-            Request::Calibrate { device, destroy } => self.calibrate(&device, destroy),
+            Request::Calibrate {
+                device,
+                destroy,
+                progress,
+            } => self.calibrate(&device, destroy, progress),
             Request::SetVolume { name, change } => self.set_volume(&name, change),
             Request::RenameVolume { name, new } => self.rename_volume(&name, &new),
             Request::MoveVolume { name, tenant, nsid } => self.move_volume(&name, &tenant, nsid),
@@ -319,7 +333,7 @@ impl Work<'_> {
         }
     }
 
-    fn create_tenant(&mut self, spec: TenantSpec) -> Result<View, Fault> {
+    fn create_tenant(&mut self, spec: TenantSpec, checked: Checked) -> Result<View, Fault> {
         spec.check()?;
         if self.graph.find(Kind::Tenant, &spec.name).is_some() {
             return Err(InUse::Tenant(spec.name).into());
@@ -327,11 +341,16 @@ impl Work<'_> {
         self.measure_devices_of(&spec, None)?;
         self.check_nqn(&spec)?;
         let name = spec.name.clone();
-        self.put_tenants(vec![spec], Checked::Now)?;
+        self.put_tenants(vec![spec], checked)?;
         self.view_one(KindName::Tenant, &name)
     }
 
-    fn set_tenant(&mut self, name: &str, change: TenantChange) -> Result<View, Fault> {
+    fn set_tenant(
+        &mut self,
+        name: &str,
+        change: TenantChange,
+        checked: Checked,
+    ) -> Result<View, Fault> {
         let (_, record) = self.tenant(name)?;
         let mut spec = record.spec.clone();
         spec.hosts = change.hosts.unwrap_or(spec.hosts);
@@ -343,7 +362,7 @@ impl Work<'_> {
         let spec = spec.without_empty();
         spec.check()?;
         self.measure_devices_of(&spec, None)?;
-        self.put_tenants(vec![spec], Checked::Now)?;
+        self.put_tenants(vec![spec], checked)?;
         self.view_one(KindName::Tenant, name)
     }
 
@@ -404,8 +423,18 @@ impl Work<'_> {
 enum Checked {
     /// Now.
     Now,
-    /// They are kept as far as they can be.
+    /// They are taken whatever they are (`--force`).
+    Forced,
+    /// They are kept as far as they can be, and nothing is measured: the target starts.
     Never,
+}
+
+/// Whether what a command promises is checked.
+fn checked(force: bool) -> Checked {
+    match force {
+        true => Checked::Forced,
+        false => Checked::Now,
+    }
 }
 
 /// What names mean.

@@ -54,6 +54,11 @@ impl PolicyName {
         }
     }
 
+    /// Whether it keeps guarantees. See the module of each in `flashyard_sched`.
+    pub fn keeps_guarantees(self) -> bool {
+        matches!(self, Self::Fair | Self::Reflex)
+    }
+
     /// Whether it has to be told what the device does.
     pub fn is_told(self) -> bool {
         matches!(self, Self::Reflex | Self::FlashFq)
@@ -91,6 +96,13 @@ impl PolicyPlan {
             }
         }
     }
+}
+
+/// What is to be known of the policy of a device that nobody has told what the device does.
+pub(super) fn stand_in(spec: &DeviceSpec) -> Option<String> {
+    check(spec)
+        .err()
+        .map(|why| format!("`fair` stands in: {why}"))
 }
 
 /// Refuses a policy that has to be told what the device does when nobody knows.

@@ -15,7 +15,7 @@ use super::work::Work;
 use super::{Fault, Stack};
 use crate::control::GuaranteeState;
 use crate::graph::NodeId;
-use crate::spec::{Config, DeviceSpec, RatesSpec, TenantSpec, VolumeSpec};
+use crate::spec::{Conditions, Config, DeviceSpec, PolicyName, RatesSpec, TenantSpec, VolumeSpec};
 
 /// All of a device, and what adding up its parts may err.
 const ALL: f64 = 1.0 + 1e-9;
@@ -29,6 +29,8 @@ enum Standing {
     Unverified(Unknown),
     /// It can give less than what is promised. By how much.
     Oversold(Oversold),
+    /// Its policy keeps no guarantees: whose, the device, and the policy.
+    Ignored(String, String, PolicyName),
 }
 
 /// What nobody knows of a device: how much of what it can give.
@@ -36,6 +38,8 @@ enum Standing {
 struct Unknown {
     device: String,
     what: &'static str,
+    /// It was measured, and why that is no answer.
+    doubt: Option<String>,
 }
 
 /// How much is promised of a device, and to whom, as parts of all that it can give.
@@ -48,7 +52,18 @@ pub(super) struct Oversold {
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, what } = self;
+        let Self {
+            device,
+            what,
+            doubt,
+        } = self;
+        if let Some(doubt) = doubt {
+            return write!(
+                f,
+                "nobody knows how many {what} device `{device}` can give, for {doubt}: `flashyard device calibrate {device}` measures it \
+                 again"
+            );
+        }
         write!(
             f,
             "nobody knows how many {what} device `{device}` can give: measure it with `flashyard device calibrate \
@@ -79,6 +94,7 @@ impl Standing {
             Self::Verified => GuaranteeState::Verified,
             Self::Unverified(_) => GuaranteeState::Unverified,
             Self::Oversold(_) => GuaranteeState::Oversold,
+            Self::Ignored(..) => GuaranteeState::Ignored,
         }
     }
 
@@ -88,6 +104,9 @@ impl Standing {
             Self::Verified => None,
             Self::Unverified(unknown) => Some(unknown.to_string()),
             Self::Oversold(over) => Some(Fault::from(over).to_string()),
+            Self::Ignored(tenant, device, policy) => {
+                Some(Refused::Ignored(tenant, device, policy).to_string())
+            }
         }
     }
 }
@@ -159,7 +178,21 @@ impl Stack {
                 return Err(why.into());
             }
         }
-        Ok(())
+        let changed = changed.iter().flat_map(|spec| {
+            let devices = self.devices_promised(spec, None).into_iter();
+            devices.map(move |device| (spec, device))
+        });
+        let placed = placed.iter().filter_map(|(tenant, device)| {
+            let record = self.graph.tenant(*tenant)?;
+            record.spec.guarantee?;
+            let is_new = !self.graph.is_on(*tenant, *device);
+            is_new.then_some((&record.spec, *device))
+        });
+        let ignored = changed.chain(placed).find_map(|(tenant, device)| {
+            let device = &self.graph.device(device)?.spec;
+            ignored(tenant, &device.name, device.policy)
+        });
+        ignored.map_or(Ok(()), |why| Err(why.into()))
     }
 
     /// Tenants whose guarantee is not known to hold, and why.
@@ -188,8 +221,15 @@ impl Stack {
         let (id, _) = self.tenant(&tenant.name).ok()?;
         let standings = self.standings.0.get_or_init(|| self.add_up_all());
         let devices = self.graph.devices_of(id).into_iter();
-        let all = devices.filter_map(|device| standings.get(&device));
-        all.max_by_key(|standing| standing.state()).cloned()
+        let all = devices.filter_map(|device| {
+            let spec = self.graph.device(device).map(|device| &device.spec);
+            if let Some(spec) = spec.filter(|spec| !spec.policy.keeps_guarantees()) {
+                let (tenant, device) = (tenant.name.clone(), spec.name.clone());
+                return Some(Standing::Ignored(tenant, device, spec.policy));
+            }
+            standings.get(&device).cloned()
+        });
+        all.max_by_key(Standing::state)
     }
 
     fn add_up_all(&self) -> BTreeMap<NodeId, Standing> {
@@ -204,29 +244,55 @@ impl Stack {
 
     /// What is promised of a device.
     fn add_up_on<'a>(&self, id: NodeId, tenants: impl Iterator<Item = &'a TenantSpec>) -> Standing {
-        let device = self.graph.device(id);
-        let capability = device.and_then(|device| device.spec.capability);
-        let name = self.graph.name(id);
-        add_up(name, capability.unwrap_or_default(), tenants)
+        let spec = self.graph.device(id).map(|device| &device.spec);
+        let capability = spec.map_or_else(RatesSpec::default, DeviceSpec::reliable_capability);
+        let mut standing = add_up(self.graph.name(id), capability, tenants);
+        if let Standing::Unverified(unknown) = &mut standing {
+            let measured = spec.and_then(|spec| spec.calibration.as_ref());
+            unknown.doubt = measured.and_then(Conditions::doubt);
+        }
+        standing
     }
 }
 
-/// A device of which a configuration promises more, in the end, than it is known to give.
-pub(super) fn oversold(service: &Stack, config: &Config) -> Option<Oversold> {
+/// Refuses a guarantee that the policy of its device does not keep.
+fn ignored(tenant: &TenantSpec, device: &str, policy: PolicyName) -> Option<Refused> {
+    let is_ignored = tenant.guarantee.is_some() && !policy.keeps_guarantees();
+    is_ignored.then(|| Refused::Ignored(tenant.name.clone(), device.to_owned(), policy))
+}
+
+/// Refuses a configuration that promises, in the end, more of a device than it is known to give, or
+/// what its policy does not keep. What is promised there already, and not kept, is not refused.
+pub(super) fn check_file(service: &Stack, config: &Config) -> Result<(), Fault> {
     let named = config.devices.iter().map(|spec| (spec.name.as_str(), spec));
     let named: BTreeMap<&str, &DeviceSpec> = named.collect();
-    users(service, config)
-        .into_iter()
-        .find_map(|(device, tenants)| {
-            let present = service.device(&device).ok();
-            let spec = named.get(device.as_str()).copied();
-            let spec = spec.or(present.map(|(_, device)| &device.spec));
-            let capability = spec.and_then(|spec| spec.capability).unwrap_or_default();
-            match add_up(&device, capability, tenants.iter()) {
-                Standing::Oversold(why) => Some(why),
-                _ => None,
-            }
-        })
+    for (device, tenants) in users(service, config) {
+        let present = service.device(&device).ok();
+        let spec = named.get(device.as_str()).copied();
+        let Some(spec) = spec.or(present.map(|(_, device)| &device.spec)) else {
+            continue;
+        };
+        let capability = spec.reliable_capability();
+        if let Standing::Oversold(why) = add_up(&device, capability, tenants.iter()) {
+            return Err(why.into());
+        }
+        let was_ignored = |tenant: &TenantSpec| {
+            let (id, device) = present?;
+            let (tenant_id, before) = service.tenant(&tenant.name).ok()?;
+            let before = before.spec.guarantee?;
+            let guarantee = tenant.guarantee?;
+            Some(
+                !device.spec.policy.keeps_guarantees()
+                    && service.graph.is_on(tenant_id, id)
+                    && guarantee.lesser(before) == guarantee,
+            )
+        };
+        let mut new = tenants.iter().filter(|it| was_ignored(it) != Some(true));
+        if let Some(why) = new.find_map(|tenant| ignored(tenant, &device, spec.policy)) {
+            return Err(why.into());
+        }
+    }
+    Ok(())
 }
 
 /// Each device and the tenants that will have volumes on it, as they will be.
@@ -292,6 +358,7 @@ fn add_up<'a>(
         Some(what) => Standing::Unverified(Unknown {
             device: device.to_owned(),
             what,
+            doubt: None,
         }),
     }
 }

@@ -8,7 +8,7 @@ use flashyard_sched::Gauge;
 use super::fault::NotFound;
 use super::policies::PolicyPlan;
 use super::work::Work;
-use super::{Fault, Stack, calibrate};
+use super::{Checked, Fault, Stack, calibrate};
 use crate::control::{CauseView, KindName, Sampled, View, WhyDevice, WhyView};
 use crate::graph::NodeId;
 use crate::spec::{DeviceSpec, PolicyName};
@@ -19,12 +19,13 @@ impl Work<'_> {
         let (id, device) = self.device(name)?;
         let mut wanted = device.spec.clone();
         wanted.policy = policy;
-        calibrate::tell_if_needed(&mut wanted)?;
+        calibrate::tell_if_needed(&mut wanted, Checked::Now)?;
         self.change_spec(id, |spec| {
             // What else was noted of it since stays.
             spec.policy = policy;
             if spec.capability.is_none() {
                 (spec.capability, spec.curve) = (wanted.capability, wanted.curve);
+                spec.calibration = wanted.calibration;
             }
         })?;
         self.renew_policy(id);
@@ -32,11 +33,21 @@ impl Work<'_> {
     }
 
     /// Has of a device what a file can change.
-    pub(super) fn change_device(&mut self, mut wanted: DeviceSpec) -> Result<(), Fault> {
-        calibrate::tell_if_needed(&mut wanted)?;
+    pub(super) fn change_device(
+        &mut self,
+        mut wanted: DeviceSpec,
+        checked: Checked,
+    ) -> Result<(), Fault> {
+        calibrate::tell_if_needed(&mut wanted, checked)?;
         let (id, _) = self.device(&wanted.name)?;
         self.change_spec(id, |spec| {
             spec.policy = wanted.policy;
+            // What was said by hand was not measured.
+            if spec.capability == wanted.capability || spec.calibration != wanted.calibration {
+                spec.calibration = wanted.calibration;
+            } else {
+                spec.calibration = None;
+            }
             spec.capability = wanted.capability;
             spec.curve = wanted.curve;
         })?;

@@ -90,6 +90,7 @@ fn applying(config: &str) -> Request {
             prune: true,
             yes: true,
             import: false,
+            force: false,
         },
     }
 }

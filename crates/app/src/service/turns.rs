@@ -149,6 +149,11 @@ impl Turns {
         }
     }
 
+    /// Whether the target ends.
+    pub(super) fn are_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -256,7 +261,10 @@ mod tests {
             name: "a".into(),
             new: "b".into(),
         };
-        let set = Request::CreateTenant(toml::from_str("name = \"a\"").expect("a tenant"));
+        let set = Request::CreateTenant {
+            spec: toml::from_str("name = \"a\"").expect("a tenant"),
+            force: false,
+        };
         let gets = [
             Request::CreateVolume(config.volumes[0].clone()),
             Request::MoveVolume {

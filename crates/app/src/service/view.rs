@@ -6,7 +6,7 @@ use flashyard_engine::DeviceHandle;
 use super::observed::{Observed, worst};
 use super::partitions::trouble_of;
 use super::work::Work;
-use super::{Fault, Subject, no_such};
+use super::{Fault, Subject, no_such, policies};
 use crate::control::{
     Condition, CoreRow, DeviceView, DriveView, EventRow, FaultRow, Health, KindName, LimitsView,
     PoolView, SpaceView, StatusView, TargetRow, TenantRow, TenantView, View, VolumeView,
@@ -155,6 +155,7 @@ impl Work<'_> {
             core,
             drive: stats.map(DriveView::from),
             used_by: self.user_text(id),
+            policy_note: policies::stand_in(spec),
             health: trouble.unwrap_or_else(|| self.health(Subject::Node(id))),
         }))
     }

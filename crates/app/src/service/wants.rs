@@ -19,7 +19,7 @@ impl Stack {
                 })
             }
             Request::ImportVolume(spec) => wants_of_volume(spec),
-            Request::CreateTenant(spec) => tenant(&spec.name),
+            Request::CreateTenant { spec, .. } => tenant(&spec.name),
             Request::CreateVolume(spec) => wants_of_volume(spec),
             Request::SetTenant { name, .. } | Request::Delete(KindName::Tenant, name) => {
                 tenant(name)

@@ -8,6 +8,7 @@ use flashyard_engine::Target;
 
 use super::turns::{Entry, Turn, Wants};
 use super::{Fault, Service, Stack, Subject};
+use crate::control::Asker;
 use crate::cores::Cores;
 use crate::graph::NodeId;
 use crate::published::Told;
@@ -22,6 +23,8 @@ pub(super) struct Work<'a> {
     stack: Arc<Stack>,
     /// All cores were asked just now: what they have told is as it is.
     has_asked: bool,
+    /// Who waits for it.
+    pub(super) asker: &'a dyn Asker,
     /// The target does not end meanwhile.
     _entry: Entry<'a>,
 }
@@ -34,7 +37,7 @@ impl Deref for Work<'_> {
 }
 
 impl<'a> Work<'a> {
-    pub(super) fn begin(service: &'a Service) -> Result<Self, Fault> {
+    pub(super) fn begin(service: &'a Service, asker: &'a dyn Asker) -> Result<Self, Fault> {
         let entry = service.turns.enter()?;
         Ok(Self {
             service,
@@ -42,6 +45,7 @@ impl<'a> Work<'a> {
             target: &service.target,
             stack: service.stack(),
             has_asked: false,
+            asker,
             _entry: entry,
         })
     }

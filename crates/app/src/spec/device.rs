@@ -7,6 +7,7 @@ use flashyard_nvme::Nqn;
 use serde::{Deserialize, Serialize};
 
 use super::address::Address;
+use super::conditions::Conditions;
 use super::drive::{ConditionName, StoreName, is_file};
 use super::error::{DILATION_MOST, DeviceError, SIZE_LEAST, SpecError, check_name};
 use super::flat::FlatDevice;
@@ -32,6 +33,8 @@ pub struct DeviceSpec {
     /// How long its reads take at several loads, the least load first; measured by `device
     /// calibrate`.
     pub curve: Vec<LoadPoint>,
+    /// When and how it was measured.
+    pub calibration: Option<Conditions>,
     /// What is on it comes from users of this target, or nothing is on it: it may be zeroed for its
     /// next user without a question. Kept by the target, not for files.
     pub disposable: bool,
@@ -158,6 +161,7 @@ impl DeviceSpec {
             policy,
             capability: None,
             curve: Vec::new(),
+            calibration: None,
             disposable: false,
         }
     }

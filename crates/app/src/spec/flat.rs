@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::address::Address;
+use super::conditions::Conditions;
 use super::device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Store};
 use super::drive::{ConditionName, StoreName};
 use super::error::{DeviceError, SpecError};
@@ -76,6 +77,9 @@ pub struct FlatDevice {
     /// measured it if not given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<LoadPoint>,
+    /// When and how it was measured by `device calibrate`. Kept by the target, not for files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<Conditions>,
     /// What is on it comes from users of this target, or nothing is on it: it may be zeroed for its
     /// next user without a question. Kept by the target, not for files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -108,6 +112,7 @@ impl FlatDevice {
             policy: PolicyName::default(),
             capability: None,
             curve: Vec::new(),
+            calibration: None,
             disposable: false,
         }
     }
@@ -215,6 +220,7 @@ impl TryFrom<FlatDevice> for DeviceSpec {
                 policy: flat.policy,
                 capability: flat.capability,
                 curve: flat.curve,
+                calibration: flat.calibration,
                 disposable: flat.disposable,
             }),
             Err(error) => Err(SpecError::Device(flat.name, error)),
@@ -230,6 +236,7 @@ impl From<DeviceSpec> for FlatDevice {
             policy: spec.policy,
             capability: spec.capability,
             curve: spec.curve,
+            calibration: spec.calibration,
             disposable: spec.disposable,
             ..Self::new(spec.name, kind)
         };

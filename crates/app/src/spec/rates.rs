@@ -83,6 +83,23 @@ impl RatesSpec {
         std::array::from_fn(|rate| (RATES[rate], values[rate]))
     }
 
+    /// Without the rates of these names.
+    #[must_use]
+    pub fn without(mut self, names: &[String]) -> Self {
+        for name in names {
+            match name.as_str() {
+                "iops" => self.iops = None,
+                "read_iops" => self.read_iops = None,
+                "write_iops" => self.write_iops = None,
+                "bandwidth" => self.bandwidth = None,
+                "read_bandwidth" => self.read_bandwidth = None,
+                "write_bandwidth" => self.write_bandwidth = None,
+                _ => {}
+            }
+        }
+        self
+    }
+
     /// Of each rate the lesser; of one that is missing on either side, none.
     #[must_use]
     pub fn lesser(self, other: Self) -> Self {

@@ -100,8 +100,8 @@ fn nobody_waits_for_a_device_that_never_answers_but_who_changes_it() {
     let scratch = [Scratch::new("turns-far"), Scratch::new("turns")];
     let [other, target] = two(&scratch);
     signal(&other, "-STOP");
-    // It is read, and answers nothing.
-    let mut calibrate = begin(&target, &["device", "calibrate", "far"]);
+    // It is written, and answers nothing.
+    let mut calibrate = begin(&target, &["device", "calibrate", "far", "--destroy"]);
     // Until the calibration has its turn, others have theirs.
     let set = ["device", "set", "far", "--policy", "fifo"];
     let mut second = loop {

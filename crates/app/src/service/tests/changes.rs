@@ -75,6 +75,7 @@ fn row(what: &'static str, done: Vec<Do>, then: &'static [Fact]) -> Row {
 fn tenant(name: &str, change: TenantChange) -> Do {
     Hand(Request::SetTenant {
         name: name.into(),
+        force: false,
         change,
     })
 }
@@ -332,12 +333,13 @@ fn by_hand() -> Vec<Row> {
         row(
             "made by hand, pruned",
             vec![
-                Hand(Request::CreateTenant(
-                    Config::parse("[[tenant]]\nname = \"c\"")
+                Hand(Request::CreateTenant {
+                    spec: Config::parse("[[tenant]]\nname = \"c\"")
                         .expect("good")
                         .tenants
                         .remove(0),
-                )),
+                    force: false,
+                }),
                 Prune(&[]),
             ],
             &[("tenant c", "weight", "1")],
