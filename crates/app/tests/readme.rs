@@ -9,7 +9,6 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use flashyard_testbed::Scratch;
-use serde_json::Value;
 
 const README: &str = include_str!("../../../README.md");
 /// Ports of README, and the first of those that nothing here is given by chance.
@@ -88,22 +87,14 @@ impl Shell {
         self.home.join("flashyard-try")
     }
 
-    /// All that is there, without what counts and what starts anew.
-    fn everything(&mut self) -> Vec<Value> {
-        let asked = [
-            "target show",
-            "device list",
-            "pool list",
-            "tenant list",
-            "volume list",
-        ];
+    /// All that is there, as a file, without when it was written.
+    fn everything(&mut self) -> String {
         let typed = self.typed.len();
-        let told = asked.map(|what| {
-            let printed = self.succeeds(&format!("flashyard {what} --json"));
-            serde_json::from_str(&printed).expect("it prints JSON")
-        });
+        let told = self.succeeds("flashyard export");
         self.typed.truncate(typed);
-        told.into()
+        assert!(told.contains("[[volume]]"), "{told}");
+        let lines = told.lines().filter(|line| !line.starts_with('#'));
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// Applies a file with a mistake. What is said is what README shows.
