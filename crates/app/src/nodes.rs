@@ -31,7 +31,7 @@ impl Node {
     fn tell(&self) -> Told {
         match self {
             Self::Blocks(device) => Told::Device(device.info(), None),
-            Self::Drive(drive) => Told::Device(drive.info(), Some(drive.stats())),
+            Self::Drive(drive) => Told::Device(drive.info(), Some(Box::new(drive.stats()))),
             Self::Channels(device) => Told::Channels(Channels {
                 failure: device.failure(),
                 is_full: device.is_full(),

@@ -18,7 +18,7 @@ use crate::graph::NodeId;
 #[derive(Debug)]
 pub enum Told {
     /// Of a device that stores blocks; what it has done as well if it is an emulated drive.
-    Device(Info, Option<FlashStats>),
+    Device(Info, Option<Box<FlashStats>>),
     /// Of a device that is cut into partitions.
     Channels(Channels),
     /// Of a pool.

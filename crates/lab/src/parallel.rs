@@ -88,7 +88,7 @@ mod tests {
             self.0.fetch_sub(1, Ordering::Relaxed);
         }
         fn is_stopped(&self) -> bool {
-            self.0.load(Ordering::Relaxed) as i64 <= 0
+            self.0.load(Ordering::Relaxed).cast_signed() <= 0
         }
     }
 

@@ -43,12 +43,9 @@ fn every_command_has_an_example_that_can_be_typed() {
         let own = |example: &&Vec<String>| example.starts_with(&words);
         assert!(examples.iter().any(|it| own(&it)), "no example: {words:?}");
         for example in examples {
-            let parsed = Cli::try_parse_from(&example);
-            assert!(
-                parsed.is_ok(),
-                "{example:?}: {}",
-                parsed.err().expect("it is one")
-            );
+            if let Err(error) = Cli::try_parse_from(&example) {
+                panic!("{example:?}: {error}");
+            }
         }
     }
 }

@@ -33,7 +33,7 @@ impl Work<'_> {
     pub(super) fn drive_stats(&self, device: &str) -> Option<FlashStats> {
         let (id, device) = self.device(device).ok()?;
         match &*self.told(device.home?, id)? {
-            Told::Device(_, stats) => stats.clone(),
+            Told::Device(_, stats) => stats.as_deref().cloned(),
             _ => None,
         }
     }
@@ -63,7 +63,7 @@ impl Work<'_> {
                 device: device.spec.name.clone(),
                 profile: drive.profile,
                 condition: ConditionName(drive.condition),
-                drive: DriveView::from(stats),
+                drive: DriveView::from(&**stats),
             })
         };
         self.graph.devices().filter_map(row).collect()

@@ -519,7 +519,7 @@ impl Stack {
                 ((rank, name), format!("{kind} {name}"), Arc::clone(why))
             })
             .collect();
-        faults.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        faults.sort_unstable_by_key(|(rank, ..)| *rank);
         faults
             .into_iter()
             .map(|(_, what, why)| (what, why))

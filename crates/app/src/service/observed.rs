@@ -1,7 +1,7 @@
 //! What tenants got in the last seconds, asked of the cores, and how that is shown beside what they
 //! are promised. The rule is in `reality.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use flashyard_block::TenantId;
@@ -41,18 +41,18 @@ impl Work<'_> {
     /// Asks, once for each core, what tenants got of the devices on which they are promised
     /// something.
     pub(super) fn ask_observed(&self, tenants: impl IntoIterator<Item = NodeId>) -> Asked {
-        let mut devices = BTreeMap::new();
+        let mut devices = BTreeSet::new();
         for tenant in tenants {
             if self
                 .graph
                 .tenant(tenant)
                 .is_some_and(|it| is_promised_any(&it.spec))
             {
-                devices.extend(self.graph.devices_of(tenant).into_iter().map(|id| (id, ())));
+                devices.extend(self.graph.devices_of(tenant));
             }
         }
         let mut by_core: BTreeMap<usize, Vec<_>> = BTreeMap::new();
-        for device in devices.into_keys() {
+        for device in devices {
             if let Ok(core) = self.home_of(device) {
                 by_core
                     .entry(core)

@@ -126,7 +126,7 @@ impl Work<'_> {
         let (spec, core) = (&device.spec, device.home);
         let told = core.and_then(|core| self.told(core, id));
         let (info, stats) = match told.as_deref() {
-            Some(Told::Device(info, stats)) => (Some(info), stats.as_ref()),
+            Some(Told::Device(info, stats)) => (Some(info), stats.as_deref()),
             _ => (None, None),
         };
         let mut flat = FlatDevice::from(spec.clone());

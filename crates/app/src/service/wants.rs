@@ -18,9 +18,8 @@ impl Stack {
                     wants.and(name, Mode::Kept)
                 })
             }
-            Request::ImportVolume(spec) => wants_of_volume(spec),
             Request::CreateTenant { spec, .. } => tenant(&spec.name),
-            Request::CreateVolume(spec) => wants_of_volume(spec),
+            Request::CreateVolume(spec) | Request::ImportVolume(spec) => wants_of_volume(spec),
             Request::SetTenant { name, .. } | Request::Delete(KindName::Tenant, name) => {
                 tenant(name)
             }

@@ -15,7 +15,7 @@ const MIB: u64 = 1 << 20;
 
 /// Creates a device on an image, whether that is there or not.
 fn add_device(target: &Target, scratch: &Scratch, name: &str) {
-    let image = scratch.join(&format!("{name}.img"));
+    let image = scratch.join(format!("{name}.img"));
     let create = ["device", "create", name, "--kind", "file", "--path"];
     let size = ["--size", "32MiB"];
     target.json(&[&create[..], &[path(&image)], &size].concat());
@@ -278,7 +278,7 @@ fn what_is_exported_makes_the_same() {
 
     // Nothing is left but the file.
     for name in ["ssd0", "ssd1"] {
-        fs::remove_file(scratch.join(&format!("{name}.img"))).expect("it is ours");
+        fs::remove_file(scratch.join(format!("{name}.img"))).expect("it is ours");
     }
     let target = begin_anew(&scratch);
     target.json(&["apply", path(&file)]);
@@ -318,9 +318,10 @@ fn a_file_that_fails_while_it_imports_takes_nothing_with_it() {
             path(&image)
         );
         for (name, size, nsid) in [("a", "2MiB", 1), ("b", "2MiB", 7), ("c", size, 8)] {
-            text += &format!(
+            let table = format!(
                 "[[volume]]\nname = \"{name}\"\npool = \"fast\"\nsize = \"{size}\"\ntenant = \"db\"\nnsid = {nsid}\n"
             );
+            text.push_str(&table);
         }
         fs::write(&file, text).expect("the scratch directory is writable");
     };

@@ -52,13 +52,15 @@ impl World {
                         [[pool]]\nname = \"p\"\ndevices = [\"d\"]\n"
                 .to_owned();
         for tenant in 0..TENANTS {
-            text += &format!("[[tenant]]\nname = \"t{tenant}\"\nweight = {weight}\n");
+            let table = format!("[[tenant]]\nname = \"t{tenant}\"\nweight = {weight}\n");
+            text.push_str(&table);
         }
         for volume in 0..self.volumes {
             let tenant = volume as u64 % TENANTS;
-            text += &format!(
+            let table = format!(
                 "[[volume]]\nname = \"v{volume}\"\npool = \"p\"\nsize = \"1MiB\"\ntenant = \"t{tenant}\"\n"
             );
+            text.push_str(&table);
         }
         text
     }

@@ -209,7 +209,8 @@ impl Inner {
     /// The same command to all spans: all are waited for, even if one fails.
     fn on_all(&self, op: Op) -> IoFuture {
         let mut all = IoFuture::all(self.gate.runtime());
-        for span in self.spans.borrow().iter().cloned() {
+        for span in self.spans.borrow().iter() {
+            let span = Rc::clone(span);
             all.push(IoFuture::boxed(async move {
                 span.begin_command(op, 0, 0, Moved::Nothing)?.await?;
                 Ok(Done::EMPTY)

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::*;
+use super::{DeviceKind, DriveFault, ProfileFault, RemoteFault, UNIT_BYTES, units};
 
 impl fmt::Display for RemoteFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

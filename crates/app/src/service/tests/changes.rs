@@ -52,7 +52,7 @@ enum Do {
     /// The same as `File`, which is refused with this.
     Refused(&'static [(&'static str, &'static str)], &'static str),
     /// A change by hand.
-    Hand(Request),
+    Hand(Box<Request>),
     /// A start in between, without a file.
     Restart,
 }
@@ -72,8 +72,12 @@ fn row(what: &'static str, done: Vec<Do>, then: &'static [Fact]) -> Row {
     Row { what, done, then }
 }
 
+fn hand(request: Request) -> Do {
+    Hand(Box::new(request))
+}
+
 fn tenant(name: &str, change: TenantChange) -> Do {
-    Hand(Request::SetTenant {
+    hand(Request::SetTenant {
         name: name.into(),
         force: false,
         change,
@@ -114,25 +118,25 @@ fn hosts(name: &str, hosts: &[&str]) -> Do {
 }
 
 fn volume(change: VolumeChange) -> Do {
-    Hand(Request::SetVolume {
+    hand(Request::SetVolume {
         name: "v".into(),
         change,
     })
 }
 
 fn settings(change: TargetSettings) -> Do {
-    Hand(Request::SetTarget(change))
+    hand(Request::SetTarget(change))
 }
 
 fn rename_volume(name: &str, new: &str) -> Do {
-    Hand(Request::RenameVolume {
+    hand(Request::RenameVolume {
         name: name.into(),
         new: new.into(),
     })
 }
 
 fn rename_tenant(name: &str, new: &str) -> Do {
-    Hand(Request::RenameTenant {
+    hand(Request::RenameTenant {
         name: name.into(),
         new: new.into(),
     })
@@ -333,7 +337,7 @@ fn by_hand() -> Vec<Row> {
         row(
             "made by hand, pruned",
             vec![
-                Hand(Request::CreateTenant {
+                hand(Request::CreateTenant {
                     spec: Config::parse("[[tenant]]\nname = \"c\"")
                         .expect("good")
                         .tenants
@@ -347,7 +351,7 @@ fn by_hand() -> Vec<Row> {
         row(
             "deleted by hand, in the file",
             vec![
-                Hand(Request::Delete(KindName::Volume, "v".into())),
+                hand(Request::Delete(KindName::Volume, "v".into())),
                 Apply(&[]),
             ],
             &[("volume v", "size", "8388608")],
@@ -515,7 +519,7 @@ fn run(rows: &[Row]) {
                 }
                 Hand(request) => drop(
                     service
-                        .handle(request.clone())
+                        .handle((**request).clone())
                         .unwrap_or_else(|fault| panic!("{}: {fault}", row.what)),
                 ),
                 Restart => {
