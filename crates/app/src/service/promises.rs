@@ -276,18 +276,14 @@ pub(super) fn check_file(service: &Stack, config: &Config) -> Result<(), Fault> 
         if let Standing::Oversold(why) = add_up(&device, capability, tenants.iter()) {
             return Err(why.into());
         }
-        let was_ignored = |tenant: &TenantSpec| {
-            let (id, device) = present?;
-            let (tenant_id, before) = service.tenant(&tenant.name).ok()?;
-            let before = before.spec.guarantee?;
-            let guarantee = tenant.guarantee?;
-            Some(
-                !device.spec.policy.keeps_guarantees()
-                    && service.graph.is_on(tenant_id, id)
-                    && guarantee.lesser(before) == guarantee,
-            )
+        // As with `device set`: a policy that is changed under a guarantee is warned about.
+        let was_there = |tenant: &TenantSpec| {
+            let (id, before) = service.tenant(&tenant.name).ok()?;
+            let (guarantee, before) = (tenant.guarantee?, before.spec.guarantee?);
+            let is_on = service.graph.is_on(id, present?.0);
+            Some(is_on && guarantee.lesser(before) == guarantee)
         };
-        let mut new = tenants.iter().filter(|it| was_ignored(it) != Some(true));
+        let mut new = tenants.iter().filter(|it| was_there(it) != Some(true));
         if let Some(why) = new.find_map(|tenant| ignored(tenant, &device, spec.policy)) {
             return Err(why.into());
         }
