@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::fault::Refused;
+use super::fault::{Refused, Rest};
 use super::plan::{Plan, Present, Step, plan};
 use super::promises;
 use super::turns::{Object, Wants};
@@ -90,6 +90,10 @@ impl Work<'_> {
     /// with if it is cut off: volumes grow, and things go.
     fn bring_about(&mut self, plan: Plan, checked: Checked) -> Result<AppliedView, Fault> {
         let mut shown = plan.shown(true);
+        // The store keeps one list of what is to be taken back.
+        if self.service.has_unfinished()? {
+            return Err(Refused::Unfinished.into());
+        }
         if !plan.before.is_empty() {
             self.store(|state| state.put_unfinished(&plan.before))?;
         }
@@ -103,7 +107,7 @@ impl Work<'_> {
                 Ok(notes) => shown.notes.extend(notes),
                 Err(fault) => {
                     let kept = self.take_back(&plan.before);
-                    return Err(Fault::Step(what, Box::new(fault), kept));
+                    return Err(Fault::Step(what, Box::new(fault), Rest::TakenBack(kept)));
                 }
             }
         }
@@ -117,14 +121,18 @@ impl Work<'_> {
             Err(fault) => {
                 let kept = self.take_back(&plan.before);
                 let what = "note that the file is applied".to_owned();
-                return Err(Fault::Step(what, Box::new(fault), kept));
+                return Err(Fault::Step(what, Box::new(fault), Rest::TakenBack(kept)));
             }
         };
+        let mut failed = None;
         for Growth { id, before, size } in grown {
-            self.finish_growth(id, before, size)?;
+            if let Err(fault) = self.finish_growth(id, before, size) {
+                let what = format!("grow volume {}", self.graph.name(id));
+                failed.get_or_insert(Fault::Step(what, Box::new(fault), Rest::Done));
+            }
         }
         self.finish_deletions()?;
-        Ok(shown)
+        failed.map_or(Ok(shown), Err)
     }
 
     /// The volumes that are to grow, if there is room for them.
@@ -175,8 +183,7 @@ impl Work<'_> {
                 Ok(()) | Err(Fault::NotFound(_)) => {}
                 Err(fault) => {
                     let what = format!("delete {} {name}", section.name());
-                    let rest = vec!["all else that the file says is done".to_owned()];
-                    return Err(Fault::Step(what, Box::new(fault), rest));
+                    return Err(Fault::Step(what, Box::new(fault), Rest::Done));
                 }
             }
         }
@@ -350,7 +357,8 @@ impl Stack {
                 self.wants_of(&Request::Delete(kind, name.clone()))
             })
         });
-        steps.and_all(grown).and_all(gone)
+        let file = Wants::change(Object::File);
+        file.and_all(steps).and_all(grown).and_all(gone)
     }
 }
 

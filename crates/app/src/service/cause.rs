@@ -193,6 +193,8 @@ pub enum Refused {
     Renamed(Section, String, String),
     /// What would hurt hosts or lose data.
     Risks(Vec<Risk>),
+    /// An earlier file has changed what could not be taken back.
+    Unfinished,
     /// A volume that is another tenant's: the volume, whose it is, whose it is to be.
     OtherTenants(String, String, String),
     /// A volume is the tenant's already.
@@ -474,6 +476,10 @@ impl fmt::Display for Refused {
                      name again with `flashyard {kind} rename {new} {old}`"
                 )
             }
+            Self::Unfinished => f.write_str(
+                "an earlier file failed half way, and not all of it could be taken back: restart the target, which tries \
+                 that again and says what is in the way",
+            ),
             Self::Risks(risks) => {
                 let all: Vec<String> = risks.iter().map(Risk::to_string).collect();
                 write!(f, "{}: say --yes if that is meant", all.join("; "))

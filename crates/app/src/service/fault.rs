@@ -30,9 +30,17 @@ pub enum Fault {
     Unavailable(Unavailable),
     /// The program or its store failed: whoever runs the target has to act.
     Internal(Internal),
-    /// A step of a configuration file failed: which, why, and what of the steps before it could not
-    /// be taken back.
-    Step(String, Box<Fault>, Vec<String>),
+    /// A step of a configuration file failed: which, why, and what became of the others.
+    Step(String, Box<Fault>, Rest),
+}
+
+/// What became of the other steps of a configuration file when one failed.
+#[derive(Debug)]
+pub enum Rest {
+    /// They were taken back, but for what could not be.
+    TakenBack(Vec<String>),
+    /// They are done.
+    Done,
 }
 
 impl Fault {
@@ -69,10 +77,16 @@ impl fmt::Display for Fault {
             Self::Refused(cause) => cause.fmt(f),
             Self::Unavailable(cause) => cause.fmt(f),
             Self::Internal(cause) => cause.fmt(f),
-            Self::Step(what, fault, kept) if kept.is_empty() => {
+            Self::Step(what, fault, Rest::Done) => {
+                write!(
+                    f,
+                    "could not {what}: {fault}; all else that the file says is done"
+                )
+            }
+            Self::Step(what, fault, Rest::TakenBack(kept)) if kept.is_empty() => {
                 write!(f, "could not {what}: {fault}; nothing was changed")
             }
-            Self::Step(what, fault, kept) => write!(
+            Self::Step(what, fault, Rest::TakenBack(kept)) => write!(
                 f,
                 "could not {what}: {fault}; what was changed before that could not all be taken back, which the next start \
                  tries again: {}",
@@ -226,7 +240,7 @@ mod tests {
             (Fault::from(PartitionError::InUse("p".into())), false),
         ] {
             assert_eq!(fault.is_in_use_elsewhere(), elsewhere, "{fault}");
-            let step = Fault::Step("create".into(), Box::new(fault), Vec::new());
+            let step = Fault::Step("create".into(), Box::new(fault), Rest::Done);
             assert_eq!(step.is_in_use_elsewhere(), elsewhere, "{step}");
         }
     }

@@ -14,6 +14,8 @@ use super::fault::Unavailable;
 pub(super) enum Object {
     /// The target's own settings, and where it listens.
     Target,
+    /// The configuration file: one is applied at a time.
+    File,
     /// A device or partition.
     Device(String),
     /// A file or device of the machine: two of our devices are not opened in it at the same time.

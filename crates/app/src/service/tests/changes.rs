@@ -552,3 +552,28 @@ fn changes_by_hand_and_file() {
 fn changes_that_are_refused() {
     run(&refused());
 }
+
+/// What could not be taken back is not forgotten: files wait for it, and the next start does it.
+#[test]
+fn a_file_waits_for_what_an_earlier_one_left() {
+    let scene = Scene::new("earlier");
+    let service = scene.start();
+    apply(&scene, &service, &[], false).expect("it is right");
+    let was = service.stack().tenant("b").map(|(_, it)| it.spec.clone());
+    let was = TenantSpec {
+        weight: 7,
+        ..was.expect("the file has it")
+    };
+    let before = [crate::state::Before::Tenant("b".into(), Some(was))];
+    let noted = service.store().put_unfinished(&before);
+    noted.expect("the store is whole");
+    let fault = apply(&scene, &service, &[("weight = 3", "weight = 4")], false);
+    let text = fault.expect_err("it waits").to_string();
+    assert!(text.contains("restart the target"), "{text}");
+    service.end();
+    let service = scene.start();
+    assert_eq!(look_up(&service, ("tenant b", "weight", "")), "7");
+    apply(&scene, &service, &[("weight = 3", "weight = 4")], false).expect("nothing is left");
+    assert_eq!(look_up(&service, ("tenant a", "weight", "")), "4");
+    service.end();
+}
