@@ -27,7 +27,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use uuid::Uuid;
 
 use self::identity::take_nsid;
-use crate::spec::{DeviceSpec, Hex, Nguid, PoolSpec, Size, TenantSpec, VolumeSpec};
+use crate::spec::{DeviceSpec, Hex, Nguid, PoolSpec, Section, Size, TenantSpec, VolumeSpec};
 
 pub use applied::{Applied, Before};
 pub use backup::restore;
@@ -272,7 +272,8 @@ impl State {
                 transaction.execute(sql, [name])?;
             }
             let sql = format!("DELETE FROM {} WHERE name = ?1", kind.table());
-            Ok(transaction.execute(&sql, [name]).map(drop)?)
+            transaction.execute(&sql, [name])?;
+            applied::forget_name(transaction, kind, name)
         })
     }
 
@@ -368,6 +369,16 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// How it stands in files.
+    fn section(self) -> Section {
+        match self {
+            Self::Device => Section::Device,
+            Self::Pool => Section::Pool,
+            Self::Tenant => Section::Tenant,
+            Self::Volume => Section::Volume,
+        }
+    }
+
     fn table(self) -> &'static str {
         match self {
             Self::Device => "device",

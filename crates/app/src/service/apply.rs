@@ -18,7 +18,7 @@ use super::{Checked, Fault, Service, Stack, Subject, checked};
 use crate::control::{AppliedView, How, KindName, Request, VolumeChange};
 use crate::graph::NodeId;
 use crate::spec::{Document, Section, Size};
-use crate::state::{Applied, Before, Kind, Phase, State};
+use crate::state::{Applied, Before, Kind, Phase};
 
 impl Work<'_> {
     /// Carries the plan of a file out, or only shows it.
@@ -231,15 +231,16 @@ impl Work<'_> {
     /// Makes everything as it was `before`. What cannot be is tried again at the next start; says
     /// what that is.
     fn take_back(&mut self, before: &[Before]) -> Vec<String> {
-        let mut kept = Vec::new();
+        let (mut kept, mut left) = (Vec::new(), Vec::new());
         for was in before.iter().rev() {
             if let Err(fault) = self.take_back_one(was) {
                 kept.push(fault.to_string());
+                left.push(was.clone());
             }
         }
-        if kept.is_empty()
-            && let Err(fault) = self.store(State::forget_unfinished)
-        {
+        // What is as it was may be changed by hand from now on.
+        left.reverse();
+        if let Err(fault) = self.store(|state| state.put_unfinished(&left)) {
             kept.push(fault.to_string());
         }
         kept

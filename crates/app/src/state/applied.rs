@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{State, StateError, TenantRecord, VolumeRecord, decode, encode};
+use super::{Kind, State, StateError, TenantRecord, VolumeRecord, decode, encode};
 use crate::spec::{DeviceSpec, Document, Section, TargetSettings, TenantSpec, VolumeSpec, name_of};
 
 /// The file that was applied last, and what was called otherwise since by hand.
@@ -16,7 +16,8 @@ pub struct Applied {
     pub file: Document,
     /// Names that a file may still use for what has another one now.
     pub renamed: Vec<Renamed>,
-    /// What the file has deleted, until that is done.
+    /// What the file has deleted, until that is done. It has a record of its own.
+    #[serde(skip)]
     pub deleting: Vec<(Section, String)>,
 }
 
@@ -78,7 +79,12 @@ pub enum Before {
 impl State {
     /// The file that was applied last.
     pub fn applied(&self) -> Result<Applied, StateError> {
-        document(&self.connection, "applied").map(Option::unwrap_or_default)
+        let applied: Option<Applied> = document(&self.connection, "applied")?;
+        let deleting = document(&self.connection, "deleting")?;
+        Ok(Applied {
+            deleting: deleting.unwrap_or_default(),
+            ..applied.unwrap_or_default()
+        })
     }
 
     /// What a file was changing when the target was killed, as it was before.
@@ -86,15 +92,10 @@ impl State {
         document(&self.connection, "unfinished")
     }
 
-    /// Notes what a file is about to change. Until [`State::put_applied`] or
-    /// [`State::forget_unfinished`], a start takes it back.
+    /// Notes what a file is about to change, or what of it is left to be taken back: a start does
+    /// that, until [`State::put_applied`].
     pub fn put_unfinished(&mut self, before: &[Before]) -> Result<(), StateError> {
-        self.put_document("unfinished", encode(&before))
-    }
-
-    /// What a file was changing is as it was.
-    pub fn forget_unfinished(&mut self) -> Result<(), StateError> {
-        self.execute("DELETE FROM document WHERE name = 'unfinished'", [])
+        self.change(|transaction| put_list(transaction, "unfinished", before))
     }
 
     /// All that a file changes is changed, but for volumes that are to be so large: this makes it
@@ -110,13 +111,9 @@ impl State {
                 super::put_volume(transaction, &record.spec)?;
             }
             transaction.execute(PUT_DOCUMENT, params!["applied", content])?;
-            transaction.execute("DELETE FROM document WHERE name = 'unfinished'", [])?;
-            Ok(())
+            put_list(transaction, "deleting", &applied.deleting)?;
+            put_list::<Before>(transaction, "unfinished", &[])
         })
-    }
-
-    fn put_document(&mut self, name: &str, content: String) -> Result<(), StateError> {
-        self.execute(PUT_DOCUMENT, params![name, content])
     }
 
     /// Gives the subsystems of tenants that have no NQN of their own, as earlier versions stored
@@ -163,6 +160,50 @@ impl State {
     }
 }
 
+impl Before {
+    /// What it is about, unless that is the target itself.
+    fn object(&self) -> Option<(Kind, &str)> {
+        match self {
+            Self::Target(_) => None,
+            Self::Device(name, _) => Some((Kind::Device, name)),
+            Self::Pool(name) | Self::FoundPool(name) => Some((Kind::Pool, name)),
+            Self::Tenant(name, _) => Some((Kind::Tenant, name)),
+            Self::Volume(name, _) => Some((Kind::Volume, name)),
+        }
+    }
+}
+
+/// An object has gone, or has another name: what files have left to be done to its name is not to
+/// be done to whatever gets that name next.
+pub(super) fn forget_name(
+    transaction: &Transaction<'_>,
+    kind: Kind,
+    name: &str,
+) -> Result<(), StateError> {
+    if let Some(mut left) = document::<Vec<Before>>(transaction, "unfinished")? {
+        left.retain(|before| before.object() != Some((kind, name)));
+        put_list(transaction, "unfinished", &left)?;
+    }
+    if let Some(mut left) = document::<Vec<(Section, String)>>(transaction, "deleting")? {
+        left.retain(|(section, one)| *section != kind.section() || one != name);
+        put_list(transaction, "deleting", &left)?;
+    }
+    Ok(())
+}
+
+/// Stores a list; an empty one is none.
+fn put_list<T: Serialize>(
+    transaction: &Transaction<'_>,
+    name: &str,
+    list: &[T],
+) -> Result<(), StateError> {
+    match list.is_empty() {
+        true => transaction.execute("DELETE FROM document WHERE name = ?1", [name])?,
+        false => transaction.execute(PUT_DOCUMENT, params![name, encode(&list)])?,
+    };
+    Ok(())
+}
+
 /// What the store has under a name.
 fn document<T: DeserializeOwned>(
     connection: &Connection,
@@ -178,12 +219,13 @@ fn document<T: DeserializeOwned>(
 /// Notes in the file that was applied last that something is called otherwise.
 pub(super) fn rename_in_file(
     transaction: &Transaction<'_>,
-    section: Section,
+    kind: Kind,
     old: &str,
     new: &str,
 ) -> Result<(), StateError> {
+    forget_name(transaction, kind, old)?;
     if let Some(mut applied) = document::<Applied>(transaction, "applied")? {
-        applied.rename(section, old, new);
+        applied.rename(kind.section(), old, new);
         transaction.execute(PUT_DOCUMENT, params!["applied", encode(&applied)])?;
     }
     Ok(())
@@ -217,6 +259,55 @@ mod tests {
         applied.rename(Section::Tenant, "c", "a");
         assert_eq!(applied.renamed(Section::Tenant, "a"), None);
         assert_eq!(applied.file.by_name(Section::Tenant)["a"]["weight"], 3);
+    }
+
+    /// Whoever gets a name next is not what a file had left to be done about.
+    #[test]
+    fn what_has_gone_or_is_renamed_is_nothing_that_a_file_has_left() {
+        let left = [
+            Before::Tenant("a".to_owned(), None),
+            Before::Volume("v".to_owned(), None),
+            Before::Tenant("b".to_owned(), None),
+        ];
+        let mut state = State::in_memory().expect("a store");
+        let gone = [
+            (Section::Volume, "v"),
+            (Section::Tenant, "a"),
+            (Section::Tenant, "c"),
+        ];
+        let file = Applied {
+            deleting: gone
+                .map(|(section, name)| (section, name.to_owned()))
+                .into(),
+            ..applied("[[tenant]]\nname = \"d\"")
+        };
+        state.put_applied(&file, [].iter()).expect("applied");
+        assert_eq!(state.applied().expect("applied"), file);
+        state.put_unfinished(&left).expect("noted");
+        state.remove(Kind::Volume, "v").expect("gone");
+        let rest = [left[0].clone(), left[2].clone()];
+        assert_eq!(state.unfinished().expect("noted"), Some(rest.to_vec()));
+        assert_eq!(
+            state.applied().expect("applied").deleting,
+            file.deleting[1..]
+        );
+        let named = TenantSpec {
+            name: "z".to_owned(),
+            ..toml::from_str("name = \"a\"").expect("a tenant")
+        };
+        state.rename_tenant("a", &named).expect("renamed");
+        assert_eq!(
+            state.unfinished().expect("noted"),
+            Some(vec![left[2].clone()])
+        );
+        assert_eq!(
+            state.applied().expect("applied").deleting,
+            file.deleting[2..]
+        );
+        state.remove(Kind::Tenant, "b").expect("gone");
+        state.remove(Kind::Tenant, "c").expect("gone");
+        assert_eq!(state.unfinished().expect("nothing"), None);
+        assert_eq!(state.applied().expect("applied").deleting, []);
     }
 
     #[test]

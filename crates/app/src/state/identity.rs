@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::applied::rename_in_file;
-use super::{State, StateError, VolumeRecord, encode};
-use crate::spec::{Section, TenantSpec, VolumeSpec};
+use super::{Kind, State, StateError, VolumeRecord, encode};
+use crate::spec::{TenantSpec, VolumeSpec};
 
 impl State {
     /// Gives a volume to another tenant, under the number `nsid` or a free one.
@@ -50,7 +50,7 @@ impl State {
                 "UPDATE volume SET name = ?2, spec = ?3 WHERE name = ?1",
                 params![record.spec.name, new, encode(&spec)],
             )?;
-            rename_in_file(transaction, Section::Volume, &record.spec.name, new)
+            rename_in_file(transaction, Kind::Volume, &record.spec.name, new)
         })?;
         Ok(VolumeRecord {
             spec,
@@ -91,7 +91,7 @@ impl State {
                     WHERE json_extract(spec, '$.tenant') = ?1",
                 params![name, spec.name],
             )?;
-            rename_in_file(transaction, Section::Tenant, name, &spec.name)
+            rename_in_file(transaction, Kind::Tenant, name, &spec.name)
         })
     }
 }

@@ -577,3 +577,26 @@ fn a_file_waits_for_what_an_earlier_one_left() {
     assert_eq!(look_up(&service, ("tenant a", "weight", "")), "4");
     service.end();
 }
+
+/// A volume that somebody makes under a name that a file has left something to be done about is
+/// not what the file meant.
+#[test]
+fn what_is_made_by_hand_later_is_not_taken_back() {
+    let scene = Scene::new("later");
+    let service = scene.start();
+    apply(&scene, &service, &[], false).expect("it is right");
+    let left = [crate::state::Before::Volume("v".into(), None)];
+    service.store().put_unfinished(&left).expect("it is whole");
+    for act in [
+        delete(KindName::Volume, "v"),
+        create("name = \"v\"\npool = \"p\"\nsize = \"4MiB\"\ntenant = \"a\""),
+        Act::Fill("v", 0xa7),
+    ] {
+        let done = service.act(&act);
+        done.unwrap_or_else(|fault| panic!("{act:?}: {fault}"));
+    }
+    service.end();
+    let service = scene.start();
+    assert_eq!(service.content("v").1, BTreeSet::from([0xa7]));
+    service.end();
+}
