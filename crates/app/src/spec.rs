@@ -29,7 +29,7 @@ pub use document::{Document, Keys, Section, differences, merge, name_of};
 pub use drive::{ConditionName, StoreName, is_file};
 pub use error::{PartitionError, SpecError, ValueError};
 pub use flat::FlatDevice;
-pub use identity::{Eui64, Hex, NamespaceUuid, Nguid};
+pub use identity::{CALIBRATION_UUID, Eui64, Hex, NamespaceUuid, Nguid};
 pub use keys::allowed;
 pub use kind::{DeviceKind, LoadPoint, PolicyName};
 pub use partition::{PartitionSpec, parse_units, show_units};

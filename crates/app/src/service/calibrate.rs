@@ -23,8 +23,8 @@ use crate::control::{CalibrationView, KindName, LoadView, Progress, View};
 use crate::cores::Reply;
 use crate::graph::{Node, NodeId};
 use crate::spec::{
-    Bandwidth, ConditionName, Conditions, DeviceKind, DeviceSpec, FlashSpec, LoadPoint,
-    MeasuredMedium, MeasuredPlace, Medium, RatesSpec,
+    Bandwidth, CALIBRATION_UUID, ConditionName, Conditions, DeviceKind, DeviceSpec, FlashSpec,
+    LoadPoint, MeasuredMedium, MeasuredPlace, Medium, RatesSpec,
 };
 use crate::units;
 
@@ -36,8 +36,7 @@ const SPAN: u64 = 256 << 20;
 const SPAN_IN_MEMORY: u64 = 64 << 20;
 /// A scratch volume that is smaller says nothing of its device.
 const SPAN_LEAST: u64 = 8 << 20;
-/// A scratch volume is known by its UUID, also after a kill.
-pub(super) const SCRATCH: [u8; 16] = *b"calibration-temp";
+/// A scratch volume is known by its UUID, also after a kill; this is its name.
 const SCRATCH_NAME: &str = "flashyard-calibration";
 
 /// What a measurement has found, and under which conditions.
@@ -193,7 +192,9 @@ async fn in_scratch_volume(
     clear_scratch(pool).await?;
     let free = pool.info().free;
     let bytes = most.min(free / 2).max(SPAN_LEAST);
-    let device = pool.create_volume(SCRATCH_NAME, SCRATCH, bytes).await?;
+    let device = pool
+        .create_volume(SCRATCH_NAME, CALIBRATION_UUID.into_bytes(), bytes)
+        .await?;
     let task = Task {
         kind,
         bytes,
@@ -207,7 +208,7 @@ async fn in_scratch_volume(
 
 /// Takes away what a measurement that was cut off has left.
 pub(super) async fn clear_scratch(pool: &Pool) -> Result<(), PoolError> {
-    match pool.find(SCRATCH) {
+    match pool.find(CALIBRATION_UUID.into_bytes()) {
         Some((name, _)) => pool.delete(&name).await,
         None => Ok(()),
     }

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use flashyard_block::pool::{Pool, PoolError, PoolInfo, VolumeInfo};
 use uuid::Uuid;
 
-use super::calibrate::SCRATCH;
 use super::fault::{InUse, NotFound, Refused, Unavailable};
 use super::plan::Step;
 use super::work::Work;
@@ -18,7 +17,9 @@ use super::{Checked, Fault, Stack, no_such};
 use crate::control::{ImportView, ImportedVolume, KindName, View};
 use crate::graph::{self, Identity, NodeId};
 use crate::nodes::Node;
-use crate::spec::{ContentName, NamespaceUuid, PoolSpec, Section, Size, VolumeSpec};
+use crate::spec::{
+    CALIBRATION_UUID, ContentName, NamespaceUuid, PoolSpec, Section, Size, VolumeSpec,
+};
 use crate::state::Kind;
 use crate::units;
 
@@ -209,7 +210,7 @@ impl Work<'_> {
                 }
             };
             let mut volumes = pool.list();
-            volumes.retain(|volume| volume.uuid != SCRATCH);
+            volumes.retain(|volume| volume.uuid != CALIBRATION_UUID.into_bytes());
             Ok::<_, PoolError>((pool.info(), volumes))
         });
         found.map_err(|error| {

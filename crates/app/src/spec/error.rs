@@ -7,6 +7,7 @@ use flashyard_flash::ssd::UnknownCondition;
 use flashyard_nvme::Nqn;
 use flashyard_nvme::nqn::InvalidNqn;
 use flashyard_time::Duration;
+use uuid::Uuid;
 
 use super::kind::DeviceKind;
 use super::target::SettingError;
@@ -155,6 +156,8 @@ pub enum ValueError {
 pub enum IdentityError {
     /// Not a UUID, or the one that is all zero.
     Uuid(String),
+    /// The one that calibration keeps for itself.
+    ReservedUuid(Uuid),
     /// Not so many bytes in hexadecimal digits, or all zero.
     Hex(String, usize),
     /// A namespace number is from 1 on.
@@ -175,6 +178,10 @@ impl fmt::Display for IdentityError {
             Self::Uuid(text) => write!(
                 f,
                 "`{text}` is not a UUID: write it like 2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11, not all zero"
+            ),
+            Self::ReservedUuid(uuid) => write!(
+                f,
+                "UUID {uuid} is kept for `device calibrate`: take another, or leave it out"
             ),
             Self::Hex(text, bytes) => write!(
                 f,
@@ -228,7 +235,7 @@ impl IdentityError {
     fn subject(&self) -> Option<(&'static str, &str, &'static str)> {
         Some(match self {
             // Found where they stand.
-            Self::Uuid(_) | Self::Hex(..) => return None,
+            Self::Uuid(_) | Self::ReservedUuid(_) | Self::Hex(..) => return None,
             Self::Nsid(volume) => ("volume", volume, "nsid"),
             Self::Nqn(tenant, _) => ("tenant", tenant, "nqn"),
             Self::Serial(tenant, _) => ("tenant", tenant, "serial"),

@@ -18,12 +18,18 @@ use super::{Config, TenantSpec, VolumeSpec};
 #[serde(try_from = "String", into = "String")]
 pub struct NamespaceUuid(pub Uuid);
 
+/// The UUID of the volume that a calibration writes to. A pool deletes what it finds under it, so
+/// no volume of a user may have it.
+pub const CALIBRATION_UUID: Uuid = Uuid::from_bytes(*b"calibration-temp");
+
 impl FromStr for NamespaceUuid {
     type Err = IdentityError;
     fn from_str(text: &str) -> Result<Self, IdentityError> {
-        let uuid = Uuid::parse_str(text).ok().filter(|uuid| !uuid.is_nil());
-        uuid.map(Self)
-            .ok_or_else(|| IdentityError::Uuid(text.to_owned()))
+        match Uuid::parse_str(text) {
+            Ok(CALIBRATION_UUID) => Err(IdentityError::ReservedUuid(CALIBRATION_UUID)),
+            Ok(uuid) if !uuid.is_nil() => Ok(Self(uuid)),
+            _ => Err(IdentityError::Uuid(text.to_owned())),
+        }
     }
 }
 
@@ -194,5 +200,9 @@ mod tests {
         for wrong in ["", "00000000-0000-0000-0000-000000000000", "orders"] {
             assert!(wrong.parse::<NamespaceUuid>().is_err(), "{wrong}");
         }
+        assert_eq!(
+            CALIBRATION_UUID.to_string().parse::<NamespaceUuid>(),
+            Err(IdentityError::ReservedUuid(CALIBRATION_UUID))
+        );
     }
 }
