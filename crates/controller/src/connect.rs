@@ -149,7 +149,7 @@ impl ConnectRequest {
         })
     }
 
-    /// A host that may not connect is told what it is told of a name that nobody has: otherwise
+    /// A host that may not connect is answered as for a name that does not exist: otherwise
     /// anybody could find out who the tenants are. Connect Invalid Parameters it is, since a name
     /// that nobody has must be answered so, while the answer to the host has a choice. Both answers
     /// come with "do not retry": a Linux host gives up after either.

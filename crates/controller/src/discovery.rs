@@ -1,4 +1,4 @@
-//! What can be discovered: every subsystem at every address, told to the hosts that may connect to
+//! What can be discovered: every subsystem at every address, shown to the hosts that may connect to
 //! it (Base Specification, Discovery Log Page).
 
 use alloc::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub struct Discovery {
 
 /// Whose discovery log a change concerns.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[must_use = "hosts want to be told"]
+#[must_use = "hosts want to be notified"]
 pub enum Change {
     /// Nobody's: nothing has changed.
     Nobody,

@@ -1,8 +1,8 @@
-//! Asynchronous events: what a host asked to be told, and what there is to tell (Base
+//! Asynchronous events: what a host wants to be notified of, and what there is to notify (Base
 //! Specification, Asynchronous Event Request).
 //!
-//! An event is told once; the next of its kind only after the host has read the log that goes with
-//! it.
+//! An event is reported once; the next of its kind only after the host has read the log that goes
+//! with it.
 
 use alloc::collections::{BTreeSet, VecDeque};
 
@@ -49,10 +49,10 @@ enum Reporting {
     /// Nothing has happened since the log was read.
     #[default]
     Quiet,
-    /// Something has happened that the host is to be told.
+    /// Something has happened that the host is to be notified of.
     Pending,
-    /// The host has been told and has not read the log.
-    Told,
+    /// The host has been notified and has not read the log.
+    Reported,
 }
 
 /// Requests and events of one controller.
@@ -89,7 +89,7 @@ impl Events {
         self.configuration
     }
 
-    /// Sets Asynchronous Event Configuration. Events told no more are forgotten.
+    /// Sets Asynchronous Event Configuration. Events that are no longer wanted are forgotten.
     pub fn configure(&mut self, configuration: AsyncEventConfiguration) {
         self.configuration = configuration;
         for kind in EventKind::ALL {
@@ -111,7 +111,7 @@ impl Events {
     }
 
     /// The log of `kind` was read to the end of what the host asked; without Retain Asynchronous
-    /// Event the next event may be told.
+    /// Event the next event may be reported.
     pub fn log_was_read(&mut self, kind: EventKind, retain: bool) {
         if retain {
             return;
@@ -133,7 +133,7 @@ impl Events {
             .into_iter()
             .find(|kind| self.reporting[*kind as usize] == Reporting::Pending)?;
         let cid = self.requests.pop_front()?;
-        self.reporting[kind as usize] = Reporting::Told;
+        self.reporting[kind as usize] = Reporting::Reported;
         Some((cid, kind.event().dw0()))
     }
 
@@ -196,7 +196,7 @@ mod tests {
         events.namespace_changed(3);
         assert_eq!(events.poll(), Some((7, 0x0004_0002)));
         events.namespace_changed(4);
-        assert_eq!(events.poll(), None, "told, and the log not read");
+        assert_eq!(events.poll(), None, "reported, and the log not read");
 
         events.log_was_read(EventKind::NamespaceChanged, true);
         assert_eq!(changed(&events), Some(vec![3, 4]), "retained");

@@ -159,12 +159,12 @@ impl Features {
         }
     }
 
-    /// How the host wants to be told of successes.
+    /// How the host wants successes to be reported.
     pub(super) fn coalescing(&self) -> CompletionCoalescing {
         self.coalescing
     }
 
-    /// Whether the host wants to be told what it may have outstanding.
+    /// Whether the host wants to know what it may have outstanding.
     pub(super) fn credits(&self) -> bool {
         self.credits
     }

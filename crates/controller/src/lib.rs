@@ -1,5 +1,5 @@
 //! What an NVMe controller decides, without transport and without I/O: state machines with no clock
-//! and no lock. A front end brings commands and time, and does what it is told.
+//! and no lock. A front end brings commands and time, and carries out what is decided.
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -13,7 +13,7 @@
 //! | [`events`] | Asynchronous Event Requests and what they report |
 //! | [`keep_alive`] | the Keep Alive Timer |
 //! | [`health`] | error log and SMART counters |
-//! | [`limits`] | the bounds that a host is told and held to |
+//! | [`limits`] | the bounds that are reported to a host and enforced |
 //! | [`transfer`] | what data a command moves |
 //! | [`io`], [`fused`] | checks of I/O commands, and of pairs of them |
 //! | [`intent`] | what class an I/O command is of |

@@ -246,7 +246,7 @@ mod tests {
             "ready, shutdown complete"
         );
         assert!(!properties.is_ready(), "no commands after a shutdown");
-        assert_eq!(set(&mut properties, 0x46_4001), Ok(None), "told once");
+        assert_eq!(set(&mut properties, 0x46_4001), Ok(None), "reported once");
 
         assert_eq!(set(&mut properties, 0x46_0000), Ok(Some(Effect::Reset)));
         assert_eq!(get(&properties, CSTS), Ok(0));

@@ -82,7 +82,7 @@ pub struct Association {
     controller: Mutex<Controller>,
     /// Set by I/O queues when the host has been heard of; taken by the keep-alive timer.
     traffic: AtomicBool,
-    /// What it has outstanding at which device, if its host is told what it may have.
+    /// What it has outstanding at which device, if its host receives credits.
     parts: Parts,
     _counted: Counted,
 }

@@ -1,4 +1,4 @@
-//! What a target is told from outside: its identity, every bound it keeps, tenants and namespaces.
+//! The configuration of a target: its identity, every bound it keeps, tenants and namespaces.
 
 use flashyard_block::{Class, TenantId};
 use flashyard_time::Duration;
@@ -50,11 +50,11 @@ pub struct Limits {
     /// so long.
     pub stall_deadline: Duration,
     /// A peer that has begun a PDU and does not finish it in so long is dropped; data that were
-    /// invited have their own deadline.
+    /// requested by R2T have their own deadline.
     pub pdu_deadline: Duration,
     /// A peer that owes any of the data of an R2T for so long is dropped.
     pub data_deadline: Duration,
-    /// A host that was invited and sends nothing for so long loses its turn at the device until it
+    /// A host that has an R2T and sends nothing for so long loses its turn at the device until it
     /// has: it may be slow, but not at the cost of the others.
     pub turn_deadline: Duration,
     /// A command that waits for memory or for its turn for so long is answered "interrupted, try
@@ -79,8 +79,8 @@ pub struct Limits {
     pub in_capsule_bytes: u32,
     /// Bytes that one command may move, and that one PDU may bring, at most.
     pub transfer_bytes: u32,
-    /// Bytes of write data invited, or of read data not sent yet, on one connection. At least twice
-    /// `transfer_bytes`: a fused pair is invited as a whole.
+    /// Bytes of write data requested by R2T, or of read data not sent yet, on one connection. At
+    /// least twice `transfer_bytes`: a fused pair is requested as a whole.
     pub connection_bytes: usize,
     /// The same of one tenant on one core, at most: a small part of `core_bytes`, since a tenant
     /// whose hosts owe data or take none may hold all of it for as long as `data_deadline` or

@@ -20,7 +20,7 @@ use flashyard_time::{Duration, Time};
 use crate::association::{Association, ConnectionId};
 use crate::connection::{Connection, Serve};
 use crate::forwarding::{self, Forwarding, Home};
-use crate::handle::Told;
+use crate::handle::Report;
 use crate::message::Message;
 use crate::quota::{Budget, MemoryQuota, Pool};
 use crate::switch::{Port, Switch};
@@ -125,7 +125,7 @@ impl Core {
     pub fn add_device(&self, device: SharedDevice, switch: &Rc<Switch>) -> DeviceHandle {
         let accounts = switch.accounts().clone();
         let id = self.target.next_device();
-        let handle = DeviceHandle::new(self.index, id, Told::by(&*device), accounts);
+        let handle = DeviceHandle::new(self.index, id, Report::by(&*device), accounts);
         let port = Port::new(switch, device);
         self.home.devices().add(handle.clone(), port);
         handle
@@ -198,7 +198,7 @@ impl Core {
             .set(self.rt.turn_time() + LATENCY_SENSITIVE);
     }
 
-    /// Whether latency-sensitive commands have come lately, so that more may come any moment.
+    /// Whether latency-sensitive commands came recently, so that more may come any moment.
     #[inline]
     pub(crate) fn is_latency_sensitive(&self) -> bool {
         self.rt.turn_time() < self.latency_sensitive_until.get()
@@ -422,8 +422,8 @@ impl Core {
     /// Looks at a device of this core anew, and tells of it what has changed.
     pub fn look_at(&self, device: &DeviceHandle) {
         if let Some(port) = self.port(device.id()) {
-            let told = Told::by(&**port.device());
-            self.target.set_device_told(device, told);
+            let report = Report::by(&**port.device());
+            self.target.set_device_report(device, report);
         }
     }
 
@@ -431,8 +431,8 @@ impl Core {
     async fn sweep(self: Rc<Self>) {
         loop {
             self.rt.sleep(SWEEP).await;
-            let tell = |handle: &_, told| self.target.set_device_told(handle, told);
-            self.home.devices().look(tell);
+            let update = |handle: &_, report| self.target.set_device_report(handle, report);
+            self.home.devices().look(update);
             let now = self.rt.now();
             for connection in self.connections() {
                 connection.sweep(now);

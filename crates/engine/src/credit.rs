@@ -1,15 +1,15 @@
-//! What hosts are told that they may have outstanding (feature C1h). The policy says what a tenant
-//! may have at a device; its home core puts that into the tenant's account there, and whoever
-//! answers a host reads it, on whichever core.
+//! What hosts may have outstanding, as reported to them (feature C1h). The policy says what a
+//! tenant may have at a device; its home core puts that into the tenant's account there, and
+//! whoever answers a host reads it, on whichever core.
 //!
 //! What a tenant may have is shared by all who use it there: each association's namespace on the
-//! device is told what the others leave of it, and its equal part of it at least. So whoever wants
+//! device receives what the others leave of it, and its equal part of it at least. So whoever wants
 //! much gets what the others do not want, and nobody has to wait until another one has had enough.
-//! Only hosts that are told count; the others queue in the target, where the policy decides whose
-//! turn it is, as it does with those who send more than they were told.
+//! Only hosts that receive credits count; the others queue in the target, where the policy decides
+//! whose turn it is, as it does with those who send more than they may.
 //!
-//! Nothing here is exact at every instant: numbers are read while they move. What is told is a
-//! total, and told again with every completion.
+//! Nothing here is exact at every instant: numbers are read while they move. What is reported is a
+//! total, repeated with every completion.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use flashyard_sched::{Ask, Credit};
 /// No policy has said anything.
 const UNBOUNDED: u64 = u64::MAX;
 
-/// The accounts of a switch, one for each tenant of which a host is to be told.
+/// The accounts of a switch, one for each tenant whose host receives credits.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
     /// Moves when an account comes or goes; 0 as long as there has been none.
@@ -59,8 +59,8 @@ pub(crate) struct CreditShare {
     account: Arc<Account>,
     part: Arc<Part>,
     spent: Cell<u64>,
-    /// What was told last here.
-    told: Cell<Allowance>,
+    /// What was reported last here.
+    reported: Cell<Allowance>,
 }
 
 impl Accounts {
@@ -100,7 +100,7 @@ impl Book {
         &self.accounts
     }
 
-    /// `io` has ended: takes down what its tenant may have from now on, if a host is to be told.
+    /// `io` has ended: takes down what its tenant may have from now on, if a host receives credits.
     #[inline]
     pub(crate) fn enter(&self, io: &Ask, credit: impl FnOnce() -> Option<Credit>) {
         let moved = self.accounts.moved.load(Ordering::Acquire);
@@ -161,7 +161,7 @@ impl CreditShare {
             account,
             part,
             spent: Cell::new(0),
-            told: Cell::new(Allowance::Silent),
+            reported: Cell::new(Allowance::Silent),
         }
     }
 
@@ -196,21 +196,23 @@ impl CreditShare {
     #[inline]
     pub(crate) fn allowance(&self) -> Allowance {
         let allowance = self.left_by_others();
-        self.told.set(allowance);
+        self.reported.set(allowance);
         allowance
     }
 
-    /// The same, if it is worth a message: it was not told yet, or is another by more than an
+    /// The same, if it is worth a message: it was not reported yet, or is another by more than an
     /// eighth.
     #[inline]
     pub(crate) fn news(&self) -> Option<Allowance> {
         let allowance = self.left_by_others();
-        let is_old = match (self.told.get(), allowance) {
-            (Allowance::Units(told), Allowance::Units(now)) => told.abs_diff(now) <= told / 8,
-            (told, now) => told == now,
+        let is_old = match (self.reported.get(), allowance) {
+            (Allowance::Units(reported), Allowance::Units(now)) => {
+                reported.abs_diff(now) <= reported / 8
+            }
+            (reported, now) => reported == now,
         };
         (!is_old).then(|| {
-            self.told.set(allowance);
+            self.reported.set(allowance);
             allowance
         })
     }
@@ -267,10 +269,10 @@ mod tests {
     #[test]
     fn what_the_policy_says_is_what_is_told() {
         let book = Book::default();
-        book.enter(&ended(4096), || panic!("nobody is to be told"));
+        book.enter(&ended(4096), || panic!("no host receives credits"));
         let credit_share = credit_share(&book, &Arc::default());
         assert_eq!(credit_share.allowance(), Allowance::Unbounded);
-        for (credit, bytes, told) in [
+        for (credit, bytes, reported) in [
             (credit(16, 16 * 4096), 4096, 128),
             (credit(16, 16 * 512), 512, 128),
             (credit(16, 16 << 17), 4096, 16 * 256),
@@ -280,7 +282,7 @@ mod tests {
             book.enter(&ended(bytes), || Some(credit));
             assert_eq!(
                 credit_share.allowance(),
-                Allowance::Units(told),
+                Allowance::Units(reported),
                 "{credit:?}"
             );
         }
@@ -345,7 +347,7 @@ mod tests {
         let book = Book::default();
         let old = credit_share(&book, &Arc::default());
         book.forget(TENANT);
-        book.enter(&ended(4096), || panic!("nobody is to be told"));
+        book.enter(&ended(4096), || panic!("no host receives credits"));
         let new = credit_share(&book, &Arc::default());
         book.enter(&ended(4096), || Some(credit(1, 4096)));
         assert_eq!(new.allowance(), Allowance::Units(8));

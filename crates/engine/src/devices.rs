@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::DeviceHandle;
-use crate::handle::Told;
+use crate::handle::Report;
 use crate::switch::Port;
 
 /// Devices that are looked at each time: many take little of the core's time, and a while to be
@@ -44,14 +44,14 @@ impl Devices {
 
     /// Looks at some devices, each time at others: gives those that have changed, because they have
     /// grown or worn out, to `changed`.
-    pub(crate) fn look(&self, mut changed: impl FnMut(&DeviceHandle, Told)) {
+    pub(crate) fn look(&self, mut changed: impl FnMut(&DeviceHandle, Report)) {
         let list = self.list.borrow();
         let next = self.next.get();
         let some = list.range(next..).chain(list.range(..next));
         for (id, (handle, port)) in some.take(LOOKED_AT) {
-            let told = Told::by(&**port.device());
-            if told != handle.told() {
-                changed(handle, told);
+            let report = Report::by(&**port.device());
+            if report != handle.report() {
+                changed(handle, report);
             }
             self.next.set(id.wrapping_add(1));
         }

@@ -16,19 +16,19 @@ pub struct DeviceHandle {
 struct Shared {
     core: usize,
     id: u32,
-    told: Mutex<Told>,
+    report: Mutex<Report>,
     /// Of the switch before it.
     accounts: Arc<Accounts>,
 }
 
-/// What a device told when its home core last looked.
+/// What a device reported when its home core last asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct Report {
     pub(crate) info: Info,
     pub(crate) health: Health,
 }
 
-impl Told {
+impl Report {
     /// What a device tells now.
     pub(crate) fn by(device: &dyn Device) -> Self {
         Self {
@@ -39,12 +39,12 @@ impl Told {
 }
 
 impl DeviceHandle {
-    pub(crate) fn new(core: usize, id: u32, told: Told, accounts: Arc<Accounts>) -> Self {
+    pub(crate) fn new(core: usize, id: u32, report: Report, accounts: Arc<Accounts>) -> Self {
         Self {
             shared: Arc::new(Shared {
                 core,
                 id,
-                told: Mutex::new(told),
+                report: Mutex::new(report),
                 accounts,
             }),
         }
@@ -62,15 +62,15 @@ impl DeviceHandle {
 
     /// What the device was when its home core last looked.
     pub fn info(&self) -> Info {
-        self.told().info
+        self.report().info
     }
 
     /// How its medium was when its home core last looked.
     pub fn health(&self) -> Health {
-        self.told().health
+        self.report().health
     }
 
-    pub(crate) fn told(&self) -> Told {
+    pub(crate) fn report(&self) -> Report {
         *self.lock()
     }
 
@@ -79,14 +79,14 @@ impl DeviceHandle {
         self.shared.accounts.of(tenant)
     }
 
-    /// Takes what the device tells; what it told before.
-    pub(crate) fn replace(&self, told: Told) -> Told {
-        std::mem::replace(&mut *self.lock(), told)
+    /// Takes what the device reports; gives what it reported before.
+    pub(crate) fn replace(&self, report: Report) -> Report {
+        std::mem::replace(&mut *self.lock(), report)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Told> {
-        let told = self.shared.told.lock();
-        told.unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Report> {
+        let report = self.shared.report.lock();
+        report.unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -43,7 +43,7 @@ pub struct HostEventController {
 pub enum HostEventKind {
     /// Nothing was heard of the host for its Keep Alive Timeout: its association was ended.
     KeepAliveExpired,
-    /// The host is not among those that may connect to this tenant. It is told that there is no
+    /// The host is not among those that may connect to this tenant. It is answered that there is no
     /// such subsystem.
     NotAllowed,
     /// The host broke the rules of NVMe/TCP: the connection was ended, the association too if it

@@ -1,10 +1,10 @@
-//! Where the latency of a tenant comes from, and who caused it. Pure: time is told.
+//! Where the latency of a tenant comes from, and who caused it. Pure: the caller gives the time.
 //!
 //! Every I/O leaves stamps: its first byte was seen, all of it was there, it came to the switch, it
 //! was its turn, the device got it, the device was done, its answer went to the network. The spans
 //! between them are added up for each tenant, and it is asked what made the I/O slower than its own
 //! kind is when nothing is in the way - the least that each of network, device and sending took for
-//! that tenant, operation and size lately. The excess of the device and the wait for a turn are
+//! that tenant, operation and size recently. The excess of the device and the wait for a turn are
 //! charged by what was done meanwhile: each tenant counts the work that the device did for it,
 //! roughly priced, and remembers the count at the end of each of the last milliseconds, so the work
 //! of everybody within any span is a difference of two numbers. Of a tenant that does much in a
@@ -74,7 +74,7 @@ pub enum Cause {
     Send,
 }
 
-/// Where the latency of a tenant came from lately. Sums are nanoseconds.
+/// Where the latency of a tenant came from recently. Sums are nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Why {
     /// Whose.
@@ -233,7 +233,7 @@ impl Ledger {
         }
     }
 
-    /// What is known of a tenant, if it has had any I/O here lately.
+    /// What is known of a tenant, if it has had any I/O here recently.
     pub(crate) fn why(&mut self, tenant: TenantId, now: Time) -> Option<Why> {
         let number = self.tenants.find(tenant)?;
         let account = &mut self.tenants[number].account;

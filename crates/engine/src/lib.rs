@@ -7,12 +7,12 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `config`, `snapshot`, `host_event` | what a target is told, and what it shows |
+//! | `config`, `snapshot`, `host_event` | what a target is configured with, and what it shows |
 //! | `subsystems`, `association` | tenants, namespaces, controllers; Connect, the fence |
 //! | `core`, `connection`, `message` | one core, its connections and inbox |
 //! | `devices`, `handle` | the devices of a core, and as others see them |
 //! | `switch`, `ledger`, `sample` | a policy in front of a device; where the latency of its I/O comes from |
-//! | `credit` | what hosts are told that they may have outstanding |
+//! | `credit` | what hosts may have outstanding |
 //! | `forwarding` | I/O for a device at home on another core |
 //! | `exec` | commands at work: memory, turn, data, I/O, answer; the trait `Front` |
 //! | `waiting`, `quota` | commands that were not issued yet; memory that tenants and connections may have |

@@ -41,7 +41,7 @@ pub struct MemoryQuota {
 
 struct Waiter {
     bytes: usize,
-    tell: Sender<Reservation>,
+    grant: Sender<Reservation>,
 }
 
 /// A part of a quota, until dropped.
@@ -165,16 +165,16 @@ impl MemoryQuota {
             let Some(first) = waiting.front() else {
                 return Looked::Nobody;
             };
-            let gone = first.tell.is_closed();
+            let gone = first.grant.is_closed();
             if !gone && !self.fits(first.bytes) {
                 return Looked::Waits;
             }
             let first = waiting.pop_front();
             drop(waiting);
-            if let Some(Waiter { bytes, tell }) = first.filter(|_| !gone) {
+            if let Some(Waiter { bytes, grant }) = first.filter(|_| !gone) {
                 // Who leaves now gives it back by dropping it.
                 self.take(bytes);
-                drop(tell.send(Reservation::of(self, bytes)));
+                drop(grant.send(Reservation::of(self, bytes)));
                 return Looked::Served;
             }
         }
@@ -200,14 +200,17 @@ impl Reservation {
         if let Some(reservation) = Self::now(quota, bytes) {
             return reservation;
         }
-        let (tell, told) = oneshot::channel();
+        let (grant, granted) = oneshot::channel();
         let pool = &quota.pool;
         if quota.waiting.borrow().is_empty() {
             pool.waiting.borrow_mut().push_back(quota.clone());
         }
-        quota.waiting.borrow_mut().push_back(Waiter { bytes, tell });
+        quota
+            .waiting
+            .borrow_mut()
+            .push_back(Waiter { bytes, grant });
         let wait = Wait {
-            told: Some(told),
+            granted: Some(granted),
             pool,
         };
         wait.await
@@ -230,7 +233,7 @@ impl Drop for Reservation {
 /// The wait for a reservation.
 struct Wait<'a> {
     /// Until it has come.
-    told: Option<Receiver<Reservation>>,
+    granted: Option<Receiver<Reservation>>,
     pool: &'a Pool,
 }
 
@@ -238,10 +241,13 @@ impl Future for Wait<'_> {
     type Output = Reservation;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reservation> {
-        let told = self.told.as_mut().expect("it is not polled after its end");
-        match Pin::new(told).poll(context) {
+        let granted = self
+            .granted
+            .as_mut()
+            .expect("it is not polled after its end");
+        match Pin::new(granted).poll(context) {
             Poll::Ready(reservation) => {
-                self.told = None;
+                self.granted = None;
                 Poll::Ready(reservation.expect("a quota lives as long as somebody waits for it"))
             }
             Poll::Pending => Poll::Pending,
@@ -251,7 +257,7 @@ impl Future for Wait<'_> {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        if self.told.take().is_some() {
+        if self.granted.take().is_some() {
             // It may have been what held up those behind.
             self.pool.serve();
         }

@@ -19,7 +19,7 @@ use flashyard_time::Time;
 use crate::alive::Census;
 use crate::association::{ConnectionId, Entry, TenantShared};
 use crate::forwarding::{Peers, Reply, Request};
-use crate::handle::Told;
+use crate::handle::Report;
 use crate::host_event::HostEvents;
 use crate::message::Message;
 use crate::part::party;
@@ -248,8 +248,8 @@ impl Target {
     }
 
     /// The home core has looked at a device again.
-    pub(crate) fn set_device_told(&self, device: &DeviceHandle, told: Told) {
-        self.lock().set_device_told(self, device, told);
+    pub(crate) fn set_device_report(&self, device: &DeviceHandle, report: Report) {
+        self.lock().set_device_report(self, device, report);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

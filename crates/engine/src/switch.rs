@@ -27,7 +27,7 @@ pub struct Switch {
     places: RefCell<Places>,
     policy: RefCell<Box<dyn Policy>>,
     ledger: RefCell<Ledger>,
-    /// What hosts are told.
+    /// What is reported to hosts.
     credits: Book,
     /// How often the policy was replaced: what an earlier one has dispatched is none of its
     /// business.
@@ -68,7 +68,7 @@ impl Switch {
 
     /// Puts `policy` in the place of the present one. What is queued arrives there anew, in its old
     /// order; what is at the device returns as if the new one had never heard of it. Shares have to
-    /// be told again.
+    /// be reported again.
     pub fn set_policy(self: &Rc<Self>, policy: Box<dyn Policy>) {
         let now = self.rt.turn_time();
         *self.policy.borrow_mut() = policy;

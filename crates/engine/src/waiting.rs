@@ -26,7 +26,7 @@ pub(crate) enum TakenBack {
 }
 
 impl TakenBack {
-    /// What its host is told.
+    /// What is reported to its host.
     pub(crate) fn error(self) -> IoError {
         match self {
             Self::Unwanted => IoError::Aborted,

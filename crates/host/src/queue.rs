@@ -311,7 +311,7 @@ impl Shared {
         }
     }
 
-    /// In the capsule if it fits there, else invited by R2T.
+    /// In the capsule if it fits there, else by R2T.
     fn sgl_for(&self, len: usize) -> Sgl {
         let length = len as u32;
         if len <= self.in_capsule.get() as usize {

@@ -177,7 +177,7 @@ impl Raw {
         cid
     }
 
-    /// An identifier that was not used lately.
+    /// An identifier that was not used recently.
     pub fn fresh_cid(&mut self) -> u16 {
         self.next_cid = self.next_cid.wrapping_add(1);
         self.next_cid

@@ -1,7 +1,7 @@
 //! Credits: a controller of this project tells a host that has asked for it (feature C1h) in each
 //! completion of a success how much it may have outstanding at the namespace of that command.
 //!
-//! What is told is a total and no increment, so that a completion that comes late or not at all
+//! What is reported is a total and no increment, so that a completion that comes late or not at all
 //! does no harm, and it is counted in units of cost, not in commands. It lies in bits 15:3 of the
 //! Submission Queue Identifier of the completion, which is reserved on fabrics (bits 2:0 count the
 //! further commands that it retires): telling it takes no byte, and no message of its own. Failures
@@ -26,7 +26,7 @@ impl Allowance {
     pub const UNIT: u64 = 512;
     /// What a command costs at least: as much as 4 KiB.
     pub const LEAST: u64 = 8;
-    /// The most units that can be told.
+    /// The most units that can be reported.
     pub const MOST: u64 = (1023 << 14) - 1;
 
     /// Bits of the code.
@@ -117,17 +117,17 @@ mod tests {
     fn numbers_are_never_told_greater_and_hardly_less() {
         let mut before = 0;
         for units in (0..100_000).chain((100_000..2 * Allowance::MOST).step_by(9_973)) {
-            let Allowance::Units(told) = Allowance::from_code(Allowance::Units(units).code())
+            let Allowance::Units(reported) = Allowance::from_code(Allowance::Units(units).code())
             else {
                 panic!("{units} are units")
             };
             let meant = units.clamp(1, Allowance::MOST);
             assert!(
-                told <= meant && told >= meant - meant / 512,
-                "{units}: {told}"
+                reported <= meant && reported >= meant - meant / 512,
+                "{units}: {reported}"
             );
-            assert!(told >= before, "more is never told as less");
-            before = told;
+            assert!(reported >= before, "more is never reported as less");
+            before = reported;
         }
         assert_eq!(Allowance::Units(u64::MAX).code(), Allowance::ALL - 1);
     }

@@ -279,8 +279,8 @@ impl Timestamp {
 /// their successes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CompletionCoalescing {
-    /// Bits 7:0: completions that may be held until they are told together, 1 to 128; 0 leaves it
-    /// to the controller.
+    /// Bits 7:0: completions that may be held until they are reported together, 1 to 128; 0 leaves
+    /// it to the controller.
     pub window: u8,
     /// Bit 8: a completion may retire up to four more commands that succeeded
     /// ([`crate::CompletionQueueEntry::retired`]).

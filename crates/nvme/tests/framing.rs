@@ -413,8 +413,12 @@ fn every_breach_has_its_code() {
         };
         let spoil = |pdu: &mut Vec<u8>| pdu[at..at + bytes.len()].copy_from_slice(bytes);
         let violation = refused(role, plain, header, data, &spoil);
-        let told = (violation.fes.0, violation.fei, violation.kind);
-        assert_eq!(told, (fes, fei, kind), "{header:?} with {bytes:?} at {at}");
+        let reported = (violation.fes.0, violation.fei, violation.kind);
+        assert_eq!(
+            reported,
+            (fes, fei, kind),
+            "{header:?} with {bytes:?} at {at}"
+        );
     }
 }
 

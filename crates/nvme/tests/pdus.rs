@@ -231,7 +231,7 @@ fn bytes_with_digests_and_alignment() {
             assert_eq!(
                 read(role, &agreed, &pdu).2,
                 Some(false),
-                "a wrong data digest is told, not fatal"
+                "a wrong data digest is reported, not fatal"
             );
         }
     }

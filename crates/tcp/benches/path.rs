@@ -130,7 +130,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The policies that need not be told what the device does.
+/// The policies that need no facts of the device.
 fn policy(name: &str) -> Result<Box<dyn Policy>, String> {
     Ok(match name {
         "fifo" => Box::new(Fifo::new(Window::UNLIMITED)),

@@ -1,5 +1,5 @@
 //! The Admin queue: brings commands to the controller and does what it says. Data of Admin commands
-//! come in the capsule, which always takes 8 KiB there; none is invited, so an Admin queue needs no
+//! come in the capsule, which always takes 8 KiB there; no R2T is sent, so an Admin queue needs no
 //! buffers.
 
 use std::cell::{Cell, RefCell};

@@ -1,4 +1,4 @@
-//! When the answers that have gathered on a connection go out. Pure: time is told.
+//! When the answers that have gathered on a connection go out. Pure: the caller gives the time.
 //!
 //! All answers of one turn of the core go out together in any case. Beyond that answers are held
 //! back until a window of them is full, which costs the host fewer packets and wake-ups; how large
@@ -20,7 +20,7 @@ const MOST_BYTES: usize = 64 << 10;
 /// (docs/experiments/priority-window.md).
 const MOST_ADAPTIVE: u16 = 8;
 
-/// How many answers are told to a host at once.
+/// How many answers go to a host at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Coalescing {
     /// All of a turn, and more the deeper the queue is.

@@ -16,9 +16,9 @@ use crate::owed::Owed;
 /// Why a connection ends.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// The peer closed, or the network failed, or this end was told to close.
+    /// The peer closed, or the network failed, or this end was asked to close.
     Closed,
-    /// The peer broke the rules and is told so.
+    /// The peer broke the rules and is notified of it.
     Violation(Violation),
 }
 

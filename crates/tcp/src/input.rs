@@ -18,7 +18,7 @@ use crate::connection::{Connection, End};
 const CHUNK: usize = 16 << 10;
 /// Length of a large buffer: a queue of 60 writes of 4 KiB, and still in the cache.
 const LARGE: usize = 256 << 10;
-/// What a peer may still send after it was told to go, before nothing more is read at all.
+/// What a peer may still send after a termination request, before nothing more is read at all.
 const LAST_WORDS: usize = 1 << 20;
 /// A large buffer that brought less is given back.
 const WORTH_KEEPING: usize = 64 << 10;

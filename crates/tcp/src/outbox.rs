@@ -1,7 +1,7 @@
 //! What a connection is about to send: whole PDUs, gathered over a turn of the executor or longer
 //! (see [`crate::coalesce`]) and sent in one call. PDUs are pushed whole, so they never mix.
 //! Parcels are capped: beyond about 128 responses or 512 KiB a larger call only misses caches. For
-//! hosts that have asked for it, up to five successes are told by one completion.
+//! hosts that have asked for it, up to five successes are reported by one completion.
 
 mod sending;
 
@@ -60,7 +60,7 @@ struct State {
     coalescer: Coalescer,
 }
 
-/// Successes that will be told by one completion.
+/// Successes that will be reported by one completion.
 struct Report {
     how: Outgoing,
     cids: [u16; REPORTED],

@@ -339,7 +339,7 @@ fn most_units(facts: &Zoned) -> Option<u32> {
     Some(active / ACTIVE_PER_UNIT)
 }
 
-/// Trailers of units that were read or written lately.
+/// Trailers of units that were read or written recently.
 #[derive(Default)]
 struct Trailers {
     known: BTreeMap<(usize, u32), Rc<Trailer>>,

@@ -325,7 +325,7 @@ async fn soon<F: Future + Unpin>(rt: &Rt, span: Duration, mut future: F) -> Opti
 impl Command {
     /// An accepted command: `bytes` is the length of its data, `others` how many commands are
     /// outstanding beside it, `began` and `at` when its first byte was seen and its last. For a
-    /// host that is told what it may have outstanding, it counts from now on.
+    /// host that receives credits, it counts from now on.
     #[inline]
     pub fn new<F: Front>(
         queue: &Queue<F>,

@@ -58,7 +58,7 @@ pub struct Success<'a> {
     pub class: Class,
     /// Its namespace.
     pub nsid: u32,
-    /// Who knows what the host may have outstanding now, if it wants to be told.
+    /// Who knows what the host may have outstanding now, if it wants credits.
     pub(super) credit: Option<&'a CreditShare>,
 }
 

@@ -110,7 +110,7 @@ impl<F: Front> Queue<F> {
         &self.waiting
     }
 
-    /// The bounds that its host was told when it connected.
+    /// The bounds that were reported to its host when it connected.
     #[inline]
     pub fn limits(&self) -> &ControllerLimits {
         &self.limits
@@ -310,7 +310,7 @@ pub struct Namespace {
     pub info: NamespaceInfo,
     pub(crate) route: Route,
     pub(crate) tag: Tag,
-    /// For a host that is told what it may have outstanding.
+    /// For a host that receives credits.
     pub(crate) credit_share: Option<CreditShare>,
 }
 
@@ -333,7 +333,7 @@ impl Namespace {
 /// that the path of an I/O takes no lock.
 #[derive(Default)]
 struct Namespaces {
-    /// Whose host is told what it may have outstanding.
+    /// Whose host receives credits.
     reported: Option<Arc<Association>>,
     generation: u64,
     /// By identifier.
@@ -341,7 +341,7 @@ struct Namespaces {
 }
 
 impl Namespaces {
-    /// Nothing yet. The host of `reported` is told what it may have outstanding.
+    /// Nothing yet. The host of `reported` receives credits.
     fn new(reported: Option<Arc<Association>>) -> Self {
         Self {
             reported,

@@ -164,7 +164,7 @@ impl Drop for Place {
         places.free.push(self.ticket.index);
         drop(places);
         if matches!(late, Some(Answer::Granted)) {
-            // The home core has gone if it cannot be told, and its permits with it.
+            // The home core has gone if it cannot be notified, and its permits with it.
             let _ = self.send(Request::Release(self.ticket));
         }
     }

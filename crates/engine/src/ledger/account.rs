@@ -7,11 +7,11 @@ use flashyard_sched::{Ask, Op, TenantId};
 use flashyard_time::{Duration, Histogram, Time};
 
 use super::causes::Causes;
-use super::recent::{Lately, Recent};
+use super::recent::{Recent, RecentIo};
 use super::work::{Done, History};
 use super::{Cause, Spans, Stages, Why};
 
-/// What is told covers the last one to two of these.
+/// What is reported covers the last one to two of these.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
 /// Bytes up to which an I/O is of each size kind but the last.
 const SIZES: [u64; 3] = [4 << 10, 16 << 10, 64 << 10];
@@ -24,7 +24,7 @@ pub(super) struct Account {
     device: [Least; KINDS],
     send: [Least; KINDS],
     windows: [Books; 2],
-    lately: Box<Lately>,
+    recent_io: Box<RecentIo>,
     since: Time,
 }
 
@@ -57,7 +57,7 @@ impl Account {
             device: [Least::NONE; KINDS],
             send: [Least::NONE; KINDS],
             windows: array::from_fn(|_| Books::new()),
-            lately: Lately::new(),
+            recent_io: RecentIo::new(),
             since: now,
         }
     }
@@ -67,13 +67,13 @@ impl Account {
         self.tenant
     }
 
-    /// Whether nothing is to be told any more.
+    /// Whether nothing is left to report.
     pub(super) fn is_empty(&self, now: Time) -> bool {
         now.since(self.since) >= WINDOW.scale(2, 1)
     }
 
     /// Books an I/O that stands for so many; gives what of each stage is more than the least of
-    /// lately. Nobody needs to wait for a turn, or to be taken in.
+    /// recently. Nothing needs to wait for a turn, or to be taken in.
     pub(super) fn record(
         &mut self,
         io: &Ask,
@@ -81,7 +81,7 @@ impl Account {
         stages: &Stages,
         times: u64,
     ) -> Stages {
-        self.lately.record(io, spans, stages, times);
+        self.recent_io.record(io, spans, stages, times);
         let books = &mut self.windows[0];
         books.stages.add(stages, times);
         books.latency.record_n(stages.all(), times);
@@ -96,7 +96,7 @@ impl Account {
 
     pub(super) fn charge(&mut self, cause: Cause, ns: u64) {
         self.windows[0].causes.charge(cause, ns);
-        self.lately.charge(cause, ns);
+        self.recent_io.charge(cause, ns);
     }
 
     /// The part of the tenant's own work that goes on beside any one of its I/Os. Who has one I/O
@@ -139,7 +139,7 @@ impl Account {
 
     /// What it got in the last seconds, if it got anything.
     pub(super) fn recent(&self, now: Time) -> Option<Recent> {
-        self.lately.tell(self.tenant, now)
+        self.recent_io.tell(self.tenant, now)
     }
 
     /// All that is known.

@@ -2,7 +2,7 @@
 
 use super::Cause;
 
-/// Most causes that are told apart.
+/// Most causes that are kept apart.
 const MOST: usize = 128;
 
 /// Nanoseconds by cause.
@@ -45,7 +45,7 @@ impl Causes {
         self.list.clear();
     }
 
-    /// Makes room: the smaller half of what other tenants did is not told apart any more.
+    /// Makes room: the smaller half of what other tenants did is not kept apart any more.
     #[cold]
     fn lump(&mut self) {
         let named = self.list.iter().filter(|(cause, _)| cause.is_named());

@@ -10,7 +10,7 @@ use flashyard_time::{Duration, Time};
 use super::causes::Causes;
 use super::{Cause, Spans, Stages};
 
-/// What is told covers the last four to five of these.
+/// What is reported covers the last four to five of these.
 const BUCKET: Duration = Duration::from_secs(1);
 const BUCKETS: usize = 5;
 /// Latencies are counted by eighths of a doubling, from one microsecond to a minute.
@@ -51,7 +51,7 @@ pub struct Moved {
 }
 
 /// The last seconds of a tenant.
-pub(super) struct Lately {
+pub(super) struct RecentIo {
     buckets: [Bucket; BUCKETS],
     /// The bucket of the I/O that was recorded last.
     last: usize,
@@ -69,7 +69,7 @@ struct Bucket {
     causes: Causes,
 }
 
-impl Lately {
+impl RecentIo {
     pub(super) fn new() -> Box<Self> {
         Box::new(Self {
             buckets: array::from_fn(|_| Bucket::new(0, Time::ZERO)),
@@ -226,7 +226,7 @@ fn end_of(eighth: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// A latency is at most an eighth of a doubling below what is told of it.
+    /// A latency is at most an eighth of a doubling below what is reported of it.
     #[test]
     fn eighths_are_where_they_should_be() {
         for ns in (1_100..60_000_000_u64).step_by(997) {

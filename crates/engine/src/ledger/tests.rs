@@ -320,7 +320,7 @@ fn there_are_accounts_for_those_who_have_io_and_no_more() {
 }
 
 /// What it costs to record I/Os depends on the time that passes, not on the square of the number of
-/// tenants; all of them are stood for nevertheless, and who has little of a wait is not told by
+/// tenants; all of them are stood for nevertheless, and who has little of a wait is not shown by
 /// name.
 #[test]
 fn a_crowd_is_looked_at_as_often_as_there_is_time_for() {
@@ -362,7 +362,7 @@ fn a_crowd_is_looked_at_as_often_as_there_is_time_for() {
     }
 }
 
-/// For how much of the time a tenant had something to be done, told from a part of its I/Os: one at
+/// For how much of the time a tenant had something to do, estimated from a part of its I/Os: one at
 /// a time without a pause, one at a time with a pause, many at a time in bursts.
 #[test]
 fn a_tenant_is_busy_while_it_has_something_to_be_done() {
@@ -397,7 +397,7 @@ fn a_tenant_is_busy_while_it_has_something_to_be_done() {
         );
         assert!((ios / real - 1.0).abs() < 0.02, "{what}, {ios} of {real}");
         assert_eq!(recent.reads.bytes, recent.reads.ios * 4096);
-        // Of later seconds nothing is told.
+        // Of later seconds nothing is reported.
         assert!(ledger.recent(Time::from_ns(11_000_000_000)).is_empty());
     }
 }

@@ -1,5 +1,5 @@
 //! Changes of configuration: tenants, their hosts and namespaces, and the sizes of devices. Each is
-//! applied whole or refused, and told to the hosts that see it.
+//! applied whole or refused; hosts that see it are notified.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use flashyard_nvme::Nqn;
 
 use super::{State, Target, Tenant};
 use crate::association::TenantShared;
-use crate::handle::Told;
+use crate::handle::Report;
 use crate::message::Message;
 use crate::{ConfigError, Counters, DeviceHandle, Life, NamespaceSpec, TenantSpec};
 use flashyard_controller::discovery::Change;
@@ -103,7 +103,7 @@ impl Target {
         Ok(())
     }
 
-    /// Gives a tenant a namespace; connected hosts are told.
+    /// Gives a tenant a namespace; connected hosts are notified.
     pub fn attach(&self, tenant: &str, spec: NamespaceSpec) -> Result<(), ConfigError> {
         let mut state = self.lock();
         let tenant = state
@@ -128,7 +128,7 @@ impl Target {
     }
 
     /// Takes a namespace away: I/O in flight finishes, later I/O is refused; connected hosts are
-    /// told.
+    /// notified.
     pub fn detach(&self, tenant: &str, nsid: u32) -> Result<(), ConfigError> {
         let mut state = self.lock();
         let tenant = state
@@ -147,9 +147,9 @@ impl Target {
         Ok(())
     }
 
-    /// Write-protects a namespace, or takes that back; connected hosts are told. Writes that were
-    /// accepted before finish, later ones are answered Namespace is Write Protected. Hosts cannot
-    /// change it (NWPC is 0): it is not theirs.
+    /// Write-protects a namespace, or takes that back; connected hosts are notified. Writes that
+    /// were accepted before finish, later ones are answered Namespace is Write Protected. Hosts
+    /// cannot change it (NWPC is 0): it is not theirs.
     pub fn set_read_only(&self, tenant: &str, nsid: u32, on: bool) -> Result<(), ConfigError> {
         let mut state = self.lock();
         let tenant = state
@@ -172,15 +172,15 @@ impl Target {
         Ok(())
     }
 
-    /// A device may have grown: its home core looks, and hosts that see it are told. One that
+    /// A device may have grown: its home core looks, and hosts that see it are notified. One that
     /// nobody sees has its new size when it is attached.
     pub fn resized(&self, device: &DeviceHandle) {
         self.tell(device.core(), Message::DeviceResized(device.clone()));
     }
 
     /// What controllers tell their hosts from now on, and hold them to. Those that are there keep
-    /// what they have told. Nothing may be above [`crate::Limits`], but for the number and depth of
-    /// queues and what capsules carry.
+    /// what was reported to them. Nothing may be above [`crate::Limits`], but for the number and
+    /// depth of queues and what capsules carry.
     pub fn set_controller_limits(&self, limits: ControllerLimits) {
         self.lock().controller_limits = limits;
     }
@@ -285,9 +285,14 @@ impl State {
         }
     }
 
-    pub(super) fn set_device_told(&mut self, target: &Target, device: &DeviceHandle, told: Told) {
-        let info = told.info;
-        if device.replace(told).info == info {
+    pub(super) fn set_device_report(
+        &mut self,
+        target: &Target,
+        device: &DeviceHandle,
+        report: Report,
+    ) {
+        let info = report.info;
+        if device.replace(report).info == info {
             return;
         }
         let mut changed = Vec::new();

@@ -104,7 +104,7 @@ impl Target {
         let refused = refused.map(|tenant| tenant.shared.name());
         let tenant = tenant.map(|tenant| tenant.shared.clone());
         if let Some(tenant) = refused {
-            // Whoever runs the target may know what the host is not told.
+            // Whoever runs the target may know what the host does not learn.
             state
                 .host_events
                 .add(not_allowed(tenant, request, caller, now));

@@ -23,7 +23,7 @@ const SLOW: Speed = Speed {
     fixed: Duration::from_us(100),
     each: Duration::from_us(160),
 };
-/// Memory for invited data and reads of a tenant.
+/// Memory for data by R2T and reads of a tenant.
 const OWN: usize = 4 << 20;
 /// The same for data in capsules.
 const OWN_CAPSULES: usize = 1 << 20;

@@ -55,7 +55,7 @@ pub enum Ending {
     DuringConnect,
     /// In the middle of a capsule.
     HalfCapsule,
-    /// Write data were invited and come in part.
+    /// R2Ts for write data were sent and come in part.
     DataOwed,
     /// A rule is broken.
     Violation,

@@ -30,7 +30,7 @@ enum Act {
     Read {
         begun: u64,
     },
-    /// With the data it has to send, if they are to be invited.
+    /// With the data it has to send, if they go by R2T.
     Write {
         write: u32,
         durable: bool,

@@ -210,7 +210,7 @@ impl IdentifyController {
     }
 }
 
-/// A Power State Descriptor, of which only the power is told.
+/// A Power State Descriptor, of which only the power is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PowerStateDescriptor {
     /// Maximum Power, in units of 10 mW.
@@ -231,7 +231,7 @@ impl Field for PowerStateDescriptor {
 
 structure! {
     /// I/O Command Set specific Identify Controller for the NVM command set (CNS 06h, CSI 0). Sizes
-    /// are limits, 0 without limit (or not told).
+    /// are limits, 0 without limit (or not reported).
     pub struct IdentifyControllerNvm: 4096 {
         /// Verify Size Limit, 2^n pages of CAP.MPSMIN.
         vsl: u8 = 0,
@@ -295,9 +295,9 @@ mod tests {
         ] {
             assert_eq!(&data[at..at + bytes.len()], bytes, "at {at}");
         }
-        let told = data.iter().filter(|b| **b != 0).count();
+        let reported = data.iter().filter(|b| **b != 0).count();
         assert_eq!(
-            told,
+            reported,
             2 + 20 + 40 + 3 + 1 + 1 + 1 + 1 + 4 + 2 + 36 + 4 + 2,
             "all the rest is zero"
         );

@@ -82,7 +82,7 @@ impl IdentifyNamespace {
     pub const NSFEAT_ATOMICITY: u8 = 1 << 1;
     /// NSFEAT: NGUID and EUI64 are never used again.
     pub const NSFEAT_UNIQUE_IDS: u8 = 1 << 3;
-    /// NSFEAT: NPWG, NPWA, NPDG, NPDA and NOWS are told.
+    /// NSFEAT: NPWG, NPWA, NPDG, NPDA and NOWS are reported.
     pub const NSFEAT_OPTIMAL_SIZES: u8 = 1 << 4;
     /// DLFEAT: deallocated blocks read as zeroes.
     pub const DLFEAT_ZEROES: u8 = 1;

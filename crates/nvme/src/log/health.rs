@@ -33,7 +33,7 @@ structure! {
         command_specific: u64 = 32,
         /// Transport Type Specific Information.
         transport_specific: u16 = 40,
-        /// Log Page Version: 1 if TRTYPE, CSI and the opcode are told.
+        /// Log Page Version: 1 if TRTYPE, CSI and the opcode are reported.
         version: u8 = 63,
     }
 }

@@ -127,7 +127,7 @@ impl Framer {
     }
 
     /// How many bytes of data the stream goes on with: they may be received straight to where they
-    /// belong and be told by [`Framer::data_received_direct`]. 0 also while padding before the data
+    /// belong, reported by [`Framer::data_received_direct`]. 0 also while padding before the data
     /// is still to come.
     #[inline]
     pub fn data_remaining(&self) -> u32 {

@@ -95,13 +95,13 @@ impl C2hTransfer {
 
 impl R2T {
     /// The host's check of an R2T for a command that writes `length` bytes, of which the first
-    /// `invited` were asked for already.
+    /// `requested` were asked for already.
     ///
     /// # Errors
     /// [`Violation`], FES 4, if it asks for something again, with a gap, or past the end.
-    pub fn check(&self, invited: u32, length: u32) -> Result<(), Violation> {
+    pub fn check(&self, requested: u32, length: u32) -> Result<(), Violation> {
         let end = u64::from(self.r2to) + u64::from(self.r2tl);
-        if self.r2to == invited && end <= u64::from(length) {
+        if self.r2to == requested && end <= u64::from(length) {
             Ok(())
         } else {
             Err(Violation::out_of_range())
@@ -231,8 +231,11 @@ mod tests {
         assert!(transfer.is_complete());
 
         assert_eq!(R2T_8K.check(4096, 12288), Ok(()));
-        for (invited, length) in [(4096, 12287), (0, 12288), (8192, 12288)] {
-            assert_eq!(R2T_8K.check(invited, length).expect_err("refused").fes.0, 4);
+        for (requested, length) in [(4096, 12287), (0, 12288), (8192, 12288)] {
+            assert_eq!(
+                R2T_8K.check(requested, length).expect_err("refused").fes.0,
+                4
+            );
         }
         let far = R2T {
             r2to: u32::MAX,

@@ -1,4 +1,4 @@
-//! What a peer does against the rules of NVMe/TCP, and how it is told (TermReq).
+//! What a peer does against the rules of NVMe/TCP, and how it is notified (TermReq).
 
 use core::fmt;
 

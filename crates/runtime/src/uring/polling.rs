@@ -9,7 +9,7 @@
 //! added, too: after a pause the core polls again, and finds out.
 //!
 //! Hosts have to be quick nearly always: a load with pauses has quick moments, too, such as the
-//! data of an invited write. Devices have to be quick more often than not, and are polled only
+//! data of a write by R2T. Devices have to be quick more often than not, and are polled only
 //! while hosts are: where the next command takes its time anyway, nobody gains from a few
 //! microseconds less for this one.
 

@@ -117,7 +117,7 @@ impl Load {
 }
 
 /// One host of one tenant, with one I/O queue. A null device answers in order, so counting bytes is
-/// enough where no data are invited.
+/// enough where no R2T is sent.
 struct Tenant {
     _admin: TcpStream,
     io: TcpStream,

@@ -95,7 +95,7 @@ fn only_hosts_on_the_list() {
             assert_eq!(forbidden, unknown);
         }
         let events = bench.target.snapshot().recent_events;
-        assert_eq!(events.len(), 1, "whoever runs the target is told");
+        assert_eq!(events.len(), 1, "whoever runs the target is notified");
         assert_eq!(events[0].kind, HostEventKind::NotAllowed);
         assert!(
             events[0].to_string().contains("host2 of a ("),

@@ -1,4 +1,4 @@
-//! Data of invited writes that come one behind the other, with commands between them: what follows
+//! Data of writes by R2T that come one behind the other, with commands between them: what follows
 //! the data of one PDU is received with them, and belongs to the next.
 
 use flashyard_nvme::command::LbaRange;
@@ -21,8 +21,8 @@ struct Write {
     data: Vec<u8>,
 }
 
-/// Has writes of several sizes invited, and sends all their data in one stretch, cut at random,
-/// with small writes in capsules between them; then everything is read again.
+/// Has R2Ts sent for writes of several sizes, and sends all their data in one stretch, cut at
+/// random, with small writes in capsules between them; then everything is read again.
 async fn round(io: &mut Client, rng: &mut Rng, number: u64) {
     let writes: Vec<_> = (0..WRITES)
         .map(|n| Write {
@@ -39,16 +39,16 @@ async fn round(io: &mut Client, rng: &mut Rng, number: u64) {
         let entry = SubmissionQueueEntry::write(1, range(write), Sgl::Transport { length });
         cids.push(io.submit(entry, &[]).await);
     }
-    let mut invited = Vec::new();
-    while invited.len() < writes.len() {
+    let mut requested = Vec::new();
+    while requested.len() < writes.len() {
         let Incoming::R2t(r2t) = io.next().await else {
-            panic!("data are invited")
+            panic!("an R2T comes")
         };
-        invited.push(r2t);
+        requested.push(r2t);
     }
     let mut stream = Vec::new();
     let mut small = Vec::new();
-    for r2t in &invited {
+    for r2t in &requested {
         let n = cids.iter().position(|cid| *cid == r2t.cccid);
         push(
             io,

@@ -114,8 +114,8 @@ fn a_host_that_takes_nothing() {
     });
 }
 
-/// A host that is asked for data and sends none is dropped; what waits behind is told to come again
-/// before.
+/// A host that is asked for data and sends none is dropped; what waits behind is answered to come
+/// again before.
 #[test]
 fn a_host_that_owes_data() {
     let site = Site::new(Config::calm(4), 1);
@@ -137,11 +137,11 @@ fn a_host_that_owes_data() {
             )
             .await;
         }
-        let (mut invited, mut interrupted) = (0, 0);
+        let (mut requested, mut interrupted) = (0, 0);
         let begun = bench.host_rt.now();
         loop {
             match io.next().await {
-                Incoming::R2t(_) => invited += 1,
+                Incoming::R2t(_) => requested += 1,
                 Incoming::Response(entry) => {
                     assert!(entry.status().is(Status::COMMAND_INTERRUPTED), "{entry:?}");
                     interrupted += 1;
@@ -150,7 +150,7 @@ fn a_host_that_owes_data() {
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(invited, 2, "as many as the bound of a connection allows");
+        assert_eq!(requested, 2, "as many as the bound of a connection allows");
         assert_eq!(interrupted, 8, "all the others");
         assert!(bench.host_rt.now().since(begun) < Duration::from_secs(40));
     });

@@ -51,8 +51,8 @@ async fn stuck(bench: &Bench) -> (Rc<Gate>, [Client; 2]) {
     (gate, [admin, io])
 }
 
-/// Such a command is told to come again before its host loses patience; what comes after it on its
-/// connection is served.
+/// Such a command is answered to come again before its host loses patience; what comes after it on
+/// its connection is served.
 #[test]
 fn a_command_without_memory_is_told_to_come_again() {
     for seed in 0..3 {

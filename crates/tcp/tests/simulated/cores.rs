@@ -80,8 +80,8 @@ const ONE: Window = Window {
     bytes: u64::MAX,
 };
 
-/// A write of 16 blocks whose data have to be invited.
-fn invited(slba: u64) -> SubmissionQueueEntry {
+/// A write of 16 blocks whose data need an R2T.
+fn write_by_r2t(slba: u64) -> SubmissionQueueEntry {
     let sgl = Sgl::Transport { length: 16 * BLOCK };
     SubmissionQueueEntry::write(1, LbaRange { slba, blocks: 16 }, sgl)
 }
@@ -101,7 +101,7 @@ fn data_are_not_invited_before_the_home_has_picked_the_write() {
             let read = SubmissionQueueEntry::read(1, LbaRange { slba: 0, blocks: 1 }, sgl);
             io.submit(read, &[]).await;
             bench.host_rt.sleep(Duration::from_ms(300)).await;
-            io.submit(invited(16), &[]).await;
+            io.submit(write_by_r2t(16), &[]).await;
             let rt = bench.host_rt.clone();
             let first = rt.clone().spawn(async move {
                 let first = io.next().await;
@@ -138,7 +138,7 @@ fn data_are_not_invited_before_the_home_has_picked_the_write() {
     }
 }
 
-/// A host that was invited and goes away gives the device back to the others.
+/// A host that has an R2T and goes away gives the device back to the others.
 #[test]
 fn a_grant_that_is_not_used_is_returned() {
     for seed in 0..5 {
@@ -149,12 +149,12 @@ fn a_grant_that_is_not_used_is_returned() {
             bench.attach_handle("a", 1, &device);
             bench.attach_handle("b", 1, &device);
             let (admin, mut io) = bench.connect("a", 1).await;
-            io.submit(invited(0), &[]).await;
+            io.submit(write_by_r2t(0), &[]).await;
             assert!(matches!(io.next().await, Incoming::R2t(_)));
             let (_other_admin, mut other) = bench.connect("b", 2).await;
             // More of the first host's writes queue behind the one that was granted.
             for slba in 1..4 {
-                io.submit(invited(16 * slba), &[]).await;
+                io.submit(write_by_r2t(16 * slba), &[]).await;
             }
             bench.host_rt.sleep(Duration::from_ms(300)).await;
             drop((admin, io));
@@ -168,7 +168,7 @@ fn a_grant_that_is_not_used_is_returned() {
     }
 }
 
-/// A host that was invited and sends nothing does not keep the others from the device, and when it
+/// A host that has an R2T and sends nothing does not keep the others from the device, and when it
 /// sends at last its write is done.
 #[test]
 fn a_turn_that_is_not_used_lapses() {
@@ -181,9 +181,9 @@ fn a_turn_that_is_not_used_lapses() {
             bench.attach_handle("b", 1, &device);
             let (_admin, mut slow) = bench.connect("a", 1).await;
             let (_other_admin, mut other) = bench.connect("b", 2).await;
-            slow.submit(invited(0), &[]).await;
+            slow.submit(write_by_r2t(0), &[]).await;
             let Incoming::R2t(r2t) = slow.next().await else {
-                panic!("its data are invited");
+                panic!("its R2T comes");
             };
             let begun = bench.host_rt.now();
             let data = pattern(2, 64 << 10);

@@ -262,7 +262,7 @@ fn commands(ios: u64) -> Allowance {
 }
 
 /// Commands that fail, at the device or on their way, give back what they took: nobody else of the
-/// tenant is told less.
+/// tenant gets fewer credits.
 #[test]
 fn what_fails_gives_its_credit_back() {
     let site = Site::new(Config::calm(5), 1);

@@ -83,7 +83,7 @@ fn hosts_see_what_they_may_connect_to_and_hear_of_changes() {
                 .await
                 .status()
                 .is_success(),
-            "not told"
+            "not shown"
         );
     });
 }

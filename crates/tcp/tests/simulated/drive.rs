@@ -1,5 +1,5 @@
-//! A drive for tests: it does so many I/Os at a time, takes as long for each as it is told, and
-//! stops when told. It keeps a list of what it was given.
+//! A drive for tests: it does so many I/Os at a time, takes as long for each as it is set to, and
+//! stops on request. It keeps a list of what it was given.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -144,7 +144,7 @@ async fn is_protected(admin: &mut Client, nsid: u32) -> bool {
     namespace.nsattr & IdentifyNamespace::NSATTR_WRITE_PROTECTED != 0
 }
 
-/// A medium that wears out while hosts are connected is told by SMART, by the namespace's
+/// A medium that wears out while hosts are connected is reported by SMART, by the namespace's
 /// attributes and by an event, to those who see it; and one that has little spare left by SMART
 /// only.
 #[test]

@@ -162,7 +162,7 @@ fn a_pair_that_waits_for_its_data_has_no_turn() {
             for _ in 0..2 {
                 match slow.next().await {
                     Incoming::R2t(r2t) => invitations.push(r2t),
-                    other => panic!("both halves are invited, and then {other:?}"),
+                    other => panic!("both halves get an R2T, and then {other:?}"),
                 }
             }
             let begun = bench.host_rt.now();
@@ -197,7 +197,7 @@ fn damaged_data_of_a_half_are_not_fatal() {
             }
             for (half, cid) in cids.iter().enumerate() {
                 let Incoming::R2t(r2t) = io.next().await else {
-                    panic!("both halves are invited")
+                    panic!("both halves get an R2T")
                 };
                 assert_eq!(r2t.cccid, *cid);
                 let pdu = H2CData {

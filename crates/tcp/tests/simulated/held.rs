@@ -21,7 +21,7 @@ const CAPSULE: Sgl = Sgl::InCapsule {
     offset: 0,
     length: BLOCK,
 };
-const INVITED: Sgl = Sgl::Transport { length: BLOCK };
+const BY_R2T: Sgl = Sgl::Transport { length: BLOCK };
 const BEYOND: LbaRange = LbaRange {
     slba: u64::MAX / 2,
     blocks: 1,
@@ -56,8 +56,8 @@ async fn answered(bench: &Bench, io: &mut Client, entry: Entry) -> Duration {
 fn no_answer_that_somebody_waits_for_is_held() {
     let table = [
         ("write", Entry::write(1, RANGE, CAPSULE), true),
-        ("write by R2T", Entry::write(1, RANGE, INVITED), true),
-        ("read", Entry::read(1, RANGE, INVITED), true),
+        ("write by R2T", Entry::write(1, RANGE, BY_R2T), true),
+        ("read", Entry::read(1, RANGE, BY_R2T), true),
         (
             "FUA write",
             Entry::write(1, RANGE, CAPSULE).with_fua(),
@@ -65,7 +65,7 @@ fn no_answer_that_somebody_waits_for_is_held() {
         ),
         (
             "FUA write by R2T",
-            Entry::write(1, RANGE, INVITED).with_fua(),
+            Entry::write(1, RANGE, BY_R2T).with_fua(),
             false,
         ),
         ("Flush", Entry::flush(1), false),
@@ -91,7 +91,7 @@ fn no_answer_that_somebody_waits_for_is_held() {
             // Others are in flight, so more answers would come.
             gate.shut();
             for _ in 0..8 {
-                io.submit(Entry::read(2, RANGE, INVITED), &[]).await;
+                io.submit(Entry::read(2, RANGE, BY_R2T), &[]).await;
             }
             bench.host_rt.sleep(Duration::from_ms(1)).await;
             for (name, entry, held) in table {

@@ -151,7 +151,7 @@ fn a_tenant_that_is_renamed_keeps_its_subsystem() {
     });
 }
 
-/// What was accepted before finishes, what comes later is refused, and hosts are told.
+/// What was accepted before finishes, what comes later is refused, and hosts are notified.
 #[test]
 fn a_write_in_flight_finishes_when_its_namespace_becomes_read_only() {
     for seed in 0..5 {
@@ -252,7 +252,7 @@ impl Device for Watched {
     }
 }
 
-/// Writes one block again and again, in capsules and invited, until that is refused; the last
+/// Writes one block again and again, in capsules and by R2T, until that is refused; the last
 /// number that was written, and the one that may have been.
 async fn write_until_refused(mut io: Client, slot: u64) -> (u64, Status) {
     for number in 1_u64.. {

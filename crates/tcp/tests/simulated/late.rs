@@ -1,4 +1,4 @@
-//! Hosts that are invited and send their data so late that their turn at the device lapses: they
+//! Hosts that have an R2T and send their data so late that their turn at the device lapses: they
 //! have another one, and pay for one.
 
 use flashyard_engine::TenantId;
@@ -34,7 +34,7 @@ fn attach_limited(bench: &Bench, home: usize, policy: Box<dyn Policy>) {
     switch.set_share(TenantId(1), &share);
 }
 
-/// Does as many writes, whose data are sent when all of them have been invited.
+/// Does as many writes, whose data are sent when all of them have an R2T.
 async fn write_all(io: &mut Client) {
     for n in 0..WRITES {
         let blocks = BLOCKS;
@@ -44,14 +44,14 @@ async fn write_all(io: &mut Client) {
             SubmissionQueueEntry::write(1, LbaRange { slba, blocks }, Sgl::Transport { length });
         io.submit(write, &[]).await;
     }
-    let mut invited = Vec::new();
+    let mut requested = Vec::new();
     for _ in 0..WRITES {
         let Incoming::R2t(r2t) = io.next().await else {
-            panic!("data are invited")
+            panic!("an R2T comes")
         };
-        invited.push(r2t);
+        requested.push(r2t);
     }
-    for r2t in invited {
+    for r2t in requested {
         let data = pattern(1, r2t.r2tl as usize);
         io.send_invited(&r2t, &data, 9000).await;
     }

@@ -106,7 +106,7 @@ impl Guest {
         (admin, io, Open::new())
     }
 
-    /// Connects a queue; as often as it is told that the controller is busy with its last visit.
+    /// Connects a queue; as often as the answer is that the controller is busy with its last visit.
     async fn connect(&self, qid: u16, cntlid: u16) -> (Client, CompletionQueueEntry) {
         let (name, host) = (subnqn(self.tenant), Identity::number(self.number.into()));
         for _ in 0..100 {

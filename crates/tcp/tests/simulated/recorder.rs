@@ -1,4 +1,4 @@
-//! A device and a policy that keep a list of everything they are told, so that a test can see that
+//! A device and a policy that keep a list of everything they are given, so that a test can see that
 //! nothing a host said was lost on the way.
 
 use std::cell::{Cell, RefCell};
@@ -48,7 +48,7 @@ pub(crate) enum Asked {
     Again,
 }
 
-/// What was told to the device and to the policy before it.
+/// What was given to the device and to the policy before it.
 pub(crate) struct Notes {
     given: RefCell<Vec<Given>>,
     asked: RefCell<Vec<(sched::Ask, Asked)>>,

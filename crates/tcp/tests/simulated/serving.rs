@@ -239,7 +239,7 @@ fn one_seed_one_history() {
     assert_ne!(history(11), history(12));
 }
 
-/// A retry delay is told only to a host that has said by Host Behavior Support that it waits.
+/// A retry delay goes only to a host that has said by Host Behavior Support that it waits.
 #[test]
 fn busy_with_and_without_a_retry_delay() {
     let site = Site::new(Config::calm(9), 1);

@@ -11,7 +11,7 @@ use flashyard_tcp::listen;
 use flashyard_testbed::{BLOCK, Client, NO_DIGESTS, Site, memory, pattern};
 use flashyard_time::Duration;
 
-async fn told(admin: &mut Client) -> IdentifyController {
+async fn identify(admin: &mut Client) -> IdentifyController {
     let entry = SubmissionQueueEntry::identify(1, 0, 0, 0, Sgl::Transport { length: 4096 });
     let page = admin.fetch(entry).await.expect("a page");
     IdentifyController::decode(&page.try_into().expect("as long as asked for"))
@@ -25,7 +25,7 @@ async fn granted(admin: &mut Client) -> u32 {
     (answer.dw0() & 0xffff) + 1
 }
 
-/// Who connects later is told other limits and held to them; who is there keeps what it was told.
+/// Who connects later gets other limits, which are enforced; who is there keeps its limits.
 #[test]
 fn limits_hold_for_who_connects_from_now_on() {
     for (in_capsule, transfer) in [(0, 64 << 10), (64 << 10, 128 << 10), (4096, 8192)] {
@@ -33,7 +33,7 @@ fn limits_hold_for_who_connects_from_now_on() {
         site.run(|bench| async move {
             bench.attach("a", 1, 1, memory(4 << 20));
             let (mut old_admin, mut old) = bench.connect("a", 1).await;
-            let before = told(&mut old_admin).await;
+            let before = identify(&mut old_admin).await;
             let limits = ControllerLimits {
                 io_queues: 2,
                 queue_depth: 16,
@@ -44,7 +44,7 @@ fn limits_hold_for_who_connects_from_now_on() {
             assert_eq!(bench.target.controller_limits(), limits);
 
             let (mut admin, cntlid) = bench.admin("a", 2).await;
-            let new = told(&mut admin).await;
+            let new = identify(&mut admin).await;
             assert_eq!(new.max_transfer(0), Some(u64::from(transfer)));
             assert_eq!(new.max_in_capsule_data(), u64::from(in_capsule));
             assert_eq!(new.maxcmd, 16);
@@ -68,7 +68,7 @@ fn limits_hold_for_who_connects_from_now_on() {
                 assert_eq!(io.read(1, 8, blocks, BLOCK).await.expect("written"), data);
             }
 
-            let still = told(&mut old_admin).await;
+            let still = identify(&mut old_admin).await;
             assert_eq!(
                 (still.mdts, still.ioccsz, still.maxcmd),
                 (before.mdts, before.ioccsz, 1024)
@@ -95,7 +95,7 @@ fn the_depth_is_that_of_the_controller() {
             ..limits
         });
         let mut io = bench.io_with("a", 1, NO_DIGESTS, (cntlid, 1, 1024)).await;
-        io.read(1, 0, 1, BLOCK).await.expect("as it was told");
+        io.read(1, 0, 1, BLOCK).await.expect("as it was reported");
     });
 }
 

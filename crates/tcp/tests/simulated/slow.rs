@@ -108,7 +108,7 @@ fn a_slow_host_is_served() {
         for _ in 0..20 {
             assert!(io.response().await.status().is_success());
         }
-        // Invited data have more time.
+        // Data requested by R2T have more time.
         let sgl = Sgl::Transport { length: 16 * BLOCK };
         let range = LbaRange {
             slba: 0,

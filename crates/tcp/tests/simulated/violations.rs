@@ -30,7 +30,7 @@ async fn terminated(client: &mut Client) -> (u16, u32) {
 }
 
 /// An I/O queue with an R2T out for a write of 8 KiB.
-async fn invited(bench: &Bench) -> (Client, Client, R2T) {
+async fn with_r2t(bench: &Bench) -> (Client, Client, R2T) {
     let (admin, mut io) = bench.connect("a", 1).await;
     let range = LbaRange { slba: 0, blocks: 2 };
     io.submit(
@@ -230,7 +230,7 @@ fn data_that_nobody_asked_for() {
     ];
     for (seed, (pdu, fes, why)) in (0..).zip(table) {
         with_site(seed, move |bench| async move {
-            let (_admin, mut io, r2t) = invited(&bench).await;
+            let (_admin, mut io, r2t) = with_r2t(&bench).await;
             let cccid = if pdu.cccid == 1 {
                 r2t.cccid
             } else {
@@ -248,7 +248,7 @@ fn data_that_nobody_asked_for() {
 #[test]
 fn data_for_a_transfer_that_is_over_or_on_the_admin_queue() {
     with_site(4, |bench| async move {
-        let (mut admin, mut io, r2t) = invited(&bench).await;
+        let (mut admin, mut io, r2t) = with_r2t(&bench).await;
         io.send_invited(&r2t, &[7; 8192], 4096).await;
         assert!(io.response().await.status().is_success());
         io.send_invited(&r2t, &[8; 8192], 8192).await;
@@ -277,7 +277,7 @@ fn more_commands_than_the_queue_has_places() {
 #[test]
 fn an_identifier_in_use_is_refused_and_the_first_goes_on() {
     with_site(6, |bench| async move {
-        let (_admin, mut io, r2t) = invited(&bench).await;
+        let (_admin, mut io, r2t) = with_r2t(&bench).await;
         io.submit_as(r2t.cccid, SubmissionQueueEntry::flush(1), &[])
             .await;
         assert!(io.response().await.status().is(Status::COMMAND_ID_CONFLICT));

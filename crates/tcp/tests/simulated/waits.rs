@@ -25,9 +25,9 @@ enum Wait {
     CapsuleMemory,
     /// The turn of a read.
     Turn,
-    /// The turn of a write, before its data are invited.
+    /// The turn of a write, before its R2T comes.
     WriteTurn,
-    /// Data of a write that were invited.
+    /// Data of a write, requested by R2T.
     Data,
     /// The same of a Compare.
     CompareData,

@@ -20,7 +20,7 @@ use crate::recorder::{Asked, Did, Listener, Notes, Recorder};
 
 /// What the device takes for an I/O: longer than anything on the network.
 const TAKES: Duration = Duration::from_ms(50);
-/// Longer than an invited write keeps its turn.
+/// Longer than a write with an R2T keeps its turn.
 const LATE: Duration = Duration::from_ms(200);
 const TENANT: TenantId = TenantId(1);
 

@@ -28,7 +28,7 @@ struct Case {
 }
 
 impl Case {
-    /// With answers told so many at a time, if that is asked for.
+    /// With answers coalesced so many at a time, if that is asked for.
     async fn new(bench: Bench, home: usize, window: Option<u8>) -> Self {
         let (drive, dial) = drive(&bench.rts[home], 4, DRIVE);
         let core = &bench.cores[home];
@@ -142,7 +142,7 @@ fn what_a_host_takes_to_send_is_the_network() {
     });
 }
 
-/// Data that were invited, with and without the turn having lapsed meanwhile.
+/// Data requested by R2T, with and without the turn having lapsed meanwhile.
 #[test]
 fn what_a_host_owes_is_the_network_and_not_the_device() {
     each_home(None, |mut case| async move {
@@ -156,7 +156,7 @@ fn what_a_host_owes_is_the_network_and_not_the_device() {
                 .submit(SubmissionQueueEntry::write(1, range, sgl), &[])
                 .await;
             let Incoming::R2t(r2t) = case.io.next().await else {
-                panic!("its data are invited")
+                panic!("its R2T comes")
             };
             case.sleep(ms).await;
             case.io
@@ -172,7 +172,7 @@ fn what_a_host_owes_is_the_network_and_not_the_device() {
     });
 }
 
-/// Answers that are held to go together wait at most 50 us, and that is told.
+/// Answers that are held to go together wait at most 50 us, and that is reported.
 #[test]
 fn answers_that_are_held_are_on_their_way_out() {
     each_home(Some(64), |mut case| async move {
