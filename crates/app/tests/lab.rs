@@ -282,6 +282,30 @@ fn a_run_that_is_stopped_keeps_what_it_has() {
     }
 }
 
+/// Drives are measured alone first, which gives no rows.
+#[test]
+fn a_run_that_is_stopped_before_anything_is_complete_prints_an_empty_report() {
+    let small = ["--set", "gib=1", "--set", "ms=20", "--set", "step_ms=5000"];
+    let mut child = command(&[&["run", "gimbal-dynamic"][..], &small].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut told = BufReader::new(child.stderr.take().expect("it is piped"));
+    wait_for(&mut told, "1/11 ");
+    interrupt(&child);
+    let mut rest = String::new();
+    told.read_to_string(&mut rest).expect("it says more");
+    let output = child.wait_with_output().expect("it was ours");
+    assert_eq!(output.status.code(), Some(130), "{rest}");
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        report.starts_with("gimbal-dynamic   seed 1   digest none")
+            && report.contains("Stopped early"),
+        "{report}"
+    );
+}
+
 #[test]
 fn a_signal_ends_a_run_in_order() {
     let scratch = Scratch::new("signal");

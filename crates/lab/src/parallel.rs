@@ -59,6 +59,19 @@ pub(crate) fn first<J: Sync, R: Send>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
+/// The same where `each` jobs in a row belong together, such as one thing under several seeds: a
+/// group that was not finished is left out.
+pub(crate) fn first_groups<J: Sync, R: Send>(
+    progress: &dyn Progress,
+    jobs: &[J],
+    each: usize,
+    run: impl Fn(&J) -> Result<R, Refused> + Sync,
+) -> Result<Vec<R>, Refused> {
+    let results = first(progress, jobs, run);
+    let whole = results.len() - results.len() % each;
+    results.into_iter().take(whole).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -104,6 +117,10 @@ mod tests {
         let results = run(&After(AtomicU64::new(7)));
         assert!((7..500).contains(&results.len()), "{}", results.len());
         assert_eq!(results, jobs[..results.len()]);
+        let groups = first_groups(&After(AtomicU64::new(7)), &jobs, 4, |job| Ok(*job));
+        let groups = groups.expect("no job is refused");
+        assert_eq!(groups, jobs[..groups.len()]);
+        assert_eq!(groups.len() % 4, 0);
         let none = After(AtomicU64::new(0));
         assert!(run(&none).is_empty());
         assert_eq!(map(&none, &jobs, |job| *job), Err(Refused::Stopped));

@@ -139,7 +139,7 @@ fn courses(context: &Context, profiles: &[Profile]) -> Result<Vec<Course>, Refus
     for workload in &workloads {
         jobs.extend(contenders.iter().map(|&contender| (workload, contender)));
     }
-    let courses = parallel::map(context.progress, &jobs, |&(workload, contender)| {
+    let courses = parallel::first(context.progress, &jobs, |&(workload, contender)| {
         let setup = set_up(
             scale,
             profiles,
@@ -157,7 +157,7 @@ fn courses(context: &Context, profiles: &[Profile]) -> Result<Vec<Course>, Refus
             alone: alone_of(&alone, workload),
             window,
         })
-    })?;
+    });
     courses.into_iter().collect()
 }
 

@@ -123,15 +123,15 @@ impl Experiment for Interference {
             .flat_map(|scenario| context.seeds().map(move |seed| (scenario, seed)))
             .collect();
         context.progress.begin(jobs.len() as u64);
-        let results = parallel::first(context.progress, &jobs, |(scenario, seed)| {
-            let results = measure_all(context, scenario, *seed);
-            context.progress.step(&scenario.label());
-            results
-        });
-        let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let seeds = context.seed_count as usize;
+        let results =
+            parallel::first_groups(context.progress, &jobs, seeds, |(scenario, seed)| {
+                let results = measure_all(context, scenario, *seed);
+                context.progress.step(&scenario.label());
+                results
+            })?;
         let digest = fold_digests(&results);
-        let per_scene: Vec<_> = results.chunks_exact(context.seed_count as usize).collect();
-        let played: Vec<_> = scenarios.iter().zip(per_scene).collect();
+        let played: Vec<_> = scenarios.iter().zip(results.chunks(seeds)).collect();
         Ok(Report {
             rows: played
                 .iter()

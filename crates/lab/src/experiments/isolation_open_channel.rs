@@ -83,7 +83,7 @@ impl Experiment for IsolationOpenChannel {
         let found = Found { played };
         Ok(Report {
             rows: found.played.iter().map(|one| found.row(one)).collect(),
-            charts: vec![found.chart()],
+            charts: found.chart().into_iter().collect(),
             notes: found.judge(),
             ..Report::of(self, context, digest, &COLUMNS)
         })
@@ -126,27 +126,26 @@ fn expected(placement: Placement, order: Order) -> [Expected; 3] {
     }
 }
 
-/// All scenarios, the reader alone first.
+/// The scenarios that were played, the reader alone first.
 struct Found<'a> {
     played: Vec<Observed<'a>>,
 }
 
 impl Found<'_> {
-    fn alone(&self) -> &Observed<'_> {
-        &self.played[0]
+    fn alone(&self) -> Option<&Observed<'_>> {
+        self.played.first()
     }
 
-    /// The same scenario for each number of tenants.
-    fn of(&self, placement: Placement, order: Order) -> [&Observed<'_>; 3] {
-        TENANTS.map(|tenants| {
-            let wanted = |played: &&Observed| {
+    /// The same scenario for each number of tenants; none if one of them was not played.
+    fn of(&self, placement: Placement, order: Order) -> Option<[&Observed<'_>; 3]> {
+        let [two, four, eight] = TENANTS.map(|tenants| {
+            self.played.iter().find(|played| {
                 let scenario = played.scenario;
                 (scenario.placement, scenario.order, scenario.tenants)
                     == (placement, order, tenants)
-            };
-            let found = self.played.iter().find(wanted);
-            found.expect("every scene is played")
-        })
+            })
+        });
+        Some([two?, four?, eight?])
     }
 
     /// How many times the mean latency of everything shared and in turn is that of `played`.
@@ -154,7 +153,7 @@ impl Found<'_> {
         let place = TENANTS
             .iter()
             .position(|&tenants| tenants == played.scenario.tenants)?;
-        let shared = self.of(Placement::Shared, Order::Fifo)[place].mean_us();
+        let shared = self.of(Placement::Shared, Order::Fifo)?[place].mean_us();
         Some(shared / played.mean_us())
     }
 
@@ -190,7 +189,7 @@ impl Found<'_> {
     }
 
     /// The four predictions that were stated before the model was built, and what is promised of
-    /// own channels.
+    /// own channels; those for which everything was played.
     fn judge(&self) -> Vec<String> {
         let notes = [
             self.judge_growth(),
@@ -199,52 +198,52 @@ impl Found<'_> {
             self.judge_price(),
             self.judge_promise(),
         ];
-        notes.into()
+        notes.into_iter().flatten().collect()
     }
 
-    fn judge_growth(&self) -> String {
+    fn judge_growth(&self) -> Option<String> {
         let [two, four, eight] = self
-            .of(Placement::Shared, Order::Fifo)
+            .of(Placement::Shared, Order::Fifo)?
             .map(Observed::mean_us);
         let slopes = [(four - two) / 2e3, (eight - four) / 4e3];
         let as_said = slopes.iter().all(|slope| (slope / 2.2 - 1.0).abs() <= 0.1);
-        format!(
+        Some(format!(
             "Prediction 1, shared and in turn a read waits 2.2 ms more for each further writer, whose program stands before it on \
              every unit: {}. From 2 to 4 tenants {:.2} ms each, from 4 to 8 {:.2} ms.",
             verdict(as_said),
             slopes[0],
             slopes[1]
-        )
+        ))
     }
 
-    fn judge_flatness(&self) -> String {
-        let alone = self.alone().mean_us();
-        let own = self.of(Placement::Channels, Order::Fifo);
+    fn judge_flatness(&self) -> Option<String> {
+        let alone = self.alone()?.mean_us();
+        let own = self.of(Placement::Channels, Order::Fifo)?;
         let gains = own.map(|played| self.gain(played).unwrap_or(f64::NAN));
         let flat = own
             .iter()
             .all(|played| (played.mean_us() / alone - 1.0).abs() <= 0.02);
         let near = |(gain, said): (&f64, f64)| (gain / said - 1.0).abs() <= 0.1;
         let as_said = flat && gains.iter().zip([18.0, 75.0, 190.0]).all(near);
-        format!(
+        Some(format!(
             "Prediction 2, with channels of its own a read takes {alone:.0} us as it does alone, which is 18, 75 and 190 times \
              less in the mean: {}. Gains of {:.1}, {:.0} and {:.0}.",
             verdict(as_said),
             gains[0],
             gains[1],
             gains[2]
-        )
+        ))
     }
 
-    fn judge_units(&self) -> String {
-        let alone = self.alone().percentile_us(figures::P99);
+    fn judge_units(&self) -> Option<String> {
+        let alone = self.alone()?.percentile_us(figures::P99);
         let times = |order| {
-            let played = self.of(Placement::Units, order);
-            played.map(|one| one.percentile_us(figures::P99) / alone)
+            let played = self.of(Placement::Units, order)?;
+            Some(played.map(|one| one.percentile_us(figures::P99) / alone))
         };
-        let (fifo, first) = (times(Order::Fifo), times(Order::ReadsFirst));
+        let (fifo, first) = (times(Order::Fifo)?, times(Order::ReadsFirst)?);
         let as_said = fifo.iter().all(|times| *times > 1.2);
-        format!(
+        Some(format!(
             "Prediction 3, units of its own on shared channels are no isolation while programs of 64 KiB share the channel: {}. p99 is \
              {:.1}, {:.1} and {:.1} times that of the reader alone; where reads go first on the channel, {:.1}, {:.1} and {:.1} times.",
             verdict(as_said),
@@ -254,78 +253,77 @@ impl Found<'_> {
             first[0],
             first[1],
             first[2]
-        )
+        ))
     }
 
-    fn judge_price(&self) -> String {
-        let shared = self.of(Placement::Shared, Order::Fifo);
-        let own = self.of(Placement::Channels, Order::Fifo);
+    fn judge_price(&self) -> Option<String> {
+        let shared = self.of(Placement::Shared, Order::Fifo)?;
+        let own = self.of(Placement::Channels, Order::Fifo)?;
         let lost = [0, 1, 2].map(|place| {
             let (own, shared): (&Observed, &Observed) = (own[place], shared[place]);
             1.0 - own.others_bytes_per_second() / shared.others_bytes_per_second()
         });
         let near = |(lost, said): (f64, f64)| (lost - said).abs() <= 0.04;
         let as_said = near((lost[1], 0.22)) && near((lost[2], 0.07));
-        format!(
+        Some(format!(
             "Prediction 4, the share that the reader leaves idle costs the writers 22 % of their bandwidth with 4 tenants and 7 % with 8, within 4 \
              points: {}. It costs {:.0}, {:.0} and {:.0} %.",
             verdict(as_said),
             lost[0] * 100.0,
             lost[1] * 100.0,
             lost[2] * 100.0
-        )
+        ))
     }
 
-    fn judge_promise(&self) -> String {
-        let (mean, p99) = (
-            self.alone().mean_us(),
-            self.alone().percentile_us(figures::P99),
-        );
+    fn judge_promise(&self) -> Option<String> {
+        let alone = self.alone()?;
+        let (mean, p99) = (alone.mean_us(), alone.percentile_us(figures::P99));
         let own = ORDERS.map(|order| self.of(Placement::Channels, order));
+        let own: Vec<_> = own.into_iter().collect::<Option<_>>()?;
         let all = || own.iter().flatten();
         let means = all().map(|one| one.mean_us() / mean);
         let tails = all().map(|one| one.percentile_us(figures::P99) / p99);
         let (means, tails) = (means.fold(0.0, f64::max), tails.fold(0.0, f64::max));
-        format!(
+        Some(format!(
             "Promise, with channels of its own the reader's mean and p99 are within 1.2 times of those alone, whatever the order: {}. At \
              most {means:.3} and {tails:.3} times.",
             verdict(means <= 1.2 && tails <= 1.2)
-        )
+        ))
     }
 
-    fn chart(&self) -> Chart {
-        let curve = |placement: Placement, order: Order| Series {
-            label: format!("{}, {}", placement.label(), order.label()),
-            points: self
-                .of(placement, order)
-                .map(|one| {
-                    (
-                        f64::from(one.scenario.tenants),
-                        one.percentile_us(figures::P99),
-                    )
-                })
-                .into(),
+    fn chart(&self) -> Option<Chart> {
+        let point = |one: &Observed| {
+            let tenants = f64::from(one.scenario.tenants);
+            (tenants, one.percentile_us(figures::P99))
         };
-        Chart {
+        let curve = |(placement, order): (Placement, Order)| {
+            let played = self.of(placement, order)?;
+            Some(Series {
+                label: format!("{}, {}", placement.label(), order.label()),
+                points: played.map(point).into(),
+            })
+        };
+        let curves = [
+            (Placement::Shared, Order::Fifo),
+            (Placement::Shared, Order::ReadsFirst),
+            (Placement::Shared, Order::Suspend),
+            (Placement::Units, Order::Fifo),
+            (Placement::Units, Order::ReadsFirst),
+            (Placement::Channels, Order::Fifo),
+        ];
+        Some(Chart {
             name: "p99",
             title: "p99 of one read at a time beside writers".into(),
             claim: "Only channels of its own keep a reader at what it has alone; reads first and suspended programs come close.".into(),
             kind: ChartKind::Lines,
             x: axis("tenants", Unit::None),
             y: axis("p99", Unit::Micros),
-            series: vec![
-                curve(Placement::Shared, Order::Fifo),
-                curve(Placement::Shared, Order::ReadsFirst),
-                curve(Placement::Shared, Order::Suspend),
-                curve(Placement::Units, Order::Fifo),
-                curve(Placement::Units, Order::ReadsFirst),
-                curve(Placement::Channels, Order::Fifo),
-            ],
+            series: curves.into_iter().filter_map(curve).collect(),
             marks: vec![Mark {
                 label: "alone".into(),
-                at: MarkAt::Y(self.alone().percentile_us(figures::P99)),
+                at: MarkAt::Y(self.alone()?.percentile_us(figures::P99)),
             }],
-        }
+        })
     }
 }
 

@@ -86,7 +86,7 @@ impl Experiment for IsolationSpace {
             }
         }
         let (played, digest) = measure_all(context, extent, &scenarios)?;
-        let parts: Vec<Part> = played.chunks(WORKS.len()).map(Part).collect();
+        let parts: Vec<Part> = played.chunks_exact(WORKS.len()).map(Part).collect();
         let flash = scenarios[0].device(extent, context.seed)?;
         let bytes_per_unit = flash.geometry().capacity() / u64::from(flash.geometry().total_pus());
         let mut rows = Vec::new();

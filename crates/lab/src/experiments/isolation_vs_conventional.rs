@@ -186,15 +186,17 @@ fn notes(found: &Findings, profiles: &[Profile], own: &[Observed]) -> Vec<String
         }
     }
     let p99 = |one: &Observed| one.percentile_us(figures::P99);
-    let alone = p99(&own[0]);
-    let times: Vec<_> = own[1..]
-        .iter()
-        .map(|one| format!("{:.2}", p99(one) / alone))
-        .collect();
-    notes.push(format!(
-        "Own channels: p99 of the reader beside 1, 3 and 7 writers is {} times that alone ({alone:.0} us).",
-        times.join(", ")
-    ));
+    if let [alone, beside @ ..] = own {
+        let alone = p99(alone);
+        let times: Vec<_> = beside
+            .iter()
+            .map(|one| format!("{:.2}", p99(one) / alone))
+            .collect();
+        notes.push(format!(
+            "Own channels: p99 of the reader beside 1, 3 and 7 writers is {} times that alone ({alone:.0} us).",
+            times.join(", ")
+        ));
+    }
     notes
 }
 

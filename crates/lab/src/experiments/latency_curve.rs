@@ -119,7 +119,8 @@ impl Experiment for LatencyCurve {
         context.progress.begin(parts as u64);
         let ceilings = ceilings(context, &cases)?;
         let jobs = jobs(context, &ceilings, loads);
-        let results = parallel::first(context.progress, &jobs, |job| {
+        let seeds = context.seed_count as usize;
+        let results = parallel::first_groups(context.progress, &jobs, seeds, |job| {
             let case = &cases[job.case];
             let result = measure(context, case, Pace::poisson(job.offered), job.seed);
             context.progress.step(&format!(
@@ -128,8 +129,7 @@ impl Experiment for LatencyCurve {
                 job.offered
             ));
             result
-        });
-        let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+        })?;
         let digest = fold_digests(&results);
         let mut tallies = results
             .into_iter()
@@ -137,8 +137,8 @@ impl Experiment for LatencyCurve {
         let mut points = Vec::new();
         for (case, ceiling) in cases.iter().zip(&ceilings) {
             for load in loads {
-                let tallies: Vec<_> = tallies.by_ref().take(context.seed_count as usize).collect();
-                if tallies.len() < context.seed_count as usize {
+                let tallies: Vec<_> = tallies.by_ref().take(seeds).collect();
+                if tallies.is_empty() {
                     break;
                 }
                 points.push(Point {

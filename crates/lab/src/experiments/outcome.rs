@@ -6,7 +6,7 @@ use crate::report::{Column, Report};
 
 impl Report {
     /// A report of `experiment` without rows.
-    pub(super) fn of(
+    pub fn of(
         experiment: &dyn Experiment,
         context: &Context,
         digest: u64,

@@ -149,7 +149,8 @@ impl Experiment for ReflexCurves {
         })?;
         let limits = limits.into_iter().collect::<Result<Vec<_>, _>>()?;
         let jobs = jobs(context, &profiles, &limits, shares);
-        let results = parallel::map(context.progress, &jobs, |job| {
+        let seeds = context.seed_count as usize;
+        let results = parallel::first_groups(context.progress, &jobs, seeds, |job| {
             let pace = Pace::poisson(job.offered);
             let results = measure(context, job.profile, job.reads, pace, job.seed);
             context.progress.step(&format!(
@@ -158,7 +159,6 @@ impl Experiment for ReflexCurves {
             ));
             results
         })?;
-        let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
         let digest = fold_digests(&results);
         let curves = curves(context, &jobs, results);
         let note = |(profile, limit): (&Profile, &u64)| {
@@ -248,14 +248,15 @@ fn jobs<'a>(
     jobs
 }
 
-/// The results of all jobs, in their order, as curves.
+/// The results of the first jobs, in their order, as curves.
 fn curves<'a>(context: &Context, jobs: &[Job<'a>], results: Vec<Results>) -> Vec<Curve<'a>> {
     let mut curves: Vec<Curve> = Vec::new();
     let seeds = context.seed_count as usize;
+    let measured = &jobs[..results.len()];
     let mut tallies = results
         .into_iter()
         .map(|mut results| results.workers.remove(0));
-    for job in jobs.iter().step_by(seeds) {
+    for job in measured.iter().step_by(seeds) {
         let point = (job.load, Figures(tallies.by_ref().take(seeds).collect()));
         match curves.last_mut() {
             Some(curve) if curve.profile == job.profile && curve.reads == job.reads => {

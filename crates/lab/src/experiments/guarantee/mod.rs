@@ -141,12 +141,16 @@ impl Experiment for Guarantee {
                 scenario.measure_all(gib, seed, context.quick)
             });
             let kept = kept.into_iter().collect::<Result<Vec<_>, Refused>>()?;
-            if kept.len() < seeds.len() {
+            if kept.is_empty() {
                 break;
             }
+            let met = kept.len() as u64;
             let digests = kept.iter().map(|(_, digest)| *digest);
             digest = digests.fold(digest, bench::fold);
-            rows.push(scenario.row(crowds, kept.into_iter().map(|(kept, _)| kept)));
+            rows.push(scenario.row(met, kept.into_iter().map(|(kept, _)| kept)));
+            if met < crowds {
+                break;
+            }
             context.progress.step(&scenario.label());
         }
         Ok(Report {

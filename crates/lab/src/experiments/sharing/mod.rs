@@ -201,25 +201,24 @@ pub(super) fn measure_all<'a>(
             jobs.extend(seeds.iter().map(|&seed| (workload, contender, seed)));
         }
     }
-    let results = parallel::first(context.progress, &jobs, |&(workload, contender, seed)| {
+    let run = |&(workload, contender, seed): &(&'a Workload, Contender, u64)| {
         let setup = set_up(scale, profiles, workload, contender, &calibrations, seed)?;
         let results = setup.measured(scale.warm_up, scale.span).run();
         let what = format!("{}: {}", contender.label(), workload.label(profiles));
         context.progress.step(&what);
-        Ok::<_, Refused>(results?)
-    });
-    let mut results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(results?)
+    };
+    let mut results = parallel::first_groups(context.progress, &jobs, seeds.len(), run)?;
     let digest = fold_digests(&results);
-    // All seeds, or none.
-    let whole = results.len() - results.len() % seeds.len();
-    let measured = jobs[..whole]
-        .iter()
-        .step_by(seeds.len())
-        .map(|&(workload, contender, _)| Measured {
-            workload,
-            contender,
-            results: results.drain(..seeds.len()).collect(),
-        });
+    let measured =
+        jobs[..results.len()]
+            .iter()
+            .step_by(seeds.len())
+            .map(|&(workload, contender, _)| Measured {
+                workload,
+                contender,
+                results: results.drain(..seeds.len()).collect(),
+            });
     Ok(Findings {
         measured: measured.collect(),
         alone,

@@ -74,7 +74,8 @@ struct Run {
     digest: u64,
 }
 
-/// Runs every scenario under every seed. The digest covers all completions of all of them.
+/// Runs every scenario under every seed, or the first ones when somebody wants the end. The digest
+/// covers all completions of all of them.
 pub(super) fn measure_all<'a>(
     context: &Context,
     extent: Extent,
@@ -96,14 +97,15 @@ pub(super) fn measure_on<'a>(
     for scenario in scenarios {
         jobs.extend(seeds.iter().map(|&seed| (scenario, seed)));
     }
-    let runs = parallel::map(context.progress, &jobs, |&(scenario, seed)| {
+    let run = |&(scenario, seed): &(&Scenario, u64)| {
         let (tallies, digest) = scenario.run(extent, seed)?;
         context.progress.step(&scenario.label());
-        Ok::<_, Refused>(Run { tallies, digest })
-    })?;
-    let mut runs = runs.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(Run { tallies, digest })
+    };
+    let mut runs = parallel::first_groups(context.progress, &jobs, seeds.len(), run)?;
     let digest = runs.iter().map(|run| run.digest).fold(0, fold);
-    let played = scenarios.iter().map(|scenario| Observed {
+    let played = scenarios[..runs.len() / seeds.len()].iter();
+    let played = played.map(|scenario| Observed {
         scenario,
         runs: runs.drain(..seeds.len()).collect(),
     });
