@@ -1,4 +1,5 @@
-//! NVMe as bytes: every structure a host and a controller exchange, and the framing of NVMe/TCP.
+//! NVMe as bytes: every structure a host and a controller exchange, the framing of NVMe/TCP,
+//! and the messages of vfio-user.
 //!
 //! Nothing here does I/O, keeps time or allocates on the path of a command. Both ends use the same
 //! types: a target decodes what a host encodes and the reverse. The names are those of the NVMe
@@ -16,6 +17,7 @@
 //! | [`dsm`] | Dataset Management ranges |
 //! | [`nqn`] | NVMe Qualified Names |
 //! | [`tcp`] | NVMe/TCP: PDUs, digests, framing as a state machine, negotiation, R2T bookkeeping |
+//! | [`vfio_user`] | vfio-user: the messages that bring an NVMe function to a virtual machine |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -32,6 +34,7 @@ pub mod identify;
 pub mod log;
 pub mod nqn;
 pub mod tcp;
+pub mod vfio_user;
 
 pub use command::{AdminOpcode, CompletionQueueEntry, IoOpcode, Sgl, Status, SubmissionQueueEntry};
 pub use credit::Allowance;
