@@ -1,6 +1,6 @@
 //! Block devices: the trait everything stacks on, the terminal devices (`null`, `memory`, `file`,
-//! `block`), pools that cut a device into volumes, and the `superblock` for what devices keep
-//! of themselves.
+//! `block`), the layer that injects faults before any of them, pools that cut a device into
+//! volumes, and the `superblock` for what devices keep of themselves.
 //!
 //! # Writing a device
 //!
@@ -19,6 +19,7 @@ mod clean;
 mod device;
 mod durability;
 mod error;
+pub mod fault;
 mod file;
 pub mod gate;
 mod io;

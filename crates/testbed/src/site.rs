@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use flashyard_block::fault::{FaultDevice, FaultRule};
 use flashyard_block::{MemoryDevice, SharedDevice};
 use flashyard_engine::{
     Alive, Class, Core, DeviceHandle, Limits, NamespaceSpec, SubsystemNames, Target, TargetConfig,
@@ -203,6 +204,19 @@ impl Bench {
     /// Gives `tenant` a namespace in memory.
     pub fn attach_memory(&self, tenant: &str, nsid: u32) -> DeviceHandle {
         self.attach(tenant, nsid, 0, memory(16 << 20))
+    }
+
+    /// Gives `tenant` a device of the first core with faults before it, by `seed`.
+    pub fn attach_faulty(
+        &self,
+        tenant: &str,
+        nsid: u32,
+        device: SharedDevice,
+        (seed, rules): (u64, Vec<FaultRule>),
+    ) -> Rc<FaultDevice> {
+        let faults = Rc::new(FaultDevice::new(&self.rts[0], device, seed, rules));
+        self.attach(tenant, nsid, 0, faults.clone());
+        faults
     }
 
     /// An association of host number `host` with `tenant`, and an I/O queue.
