@@ -1,0 +1,255 @@
+//! The superblock: where everything else begins. Four copies, which name themselves.
+//!
+//! ```text
+//! 0     checksum over all that follows       8    magic, version
+//! 16    pool                                 32   secret
+//! 48    generation                           56   checksum of the superblock before
+//! 64    copy, member, members                68   segments, blocks of each
+//! 80    first block of segment 0             88   incarnation
+//! 92    next lineage                         96   pages, pages with segments, with the catalogue
+//! 108   references in the directory          112  log entries, incarnations
+//! 120   tail of each lane: checksum of its last batch, watermark (3 x 16)
+//! 256   incarnations, 64 x 12                1024 directory, 192 x 16
+//! 4096  log, 512 x 24
+//! ```
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::FormatError;
+use super::fields::{get_bytes, get_u16, get_u32, get_u64, is_zero, put};
+use super::rows::{PageRef, Row};
+use crate::keyed::Secret;
+
+/// Bytes of a copy.
+pub const SUPERBLOCK: usize = 16384;
+/// Copies.
+pub const COPIES: usize = 4;
+/// Incarnations that are remembered.
+pub const MOST_INCARNATIONS: usize = 64;
+/// References in the directory at most.
+pub const MOST_DIRECTORY: usize = 192;
+/// Log entries at most.
+pub const MOST_LOG: usize = 512;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"FYLOGSTR");
+const VERSION: u32 = 1;
+const INCARNATIONS_AT: usize = 256;
+const INCARNATION: usize = 12;
+const DIRECTORY_AT: usize = 1024;
+const LOG_AT: usize = 4096;
+const LOG_ENTRY: usize = 24;
+
+/// A part of a segment that recovery replays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogEntry {
+    /// The segment.
+    pub segment: u32,
+    /// Which use of it.
+    pub generation: u32,
+    /// Who wrote it, or will.
+    pub incarnation: u32,
+    /// The first block of what is not in the leaves.
+    pub from: u32,
+    /// Where it ends, when an earlier recovery has decided that: never decided again.
+    pub end: Option<u32>,
+}
+
+/// How far a lane was at the cut.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tail {
+    /// The checksum of its last batch; 0 when there was none in this incarnation.
+    pub checksum: u64,
+    /// The sequence up to which it is durable.
+    pub watermark: u64,
+}
+
+/// All of a superblock but which copy it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Superblock {
+    /// The identity of the pool.
+    pub pool: [u8; 16],
+    /// The secret of the pool.
+    pub secret: Secret,
+    /// One more with each superblock.
+    pub generation: u64,
+    /// The checksum of the first copy of the superblock before.
+    pub parent: u64,
+    /// How many segments there are.
+    pub segments: u32,
+    /// Blocks of a segment.
+    pub segment_blocks: u32,
+    /// The first block of the first segment.
+    pub first_block: u64,
+    /// Which opening of the pool this is.
+    pub incarnation: u32,
+    /// Earlier incarnations, and the generation that each began with.
+    pub incarnations: Vec<(u32, u64)>,
+    /// The number of the next volume.
+    pub next_lineage: u32,
+    /// Page numbers in use are below.
+    pub pages: u32,
+    /// Pages of the segment table: 1 and those that follow.
+    pub segment_pages: u32,
+    /// Pages of the catalogue: behind those of the segment table.
+    pub catalogue_pages: u32,
+    /// How far each lane was.
+    pub tails: [Tail; 3],
+    /// Where the pages of the directory are.
+    pub directory: Vec<PageRef>,
+    /// What recovery replays, and which segments are written next.
+    pub log: Vec<LogEntry>,
+}
+
+impl Superblock {
+    /// The bytes of a copy.
+    pub fn encode(&self, copy: u8) -> Vec<u8> {
+        let mut bytes = vec![0; SUPERBLOCK];
+        let out = &mut bytes[..];
+        put(out, 8, MAGIC.to_le_bytes());
+        put(out, 16, self.pool);
+        put(out, 32, self.secret.0);
+        put(out, 48, self.generation.to_le_bytes());
+        put(out, 56, self.parent.to_le_bytes());
+        (out[64], out[65], out[66], out[67]) = (copy, 0, 1, VERSION as u8);
+        put(out, 68, self.segments.to_le_bytes());
+        put(out, 72, self.segment_blocks.to_le_bytes());
+        put(out, 80, self.first_block.to_le_bytes());
+        put(out, 88, self.incarnation.to_le_bytes());
+        put(out, 92, self.next_lineage.to_le_bytes());
+        put(out, 96, self.pages.to_le_bytes());
+        put(out, 100, self.segment_pages.to_le_bytes());
+        put(out, 104, self.catalogue_pages.to_le_bytes());
+        put(out, 108, (self.directory.len() as u32).to_le_bytes());
+        put(out, 112, (self.log.len() as u16).to_le_bytes());
+        put(out, 114, (self.incarnations.len() as u16).to_le_bytes());
+        for (tail, at) in self.tails.iter().zip((120..).step_by(16)) {
+            put(out, at, tail.checksum.to_le_bytes());
+            put(out, at + 8, tail.watermark.to_le_bytes());
+        }
+        let places = (INCARNATIONS_AT..).step_by(INCARNATION);
+        for ((incarnation, generation), at) in self.incarnations.iter().zip(places) {
+            put(out, at, incarnation.to_le_bytes());
+            put(out, at + 4, generation.to_le_bytes());
+        }
+        for (page, at) in self.directory.iter().zip((DIRECTORY_AT..).step_by(16)) {
+            page.encode(&mut out[at..at + 16]);
+        }
+        for (entry, at) in self.log.iter().zip((LOG_AT..).step_by(LOG_ENTRY)) {
+            put(out, at, entry.segment.to_le_bytes());
+            put(out, at + 4, entry.generation.to_le_bytes());
+            put(out, at + 8, entry.incarnation.to_le_bytes());
+            put(out, at + 12, entry.from.to_le_bytes());
+            put(out, at + 16, entry.end.unwrap_or(u32::MAX).to_le_bytes());
+        }
+        let checksum = Secret::NONE.checksum(&out[8..]);
+        put(out, 0, checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a copy; `copy` is which one its place is for.
+    pub fn decode(bytes: &[u8], copy: u8) -> Result<Self, FormatError> {
+        if bytes.len() != SUPERBLOCK || get_u64(bytes, 8) != MAGIC {
+            return Err(FormatError::Absent);
+        }
+        if Secret::NONE.checksum(&bytes[8..]) != get_u64(bytes, 0) {
+            return Err(FormatError::Checksum);
+        }
+        if u32::from(bytes[67]) != VERSION {
+            return Err(FormatError::Newer(u32::from(bytes[67])));
+        }
+        if bytes[64] != copy || bytes[65..67] != [0, 1] {
+            return Err(FormatError::Elsewhere);
+        }
+        let counts = (
+            get_u32(bytes, 108) as usize,
+            usize::from(get_u16(bytes, 112)),
+            usize::from(get_u16(bytes, 114)),
+        );
+        let (directory, log, incarnations) = counts;
+        if directory > MOST_DIRECTORY || log > MOST_LOG || incarnations > MOST_INCARNATIONS {
+            return Err(FormatError::Field("number of entries"));
+        }
+        let superblock = Self {
+            pool: get_bytes(bytes, 16),
+            secret: Secret(get_bytes(bytes, 32)),
+            generation: get_u64(bytes, 48),
+            parent: get_u64(bytes, 56),
+            segments: get_u32(bytes, 68),
+            segment_blocks: get_u32(bytes, 72),
+            first_block: get_u64(bytes, 80),
+            incarnation: get_u32(bytes, 88),
+            incarnations: (INCARNATIONS_AT..)
+                .step_by(INCARNATION)
+                .map(|at| (get_u32(bytes, at), get_u64(bytes, at + 4)))
+                .take(incarnations)
+                .collect(),
+            next_lineage: get_u32(bytes, 92),
+            pages: get_u32(bytes, 96),
+            segment_pages: get_u32(bytes, 100),
+            catalogue_pages: get_u32(bytes, 104),
+            tails: [120, 136, 152].map(|at| Tail {
+                checksum: get_u64(bytes, at),
+                watermark: get_u64(bytes, at + 8),
+            }),
+            directory: (DIRECTORY_AT..)
+                .step_by(16)
+                .take(directory)
+                .map(|at| PageRef::decode(&bytes[at..at + 16]))
+                .collect::<Result<_, _>>()?,
+            log: (LOG_AT..)
+                .step_by(LOG_ENTRY)
+                .take(log)
+                .map(|at| log_entry(&bytes[at..at + LOG_ENTRY]))
+                .collect(),
+        };
+        superblock.check(bytes)?;
+        Ok(superblock)
+    }
+
+    fn check(&self, bytes: &[u8]) -> Result<(), FormatError> {
+        let ends = [
+            (76, 80),
+            (116, 120),
+            (168, INCARNATIONS_AT),
+            (
+                INCARNATIONS_AT + self.incarnations.len() * INCARNATION,
+                DIRECTORY_AT,
+            ),
+            (DIRECTORY_AT + self.directory.len() * 16, LOG_AT),
+            (LOG_AT + self.log.len() * LOG_ENTRY, SUPERBLOCK),
+        ];
+        let system = self.segment_pages.checked_add(self.catalogue_pages);
+        let blocks = u64::from(self.segments) * u64::from(self.segment_blocks);
+        let end = self.first_block.checked_add(blocks);
+        let segments = self.log.iter().all(|entry| {
+            entry.segment < self.segments
+                && entry.from < self.segment_blocks
+                && entry.end.is_none_or(|end| end <= self.segment_blocks)
+        });
+        if ends.iter().any(|&(from, to)| !is_zero(&bytes[from..to])) {
+            Err(FormatError::Field("padding"))
+        } else if !(8..=1 << 20).contains(&self.segment_blocks) || self.segments == 0 {
+            Err(FormatError::Field("number of segments"))
+        } else if end.is_none_or(|end| end >> PageRef::PLACE_BITS != 0) || self.first_block == 0 {
+            Err(FormatError::Field("place of segments"))
+        } else if system.is_none_or(|pages| pages >= self.pages.max(1)) {
+            Err(FormatError::Field("number of pages"))
+        } else if !segments {
+            Err(FormatError::Field("segment of the log"))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn log_entry(bytes: &[u8]) -> LogEntry {
+    let end = get_u32(bytes, 16);
+    LogEntry {
+        segment: get_u32(bytes, 0),
+        generation: get_u32(bytes, 4),
+        incarnation: get_u32(bytes, 8),
+        from: get_u32(bytes, 12),
+        end: (end != u32::MAX).then_some(end),
+    }
+}

@@ -1,0 +1,77 @@
+//! The log-structured store of mapped volumes, as decisions: formats, map, garbage collection,
+//! checkpoints and recovery. It holds no payload and does no I/O; whoever places it on a device
+//! (its *driver*) does both.
+//!
+//! # How the store is driven
+//!
+//! The driver hands in what hosts ask, does what `Store::poll` says until it says nothing more, and
+//! reports the end of each I/O:
+//!
+//! ```text
+//! store.write(request, volume, chunk, &sums, fua)   data were copied and summed first (chunk_sum)
+//! store.read / trim / flush / create / resize / delete / check
+//! while let Some(action) = store.poll() {
+//!     Submit(tag)        => store.io(tag) says what: write, read, flush, discard, superblock.
+//!                           The parts of a write are bytes of the store, chunks of a host's write,
+//!                           or what an earlier read gave (a move): gathered, never copied.
+//!     Zeroes { .. }      => these chunks of a host's read are zeroes
+//!     Forget(tag)        => the buffer of that read is not needed any more
+//!     Done { .. }        => answer the request; data of its write are not needed any more
+//! }
+//! store.completed(tag, Ok(bytes) or Err(IoError))   bytes of a read, which the store verifies
+//! ```
+//!
+//! A read of a host goes to the driver's buffer for that request; it is valid when the request is
+//! done with success. A `tag` names an I/O until its end was reported and, for a read whose
+//! data are moved, until `Forget`. Requests are numbers of the driver's choice, one at a time each.
+//!
+//! The unit of hosts is a chunk of 4 KiB. Smaller writes are the driver's: it reads, merges and
+//! writes under an exclusive range, which writes of whole chunks take as well. Reads and writes
+//! have up to `MOST_CHUNKS` chunks, trims up to `MOST_TRIM`; longer ones are cut by the driver,
+//! so that no turn takes long.
+//!
+//! To open a pool the driver reads the copies of the superblock ([`COPIES`] places of
+//! [`SUPERBLOCK`] bytes, which it chooses) and gives them to `Store::open`; from then on it polls
+//! as ever, and hosts may come when the `State` is `Ready`.
+//!
+//! # What holds
+//!
+//! A flush, and a write with `fua`, is answered when what it covers survives a power cut. Answered
+//! writes are read from then on; a chunk whose last write was not flushed is after a cut as one of
+//! the writes since the last flush left it, or as that flush found it. What was read once after an
+//! opening never changes by a later cut. Data are verified whenever they are read; what the medium
+//! has lost is an error for its chunk, never older or foreign data.
+//!
+//! # How
+//!
+//! Data go to free *segments* in *batches*: a header with records, and their payload, in one
+//! write. The header is the journal. Each *lane* (latency, user, collector) has its own open
+//! segment; its batches are answered, made durable and recovered in order. A batch that fails
+//! closes its segment, and it and all behind it are written again before any is answered.
+//!
+//! The [memory table](Table) has every record since the last cut, leaves of a radix tree have the
+//! older ones. A *checkpoint* freezes the table, changes and writes each touched leaf once, then
+//! the segment table and catalogue at the same cut, then superblocks A and B, then C and D, with
+//! a flush before each pair and at the end. Only then is anything freed.
+//!
+//! Recovery reads the superblock, the map but for its leaves, and the segments that the superblock
+//! lists, nothing else. It commits a new incarnation, which says where the log of the former one
+//! ends, before the first I/O: what recovery decided is never decided again.
+//!
+//! Mirrors and parity add columns to a batch and second places to pages; snapshots add roots,
+//! inherited entries and epochs; codecs use the sectors and the codec of an entry. The formats have
+//! room for them ([`format`]).
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod entry;
+pub mod format;
+mod keyed;
+mod table;
+
+pub use entry::{Entry, LEAF_CHUNKS, Lineage};
+pub use format::superblock::{COPIES, SUPERBLOCK};
+pub use keyed::Secret;
+pub use table::{Full, Known, MOST_RECORDS, MOST_TRIMS, Table};
