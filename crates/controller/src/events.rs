@@ -10,6 +10,8 @@ use flashyard_nvme::Status;
 use flashyard_nvme::aer::AsyncEvent;
 use flashyard_nvme::feature::AsyncEventConfiguration;
 
+use crate::pcie::InvalidDoorbell;
+
 /// How many Asynchronous Event Requests are kept (AERL, there zero-based).
 pub const REQUEST_LIMIT: usize = 8;
 
@@ -23,16 +25,26 @@ pub enum EventKind {
     NamespaceChanged,
     /// The discovery log changed.
     DiscoveryChanged,
+    /// A doorbell of a queue that does not exist was written. On PCIe only, as the next.
+    InvalidDoorbell,
+    /// A doorbell was written with a value that its queue does not have.
+    InvalidDoorbellValue,
 }
 
 impl EventKind {
-    const ALL: [Self; 2] = [Self::NamespaceChanged, Self::DiscoveryChanged];
+    const ALL: [Self; 4] = [
+        Self::NamespaceChanged,
+        Self::DiscoveryChanged,
+        Self::InvalidDoorbell,
+        Self::InvalidDoorbellValue,
+    ];
 
-    /// The bit of Asynchronous Event Configuration that allows it.
-    const fn mask(self) -> u32 {
+    /// Whether Asynchronous Event Configuration allows it. Errors are always reported.
+    fn is_allowed(self, configuration: AsyncEventConfiguration) -> bool {
         match self {
-            Self::NamespaceChanged => AsyncEventConfiguration::NAMESPACE,
-            Self::DiscoveryChanged => AsyncEventConfiguration::DISCOVERY,
+            Self::NamespaceChanged => configuration.has(AsyncEventConfiguration::NAMESPACE),
+            Self::DiscoveryChanged => configuration.has(AsyncEventConfiguration::DISCOVERY),
+            Self::InvalidDoorbell | Self::InvalidDoorbellValue => true,
         }
     }
 
@@ -40,6 +52,8 @@ impl EventKind {
         match self {
             Self::NamespaceChanged => AsyncEvent::NAMESPACE_CHANGED,
             Self::DiscoveryChanged => AsyncEvent::DISCOVERY_CHANGED,
+            Self::InvalidDoorbell => AsyncEvent::INVALID_DOORBELL,
+            Self::InvalidDoorbellValue => AsyncEvent::INVALID_DOORBELL_VALUE,
         }
     }
 }
@@ -93,7 +107,7 @@ impl Events {
     pub fn configure(&mut self, configuration: AsyncEventConfiguration) {
         self.configuration = configuration;
         for kind in EventKind::ALL {
-            if !configuration.has(kind.mask()) {
+            if !kind.is_allowed(configuration) {
                 self.reporting[kind as usize] = Reporting::Quiet;
             }
         }
@@ -108,6 +122,14 @@ impl Events {
     /// The discovery log has changed, as this host sees it.
     pub fn discovery_changed(&mut self) {
         self.raise(EventKind::DiscoveryChanged);
+    }
+
+    /// A doorbell was written in vain; `kind` says why.
+    pub fn invalid_doorbell(&mut self, kind: InvalidDoorbell) {
+        self.raise(match kind {
+            InvalidDoorbell::Queue => EventKind::InvalidDoorbell,
+            InvalidDoorbell::Value => EventKind::InvalidDoorbellValue,
+        });
     }
 
     /// The log of `kind` was read to the end of what the host asked; without Retain Asynchronous
@@ -139,7 +161,7 @@ impl Events {
 
     fn raise(&mut self, kind: EventKind) {
         let reporting = &mut self.reporting[kind as usize];
-        if self.configuration.has(kind.mask()) && *reporting == Reporting::Quiet {
+        if kind.is_allowed(self.configuration) && *reporting == Reporting::Quiet {
             *reporting = Reporting::Pending;
         }
     }
@@ -239,6 +261,23 @@ mod tests {
         events.discovery_changed();
         events.configure(AsyncEventConfiguration(0));
         assert_eq!(events.poll(), None);
+    }
+
+    #[test]
+    fn an_invalid_doorbell_is_reported_whatever_is_configured() {
+        let mut events = listening(0);
+        for cid in [1, 2, 3] {
+            events.request(cid).expect("room");
+        }
+        events.invalid_doorbell(InvalidDoorbell::Value);
+        events.invalid_doorbell(InvalidDoorbell::Value);
+        assert_eq!(events.poll(), Some((1, 0x0001_0100)));
+        assert_eq!(events.poll(), None, "once until the error log is read");
+        events.invalid_doorbell(InvalidDoorbell::Queue);
+        assert_eq!(events.poll(), Some((2, 0x0001_0000)));
+        events.log_was_read(EventKind::InvalidDoorbellValue, false);
+        events.invalid_doorbell(InvalidDoorbell::Value);
+        assert_eq!(events.poll(), Some((3, 0x0001_0100)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Get Features and Set Features. Nothing is saved over a reset, for hosts set what they need at
 //! every connect. What belongs to a namespace is the same for all controllers of its subsystem.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::RefCell;
@@ -21,12 +21,15 @@ use super::identify::WARNING_TEMPERATURE;
 use super::limits::ControllerLimits;
 use super::transfer::within;
 use super::{Controller, ControllerKind, Room};
+use crate::pcie::InterruptCoalescing;
 
 /// What holds for a feature whatever its value.
 pub(super) struct Traits {
     pub(super) id: FeatureId,
     /// Discovery controllers have it too.
     on_discovery: bool,
+    /// Only functions on PCIe have it.
+    only_pcie: bool,
     /// Set Features can change it.
     changeable: bool,
     /// Bytes of data its value has; 0 if the value is a dword.
@@ -39,13 +42,14 @@ const fn dword(id: FeatureId) -> Traits {
     Traits {
         id,
         on_discovery: false,
+        only_pcie: false,
         changeable: true,
         data: 0,
         of_namespace: false,
     }
 }
 
-const FEATURES: [Traits; 14] = [
+const FEATURES: [Traits; 16] = [
     dword(FeatureId::ARBITRATION),
     dword(FeatureId::POWER_MANAGEMENT),
     dword(FeatureId::TEMPERATURE_THRESHOLD),
@@ -58,6 +62,14 @@ const FEATURES: [Traits; 14] = [
         ..dword(FeatureId::VOLATILE_WRITE_CACHE)
     },
     dword(FeatureId::NUMBER_OF_QUEUES),
+    Traits {
+        only_pcie: true,
+        ..dword(FeatureId::INTERRUPT_COALESCING)
+    },
+    Traits {
+        only_pcie: true,
+        ..dword(FeatureId::INTERRUPT_VECTOR)
+    },
     dword(FeatureId::WRITE_ATOMICITY),
     Traits {
         on_discovery: true,
@@ -84,14 +96,18 @@ const FEATURES: [Traits; 14] = [
     dword(FeatureId::COMMAND_CREDITS),
 ];
 
+/// Coalescing Disable of Interrupt Vector Configuration.
+const COALESCING_DISABLE: u32 = 1 << 16;
+
 const INVALID: Status = Status::INVALID_FIELD.with_dnr();
 
-/// The features of a kind of controller.
-pub(super) fn all(kind: ControllerKind) -> impl Iterator<Item = &'static Traits> {
+/// The features of a kind of controller, on PCIe or on fabrics.
+pub(super) fn all(kind: ControllerKind, pcie: bool) -> impl Iterator<Item = &'static Traits> {
     let io = kind == ControllerKind::Io;
-    FEATURES
+    let of_kind = FEATURES
         .iter()
-        .filter(move |feature| io || feature.on_discovery)
+        .filter(move |feature| io || feature.on_discovery);
+    of_kind.filter(move |feature| pcie || !feature.only_pcie)
 }
 
 /// Bytes of data that Set Features of this feature brings.
@@ -111,6 +127,9 @@ pub(super) struct Features {
     /// AWUN is no greater than AWUPF, so there is nothing to disable; kept for the host to read.
     write_atomicity: u32,
     queues: Option<NumberOfQueues>,
+    interrupts: InterruptCoalescing,
+    /// Vectors whose interrupts are not coalesced.
+    uncoalesced: BTreeSet<u16>,
     timestamp: Timestamp,
     timestamp_set: Time,
     behavior: HostBehavior,
@@ -151,6 +170,8 @@ impl Features {
             under_temperature: 0,
             write_atomicity: 0,
             queues: None,
+            interrupts: InterruptCoalescing::default(),
+            uncoalesced: BTreeSet::new(),
             timestamp: Timestamp::default(),
             timestamp_set: now,
             behavior: HostBehavior::default(),
@@ -167,6 +188,28 @@ impl Features {
     /// Whether the host wants to know what it may have outstanding.
     pub(super) fn credits(&self) -> bool {
         self.credits
+    }
+
+    pub(super) fn interrupt_coalescing(&self, vector: u16) -> Option<InterruptCoalescing> {
+        (!self.uncoalesced.contains(&vector)).then_some(self.interrupts)
+    }
+
+    /// Interrupt Vector Configuration: bit 16 switches coalescing off. Vector 0, that of the Admin
+    /// queue, is never coalesced.
+    fn set_vector(&mut self, value: u32, vectors: u16) -> Result<(), Status> {
+        let vector = known_vector(value, vectors)?;
+        if value & COALESCING_DISABLE == 0 {
+            self.uncoalesced.remove(&vector);
+        } else {
+            self.uncoalesced.insert(vector);
+        }
+        Ok(())
+    }
+
+    fn vector(&self, value: u32, vectors: u16) -> Result<u32, Status> {
+        let vector = known_vector(value, vectors)?;
+        let disabled = self.uncoalesced.contains(&vector);
+        Ok(u32::from(vector) | (u32::from(disabled) * COALESCING_DISABLE))
     }
 
     /// I/O queues granted; all that there can be until the host has asked.
@@ -282,6 +325,13 @@ impl Controller {
             FeatureId::ERROR_RECOVERY => set_error_recovery(sqe.nsid(), value, view)?,
             FeatureId::VOLATILE_WRITE_CACHE => allow_cache(value)?,
             FeatureId::NUMBER_OF_QUEUES => return self.set_queues(value),
+            FeatureId::INTERRUPT_COALESCING => {
+                self.features.interrupts = InterruptCoalescing::from_bits(value);
+            }
+            FeatureId::INTERRUPT_VECTOR => {
+                let vectors = self.vectors();
+                self.features.set_vector(value, vectors)?;
+            }
             FeatureId::WRITE_ATOMICITY => {
                 self.features.write_atomicity = value & WRITE_ATOMICITY_DISABLE_NORMAL;
             }
@@ -304,9 +354,14 @@ impl Controller {
     }
 
     fn feature(&self, sqe: &SubmissionQueueEntry) -> Result<&'static Traits, Status> {
-        all(self.kind)
+        all(self.kind, self.transport.pcie.is_some())
             .find(|feature| feature.id.0 == sqe.feature_id())
             .ok_or(INVALID)
+    }
+
+    /// Interrupt vectors; none on fabrics.
+    fn vectors(&self) -> u16 {
+        self.transport.pcie.map_or(0, |pcie| pcie.vectors)
     }
 
     fn current(
@@ -324,6 +379,8 @@ impl Controller {
                 let zero_based = features.granted_queues(&self.limits) - 1;
                 queues(zero_based, zero_based).bits()
             }
+            FeatureId::INTERRUPT_COALESCING => features.interrupts.bits(),
+            FeatureId::INTERRUPT_VECTOR => features.vector(sqe.cdw11(), self.vectors())?,
             FeatureId::WRITE_ATOMICITY => features.write_atomicity,
             FeatureId::COMPLETION_COALESCING => features.coalescing.bits(),
             FeatureId::COMMAND_CREDITS => features.credits.into(),
@@ -393,6 +450,16 @@ impl Controller {
         }
         self.keep_alive.set(kato, now);
         Ok(())
+    }
+}
+
+/// The vector of an Interrupt Vector Configuration, if there is one of this number.
+fn known_vector(value: u32, vectors: u16) -> Result<u16, Status> {
+    let vector = value as u16;
+    if vector < vectors {
+        Ok(vector)
+    } else {
+        Err(INVALID)
     }
 }
 

@@ -127,8 +127,10 @@ impl Controller {
 
     /// What this controller is.
     fn describe(&self, view: &SubsystemView<'_>) -> IdentifyController {
-        let subsystem = view.subsystem;
+        let (subsystem, pcie) = (view.subsystem, self.transport.pcie);
         let common = IdentifyController {
+            vid: pcie.map_or(0, |pcie| pcie.vendors.0),
+            ssvid: pcie.map_or(0, |pcie| pcie.vendors.1),
             sn: subsystem.serial,
             mn: subsystem.model,
             fr: firmware_revision(),
@@ -156,6 +158,7 @@ impl Controller {
             ..IdentifyController::default()
         };
         match self.kind {
+            ControllerKind::Io if pcie.is_some() => on_pcie(for_io(common, subsystem)),
             ControllerKind::Io => for_io(common, subsystem),
             ControllerKind::Discovery => IdentifyController {
                 cntrltype: IdentifyController::TYPE_DISCOVERY,
@@ -166,9 +169,18 @@ impl Controller {
     }
 }
 
-/// VID, SSVID and IEEE stay 0, as those of other targets in software do: they are numbers that
-/// PCI-SIG and IEEE give to vendors, this program has none, and another vendor's would make hosts
-/// apply the quirks of that one's drives.
+/// A function has shadow doorbells; fused pairs are not taken from its queues.
+fn on_pcie(common: IdentifyController) -> IdentifyController {
+    IdentifyController {
+        oacs: common.oacs | IdentifyController::OACS_DOORBELL_BUFFER,
+        fuses: 0,
+        ..common
+    }
+}
+
+/// On fabrics VID and SSVID stay 0, and IEEE does, as those of other targets in software do: they
+/// are numbers that PCI-SIG and IEEE give to vendors, this program has none, and another vendor's
+/// would make hosts apply the quirks of that one's drives.
 fn for_io(common: IdentifyController, subsystem: &Subsystem) -> IdentifyController {
     IdentifyController {
         cntrltype: IdentifyController::TYPE_IO,

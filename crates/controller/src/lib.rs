@@ -16,6 +16,7 @@
 //! | [`limits`] | the bounds that are reported to a host and enforced |
 //! | [`transfer`] | what data a command moves |
 //! | [`io`], [`fused`] | checks of I/O commands, and of pairs of them |
+//! | [`pcie`] | registers, queues and pages of a controller on PCIe |
 //! | [`intent`] | what class an I/O command is of |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -35,6 +36,7 @@ pub mod io;
 pub mod keep_alive;
 pub mod limits;
 mod logs;
+pub mod pcie;
 pub mod properties;
 pub mod state;
 pub mod subsystem;
@@ -52,7 +54,7 @@ pub use health::{CommandError, Counters, Media};
 pub use intent::Intent;
 pub use io::{IoOp, IoRequest};
 pub use keep_alive::Expired;
-pub use limits::{ControllerLimits, TransportCapabilities};
+pub use limits::{ControllerLimits, PcieCapabilities, TransportCapabilities};
 pub use properties::Effect;
 pub use state::{Controller, ControllerId, ControllerKind, HostId};
 pub use subsystem::{HostList, NamespaceInfo, Subsystem};

@@ -52,6 +52,17 @@ pub struct TransportCapabilities {
     pub msdbd: u8,
     /// Bytes of data that a command of the Admin queue may bring, or take with Get Features.
     pub admin_bytes: u32,
+    /// What only a function on PCIe has.
+    pub pcie: Option<PcieCapabilities>,
+}
+
+/// What a function on PCIe has, and a controller on fabrics does not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PcieCapabilities {
+    /// PCI Vendor ID and PCI Subsystem Vendor ID, as in the configuration space.
+    pub vendors: (u16, u16),
+    /// Interrupt vectors.
+    pub vectors: u16,
 }
 
 /// Entries of an Admin queue (ASQSZ of the discovery log).

@@ -21,6 +21,8 @@ use super::{Controller, ControllerKind, EventKind, Room, features};
 const TEMPERATURE: u16 = 313;
 /// Available Spare Threshold, percent: with less, hosts are warned.
 const SPARE_THRESHOLD: u8 = 10;
+/// TRTYPE of an entry of the error log.
+const TCP: u8 = 3;
 
 const INVALID: Status = Status::INVALID_FIELD.with_dnr();
 
@@ -83,7 +85,13 @@ impl Controller {
         let offset = sqe.log_offset();
         match id {
             LogId::SUPPORTED => copy(&self.supported_logs(), offset, page),
-            LogId::ERROR => copy(&self.error_log(), offset, page),
+            LogId::ERROR => {
+                copy(&self.error_log(), offset, page)?;
+                for kind in [EventKind::InvalidDoorbell, EventKind::InvalidDoorbellValue] {
+                    self.events.log_was_read(kind, sqe.log_rae());
+                }
+                Ok(())
+            }
             LogId::SMART => {
                 // Without LPA bit 0 the log is that of the controller.
                 if sqe.nsid() != 0 && sqe.nsid() != NSID_ALL {
@@ -99,7 +107,7 @@ impl Controller {
                 Ok(())
             }
             LogId::EFFECTS if sqe.log_csi() != CSI_NVM => Err(INVALID),
-            LogId::EFFECTS => copy(&command_effects(), offset, page),
+            LogId::EFFECTS => copy(&self.command_effects(), offset, page),
             LogId::FEATURE_EFFECTS => copy(&self.feature_effects(), offset, page),
             LogId::DISCOVERY => {
                 let discovery = view.discovery.ok_or(Status::INTERNAL_ERROR)?;
@@ -130,7 +138,12 @@ impl Controller {
             .iter_mut()
             .zip(self.errors.newest_first())
         {
-            describe_error(number, error).encode(slot);
+            let pcie = self.transport.pcie.is_some();
+            ErrorLogEntry {
+                trtype: if pcie { 0 } else { TCP },
+                ..describe_error(number, error)
+            }
+            .encode(slot);
         }
         data
     }
@@ -169,9 +182,48 @@ impl Controller {
         data
     }
 
+    fn command_effects(&self) -> [u8; EffectsLog::LEN] {
+        let mut effects = EffectsLog::NONE;
+        for opcode in [
+            AdminOpcode::GET_LOG_PAGE,
+            AdminOpcode::IDENTIFY,
+            AdminOpcode::ABORT,
+            AdminOpcode::SET_FEATURES,
+            AdminOpcode::GET_FEATURES,
+            AdminOpcode::ASYNC_EVENT_REQUEST,
+            AdminOpcode::KEEP_ALIVE,
+        ] {
+            effects.admin[usize::from(opcode.0)] = CommandEffects::SUPPORTED;
+        }
+        if self.transport.pcie.is_some() {
+            for opcode in [
+                AdminOpcode::CREATE_IO_SQ,
+                AdminOpcode::CREATE_IO_CQ,
+                AdminOpcode::DELETE_IO_SQ,
+                AdminOpcode::DELETE_IO_CQ,
+                AdminOpcode::DOORBELL_BUFFER_CONFIG,
+            ] {
+                effects.admin[usize::from(opcode.0)] = CommandEffects::SUPPORTED;
+            }
+        }
+        for opcode in [IoOpcode::FLUSH, IoOpcode::READ, IoOpcode::COMPARE] {
+            effects.io[usize::from(opcode.0)] = CommandEffects::SUPPORTED;
+        }
+        for opcode in [
+            IoOpcode::WRITE,
+            IoOpcode::WRITE_ZEROES,
+            IoOpcode::DATASET_MANAGEMENT,
+        ] {
+            effects.io[usize::from(opcode.0)] = CommandEffects::WRITES;
+        }
+        let mut data = [0; EffectsLog::LEN];
+        effects.encode(&mut data);
+        data
+    }
+
     fn feature_effects(&self) -> [u8; FeatureEffectsLog::LEN] {
         let mut effects = FeatureEffectsLog::NONE;
-        for feature in features::all(self.kind) {
+        for feature in features::all(self.kind, self.transport.pcie.is_some()) {
             effects.0[usize::from(feature.id.0)] = FeatureEffects {
                 fsupp: true,
                 fsp: match feature.of_namespace {
@@ -196,7 +248,6 @@ fn describe_error(number: u64, error: &CommandError) -> ErrorLogEntry {
         parameter_error_location: 0xffff,
         lba: error.lba,
         nsid: error.nsid,
-        trtype: 3,
         csi: CSI_NVM,
         opcode: error.opcode,
         version: 1,
@@ -211,34 +262,6 @@ fn firmware_slots() -> [u8; FirmwareSlotLog::LEN] {
         frs1: firmware_revision(),
     };
     slots.encode(&mut data);
-    data
-}
-
-fn command_effects() -> [u8; EffectsLog::LEN] {
-    let mut effects = EffectsLog::NONE;
-    for opcode in [
-        AdminOpcode::GET_LOG_PAGE,
-        AdminOpcode::IDENTIFY,
-        AdminOpcode::ABORT,
-        AdminOpcode::SET_FEATURES,
-        AdminOpcode::GET_FEATURES,
-        AdminOpcode::ASYNC_EVENT_REQUEST,
-        AdminOpcode::KEEP_ALIVE,
-    ] {
-        effects.admin[usize::from(opcode.0)] = CommandEffects::SUPPORTED;
-    }
-    for opcode in [IoOpcode::FLUSH, IoOpcode::READ, IoOpcode::COMPARE] {
-        effects.io[usize::from(opcode.0)] = CommandEffects::SUPPORTED;
-    }
-    for opcode in [
-        IoOpcode::WRITE,
-        IoOpcode::WRITE_ZEROES,
-        IoOpcode::DATASET_MANAGEMENT,
-    ] {
-        effects.io[usize::from(opcode.0)] = CommandEffects::WRITES;
-    }
-    let mut data = [0; EffectsLog::LEN];
-    effects.encode(&mut data);
     data
 }
 

@@ -126,12 +126,13 @@ impl Properties {
         self.configure(Configuration::from_bits(value as u32))
     }
 
+    /// Whether a controller can be enabled so, but for the sizes of entries.
+    pub(crate) fn supports(&self, wanted: Configuration) -> bool {
+        wanted.css == 0 && wanted.mps == 0 && wanted.ams <= self.capabilities.ams && !wanted.crime
+    }
+
     fn configure(&mut self, wanted: Configuration) -> Result<Option<Effect>, Status> {
-        let supported = wanted.css == 0
-            && wanted.mps == 0
-            && wanted.ams <= WEIGHTED_ROUND_ROBIN
-            && !wanted.crime;
-        if (wanted.en && !supported) || wanted.shn == Shutdown::Reserved {
+        if (wanted.en && !self.supports(wanted)) || wanted.shn == Shutdown::Reserved {
             return Err(INVALID);
         }
         let before = core::mem::replace(&mut self.configuration, wanted);

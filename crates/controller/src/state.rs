@@ -13,6 +13,7 @@ use super::health::{CommandError, ErrorLog};
 use super::keep_alive::{Expired, KeepAlive};
 use super::limits::{ControllerLimits, TransportCapabilities};
 use super::properties::{Effect, Properties};
+use crate::pcie::{InterruptCoalescing, InvalidDoorbell};
 
 /// Controller Identifier (CNTLID), unique in its subsystem while the controller lives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -196,6 +197,17 @@ impl Controller {
         if self.kind == ControllerKind::Io {
             self.events.namespace_changed(nsid);
         }
+    }
+
+    /// A doorbell was written in vain.
+    pub fn on_invalid_doorbell(&mut self, kind: InvalidDoorbell) {
+        self.events.invalid_doorbell(kind);
+    }
+
+    /// How completions that come by `vector` wait for others before they interrupt; not at all if
+    /// that is switched off for the vector.
+    pub fn interrupt_coalescing(&self, vector: u16) -> Option<InterruptCoalescing> {
+        self.features.interrupt_coalescing(vector)
     }
 
     /// The discovery log has changed for this host.

@@ -69,6 +69,17 @@ impl Fixture {
         fixture
     }
 
+    /// The same on PCIe, with nine interrupt vectors.
+    pub(super) fn pcie() -> Self {
+        let mut fixture = Self::io();
+        let transport = &mut fixture.controller.transport;
+        transport.pcie = Some(PcieCapabilities {
+            vendors: (0x4e58, 0x4e59),
+            vectors: 9,
+        });
+        fixture
+    }
+
     /// A discovery controller (identifier 5).
     pub(super) fn discovery() -> Self {
         Self::new(ControllerKind::Discovery, Nqn::DISCOVERY)
@@ -85,6 +96,7 @@ impl Fixture {
             icdoff: 0,
             msdbd: 1,
             admin_bytes: 8192,
+            pcie: None,
         };
         let mut fixture = Self {
             subsystem: Subsystem::new(nqn, &[1; 16], HostList::Any, 8),

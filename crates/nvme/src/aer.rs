@@ -29,6 +29,10 @@ impl EventType {
 }
 
 impl AsyncEvent {
+    /// A doorbell of a queue that does not exist was written; log 01h.
+    pub const INVALID_DOORBELL: Self = Self::error(0);
+    /// A doorbell was written with a value that its queue does not have; log 01h.
+    pub const INVALID_DOORBELL_VALUE: Self = Self::error(1);
     /// A namespace was added, removed or changed its attributes; log 04h says which.
     pub const NAMESPACE_CHANGED: Self = Self::notice(0x00, 0x04);
     /// Asymmetric Namespace Access changed; log 0Ch.
@@ -59,6 +63,14 @@ impl AsyncEvent {
         info: 0,
         log_id: 0x80,
     };
+
+    const fn error(info: u8) -> Self {
+        Self {
+            event_type: EventType::ERROR,
+            info,
+            log_id: 1,
+        }
+    }
 
     const fn notice(info: u8, log_id: u8) -> Self {
         Self {
@@ -91,6 +103,8 @@ mod tests {
     fn dw0_both_ways() {
         for (event, dw0) in [
             (AsyncEvent::NAMESPACE_CHANGED, 0x0004_0002),
+            (AsyncEvent::INVALID_DOORBELL, 0x0001_0000),
+            (AsyncEvent::INVALID_DOORBELL_VALUE, 0x0001_0100),
             (AsyncEvent::ANA_CHANGED, 0x000c_0302),
             (AsyncEvent::DISCOVERY_CHANGED, 0x0070_f002),
             (AsyncEvent::SPARE_LOW, 0x0002_0201),

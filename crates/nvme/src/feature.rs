@@ -19,6 +19,10 @@ impl FeatureId {
     pub const VOLATILE_WRITE_CACHE: Self = Self(0x06);
     /// Number of Queues.
     pub const NUMBER_OF_QUEUES: Self = Self(0x07);
+    /// Interrupt Coalescing. PCIe only.
+    pub const INTERRUPT_COALESCING: Self = Self(0x08);
+    /// Interrupt Vector Configuration. PCIe only.
+    pub const INTERRUPT_VECTOR: Self = Self(0x09);
     /// Write Atomicity Normal.
     pub const WRITE_ATOMICITY: Self = Self(0x0a);
     /// Asynchronous Event Configuration.

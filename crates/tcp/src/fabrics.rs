@@ -24,6 +24,7 @@ pub(crate) fn capabilities(limits: &ControllerLimits) -> TransportCapabilities {
         icdoff: 0,
         msdbd: 1,
         admin_bytes: ADMIN_IN_CAPSULE_BYTES,
+        pcie: None,
     }
 }
 

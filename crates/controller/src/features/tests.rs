@@ -57,6 +57,30 @@ fn completion_coalescing_is_kept_and_checked() {
 }
 
 #[test]
+fn interrupts_are_coalesced_on_pcie_only_and_by_vector() {
+    let mut fabrics = Fixture::io();
+    for id in [0x08, 0x09] {
+        assert_eq!(get(&mut fabrics, id, 0), Err(INVALID));
+        assert_eq!(set(&mut fabrics, id, 0), Err(INVALID));
+    }
+    let mut fixture = Fixture::pcie();
+    assert_eq!(get(&mut fixture, 0x08, 0), Ok(0));
+    assert_eq!(set(&mut fixture, 0x08, 0x0307), Ok(0));
+    assert_eq!(get(&mut fixture, 0x08, 0), Ok(0x0307));
+    let wanted = Some(InterruptCoalescing {
+        threshold: 7,
+        time: 3,
+    });
+    assert_eq!(fixture.controller.interrupt_coalescing(2), wanted);
+    assert_eq!(set(&mut fixture, 0x09, 1 << 16 | 2), Ok(0));
+    assert_eq!(fixture.controller.interrupt_coalescing(2), None);
+    assert_eq!(fixture.controller.interrupt_coalescing(3), wanted);
+    assert_eq!(set(&mut fixture, 0x09, 2), Ok(0));
+    assert_eq!(fixture.controller.interrupt_coalescing(2), wanted);
+    assert_eq!(set(&mut fixture, 0x09, 9), Err(INVALID), "no such vector");
+}
+
+#[test]
 fn credits_are_told_to_those_who_ask() {
     let mut fixture = Fixture::io();
     assert!(!fixture.controller.tells_credits());

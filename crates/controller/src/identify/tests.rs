@@ -249,3 +249,11 @@ fn refusals() {
         assert_eq!(fixture.status(sqe), status, "{sqe:?}");
     }
 }
+
+#[test]
+fn a_function_on_pcie_has_shadow_doorbells_and_vendors_and_takes_no_pairs() {
+    let mut fixture = Fixture::pcie();
+    let found = IdentifyController::decode(&page(&mut fixture, 1, 0));
+    assert_eq!((found.vid, found.ssvid), (0x4e58, 0x4e59));
+    assert_eq!((found.oacs, found.fuses), (0x100, 0));
+}

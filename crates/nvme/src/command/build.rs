@@ -52,6 +52,15 @@ impl SubmissionQueueEntry {
         self
     }
 
+    /// The same with data described by PRPs.
+    #[must_use]
+    pub fn with_prps(mut self, prp1: u64, prp2: u64) -> Self {
+        self.flags &= 0x3f;
+        self.sgl1[..8].copy_from_slice(&prp1.to_le_bytes());
+        self.sgl1[8..].copy_from_slice(&prp2.to_le_bytes());
+        self
+    }
+
     /// The same as part of a fused operation.
     #[must_use]
     pub fn with_fuse(mut self, fuse: Fuse) -> Self {
@@ -174,6 +183,42 @@ impl SubmissionQueueEntry {
     /// Asynchronous Event Request.
     pub fn async_event_request() -> Self {
         Self::command(AdminOpcode::ASYNC_EVENT_REQUEST.0, 0)
+    }
+
+    /// Create I/O Completion Queue of so many entries at `address`; without a vector it does not
+    /// interrupt.
+    pub fn create_io_cq(qid: u16, entries: u16, address: u64, vector: Option<u16>) -> Self {
+        let interrupts = u32::from(vector.unwrap_or(0)) << 16 | u32::from(vector.is_some()) << 1;
+        Self::queue(AdminOpcode::CREATE_IO_CQ, qid, entries)
+            .with_cdw(11, interrupts | 1)
+            .with_prps(address, 0)
+    }
+
+    /// Create I/O Submission Queue of so many entries at `address`, that completes to `cqid`.
+    pub fn create_io_sq(qid: u16, entries: u16, address: u64, cqid: u16) -> Self {
+        Self::queue(AdminOpcode::CREATE_IO_SQ, qid, entries)
+            .with_cdw(11, u32::from(cqid) << 16 | 1)
+            .with_prps(address, 0)
+    }
+
+    /// Delete I/O Completion Queue.
+    pub fn delete_io_cq(qid: u16) -> Self {
+        Self::queue(AdminOpcode::DELETE_IO_CQ, qid, 1)
+    }
+
+    /// Delete I/O Submission Queue.
+    pub fn delete_io_sq(qid: u16) -> Self {
+        Self::queue(AdminOpcode::DELETE_IO_SQ, qid, 1)
+    }
+
+    fn queue(opcode: AdminOpcode, qid: u16, entries: u16) -> Self {
+        let size = u32::from(entries.wrapping_sub(1));
+        Self::raw(opcode.0, 0).with_cdw(10, size << 16 | u32::from(qid))
+    }
+
+    /// Doorbell Buffer Config: the pages of shadow doorbells and event indices.
+    pub fn doorbell_buffer_config(shadow: u64, event_index: u64) -> Self {
+        Self::raw(AdminOpcode::DOORBELL_BUFFER_CONFIG.0, 0).with_prps(shadow, event_index)
     }
 
     /// Keep Alive.

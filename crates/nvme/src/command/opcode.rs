@@ -44,6 +44,8 @@ impl AdminOpcode {
     pub const DIRECTIVE_SEND: Self = Self(0x19);
     /// Directive Receive.
     pub const DIRECTIVE_RECEIVE: Self = Self(0x1a);
+    /// Doorbell Buffer Config. Refused on fabrics.
+    pub const DOORBELL_BUFFER_CONFIG: Self = Self(0x7c);
     /// Fabrics command; which one is in FCTYPE.
     pub const FABRICS: Self = Self(0x7f);
     /// Format NVM.

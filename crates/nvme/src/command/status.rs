@@ -128,10 +128,14 @@ statuses! {
     AER_LIMIT_EXCEEDED = 1, 0x05;
     /// Invalid Firmware Slot.
     INVALID_FIRMWARE_SLOT = 1, 0x06;
+    /// Invalid Interrupt Vector.
+    INVALID_INTERRUPT_VECTOR = 1, 0x08;
     /// Invalid Log Page.
     INVALID_LOG_PAGE = 1, 0x09;
     /// Invalid Format.
     INVALID_FORMAT = 1, 0x0a;
+    /// Invalid Queue Deletion.
+    INVALID_QUEUE_DELETION = 1, 0x0c;
     /// Feature Identifier Not Saveable.
     FEATURE_NOT_SAVEABLE = 1, 0x0d;
     /// Feature Not Changeable.

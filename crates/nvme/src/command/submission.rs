@@ -177,6 +177,18 @@ impl SubmissionQueueEntry {
         Sgl::parse(&self.sgl1)
     }
 
+    /// PRP Entry 1.
+    #[inline]
+    pub fn prp1(&self) -> u64 {
+        crate::bytes::Field::get(&self.sgl1, 0)
+    }
+
+    /// PRP Entry 2.
+    #[inline]
+    pub fn prp2(&self) -> u64 {
+        crate::bytes::Field::get(&self.sgl1, 8)
+    }
+
     /// Command Dword 10.
     #[inline]
     pub fn cdw10(&self) -> u32 {
@@ -392,6 +404,8 @@ mod tests {
         assert_eq!((entry.cdw2(), entry.cdw3()), (0x0b0a_0908, 0x0f0e_0d0c));
         assert_eq!(entry.metadata_pointer(), 0x1716_1514_1312_1110);
         assert_eq!(entry.sgl1()[0], 24);
+        assert_eq!(entry.prp1(), 0x1f1e_1d1c_1b1a_1918);
+        assert_eq!(entry.prp2(), 0x2726_2524_2322_2120);
         let dwords = [
             entry.cdw10(),
             entry.cdw11(),

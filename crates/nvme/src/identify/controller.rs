@@ -154,6 +154,9 @@ impl IdentifyController {
     /// CNTRLTYPE of a discovery controller.
     pub const TYPE_DISCOVERY: u8 = 2;
 
+    /// OACS: Doorbell Buffer Config.
+    pub const OACS_DOORBELL_BUFFER: u16 = 1 << 8;
+
     /// FRMW: slot 1 is read-only.
     pub const FRMW_SLOT1_READ_ONLY: u8 = 1;
     /// FRMW: one slot.
