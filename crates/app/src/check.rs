@@ -70,36 +70,37 @@ async fn look(rt: &Rt, path: &Path, block_size: u32) -> Result<Report, CheckErro
     let kind = std::fs::metadata(path)
         .map_err(|error| CheckError::Read(path.to_owned(), error))?
         .file_type();
-    if kind.is_block_device() && open_channel::is_zoned(rt, path)? {
+    let opened = |error| CheckError::opened(path, error);
+    if kind.is_block_device() && open_channel::is_zoned(rt, path).map_err(opened)? {
         let report = open_channel::check_zoned(rt, path).await;
         return report
             .map(Report::OpenChannel)
-            .map_err(|error| CheckError::Partitions(None, error));
+            .map_err(|error| CheckError::Fault(None, error.into()));
     }
     // Opening a pipe for reading may wait for ever, and is refused below.
     let opens = kind.is_file() || kind.is_block_device() || kind.is_dir();
     let image = opens && open_channel::is_image(&start(path)?);
     let block_size = if image { START as u32 } else { block_size };
     let device = if kind.is_block_device() {
-        FileDevice::open_block(rt, path, block_size, true)?
+        FileDevice::open_block(rt, path, block_size, true).map_err(opened)?
     } else {
         let options = FileOptions {
             block_size,
             size: None,
             read_only: true,
         };
-        FileDevice::open(rt, path, options).await?
+        FileDevice::open(rt, path, options).await.map_err(opened)?
     };
     if image {
         let report = open_channel::check(rt, device).await;
         return report
             .map(Report::OpenChannel)
-            .map_err(|error| CheckError::Partitions(Some(path.to_owned()), error));
+            .map_err(|error| CheckError::at(path, error));
     }
     let report = pool::check(&device).await;
     report
         .map(Report::Pool)
-        .map_err(|error| CheckError::Pool(path.to_owned(), error))
+        .map_err(|error| CheckError::at(path, error))
 }
 
 /// How a file begins.

@@ -193,6 +193,9 @@ pub struct ServeArgs {
         default_value = "256MiB"
     )]
     pub buffers: Size,
+    /// Print where it listens as JSON
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
 }
 
 /// `flashyard discover`.

@@ -291,6 +291,24 @@ pub enum ErrorKind {
     Internal,
 }
 
+impl ErrorKind {
+    /// Who has to act when the system refuses what somebody has given, such as a path: whoever gave
+    /// it, or whoever runs the machine.
+    pub fn of_given(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound
+            | io::ErrorKind::AlreadyExists
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::InvalidFilename
+            | io::ErrorKind::InvalidInput => Self::Invalid,
+            _ => Self::Internal,
+        }
+    }
+}
+
 /// An error that says who has to act.
 pub trait HasKind: fmt::Display {
     /// Who that is.

@@ -144,8 +144,8 @@ impl Failure {
             Self::Invalid(_) => Some(ErrorKind::Invalid),
             Self::Target(error) => Some(error.kind()),
             Self::Fault(fault) => Some(fault.kind()),
-            Self::Unavailable(_) => Some(ErrorKind::Unavailable),
-            Self::System(_) => Some(ErrorKind::Internal),
+            Self::Unavailable(cause) => Some(cause.kind()),
+            Self::System(cause) => Some(cause.kind()),
             Self::Found(_) | Self::Stopped(_) => None,
         }
     }
@@ -159,6 +159,27 @@ impl Failure {
         let first = text.split("\n\n").next().unwrap_or_default();
         let words: Vec<&str> = first.split_whitespace().skip(1).collect();
         words.join(" ")
+    }
+}
+
+impl HasKind for Unavailable {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Perf(error) => error.kind(),
+            Self::Check(error) => error.kind(),
+            Self::Discover(..) | Self::Unknown(..) | Self::Drive(_) => ErrorKind::Unavailable,
+        }
+    }
+}
+
+impl HasKind for System {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            // A processor, a directory and files that somebody has named.
+            Self::Core(error) | Self::Control(_, error) => ErrorKind::of_given(error),
+            Self::Output(error) => ErrorKind::of_given(error.why()),
+            Self::Signals(_) | Self::Runtime(_) | Self::Print(_) => ErrorKind::Internal,
+        }
     }
 }
 
@@ -230,6 +251,13 @@ impl fmt::Display for System {
             Self::Signals(error) => write!(f, "cannot catch signals: {error}"),
             Self::Core(error) => write!(f, "cannot start a core: {error}"),
             Self::Runtime(error) => error.fmt(f),
+            Self::Control(directory, error) if error.kind() == io::ErrorKind::InvalidInput => {
+                write!(
+                    f,
+                    "{} is too long for the path of a control socket: choose a shorter --state",
+                    directory.display()
+                )
+            }
             Self::Control(directory, error) => write!(
                 f,
                 "cannot open the control socket in {}: {error}",

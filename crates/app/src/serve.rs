@@ -1,5 +1,6 @@
 //! `flashyard serve`: the target in the foreground, until a signal ends it.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process;
 use std::sync::{Arc, mpsc};
@@ -10,6 +11,7 @@ use flashyard_engine::{Limits, Target, TargetConfig};
 use flashyard_runtime::uring;
 use flashyard_time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -18,6 +20,7 @@ use crate::commands;
 use crate::control::{Control, ObjectChange};
 use crate::cores::Cores;
 use crate::failure::{Failure, Invalid, System};
+use crate::json;
 use crate::service::{self, Service};
 use crate::spec::Document;
 use crate::state::{IfDamaged, State};
@@ -53,11 +56,14 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let service = Arc::new(service);
     let control = start_control(&directory, &service)?;
-    for address in addresses {
-        println!(
-            "listening on {address} (nvme-tcp) after {} ms",
-            started.elapsed().as_millis()
-        );
+    let milliseconds = started.elapsed().as_millis();
+    match args.json {
+        true => json::print("", &Ready::new(&addresses, milliseconds)),
+        false => {
+            for address in addresses {
+                println!("listening on {address} (nvme-tcp) after {milliseconds} ms");
+            }
+        }
     }
     let (running, ended) = mpsc::channel();
     let counting = Arc::clone(&service);
@@ -72,6 +78,22 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     drop(control);
     service.stop();
     Ok(())
+}
+
+/// What programs are told of a target that has started.
+#[derive(Serialize)]
+struct Ready {
+    addresses: Vec<String>,
+    started_after_ms: u128,
+}
+
+impl Ready {
+    fn new(addresses: &[SocketAddr], started_after_ms: u128) -> Self {
+        Self {
+            addresses: addresses.iter().map(SocketAddr::to_string).collect(),
+            started_after_ms,
+        }
+    }
 }
 
 /// Applies the file that the target is started with. Where that fails the target serves what it

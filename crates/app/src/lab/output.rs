@@ -18,6 +18,14 @@ pub enum OutputError {
     File(PathBuf, io::Error),
 }
 
+impl OutputError {
+    /// What the system says.
+    pub fn why(&self) -> &io::Error {
+        let (Self::Plots(_, error) | Self::File(_, error)) = self;
+        error
+    }
+}
+
 impl fmt::Display for OutputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

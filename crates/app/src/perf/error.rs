@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use flashyard_host::{ConnectError, HostError};
 
+use crate::control::{ErrorKind, HasKind};
 use crate::spec::Address;
 
 /// Why nothing was measured, in one line that says what to do. Reads and writes that failed are in
@@ -82,3 +83,26 @@ impl fmt::Display for PerfError {
 }
 
 impl std::error::Error for PerfError {}
+
+impl HasKind for PerfError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Block(..)
+            | Self::TooMuch(..)
+            | Self::TooSmall(..)
+            | Self::Connect(_, ConnectError::Option(_)) => ErrorKind::Invalid,
+            Self::NoNamespace(_) | Self::Connect(_, ConnectError::InvalidParameter(_)) => {
+                ErrorKind::NotFound
+            }
+            Self::Unknown(..)
+            | Self::Unreachable(..)
+            | Self::Connect(..)
+            | Self::OtherJob
+            | Self::Identify(..)
+            | Self::NoFormat => ErrorKind::Unavailable,
+            // On a processor that somebody has named.
+            Self::Core(error) => ErrorKind::of_given(error),
+            Self::Thread(_) | Self::Baseline(_) | Self::Panicked(_) => ErrorKind::Internal,
+        }
+    }
+}

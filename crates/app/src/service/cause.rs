@@ -36,8 +36,8 @@ pub enum Invalid {
     Spec(SpecError),
     /// The choice of units.
     Units(UnitsError),
-    /// A namespace number.
-    Number(StateError),
+    /// What the state store cannot take.
+    State(StateError),
     /// What the engine does not take.
     Engine(ConfigError),
     /// What cannot be opened as it is asked for.
@@ -153,8 +153,8 @@ pub enum InUse {
     Measured(String, String),
     /// Volumes: of what, its name, and one of them.
     Volumes(KindName, String, String),
-    /// A namespace number.
-    Number(StateError),
+    /// What the state store has already, or another program that uses it.
+    State(StateError),
     /// The number of another volume: that, its tenant, and the number.
     Nsid(String, String, u32),
     /// What the engine knows already.
@@ -219,6 +219,8 @@ pub enum Refused {
     Spent(String),
     /// A device that holds a pool, and what a new one was to be called.
     HoldsPool(String, String),
+    /// A store that is not replaced.
+    State(StateError),
     /// What the engine does not change.
     Engine(ConfigError),
     /// What a pool does not do.
@@ -303,7 +305,7 @@ impl fmt::Display for Invalid {
         match self {
             Self::Spec(error) => error.fmt(f),
             Self::Units(error) => error.fmt(f),
-            Self::Number(error) => error.fmt(f),
+            Self::State(error) => error.fmt(f),
             Self::Engine(error) => error.fmt(f),
             Self::Open(error) => error.fmt(f),
             Self::Pool(error) => error.fmt(f),
@@ -402,7 +404,7 @@ impl fmt::Display for InUse {
                 "{} `{name}` has volume `{volume}`: delete its volumes first",
                 kind.name()
             ),
-            Self::Number(error) => error.fmt(f),
+            Self::State(error) => error.fmt(f),
             Self::Nsid(volume, tenant, nsid) => write!(
                 f,
                 "volume `{volume}` of tenant `{tenant}` has nsid {nsid}: give another, or none for a free one"
@@ -556,6 +558,7 @@ impl fmt::Display for Refused {
                 "device `{device}` holds a pool, or the remains of one: `flashyard pool import {pool} --device {device}` takes \
                  it over with its volumes (`flashyard apply FILE --import` that of a file); `pool create --force` destroys it"
             ),
+            Self::State(error) => error.fmt(f),
             Self::Engine(error) => error.fmt(f),
             Self::Pool(error) => error.fmt(f),
         }

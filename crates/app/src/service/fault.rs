@@ -131,11 +131,25 @@ impl From<UnitsError> for Fault {
 impl From<StateError> for Fault {
     fn from(error: StateError) -> Self {
         match error {
-            StateError::NumberTooGreat { .. } => Self::Invalid(Invalid::Number(error)),
-            StateError::NumberTaken { .. } | StateError::NoNumber(_) => {
-                Self::InUse(InUse::Number(error))
+            StateError::NumberTooGreat { .. }
+            | StateError::TooNew(_)
+            | StateError::NoBackup(..) => Self::Invalid(Invalid::State(error)),
+            StateError::Directory(_, ref why) | StateError::Backup(_, ref why)
+                if ErrorKind::of_given(why) == ErrorKind::Invalid =>
+            {
+                Self::Invalid(Invalid::State(error))
             }
-            _ => Self::Internal(Internal::State(error)),
+            StateError::NumberTaken { .. }
+            | StateError::NoNumber(_)
+            | StateError::Locked(_)
+            | StateError::BackupExists(_) => Self::InUse(InUse::State(error)),
+            StateError::InPlace(_) => Self::Refused(Refused::State(error)),
+            StateError::Directory(..)
+            | StateError::Backup(..)
+            | StateError::Io(..)
+            | StateError::Sqlite(_)
+            | StateError::Damaged(_)
+            | StateError::Refused(..) => Self::Internal(Internal::State(error)),
         }
     }
 }

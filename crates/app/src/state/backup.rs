@@ -2,6 +2,7 @@
 //! while it does not.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
@@ -23,6 +24,8 @@ impl State {
         unfinished.push(".new");
         let unfinished = PathBuf::from(unfinished);
         let folder = file.parent().unwrap_or(Path::new("/"));
+        // SQLite does not say why a file cannot be made.
+        File::create(&unfinished).map_err(|error| StateError::Backup(file.to_owned(), error))?;
         let written = write(&self.connection, &unfinished, file, folder);
         written.inspect_err(|_| {
             // Nothing can be done about one that stays.
@@ -38,7 +41,7 @@ pub fn restore(
     backup: &Path,
     may_replace: bool,
 ) -> Result<Option<PathBuf>, StateError> {
-    File::open(backup).map_err(|error| StateError::Io(backup.to_owned(), error))?;
+    readable(backup).map_err(|error| StateError::Backup(backup.to_owned(), error))?;
     let _lock = opening::lock(directory)?;
     let unfinished = directory.join(UNFINISHED);
     let io = |error| StateError::Io(directory.to_owned(), error);
@@ -48,6 +51,17 @@ pub fn restore(
         // The next backup or copy is written over it.
         let _ = remove(&unfinished);
     })
+}
+
+/// Whether it is a file that may be read: of a pipe that would wait without end.
+fn readable(backup: &Path) -> io::Result<()> {
+    if fs::metadata(backup)?.is_file() {
+        return File::open(backup).map(drop);
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "it is no regular file",
+    ))
 }
 
 /// Refuses what is no sound store; one of an older version becomes one of this.

@@ -11,7 +11,9 @@ pub enum StateError {
     Locked(PathBuf),
     /// The store was written by a newer flashyard.
     TooNew(i64),
-    /// The directory or a file in it could not be used.
+    /// What was given as the state directory cannot be one.
+    Directory(PathBuf, std::io::Error),
+    /// A file in the directory could not be used.
     Io(PathBuf, std::io::Error),
     /// SQLite refused; the disk may be full or the file damaged.
     Sqlite(rusqlite::Error),
@@ -20,6 +22,8 @@ pub enum StateError {
     /// A damaged store that was to be opened: its file, what is wrong, and whether a copy may take
     /// its place.
     Refused(PathBuf, String, bool),
+    /// What was given as a backup can be neither read nor written.
+    Backup(PathBuf, std::io::Error),
     /// A file that a backup was to be written to is there already.
     BackupExists(PathBuf),
     /// A file that is no sound backup, and why.
@@ -60,6 +64,16 @@ impl std::fmt::Display for StateError {
                     "the state store has version {version}, this program knows {VERSION}: use a newer flashyard"
                 )
             }
+            Self::Directory(path, error) => write!(
+                f,
+                "cannot keep the state in {}: {error}; choose another --state",
+                path.display()
+            ),
+            Self::Backup(path, error) => write!(
+                f,
+                "cannot use {} as a backup: {error}; give another file",
+                path.display()
+            ),
             Self::Io(path, error) => write!(f, "cannot use {}: {error}", path.display()),
             Self::Sqlite(error) => write!(
                 f,

@@ -18,7 +18,7 @@ const PRAGMAS: [(&str, &str); 2] = [("journal_mode", "TRUNCATE"), ("synchronous"
 
 /// Who may write here may do anything with the volumes.
 pub(super) fn lock(directory: &Path) -> Result<File, StateError> {
-    let io = |error| StateError::Io(directory.to_owned(), error);
+    let io = |error| StateError::Directory(directory.to_owned(), error);
     let mut private = DirBuilder::new();
     private
         .recursive(true)

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::rig::{PROGRAM, Scratch, Target};
+use crate::rig::{PROGRAM, Scratch, Target, path};
 
 fn printed(target: &Target, line: &str) -> (Option<i32>, Value) {
     let mut command = Command::new(PROGRAM);
@@ -101,6 +101,186 @@ fn an_error_is_an_object_that_says_who_has_to_act() {
         .expect("the program starts");
     let answer: Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
     assert_eq!(answer["error"]["kind"], "unavailable", "{answer}");
+}
+
+/// The same of commands that need no target: what is typed, the kind of the error, and what the
+/// message has. SCRATCH is a folder of the test.
+const WITHOUT_TARGET: [(&str, &str, &str); 23] = [
+    ("check SCRATCH/nothing", "invalid", "cannot read"),
+    ("check SCRATCH", "invalid", "Is a directory"),
+    ("check SCRATCH/short", "invalid", "short: size is 4 bytes"),
+    ("check SCRATCH/blank --block-size 3", "invalid", "block"),
+    (
+        "restore SCRATCH/nothing --state SCRATCH/s",
+        "invalid",
+        "nothing as a backup",
+    ),
+    (
+        "restore SCRATCH --state SCRATCH/s",
+        "invalid",
+        "no regular file",
+    ),
+    (
+        "restore SCRATCH/short --state SCRATCH/s",
+        "invalid",
+        "is no sound backup",
+    ),
+    (
+        "restore SCRATCH/short --state SCRATCH/short/s",
+        "invalid",
+        "another --state",
+    ),
+    (
+        "lab run oracle --quick --plot SCRATCH/short/x",
+        "invalid",
+        "cannot write plots",
+    ),
+    (
+        "lab run oracle --quick --markdown SCRATCH/x/y",
+        "invalid",
+        "cannot write",
+    ),
+    (
+        "lab run oracle --set depth=1",
+        "usage",
+        "there is no setting",
+    ),
+    ("lab show nothing", "usage", "there is no experiment"),
+    ("sim --seeds 5..1", "usage", "5..1"),
+    ("demo --dilation 0", "usage", "give a whole number"),
+    (
+        "discover --connect no-such-host.invalid:1",
+        "unavailable",
+        "cannot look up",
+    ),
+    (
+        "discover --connect 127.0.0.1:1 --hostnqn x",
+        "invalid",
+        "--hostnqn x",
+    ),
+    (
+        "perf --connect 127.0.0.1:1 --subnqn nqn.2026-11.x:y --rw read",
+        "unavailable",
+        "cannot connect",
+    ),
+    (
+        "perf --connect 127.0.0.1:1 --subnqn nqn.2026-11.x:y --rw read --processor 9999",
+        "invalid",
+        "9999",
+    ),
+    (
+        "serve --config SCRATCH/nothing --state SCRATCH/s",
+        "invalid",
+        "cannot read",
+    ),
+    (
+        "serve --state SCRATCH/short/s",
+        "invalid",
+        "another --state",
+    ),
+    (
+        "serve --listen 127.0.0.1:0 --processor 9999 --state SCRATCH/s",
+        "invalid",
+        "9999",
+    ),
+    (
+        "serve --listen 192.0.2.1:1 --state SCRATCH/s",
+        "unavailable",
+        "no such address",
+    ),
+    (
+        "serve --buffers 1MiB --state SCRATCH/s",
+        "invalid",
+        "at least 4 MiB",
+    ),
+];
+
+/// What somebody has typed wrong is never called a failure of the program.
+#[test]
+fn an_error_of_a_command_without_a_target_says_who_has_to_act() {
+    let scratch = Scratch::new("json-alone");
+    scratch.file("short", "text");
+    scratch.file("blank", &"\0".repeat(1 << 20));
+    let long = format!(
+        "serve --listen 127.0.0.1:0 --state SCRATCH/{}",
+        "s".repeat(110)
+    );
+    let long = (long.as_str(), "invalid", "choose a shorter --state");
+    for (line, kind, message) in WITHOUT_TARGET.into_iter().chain([long]) {
+        let typed = line.replace("SCRATCH", path(&scratch.join("")).trim_end_matches('/'));
+        let error = failed(&typed);
+        assert_eq!(error["kind"], kind, "{line}: {error}");
+        let text = error["message"].as_str().expect("text");
+        assert!(text.contains(message), "{line}: {text}");
+    }
+}
+
+/// Runs something that has to fail by itself, and gives its error.
+fn failed(line: &str) -> Value {
+    let output = Command::new(PROGRAM)
+        .args(line.split(' '))
+        .arg("--json")
+        .output();
+    let output = output.expect("the program starts");
+    assert!(!output.status.success(), "{line}");
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
+    answer["error"].clone()
+}
+
+/// The same of commands beside a target that runs.
+#[test]
+fn an_error_beside_a_running_target_says_who_has_to_act() {
+    let scratch = Scratch::new("json-beside");
+    let target = Target::start(&scratch, &[]);
+    for line in [
+        "device create ram0 --kind memory --size 64MiB",
+        "tenant create db --host *",
+        "volume create v --device ram0 --tenant db",
+    ] {
+        assert_eq!(printed(&target, line).0, Some(0), "{line}");
+    }
+    let (state, address) = (path(&target.state).to_owned(), &target.address);
+    let sound = path(&scratch.join("sound.db")).to_owned();
+    assert_eq!(printed(&target, &format!("backup {sound}")).0, Some(0));
+    let perf = format!("perf --connect {address} --rw read --subnqn nqn.2026-11.dev.flashyard:");
+    for (line, kind, message) in [
+        (
+            format!("backup {sound} --state {state}"),
+            "in_use",
+            "give another name",
+        ),
+        (
+            format!("backup /proc/none/x --state {state}"),
+            "invalid",
+            "as a backup",
+        ),
+        (
+            format!("restore {sound} --yes --state {state}"),
+            "in_use",
+            "another flashyard",
+        ),
+        (
+            format!("serve --state {state}"),
+            "in_use",
+            "another flashyard",
+        ),
+        (
+            format!("serve --listen {address} --state {state}-other"),
+            "in_use",
+            "another program uses the port",
+        ),
+        (format!("{perf}nobody"), "not_found", "no such subsystem"),
+        (format!("{perf}db --nsid 7"), "not_found", "no namespace 7"),
+        (format!("{perf}db --bs 512"), "invalid", "not a multiple"),
+    ] {
+        let error = failed(&line);
+        assert_eq!(error["kind"], kind, "{line}: {error}");
+        let text = error["message"].as_str().expect("text");
+        assert!(text.contains(message), "{line}: {text}");
+    }
+    target.kill();
+    let error = failed(&format!("restore {sound} --state {state}"));
+    assert_eq!(error["kind"], "refused", "{error}");
 }
 
 /// Whoever reads a list finds in each row what there is in any.
