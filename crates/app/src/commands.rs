@@ -122,6 +122,7 @@ pub fn partition(args: PartitionArgs) -> Result<(), Failure> {
         count: units.count,
         op,
         given: Vec::new(),
+        imported: false,
         unfinished: false,
     };
     let request = match args.command {
@@ -130,6 +131,20 @@ pub fn partition(args: PartitionArgs) -> Result<(), Failure> {
         PartitionCommand::Delete { name, yes: true } => Request::Delete(KindName::Partition, name),
         PartitionCommand::Delete { name, yes: false } => {
             return Err(Invalid::Destroys(KindName::Partition, name).into());
+        }
+        PartitionCommand::Import {
+            name,
+            device,
+            policy,
+            list,
+        } => {
+            let request = Request::ImportPartitions {
+                device,
+                name,
+                policy,
+                list,
+            };
+            return show(&args.reach, &request, table::print_found_partitions);
         }
         PartitionCommand::Grow { name, units } => Request::GrowPartition {
             name,

@@ -74,6 +74,17 @@ pub enum Request {
         /// Only tell what there is.
         list: bool,
     },
+    /// Partitions that are on a device, and that the state does not know.
+    ImportPartitions {
+        /// The device.
+        device: String,
+        /// Which; all if not given.
+        name: Option<String>,
+        /// The policy in front of them.
+        policy: PolicyName,
+        /// Only tell what there is.
+        list: bool,
+    },
     /// A volume that is in a pool, and that the state does not know; its UUID and size are there.
     ImportVolume(VolumeSpec),
     /// A new tenant.

@@ -32,7 +32,7 @@ pub use flat::FlatDevice;
 pub use identity::{CALIBRATION_UUID, Eui64, Hex, NamespaceUuid, Nguid};
 pub use keys::allowed;
 pub use kind::{DeviceKind, LoadPoint, PolicyName};
-pub use partition::{PartitionSpec, parse_units, show_units};
+pub use partition::{PartitionSpec, Unlike, parse_units, show_units};
 pub use rates::{Bandwidth, RatesSpec, Span};
 use serde::{Deserialize, Serialize};
 pub use size::Size;

@@ -226,6 +226,17 @@ impl State {
         )
     }
 
+    /// Adds devices, all in one change.
+    pub fn put_devices(&mut self, specs: &[DeviceSpec]) -> Result<(), StateError> {
+        self.change(|transaction| {
+            for spec in specs {
+                let values = params![spec.name, encode(spec)];
+                transaction.execute("INSERT INTO device (name, spec) VALUES (?1, ?2)", values)?;
+            }
+            Ok(())
+        })
+    }
+
     /// Adds a pool with the identity that it has on its device, or is to have.
     pub fn put_pool(&mut self, spec: &PoolSpec, uuid: Uuid) -> Result<PoolRecord, StateError> {
         self.execute(

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::control::{ImportView, KindName, WhyView};
+use crate::control::{FoundPartitionsView, Holds, ImportView, KindName, WhyView};
 use crate::out::{say, say_line};
 use crate::units;
 
@@ -216,6 +216,64 @@ pub fn print_import(found: &ImportView) {
         say_line!(
             "volumes without a tenant are served to nobody: `flashyard volume import VOLUME --pool {pool} --tenant TENANT`"
         );
+    }
+}
+
+/// Prints the partitions that a device has, and what is to be done with them.
+pub fn print_found_partitions(found: &FoundPartitionsView) {
+    let device = &found.device;
+    if found.partitions.is_empty() {
+        return say_line!("device {device} has no partitions");
+    }
+    let mut table = Table::new(&[
+        "partition",
+        "size",
+        "op",
+        "units",
+        "imported",
+        "holds",
+        "uuid",
+    ]);
+    for it in &found.partitions {
+        let size = it.size.map(units::size);
+        let holds = it.holds.map(|holds| match holds {
+            Holds::Nothing => "nothing",
+            Holds::Pool => "a pool",
+            Holds::Data => "data",
+        });
+        table.row(vec![
+            it.name.clone(),
+            size.unwrap_or_else(|| "-".to_owned()),
+            it.op.clone(),
+            it.given
+                .iter()
+                .map(|units| units.split(',').count())
+                .sum::<usize>()
+                .to_string(),
+            if it.imported { "yes" } else { "no" }.to_owned(),
+            holds.unwrap_or("-").to_owned(),
+            it.uuid.clone(),
+        ]);
+    }
+    say!("{}", table.render());
+    for it in &found.partitions {
+        let name = &it.name;
+        match (&it.fault, it.imported, it.holds) {
+            (Some(fault), ..) => say_line!("{fault}"),
+            (None, false, _) => {
+                say_line!(
+                    "`flashyard partition import {name} --device {device}` takes {name} over"
+                );
+            }
+            (None, true, Some(Holds::Pool)) => say_line!(
+                "`flashyard pool import POOL --device {name}` takes the pool in {name} over"
+            ),
+            (None, true, Some(Holds::Data)) => say_line!(
+                "`flashyard volume create VOLUME --device {name} --tenant TENANT --keep --uuid UUID --nsid N` gives {name} back \
+                 with what is in it"
+            ),
+            _ => {}
+        }
     }
 }
 

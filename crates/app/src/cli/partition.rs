@@ -75,6 +75,32 @@ pub enum PartitionCommand {
         #[arg(long, help_heading = "Sharing", default_value = "fair")]
         policy: PolicyName,
     },
+    /// Take over partitions that are on a device and that the target does not know, after its state
+    /// was lost
+    #[command(
+        after_help = "Examples:\n  flashyard partition import --device oc0 --list\n  \
+        flashyard partition import db --device oc0\n  \
+        flashyard partition import --device oc0\n  \
+        flashyard volume create orders --device db --tenant db --keep --nsid 3 \\\n    \
+        --uuid 2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11\n\n\
+        Names, units and UUIDs of partitions are on the device, and so is what is in them. A pool in a partition is taken\n\
+        over with `pool import`. A volume that was the whole partition is given back with `volume create --keep`; its\n\
+        tenant, its number and the UUID that hosts know it by are not on the device, so say them: a file that `export`\n\
+        has written has them, and `nvme list -v` and `nvme ns-descs` on a host show them."
+    )]
+    Import {
+        /// Its name on the device [default: all that the target does not know]
+        name: Option<String>,
+        /// The open-channel or zoned device
+        #[arg(long, help_heading = "Place")]
+        device: String,
+        /// Scheduling policy of the switch in front of it
+        #[arg(long, help_heading = "Sharing", default_value = "fair")]
+        policy: PolicyName,
+        /// Only show what is on the device
+        #[arg(long, help_heading = "What to do", conflicts_with = "name")]
+        list: bool,
+    },
     /// Give a partition more units while it is used
     #[command(after_help = "Example:\n  flashyard partition grow db --channels 4-5")]
     Grow {

@@ -28,6 +28,8 @@ pub enum View {
     Volume(Box<VolumeView>),
     /// What a pool on a device has.
     Import(ImportView),
+    /// The partitions that a device has.
+    FoundPartitions(FoundPartitionsView),
     /// All of a kind.
     List(Vec<View>),
     /// What a device can give.
@@ -202,6 +204,46 @@ pub struct ImportedVolume {
     /// Who has it; null while it is not imported.
     pub tenant: Option<String>,
     pub nsid: Option<u32>,
+}
+
+/// The partitions on a device, whether the target knows them or not.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct FoundPartitionsView {
+    pub device: String,
+    pub partitions: Vec<FoundPartition>,
+}
+
+/// A partition on a device.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct FoundPartition {
+    pub name: String,
+    pub uuid: String,
+    /// Bytes; null where it cannot be taken up.
+    pub size: Option<u64>,
+    /// Flash kept beyond that.
+    pub op: String,
+    /// The units that it was given, each time that it was created or grew.
+    pub given: Vec<String>,
+    /// Whether the target knows it: it was created here, or is imported.
+    pub imported: bool,
+    /// What is in it; null where it is used, or cannot be taken up.
+    pub holds: Option<Holds>,
+    /// It takes no more writes: too much of its flash has failed.
+    pub read_only: bool,
+    /// Why it cannot be taken up.
+    pub fault: Option<String>,
+}
+
+/// What is in a partition that nothing uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Holds {
+    /// Nothing: it reads as zeroes.
+    Nothing,
+    /// A pool, or the remains of one.
+    Pool,
+    /// What a tenant has written that had it whole.
+    Data,
 }
 
 /// A tenant.

@@ -253,7 +253,13 @@ impl Work<'_> {
                 Ok((_, device)) if device.spec == *spec => Ok(()),
                 _ => self.change_device(spec.clone(), Checked::Never),
             },
-            Before::Device(name, None) => self.unmake(Section::Device, name),
+            Before::Device(name, None) => match self.device(name) {
+                // It was on its device before the file was applied.
+                Ok((_, device)) if device.spec.partition().is_some_and(|cut| cut.imported) => {
+                    self.forget_imported(name)
+                }
+                _ => self.unmake(Section::Device, name),
+            },
             Before::Pool(name) => self.unmake(Section::Pool, name),
             Before::FoundPool(name) => match self.forget_pool(name) {
                 Err(Fault::NotFound(_)) => Ok(()),

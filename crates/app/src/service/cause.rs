@@ -126,6 +126,8 @@ pub enum NotFound {
     InPool(PoolError),
     /// A partition on its device.
     Partition(PartitionError),
+    /// A partition of a device that is to be imported; any if not named.
+    PartitionToImport(String, Option<String>),
     /// A volume that is to be imported: its name, and its pool.
     ToImport(String, String),
     /// A tenant's volumes.
@@ -165,6 +167,12 @@ pub enum InUse {
     Partition(PartitionError),
     /// A partition of this device that the target does not know.
     ForeignPartition(String, String),
+    /// A unit of this device that such a partition has.
+    ForeignUnits(String, String, String),
+    /// A partition that the target knows already, and its device.
+    KnownPartition(String, String),
+    /// The name of a partition on a device, which another device has here.
+    NameOfFound(String, String),
     /// What hosts know the subsystem of another tenant by: the new tenant, the other, the NQN.
     Nqn(String, String, String),
     /// What hosts know another volume by: the new volume, the key, its value, the other.
@@ -205,6 +213,11 @@ pub enum Refused {
     HalfMade(String),
     /// A device on which may be what nobody named, and the tenant that would see it.
     Content(String, String),
+    /// An imported partition that holds something else than a pool.
+    HoldsData(String),
+    /// A volume that is to have what is in an imported partition, without the UUID that hosts know
+    /// it by: the volume, and the partition.
+    NeedsUuid(String, String),
     /// More is promised of a device than it has: so many percent, by whom.
     Oversold(String, f64, Vec<(String, f64)>),
     /// A guarantee that a device's policy does not keep: the tenant, the device, its policy.
@@ -334,8 +347,8 @@ impl fmt::Display for Invalid {
             ),
             Self::OnlyForPartitions(device) => write!(
                 f,
-                "device `{device}` is for partitions: cut a partition from it with `flashyard partition create`, and \
-                 use that"
+                "device `{device}` is for partitions: cut one with `flashyard partition create`, or take over what is there (`flashyard \
+                 partition import --device {device} --list`), and use that"
             ),
         }
     }
@@ -364,6 +377,16 @@ impl fmt::Display for NotFound {
             ),
             Self::InPool(error) => error.fmt(f),
             Self::Partition(error) => error.fmt(f),
+            Self::PartitionToImport(device, Some(name)) => write!(
+                f,
+                "device `{device}` has no partition `{name}`: `flashyard partition import --device {device} --list` shows what it \
+                 has"
+            ),
+            Self::PartitionToImport(device, None) => write!(
+                f,
+                "device `{device}` has no partition that this target does not know, so there is nothing to import: `flashyard \
+                 partition create` cuts one"
+            ),
             Self::ToImport(volume, pool) => write!(
                 f,
                 "pool `{pool}` holds no volume `{volume}`: `flashyard pool import {pool} --device DEVICE --list` shows what it \
@@ -414,8 +437,25 @@ impl fmt::Display for InUse {
             // Names of this target were looked at before.
             Self::ForeignPartition(device, name) => write!(
                 f,
-                "device `{device}` has a partition `{name}` that this target does not know: choose another name, or remove it with \
-                 its data by `flashyard partition delete {name} --yes`"
+                "device `{device}` has a partition `{name}` that this target does not know: `flashyard partition import {name} \
+                 --device {device}` takes it over with what is in it (`flashyard apply FILE --import` that of a file); \
+                 `flashyard partition delete {name} --yes` destroys it"
+            ),
+            Self::ForeignUnits(device, unit, name) => write!(
+                f,
+                "unit {unit} of device `{device}` belongs to partition `{name}`, which this target does not know: choose free \
+                 ones, or take it over with `flashyard partition import {name} --device {device}`; \
+                 `flashyard partition delete {name} --yes` destroys it"
+            ),
+            Self::KnownPartition(name, device) => write!(
+                f,
+                "partition `{name}` of device `{device}` is imported already: `flashyard partition show {name}`"
+            ),
+            Self::NameOfFound(name, device) => write!(
+                f,
+                "device `{device}` has a partition `{name}`, and another device here is called so: its name is recorded in the \
+                 partition, so remove the other one with `flashyard device delete {name}`, which destroys nothing, and add it \
+                 under another name"
             ),
             Self::Nqn(tenant, other, nqn) => write!(
                 f,
@@ -510,6 +550,17 @@ impl fmt::Display for Refused {
                 f,
                 "device `{device}` may hold data that did not come from this target: say --erase to have it zeroed, or --keep to \
                  let tenant `{tenant}` have what is on it (`content = \"erase\"` or `\"keep\"` in a file)"
+            ),
+            Self::HoldsData(partition) => write!(
+                f,
+                "partition `{partition}` was imported and holds data: `flashyard volume create VOLUME --device {partition} --tenant \
+                 TENANT --keep --uuid UUID` gives it back with them; `pool create --force` destroys them"
+            ),
+            Self::NeedsUuid(volume, partition) => write!(
+                f,
+                "volume `{volume}`: partition `{partition}` was imported, and the UUID that hosts know the disk by is not on the \
+                 device: say --uuid (`uuid` in a file), as a file that `export` has written and `nvme ns-descs` on a host show it, \
+                 or a new one if no host is to know the disk again; --nsid and --nguid likewise, if they were not the default"
             ),
             Self::Oversold(device, sold, parts) => {
                 let list: Vec<_> = parts

@@ -120,6 +120,9 @@ impl Work<'_> {
 
     pub(super) fn create_pool(&mut self, spec: PoolSpec, force: bool) -> Result<View, Fault> {
         let device = self.check_new_pool(&spec)?;
+        if !force {
+            self.check_nothing_imported(device)?;
+        }
         let name = spec.name.clone();
         let id = self.reserve();
         let record = self.commit(|state, _| {

@@ -52,7 +52,7 @@ fn device_table(mut table: Keys) -> Option<Keys> {
         if cut.contains_key("unfinished") {
             return None;
         }
-        cut.remove("given");
+        cut.remove("imported");
     }
     Some(table)
 }

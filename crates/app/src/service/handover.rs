@@ -36,6 +36,7 @@ impl Work<'_> {
     /// Whether a device that is to be given away whole may be: data that this target knows nothing
     /// of are neither shown nor destroyed unless somebody says which.
     pub(super) fn check_content(&self, spec: &VolumeSpec, device: NodeId) -> Result<(), Fault> {
+        self.check_identity_of_kept(spec, device)?;
         if spec.content.is_some() || self.is_disposable(device) {
             return Ok(());
         }
@@ -139,7 +140,9 @@ impl Work<'_> {
     fn is_disposable(&self, device: NodeId) -> bool {
         let spec = self.graph.device(device).map(|device| &device.spec);
         // The units of a partition are erased when it is cut.
-        spec.is_some_and(|spec| spec.disposable || spec.partition().is_some())
+        let is_cut_here = || spec?.partition().map(|cut| !cut.imported);
+        spec.is_some_and(|spec| spec.disposable)
+            || is_cut_here() == Some(true)
             || self.forgets(device)
     }
 

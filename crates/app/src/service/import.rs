@@ -11,6 +11,7 @@ use flashyard_block::pool::{Pool, PoolError, PoolInfo, VolumeInfo};
 use uuid::Uuid;
 
 use super::fault::{InUse, NotFound, Refused, Unavailable};
+use super::partitions::cut_of;
 use super::plan::Step;
 use super::work::Work;
 use super::{Checked, Fault, Stack, no_such};
@@ -115,6 +116,16 @@ impl Work<'_> {
         checked: Checked,
     ) -> Result<Vec<String>, Fault> {
         match step {
+            Step::CreateDevice(spec) if spec.partition().is_some() => {
+                let (name, device) = (&spec.name, cut_of(&spec)?.device.clone());
+                if self.take_partition(&spec, checked)? {
+                    return Ok(vec![format!(
+                        "partition {name} was on device {device} and is imported"
+                    )]);
+                }
+                self.carry_out(Step::CreateDevice(spec), checked)?;
+                Ok(Vec::new())
+            }
             Step::CreatePool(spec) => match self.take_pool(&spec) {
                 Err(Fault::Unavailable(Unavailable::NotImported(_, PoolError::NotAPool))) => {
                     self.create_pool(spec, false)?;
@@ -193,7 +204,7 @@ impl Work<'_> {
     }
 
     /// What the pool on an open device is, and has.
-    fn pool_on(&self, device: NodeId) -> Result<(PoolInfo, Vec<VolumeInfo>), Fault> {
+    pub(super) fn pool_on(&self, device: NodeId) -> Result<(PoolInfo, Vec<VolumeInfo>), Fault> {
         let core = self.home_of(device)?;
         self.check_blocks(device)?;
         let pools = self.graph.all(Kind::Pool);

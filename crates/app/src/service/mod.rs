@@ -14,6 +14,7 @@ mod flash;
 mod handover;
 mod identity;
 mod import;
+mod import_partitions;
 mod measure;
 mod moving;
 mod names;
@@ -305,6 +306,15 @@ impl Work<'_> {
                 spec, list: true, ..
             } => self.view_import(&spec),
             Request::ImportPool { spec, tenant, .. } => self.import_pool(&spec, tenant.as_deref()),
+            Request::ImportPartitions {
+                device, list: true, ..
+            } => self.view_found_partitions(&device),
+            Request::ImportPartitions {
+                device,
+                name,
+                policy,
+                ..
+            } => self.import_partitions(&device, name.as_deref(), policy),
             Request::ImportVolume(spec) => self.import_volume(spec),
             Request::CreateTenant { spec, force } => self.create_tenant(spec, checked(force)),
             Request::CreateVolume(spec) => self.create_volume(spec),

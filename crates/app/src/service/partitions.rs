@@ -45,6 +45,9 @@ impl Work<'_> {
             // next start.
             return self.open_partition(id, &spec).map(|_| View::Done);
         }
+        if let Medium::Partition(cut) = &mut spec.medium {
+            cut.imported = false;
+        }
         self.note(&mut spec, true)?;
         let home = match self.open_partition(id, &spec) {
             Ok(home) => home,
@@ -53,11 +56,9 @@ impl Work<'_> {
                 return Err(fault);
             }
         };
-        let given = self
-            .partition_info(&spec)
-            .map(|info| show_units(&info.units));
+        let given = self.given_to(&spec);
         if let Medium::Partition(cut) = &mut spec.medium {
-            cut.given = given.into_iter().collect();
+            cut.given = given;
         }
         if let Err(fault) = self.note(&mut spec, false) {
             self.remove_partition(id, &spec)?;
@@ -83,7 +84,7 @@ impl Work<'_> {
         }
         let name = spec.name.clone();
         let kept = self.graph.get(id).is_some() && !self.forgets(parent);
-        self.cores.call(core, move |state| async move {
+        let opened = self.cores.call(core, move |state| async move {
             let device = open_channel(&state, parent, &cut.device)?;
             if kept {
                 if let Some(fault) = device.fault(&name) {
@@ -105,8 +106,23 @@ impl Work<'_> {
             }
             state.nodes.add(id, Node::Blocks(partition));
             Ok::<(), Fault>(())
-        })?;
+        });
+        opened.map_err(|fault| self.name_unknown(fault, parent))?;
         Ok(core)
+    }
+
+    /// Units that somebody has of whom the target does not know are to be imported, not deleted.
+    fn name_unknown(&self, fault: Fault, parent: NodeId) -> Fault {
+        match fault {
+            Fault::InUse(InUse::Partition(PartitionError::Layout(LayoutError::Overlap(
+                unit,
+                owner,
+            )))) if self.device(&owner).is_err() => {
+                let device = self.graph.name(parent).to_owned();
+                InUse::ForeignUnits(device, show_units(&[unit]), owner).into()
+            }
+            fault => fault,
+        }
     }
 
     /// Gives a partition more units while it is used.
@@ -116,24 +132,22 @@ impl Work<'_> {
         more: &PartitionSpec,
     ) -> Result<View, Fault> {
         let (id, mut spec) = self.partition(name)?;
-        let before = self.partition_info(&spec);
-        let before = before.map_or(0, |info| info.units.len());
         let (parent, _) = self.parent(cut_of(&spec)?)?;
         let core = self.home_of(id)?;
         let (device, wanted) = (cut_of(&spec)?.device.clone(), more.wanted()?);
         let partition = name.to_owned();
-        self.cores.call(core, move |state| async move {
+        let grown = self.cores.call(core, move |state| async move {
             let device = open_channel(&state, parent, &device)?;
             Ok::<(), Fault>(device.grow(&partition, &wanted).await?)
-        })?;
+        });
+        grown.map_err(|fault| self.name_unknown(fault, parent))?;
         // The partition has them for good: hosts are told whatever becomes of our own note.
         for (_, volume) in self.graph.volumes_on(id) {
             self.tell_size(volume);
         }
-        let units = self.partition_info(&spec).map(|info| info.units);
-        let added = units.as_ref().and_then(|units| units.get(before..));
-        if let (Medium::Partition(cut), Some(added)) = (&mut spec.medium, added) {
-            cut.given.push(show_units(added));
+        let given = self.given_to(&spec);
+        if let Medium::Partition(cut) = &mut spec.medium {
+            cut.given = given;
         }
         self.edit(|stack| {
             let noted = spec.clone();
@@ -170,8 +184,8 @@ impl Work<'_> {
         self.store(|state| state.put_device(spec))
     }
 
-    /// Forgets a partition that is on no device.
-    fn forget_partition(&mut self, id: NodeId, name: &str) -> Result<(), Fault> {
+    /// Forgets a partition, wherever it is.
+    pub(super) fn forget_partition(&mut self, id: NodeId, name: &str) -> Result<(), Fault> {
         self.commit(|state, _| {
             state.remove(Kind::Device, name)?;
             Ok(move |stack: &mut Stack| stack.forget(id))
@@ -301,13 +315,19 @@ impl Work<'_> {
         Ok(false)
     }
 
-    /// Facts about a partition, from its home core.
-    fn partition_info(&self, spec: &DeviceSpec) -> Option<PartitionInfo> {
-        let (parent, core) = self.parent(spec.partition()?).ok()?;
+    /// The units that a partition has been given, each time that it was created or grew.
+    fn given_to(&self, spec: &DeviceSpec) -> Vec<String> {
+        let parent = spec.partition().map(|cut| self.parent(cut));
+        let Some(Ok((parent, core))) = parent else {
+            return Vec::new();
+        };
         let name = spec.name.clone();
         self.cores.call(core, move |state| async move {
-            let mut all = state.nodes.channels(parent)?.list().into_iter();
-            all.find(|info| info.name == name)
+            let device = state.nodes.channels(parent);
+            let recorded = device.map(|device| device.recorded()).unwrap_or_default();
+            let found = recorded.into_iter().find(|it| it.name == name);
+            let spans = found.map(|it| it.spans).unwrap_or_default();
+            spans.iter().map(|units| show_units(units)).collect()
         })
     }
 
@@ -361,7 +381,7 @@ impl Stack {
     }
 
     /// What a partition is cut from, and its home core.
-    fn parent(&self, cut: &PartitionSpec) -> Result<(NodeId, usize), Fault> {
+    pub(super) fn parent(&self, cut: &PartitionSpec) -> Result<(NodeId, usize), Fault> {
         let (parent, _) = self.device(&cut.device)?;
         Ok((parent, self.home_of(parent)?))
     }
@@ -461,7 +481,11 @@ pub(super) fn trouble_of(device: &str, told: &Channels) -> Option<Health> {
     Some(Health { state, fault })
 }
 
-fn open_channel(state: &CoreState, id: NodeId, name: &str) -> Result<Rc<OpenChannel>, Fault> {
+pub(super) fn open_channel(
+    state: &CoreState,
+    id: NodeId,
+    name: &str,
+) -> Result<Rc<OpenChannel>, Fault> {
     let found = state.nodes.channels(id);
     found.ok_or_else(|| Invalid::NotForPartitions(name.to_owned()).into())
 }
@@ -476,7 +500,7 @@ fn refused(error: PartitionError, device: &str) -> Fault {
     }
 }
 
-fn cut_of(spec: &DeviceSpec) -> Result<&PartitionSpec, Fault> {
+pub(super) fn cut_of(spec: &DeviceSpec) -> Result<&PartitionSpec, Fault> {
     let cut = spec.partition();
     cut.ok_or_else(|| no_such(KindName::Partition, &spec.name))
 }

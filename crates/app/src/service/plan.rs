@@ -170,7 +170,8 @@ impl Planner<'_> {
                 self.plan.config.devices.push(spec);
                 continue;
             };
-            let wanted: DeviceSpec = merged(Section::Device, now, said, table)?;
+            let table = in_same_words(now, table);
+            let wanted: DeviceSpec = merged(Section::Device, now, said, &table)?;
             check_fixed(Section::Device, name, &keys(now), &keys(&wanted))?;
             self.show(
                 Section::Device,
@@ -523,6 +524,21 @@ fn merged<T: DeserializeOwned + Serialize>(
     let mut said = said.cloned().unwrap_or_default();
     said.retain(|key, _| section.has_default(key));
     typed(section, name_of(table), merge(&keys(now), &said, table))
+}
+
+/// A device's table in a file, in which a partition that asks for the units that it has does so in
+/// the words that are kept of it: `channels`, `units` and `count` may mean the same ones, and a
+/// partition grows.
+fn in_same_words(now: &DeviceSpec, table: &Keys) -> Keys {
+    let mut table = table.clone();
+    let asked = typed::<DeviceSpec>(Section::Device, &now.name, table.clone());
+    let asked = asked.ok().and_then(|spec| spec.partition().cloned());
+    if let (Some(asked), Some(there)) = (asked, now.partition())
+        && asked.asks_for(there).is_ok()
+    {
+        table.insert("partition".to_owned(), Value::Object(keys(there)));
+    }
+    table
 }
 
 /// Refuses to change what is fixed when the object is made.

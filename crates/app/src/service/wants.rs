@@ -18,6 +18,11 @@ impl Stack {
                     wants.and(name, Mode::Kept)
                 })
             }
+            Request::ImportPartitions { device, name, .. } => {
+                let parent = Wants::change(Object::Device(device.clone()));
+                let names = name.iter().map(|name| Object::Device(name.clone()));
+                names.fold(parent, |wants, name| wants.and(name, Mode::Changed))
+            }
             Request::CreateTenant { spec, .. } => tenant(&spec.name),
             Request::CreateVolume(spec) | Request::ImportVolume(spec) => wants_of_volume(spec),
             Request::SetTenant { name, .. } | Request::Delete(KindName::Tenant, name) => {

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::address::Address;
 use super::conditions::Conditions;
 use super::drive::{ConditionName, StoreName, is_file};
-use super::error::{DILATION_MOST, DeviceError, SIZE_LEAST, SpecError, check_name};
+use super::error::{DILATION_MOST, DeviceError, PartitionError, SIZE_LEAST, SpecError, check_name};
 use super::flat::FlatDevice;
 use super::kind::{DeviceKind, LoadPoint, PolicyName};
-use super::partition::PartitionSpec;
+use super::partition::{PartitionSpec, Unlike};
 use super::rates::RatesSpec;
 use super::size::Size;
 
@@ -233,8 +233,13 @@ impl DeviceSpec {
             .map_err(|error| SpecError::Device(self.name.clone(), error))
     }
 
-    /// Checks the size of a new device. Those that are there already may be smaller.
+    /// Checks the size of a new device, and the units that a partition was given. Those that are
+    /// there already may be smaller.
     pub fn check_new(&self) -> Result<(), SpecError> {
+        if let Some(Err(Unlike(key, given, said))) = self.partition().map(|cut| cut.asks_for(cut)) {
+            let error = DeviceError::Partition(PartitionError::Given(key, said, given));
+            return Err(SpecError::Device(self.name.clone(), error));
+        }
         match self.size() {
             Some(Size(bytes)) if bytes < SIZE_LEAST => {
                 let error = DeviceError::Small(bytes, self.block_size);

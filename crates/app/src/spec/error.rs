@@ -105,6 +105,9 @@ pub enum PartitionError {
     Channels(String),
     /// More than any device has.
     TooMany,
+    /// What it was given is not what another key chooses: the key, what it says, and what was
+    /// given.
+    Given(&'static str, String, String),
 }
 
 /// What is wrong with a tenant.
@@ -376,6 +379,10 @@ impl fmt::Display for PartitionError {
                 "`{word}` is no channel and no range of them: write such as 0-3,7"
             ),
             Self::TooMany => write!(f, "more than {MOST_NUMBERS} are no device's"),
+            Self::Given(key, said, given) => write!(
+                f,
+                "{key} is {said}, but `given` begins with {given}: leave `given` out, or correct one of them"
+            ),
         }
     }
 }

@@ -37,7 +37,9 @@ pub fn allowed(section: &str, key: &str) -> String {
         (_, "partition") => "a table, such as { device = \"oc0\", count = 4 }".into(),
         (_, "curve") => "a list of tables, as `device calibrate` measures them".into(),
         (_, "calibration") => "nothing: `device calibrate` writes it".into(),
-        (_, "disposable" | "read_only" | "partition.unfinished") => "true or false".into(),
+        (_, "disposable" | "read_only" | "partition.unfinished" | "partition.imported") => {
+            "true or false".into()
+        }
         (_, "guarantee" | "limit" | "capability") => {
             "a table, such as { read_iops = \"20k\" }".into()
         }

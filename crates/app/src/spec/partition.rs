@@ -27,10 +27,14 @@ pub struct PartitionSpec {
     /// Flash beyond the capacity, such as `20%` of it.
     #[serde(default = "default_op")]
     pub op: String,
-    /// What it has been given, each time that it was created or grew. Kept by the target, not for
-    /// files.
+    /// The units that it has been given, each time that it was created or grew, as `export` writes
+    /// them; chosen by the keys above if not given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub given: Vec<String>,
+    /// It was on the device before this target knew of it, so what is on it may not have come from
+    /// users of this target. Kept by the target, not for files.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub imported: bool,
     /// It is being created or deleted: when that is cut off, nothing of it is to be left. Kept by
     /// the target, not for files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -65,6 +69,73 @@ impl PartitionSpec {
         thousandths.checked_add(parse(tenths)?).ok_or_else(bad)
     }
 
+    /// A partition that is on `device`: of so much over-provisioning, in thousandths, given these
+    /// units each time.
+    pub fn found(device: &str, over_provisioning: u32, spans: &[Vec<Unit>]) -> Self {
+        let op = match over_provisioning % 10 {
+            0 => format!("{}%", over_provisioning / 10),
+            tenth => format!("{}.{tenth}%", over_provisioning / 10),
+        };
+        Self {
+            device: device.to_owned(),
+            channels: None,
+            units: spans.first().map(|units| show_units(units)),
+            count: None,
+            op,
+            given: spans.iter().map(|units| show_units(units)).collect(),
+            imported: true,
+            unfinished: false,
+        }
+    }
+
+    /// Whether this asks for the partition that is `there`, which may have grown since, or how the
+    /// first key differs.
+    pub fn asks_for(&self, there: &Self) -> Result<(), Unlike> {
+        let unlike = |key, is: &str, said: &str| Err(Unlike(key, is.to_owned(), said.to_owned()));
+        if self.device != there.device {
+            return unlike("partition.device", &there.device, &self.device);
+        }
+        if self.over_provisioning().ok() != there.over_provisioning().ok() {
+            return unlike("partition.op", &there.op, &self.op);
+        }
+        if !there.given.starts_with(&self.given) {
+            let (is, said) = (there.given.join(" "), self.given.join(" "));
+            return unlike("partition.given", &is, &said);
+        }
+        // What it was given when it was created is what these keys have chosen.
+        let Some(first) = there.given.first() else {
+            return Ok(());
+        };
+        let mut units = parse_units(first).unwrap_or_default();
+        units.sort_unstable();
+        match (self.wanted(), &self.channels, &self.units, self.count) {
+            (Ok(Wanted::Channels(mut wanted)), Some(said), ..) => {
+                let mut channels: Vec<u32> = units.iter().map(|unit| unit.0).collect();
+                channels.dedup();
+                wanted.sort_unstable();
+                match wanted == channels {
+                    true => Ok(()),
+                    false => unlike("partition.channels", &show_numbers(&channels), said),
+                }
+            }
+            (Ok(Wanted::Units(mut wanted)), _, Some(said), _) => {
+                wanted.sort_unstable();
+                match wanted == units {
+                    true => Ok(()),
+                    false => unlike("partition.units", first, said),
+                }
+            }
+            (Ok(Wanted::Count(wanted)), .., Some(said)) if wanted as usize != units.len() => {
+                unlike(
+                    "partition.count",
+                    &units.len().to_string(),
+                    &said.to_string(),
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Checks everything that can be checked without the device.
     pub fn check(&self) -> Result<(), PartitionError> {
         self.over_provisioning()?;
@@ -74,6 +145,10 @@ impl PartitionSpec {
             .try_for_each(|units| parse_units(units).map(drop))
     }
 }
+
+/// A key that says otherwise: what is there, and what was said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unlike(pub &'static str, pub String, pub String);
 
 /// Units as they are written: `0.0,1.0`.
 pub fn parse_units(text: &str) -> Result<Vec<Unit>, PartitionError> {
@@ -114,6 +189,11 @@ fn numbers(text: &str) -> Result<Vec<u32>, PartitionError> {
     Ok(found)
 }
 
+fn show_numbers(numbers: &[u32]) -> String {
+    let words: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    words.join(",")
+}
+
 fn bounded<T>(list: Vec<T>) -> Result<Vec<T>, PartitionError> {
     match list.len() {
         0..=MOST_NUMBERS => Ok(list),
@@ -142,6 +222,42 @@ mod tests {
         assert_eq!(units, Ok(Wanted::Units(vec![(0, 1), (3, 0)])));
         assert_eq!(wanted("device = \"o\"\ncount = 4"), Ok(Wanted::Count(4)));
         assert_eq!(show_units(&[(0, 1), (3, 0)]), "0.1,3.0");
+    }
+
+    #[test]
+    fn a_partition_is_asked_for_by_whatever_names_its_first_units() {
+        let first = vec![(0, 0), (1, 0), (0, 1), (1, 1)];
+        let there = PartitionSpec::found("o", 75, &[first, vec![(4, 0)]]);
+        assert_eq!(there.op, "7.5%");
+        assert_eq!(there.given, ["0.0,1.0,0.1,1.1", "4.0"]);
+        let asked = |text: &str| {
+            let spec = spec(&format!("device = \"o\"\nop = \"7.5%\"\n{text}"));
+            spec.expect("right").asks_for(&there)
+        };
+        for same in [
+            "channels = \"0-1\"",
+            "channels = \"1,0\"",
+            "units = \"1.1,0.0,0.1,1.0\"",
+            "count = 4",
+            "count = 4\ngiven = [\"0.0,1.0,0.1,1.1\"]",
+            "count = 4\ngiven = [\"0.0,1.0,0.1,1.1\", \"4.0\"]",
+        ] {
+            assert_eq!(asked(same), Ok(()), "{same}");
+        }
+        for (other, key) in [
+            ("channels = \"0-2\"", "partition.channels"),
+            ("units = \"0.0,1.0\"", "partition.units"),
+            ("count = 5", "partition.count"),
+            ("count = 4\ngiven = [\"4.0\"]", "partition.given"),
+        ] {
+            let Err(Unlike(found, ..)) = asked(other) else {
+                panic!("{other} asks for another one");
+            };
+            assert_eq!(found, key);
+        }
+        let more = spec("device = \"o\"\ncount = 4").expect("right");
+        let unlike = Unlike("partition.op", "7.5%".into(), "20%".into());
+        assert_eq!(more.asks_for(&there), Err(unlike));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod grammar;
 mod identity;
 mod images;
 mod import;
+mod import_partitions;
 mod json;
 mod killed;
 mod partitions;

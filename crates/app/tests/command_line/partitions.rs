@@ -154,7 +154,7 @@ fn a_file_names_partitions() {
     assert_eq!(target.terminate(), 0);
 }
 
-fn check(file: &Path) -> Output {
+pub(crate) fn check(file: &Path) -> Output {
     let mut command = Command::new(PROGRAM);
     command.arg("check").arg(file);
     command.output().expect("the program starts")
@@ -503,22 +503,18 @@ fn what_a_kill_left_half_done_is_cleared_away() {
     assert!(check(&image).status.success());
 }
 
-#[test]
-fn a_partition_that_is_lost_is_told_and_can_be_deleted() {
-    let scratch = Scratch::new("lostcut");
-    let (target, image) = in_file(&scratch);
-    target.json(&create("calm", &["--channels", "4"]));
-    assert_eq!(target.terminate(), 0);
+/// Damages all that is needed to take up the partition that has the first four of sixteen channels.
+pub(crate) fn damage_partition(image: &Path) {
     // Heads of chunks lie before the first record; those of the first four channels are the
     // partition's, but for the layout's.
-    let bytes = std::fs::read(&image).expect("it is there");
+    let bytes = std::fs::read(image).expect("it is there");
     let starts = |at: &usize, magic| bytes[*at..].starts_with(magic);
     let mut pieces = (0..bytes.len()).step_by(4096);
     let record = pieces.find(|at| starts(at, b"FLWU"));
     let record = record.expect("the layout is in the first chunk");
     let mut file = OpenOptions::new()
         .write(true)
-        .open(&image)
+        .open(image)
         .expect("it is there");
     let heads = (3 * 4096..record / 16 * 4).step_by(4096);
     for at in heads.filter(|at| starts(at, b"FLCH")) {
@@ -526,7 +522,15 @@ fn a_partition_that_is_lost_is_told_and_can_be_deleted() {
             .expect("it is that long");
         file.write_all(&[!bytes[at + 24]]).expect("it is writable");
     }
-    drop(file);
+}
+
+#[test]
+fn a_partition_that_is_lost_is_told_and_can_be_deleted() {
+    let scratch = Scratch::new("lostcut");
+    let (target, image) = in_file(&scratch);
+    target.json(&create("calm", &["--channels", "4"]));
+    assert_eq!(target.terminate(), 0);
+    damage_partition(&image);
     expect_failure(&check(&image), 1, "not sound");
     let target = Target::start(&scratch, &[]);
     assert_eq!(

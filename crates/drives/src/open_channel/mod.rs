@@ -111,6 +111,21 @@ pub struct PartitionInfo {
     pub late_p99_ns: u64,
 }
 
+/// A partition as the device has recorded it, whether it can be used or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Unique on its device.
+    pub name: String,
+    /// Given when it was created, the same for ever.
+    pub uuid: [u8; 16],
+    /// Flash beyond its size, in thousandths of the size.
+    pub over_provisioning: u32,
+    /// The units that it was given, each time that it was created or grew.
+    pub spans: Vec<Vec<Unit>>,
+    /// What is to be said of it as it is, or why it could not be taken up.
+    pub state: Result<PartitionInfo, PartitionError>,
+}
+
 impl OpenChannel {
     /// Runs `medium` from now on, `dilation` times slower than it is; 0 counts as 1. Partitions
     /// that are on it are taken up. `uuid` is given to a device that has none.
@@ -216,6 +231,35 @@ impl OpenChannel {
             Some(self.info(&state.layout, record, partition))
         };
         state.partitions.iter().filter_map(info).collect()
+    }
+
+    /// All partitions that the device has recorded, in the order in which they were created.
+    pub fn recorded(&self) -> Vec<Recorded> {
+        let state = self.state.borrow();
+        let recorded = |record: &Record| {
+            let info = match (
+                state.partitions.get(&record.name),
+                state.faults.get(&record.name),
+            ) {
+                (Some(partition), _) => Ok(self.info(&state.layout, record, partition)),
+                (None, Some(fault)) => Err(fault.clone()),
+                // It is being deleted.
+                (None, None) => return None,
+            };
+            Some(Recorded {
+                name: record.name.clone(),
+                uuid: record.uuid,
+                over_provisioning: record.over_provisioning,
+                spans: record.spans.iter().map(|span| span.units.clone()).collect(),
+                state: info,
+            })
+        };
+        state
+            .layout
+            .partitions
+            .iter()
+            .filter_map(recorded)
+            .collect()
     }
 
     /// Units that no partition has.

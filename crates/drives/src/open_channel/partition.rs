@@ -65,6 +65,12 @@ impl Partition {
         }
     }
 
+    /// Whether all blocks read as zeroes, whoever wrote before. Looks at all of the map.
+    pub fn is_empty(&self) -> bool {
+        let spans = self.inner.spans.borrow();
+        spans.iter().all(|span| span.is_empty())
+    }
+
     /// Makes everything durable, so that the partition is taken up again with little to read.
     pub async fn stop(&self) -> Result<(), IoError> {
         self.inner.on_all(Op::Stop).await.map(drop)

@@ -185,6 +185,11 @@ impl Span {
         self.formatted && self.stats().0.host_units == 0
     }
 
+    /// Whether all sectors read as zeroes. Looks at all of the map.
+    pub fn is_empty(&self) -> bool {
+        self.work.borrow().ftl.is_empty()
+    }
+
     /// Begins a command of a host on `count` sectors from `first`.
     pub fn begin_command(
         self: &Rc<Self>,

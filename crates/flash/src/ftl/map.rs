@@ -38,6 +38,11 @@ impl Map {
         }
     }
 
+    /// Whether no logical unit has a version: all read as zeroes.
+    pub fn is_empty(&self) -> bool {
+        self.entries.iter().all(|entry| *entry == NONE)
+    }
+
     /// The newest version of a logical unit: a slot, a unit or a mark.
     pub fn newest(&self, logical: u32) -> u32 {
         self.entries[logical as usize]

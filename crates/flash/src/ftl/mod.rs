@@ -243,6 +243,11 @@ impl Ftl {
         u64::from(self.layout.logical)
     }
 
+    /// Whether nothing is stored: everything reads as zeroes. Looks at all of the map.
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
     /// Slots of the write buffer that the owner keeps bytes for, one unit each.
     pub fn slots(&self) -> u32 {
         self.buffer.len()
