@@ -25,7 +25,8 @@ host_id=5d0b7a10-0000-4000-8000-00000000000
 deadline=570
 
 plan_1=(discover connect_alpha identify list logs_and_features fio_4k fio_512 fio_large ext4 discard trim commands grow
-    hot_add_and_remove priority reset restart_under_io digests refuse reconnect_often leave kernel_log)
+    hot_add_and_remove priority reset restart_under_io
+    state_lost digests refuse reconnect_often leave kernel_log)
 plan_2=(two_connect two_io two_ext4 two_kernel_log)
 plan_outside=(target_survived target_stopped)
 if [[ -n ${ONLY:-} ]]; then
@@ -161,7 +162,38 @@ start_target() {
 }
 
 listening() {
-    [[ -n $(ss -ltnH "src $address and sport = :4420") ]]
+    [[ -n $(ss -ltnH "src ${1:-$address} and sport = :4420") ]]
+}
+
+# Runs the program on an empty state directory, where no guest looks for it.
+lose_state() {
+    rm -rf "$run/state"
+    "$binary" serve --state "$run/state" --listen 127.0.0.1:4420 >>"$run/target.log" 2>&1 &
+    target=$!
+    for _ in {1..300}; do
+        if listening 127.0.0.1; then return 0; fi
+        kill -0 "$target" 2>/dev/null || break
+        sleep 0.1
+    done
+    return 1
+}
+
+# Adds devices and tenants by hand and imports what is on the disks. What the disks do not know comes from the guest: the
+# numbers that it has of the two volumes of alpha; beta has had one volume only.
+import() {
+    local host=nqn.2014-08.org.nvmexpress:uuid:$host_id
+    cli tenant create alpha --host "${host}1" --class latency &&
+        cli tenant create beta --host "${host}2" --class throughput &&
+        cli device create disk4k --kind file --path "$run/disk4k" --size 1GiB --block-size 4096 &&
+        cli device create disk512 --kind file --path "$run/disk512" --size 512MiB --block-size 512 &&
+        cli pool import large --device disk4k && cli pool import small --device disk512 &&
+        cli volume import data --pool large --tenant alpha --nsid "$1" &&
+        cli volume import old --pool small --tenant alpha --nsid "$2" &&
+        cli volume import other --pool large --tenant beta --nsid 1
+}
+
+cli() {
+    "$binary" "$@" --state "$run/state" 2>&1
 }
 
 # What the kernel did for a killed process may keep its sockets a little longer.
@@ -249,7 +281,10 @@ answer() {
     # shellcheck disable=SC2086
     set -- $1
     case $1 in
-        cli) reply=$("$binary" "${@:2}" --state "$run/state" 2>&1) ;;
+        cli) reply=$(cli "${@:2}") ;;
+        lose_state) lose_state ;;
+        import) reply=$(import "$2" "$3") ;;
+        listen) reply=$(cli target set --listen "$address:4420" --listen "$address:8009") ;;
         kill) kill_target ;;
         start) start_target ;;
         finish) finished=1 ;;

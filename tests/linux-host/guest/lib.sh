@@ -77,6 +77,25 @@ is_live() {
     [[ -n $controller && $(cat "/sys/class/nvme/$controller/state") == live ]]
 }
 
+is_reconnecting() {
+    [[ $(cat "/sys/class/nvme/$(controllers "$1")/state") == connecting ]]
+}
+
+# The number of a namespace in its subsystem.
+nsid() {
+    cat "/sys/block/${1##*/}/nsid"
+}
+
+# What block devices are known by, and which controller they are of. The kernel counts disks: one that was given up and
+# found again has another number.
+disks() {
+    local device
+    for device; do
+        echo "$device $(cat "/sys/block/${device##*/}/diskseq") nsid $(nsid "$device") $(nvme ns-descs "$device" | tr -s '\n ' ' ')"
+    done
+    controllers alpha
+}
+
 is_gone() {
     [[ -z $(controllers "$1") && -z $(namespaces "$1") ]]
 }

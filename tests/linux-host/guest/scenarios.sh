@@ -292,6 +292,36 @@ restart_under_io() {
     [[ $(nvme ns-descs "$device") == "$before" ]] || fail "the namespace is known by another name now"
 }
 
+# The target is killed and its state directory is gone, the disks are not. While this host tries to reconnect, the pools are
+# imported; it comes back to the same disks, and never had to give one up.
+state_lost() {
+    local device data old before
+    ensure_connected alpha
+    data=$(data_device)
+    old=$(device alpha 128)
+    for device in "$data" "$old"; do
+        head -c 4M /dev/urandom >"/tmp/pattern-${device##*/}"
+        dd if="/tmp/pattern-${device##*/}" of="$device" bs=64k seek=16 oflag=direct conv=fsync status=none
+    done
+    before=$(disks "$data" "$old")
+    host kill
+    wait_for 60 is_reconnecting alpha
+    host lose_state
+    host import "$(nsid "$data")" "$(nsid "$old")"
+    ! is_live alpha || fail "somebody listened before all was imported"
+    host listen
+    wait_for 60 is_live alpha
+    # The rescan after a reconnect goes on when the controller is live.
+    nvme ns-rescan "/dev/$(controllers alpha)"
+    wait_for 30 has_namespaces alpha 2
+    [[ $(disks "$data" "$old") == "$before" ]] || fail "these are other disks: $(disks "$data" "$old"), before: $before"
+    for device in "$data" "$old"; do
+        dd if="$device" bs=64k skip=16 count=64 iflag=direct status=none | cmp - "/tmp/pattern-${device##*/}" ||
+            fail "$device does not hold what was written"
+    done
+    fio_verify "$data" --size=4M --bs=16k
+}
+
 digests() {
     local options
     ! is_live alpha || disconnect alpha
