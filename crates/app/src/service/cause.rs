@@ -1,5 +1,6 @@
 //! What exactly is wrong, in words.
 
+mod refused;
 mod remote;
 
 use std::fmt;
@@ -495,123 +496,6 @@ impl fmt::Display for InUse {
                 f,
                 "cannot listen on {address} while the target listens on {own}: set another port first, or keep that address"
             ),
-        }
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Differs(kind, name, key, now, wanted) => {
-                let kind = kind.name();
-                write!(
-                    f,
-                    "{kind} `{name}` exists and is not what the file says: its {key} is {now}, the file says {wanted}: rename it \
-                     in the file, or delete the old one with `flashyard {kind} delete {name}`"
-                )
-            }
-            Self::Renamed(kind, old, new) => {
-                let kind = kind.name();
-                write!(
-                    f,
-                    "{kind} `{old}` is called `{new}` since `flashyard {kind} rename`: call it so in the file, or take the old \
-                     name again with `flashyard {kind} rename {new} {old}`"
-                )
-            }
-            Self::Unfinished => f.write_str(
-                "an earlier file failed half way, and not all of it could be taken back: restart the target, which tries \
-                 that again and says what is in the way",
-            ),
-            Self::Risks(risks) => {
-                let all: Vec<String> = risks.iter().map(Risk::to_string).collect();
-                write!(f, "{}: say --yes if that is meant", all.join("; "))
-            }
-            Self::OtherTenants(volume, now, wanted) => write!(
-                f,
-                "volume `{volume}` is tenant `{now}`'s: say so in the file, or give it to `{wanted}` with its content by \
-                 `flashyard volume move {volume} --tenant {wanted} --yes`"
-            ),
-            Self::AlreadyTheirs(volume, tenant) => {
-                write!(f, "volume `{volume}` is tenant `{tenant}`'s already")
-            }
-            Self::Fixed(kind, name, key, now) => {
-                let kind = kind.name();
-                write!(
-                    f,
-                    "{kind} `{name}`: its {key} is {now} and stays, for hosts would take it for another disk: leave `{key}` out, or \
-                     delete the {kind} and make it anew"
-                )
-            }
-            Self::HalfMade(volume) => write!(
-                f,
-                "volume `{volume}` is half made or half deleted: `flashyard volume delete {volume}` finishes that"
-            ),
-            Self::Content(device, tenant) => write!(
-                f,
-                "device `{device}` may hold data that did not come from this target: say --erase to have it zeroed, or --keep to \
-                 let tenant `{tenant}` have what is on it (`content = \"erase\"` or `\"keep\"` in a file)"
-            ),
-            Self::HoldsData(partition) => write!(
-                f,
-                "partition `{partition}` was imported and holds data: `flashyard volume create VOLUME --device {partition} --tenant \
-                 TENANT --keep --uuid UUID` gives it back with them; `pool create --force` destroys them"
-            ),
-            Self::NeedsUuid(volume, partition) => write!(
-                f,
-                "volume `{volume}`: partition `{partition}` was imported, and the UUID that hosts know the disk by is not on the \
-                 device: say --uuid (`uuid` in a file), as a file that `export` has written and `nvme ns-descs` on a host show it, \
-                 or a new one if no host is to know the disk again; --nsid and --nguid likewise, if they were not the default"
-            ),
-            Self::Oversold(device, sold, parts) => {
-                let list: Vec<_> = parts
-                    .iter()
-                    .map(|(name, part)| format!("{name} {:.0} %", part * 100.0))
-                    .collect();
-                write!(
-                    f,
-                    "this would sell {:.0} % of {device} ({}): lower a guarantee, or have it taken nevertheless with --force; \
-                     `flashyard device calibrate {device}` shows what it can give",
-                    sold * 100.0,
-                    list.join(", ")
-                )
-            }
-            Self::Ignored(tenant, device, policy) => write!(
-                f,
-                "policy `{}` of device `{device}` keeps no guarantees, so tenant `{tenant}` would not get its own: \
-                 `flashyard device set {device} --policy fair`, or have it taken nevertheless with --force",
-                policy.name()
-            ),
-            Self::NeverWritten(device) => write!(
-                f,
-                "nothing uses device `{device}`, and what was never written cannot be measured by reading: measure it with --destroy, \
-                 which writes over what is on it, or once it has a pool"
-            ),
-            Self::Unwritten(device, part) => write!(
-                f,
-                "{part} % of the reads of device `{device}` found nothing that was ever written, which says nothing of the device: \
-                 nothing is noted; measure it again when its user has filled it"
-            ),
-            Self::Untold(policy, device) => {
-                let policy = policy.name();
-                write!(
-                    f,
-                    "policy `{policy}` has to be told what device `{device}` can read and write: give it another policy, measure it with \
-                     `flashyard device calibrate {device} --destroy` while it is empty, then `flashyard device set {device} --policy {policy}`"
-                )
-            }
-            Self::Spent(partition) => write!(
-                f,
-                "partition `{partition}` takes no more writes: too much of its flash has failed; use another one, and \
-                 delete this one"
-            ),
-            Self::HoldsPool(device, pool) => write!(
-                f,
-                "device `{device}` holds a pool, or the remains of one: `flashyard pool import {pool} --device {device}` takes \
-                 it over with its volumes (`flashyard apply FILE --import` that of a file); `pool create --force` destroys it"
-            ),
-            Self::State(error) => error.fmt(f),
-            Self::Engine(error) => error.fmt(f),
-            Self::Pool(error) => error.fmt(f),
         }
     }
 }

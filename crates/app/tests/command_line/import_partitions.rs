@@ -262,8 +262,8 @@ fn a_partition_that_cannot_be_taken_up_is_not_imported() {
     assert_eq!(names(&target.json(&["partition", "list"])), ["calm"]);
 }
 
-/// An exported file makes the same partitions: over a device whose state was lost, and anew, with the
-/// units that each was given when it was created and when it grew.
+/// An exported file makes the same partitions: over a device whose state was lost, and anew, with
+/// the units that each was given when it was created and when it grew.
 #[test]
 fn exported_partitions_are_made_and_found_as_they_were() {
     let scratch = Scratch::new("export-cut");
