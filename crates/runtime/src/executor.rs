@@ -254,6 +254,11 @@ impl Core {
         polled.ok().inspect(|(operation, _)| operation.settle())
     }
 
+    /// Whether the machine is a simulated one.
+    pub(crate) fn is_simulated(&self) -> bool {
+        matches!(&*self.driver.borrow(), Driver::Sim(_))
+    }
+
     /// The future of an operation was dropped.
     pub(crate) fn abandon_operation(&self, ticket: Ticket) {
         let abandoned = {

@@ -5,7 +5,8 @@
 //!
 //! Map: [`Rt`] in `rt` and the turn in `executor`; tasks in `task` and `pool`, their wakers in
 //! `wake`, timers in `timer`, `sleep` and `timeout`; sockets in `net`; files and block devices in
-//! `file`, zones of those in `zone`; page-aligned buffers in `buffer` with their memory in
+//! `file`, zones of those in `zone`; unix sockets and event counters in `unix`, memory shared with
+//! other processes in `shared_memory`; page-aligned buffers in `buffer` with their memory in
 //! `memory`, and what is sent in `gather`; waiting for each other within a core in `sync`, between
 //! cores in `channel`.
 //!
@@ -16,6 +17,7 @@
 
 mod buffer;
 pub mod channel;
+mod descriptor;
 mod direct;
 mod driver;
 mod executor;
@@ -29,6 +31,7 @@ mod op;
 mod pool;
 mod rt;
 mod shared;
+pub mod shared_memory;
 pub mod sim;
 mod sleep;
 pub mod sync;
@@ -37,6 +40,7 @@ mod task;
 mod ticket;
 mod timeout;
 mod timer;
+pub mod unix;
 pub mod uring;
 mod wake;
 mod zone;

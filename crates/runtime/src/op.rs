@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use crate::handle::{Connected, Direction, OpenFile, Socket};
@@ -62,6 +63,12 @@ pub(crate) enum Operation {
         file: Rc<OpenFile>,
         action: ZoneAction,
     },
+    /// Wait until a descriptor can be read from, or written to. On the real machine only, as is the
+    /// next one.
+    Ready { fd: Rc<OwnedFd>, write: bool },
+    /// Add 1 to an event counter. It ends well, too, when the counter is full: whoever waits for it
+    /// has not looked yet.
+    Signal { fd: Rc<OwnedFd>, one: [u8; 8] },
 }
 
 /// A receive. Ends with [`Outcome::Bytes`], 0 at the end of the stream; without room with
@@ -103,8 +110,10 @@ impl Operation {
     /// Whose doing its end is.
     pub(crate) fn ended_by(&self) -> EndedBy {
         match self {
-            Self::Accept { .. } | Self::Connect { .. } | Self::Receive(_) => EndedBy::Peer,
-            Self::Send { .. } => EndedBy::Nobody,
+            Self::Accept { .. } | Self::Connect { .. } | Self::Receive(_) | Self::Ready { .. } => {
+                EndedBy::Peer
+            }
+            Self::Send { .. } | Self::Signal { .. } => EndedBy::Nobody,
             Self::Read { .. }
             | Self::Write { .. }
             | Self::Sync { .. }

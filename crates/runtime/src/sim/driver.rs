@@ -178,6 +178,9 @@ impl Drive for CoreDriver {
             Operation::Zone { file, action } => {
                 disks.start(stage, file.id(), waiter, Action::Zone(*action));
             }
+            Operation::Ready { .. } | Operation::Signal { .. } => {
+                unreachable!("a simulated machine has no descriptors: `descriptor` refuses them")
+            }
         }
     }
 
@@ -197,7 +200,9 @@ impl Drive for CoreDriver {
             | Operation::Sync { .. }
             | Operation::Punch { .. }
             | Operation::Zero { .. }
-            | Operation::Zone { .. } => {}
+            | Operation::Zone { .. }
+            | Operation::Ready { .. }
+            | Operation::Signal { .. } => {}
         }
     }
 
@@ -377,5 +382,7 @@ fn kind(operation: &Operation) -> u64 {
         Operation::Punch { .. } => 9,
         Operation::Zero { .. } => 10,
         Operation::Zone { .. } => 11,
+        Operation::Ready { .. } => 12,
+        Operation::Signal { .. } => 13,
     }
 }

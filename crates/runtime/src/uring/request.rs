@@ -135,6 +135,13 @@ impl Scratch {
             Operation::Zero { file, offset, len } => {
                 fallocate(file.id(), *offset, *len, libc::FALLOC_FL_ZERO_RANGE)
             }
+            Operation::Ready { fd, write } => {
+                let events = if *write { libc::POLLOUT } else { libc::POLLIN };
+                opcode::PollAdd::new(Fd(fd.as_raw_fd()), events as u32).build()
+            }
+            Operation::Signal { fd, one } => {
+                opcode::Write::new(Fd(fd.as_raw_fd()), one.as_ptr(), one.len() as u32).build()
+            }
             Operation::Zone { .. } => return Err(io::ErrorKind::Unsupported.into()),
         })
     }

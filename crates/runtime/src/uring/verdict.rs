@@ -107,12 +107,15 @@ fn judge_success(
         Operation::Sync { .. }
         | Operation::Punch { .. }
         | Operation::Zero { .. }
-        | Operation::Zone { .. } => ok(Outcome::Done),
+        | Operation::Zone { .. }
+        | Operation::Ready { .. }
+        | Operation::Signal { .. } => ok(Outcome::Done),
     }
 }
 
 fn judge_failure(operation: &mut Operation, code: i32) -> Verdict {
     match (&*operation, code) {
+        (Operation::Signal { .. }, libc::EAGAIN) => ok(Outcome::Done),
         (_, libc::EINTR | libc::EAGAIN) | (Operation::Accept { .. }, libc::ECONNABORTED) => {
             Verdict::Again
         }

@@ -1,0 +1,288 @@
+//! Memory that another process has too and may change at any time: that of a virtual machine.
+//!
+//! Nothing here gives a reference to it. Bytes are copied in or out, by loads and stores that the
+//! compiler neither repeats nor invents, so a copy may be torn but is then this process's own.
+//!
+//! A mapped file that becomes shorter kills who touches what is gone (SIGBUS). So only memory that
+//! cannot become shorter is mapped: a memfd with `F_SEAL_SHRINK`, as QEMU makes it
+//! (`memory-backend-memfd`), and not on huge pages, of which there may be none left when a hole is
+//! filled again.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// Mapped memory.
+pub struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+    writable: bool,
+}
+
+/// Why memory is not mapped.
+#[derive(Debug)]
+pub enum Refused {
+    /// It may become shorter while it is mapped.
+    MayShrink,
+    /// It is on huge pages.
+    HugePages,
+    /// The file is shorter than what is to be mapped, or that is empty or not made of whole pages.
+    Range,
+    /// The system refuses.
+    System(io::Error),
+}
+
+impl<E: Into<io::Error>> From<E> for Refused {
+    fn from(error: E) -> Self {
+        Self::System(error.into())
+    }
+}
+
+const PAGE: u64 = 4096;
+/// Type of a file system of huge pages.
+const HUGETLBFS: i64 = 0x9584_58f6;
+
+impl Mapping {
+    /// Maps `len` bytes of a file from `offset` on.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    pub fn new(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: u64,
+        writable: bool,
+    ) -> Result<Self, Refused> {
+        let seals = fcntl_get_seals(file).unwrap_or(SealFlags::empty());
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(Refused::MayShrink);
+        }
+        if rustix::fs::fstatfs(file)?.f_type == HUGETLBFS {
+            return Err(Refused::HugePages);
+        }
+        let size = u64::try_from(fstat(file)?.st_size).unwrap_or(0);
+        let end = offset.checked_add(len).ok_or(Refused::Range)?;
+        let whole = offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
+        if len == 0 || !whole || end > size {
+            return Err(Refused::Range);
+        }
+        let protection = if writable {
+            ProtFlags::READ | ProtFlags::WRITE
+        } else {
+            ProtFlags::READ
+        };
+        let len = usize::try_from(len).map_err(|_| Refused::Range)?;
+        let (anywhere, shared) = (std::ptr::null_mut(), MapFlags::SHARED | MapFlags::NORESERVE);
+        // SAFETY: a new mapping at a place that the kernel chooses replaces nothing.
+        let start = unsafe { mmap(anywhere, len, protection, shared, file, offset)? };
+        let start = NonNull::new(start.cast()).ok_or(Refused::Range)?;
+        Ok(Self {
+            start,
+            len,
+            writable,
+        })
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Copies `to.len()` bytes from `at` on out of it. False, and nothing is copied, if it does not
+    /// reach so far.
+    #[must_use]
+    #[expect(
+        clippy::cast_ptr_alignment,
+        reason = "words begin where `align_offset` says"
+    )]
+    pub fn read(&self, at: usize, to: &mut [u8]) -> bool {
+        let Some(from) = self.place(at, to.len()) else {
+            return false;
+        };
+        let head = from.align_offset(8).min(to.len());
+        let (bytes, words) = to.split_at_mut(head);
+        let (words, tail) = words.as_chunks_mut::<8>();
+        // SAFETY: `place` has checked that as many bytes as `to` has are mapped from `from` on, and
+        // the mapping outlives the call. What others write meanwhile is read as any value: loads
+        // are volatile, and every value is one of an integer. Words are at multiples of 8.
+        unsafe {
+            for (number, byte) in bytes.iter_mut().enumerate() {
+                *byte = from.add(number).read_volatile();
+            }
+            let from = from.add(head);
+            for (number, word) in words.iter_mut().enumerate() {
+                *word = from.cast::<u64>().add(number).read_volatile().to_ne_bytes();
+            }
+            let from = from.add(words.len() * 8);
+            for (number, byte) in tail.iter_mut().enumerate() {
+                *byte = from.add(number).read_volatile();
+            }
+        }
+        true
+    }
+
+    /// Copies `from` into it, from `at` on. False, and nothing is copied, if it does not reach so
+    /// far or is read-only.
+    #[must_use]
+    #[expect(
+        clippy::cast_ptr_alignment,
+        reason = "words begin where `align_offset` says"
+    )]
+    pub fn write(&self, at: usize, from: &[u8]) -> bool {
+        let Some(to) = self.place(at, from.len()).filter(|_| self.writable) else {
+            return false;
+        };
+        let head = to.align_offset(8).min(from.len());
+        let (bytes, words) = from.split_at(head);
+        let (words, tail) = words.as_chunks::<8>();
+        // SAFETY: as for `read`, with stores; the mapping is writable.
+        unsafe {
+            for (number, byte) in bytes.iter().enumerate() {
+                to.add(number).write_volatile(*byte);
+            }
+            let to = to.add(head);
+            for (number, word) in words.iter().enumerate() {
+                let word = u64::from_ne_bytes(*word);
+                to.cast::<u64>().add(number).write_volatile(word);
+            }
+            let to = to.add(words.len() * 8);
+            for (number, byte) in tail.iter().enumerate() {
+                to.add(number).write_volatile(*byte);
+            }
+        }
+        true
+    }
+
+    /// The word at `at`, and everything that was written before it. `None` if it does not reach so
+    /// far, or `at` is not a multiple of 4.
+    pub fn load(&self, at: usize) -> Option<u32> {
+        self.word(at).map(|word| word.load(Ordering::Acquire))
+    }
+
+    /// Writes the word at `at` after everything that was written before. False if it does not reach
+    /// so far, is read-only, or `at` is not a multiple of 4.
+    #[must_use]
+    pub fn store(&self, at: usize, value: u32) -> bool {
+        let word = self.word(at).filter(|_| self.writable);
+        word.inspect(|word| word.store(value, Ordering::Release))
+            .is_some()
+    }
+
+    fn word(&self, at: usize) -> Option<&AtomicU32> {
+        let place = self.place(at, 4).filter(|_| at.is_multiple_of(4))?;
+        // SAFETY: 4 mapped bytes at a multiple of 4, for as long as the mapping is borrowed; others
+        // change them by stores of the processor, which an atomic allows.
+        Some(unsafe { AtomicU32::from_ptr(place.cast()) })
+    }
+
+    /// Where `len` bytes from `at` on are, if they are within it.
+    fn place(&self, at: usize, len: usize) -> Option<*mut u8> {
+        let end = at.checked_add(len)?;
+        (end <= self.len).then(|| self.start.as_ptr().wrapping_add(at))
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is the whole mapping, nothing borrows it, and it is unmapped once.
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
+}
+
+/// All stores before it are seen by others before any load behind it is made.
+pub fn full_fence() {
+    fence(Ordering::SeqCst);
+}
+
+/// A file in memory that keeps its length, for another process to map.
+///
+/// # Errors
+/// The system has no descriptors or no memory left.
+pub fn memory_file(len: u64) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("guest memory", flags)?;
+    ftruncate(&file, len)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn bytes_go_in_and_come_out_at_every_alignment() {
+        let file = memory_file(8192).expect("a memfd");
+        let [one, other] =
+            [true, false].map(|write| Mapping::new(file.as_fd(), 0, 8192, write).expect("mapped"));
+        for at in 4080..4100 {
+            for len in 0..40 {
+                let bytes: Vec<u8> = (0..len).map(|byte| byte as u8 ^ at as u8).collect();
+                assert!(one.write(at, &bytes));
+                let mut read = vec![0; len];
+                assert!(other.read(at, &mut read));
+                assert_eq!(read, bytes, "{len} bytes at {at}");
+            }
+        }
+        assert!(one.store(8, 0x0102_0304));
+        assert_eq!(other.load(8), Some(0x0102_0304));
+    }
+
+    #[test]
+    fn what_is_outside_or_read_only_is_refused() {
+        let file = memory_file(8192).expect("a memfd");
+        let memory = Mapping::new(file.as_fd(), 4096, 4096, true).expect("mapped");
+        for (at, len) in [
+            (4096, 1),
+            (4090, 7),
+            (usize::MAX, 1),
+            (usize::MAX, usize::MAX),
+        ] {
+            let mut to = vec![0; len.min(8)];
+            if len < 100 {
+                assert!(!memory.read(at, &mut to) && !memory.write(at, &to), "{at}");
+            }
+            assert!(memory.load(at).is_none() && !memory.store(at, 0));
+        }
+        assert!(memory.read(4096, &mut []));
+        assert!(memory.load(2).is_none(), "not aligned");
+        let memory = Mapping::new(file.as_fd(), 0, 4096, false).expect("mapped");
+        assert!(!memory.write(0, &[1]) && !memory.store(0, 1));
+    }
+
+    #[test]
+    fn memory_that_may_shrink_or_is_too_short_is_refused() {
+        let plain = rustix::fs::memfd_create("plain", MemfdFlags::CLOEXEC).expect("a memfd");
+        ftruncate(&plain, 4096).expect("4 KiB");
+        let refused = Mapping::new(plain.as_fd(), 0, 4096, true);
+        assert!(matches!(refused, Err(Refused::MayShrink)));
+        let socket = std::os::unix::net::UnixStream::pair().expect("sockets").0;
+        let refused = Mapping::new(socket.as_fd(), 0, 4096, true);
+        assert!(matches!(refused, Err(Refused::MayShrink)));
+        let file = memory_file(8192).expect("a memfd");
+        assert!(ftruncate(&file, 4096).is_err(), "sealed");
+        for (offset, len) in [
+            (0, 0),
+            (0, 12_288),
+            (4096, 8192),
+            (1, 4096),
+            (0, 1),
+            (u64::MAX, 4096),
+        ] {
+            let refused = Mapping::new(file.as_fd(), offset, len, true);
+            assert!(matches!(refused, Err(Refused::Range)), "{offset} {len}");
+        }
+    }
+}
