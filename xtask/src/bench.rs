@@ -3,7 +3,7 @@
 //!
 //! Target and load generator run on one processor each, over loopback, on a device that stores
 //! nothing. `perf` measures bare sockets with the same traffic around each run, so every ratio is
-//! of one moment; of a few runs the one with the median ratio is told.
+//! of one moment; of a few runs the one with the median ratio is reported.
 
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};

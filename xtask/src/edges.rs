@@ -1,4 +1,4 @@
-//! Which of our crates may depend on which: the two halves of the design, held by a table.
+//! The table of which crate may depend on which: it keeps the two halves of the design apart.
 
 use serde_json::Value;
 

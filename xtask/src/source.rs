@@ -1,4 +1,4 @@
-//! What a single file must keep to.
+//! The rules for a single file.
 
 use crate::mask::{is_word, mask};
 use crate::tidy::Finding;
@@ -52,7 +52,7 @@ fn check_text(text: &str, complain: &mut impl FnMut(usize, String)) {
         }
         for path in MACHINE_PATHS {
             if begins_somewhere(line, path) {
-                complain(number, format!("a path of somebody's machine, `{path}`"));
+                complain(number, format!("a path of one machine, `{path}`"));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Runs every check over the working tree and tells what is wrong, one line each.
+//! Runs every check over the working tree and reports what is wrong, one line each.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ const SKIPPED: [&str; 5] = [
     "fuzz/artifacts",
     "fuzz/coverage",
 ];
-/// What is read as text. Scripts without an extension are told by their name.
+/// What is read as text. Scripts without an extension are recognised by their name.
 const TEXT_EXTENSIONS: [&str; 12] = [
     "rs", "toml", "md", "sh", "py", "yml", "yaml", "json", "html", "css", "js", "txt",
 ];
 const TEXT_NAMES: [&str; 3] = ["Makefile", "run", ".gitignore"];
 
-/// Something to be mended.
+/// Something to be fixed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// The file, relative to the root of the workspace.
@@ -37,19 +37,19 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks the workspace at `root`; 1 when something is to be mended, 2 when the checks themselves
+/// Checks the workspace at `root`; 1 when something is to be fixed, 2 when the checks themselves
 /// could not run.
 pub(crate) fn run(root: &Path) -> ExitCode {
     match check(root) {
         Ok((files, findings)) if findings.is_empty() => {
-            println!("tidy: {files} files, nothing to mend");
+            println!("tidy: {files} files, nothing to fix");
             ExitCode::SUCCESS
         }
         Ok((files, findings)) => {
             for finding in &findings {
                 println!("{finding}");
             }
-            println!("tidy: {files} files, {} to mend", findings.len());
+            println!("tidy: {files} files, {} to fix", findings.len());
             ExitCode::FAILURE
         }
         Err(problem) => {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_told_by_name() {
+    fn text_is_recognised_by_name() {
         assert!(is_text("lib.rs") && is_text("Makefile") && is_text("run"));
         assert!(!is_text("image.png") && !is_text("Cargo.lock"));
     }

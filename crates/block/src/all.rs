@@ -1,5 +1,6 @@
-//! Several I/Os as one: what a composite device makes of one that it was given. The lists are kept
-//! by their core when they end, so that composites on composites need no allocation for an I/O.
+//! Several I/Os as one: the child I/Os that a composite device issues for one I/O. The lists are
+//! kept by their core when they end, so that composites on composites need no allocation for an
+//! I/O.
 
 use std::cell::RefCell;
 use std::mem;
@@ -17,7 +18,7 @@ const KEPT_CHILDREN: usize = 8;
 const KEPT_LISTS: usize = 1024;
 
 thread_local! {
-    /// Lists that nobody uses.
+    /// Lists that no I/O uses.
     #[expect(clippy::vec_box, reason = "a list goes to and from a future without being copied")]
     static SPARE: RefCell<Vec<Box<List>>> = const { RefCell::new(Vec::new()) };
 }
@@ -47,7 +48,7 @@ enum Child {
 }
 
 impl All {
-    /// No children yet. What is left of them when nobody waits any more runs on `rt`.
+    /// No children yet. What is left of them when no task waits any more runs on `rt`.
     pub(crate) fn new(rt: &Rt) -> Self {
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop());
         Self {
@@ -100,7 +101,7 @@ impl All {
         children.any(|child| matches!(child, Child::InFlight(_)))
     }
 
-    /// Nobody waits for the children any more.
+    /// No task waits for the children any more.
     pub(crate) fn abandon(&mut self) {
         for child in &mut self.list().children {
             if let Child::InFlight(io) = child {

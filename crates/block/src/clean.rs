@@ -1,11 +1,12 @@
-//! Making blocks clean: what was there before cannot be read any more, whatever is cut off
-//! afterwards. Whoever gives space to a new owner does this first, pools and whole devices alike.
+//! Making blocks clean: data that were there before cannot be read any more, even after a power
+//! cut. Pools and whole devices do this before they give space to a new owner.
 
 use std::ops::Range;
 
 use crate::{Device, DeviceExt, IoError, Tag};
 
-/// Zeroes are asked for in pieces of this many bytes, so that no single command takes for ever.
+/// Zeroes are asked for in pieces of this many bytes, so that a single command takes a bounded
+/// time.
 const PIECE_BYTES: u64 = 1 << 30;
 
 /// Makes `ranges` of blocks read as zeroes for good: when this has succeeded, no power cut brings

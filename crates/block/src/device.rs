@@ -73,8 +73,8 @@ impl Default for Health {
     }
 }
 
-/// A block device. A device checks ranges and answers [`IoError::OutOfRange`] itself, whoever
-/// calls.
+/// A block device. A device checks ranges and answers [`IoError::OutOfRange`] itself, for every
+/// caller.
 pub trait Device {
     /// What the device is now.
     fn info(&self) -> Info;

@@ -1,5 +1,5 @@
-//! What a flush proves. Flushes of one device are shared: whoever comes while one is running waits
-//! for the next, which then serves all that wait. And a flush that failed is not forgotten: the
+//! What a flush proves. Flushes of one device are shared: a flush that comes while one is running
+//! waits for the next, which then serves all that wait. A flush that failed is not forgotten: the
 //! kernel reports lost writes once and then calls the pages clean, so a later flush would "succeed"
 //! without them. After the first failure the device takes no more writes and every flush fails,
 //! until it is opened again.
@@ -72,7 +72,7 @@ impl Durability {
         }
     }
 
-    /// What may be told of a durable write's result.
+    /// What may be reported of a durable write's result.
     pub(crate) fn judge_write<T>(&self, result: Result<T, IoError>) -> Result<T, IoError> {
         let harmless = matches!(
             result,
@@ -89,7 +89,7 @@ impl Durability {
         result.and_then(|value| self.check().map(|()| value))
     }
 
-    /// What may be told of a flush's result. No failure of it is harmless.
+    /// What may be reported of a flush's result. No failure of it is harmless.
     pub(crate) fn judge_flush<T>(&self, result: Result<T, IoError>) -> Result<T, IoError> {
         match result {
             Ok(_) => self.proved.set(self.started.get()),

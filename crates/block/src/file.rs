@@ -6,16 +6,15 @@
 //! are larger than the blocks asked for is refused: the blocks would share sectors, and each write
 //! would have to read its neighbours first.
 //!
-//! When a flush has failed, nobody can know any more what the medium holds of the writes before it.
-//! The device then refuses writes and flushes with [`IoError::Write`] until it is opened again;
-//! reads go on.
+//! After a failed flush it is unknown which of the earlier writes the medium holds. The device then
+//! refuses writes and flushes with [`IoError::Write`] until it is opened again; reads go on.
 //!
-//! A file that somebody cuts short while it is used has lost what lay behind its new end. That is
-//! noticed by a read that reaches there, by the next flush, and by whoever asks for its
-//! [health](Device::health) from time to time. From then on writes and flushes are refused as after
-//! a failed flush, and reads behind that end give [`IoError::Read`], until it is opened again, for
-//! which it has to have its size back. A write behind the end makes the file longer again; so only
-//! one that ends where the device ends hides the cut, if it comes before the cut is noticed.
+//! A file that is truncated while it is used has lost what lay behind its new end. That is noticed
+//! by a read that reaches there, by the next flush, and by a look at its [health](Device::health).
+//! From then on writes and flushes are refused as after a failed flush, and reads behind that end
+//! give [`IoError::Read`], until the file is opened again with its full size. A write behind the
+//! end makes the file longer again. So only a write that ends at the end of the device hides the
+//! cut, and only if it comes before the cut is noticed.
 
 use std::cell::Cell;
 use std::io;
@@ -335,7 +334,7 @@ impl Inner {
             self.file.read_at(into, offset),
             |outcome, buf| match outcome {
                 Ok(bytes) if bytes == buf.len() => Ok(Data::Buf(buf).into()),
-                // Somebody has cut the file short: the gate hears of it.
+                // The file was truncated: the gate is notified.
                 Ok(_) => Err(IoError::Read),
                 Err(error) => Err(io_error(&error, IoError::Read)),
             },
@@ -449,7 +448,7 @@ fn span(offset: u64, len: u64) -> Span {
     }
 }
 
-/// A buffer that came back from a write of nobody else's.
+/// A buffer that came back from a write and has no other holder.
 fn own(data: Shared) -> Buf {
     let buf = data.try_into_buf();
     buf.unwrap_or_else(|_| unreachable!("it was written alone"))

@@ -1,5 +1,5 @@
-//! The gate in front of a device or volume: counts what is in flight, keeps a range exclusive for a
-//! compare-and-write, and closes for good. An I/O that finds it open pays two counters.
+//! The gate in front of a device or volume. It counts what is in flight, keeps a range exclusive
+//! for a compare-and-write, and closes for good. An I/O that finds it open pays two counters.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -44,7 +44,7 @@ pub struct Gate {
     in_flight: [Cell<u64>; 2],
     epoch: Cell<u8>,
     changed: Notify,
-    /// A read could not be given whole since somebody asked.
+    /// A read could not be given whole since the last query.
     read_failed: Cell<bool>,
     /// What this device's flushes promise.
     pub(crate) durability: Durability,
@@ -67,7 +67,7 @@ impl Gate {
         })
     }
 
-    /// Where I/O that passes it runs on when nobody waits for it.
+    /// Where I/O that passes it runs on when no task waits for it.
     pub fn runtime(&self) -> &Rt {
         &self.rt
     }
@@ -110,7 +110,7 @@ impl Gate {
             let current = Buf::take(pair.len()).ok_or(IoError::Busy)?;
             pair.check(&read(current).await?.data)?;
             let (_, data) = pair.into_halves();
-            // The write keeps the range barred until it has ended, even if nobody waits for it any
+            // The write keeps the range barred until it has ended, even if no task waits for it any
             // more.
             write(data).keep(hold).await
         })
@@ -262,12 +262,12 @@ enum Role {
 }
 
 impl Hold {
-    /// The runtime its I/O can run on in when nobody waits for it.
+    /// The runtime its I/O can run on in when no task waits for it.
     pub(crate) fn runtime(&self) -> Rt {
         self.gate.rt.clone()
     }
 
-    /// Ends the stay with the I/O's result, and gives back what may be told: a promise of
+    /// Ends the stay with the I/O's result, and gives back what may be reported: a promise of
     /// durability is not kept once any has been broken.
     pub(crate) fn settle<T>(self, result: Result<T, IoError>) -> Result<T, IoError> {
         if matches!(result, Err(IoError::Read)) {

@@ -1,4 +1,4 @@
-//! An I/O with its data, as a value: what goes down a stack of devices, and from core to core.
+//! An I/O with its data, as a value: it goes down a stack of devices, and from core to core.
 
 use flashyard_runtime::{Buf, Data, Shared};
 use flashyard_sched::Op;

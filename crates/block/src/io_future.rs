@@ -1,4 +1,4 @@
-//! A block I/O on its way, as a value: no allocation where a terminal device does the work.
+//! A block I/O in flight, as a value: no allocation where a terminal device does the work.
 
 use std::future::Future;
 use std::io;
@@ -34,7 +34,7 @@ pub type WriteMeaning = fn(io::Result<usize>, Shared) -> Result<(), IoError>;
 pub struct IoFuture {
     state: State,
     holds: [Option<Hold>; 2],
-    /// Nobody waits for the result any more.
+    /// No task waits for the result any more.
     abandoned: bool,
 }
 
@@ -46,7 +46,7 @@ enum State {
     Control(ControlOp, ControlMeaning),
     Read(ReadOp, ReadMeaning),
     Write(WriteOp, WriteMeaning),
-    /// The result is known, and told when it is time.
+    /// The result is known, and returned when it is time.
     Timed(TimedEnd, Option<Outcome>),
     /// The children of a composite.
     All(All),
@@ -85,13 +85,13 @@ impl IoFuture {
         Self::new(State::Write(op, meaning))
     }
 
-    /// A result that is there, and told when `end` has come.
+    /// A result that is known now, and returned when `end` has come.
     pub fn timed(end: TimedEnd, result: Outcome) -> Self {
         Self::new(State::Timed(end, Some(result)))
     }
 
-    /// The children of a composite device's I/O, to be added. What is left of them when nobody
-    /// waits any more runs on `rt`.
+    /// The children of a composite device's I/O, to be added. Children that are left when no task
+    /// waits any more run on `rt`.
     pub fn all(rt: &Rt) -> All {
         All::new(rt)
     }
@@ -100,7 +100,7 @@ impl IoFuture {
     /// nothing. It fails with the first that did, in their order, and then begins no more.
     pub fn in_batches(rt: &Rt, children: impl Iterator<Item = Self> + 'static) -> Self {
         let mut all = Self::all(rt);
-        // As a child it goes on when nobody waits any more.
+        // As a child it goes on when no task waits any more.
         all.push(Self::boxed(in_batches(rt.clone(), children)));
         all.into_io()
     }
@@ -146,7 +146,7 @@ impl IoFuture {
         }
     }
 
-    /// Nobody waits any more, and the rest is not to run on once more.
+    /// No task waits any more, and the rest is not to run on once more.
     pub(crate) fn abandon(&mut self) {
         self.abandoned = true;
         if let State::All(all) = &mut self.state {
@@ -154,7 +154,7 @@ impl IoFuture {
         }
     }
 
-    /// Where the rest of it has to run on if nobody waits any more.
+    /// Where the rest of it has to run on if no task waits any more.
     fn runs_on(&self) -> Option<Rt> {
         match (&self.state, self.holds.iter().flatten().next()) {
             _ if self.abandoned => None,
@@ -216,7 +216,7 @@ impl Drop for IoFuture {
         };
         rest.abandon();
         let run_on = async move {
-            let _nobody_waits = rest.await;
+            let _ignored = rest.await;
         };
         runtime.spawn(run_on).detach();
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a device before its first I/O, sorted by who must act.
+//! Errors of a device before its first I/O, sorted by who must act.
 
 use std::fmt;
 use std::io;
@@ -10,9 +10,9 @@ pub const MAX_BYTES: u64 = i64::MAX as u64;
 /// Why a device could not be made or opened. `Display` is one line that says what to do.
 #[derive(Debug)]
 pub enum OpenError {
-    /// The configuration asks for something that cannot be: whoever wrote it must change it.
+    /// The configuration asks for something impossible: the user must change it.
     Config(String),
-    /// The operating system refused the path: whoever runs the machine must act.
+    /// The operating system refused the path: the administrator of the machine must act.
     System {
         /// The file or device.
         path: PathBuf,
@@ -122,7 +122,7 @@ fn advice(error: &io::Error) -> &'static str {
 mod tests {
     use super::*;
 
-    /// What the system says of a locked file, and of a block device that somebody else has.
+    /// What the system says of a locked file, and of a block device that another program uses.
     #[test]
     fn what_another_process_has_is_in_use() {
         const EBUSY: i32 = 16;

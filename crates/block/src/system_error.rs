@@ -1,4 +1,4 @@
-//! What the operating system's errors mean to the host of a block device.
+//! Translates errors of the operating system into errors of a block I/O.
 
 use std::io::{self, ErrorKind};
 

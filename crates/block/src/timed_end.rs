@@ -7,10 +7,10 @@ use std::task::{Context, Poll};
 
 /// Who decides when I/Os end. It knows each of them by a slot, which it gives out itself.
 pub trait EndSource {
-    /// Whether the I/O in `slot` has ended; if not, whoever polled last is woken when it has.
+    /// Whether the I/O in `slot` has ended; if not, the task that polled last is woken when it has.
     fn poll_end(&self, slot: u32, context: &mut Context<'_>) -> Poll<()>;
 
-    /// Nobody waits for the I/O in `slot` any more, whether it has ended or not. Called once.
+    /// No task waits for the I/O in `slot` any more, whether it has ended or not. Called once.
     fn release(&self, slot: u32);
 }
 

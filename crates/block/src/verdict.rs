@@ -1,4 +1,4 @@
-//! What a verification comes to.
+//! The result of a verification.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
 //! Several I/Os as one: composites over composites need no allocation, end when all children have,
-//! and go on when nobody waits for them.
+//! and go on when no task waits for them.
 
 #[path = "../../runtime/tests/support/counting.rs"]
 mod counting;

@@ -1,4 +1,4 @@
-//! Compare-and-write is one step for everybody who shares the range.
+//! Compare-and-write is one step for all I/O that shares the range.
 
 use std::cell::Cell;
 use std::path::Path;

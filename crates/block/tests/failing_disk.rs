@@ -85,7 +85,7 @@ fn a_failed_durable_write_breaks_the_promise_only_when_data_may_be_lost() {
         assert_eq!(
             flush(&device).await,
             Ok(()),
-            "whoever wrote without a promise was told"
+            "the writer without a promise saw the error"
         );
         disk.fail(Access::Write, 0..MIB, EIO, Some(1));
         assert_eq!(durable(4).await, Err(IoError::Write));
@@ -341,7 +341,7 @@ fn one_seed_one_trace() {
     assert_ne!(digest(5), digest(6));
 }
 
-/// A file that somebody cuts short loses what was behind its end, for good: no write makes zeroes
+/// A file that is truncated loses what was behind its end, for good: no write makes zeroes
 /// of it.
 #[test]
 fn a_file_that_is_cut_short_fails_where_it_was_and_keeps_failing() {
@@ -420,7 +420,7 @@ fn a_write_behind_the_end_hides_no_cut() {
             ..OpenOptions::default()
         };
         rt.open(path, other).unwrap().set_size(4096).unwrap();
-        // Nobody has noticed.
+        // It was not noticed.
         write(&device, 100, 4096, 8).await.unwrap();
         assert_eq!(
             flush(&device).await,

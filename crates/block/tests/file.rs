@@ -241,7 +241,7 @@ fn a_read_only_file_is_not_written() {
 }
 
 #[test]
-fn a_file_cut_short_by_somebody_else_is_a_read_error() {
+fn a_file_truncated_by_another_program_is_a_read_error() {
     run(async |rt: Rt| {
         let directory = Scratch::new("cut");
         let path = directory.join("f");

@@ -28,7 +28,7 @@ fn memory_is_an_array_of_any_size() {
 }
 
 #[test]
-fn what_was_never_written_is_told_without_bytes() {
+fn zeroes_never_written_are_answered_without_bytes() {
     run(async |_: Rt| {
         let device = MemoryDevice::new(512, 16 * MIB).unwrap();
         let zeroes = device.read(Tag::default(), 0, filled(128 << 10, 1)).await;

@@ -15,7 +15,7 @@ fn uuid(n: u8) -> [u8; 16] {
     [n; 16]
 }
 
-/// A disk with room for `extents`, full of what somebody else wrote.
+/// A disk with room for `extents`, full of data of an earlier owner.
 fn used_disk(extents: u64) -> Disk {
     let mut content = vec![0xee; ((2 + extents) * MIB) as usize];
     content[..2 * MIB as usize].fill(0);
@@ -341,7 +341,7 @@ fn space_is_not_reused_before_the_last_write_of_its_old_owner_has_landed() {
                     filled(4 * 4096, 0xdd),
                     false,
                 );
-                // Issued, then nobody waits for it.
+                // Issued, then no task waits for it.
                 let mut context = std::task::Context::from_waker(std::task::Waker::noop());
                 let _issued = std::pin::Pin::new(&mut io).poll(&mut context);
             }

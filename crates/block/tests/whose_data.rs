@@ -1,7 +1,7 @@
-//! Who wrote what an owner reads. Owners come and go on one disk, in pools and with the whole disk,
-//! and the power is cut at every change of the disk; of what was not flushed any subset survives.
-//! Each owner fills what it has with a byte of its own, and reads zeroes or that byte, whatever was
-//! cut off and whoever had the space before.
+//! Checks who wrote what an owner reads. Owners come and go on one disk, in pools and with the
+//! whole disk, and the power is cut at every change of the disk; of what was not flushed any subset
+//! survives. Each owner fills what it has with a byte of its own, and reads zeroes or that byte,
+//! whatever was cut off and whichever owner had the space before.
 //!
 //! Of a whole disk the test keeps, as a state store does, what was noted before and after it was
 //! made clean.
@@ -18,14 +18,14 @@ use flashyard_time::Rng;
 const MIB: u64 = 1 << 20;
 const EXTENTS: u64 = 4;
 const BLOCK: u32 = 512;
-/// On the disk before anybody had it.
+/// On the disk before its first owner.
 const BEFORE: u8 = 0xee;
 const STRANGER: u8 = 0xfe;
 
 /// What the state store says of the disk; durable at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Note {
-    Nobody,
+    Free,
     Pool,
     Creating,
     Ready(u8),
@@ -49,12 +49,12 @@ impl Life {
             rt: rt.clone(),
             disk: Disk::new(BLOCK, vec![BEFORE; ((2 + EXTENTS) * MIB) as usize], seed),
             pool: None,
-            note: Note::Nobody,
+            note: Note::Free,
             notes: Vec::new(),
             owners: 0,
             rng: Rng::new(seed),
         };
-        life.set(Note::Nobody);
+        life.set(Note::Free);
         life
     }
 
@@ -76,7 +76,7 @@ impl Life {
                 if self.rng.below(2) == 0 {
                     self.set(Note::Deleting);
                     clean(&self.disk).await;
-                    self.set(Note::Nobody);
+                    self.set(Note::Free);
                 }
             }
             _ if self.rng.below(2) == 0 => {
@@ -107,7 +107,7 @@ impl Life {
             None if volumes.is_empty() && self.rng.below(3) == 0 => {
                 pool.destroy().await.unwrap();
                 self.pool = None;
-                return self.set(Note::Nobody);
+                return self.set(Note::Free);
             }
             None => {
                 let (owner, bytes) = (self.owner(), 1 + self.rng.below(MIB));
@@ -181,7 +181,7 @@ async fn examine(rt: &Rt, disk: &Disk, note: Note, place: &str) {
             examine_pool(&pool.unwrap(), place).await;
         }
         Note::Ready(owner) => only(disk, owner, place).await,
-        Note::Nobody | Note::Creating | Note::Deleting => {}
+        Note::Free | Note::Creating | Note::Deleting => {}
     }
     clean(disk).await;
     only(disk, STRANGER, place).await;
@@ -223,7 +223,7 @@ async fn cut_everywhere(life: &Life, seed: u64) {
 }
 
 #[test]
-fn nobody_reads_what_another_has_written_whenever_the_power_goes() {
+fn no_owner_reads_data_of_another_after_a_power_cut() {
     run(async |rt: Rt| {
         for seed in 0..6 {
             let mut life = Life::new(&rt, seed);
@@ -255,7 +255,7 @@ fn all_of_a_large_range_is_cleaned_and_no_more() {
     });
 }
 
-/// Space that could not be freed when its volume was deleted is zeroed before somebody else gets
+/// Space that could not be freed when its volume was deleted is zeroed before another owner gets
 /// it, on a disk that says that it could and on one that was opened again since.
 #[test]
 fn a_failed_free_is_no_clean_space() {

@@ -1,7 +1,7 @@
-//! Whether an emulated drive keeps its own time: the same loads on the model in virtual time and,
-//! through the block layer, in real time. Of use on a machine that has nothing else to do; a row is
-//! void when completions were told so late (99th percentile) that more than a tenth of the latency
-//! is the machine's.
+//! Compares an emulated drive in real time with its model: the same loads on the model in virtual
+//! time and, through the block layer, in real time. Use it on a machine that does nothing else. A
+//! row is void when completions were so late (99th percentile) that the machine causes more than a
+//! tenth of the latency.
 //!
 //! `cargo bench -p flashyard-drives --bench flash -- [seconds per row] [dilation] [profile]`
 

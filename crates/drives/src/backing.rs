@@ -1,5 +1,5 @@
-//! What partitions stand on: units with chunks, in the model of an open-channel device or in the
-//! zones of a real one.
+//! What partitions are built on: parallel units with chunks, in the model of an open-channel device
+//! or in the zones of a real one.
 
 use std::rc::Weak;
 
@@ -8,7 +8,7 @@ use flashyard_flash::channel::{ChunkInfo, Geometry, Metadata, Op, Rejected};
 use flashyard_runtime::Rt;
 use flashyard_time::{Histogram, Time};
 
-/// Who submits commands, and is told of their ends.
+/// Who submits commands, and is notified when they end.
 pub(crate) trait Owner {
     /// A command is complete, at this instant of the device.
     fn completed(&self, at: Time, done: &Done);
@@ -61,7 +61,7 @@ pub(crate) trait Backing {
     /// Write vectors that may be in flight at once in one chunk.
     fn writes_per_chunk(&self) -> u32;
 
-    /// Adds somebody who will submit commands.
+    /// Adds an owner that will submit commands.
     fn register(&self, owner: Weak<dyn Owner>) -> OwnerId;
 
     /// Whether the power was not taken away.
@@ -69,10 +69,10 @@ pub(crate) trait Backing {
         true
     }
 
-    /// The device's time, after everything that is due was told.
+    /// The device's time, after everything that is due was reported.
     fn catch_up(&self) -> Time;
 
-    /// Submits a command at an instant that is not before what was told last. Which addresses were
+    /// Submits a command at an instant that is not before the last report. Which addresses were
     /// accepted: a bit each. Data of those of a write are [stored](Self::store) before anything
     /// else happens. Nothing when the power is off.
     fn submit(
@@ -86,7 +86,7 @@ pub(crate) trait Backing {
     /// To be called after submitting: what was submitted may be due.
     fn doorbell(&self) {}
 
-    /// Has `owner` told at `alarm`, or not any more.
+    /// Notifies `owner` at `alarm`; without a time, no more.
     fn set_alarm(&self, owner: OwnerId, alarm: Option<Time>);
 
     /// Stores data of a sector of a write that was accepted. Nothing when the power is off.
@@ -98,7 +98,7 @@ pub(crate) trait Backing {
         data: &[u8],
     ) -> Option<Result<(), IoError>>;
 
-    /// Gives a sector of the read whose completion is being told; false when it is lost.
+    /// Gives a sector of the read whose completion is being reported; false when it is lost.
     fn read(&self, address: u64, target: &mut [u8]) -> bool;
 
     /// The chunk that begins at `address` was reset: what was in it may be forgotten.
@@ -110,8 +110,8 @@ pub(crate) trait Backing {
     /// Every chunk, ordered by address.
     fn report(&self) -> Vec<ChunkInfo>;
 
-    /// How much later than due completions were told to `owner`, in nanoseconds of the machine's
-    /// clock.
+    /// How much later than due completions were reported to `owner`, in nanoseconds of the
+    /// machine's clock.
     fn lateness(&self, _owner: OwnerId) -> Histogram {
         Histogram::new()
     }

@@ -1,10 +1,11 @@
-//! The clock of a core and that of a drive that runs on it, and the pump that tells what is due.
+//! The clock of a core, the clock of a drive that runs on it, and the pump that reports what is
+//! due.
 //!
 //! A model is given commands with the instant at which they came. What it completes at an instant
-//! is told once that instant has passed: the core looks at the clock all the time while something
-//! is due within microseconds, and sleeps when nothing is in flight. The clock is that of the
-//! core's turn, as for every device: what is begun and ended is seen at the beginning of a turn, so
-//! that nobody who measures by turns sees an I/O end before it began.
+//! is reported once that instant has passed: the core polls the clock while something is due within
+//! microseconds, and sleeps when nothing is in flight. The clock is that of the core's turn, as for
+//! every device: begin and end of an I/O are seen at the beginning of a turn, so that a measurement
+//! by turns never sees an I/O end before it began.
 //!
 //! Dilation makes a drive slower by a factor without changing it, so that what the rest of the
 //! machine costs becomes small beside it: the model sees the clock divided by the factor.

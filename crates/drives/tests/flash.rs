@@ -368,7 +368,7 @@ fn what_is_in_flight_ends_without_its_device() {
 }
 
 #[test]
-fn a_drive_nobody_waits_for_wakes_nobody() {
+fn a_drive_without_waiting_io_wakes_no_task() {
     let world = World::new(Config::calm(1));
     let machine = world.machine(1);
     let device = Rc::new(Cell::new(None));
@@ -397,8 +397,8 @@ fn a_drive_nobody_waits_for_wakes_nobody() {
     );
 }
 
-/// A volume on a worn drive is as slow as the drive, unless the space had somebody else's data,
-/// which is forgotten.
+/// A volume on a preconditioned drive is as slow as the drive, unless the space had data of another
+/// owner, which are forgotten.
 #[test]
 fn a_pool_leaves_a_new_drive_in_its_condition() {
     in_world(timeless(), |rt| async move {
@@ -431,7 +431,7 @@ fn a_pool_leaves_a_new_drive_in_its_condition() {
     });
 }
 
-/// Whoever reads a pattern knows that it is whole and not older than what was there before.
+/// A reader of a pattern knows that it is whole and not older than what was there before.
 #[test]
 fn a_pattern_is_checked_end_to_end() {
     in_world(Config::stormy(9), |rt| async move {

@@ -232,8 +232,8 @@ fn a_neighbour_of_flash_that_fails_goes_on() {
             refused: Vec::new(),
             chance: Rng::new(5),
         };
-        let worn = partition(&device);
-        while model.step(&worn).await {}
+        let preconditioned = partition(&device);
+        while model.step(&preconditioned).await {}
         let infos = device.list();
         assert_eq!(
             (infos[0].name.as_str(), infos[0].read_only),

@@ -390,7 +390,7 @@ fn a_file_that_is_another_device_or_none_is_refused() {
     });
 }
 
-/// The disk under the file fails: nobody hangs, and nothing that was flushed is lost.
+/// The disk under the file fails: no I/O hangs, and nothing that was flushed is lost.
 #[test]
 fn a_file_that_fails_ends_the_device_and_loses_nothing() {
     for (seed, access) in [(1, Access::Write), (2, Access::Sync)] {
@@ -427,7 +427,7 @@ fn a_file_that_fails_ends_the_device_and_loses_nothing() {
 
 /// A sector that the disk cannot read is one that the flash has lost; others are as they were.
 #[test]
-fn what_the_disk_cannot_read_is_told() {
+fn what_the_disk_cannot_read_is_reported() {
     let world = World::new(Config::calm(3));
     let machine = world.machine(1);
     let at = machine.clone();
@@ -508,7 +508,7 @@ fn whatever_was_cut_off_is_sound() {
 }
 
 #[test]
-fn a_damaged_copy_of_the_layout_is_told_and_repaired_and_two_are_refused() {
+fn a_damaged_copy_of_the_layout_is_reported_and_repaired_and_two_are_refused() {
     for damaged in 0..2 {
         let world = World::new(Config::calm(damaged));
         let machine = world.machine(1);
@@ -577,7 +577,7 @@ fn a_device_that_was_used_is_never_made_anew() {
 }
 
 #[test]
-fn damaged_data_and_headers_are_told() {
+fn damaged_data_and_headers_are_reported() {
     let world = World::new(Config::calm(1));
     let machine = world.machine(1);
     let at = machine.clone();
@@ -591,11 +591,11 @@ fn damaged_data_and_headers_are_told() {
         let place = data_of(0, full);
         disk.flip(place + 100, 1);
         let report = look(&rt).await.unwrap();
-        let told = report
+        let is_reported = report
             .problems
             .iter()
             .any(|one| one.contains("are not what was written"));
-        assert!(told, "{report}");
+        assert!(is_reported, "{report}");
         disk.flip(place + 100, 1);
         disk.flip(4096 + 40, 1);
         let report = look(&rt).await.unwrap();
@@ -606,7 +606,8 @@ fn damaged_data_and_headers_are_told() {
         );
         open(&rt).await.close().await;
         assert_eq!(look(&rt).await.unwrap().verdict(), Verdict::Sound);
-        // The head of a chunk of the partition: nothing of it is read any more, and that is told.
+        // The head of a chunk of the partition: nothing of it is read any more, and that is
+        // reported.
         disk.flip(head_of(0, full) + 20, 1);
         let report = look(&rt).await.unwrap();
         assert!(
@@ -619,7 +620,7 @@ fn damaged_data_and_headers_are_told() {
 
 /// A record that rotted is no end of a chunk: those behind it say that it was there.
 #[test]
-fn a_damaged_record_of_a_chunk_that_was_being_written_is_told() {
+fn a_damaged_record_of_a_chunk_that_was_being_written_is_reported() {
     let world = World::new(Config::calm(1));
     let machine = world.machine(1);
     live(&world, &machine, 2, |rt| async move {
@@ -651,7 +652,8 @@ fn a_damaged_record_of_a_chunk_that_was_being_written_is_told() {
     });
 }
 
-/// A partition that cannot be taken up is told, can be deleted, and is not in its neighbours' way.
+/// A partition that cannot be opened is reported, can be deleted, and does not disturb its
+/// neighbours.
 #[test]
 fn a_partition_that_is_lost_does_not_take_others_with_it() {
     let world = World::new(Config::calm(2));

@@ -111,8 +111,8 @@ fn files_of_an_earlier_version_are_opened_checked_and_repaired() {
                     match damaged {
                         Some(copy) => {
                             let name = ["first", "second"][copy as usize];
-                            let told = format!("the {name} copy of the layout is not usable: ");
-                            assert!(report.repairs[0].starts_with(&told), "{place}");
+                            let message = format!("the {name} copy of the layout is not usable: ");
+                            assert!(report.repairs[0].starts_with(&message), "{place}");
                             assert!(!report.copies[copy as usize].whole, "{place}");
                         }
                         None if is_cut => assert_eq!(report.repairs, [older], "{place}"),

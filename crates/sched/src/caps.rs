@@ -1,4 +1,4 @@
-//! Caps: each tenant is held below fixed rates, slice by slice, and nothing else is done for it.
+//! Caps: each tenant is held below fixed rates, slice by slice. It does nothing else.
 //!
 //! What SPDK's block device layer offers as quality of service (`bdev_set_qos_limit`: reads and
 //! writes per second, bytes both ways, read and written per second), per tenant: every millisecond

@@ -1,4 +1,4 @@
-//! First in, first out: the order of arrival, with a bound on what the device holds at a time.
+//! First in, first out: the order of arrival, with a bound on what is in flight.
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// As much as anybody wants.
+    /// No bound.
     pub const UNLIMITED: Self = Self {
         ios: u32::MAX,
         bytes: u64::MAX,

@@ -3,8 +3,8 @@
 //! After Shen and Park, "FlashFQ: A Fair Queueing I/O Scheduler for Flash-Based SSDs", USENIX ATC
 //! 2013. Each I/O costs the device time that a linear model gives it; tenants advance in virtual
 //! time by cost over weight, and the one least advanced goes first. A tenant too far ahead of the
-//! slowest I/O in flight waits (throttled dispatch), and one whose last I/O has just ended is
-//! waited for, as if it were still there (anticipation against deceptive idleness). Guarantees,
+//! time by cost over weight, and the one least advanced goes first. A tenant too far ahead of the
+//! slowest I/O in flight waits (throttled dispatch). A tenant whose last I/O has just ended is
 //! limits and classes are not part of the design.
 
 use alloc::collections::{BTreeSet, VecDeque};

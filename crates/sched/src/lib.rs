@@ -1,8 +1,9 @@
-//! Schedulers: which queued I/O a device sees next. Pure decisions over ids; requests, buffers and
-//! clocks stay with the switch that asks.
+//! Schedulers: they decide which queued I/O a device gets next. Pure decisions over ids; requests,
+//! buffers and clocks stay with the switch that asks.
 //!
-//! Map: the words and the [`Policy`] trait are in `policy`, what a tenant is owed in `share`; each
-//! policy is one file or folder: [`Fifo`], [`Caps`], [`Gimbal`], [`Reflex`], [`FlashFq`].
+//! Map: the words and the [`Policy`] trait are in `policy`, what a tenant is entitled to in
+//! `share`; each policy is one file or folder: [`Fifo`], [`Caps`], [`Gimbal`], [`Reflex`],
+//! [`FlashFq`].
 #![no_std]
 #![forbid(unsafe_code)]
 

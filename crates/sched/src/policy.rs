@@ -1,4 +1,4 @@
-//! What a scheduler hears and what it says.
+//! The interface of a scheduler: what it is given, and what it decides.
 
 use flashyard_time::{Duration, Time};
 
@@ -16,7 +16,7 @@ pub enum Class {
     /// Throughput-critical.
     #[default]
     Throughput,
-    /// Only when nobody else wants the device.
+    /// Only when no other class wants the device.
     Background,
 }
 
@@ -85,7 +85,7 @@ pub struct Outcome {
     pub ok: bool,
 }
 
-/// What a tenant may have outstanding from now on, to be told to its host.
+/// What a tenant may have outstanding from now on, to be reported to its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credit {
     /// Number of commands.
@@ -107,7 +107,7 @@ pub struct Gauge {
 
 /// Decides which queued I/O the device sees next.
 ///
-/// Each I/O is told once by [`Policy::arrive`] or [`Policy::arrive_again`] (or goes at once by
+/// Each I/O is announced once by [`Policy::arrive`] or [`Policy::arrive_again`] (or goes at once by
 /// [`Policy::pass`]), then named once by [`Next::Dispatch`] and ended once by [`Policy::complete`];
 /// or it is ended by [`Policy::cancel`] while queued. After every arrival, completion and
 /// cancellation, and at the time of a [`Next::WaitUntil`], the switch calls [`Policy::next`] until

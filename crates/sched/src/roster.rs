@@ -1,4 +1,4 @@
-//! The tenants that a policy, or whoever keeps books of them, knows: by small numbers of their own.
+//! The tenants that a policy knows, by small numbers.
 
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};

@@ -1,4 +1,4 @@
-//! What a tenant is owed and what it may have.
+//! What a tenant is entitled to: weight, guarantee, limit and latency target.
 
 use flashyard_time::Duration;
 

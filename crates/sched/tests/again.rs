@@ -1,5 +1,5 @@
-//! What lost its turn because its host kept it waiting has paid for it, and comes again for
-//! nothing.
+//! An I/O that lost its dispatch slot because its host kept it waiting has paid already, and is
+//! dispatched again at no cost.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! What every policy owes the switch, whatever happens in whatever order: each I/O that arrives is
+//! What every policy guarantees to the switch, in any order of events: each I/O that arrives is
 //! dispatched once, or cancelled; nothing else is; and nothing waits forever.
 
 use std::collections::VecDeque;
@@ -433,7 +433,7 @@ const RIVALS: [TenantId; 2] = [TenantId(1), TenantId(2)];
 /// one no less. In its pause it was idle, or had one I/O at a time. It has the same share as the
 /// other one, a guarantee of a quarter of the device, or a limit to that.
 ///
-/// `Fifo` knows no tenants: it passes as it keeps nothing of anybody.
+/// `Fifo` knows no tenants: it passes as it keeps no state of a tenant.
 #[test]
 fn a_pause_is_not_repaid() {
     let quarter = Rates {

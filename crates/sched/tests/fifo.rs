@@ -132,7 +132,7 @@ fn an_io_larger_than_the_window_goes_alone() {
     assert_eq!(fifo.next(now), Next::WaitForEvent);
     assert!(
         !fifo.pass(now, &io(2, 512)),
-        "nobody overtakes what is queued"
+        "no I/O overtakes what is queued"
     );
     fifo.complete(now, &small, OUTCOME);
     assert_eq!(fifo.next(now), Next::Dispatch(large.id));

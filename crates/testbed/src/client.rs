@@ -1,5 +1,4 @@
-//! A host for tests that expect something: one TCP connection, one queue. What is not as it should
-//! be ends the test.
+//! A host for tests: one TCP connection, one queue. An unexpected answer ends the test.
 
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};

@@ -1,4 +1,4 @@
-//! A disk for tests: takes its time, remembers in which order things happened, and can fail.
+//! A disk for tests: it has latency, records the order of events, and can fail.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -54,7 +54,7 @@ pub struct Disk {
     rng: Rc<RefCell<Rng>>,
     /// Polls that an I/O takes at most.
     slow: u64,
-    /// Where I/O runs that nobody waits for any more.
+    /// Where I/O runs that no task waits for any more.
     kernel: Option<Rt>,
     /// Operations that change something still succeed this many times.
     changes_left: Rc<Cell<u64>>,

@@ -1,5 +1,5 @@
-//! What hostile hosts send: commands over valid framing that may mean anything, data that nobody
-//! has asked for, damaged PDUs and noise. All of it is drawn from a seed.
+//! What hostile hosts send: commands over valid framing with any meaning, data without an R2T,
+//! damaged PDUs and noise. All of it is drawn from a seed.
 
 use flashyard_nvme::command::Fuse;
 use flashyard_nvme::tcp::{Digests, H2CData};

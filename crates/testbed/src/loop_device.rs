@@ -1,4 +1,4 @@
-//! Block devices of the kernel over files, where a test may make them.
+//! Loop devices: block devices of the kernel over files, where the machine allows them.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! A device before another one that decides when each I/O is passed on: speeds, for experiments and
-//! tests.
+//! A device in front of another one that decides when each I/O is passed on: it sets speeds for
+//! experiments and tests.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -66,13 +66,13 @@ mod tests {
     use flashyard_block::{DeviceExt, MemoryDevice};
 
     #[test]
-    fn each_kind_of_io_is_told_and_done_when_its_time_has_come() {
+    fn each_kind_of_io_is_reported_and_done_when_its_time_has_come() {
         let world = World::new(Config::calm(1));
         let machine = world.machine(1);
         world.run(&machine, |rt| async move {
             let memory = Rc::new(MemoryDevice::new(512, 1 << 20).expect("a good size"));
-            let told: Rc<RefCell<Vec<_>>> = Rc::default();
-            let (clock, list) = (rt.clone(), Rc::clone(&told));
+            let calls: Rc<RefCell<Vec<_>>> = Rc::default();
+            let (clock, list) = (rt.clone(), Rc::clone(&calls));
             let paced = Paced::new(memory.clone(), move |_, io: &Io| {
                 list.borrow_mut().push((io.op(), io.lba(), io.transfers()));
                 clock.sleep(Duration::from_ms(io.lba()))
@@ -111,7 +111,7 @@ mod tests {
                 (Op::Deallocate, 2, 0),
                 (Op::Read, 1, 512),
             ];
-            assert_eq!(*told.borrow(), all);
+            assert_eq!(*calls.borrow(), all);
             let took = rt.now().since(begun);
             assert_eq!(took.as_ms(), 7, "{took}");
         });

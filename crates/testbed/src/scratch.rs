@@ -1,4 +1,4 @@
-//! Folders that go away with the test they belong to.
+//! Folders that are deleted at the end of their test.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! A target with tenants, its cores, and hosts: all in a simulated world, or on cores that run
-//! anyhow.
+//! A target with tenants, its cores, and hosts: all in a simulated world, or on cores that run in
+//! any way.
 
 use std::net::SocketAddr;
 use std::rc::Rc;

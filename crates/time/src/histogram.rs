@@ -225,10 +225,10 @@ mod tests {
                     .div_ceil(1_000_000)
                     .max(1);
                 let exact = values[rank as usize - 1];
-                let told = histogram.percentile(ppm);
+                let answer = histogram.percentile(ppm);
                 assert!(
-                    told.abs_diff(exact) * 100 <= exact,
-                    "seed {seed} ppm {ppm}: {told} for {exact}"
+                    answer.abs_diff(exact) * 100 <= exact,
+                    "seed {seed} ppm {ppm}: {answer} for {exact}"
                 );
             }
             assert_eq!(histogram.min(), values[0]);

@@ -1,4 +1,4 @@
-//! Circles of imports between the files of one crate, of which none may be large.
+//! Counts circles of imports between the files of one crate; none of them may be large.
 //!
 //! A file imports another when a path in it resolves to an item that the other defines; re-exports
 //! are followed to the definition. `mod` declarations, test modules and macro bodies do not count.

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_and_a_module_of_one_name_are_told_apart() {
+    fn a_function_and_a_module_of_one_name_are_distinguished() {
         let sources = [
             ("", "pub use a::a;"),
             ("a", "pub fn a() {} pub struct Thing;"),

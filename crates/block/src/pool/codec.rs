@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_told_from_damage() {
+    fn a_later_version_is_not_taken_for_damage() {
         let mut bytes = encode(&sample());
         bytes[8] = 2;
         assert_eq!(decode::<Metadata>(&sealed(bytes)), Decoded::Newer(2));

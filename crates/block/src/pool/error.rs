@@ -67,7 +67,7 @@ pub enum PoolError {
         /// What the device said.
         error: IoError,
     },
-    /// An earlier change failed half way, so nobody knows which state is on the device.
+    /// An earlier change failed half way, so the state on the device is unknown.
     Stuck,
 }
 

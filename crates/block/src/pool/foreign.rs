@@ -1,4 +1,4 @@
-//! What else may be on a device: signatures of what must not be overwritten by accident.
+//! Signatures of foreign content on a device, which must not be overwritten by accident.
 
 /// Bytes from the start of a device that [`recognise`] wants to see.
 pub(super) const LOOKED_AT: usize = 128 * 1024;

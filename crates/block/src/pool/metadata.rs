@@ -1,4 +1,4 @@
-//! What a pool knows: which volumes there are and which extents are whose. Pure.
+//! The metadata of a pool: which volumes there are and which extents belong to which. Pure.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub(super) const MAX_NAME: usize = 64;
 pub(super) enum Contradiction {
     /// A run of extents that the device has not.
     Outside(Run),
-    /// A run that begins with an extent of somebody else.
+    /// A run that begins with an extent of another volume.
     TwoOwners(Run),
     /// More volumes or runs than a pool can have.
     TooMany,

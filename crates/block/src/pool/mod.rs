@@ -2,9 +2,9 @@
 //!
 //! Space is given out in extents of 1 MiB. A volume reads as zeroes where it was not written:
 //! extents that are not known to be zero are zeroed and flushed before the change that gives them
-//! away is committed. Changes are done one after the other, run to their end even if nobody waits
-//! for them, and are on the device before they are told; a power cut leaves the state before or
-//! after (see `copies`).
+//! away is committed. Changes are done one after the other, run to their end even if no task waits
+//! for them, and are durable before they are reported. A power cut leaves the state before or after
+//! the change (see `copies`).
 //!
 //! Bounds: 1024 volumes, 32768 runs of extents of all volumes together.
 //!
@@ -65,7 +65,7 @@ pub struct PoolInfo {
 pub struct VolumeInfo {
     /// Unique in its pool.
     pub name: String,
-    /// Given when it was created, the same for ever.
+    /// Given when it was created, never changes.
     pub uuid: [u8; 16],
     /// Size in bytes.
     pub bytes: u64,
@@ -78,7 +78,7 @@ pub struct VolumeInfo {
 pub struct NewVolume {
     /// Unique in its pool.
     pub name: String,
-    /// Given once, the same for ever.
+    /// Given once, never changes.
     pub uuid: [u8; 16],
     /// Size in bytes; rounded up to whole blocks.
     pub bytes: u64,
@@ -384,7 +384,7 @@ impl Inner {
         let newest = self.state.borrow().newest;
         let start = Start(&*self.device);
         let prepared = superblock::prepare(&start, &metadata)?;
-        // Until it is known that both copies are written, nobody may build on either state.
+        // Until it is known that both copies are written, neither state may be built on.
         self.state.borrow_mut().stuck = true;
         let newest = superblock::commit(&start, prepared, newest).await?;
         let mut state = self.state.borrow_mut();

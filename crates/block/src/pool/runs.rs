@@ -1,5 +1,5 @@
-//! Sets of extents as sorted runs, and taking from them. Pure; memory follows the number of runs,
-//! never the size of a device.
+//! Sets of extents as sorted runs, and allocation from them. Pure; memory follows the number of
+//! runs, never the size of a device.
 
 /// Extents `start` to before `start + count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -9,7 +9,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The extent behind it. Whoever makes a run sees to it that this does not wrap.
+    /// The extent behind it. The code that makes a run ensures that this does not wrap.
     pub(super) fn end(self) -> u64 {
         self.start + self.count
     }

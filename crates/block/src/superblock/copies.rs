@@ -1,4 +1,4 @@
-//! Both copies: found, told which of them counts, and changed one after the other.
+//! Both copies: finds them, decides which of them counts, and changes one after the other.
 
 use std::ops::Deref;
 
@@ -72,7 +72,7 @@ pub enum Other {
     Unusable,
 }
 
-/// Why there is no state that can be trusted. Of copies it is told what is wrong with each.
+/// Why there is no state that can be trusted. For copies it says what is wrong with each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unusable {
     /// There never was one.

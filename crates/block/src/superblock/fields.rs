@@ -1,4 +1,4 @@
-//! Fields behind each other, numbers little-endian.
+//! Reads and writes fields that follow each other, numbers little-endian.
 
 /// Adds fields at the end.
 #[derive(Debug)]

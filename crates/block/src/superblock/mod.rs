@@ -1,4 +1,4 @@
-//! What a device keeps of itself, twice: metadata in a frame with a checksum, at two places.
+//! Framed, checksummed metadata of a device, stored at two places.
 //!
 //! A change is written to the copy that is not the newest, made durable, and then written to the
 //! other one. So a power cut at any write leaves at least one copy whole, with the state before or

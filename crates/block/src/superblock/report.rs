@@ -1,4 +1,4 @@
-//! What is wrong with copies, for those who verify a device.
+//! What is wrong with the copies, for the verification of a device.
 
 use super::frame::{Content, Decoded};
 

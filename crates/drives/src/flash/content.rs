@@ -1,4 +1,4 @@
-//! What is on an emulated drive, apart from when it gets there.
+//! The data on an emulated drive, apart from its timing.
 
 use flashyard_block::{Done, Io, IoError, Sparse};
 use flashyard_flash::UNIT_BYTES;

@@ -1,7 +1,7 @@
-//! The model of a drive, run by the clock of a core.
+//! Runs the model of a drive by the clock of a core.
 //!
-//! What the model completes at an instant is told to whoever waits once that instant has passed
-//! (`clock`). How much later than due it was told is the lateness.
+//! A completion of the model is reported once its instant has passed (`clock`). How much later than
+//! due it was reported is the lateness.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -127,7 +127,7 @@ enum SlotState {
     Unused,
     /// The waker is that of who polled last.
     Waiting(Option<Waker>),
-    /// Nobody waits any more; the drive goes on with it.
+    /// No task waits any more; the drive goes on with it.
     Abandoned,
     Done,
 }
@@ -181,7 +181,7 @@ impl Model {
     }
 
     /// Lets the drive run until `now`, and gives the instant to look again. It stops at every
-    /// completion, so that what follows in an I/O begins when the drive says and not when somebody
+    /// completion, so that what follows in an I/O begins when the drive says and not when the core
     /// looks.
     fn advance(&mut self, now: Time, clock: &DriveClock, woken: &mut Vec<Waker>) -> Option<Time> {
         let mut done = std::mem::take(&mut self.done);
@@ -195,7 +195,7 @@ impl Model {
         self.next(clock)
     }
 
-    /// When something may be due; nothing while nobody waits, whatever the drive does for itself.
+    /// When something may be due; nothing while no task waits, whatever the drive does for itself.
     fn next(&self, clock: &DriveClock) -> Option<Time> {
         self.device.next_completion().map(|at| clock.core_time(at))
     }

@@ -1,14 +1,14 @@
 //! An emulated drive: the model of [`flashyard_flash::ssd`] says when, a store says what.
 //!
 //! The two are apart. A write into memory is visible to reads from the moment it is accepted, and a
-//! read takes its data when it is accepted; each is told to be done when the model says so. Both
-//! moments lie between call and completion, and things accepted happen one after another, so what
-//! users see is a register per block, even for overlapping I/O. With a file as the store the file
-//! does its work at the same time, an I/O is done when both are, and overlapping I/O in flight is
-//! as undecided as it is on a disk.
+//! read takes its data when it is accepted; each completes when the model says so. Both moments lie
+//! between call and completion, and accepted I/Os happen one after another. So what users see is a
+//! register per block, even for overlapping I/O. With a file as the store, an I/O is done when both
+//! the file and the model are, and the order of overlapping I/O in flight is as undefined as it is
+//! on a disk.
 //!
-//! Nothing of the model is kept when the program ends; a file keeps the content, and the condition
-//! is made anew.
+//! Nothing of the model is kept when the program ends. A file keeps the content, and the drive is
+//! preconditioned again at every start.
 
 mod content;
 mod drive;
@@ -82,7 +82,7 @@ impl FlashDevice {
                 Place::File(file)
             }
         };
-        // What a file was not told to flush may be gone with the machine, whatever the drive would
+        // What was not flushed to a file may be gone with the machine, whatever the drive would
         // have kept.
         let in_file = matches!(place, Place::File(_));
         Ok(Self {

@@ -2,8 +2,8 @@
 //! last.
 //!
 //! A block begins with its address and the number of that write, both as little-endian 64 bits; the
-//! rest is a stream of numbers seeded by the two. So whoever reads a block can tell, without having
-//! seen the writes, that it is whole, that it is the block asked for, and that it is no older than
+//! rest is a stream of numbers seeded by the two. So a reader can tell, without having seen the
+//! writes, that a block is whole, that it is the block asked for, and that it is no older than
 //! another read of it. Blocks never written, or deallocated, are zero.
 
 use flashyard_time::Rng;

@@ -1,4 +1,4 @@
-//! What a drive has to do for one I/O: commands that follow each other.
+//! Splits one I/O into the commands of the drive that do it, one after the other.
 //!
 //! A drive maps units of 4 KiB. Blocks of 512 bytes may leave the first and the last unit covered
 //! in part only; as a real drive does, such a unit is read before it is written anew, also when a

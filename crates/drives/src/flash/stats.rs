@@ -1,4 +1,4 @@
-//! What an emulated drive tells of itself.
+//! Statistics of an emulated drive.
 
 use flashyard_flash::ssd;
 use flashyard_time::{Duration, Histogram};
@@ -8,8 +8,8 @@ use flashyard_time::{Duration, Histogram};
 pub struct FlashStats {
     /// What the model counted since it was built.
     pub drive: ssd::Stats,
-    /// How much later than due completions were told, in nanoseconds of the machine's clock. Since
-    /// the start, or since [`crate::FlashDevice::clear_timing`].
+    /// How much later than due completions were reported, in nanoseconds of the machine's clock.
+    /// Since the start, or since [`crate::FlashDevice::clear_timing`].
     pub lateness: Histogram,
     /// From the beginning of each I/O until it was due, in nanoseconds of the machine's clock; over
     /// the same span.

@@ -21,13 +21,13 @@ use super::copies::{SECTORS, newest};
 use super::file_store::FileStore;
 use super::image::{Header, PIECE, decode_header};
 use super::layout::{Layout, Record, Span};
-use super::reopen::{self, Care, Told};
+use super::reopen::{self, Care, FoundHeader};
 use super::still::Still;
 use super::units::copies;
 use crate::zoned;
 
-/// Problems that are told one by one.
-const MOST_TOLD: usize = 20;
+/// Problems that are listed one by one.
+const MOST_LISTED: usize = 20;
 
 /// What [`check`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,8 +114,8 @@ pub fn is_zoned(rt: &Rt, path: &Path) -> Result<bool, OpenError> {
     zoned::is_zoned(rt, path)
 }
 
-/// Looks at everything on a zoned device, as [`check`] does: it is only read, and nobody else may
-/// use it.
+/// Looks at everything on a zoned device, as [`check`] does: it is only read, and no other program
+/// may use it.
 pub async fn check_zoned(rt: &Rt, path: &Path) -> Result<Report, PartitionError> {
     let device = zoned::Undivided::open(rt, path).await?;
     let units = units_of(&device).await;
@@ -156,9 +156,9 @@ async fn units_of(device: &zoned::Undivided) -> Option<u32> {
 /// Looks at everything in `file`, of which nothing is changed: all checksums, the owners of units,
 /// and whether each partition can be taken up. Fails only when nothing can be looked at.
 pub async fn check(rt: &Rt, file: FileDevice) -> Result<Report, PartitionError> {
-    let told = reopen::read_header(&file).await?.ok_or_else(empty)?;
-    let geometry = told.shape.geometry().ok_or_else(impossible)?;
-    let image = told.image(geometry);
+    let header = reopen::read_header(&file).await?.ok_or_else(empty)?;
+    let geometry = header.shape.geometry().ok_or_else(impossible)?;
+    let image = header.image(geometry);
     reopen::has_room(&file, &image)?;
     let store = FileStore::new(rt, file, image).map_err(|_| PartitionError::Memory)?;
     let store = Rc::new(store);
@@ -166,7 +166,7 @@ pub async fn check(rt: &Rt, file: FileDevice) -> Result<Report, PartitionError> 
     for one in &found {
         store.set_sums(one.chunk, one.sums.clone());
     }
-    let repairs = header_repairs(&told);
+    let repairs = header_repairs(&header);
     let damaged = found.iter().filter_map(|one| {
         let address = reopen::address_of(store.image(), one.chunk);
         Some((address, one.damage.clone()?))
@@ -214,8 +214,8 @@ fn impossible() -> PartitionError {
     PartitionError::Store("its header tells of a device that cannot be".into())
 }
 
-fn header_repairs(told: &Told) -> Vec<String> {
-    let damaged = ["first", "second"].into_iter().zip(told.whole);
+fn header_repairs(header: &FoundHeader) -> Vec<String> {
+    let damaged = ["first", "second"].into_iter().zip(header.whole);
     let damaged = damaged.filter(|(_, whole)| !whole);
     let problem = |(name, _)| {
         format!(
@@ -225,14 +225,14 @@ fn header_repairs(told: &Told) -> Vec<String> {
     damaged.map(problem).collect()
 }
 
-/// What is told of damaged chunks.
+/// What is reported of damaged chunks.
 struct ChunkProblems {
     /// Of those that hold nothing but a copy of the layout: no loss while the other copy is whole.
     of_layout: Vec<String>,
     others: Vec<String>,
 }
 
-/// What is told of chunks that are `damaged`: their addresses, and what is wrong with them.
+/// What is reported of chunks that are `damaged`: their addresses, and what is wrong with them.
 fn chunk_problems(geometry: &Geometry, damaged: Vec<(u64, String)>) -> ChunkProblems {
     let tell = |(at, damage): &(u64, String)| {
         let place = geometry.place(*at);
@@ -244,8 +244,8 @@ fn chunk_problems(geometry: &Geometry, damaged: Vec<(u64, String)>) -> ChunkProb
     let (of_layout, damaged): (Vec<_>, Vec<_>) = damaged
         .into_iter()
         .partition(|(at, _)| layouts.contains(at));
-    let mut others: Vec<String> = damaged.iter().take(MOST_TOLD).map(tell).collect();
-    let more = damaged.len().saturating_sub(MOST_TOLD);
+    let mut others: Vec<String> = damaged.iter().take(MOST_LISTED).map(tell).collect();
+    let more = damaged.len().saturating_sub(MOST_LISTED);
     if more > 0 {
         others.push(format!("and {more} chunks more are damaged"));
     }

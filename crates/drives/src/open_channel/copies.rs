@@ -1,5 +1,5 @@
-//! The places of the layout on a device: two chunks of their own, one at each end of it. To write a
-//! copy its chunk is reset first.
+//! The two places of the layout on a device: a chunk at each end of it. A chunk is reset before a
+//! copy is written to it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(super) struct Copies {
     waiting: RefCell<BTreeMap<u32, Waiting>>,
 }
 
-/// Somebody waits for a command.
+/// A task that waits for a command.
 struct Waiting {
     sender: oneshot::Sender<Ended>,
     /// Of a read, what is wanted.
@@ -256,7 +256,7 @@ pub(super) fn newest(
 ) -> Result<Option<Newest<Layout>>, PartitionError> {
     match found.newest() {
         Ok(newest) => Ok(Some(newest)),
-        // When one is damaged, the first write of all was interrupted, and nobody was told of it.
+        // When one is damaged, the first write of all was interrupted, and it was never reported.
         Err(Unusable::Absent | Unusable::Unfinished(_)) if !used => Ok(None),
         Err(why) => Err(why.into()),
     }

@@ -1,10 +1,10 @@
-//! The model of an open-channel device, run by the clock of a core.
+//! Runs the model of an open-channel device by the clock of a core.
 //!
-//! As with emulated drives (`crate::flash`), the model is given commands with the instant at which
-//! they came and completions are told when that instant has passed. Here those who use the device
-//! react to completions with further commands, of which no host knows. They are told one instant of
-//! the device after the other, and what they submit then counts from that instant: how late the
-//! core looks does not slow garbage collection down.
+//! As with emulated drives (`crate::flash`), the model gets each command with the instant at which
+//! it came, and a completion is reported when its instant has passed. Here the owners react to
+//! completions with further commands that no host sees. So completions are reported one instant of
+//! the device after the other, and what an owner submits then counts from that instant: a core that
+//! looks late does not slow garbage collection down.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -28,9 +28,9 @@ pub(super) struct Drive {
     clock: DriveClock,
     this: Weak<Self>,
     model: RefCell<Model>,
-    /// Completions are being told: they are told further by whoever began.
-    telling: Cell<bool>,
-    /// What was read by the command whose completion is being told.
+    /// Completions are being reported; the call that began reports those that follow, too.
+    reporting: Cell<bool>,
+    /// What was read by the command whose completion is being reported.
     read: RefCell<(Vec<u64>, Pages)>,
     /// What is being done with the file.
     jobs: Cell<u32>,
@@ -51,7 +51,7 @@ impl Drive {
             clock,
             this: Weak::clone(drive),
             model: RefCell::new(Model::new(medium)),
-            telling: Cell::new(false),
+            reporting: Cell::new(false),
             read: RefCell::default(),
             jobs: Cell::new(0),
             jobs_ended: Notify::new(),
@@ -79,7 +79,8 @@ impl Drive {
         }
     }
 
-    /// How much later than due completions were told to all, in nanoseconds of the machine's clock.
+    /// How much later than due completions were reported to all owners, in nanoseconds of the
+    /// machine's clock.
     pub fn lateness_of_all(&self) -> Histogram {
         self.model.borrow().lateness(None)
     }
@@ -103,16 +104,16 @@ impl Drive {
     }
 
     fn tell(&self, at: Time, late: Duration) {
-        let told = self.model.borrow_mut().advance(at, late);
-        for (slot, job) in told.jobs {
+        let events = self.model.borrow_mut().advance(at, late);
+        for (slot, job) in events.jobs {
             self.spawn(slot, job);
         }
-        for told in told.done {
-            self.read.replace((told.addresses, told.pages));
-            told.owner.completed(at, &told.done);
+        for completed in events.done {
+            self.read.replace((completed.addresses, completed.pages));
+            completed.owner.completed(at, &completed.done);
         }
         self.read.take();
-        for owner in told.alarms {
+        for owner in events.alarms {
             owner.alarm(at);
         }
     }
@@ -163,7 +164,7 @@ impl Drive {
 
 impl Timed for Drive {
     fn deliver(&self) -> Option<Time> {
-        if self.telling.replace(true) {
+        if self.reporting.replace(true) {
             return self.next();
         }
         let now = self.rt.turn_time();
@@ -178,7 +179,7 @@ impl Timed for Drive {
             }
             self.tell(drive_now, Duration::ZERO);
         }
-        self.telling.set(false);
+        self.reporting.set(false);
         self.next()
     }
 

@@ -10,13 +10,13 @@ use super::layout::LayoutError;
 /// Why a change of partitions, or opening a device, failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartitionError {
-    /// What is asked for cannot be: whoever asked has to ask for something else.
+    /// What is asked for cannot be: the caller has to ask for something else.
     Layout(LayoutError),
     /// A translation layer cannot be built over the units.
     Build(BuildError),
     /// A partition that is there cannot be taken up: its name, and why.
     Recover(String, RecoverError),
-    /// The partition is used: whoever uses it has to stop first.
+    /// The partition is used: its user has to stop first.
     InUse(String),
     /// The device cannot have partitions.
     Geometry(String),
@@ -45,7 +45,7 @@ impl fmt::Display for PartitionError {
         match self {
             Self::Layout(error) => error.fmt(f),
             Self::Build(error) => error.fmt(f),
-            // Its data are there, for another program: nobody is to delete them for that.
+            // Its data are there, for another program: they must not be deleted for that.
             Self::Recover(name, error @ RecoverError::Version(_)) => {
                 write!(f, "partition {name} cannot be taken up: {error}")
             }
@@ -125,13 +125,13 @@ mod tests {
 
     #[test]
     fn a_partition_of_another_version_is_not_to_be_deleted() {
-        let told = PartitionError::Recover("db".into(), RecoverError::Version(1)).to_string();
+        let message = PartitionError::Recover("db".into(), RecoverError::Version(1)).to_string();
         assert!(
-            told.contains("partition db") && told.contains("version 1"),
-            "{told}"
+            message.contains("partition db") && message.contains("version 1"),
+            "{message}"
         );
-        assert!(!told.contains("delete"), "its data are there: {told}");
-        let told = PartitionError::Recover("db".into(), RecoverError::Unreadable).to_string();
-        assert!(told.contains("delete it"), "{told}");
+        assert!(!message.contains("delete"), "its data are there: {message}");
+        let message = PartitionError::Recover("db".into(), RecoverError::Unreadable).to_string();
+        assert!(message.contains("delete it"), "{message}");
     }
 }

@@ -1,11 +1,10 @@
-//! Flash in a file: what is programmed is written and flushed before anybody is told of it, so that
-//! the device can be opened again after the program, or the power of the machine, has gone at any
-//! instant.
+//! Flash in a file. What is programmed is written and flushed before its completion is reported, so
+//! that the device can be opened again after the program, or the power of the machine, has gone at
+//! any instant.
 //!
-//! Flushes are shared by all that has been written meanwhile. When the file fails, the device is
-//! out of order until it is opened again: nobody can know what the file holds. Where its file
-//! system has no space left, what is to be written waits for some, and nothing is lost: nobody was
-//! told of it yet.
+//! A flush serves all writes that ended before it. When the file fails, the device is out of order
+//! until it is opened again, since what the file holds is unknown. Where its file system has no
+//! space left, writes wait for space and nothing is lost: none of them was reported as complete.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -45,7 +44,7 @@ pub(super) struct FileStore {
     large: Stock,
     small: Stock,
     broken: Cell<Option<IoError>>,
-    /// Writes that wait for space, whether any may, and who is told of the first.
+    /// Writes that wait for space, whether any may, and what is called for the first.
     without_space: Cell<u32>,
     waits_for_space: Cell<bool>,
     on_full: RefCell<Option<Box<dyn Fn()>>>,
@@ -132,12 +131,12 @@ impl FileStore {
         self.waits_for_space.set(wait);
     }
 
-    /// Has somebody told when something begins to wait for space.
+    /// Sets what is called when a write begins to wait for space.
     pub fn on_full(&self, tell: impl Fn() + 'static) {
         self.on_full.replace(Some(Box::new(tell)));
     }
 
-    /// A number that nobody else has.
+    /// A random number, for identifiers.
     pub fn random(&self) -> u32 {
         self.rt.random() as u32
     }
@@ -252,8 +251,8 @@ impl FileStore {
         })
     }
 
-    /// Writes units; durable after a [`FileStore::flush`], of which [`FileStore::flushed`] is to be
-    /// told.
+    /// Writes units; durable after a [`FileStore::flush`] that is reported by
+    /// [`FileStore::flushed`].
     pub async fn write(&self, sealed: &Sealed) -> Result<(), IoError> {
         if sealed.unit == 0 {
             self.write_head(sealed.chunk, &[]).await?;
@@ -342,7 +341,7 @@ impl FileStore {
         }
     }
 
-    /// Reads pieces from `first` on. Damage of the file is told, and changes nothing.
+    /// Reads pieces from `first` on. Damage of the file is an error, and changes nothing.
     pub async fn read(&self, first: u64, target: &mut [u8]) -> Result<(), IoError> {
         let stock = match target.len() > FEW * PIECE {
             true => &self.large,

@@ -1,6 +1,5 @@
-//! What a command has to do with the file that its device is in, beside what the device does: data
-//! are read while the model reads, and written when it has programmed or erased. The command is
-//! complete when both are done.
+//! What a command does with the file that holds its device: data are read while the model reads,
+//! and written when it has programmed or erased. The command is complete when both are done.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Which parallel units belong to which partition: pure decisions.
+//! Decides which parallel units belong to which partition. Pure.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,7 +20,7 @@ pub type Unit = (u32, u32);
 /// Which parallel units a partition is to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// All units of these channels: nobody else moves data over them.
+    /// All units of these channels: no other partition moves data over them.
     Channels(Vec<u32>),
     /// These units.
     Units(Vec<Unit>),
@@ -61,7 +61,7 @@ pub(super) struct Layout {
     pub partitions: Vec<Record>,
 }
 
-/// Why a partition cannot be as it is wanted. Whoever asked has to ask for something else.
+/// Why a partition cannot be as it is wanted. The caller has to ask for something else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LayoutError {
     /// No name, or one that is too long.

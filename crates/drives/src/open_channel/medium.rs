@@ -1,4 +1,5 @@
-//! What of an open-channel device outlives a power cut: the state of its flash, and what is in it.
+//! The part of an open-channel device that survives a power cut: the state of its flash, and the
+//! data in it.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,9 +1,9 @@
 //! An emulated open-channel device, cut into partitions of exclusive parallel units.
 //!
 //! A partition is a device: a translation layer of its own ([`flashyard_flash::ftl`]) over units
-//! that nobody else can address, with queues, a write buffer and bounds of its own. What its
-//! neighbours do is not in its way, in flash or in software; on shared channels it is, which is why
-//! whole channels are given out unless a user wants otherwise.
+//! that no other partition can address, with its own queues, write buffer and bounds. Its
+//! neighbours do not disturb it, in flash or in software, except on shared channels. That is why
+//! whole channels are given out unless the user wants otherwise.
 //!
 //! Which units belong to whom is stored on the device, twice, in chunks that no partition can
 //! reach.
@@ -86,7 +86,7 @@ struct Contents {
 pub struct PartitionInfo {
     /// Unique on its device.
     pub name: String,
-    /// Given when it was created, the same for ever.
+    /// Given when it was created, never changes.
     pub uuid: [u8; 16],
     /// Size in bytes.
     pub bytes: u64,
@@ -94,7 +94,7 @@ pub struct PartitionInfo {
     pub over_provisioning: u32,
     /// Channel and number there of all its units, in the order of the stripe.
     pub units: Vec<Unit>,
-    /// Nobody else has units on its channels.
+    /// No other partition has units on its channels.
     pub own_channels: bool,
     /// Bytes per second that its units can program, if their channels are free.
     pub programs_per_second: u64,
@@ -106,8 +106,8 @@ pub struct PartitionInfo {
     pub erases: (u32, u32),
     /// It takes no more writes: too much of its flash has failed.
     pub read_only: bool,
-    /// How much later than due 99 of 100 completions of the device were told, in nanoseconds of the
-    /// machine's clock.
+    /// How much later than due 99 of 100 completions of the device were reported, in nanoseconds of
+    /// the machine's clock.
     pub late_p99_ns: u64,
 }
 
@@ -272,7 +272,7 @@ impl OpenChannel {
         self.backing.geometry()
     }
 
-    /// How much later than due completions were told, in nanoseconds of the machine's clock.
+    /// How much later than due completions were reported, in nanoseconds of the machine's clock.
     pub fn lateness(&self) -> Histogram {
         let model = self.model.as_ref();
         model.map_or_else(Histogram::new, |model| model.lateness_of_all())
@@ -366,7 +366,7 @@ impl OpenChannel {
         let mut layout = self.state.borrow().layout.clone();
         let record = layout.add(name, uuid, wanted, over_provisioning)?.clone();
         self.check_units(&layout)?;
-        // Formatted before anybody can know of it: a cut leaves units that nobody has.
+        // Formatted before the layout names it: a power cut leaves units without an owner.
         let span = self.format(&record, 0).await?;
         self.commit(layout).await?;
         let partition = Partition::new(self.backing.rt(), vec![span], self.stripe(&record));

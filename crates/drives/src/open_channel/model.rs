@@ -1,4 +1,4 @@
-//! The model of a device with those who use it: whose command is whose, and what each waits for.
+//! The model of a device together with its owners: which command is whose, and what each waits for.
 
 use std::rc::{Rc, Weak};
 
@@ -46,8 +46,8 @@ struct Slot {
     pages: Pages,
 }
 
-/// A completion on its way to who waits for it.
-pub(super) struct ToldDone {
+/// A completion on its way to its owner.
+pub(super) struct OwnersDone {
     pub owner: Rc<dyn Owner>,
     pub done: Done,
     pub addresses: Vec<u64>,
@@ -56,8 +56,8 @@ pub(super) struct ToldDone {
 
 /// What comes of an instant.
 #[derive(Default)]
-pub(super) struct Told {
-    pub done: Vec<ToldDone>,
+pub(super) struct Events {
+    pub done: Vec<OwnersDone>,
     pub alarms: Vec<Rc<dyn Owner>>,
     pub jobs: Vec<(u32, Job)>,
 }
@@ -90,7 +90,7 @@ impl Model {
         self.medium.take()
     }
 
-    /// Ends everything; those who have to be told.
+    /// Ends everything; gives the owners to notify.
     pub fn stop(&mut self) -> Vec<Rc<dyn Owner>> {
         self.take();
         self.owners()
@@ -102,7 +102,7 @@ impl Model {
         owners.filter_map(|one| one.owner.upgrade()).collect()
     }
 
-    /// How late an owner was told of what the model had done, in nanoseconds of the machine's
+    /// How late the completions of an owner were reported, in nanoseconds of the machine's
     /// clock; of all owners when none is named.
     pub fn lateness(&self, owner: Option<OwnerId>) -> Histogram {
         let mut all = Histogram::new();
@@ -113,7 +113,7 @@ impl Model {
         all
     }
 
-    /// Adds somebody who will submit commands.
+    /// Adds an owner that will submit commands.
     pub fn register(&mut self, owner: Weak<dyn Owner>) -> OwnerId {
         let registered = Registered {
             owner,
@@ -141,16 +141,16 @@ impl Model {
 
     fn has_slots(&self, owner: OwnerId) -> bool {
         let busy = |slot: &Slot| slot.owner == owner && slot.waits > 0;
-        let told_next = |&slot: &u32| self.slots[slot as usize].owner == owner;
-        self.slots.iter().any(busy) || self.settled.iter().any(told_next)
+        let is_next = |&slot: &u32| self.slots[slot as usize].owner == owner;
+        self.slots.iter().any(busy) || self.settled.iter().any(is_next)
     }
 
-    /// Whether somebody is to be told of something at once.
+    /// Whether something is to be reported at once.
     pub fn has_settled(&self) -> bool {
         !self.settled.is_empty()
     }
 
-    /// When something happens next that somebody is told of.
+    /// When the next completion or alarm is due.
     pub fn next(&self) -> Option<Time> {
         let device = &self.medium.as_ref()?.device;
         let alarms = self.owners.iter().filter_map(|one| one.alarm);
@@ -252,28 +252,28 @@ impl Model {
         self.end_part(slot);
     }
 
-    /// Lets the device run until `at`, and says who has to be told of what.
-    pub fn advance(&mut self, at: Time, late: Duration) -> Told {
-        let mut told = Told::default();
+    /// Lets the device run until `at`, and gives what is to be reported to which owner.
+    pub fn advance(&mut self, at: Time, late: Duration) -> Events {
+        let mut events = Events::default();
         let Some(medium) = &mut self.medium else {
-            return told;
+            return events;
         };
         let mut done = std::mem::take(&mut self.done);
         medium.device.advance(at, &mut done);
         for completion in done.drain(..) {
-            told.jobs.extend(self.completed(&completion, late));
+            events.jobs.extend(self.completed(&completion, late));
         }
         self.done = done;
         for slot in std::mem::take(&mut self.settled) {
-            told.done.extend(self.end(slot));
+            events.done.extend(self.end(slot));
         }
         for one in &mut self.owners {
             if one.alarm.is_some_and(|alarm| alarm <= at) {
                 one.alarm = None;
-                told.alarms.extend(one.owner.upgrade());
+                events.alarms.extend(one.owner.upgrade());
             }
         }
-        told
+        events
     }
 
     /// The model is done with a command. What is left to do with the file.
@@ -307,10 +307,10 @@ impl Model {
     }
 
     /// A command waits for nothing any more.
-    fn end(&mut self, slot: u32) -> Option<ToldDone> {
+    fn end(&mut self, slot: u32) -> Option<OwnersDone> {
         let command = std::mem::take(&mut self.slots[slot as usize]);
         self.unused.push(slot);
-        Some(ToldDone {
+        Some(OwnersDone {
             owner: self.owners[command.owner].owner.upgrade()?,
             done: Done {
                 tag: command.tag,

@@ -1,4 +1,4 @@
-//! A partition as a device: spans one behind the other.
+//! A partition as a block device: its spans, one behind the other.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -121,7 +121,7 @@ impl Device for Partition {
             io => gate.pass(span, false, move || match io {
                 Io::Read { into, .. } => inner.read(lba, into),
                 Io::Write { data, fua, .. } => inner.write(lba, &data, fua),
-                // It passes the gate, too: whoever closes it waits for flushes as for all others.
+                // It passes the gate, too: closing the gate waits for flushes as for all other I/O.
                 Io::Flush => inner.on_all(Op::Flush),
                 _ => IoFuture::boxed(inner.forget(lba, blocks)),
             }),

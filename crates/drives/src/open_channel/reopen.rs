@@ -1,5 +1,5 @@
-//! Opening a file that holds the flash of an open-channel device: making it, and finding out what
-//! every chunk has come to.
+//! Opening a file that holds the flash of an open-channel device: creates it, or finds out the
+//! state of every chunk.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -56,8 +56,8 @@ pub(super) async fn open(
     let geometry = device.geometry().clone();
     let (image, whole) = match header {
         None => (Image::new(uuid.ok_or_else(lost)?, geometry), None),
-        Some(told) if told.shape != shape => return Err(other_shape(&told.shape, &shape)),
-        Some(told) => (told.image(geometry), Some(told.whole)),
+        Some(header) if header.shape != shape => return Err(other_shape(&header.shape, &shape)),
+        Some(header) => (header.image(geometry), Some(header.whole)),
     };
     has_room(&file, &image)?;
     let store = FileStore::new(rt, file, image).map_err(|_| PartitionError::Memory)?;
@@ -113,9 +113,9 @@ fn lost() -> PartitionError {
     )
 }
 
-/// What the header tells.
+/// What was found in the header.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct FoundHeader {
     pub uuid: [u8; 16],
     pub shape: Shape,
     pub version: u32,
@@ -123,7 +123,7 @@ pub(super) struct Told {
     pub whole: [bool; HEADERS as usize],
 }
 
-impl Told {
+impl FoundHeader {
     /// Where everything is in the file of a device of such a geometry.
     pub fn image(&self, geometry: Geometry) -> Image {
         Image::of_version(self.uuid, geometry, self.version)
@@ -131,7 +131,7 @@ impl Told {
 }
 
 /// The header; nothing when the file is empty, or was being made when it was cut off.
-pub(super) async fn read_header(file: &FileDevice) -> Result<Option<Told>, PartitionError> {
+pub(super) async fn read_header(file: &FileDevice) -> Result<Option<FoundHeader>, PartitionError> {
     let pieces = read_start(file).await?;
     let (first, rest) = pieces.split_at(PIECE);
     let copies = [decode_header(first), decode_header(&rest[..PIECE])];
@@ -139,7 +139,7 @@ pub(super) async fn read_header(file: &FileDevice) -> Result<Option<Told>, Parti
         match copy {
             &Header::Valid(uuid, shape, version) => {
                 let whole = copies.clone().map(|other| other == *copy);
-                return Ok(Some(Told {
+                return Ok(Some(FoundHeader {
                     uuid,
                     shape,
                     version,

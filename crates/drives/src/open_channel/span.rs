@@ -1,5 +1,4 @@
-//! Parallel units under one translation layer, at work: the layer decides, this moves the data and
-//! waits.
+//! Runs a translation layer over parallel units: the layer decides, this moves the data and waits.
 //!
 //! Queues, write buffer and what may be in flight are of this span alone. A host's data go into the
 //! write buffer, or come out of it or of the flash, when the layer says so; a command is answered
@@ -32,7 +31,7 @@ const MOST_COMMANDS: usize = 1024;
 pub(super) struct Span {
     units: OwnUnits,
     formatted: bool,
-    /// The units go to somebody else: nothing is submitted any more.
+    /// The units go to another owner: nothing is submitted any more.
     retired: Cell<bool>,
     capacity: Cell<u64>,
     state: Cell<State>,
@@ -49,7 +48,7 @@ struct Work {
     commands: Vec<Command>,
     unused: Vec<u32>,
     woken: Vec<Waker>,
-    /// Ends that the layer has to be told of, because the device took nothing of them.
+    /// Ends that are to be reported to the layer, because the device took nothing of them.
     refused: VecDeque<(Tag, u64)>,
 }
 
@@ -71,12 +70,12 @@ pub(super) enum Moved {
 enum Stage {
     Unused,
     Waiting(Option<Waker>),
-    /// Nobody waits any more; it goes on.
+    /// No task waits any more; the command goes on.
     Abandoned,
     Done(Outcome),
     /// The device has failed.
     Lost,
-    /// It waits for space for so long that whoever waits is told.
+    /// It waits for space for so long that the waiting task gets an error.
     Full,
 }
 
@@ -104,8 +103,8 @@ impl Span {
         };
         let scope = || Scope::Units(span.units.clone());
         let geometry = drive.geometry();
-        let nobody: Weak<Self> = Weak::new();
-        let report = OwnUnits::new(drive, scope(), nobody).report();
+        let no_owner: Weak<Self> = Weak::new();
+        let report = OwnUnits::new(drive, scope(), no_owner).report();
         let build = match begin {
             Begin::Format => Ftl::format,
             Begin::Recover => Ftl::recover,
@@ -165,7 +164,7 @@ impl Span {
         self.state.get()
     }
 
-    /// How much later than due it was told of completions of the device, in nanoseconds.
+    /// How much later than due completions of the device were reported, in nanoseconds.
     pub fn lateness(&self) -> Histogram {
         self.units.lateness()
     }
@@ -180,7 +179,7 @@ impl Span {
         self.units.sectors()
     }
 
-    /// Whether all sectors are known to be zero: nobody has written since it was formatted.
+    /// Whether all sectors are known to be zero: nothing was written since it was formatted.
     pub fn is_blank(&self) -> bool {
         self.formatted && self.stats().0.host_units == 0
     }
@@ -428,7 +427,7 @@ impl Work {
         }
     }
 
-    /// The device has failed: who waits is told.
+    /// The device has failed: commands that wait get an error.
     fn lose(&mut self) -> Vec<Waker> {
         let mut woken = Vec::new();
         for id in 0..self.commands.len() as u32 {
@@ -446,7 +445,7 @@ impl Work {
         woken
     }
 
-    /// Who waits for a write or a flush is told that there is no space; the command goes on when
+    /// A waiting write or flush is answered that there is no space; the command goes on when
     /// there is.
     fn refuse_writes(&mut self) -> Vec<Waker> {
         let mut woken = Vec::new();
@@ -480,7 +479,7 @@ impl Command {
     }
 }
 
-/// A bit for each part whose data somebody takes.
+/// A bit for each part whose data a task takes.
 fn wanted(parts: &[Part]) -> u64 {
     let taken = |(place, part): (usize, &Part)| u64::from(*part != Part::Nobody) << place;
     parts.iter().enumerate().map(taken).sum()

@@ -1,5 +1,4 @@
-//! Flash that is looked at and not used: in a file, or a real zoned device. Nothing of it is
-//! changed.
+//! Flash that is only read, never changed: in a file, or on a real zoned device.
 
 use std::rc::Rc;
 

@@ -1,7 +1,7 @@
-//! A handle to some parallel units of a device, through which nothing else can be reached.
+//! A handle to some parallel units of a device. No other unit can be reached through it.
 //!
-//! This is where ownership is enforced, below everything that decides: a command with an address of
-//! somebody else is not submitted, whoever asks.
+//! Ownership is enforced here, below everything that decides: a command with an address of another
+//! owner is not submitted.
 
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
@@ -44,7 +44,7 @@ pub(super) struct OwnUnits {
 /// An address that does not belong to the owner, or a device without power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Denied {
-    /// Somebody else's.
+    /// The address belongs to another owner.
     Foreign(u64),
     /// Off, or more than the device takes.
     Device,
@@ -100,19 +100,19 @@ impl OwnUnits {
         chunks * u64::from(geometry.clba)
     }
 
-    /// How much later than due it was told of its completions, in nanoseconds of the machine's
+    /// How much later than due its completions were reported, in nanoseconds of the machine's
     /// clock.
     pub fn lateness(&self) -> Histogram {
         self.drive.lateness(self.id)
     }
 
-    /// Has the owner told at an instant.
+    /// Notifies the owner at an instant.
     pub fn set_alarm(&self, alarm: Option<Time>) {
         self.drive.set_alarm(self.id, alarm);
     }
 
-    /// Gives a sector of its own, of the read whose completion is being told; false when that is
-    /// lost.
+    /// Gives a sector of its own, of the read whose completion is being reported; false when that
+    /// is lost.
     pub fn read(&self, address: u64, target: &mut [u8]) -> bool {
         self.owns(address) && self.drive.read(address, target)
     }
@@ -227,9 +227,9 @@ mod tests {
     use super::*;
     use crate::backing::Done;
 
-    struct Nobody;
+    struct Silent;
 
-    impl Owner for Nobody {
+    impl Owner for Silent {
         fn completed(&self, _at: Time, _done: &Done) {}
         fn alarm(&self, _at: Time) {}
     }
@@ -243,7 +243,7 @@ mod tests {
             let device = channel::Device::new(&profile, 1 << 30, 1, Options::default());
             let medium = Medium::new(device.expect("the capacity fits"));
             let drive: Rc<dyn Backing> = Drive::start(&rt, medium, 1);
-            let owner: Rc<dyn Owner> = Rc::new(Nobody);
+            let owner: Rc<dyn Owner> = Rc::new(Silent);
             let scope = Scope::Units(vec![(0, 0), (3, 2)]);
             let units = OwnUnits::new(&drive, scope, Rc::downgrade(&owner));
             let geometry = drive.geometry().clone();

@@ -1,4 +1,4 @@
-//! What becomes of vector commands: each is a task of its own, and tells its owner when it is done.
+//! Executes vector commands: each is a task of its own, and notifies its owner when it is done.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -143,11 +143,11 @@ impl Zones {
     /// A write failed: its zone is written no more, and what it keeps the device says.
     async fn write_failed(&self, chunk: usize) {
         let start = self.change(chunk, |zone| zone.state = ChunkState::Closed);
-        let told = self.file.report_zones(start, 1).await;
-        let told = told
+        let reported = self.file.report_zones(start, 1).await;
+        let reported = reported
             .ok()
             .and_then(|zones| zones.first().map(|zone| zone.state));
-        match told {
+        match reported {
             Some(ZoneState::Offline) => {
                 self.change(chunk, |zone| {
                     (zone.state, zone.written) = (ChunkState::Offline, 0);
@@ -370,8 +370,8 @@ impl Zones {
         first.expect("it was asked for") + sector as u64
     }
 
-    /// Buffers of these lengths, all of them at once: whoever held some and waited for others could
-    /// wait for ever.
+    /// Buffers of these lengths, all of them at once: a command that held some and waited for
+    /// others could wait without end.
     async fn buffers(&self, lengths: &[usize]) -> Vec<Buf> {
         loop {
             let bufs: Option<Vec<Buf>> = lengths.iter().map(|len| Buf::take(*len)).collect();
@@ -394,15 +394,15 @@ impl Zones {
     /// Tells an owner that a command is complete. What it brought can be read until it comes back.
     fn tell_done(&self, owner: OwnerId, done: &Done, pieces: Vec<Piece>) {
         let mut state = self.state.borrow_mut();
-        state.telling = pieces;
+        state.reporting = pieces;
         let registered = &mut state.owners[owner];
         registered.in_flight -= 1;
-        let told = registered.owner.upgrade();
+        let owner = registered.owner.upgrade();
         drop(state);
-        if let Some(told) = told {
-            told.completed(self.rt.turn_time(), done);
+        if let Some(owner) = owner {
+            owner.completed(self.rt.turn_time(), done);
         }
-        self.state.borrow_mut().telling.clear();
+        self.state.borrow_mut().reporting.clear();
     }
 }
 

@@ -1,4 +1,5 @@
-//! A zoned device as it is: read, and never written; no zone of it is finished or erased.
+//! A zoned device that is only looked at: it is read and never written, and no zone of it is
+//! finished or erased.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,7 @@ pub(crate) struct Sight {
 }
 
 impl Undivided {
-    /// Opens a device that nobody else uses.
+    /// Opens a device exclusively.
     pub async fn open(rt: &Rt, path: &Path) -> Result<Self, OpenError> {
         Ok(Self {
             path: path.into(),

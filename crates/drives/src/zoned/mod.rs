@@ -3,18 +3,18 @@
 //!
 //! The kernel's zoned interface and the vector interface of open-channel devices agree in what
 //! matters: space is written in order, at a pointer that the device keeps, and erased as a whole. A
-//! zone is a chunk; so many zones that follow each other are a unit. Three things differ, and are
-//! met here:
+//! zone is a chunk; N consecutive zones form one parallel unit. Three things differ, and are
+//! handled here:
 //!
 //! - A zone has no place beside its data: [`unit`] keeps what belongs there in the last block of
 //!   each write unit.
 //! - A write is complete when it is durable (`RWF_DSYNC`); so nothing has to be written behind it.
-//! - A device lets only so many zones be partly written. When that many are, one to which nothing
-//!   was written for longest is finished before another one is begun; whoever wanted to go on there
-//!   is told that the chunk was closed early.
+//! - A device limits the number of active zones. At that limit, the zone that was written least
+//!   recently is finished before another one is begun; its owner then learns that the chunk was
+//!   closed early.
 //!
-//! What zones share inside of a device nobody tells: tenants have flash and garbage collection of
-//! their own, not channels.
+//! Which channels zones share inside a device is not known: tenants have their own flash and
+//! garbage collection, but not their own channels.
 //!
 //! Map: `unit` is the bytes, `survey` what is found when a device is opened, `commands` what
 //! becomes of vectors; `look` is for those who only want to know what is there.
@@ -67,8 +67,8 @@ struct State {
     /// Writes whose data are on their way.
     staged: BTreeMap<(OwnerId, u32), Staged>,
     trailers: Trailers,
-    /// What the read brought whose completion is being told.
-    telling: Vec<Piece>,
+    /// What the read brought whose completion is being reported.
+    reporting: Vec<Piece>,
     /// Counts writes.
     writes: u64,
 }
@@ -76,7 +76,7 @@ struct State {
 struct Registered {
     owner: Weak<dyn Owner>,
     alarm: Option<Time>,
-    /// Commands that were submitted, and of whose end nobody was told.
+    /// Commands that were submitted, and whose end is not reported yet.
     in_flight: usize,
 }
 
@@ -157,7 +157,7 @@ impl Piece {
 }
 
 impl Zones {
-    /// Opens a host-managed zoned block device, for nobody else to use, with its zones dealt out to
+    /// Opens a host-managed zoned block device, exclusively, with its zones dealt out to
     /// `units`; without a number, to as many as make sense.
     pub async fn open(rt: &Rt, path: &Path, units: Option<u32>) -> Result<Rc<Self>, OpenError> {
         let found = survey::open(rt, path, units).await?;
@@ -171,7 +171,7 @@ impl Zones {
                 owners: Vec::new(),
                 staged: BTreeMap::new(),
                 trailers: Trailers::default(),
-                telling: Vec::new(),
+                reporting: Vec::new(),
                 writes: 0,
             }),
             calmed: Notify::new(),
@@ -251,7 +251,7 @@ impl Backing for Zones {
         tag: u32,
         vector: Vector<'_>,
     ) -> Option<Result<u64, Rejected>> {
-        let this = self.this.upgrade().expect("whoever calls has it");
+        let this = self.this.upgrade().expect("the caller holds it");
         self.state.borrow_mut().owners[owner].in_flight += 1;
         let (addresses, wanted) = (vector.addresses.to_vec(), vector.wanted);
         let all = u64::MAX >> (u64::BITS as usize - addresses.len().clamp(1, 64));
@@ -272,7 +272,7 @@ impl Backing for Zones {
                 self.rt
                     .spawn(async move { this.write_vector(owner, tag).await })
             }
-            // Nobody asks a zoned device to copy.
+            // No FTL asks a zoned device to copy.
             Op::Copy { .. } => self
                 .rt
                 .spawn(async move { this.tell(owner, tag, u64::MAX, Vec::new()) }),
@@ -314,7 +314,7 @@ impl Backing for Zones {
 
     fn read(&self, address: u64, target: &mut [u8]) -> bool {
         let state = self.state.borrow();
-        let mut pieces = state.telling.iter();
+        let mut pieces = state.reporting.iter();
         let Some(sector) = pieces.find_map(|piece| piece.sector(address)) else {
             return false;
         };

@@ -1,8 +1,8 @@
-//! Opening a zoned device: what it is, whether it will do, and what is in its zones.
+//! Opening a zoned device: what it is, whether it is usable, and what is in its zones.
 //!
-//! A zone that is partly written is finished: nobody goes on where a former life has stopped, and
-//! the device has only so many of them. How far a finished zone is written its device does not
-//! tell: the trailers of the units do.
+//! A zone that is partly written is finished: no write continues where an earlier run has stopped,
+//! and the device allows only a limited number of active zones. A device does not say how far a
+//! finished zone is written; the trailers of the units do.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use super::{ACTIVE_OF_LAYOUT, ACTIVE_PER_UNIT, Chunk};
 pub(super) const LEAST_CHUNKS: u32 = 8;
 /// Zones of a unit that leave enough room for data, where the device has so many.
 const GOOD_CHUNKS: u32 = 32;
-/// Units that a device is divided into when nobody says how many.
+/// Units that a device is divided into when the user does not say how many.
 const USUAL_UNITS: u32 = 16;
 /// Zones asked for at once.
 const REPORT: u32 = 1024;
@@ -39,7 +39,7 @@ pub(super) struct Undivided {
     pub zones: Vec<Zone>,
 }
 
-/// Opens the device at `path`, for nobody else to use, to be read and, if it is to be used,
+/// Opens the device at `path`, exclusively, to be read and, if it is to be used,
 /// written.
 pub(super) async fn find(rt: &Rt, path: &Path, write: bool) -> Result<Undivided, OpenError> {
     let options = OpenOptions {

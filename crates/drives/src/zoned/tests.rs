@@ -1,4 +1,4 @@
-//! Who is told of what becomes of commands, when those who gave them come and go.
+//! Which owner is notified of which completion, when owners come and go.
 
 use std::cell::RefCell;
 
@@ -9,14 +9,14 @@ use flashyard_time::Duration;
 use super::*;
 use crate::backing::Done;
 
-/// Notes what it is told.
+/// Records what it is notified of.
 #[derive(Default)]
-struct Somebody {
+struct Recorder {
     done: RefCell<Vec<u32>>,
     alarms: RefCell<Vec<Time>>,
 }
 
-impl Owner for Somebody {
+impl Owner for Recorder {
     fn completed(&self, _at: Time, done: &Done) {
         self.done.borrow_mut().push(done.tag);
     }
@@ -26,10 +26,10 @@ impl Owner for Somebody {
     }
 }
 
-fn register(zones: &Zones) -> (Rc<Somebody>, OwnerId) {
-    let somebody = Rc::new(Somebody::default());
-    let owner: Rc<dyn Owner> = somebody.clone();
-    (somebody, zones.register(Rc::downgrade(&owner)))
+fn register(zones: &Zones) -> (Rc<Recorder>, OwnerId) {
+    let recorder = Rc::new(Recorder::default());
+    let owner: Rc<dyn Owner> = recorder.clone();
+    (recorder, zones.register(Rc::downgrade(&owner)))
 }
 
 fn submit(zones: &Zones, owner: OwnerId, tag: u32, op: Op, (addresses, wanted): (&[u64], u64)) {
@@ -67,11 +67,11 @@ fn a_place_is_not_taken_while_something_can_come_for_who_had_it() {
             let (gone, first) = register(&zones);
             submit(&zones, first, 7, op, (&unit, 0));
             drop(gone);
-            let (somebody, second) = register(&zones);
+            let (recorder, second) = register(&zones);
             assert_ne!(second, first, "{op:?}");
             submit(&zones, second, 8, Op::Read, (&unit, 0));
             zones.rt().sleep(Duration::from_secs(1)).await;
-            assert_eq!(*somebody.done.borrow(), [8], "{op:?}");
+            assert_eq!(*recorder.done.borrow(), [8], "{op:?}");
             let (_third, third) = register(&zones);
             assert_eq!(third, first, "{op:?}: nothing is in flight any more");
         }
@@ -79,37 +79,37 @@ fn a_place_is_not_taken_while_something_can_come_for_who_had_it() {
 }
 
 #[test]
-fn an_alarm_of_who_is_gone_is_nobodys() {
+fn an_alarm_of_an_owner_that_is_gone_reaches_no_other_owner() {
     with_zones(|zones| async move {
         let rt = zones.rt().clone();
         let (early, late) = (Duration::from_ms(10), Duration::from_ms(20));
         let (gone, first) = register(&zones);
         zones.set_alarm(first, Some(rt.turn_time() + early));
         drop(gone);
-        let (somebody, second) = register(&zones);
+        let (recorder, second) = register(&zones);
         assert_eq!(second, first);
         let at = rt.turn_time() + late;
         zones.set_alarm(second, Some(at));
         rt.sleep(Duration::from_secs(1)).await;
-        let told = somebody.alarms.borrow();
-        assert!(told.len() == 1 && told[0] >= at, "{told:?}");
+        let alarms = recorder.alarms.borrow();
+        assert!(alarms.len() == 1 && alarms[0] >= at, "{alarms:?}");
     });
 }
 
 #[test]
-fn whoever_comes_and_goes_leaves_nothing() {
+fn owners_that_come_and_go_leave_nothing() {
     with_zones(|zones| async move {
         let (_stays, first) = register(&zones);
         for _ in 0..100 {
-            let (somebody, id) = register(&zones);
+            let (recorder, id) = register(&zones);
             assert_ne!(id, first);
             submit(&zones, id, 1, Op::Read, (&[0], 1));
-            // Not a write at the pointer of its chunk, so it is refused; that is told as well.
+            // Not a write at the pointer of its chunk, so it is refused; that is reported as well.
             submit(&zones, id, 2, Op::Write { metadata: &[] }, (&[3], 1));
             submit(&zones, id, 3, Op::Copy { to: &[0] }, (&[0], 1));
             zones.rt().sleep(Duration::from_ms(10)).await;
-            somebody.done.borrow_mut().sort_unstable();
-            assert_eq!(*somebody.done.borrow(), [1, 2, 3]);
+            recorder.done.borrow_mut().sort_unstable();
+            assert_eq!(*recorder.done.borrow(), [1, 2, 3]);
         }
         assert_eq!(zones.state.borrow().owners.len(), 2);
     });

@@ -91,14 +91,14 @@ fn a_check_finds_into_how_many_units_a_device_is_divided() {
         // By the other copy, too.
         disk.flip(100, 1);
         let report = checked(&world, &machine).expect("it can be looked at");
-        let told = report.to_string();
+        let message = report.to_string();
         assert!(
-            told.contains("the first copy of the layout is not usable"),
-            "{told}"
+            message.contains("the first copy of the layout is not usable"),
+            "{message}"
         );
         assert!(
-            told.contains("unit 0.0, chunk 0: the data of write unit 0"),
-            "{told}"
+            message.contains("unit 0.0, chunk 0: the data of write unit 0"),
+            "{message}"
         );
         assert_eq!(
             (
@@ -107,15 +107,15 @@ fn a_check_finds_into_how_many_units_a_device_is_divided() {
                 report.verdict()
             ),
             (2, 2, Verdict::Repairable),
-            "{told}"
+            "{message}"
         );
         disk.flip(last * ZONE + 100, 1);
         let report = checked(&world, &machine).expect("it can be looked at");
         assert!(report.partitions.is_empty() && report.verdict() == Verdict::Lost);
-        let told = report.to_string();
+        let message = report.to_string();
         assert!(
-            told.contains("the layout of the partitions is damaged"),
-            "{told}"
+            message.contains("the layout of the partitions is damaged"),
+            "{message}"
         );
     }
 }
@@ -140,11 +140,11 @@ fn a_check_finds_what_is_rotten() {
 #[test]
 fn what_cannot_be_checked_is_refused() {
     let (world, machine, _) = world(Config::calm(1), zones(0));
-    let told = checked(&world, &machine)
+    let message = checked(&world, &machine)
         .expect_err("there is nothing")
         .to_string();
-    assert!(told.contains("/dev/zoned0 is empty"), "{told}");
-    let told = world.run(&machine, |rt| async move {
+    assert!(message.contains("/dev/zoned0 is empty"), "{message}");
+    let message = world.run(&machine, |rt| async move {
         assert!(is_zoned(&rt, Path::new(DISK)).unwrap());
         let device = open(&rt).await.unwrap();
         let refused = check_zoned(&rt, Path::new(DISK))
@@ -155,8 +155,8 @@ fn what_cannot_be_checked_is_refused() {
         refused.to_string()
     });
     assert!(
-        told.contains("another program uses it: stop that one first"),
-        "{told}"
+        message.contains("another program uses it: stop that one first"),
+        "{message}"
     );
 
     machine.add_disk("/dev/plain0", 1 << 20);
@@ -173,7 +173,7 @@ fn what_cannot_be_checked_is_refused() {
     });
 }
 
-/// A device that somebody else has written is neither read as ours nor touched.
+/// A device that another program has written is neither read as ours nor changed.
 #[test]
 fn a_check_refuses_what_others_have_written() {
     let (world, machine, _) = world(Config::calm(1), zones(0));
@@ -187,8 +187,8 @@ fn a_check_refuses_what_others_have_written() {
         let theirs = file.write_at(filled(1 << 17, 7), 5 * ZONE, true).await.0;
         assert!(theirs.is_ok());
     });
-    let told = checked(&world, &machine)
+    let message = checked(&world, &machine)
         .expect_err("it is theirs")
         .to_string();
-    assert!(told.contains("holds something else"), "{told}");
+    assert!(message.contains("holds something else"), "{message}");
 }

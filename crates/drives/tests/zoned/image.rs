@@ -110,8 +110,8 @@ fn a_device_of_an_earlier_version_is_opened_checked_and_repaired() {
         match damaged {
             Some(copy) => {
                 let name = ["first", "second"][copy as usize];
-                let told = format!("the {name} copy of the layout is not usable: ");
-                assert!(report.repairs[0].starts_with(&told), "{report}");
+                let message = format!("the {name} copy of the layout is not usable: ");
+                assert!(report.repairs[0].starts_with(&message), "{report}");
             }
             None => assert_eq!(report.verdict(), Verdict::Sound, "{report}"),
         }

@@ -157,8 +157,8 @@ fn what_was_flushed_survives_cuts() {
 }
 
 /// The power goes while a new device gets its first layout and its first partition, again and
-/// again: there is the partition or there is not, and the device is never taken for somebody
-/// else's.
+/// again: there is the partition or there is not, and the device is never taken for that of another
+/// program.
 #[test]
 fn a_new_device_can_be_cut_at_any_instant() {
     let mut found = [0; 2];
@@ -243,7 +243,7 @@ fn live(world: &World, machine: &Machine, oracle: Oracle, life: u64, chance: &mu
             rt.spawn(written).detach();
         }
         rt.sleep(Duration::from_us(chance.below(300))).await;
-        // Whoever has the device loses it with the power.
+        // The power cut takes the device from its user.
         std::mem::forget(device);
         oracle
     })
@@ -405,18 +405,18 @@ fn what_is_no_such_device_is_refused() {
         ),
     ];
     for (zones, units, why) in cases {
-        let told = refusal(zones, units);
-        assert!(told.contains(why), "{told}");
+        let message = refusal(zones, units);
+        assert!(message.contains(why), "{message}");
     }
     let world = World::new(Config::calm(1));
     let machine = world.machine(1);
     machine.add_disk(DISK, 1 << 30);
-    let told = world.run(&machine, |rt| async move {
+    let message = world.run(&machine, |rt| async move {
         open(&rt).await.err().expect("it is refused").to_string()
     });
     assert!(
-        told.contains("has no zones: set kind = \"block\""),
-        "{told}"
+        message.contains("has no zones: set kind = \"block\""),
+        "{message}"
     );
 }
 
@@ -425,8 +425,8 @@ fn a_zoned_disk_is_no_plain_one() {
     let (world, machine, _) = world(Config::calm(1), zones(0));
     world.run(&machine, |rt| async move {
         let plain = FileDevice::open_block(&rt, Path::new(DISK), 4096, false);
-        let told = plain.err().expect("it is refused").to_string();
-        assert!(told.contains("set kind = \"zoned\""), "{told}");
+        let message = plain.err().expect("it is refused").to_string();
+        assert!(message.contains("set kind = \"zoned\""), "{message}");
         // To look at it is another matter.
         assert!(FileDevice::open_block(&rt, Path::new(DISK), 4096, true).is_ok());
     });
@@ -435,7 +435,7 @@ fn a_zoned_disk_is_no_plain_one() {
 #[test]
 fn what_others_have_written_is_not_touched() {
     let (world, machine, disk) = world(Config::calm(1), zones(0));
-    let told = world.run(&machine, |rt| async move {
+    let message = world.run(&machine, |rt| async move {
         let options = OpenOptions {
             write: true,
             direct: true,
@@ -444,13 +444,13 @@ fn what_others_have_written_is_not_touched() {
         let file = rt.open(Path::new(DISK), options).unwrap();
         let theirs = file.write_at(filled(1 << 17, 7), 5 * ZONE, true).await.0;
         assert!(theirs.is_ok());
-        let told = open(&rt).await.err().expect("it is refused").to_string();
+        let message = open(&rt).await.err().expect("it is refused").to_string();
         let zone = file.report_zones(5 * ZONE, 1).await.unwrap()[0];
         assert_eq!(zone.state, ZoneState::Active, "it is not even finished");
-        told
+        message
     });
-    assert!(told.contains("holds something else"), "{told}");
-    assert!(told.contains("blkzone reset /dev/zoned0"), "{told}");
+    assert!(message.contains("holds something else"), "{message}");
+    assert!(message.contains("blkzone reset /dev/zoned0"), "{message}");
     assert_eq!(disk.read(5 * ZONE..5 * ZONE + 4), [7; 4]);
 }
 
@@ -504,7 +504,7 @@ fn zones_that_fail_are_done_without() {
 }
 
 #[test]
-fn rotten_data_are_an_error_and_never_somebody_elses() {
+fn rotten_data_are_an_error_and_never_data_of_another_owner() {
     let (world, machine, disk) = world(Config::calm(1), zones(0));
     world.run(&machine, move |rt| async move {
         let device = open(&rt).await.unwrap();

@@ -3,7 +3,7 @@
 //!
 //! After Min et al., "Gimbal: Enabling Multi-tenant Storage Disaggregation on SmartNIC JBOFs",
 //! SIGCOMM 2021, and its released code. I/Os take turns by deficit round robin ([`rounds`]), in
-//! which a written byte costs more than a read one ([`cost`]); what had its turn leaves as tokens
+//! which a written byte costs more than a read one ([`cost`]). What was scheduled leaves as tokens
 //! allow ([`pace`]), at a rate that follows the device's latency ([`monitor`]). Weights,
 //! guarantees, limits and classes are not part of the design.
 //!

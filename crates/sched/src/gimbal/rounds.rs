@@ -238,7 +238,7 @@ impl Rounds {
         self.release(number);
     }
 
-    /// Nobody could pay after a whole round: gives the quanta of all rounds in which nobody could,
+    /// No tenant could pay after a whole round: gives the quanta of all rounds in which none could,
     /// at once.
     fn skip_rounds(&mut self, cost: &impl Fn(&Ask) -> u64) {
         let rounds = |&number: &u32| {

@@ -1,5 +1,5 @@
-//! What a device was found to do: the price of writes, and how many tokens a second a latency
-//! allows.
+//! What was measured of a device: the price of writes, and how many tokens per second meet a
+//! latency.
 
 use alloc::vec::Vec;
 

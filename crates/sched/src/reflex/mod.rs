@@ -28,7 +28,7 @@ pub struct Reflex {
     calibration: Calibration,
     tenants: Roster<Tenant>,
     queues: Queues,
-    /// Whoever is served in a round, in order: the latency-critical first.
+    /// The tenants served in a round, in order: the latency-critical first.
     critical: Vec<u32>,
     best_effort: Vec<u32>,
     /// Whose turn it is to be first among the best-effort.
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_claims_flows_to_the_others() {
+    fn tokens_not_reserved_flow_to_the_others() {
         let mut reflex = dct983();
         for tenant in 0..4 {
             reflex.set_share(Time::ZERO, TenantId(tenant), &Share::default());

@@ -148,7 +148,7 @@ fn a_cut_after_any_byte_leaves_the_old_or_the_new_state_and_is_repaired() {
 }
 
 #[test]
-fn which_state_counts_is_told_or_why_none_does() {
+fn the_newest_valid_copy_counts_or_the_error_says_why_none_does() {
     let valid = |generation, text: &str| Decoded::Valid(note(generation, text));
     let damaged = || Decoded::Damaged("flipped".into());
     let (flipped, none) = ("flipped".to_owned(), "there is none".to_owned());

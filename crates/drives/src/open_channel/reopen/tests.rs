@@ -69,8 +69,8 @@ fn files_of_both_versions_are_opened_and_stay_what_they_are() {
                     assert_eq!(store.kept(chunk).durable, units);
                 }
                 assert!(store.unsettled().is_empty());
-                let told = read_header(&store.file).await.unwrap();
-                assert_eq!(told.expect("it was made").version, version);
+                let header = read_header(&store.file).await.unwrap();
+                assert_eq!(header.expect("it was made").version, version);
                 device = factory();
             }
         });
