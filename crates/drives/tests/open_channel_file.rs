@@ -467,7 +467,7 @@ async fn look(rt: &Rt) -> Result<Report, PartitionError> {
         read_only: true,
     };
     let file = FileDevice::open(rt, Path::new(PATH), options).await;
-    check(rt, file.expect("nobody uses it")).await
+    check(rt, file.expect("it is free")).await
 }
 
 /// A device with a partition in which something was written.

@@ -38,7 +38,7 @@ async fn file(rt: &Rt, size: Option<u64>, read_only: bool) -> FileDevice {
         read_only,
     };
     let opened = FileDevice::open(rt, Path::new(PATH), options).await;
-    opened.expect("nobody uses it")
+    opened.expect("it is free")
 }
 
 /// A file with what `image` says.

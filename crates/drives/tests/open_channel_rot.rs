@@ -26,7 +26,7 @@ async fn open(rt: &Rt) -> OpenChannel {
         read_only: false,
     };
     let file = FileDevice::open(rt, Path::new(PATH), options).await;
-    let file = file.expect("nobody uses it");
+    let file = file.expect("it is free");
     let medium = Medium::in_file(rt, device, file, Some([7; 16])).await;
     let opened = OpenChannel::open(rt, medium.expect("it is sound"), [9; 16], 1).await;
     opened.expect("it is sound")
@@ -39,7 +39,7 @@ async fn look(rt: &Rt) -> Report {
         read_only: true,
     };
     let file = FileDevice::open(rt, Path::new(PATH), options).await;
-    let report = check(rt, file.expect("nobody uses it")).await;
+    let report = check(rt, file.expect("it is free")).await;
     report.expect("it can be read")
 }
 

@@ -29,7 +29,7 @@ async fn open(rt: &Rt) -> OpenChannel {
         read_only: false,
     };
     let file = FileDevice::open(rt, Path::new(PATH), options).await;
-    let medium = Medium::in_file(rt, device, file.expect("nobody uses it"), Some([7; 16])).await;
+    let medium = Medium::in_file(rt, device, file.expect("it is free"), Some([7; 16])).await;
     let opened = OpenChannel::open(rt, medium.expect("it is sound"), [9; 16], 1).await;
     opened.expect("it is sound")
 }

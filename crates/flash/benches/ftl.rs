@@ -1,6 +1,6 @@
-//! What the host FTL promises in numbers: write amplification against theory, sequential bandwidth
-//! against that of the units, recovery, memory and speed. `cargo bench -p flashyard-flash --bench
-//! ftl` prints the table; `-- recovery` takes only rows with that word.
+//! The host FTL in numbers: write amplification against theory, sequential bandwidth against that
+//! of the units, recovery, memory and speed. `cargo bench -p flashyard-flash --bench ftl` prints
+//! the table; `-- recovery` takes only rows with that word.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -450,8 +450,8 @@ fn recover(medium: &mut Medium, after: &str, gib: f64) {
 
 /// CPU time of this thread; where the kernel does not tell, zero, and the table shows no rates.
 fn cpu_ns() -> u64 {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    told.split(' ')
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    stat.split(' ')
         .next()
         .and_then(|first| first.parse().ok())
         .unwrap_or(0)

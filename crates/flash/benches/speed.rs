@@ -56,8 +56,8 @@ fn main() {
 
 /// CPU time of this thread; where the kernel does not tell, zero, and the table shows no rates.
 fn cpu_ns() -> u64 {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    told.split(' ')
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    stat.split(' ')
         .next()
         .and_then(|first| first.parse().ok())
         .unwrap_or(0)

@@ -1,12 +1,12 @@
-//! Whether a tenant's own flash keeps it from others: one reader of 4 KiB at depth 1 beside tenants
-//! that write without pause, on shared parallel units, on channels of its own, on dies of its own.
-//! Prints what the model gives beside what is expected of it. `cargo run --release --example
-//! isolation`; the seconds simulated per row may be given.
+//! Whether dedicated flash units protect a tenant from others: one reader of 4 KiB at depth 1
+//! beside tenants that write without pause, on shared parallel units, on channels of its own, on
+//! dies of its own. Prints the result of the model beside the expected one. `cargo run --release
+//! --example isolation`; the seconds simulated per row may be given.
 //!
-//! Programs that all take the same time fall in step: dies that write without pause meet each
-//! other less and less on their channel, which then moves more, and has a read wait less, than the
-//! prototype that the expectations come from. So the rows in which reads wait for a channel are
-//! given once more with programs that vary by a tenth.
+//! Programs that all take the same time run in lockstep: dies that write without pause meet each
+//! other less and less on their channel. The channel then moves more, and a read waits less, than
+//! in the prototype that the expectations come from. So the rows in which reads wait for a channel
+//! are given once more with program times that vary by a tenth.
 
 use flashyard_flash::Profile;
 use flashyard_flash::channel::load::{Tally, Tenant, Work, prepare, run};
@@ -133,7 +133,7 @@ const WRITING: [Expected; 6] = [
     ["112", "-", "1500", "-", "4100-4600", "144"],
 ];
 
-/// The reader without anybody beside it.
+/// The reader without neighbours.
 fn alone(span: Duration) {
     let mut device = device(order(FIFO, false, 0));
     let reader = [reader(all())];

@@ -45,7 +45,7 @@ fn print(row: &Row) {
 
 /// CPU time of this thread; zero where the kernel does not tell.
 fn cpu_time() -> Duration {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let first = told.split(' ').next().and_then(|first| first.parse().ok());
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let first = stat.split(' ').next().and_then(|first| first.parse().ok());
     Duration::from_ns(first.unwrap_or(0))
 }

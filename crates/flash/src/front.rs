@@ -1,4 +1,4 @@
-//! What a command passes before and after the flash: the firmware, and the link to the host.
+//! The stages before and after the flash: the firmware, and the link to the host.
 
 use crate::Profile;
 use crate::die::moving;

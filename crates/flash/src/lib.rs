@@ -1,11 +1,10 @@
-//! Emulated flash: drives that behave like real ones, as pure state machines in the time they are
-//! told.
+//! Emulated flash: drives that behave like real ones, as pure state machines in virtual time.
 //!
 //! [`ssd`] is a drive with a page map, a write buffer and garbage collection, [`channel`] one whose
 //! chunks the host manages, [`ftl`] makes a block device of such chunks; [`profile`] says what they
 //! are made of, [`workload`] puts load on a drive in virtual time, and [`validate`] holds it
 //! against theory and public figures. Nothing here reads a clock, and no data is kept: payload
-//! belongs to whoever owns the drive.
+//! belongs to the owner of the drive.
 #![no_std]
 #![forbid(unsafe_code)]
 

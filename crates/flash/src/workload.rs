@@ -1,4 +1,4 @@
-//! Load on a drive in virtual time, and what came of it: for validation, benchmarks and tests.
+//! Load on a drive in virtual time, and its results: for validation, benchmarks and tests.
 
 use alloc::vec;
 use alloc::vec::Vec;

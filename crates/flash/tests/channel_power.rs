@@ -156,7 +156,7 @@ impl Host {
         };
         let accepted = self.send(now, index, Sent::Write, op, &addresses);
         if accepted == 0 {
-            // Closed early by a cut that the host has been told of.
+            // Closed early by a cut that was reported to the host.
             return;
         }
         assert_eq!(accepted, u64::MAX >> (64 - count), "the rules were kept");
@@ -293,7 +293,7 @@ fn survives(name: &str, options: Options, loses: bool) {
 }
 
 #[test]
-fn page_pairs_lose_no_more_than_was_told() {
+fn page_pairs_lose_no_more_than_was_reported() {
     survives("cnex", Options::default(), true);
 }
 
@@ -303,7 +303,7 @@ fn one_shot_programs_lose_nothing_that_was_complete() {
 }
 
 #[test]
-fn a_volatile_buffer_loses_no_more_than_was_told() {
+fn a_volatile_buffer_loses_no_more_than_was_reported() {
     let options = Options {
         buffered: true,
         ..Options::default()

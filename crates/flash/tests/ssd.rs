@@ -261,7 +261,7 @@ fn a_restored_drive_goes_on_as_the_first_would() {
 }
 
 #[test]
-fn a_damaged_snapshot_is_told() {
+fn a_damaged_snapshot_is_reported() {
     let profile = Profile::named("dct983").expect("it ships");
     let mut device = device("dct983", Condition::Fragmented(100));
     device
@@ -289,9 +289,9 @@ fn a_damaged_snapshot_is_told() {
     assert_eq!(smaller, Err(SnapshotError::OtherDrive));
 }
 
-/// Whoever writes a snapshot by hand gets an error or a drive that works, whatever it says.
+/// A forged snapshot is an error or gives a drive that works, whatever it contains.
 #[test]
-fn a_forged_snapshot_is_told_or_harmless() {
+fn a_forged_snapshot_is_reported_or_harmless() {
     let mut chance = Rng::new(11);
     for name in ["dct983", "970pro"] {
         let profile = Profile::named(name).expect("it ships");

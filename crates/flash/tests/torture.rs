@@ -1,8 +1,8 @@
-//! Small drives of random profiles under loads without mercy: every command completes, and what has
-//! to hold does.
+//! Small drives of random profiles under heavy load: every command completes, and all invariants
+//! hold.
 //!
 //! A drive that has commands and no event ahead would never answer again; so would one that goes
-//! round in events without completing anything.
+//! through events without end and completes nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

@@ -365,7 +365,7 @@ impl Work {
                     self.ftl.page(tag, place, &mut page);
                     &page
                 }
-                Part::Host(..) | Part::Nobody => continue,
+                Part::Host(..) | Part::Unused => continue,
             };
             // Without memory the sector is lost, as the medium tells when it is read.
             let _stored = units.store(tag, address, data);
@@ -411,7 +411,7 @@ impl Work {
                 command.data = true;
                 units.read(address, command.part(unit))
             }
-            Part::Nobody => true,
+            Part::Unused => true,
         }
     }
 
@@ -481,7 +481,7 @@ impl Command {
 
 /// A bit for each part whose data a task takes.
 fn wanted(parts: &[Part]) -> u64 {
-    let taken = |(place, part): (usize, &Part)| u64::from(*part != Part::Nobody) << place;
+    let taken = |(place, part): (usize, &Part)| u64::from(*part != Part::Unused) << place;
     parts.iter().enumerate().map(taken).sum()
 }
 

@@ -163,7 +163,7 @@ async fn file(rt: &Rt, size: Option<u64>, read_only: bool) -> FileDevice {
         read_only,
     };
     let opened = FileDevice::open(rt, Path::new(PATH), options).await;
-    opened.expect("nobody uses it")
+    opened.expect("it is free")
 }
 
 async fn use_it(device: &OpenChannel) {

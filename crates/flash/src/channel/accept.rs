@@ -1,5 +1,5 @@
-//! What of a command is accepted: every rule is checked when it is submitted, in the order of
-//! submission.
+//! Checks commands when they are submitted, in the order of submission, and decides which parts are
+//! accepted.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -183,8 +183,8 @@ impl Device {
         Ok(chunk)
     }
 
-    /// Stores what goes with the accepted sectors of a write. Until they are programmed nobody can
-    /// read it.
+    /// Stores what goes with the accepted sectors of a write. Until they are programmed they cannot
+    /// be read.
     fn store_metadata(&mut self, index: u32, metadata: &[Metadata]) {
         let command = &self.commands[index as usize];
         let (accepted, count, units) = (command.accepted, command.count, command.units);

@@ -1,4 +1,4 @@
-//! What happens to what was accepted: sensing, programming, erasing, and telling the host.
+//! Executes accepted commands: sensing, programming, erasing, and completions to the host.
 
 use flashyard_time::Time;
 

@@ -1,4 +1,4 @@
-//! What goes wrong on purpose: by chance, from a seed, or as reported.
+//! Injected failures: by chance, from a seed, or as they were reported of real drives.
 
 use alloc::vec::Vec;
 

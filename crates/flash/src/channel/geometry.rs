@@ -1,4 +1,4 @@
-//! What an open-channel device tells of itself: its geometry, and how addresses are packed.
+//! The geometry that an open-channel device reports, and how its addresses are packed.
 
 use crate::ssd::BuildError;
 use crate::{Profile, ProfileError, UNIT_BYTES};

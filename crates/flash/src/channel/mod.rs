@@ -1,5 +1,5 @@
-//! An open-channel drive: flash whose chunks the host writes, reads and resets itself, in the time
-//! it is reported.
+//! An open-channel drive: flash whose chunks the host writes, reads and resets itself, as a model
+//! in virtual time.
 //!
 //! The vector interface of the Open-Channel SSD specification 2.0. A command names up to
 //! [`MOST_ADDRESSES`] sectors or chunks, its parts go to the dies they are on, and it is complete
@@ -8,8 +8,8 @@
 //!
 //! No data are kept, only [metadata](Metadata). [`Device::submit`] says at once which addresses of
 //! a write or copy were accepted: the owner may then store their data by address, for what is not
-//! yet programmed cannot be read. What a read or power cut says is readable has what was last
-//! accepted there. Data of a chunk may be forgotten when its reset is complete.
+//! yet programmed cannot be read. An address that a read or a power cut reports as readable has the
+//! data that were accepted there last. Data of a chunk may be forgotten when its reset is complete.
 //!
 //! The same commands at the same instants give the same completions, however often
 //! [`Device::advance`] is called between them, in every build and on every machine.
@@ -55,7 +55,7 @@ const MOST_COMMANDS: usize = 65_536;
 /// Notifications that are kept until they are taken.
 const MOST_NOTIFICATIONS: usize = 4096;
 
-/// What is stored beside the data of a sector, for whoever has to find out what it is.
+/// What is stored beside the data of a sector, from which recovery finds out what it is.
 pub type Metadata = [u64; 2];
 
 /// What a command does with its addresses.
@@ -151,8 +151,8 @@ pub struct Stats {
     pub closed_early: u64,
     /// Chunks taken offline since the device was built.
     pub taken_offline: u64,
-    /// Notifications dropped because nobody took them; the chunk report has what they would have
-    /// reported.
+    /// Notifications dropped because the host did not fetch them; the chunk report has what they
+    /// would have reported.
     pub notifications_lost: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a power cut leaves.
+//! The state of the flash after a power cut.
 
 use alloc::vec::Vec;
 

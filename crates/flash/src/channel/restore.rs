@@ -1,5 +1,5 @@
-//! Devices whose flash outlives the program: chunks are put back into the state they had, and
-//! geometries are made of what was written down of one.
+//! Restores devices whose flash survived the program: chunks are put back into the state they had,
+//! and geometries are read from what was stored of them.
 
 use super::geometry::bits;
 use super::{ChunkState, Device, Geometry, MOST_ADDRESSES, Metadata};

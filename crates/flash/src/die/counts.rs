@@ -1,4 +1,4 @@
-//! What dies count.
+//! Counters of the dies.
 
 /// What was done by a die, or by several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

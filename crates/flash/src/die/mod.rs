@@ -1,9 +1,9 @@
-//! Dies and channels: who may use a die next, and who a channel.
+//! Dies and channels: which operation uses a die next, and which a channel.
 //!
 //! A die does one thing at a time. Reads of the host come first, but only so many may overtake what
-//! else waits; then erases, reads in the background, and programs. A program or erase in flight
-//! may be suspended for reads of the host. A channel moves data in pieces of 16 KiB, those of reads
-//! first. Either can be told to go [in turn](Order) instead.
+//! else waits; then erases, reads in the background, and programs. A program or erase in flight may
+//! be suspended for reads of the host. A channel moves data in pieces of 16 KiB, those of reads
+//! first. Either can be set to [first come, first served](Order) instead.
 //!
 //! The engine knows no commands and no addresses: its owner asks for reads, programs and erases
 //! of dies, and learns from [`Engine::next`] which of them has [happened](Happened). The owner's
@@ -136,7 +136,7 @@ struct Times {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Idle,
-    /// Waiting for the channel to be told to sense.
+    /// Waiting for the channel to take the command to sense.
     Commanding,
     /// Sensing, then waiting for the channel and moving.
     Reading,
@@ -429,8 +429,8 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_tells_of_what_was_changing_cells() {
-        let told = |engine: &mut Engine<u32>, now| {
+    fn a_cut_reports_what_was_changing_cells() {
+        let cut = |engine: &mut Engine<u32>, now| {
             until(engine, now);
             let mut tokens = Vec::new();
             engine.cut(|job| {
@@ -449,18 +449,18 @@ mod tests {
             engine.program(0, program(die, die));
         }
         engine.program(0, program(9, 0));
-        assert_eq!(told(&mut engine, 300_000), [0, 1]);
+        assert_eq!(cut(&mut engine, 300_000), [0, 1]);
         engine.program(300_000, program(5, 0));
         until(&mut engine, 600_000);
         engine.read(600_000, read(6));
-        assert_eq!(told(&mut engine, 640_000), [5], "suspended for a read");
+        assert_eq!(cut(&mut engine, 640_000), [5], "suspended for a read");
         let erase = Erase {
             token: 7,
             die: 3,
             instant: false,
         };
         engine.erase(700_000, erase);
-        assert_eq!(told(&mut engine, 700_001), [7]);
-        assert_eq!(told(&mut engine, 800_000), []);
+        assert_eq!(cut(&mut engine, 700_001), [7]);
+        assert_eq!(cut(&mut engine, 800_000), []);
     }
 }

@@ -1,4 +1,4 @@
-//! What a die does next, and suspending what it does.
+//! Decides what a die does next, and suspends what it does.
 
 use super::events::{Lane, Rare};
 use super::{Die, Engine, Erase, Job, Phase, Program, Read, Turn};
@@ -123,7 +123,7 @@ impl<T> Engine<T> {
         self.command(now, index);
     }
 
-    /// A die was told to sense its page.
+    /// A die has got the command to sense its page.
     pub(super) fn sense(&mut self, now: u64, index: u32) {
         let die = &mut self.dies[index as usize];
         die.phase = Phase::Reading;

@@ -1,8 +1,8 @@
 //! The write buffer: a ring of what the host wrote, in order, and slots for what garbage collection
 //! moves.
 //!
-//! The owner of the FTL keeps the bytes; here is what they are. What the host wrote takes effect on
-//! the map in the order in which it was written, each slot when it and all before it are durable.
+//! The owner of the FTL keeps the bytes; this file keeps what they are. Writes of the host take
+//! effect on the map in their order, each slot when it and all before it are durable.
 
 use alloc::vec;
 use alloc::vec::Vec;

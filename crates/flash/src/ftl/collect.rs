@@ -1,5 +1,5 @@
-//! Garbage collection: reading what is valid in a line, having it written elsewhere, and erasing
-//! the line.
+//! Garbage collection: reads what is valid in a line, has it written elsewhere, and erases the
+//! line.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use super::stamp::{Kind, Stamp};
 use super::{Ftl, State};
 use crate::channel::{MOST_ADDRESSES, Metadata};
 
-/// Erases between two looks at how unevenly lines are worn.
+/// Erases between two checks of how unevenly lines are worn.
 const ERASES_PER_LOOK: u64 = 8;
 
 /// Lines lost one after another at which erasing is given up, when few are left.
@@ -33,7 +33,7 @@ pub(super) struct Collector {
     lost: Vec<u32>,
     /// Erases when wear was looked at last.
     looked: u64,
-    /// Lines that nobody needs any more are to be looked for.
+    /// Lines that are no longer needed are to be looked for.
     sweep: bool,
     /// Lines that were lost one after another when they were to be erased.
     dead: u32,
@@ -75,7 +75,7 @@ impl Ftl {
         while self.collector.reads < self.options.collector_reads.max(1) && self.read_victim() {}
     }
 
-    /// Erases lines that nobody needs any more.
+    /// Erases lines that are no longer needed.
     fn erase_what_is_empty(&mut self) {
         let mut place = 0;
         while let Some(&line) = self.collector.drained.get(place) {
@@ -110,7 +110,7 @@ impl Ftl {
         }
     }
 
-    /// A checkpoint is complete, or recovery is: there may be lines that nobody needs any more.
+    /// A checkpoint is complete, or recovery is: there may be lines that are no longer needed.
     pub(super) fn sweep(&mut self) {
         self.collector.sweep = true;
     }
@@ -326,7 +326,7 @@ impl Ftl {
             let address = self.layout.address(self.layout.unit(chunk, 0));
             self.ios
                 .get_mut(io)
-                .push(chunk, address, Metadata::default(), Part::Nobody);
+                .push(chunk, address, Metadata::default(), Part::Unused);
         }
         self.end_erase_if_done(line);
     }

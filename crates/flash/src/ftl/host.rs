@@ -1,4 +1,4 @@
-//! What the host asks for: reads, writes, deallocations and flushes.
+//! Commands of the host: reads, writes, deallocations and flushes.
 
 use super::buffer::Holds;
 use super::command::{Active, Command, Op, Record, Rejected};
@@ -16,7 +16,7 @@ const MOST_RECORDS: usize = 128;
 const MOST_COMMANDS: usize = 65_536;
 
 impl Ftl {
-    /// Takes a command. Its parts and its end are told by [`Ftl::poll`].
+    /// Takes a command. Its parts and its end are reported by [`Ftl::poll`].
     pub fn submit(&mut self, command: Command) -> Result<(), Rejected> {
         if !matches!(self.state, State::Ready | State::ReadOnly) {
             return Err(Rejected::NotReady);
@@ -401,7 +401,7 @@ impl Ftl {
         }
     }
 
-    /// Nothing more can be written: everybody who waits for that is told.
+    /// Nothing more can be written: all commands that wait for that end.
     pub(super) fn give_up(&mut self) {
         let flushes = core::mem::take(&mut self.host.flushes);
         let stops = core::mem::take(&mut self.host.stops);

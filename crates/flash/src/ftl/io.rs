@@ -4,10 +4,10 @@ use alloc::vec::Vec;
 
 use crate::channel::{MOST_ADDRESSES, Metadata};
 
-/// Names a vector command until its completion was told.
+/// Names a vector command until its completion was reported.
 pub type Tag = u32;
 
-/// What the owner of an FTL has to do next, in the order in which he is told.
+/// What the owner of an FTL has to do next, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Submit the vector command [`Ftl::io`](super::Ftl::io) shows.
@@ -78,12 +78,13 @@ pub enum Part {
     /// A slot of the write buffer.
     Slot(u32),
     /// A page of the FTL: [`Ftl::page`](super::Ftl::page) gives it before a write, and
-    /// [`Ftl::on_page`](super::Ftl::on_page) takes it after a read, before the completion is told.
+    /// [`Ftl::on_page`](super::Ftl::on_page) takes it after a read, before the completion is
+    /// reported.
     Page,
     /// A host's read: the command and which of its units.
     Host(u64, u32),
-    /// Zeros, or nobody.
-    Nobody,
+    /// Of a write: zeroes. Of a read: data that are not needed.
+    Unused,
 }
 
 /// A vector command to the device.
@@ -169,7 +170,7 @@ impl Ios {
                 count: 0,
                 addresses: [0; MOST_ADDRESSES],
                 metadata: [Metadata::default(); MOST_ADDRESSES],
-                parts: [Part::Nobody; MOST_ADDRESSES],
+                parts: [Part::Unused; MOST_ADDRESSES],
                 units: [0; MOST_ADDRESSES],
                 purpose,
                 tries: 0,

@@ -166,7 +166,7 @@ impl Layout {
         self.bases[(chunk % self.width) as usize] + (line << self.sector_bits) + u64::from(sector)
     }
 
-    /// The chunk that begins at `address`; nothing when it belongs to somebody else.
+    /// The chunk that begins at `address`; nothing when it belongs to another owner.
     pub fn chunk_at(&self, geometry: &Geometry, address: u64) -> Option<u32> {
         let place = geometry.place(address)?;
         let first = base(geometry, (place.group, place.pu))?;

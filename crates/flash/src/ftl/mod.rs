@@ -1,16 +1,16 @@
-//! A host FTL: an ordinary block device over parallel units of an open-channel device that nobody
-//! else writes to.
+//! A host FTL: an ordinary block device over parallel units of an open-channel device that no other
+//! writer uses.
 //!
 //! It is a state machine: it decides, its owner acts. The owner keeps all payload: the bytes of
-//! [`slots`](Ftl::slots) slots of 4 KiB, the write buffer. He [submits](Ftl::submit) commands in
-//! units of 4 KiB, does what [`poll`](Ftl::poll) says until it says nothing more, and tells of
-//! vector commands that are complete:
+//! [`slots`](Ftl::slots) slots of 4 KiB, the write buffer. It [submits](Ftl::submit) commands in
+//! units of 4 KiB, does what [`poll`](Ftl::poll) says until it says nothing more, and reports
+//! complete vector commands:
 //!
 //! ```text
 //! while let Some(action) = ftl.poll(now) {
 //!     Submit(tag)   => by ftl.io(tag): a vector command to the device with those addresses and
 //!                      metadata. Data of each sector by its part: a slot, a page (ftl.page before
-//!                      a write), a host's read, or nobody. A report asks for the state of one
+//!                      a write), a host's read, or unused. A report asks for the state of one
 //!                      chunk.
 //!     Store / Load  => copy a unit from a host's write into a slot, from a slot to a host's read,
 //!                      before the next poll
@@ -27,13 +27,13 @@
 //! what it reads.
 //!
 //! **What holds.** A flush, or a durable write, is answered when what it covers can be read after a
-//! power cut; until then the copies that were durable before stay. A unit reads as one of the
-//! versions written to it since the last flush that covers it, or that one; a deallocated one as
-//! zeros. What the medium has lost reads as [`Unreadable`](Outcome::Unreadable), never as an older
-//! version. All units carry a sequence and a checksum over key, place and contents of their
-//! metadata. One thing is not so: when a sector goes bad that was written after the last
-//! checkpoint, and the power goes too, recovery cannot know whose data were in it. It counts such
-//! sectors ([`RecoveryStats::unreadable_sectors`]), and as many units may read as they were before.
+//! power cut; until then the copies that were durable before stay. A unit reads as the version that
+//! the last flush covers, or as one written since; a deallocated unit as zeros. What the medium has
+//! lost reads as [`Unreadable`](Outcome::Unreadable), never as an older version. All units carry a
+//! sequence and a checksum over key, place and contents of their metadata. One thing is not so:
+//! when a sector goes bad that was written after the last checkpoint, and the power goes too,
+//! recovery cannot know whose data were in it. It counts such sectors
+//! ([`RecoveryStats::unreadable_sectors`]), and as many units may read as they were before.
 //!
 //! **How.** Lines of one chunk per parallel unit are filled in write vectors striped over the
 //! units, the host's data, moved data and checkpoints in lines of their own. Data that are moved
@@ -279,8 +279,8 @@ impl Ftl {
     }
 
     /// A vector command is complete. A bit of `failed` for each address that failed, the lowest for
-    /// the first; of a read, `metadata` of each address. A completion nobody waits for changes
-    /// nothing.
+    /// the first; of a read, `metadata` of each address. A completion that is not waited for
+    /// changes nothing.
     pub fn on_completion(&mut self, now: Time, tag: Tag, failed: u64, metadata: &[Metadata]) {
         self.now = self.now.max(now);
         let Some(io) = self.ios.in_flight(tag) else {
@@ -325,7 +325,7 @@ impl Ftl {
         }
     }
 
-    /// Lets everybody do what can be done now.
+    /// Lets every part do what can be done now.
     fn step(&mut self) {
         match self.state {
             State::Failed(_) => return,

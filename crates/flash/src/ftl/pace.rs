@@ -1,4 +1,4 @@
-//! How garbage collection and the host share the writing, so that neither waits long for the other.
+//! Divides the write bandwidth between garbage collection and the host, so that neither waits long.
 //!
 //! Headroom is the flash that can be written before lines run short, counting what the collector
 //! has passed over as won. While it is below one line the collector works, and every unit of the
@@ -6,38 +6,37 @@
 //! units demand at none, and more below. So the host slows down along a line, not at an edge, and
 //! settles where as much is won as written.
 
-/// A unit moved, in the coin that prices are in.
-const COIN: u64 = 1024;
+/// Prices are in this fraction of a moved unit.
+const UNIT_PRICE: u64 = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Units that must be moved for each that the host writes, in coins, when headroom is just used
-    /// up.
+    /// Price of a unit that the host writes, in [`UNIT_PRICE`], when headroom is just used up.
     balance: u64,
-    /// Coins won and not spent.
-    purse: u64,
+    /// What was moved and is not spent.
+    budget: u64,
     most: u64,
 }
 
 impl Pace {
-    /// The purse holds what so many units are worth.
+    /// The budget holds the price of so many units.
     pub fn new(units: u32) -> Self {
         Self {
             balance: 0,
-            purse: 0,
-            most: u64::from(units) * COIN,
+            budget: 0,
+            most: u64::from(units) * UNIT_PRICE,
         }
     }
 
     /// A victim has so many valid units of so many.
     pub fn measure(&mut self, valid: u32, units: u32) {
         let won = u64::from(units.saturating_sub(valid)).max(1);
-        self.balance = u64::from(valid) * COIN / won;
+        self.balance = u64::from(valid) * UNIT_PRICE / won;
     }
 
     /// Units were moved.
     pub fn earn(&mut self, units: u32) {
-        self.purse = (self.purse + u64::from(units) * COIN).min(self.most);
+        self.budget = (self.budget + u64::from(units) * UNIT_PRICE).min(self.most);
     }
 
     /// Whether the host may write so many units with this headroom, of `lead` at which it is free.
@@ -45,11 +44,11 @@ impl Pace {
         let short = u64::try_from(i64::from(lead) - headroom).unwrap_or(0);
         let short = short.min(8 * u64::from(lead));
         let price = self.balance * short / u64::from(lead.max(1));
-        // A purse that can never hold the price would stop the host for good.
+        // A budget that can never hold the price would stop the host for good.
         let price = (price * u64::from(units)).min(self.most);
-        let paid = price <= self.purse;
+        let paid = price <= self.budget;
         if paid {
-            self.purse -= price;
+            self.budget -= price;
         }
         paid
     }
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_price_above_the_purse_is_the_purse() {
+    fn a_price_above_the_budget_is_the_budget() {
         let mut pace = Pace::new(8);
         pace.measure(1_000, 1_001);
         assert!(!pace.spend(8, 0, 100));

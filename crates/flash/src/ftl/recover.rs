@@ -65,7 +65,7 @@ impl Ftl {
             recovery.phase,
             Phase::Roots | Phase::Pages | Phase::Tombstones
         );
-        let part = if with_pages { Part::Page } else { Part::Nobody };
+        let part = if with_pages { Part::Page } else { Part::Unused };
         while recovery.reads < most && !recovery.again.is_empty() {
             let (unit, tries) = recovery.again[0];
             let tag = self.ios.begin(IoOp::Read, Purpose::Recover);
@@ -105,7 +105,7 @@ impl Ftl {
         self.out.push_back(Action::Submit(tag));
     }
 
-    /// A page was read, for a vector whose completion is told next. Only for parts that are
+    /// A page was read, for a vector whose completion is reported next. Only for parts that are
     /// [pages](Part::Page), and not for those that failed.
     pub fn on_page(&mut self, tag: Tag, place: usize, bytes: &[u8]) {
         let Some(mut recovery) = self.recovery.take() else {
@@ -464,8 +464,8 @@ mod tests {
             for width in [None, Some(1000)] {
                 let error = RecoverError::Version(version);
                 assert_eq!(with_root(version, width).state(), State::Failed(error));
-                let told = format!("{error}");
-                assert!(told.contains(&format!("version {version}")), "{told}");
+                let message = format!("{error}");
+                assert!(message.contains(&format!("version {version}")), "{message}");
             }
         }
         let other = with_root(VERSION, Some(1000));

@@ -1,4 +1,4 @@
-//! What a recovery has found so far.
+//! The state of a recovery: what it has found so far.
 
 use alloc::collections::VecDeque;
 use alloc::vec;

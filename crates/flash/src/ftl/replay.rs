@@ -1,4 +1,4 @@
-//! Deciding, from a checkpoint and what was written since it began, where every logical unit is.
+//! Decides, from a checkpoint and what was written since it began, where every logical unit is.
 //!
 //! Each page of the checkpoint says which writes of the host are in it. Of what was written after
 //! those, the highest sequence wins. What has a sequence from before is a copy that garbage

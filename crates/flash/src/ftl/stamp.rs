@@ -1,4 +1,4 @@
-//! What is written beside and into units so that recovery knows what they are.
+//! Metadata that are written beside and into units, so that recovery knows what they are.
 //!
 //! Beside every unit: logical unit, serial number of the line, sequence, kind and a checksum that
 //! also covers the key of the partition and the number of the unit: a unit of another tenant, of
@@ -160,8 +160,8 @@ pub(super) struct PageReader<'a> {
 impl<'a> PageReader<'a> {
     /// A page that was sealed with the same arguments.
     pub fn open(bytes: &'a [u8], key: u64, word: u64, number: u32) -> Option<Self> {
-        let (page, told) = Self::open_any(bytes, key, number)?;
-        (told == word).then_some(page)
+        let (page, found) = Self::open_any(bytes, key, number)?;
+        (found == word).then_some(page)
     }
 
     /// A page that was sealed with this key and number, and its word.

@@ -1,4 +1,4 @@
-//! What an FTL has done, and what it has left.
+//! Statistics of an FTL.
 
 /// What was done since the FTL was built. Units are 4 KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

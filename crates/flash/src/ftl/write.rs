@@ -1,4 +1,4 @@
-//! Placing what is to be written, and telling when it is durable.
+//! Places data that are to be written, and reports when they are durable.
 //!
 //! Each stream fills one line, a vector into one chunk after another. What is in a chunk is held
 //! back until the device guarantees that it can be read after a power cut: when enough is written
@@ -166,7 +166,7 @@ impl Ftl {
                 }
                 None => {
                     padding += 1;
-                    (self.padding(stream, serial), Part::Nobody)
+                    (self.padding(stream, serial), Part::Unused)
                 }
             };
             let (address, metadata) = (self.layout.address(unit), stamp.encode(self.key, unit));
@@ -318,7 +318,7 @@ impl Ftl {
         let address = self.layout.address(unit);
         let tag = self.ios.begin(IoOp::Report, Purpose::Report(open));
         let io = self.ios.get_mut(tag);
-        io.push(unit, address, Metadata::default(), Part::Nobody);
+        io.push(unit, address, Metadata::default(), Part::Unused);
         self.out.push_back(Action::Submit(tag));
     }
 

@@ -1,4 +1,4 @@
-//! What a drive is made of: geometry, times and policies, as numbers with bounds.
+//! Parameters of a drive: geometry, times and policies, as numbers with bounds.
 //!
 //! A profile is read from text in the TOML subset of [`Profile::parse`]. The ones that ship are in
 //! the folder `profiles` of this crate, every value with its source.
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bound_is_kept_and_told() {
+    fn every_bound_is_checked_and_reported() {
         let base = Profile::named("dct983").expect("it ships");
         for (place, &(field, least, most)) in FIELDS.iter().enumerate() {
             for value in [
@@ -356,10 +356,10 @@ mod tests {
                 let mut values = base.values();
                 values[place] = value;
                 let profile = Profile::from_values(base.name.clone(), base.gc_victim, &values);
-                let told = profile.check();
+                let result = profile.check();
                 if (least..=most).contains(&value) {
-                    let of_bounds = matches!(told, Err(ProfileError::OutOfBounds { .. }));
-                    assert!(!of_bounds, "{field} = {value}: {told:?}");
+                    let of_bounds = matches!(result, Err(ProfileError::OutOfBounds { .. }));
+                    assert!(!of_bounds, "{field} = {value}: {result:?}");
                 } else {
                     let expected = ProfileError::OutOfBounds {
                         field,
@@ -367,7 +367,7 @@ mod tests {
                         least,
                         most,
                     };
-                    assert_eq!(told, Err(expected));
+                    assert_eq!(result, Err(expected));
                 }
             }
         }

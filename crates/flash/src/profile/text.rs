@@ -99,7 +99,7 @@ mod tests {
     use crate::ssd::Device;
 
     #[test]
-    fn a_wrong_value_is_told_with_its_field_and_bound() {
+    fn a_wrong_value_is_reported_with_its_field_and_bound() {
         let text = SHIPPED[0].1;
         let with = |key: &str, value: &str| {
             let lines: Vec<_> = text
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_key_is_told() {
+    fn a_wrong_key_is_reported() {
         let text = SHIPPED[0].1;
         let error = |text: &str| Profile::parse(text).expect_err("it is wrong").to_string();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The write buffer: what is written goes on to the dies row by row, in order or because somebody
+//! The write buffer: written data go on to the dies row by row, when a row is full or a command
 //! waits for it.
 
 use super::command::Op;

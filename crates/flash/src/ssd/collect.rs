@@ -1,4 +1,4 @@
-//! Garbage collection and the pace it sets.
+//! Garbage collection, and how it throttles the host.
 //!
 //! Headroom is the number of units that can be written before the reserve of free superblocks is
 //! touched. Every unit of the host takes one; every cell that is collected gives as many as were no
@@ -391,7 +391,7 @@ impl Device {
 
     /// Fills rows up when nothing goes on until the flash that waits for them is free. Not earlier:
     /// filling takes flash, too. Where a superblock is a few rows, padding can take as much as
-    /// collecting gains, for ever; when so much was padded that this is likely, rows are filled
+    /// collecting gains, without end; when so much was padded that this is likely, rows are filled
     /// with data as far as there are any.
     fn relieve(&mut self) {
         let Some(&(mark, _)) = self.collector.pinned.front() else {

@@ -1,4 +1,4 @@
-//! What a drive is told and what it answers.
+//! Commands of a drive, and their completions.
 
 use core::fmt;
 
@@ -37,7 +37,7 @@ impl Op {
 /// A command to a drive. Addresses count units of [`UNIT_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What the completion is told apart by; need not be unique.
+    /// Identifies the completion; need not be unique.
     pub tag: u64,
     /// What to do.
     pub op: Op,

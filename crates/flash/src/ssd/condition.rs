@@ -1,10 +1,10 @@
-//! What was done to a drive before: empty, written in order, or worn into a steady state by random
+//! Preconditioning of a drive: empty, written in order, or brought to the steady state of random
 //! writes.
 //!
 //! The steady state of uniformly random writes is set, not written. Ordered by age, the superblock
 //! of rank `r` has a valid fraction of `q^r`, where `q` makes the sum the capacity; the form is the
-//! limit for large blocks. Which units are valid is dealt at random. The tests hold the write
-//! amplification that follows against that of a drive really written to.
+//! limit for large blocks. Which units are valid is dealt at random. The tests compare the write
+//! amplification that follows with that of a drive really written to.
 
 use core::fmt;
 use core::str::FromStr;

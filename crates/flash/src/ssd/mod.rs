@@ -1,11 +1,11 @@
-//! A solid-state drive in the time it is told.
+//! A solid-state drive, as a model in virtual time.
 //!
 //! A command passes the firmware, one after another, and then either reads or writes. A read senses
 //! a page of a die, moves it over the die's channel and over the link to the host. A write is
 //! complete once it is in the write buffer; the buffer is programmed one row of dies after another.
-//! When free superblocks run out, garbage collection moves what is valid out of the emptiest one
-//! and paces the writes of the host, so that writes are cheap until that limit and then suddenly
-//! dear. What reads wait for is programs and erases of their die.
+//! When free superblocks run out, garbage collection moves valid data out of the emptiest one and
+//! throttles the writes of the host: writes are cheap up to that limit and suddenly expensive above
+//! it. Reads wait for programs and erases of their die.
 //!
 //! The same commands at the same instants give the same completions, however often
 //! [`Device::advance`] is called between them, in every build and on every machine.
@@ -68,7 +68,7 @@ pub struct Device {
     buffer_units: u32,
     buffer_used: u32,
     buffer_protected: bool,
-    /// Programs that the dies were told of and that have not ended.
+    /// Programs that were given to the dies and have not ended.
     programs_in_flight: u32,
     unsettled: Unsettled,
     /// Commands that wait until what was written before them is settled.
@@ -180,8 +180,8 @@ impl Device {
     }
 
     /// Lets time pass until commands are completed, and adds these to `completions`. When none is
-    /// until `limit`, says false; time then stands at what happened last. Whoever answers
-    /// completions with commands in virtual time needs no other.
+    /// until `limit`, says false; time then stands at what happened last. A caller that answers
+    /// completions with commands in virtual time needs no other function.
     pub fn advance_to_completion(
         &mut self,
         limit: Time,

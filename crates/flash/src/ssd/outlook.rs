@@ -1,5 +1,5 @@
-//! What whoever runs a drive by a real clock has to know at little cost: when to look again, and
-//! who pays.
+//! What a drive run by a real clock has to look up at little cost: when the next completion is due,
+//! and how much garbage collection has moved.
 
 use flashyard_time::Time;
 
@@ -88,7 +88,7 @@ mod tests {
             looks += 1;
             device.advance(at, &mut done);
             for completion in done.drain(..) {
-                assert_eq!(completion.at, at, "it is not told late");
+                assert_eq!(completion.at, at, "it is not reported late");
                 if issued < 5_000 {
                     issued += 1;
                     issue(device, at, completion.tag);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_only_when_told_to_misses_nothing() {
+    fn polling_only_when_due_misses_nothing() {
         // Where a completion takes no time of its own, every event may bring one.
         for (name, saves) in [("dct983", 2), ("970pro", 1)] {
             let profile = Profile::named(name).expect("it ships");

@@ -1,4 +1,4 @@
-//! Power cuts: what a drive still has when it comes back.
+//! Power cuts: which data a drive still has when it comes back.
 //!
 //! A protected buffer keeps the dies programming for as long as its capacitors last; a volatile one
 //! is gone at once. Data of the host that was in neither flash nor kept is as if it had not been
@@ -101,7 +101,7 @@ impl Device {
     }
 
     /// How many of these, counted from the first, outlive every power cut whatever the capacitors
-    /// do. Whoever keeps the data needs to know what the others replaced, and no more.
+    /// do. The owner of the data needs to know what the others replaced, and no more.
     pub fn settled_units(&self) -> u64 {
         self.unsettled.settled()
     }

@@ -1,4 +1,4 @@
-//! A drive as bytes, to begin again from where it was.
+//! Saves a drive as bytes, and restores it from them.
 //!
 //! Little-endian: magic and version, a fingerprint of profile and capacity, the clock, the map from
 //! logical to physical units (32 bits each), then what is needed of superblocks and write points,

@@ -1,10 +1,11 @@
-//! What is written and would not outlive a power cut.
+//! Written data that would not survive a power cut.
 //!
 //! Every write point fills rows, one after another; a row is one program of every die. Data is
 //! settled when the programs of its row have ended, and with them those of the rows that share
 //! its cells: where pages of different types are programmed one at a time, a program of an upper
-//! page that is cut short takes the lower page with it. Of each unit that is not settled it is kept
-//! what it replaced, so that a cut can go back to that.
+//! its cells: where pages of different types are programmed one at a time, a program of an upper
+//! page that is cut short takes the lower page with it. For each unit that is not settled the
+//! replaced unit is kept, so that a cut can go back to it.
 
 use alloc::collections::VecDeque;
 

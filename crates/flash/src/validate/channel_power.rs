@@ -1,4 +1,4 @@
-//! Test 17 for open-channel drives: what a chunk still holds, told by its metadata.
+//! Test 17 for open-channel drives: what a chunk still holds, by its metadata.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -2,9 +2,9 @@
 //!
 //! A read costs one token, a write as many as its cost is reads. ReFlex' files for two drives say
 //! up to which load, in percent of the tokens of its best, the 95th percentile of reads stays below
-//! half a millisecond and so on; and that one table does for all mixes is its claim. The two are
-//! other drives than ours, so that what is held against them is the shape: between the two, give or
-//! take a step of the loads that were tried.
+//! half a millisecond and so on. ReFlex claims that one such table is right for all mixes. The two
+//! are other drives than ours, so only the shape is compared: our curve has to lie between the two,
+//! give or take a step of the loads that were tried.
 
 use alloc::format;
 use alloc::vec;

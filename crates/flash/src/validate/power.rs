@@ -1,6 +1,6 @@
 //! Test 17: the power goes, again and again, and a host looks at what is left of its writes.
 //!
-//! Here it is held against the word of the drives, as whoever keeps the data does; the tests of the
+//! Here the drives are checked against what they report, as their owner sees it. The tests of the
 //! drives themselves compare their flash, cell by cell.
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -173,7 +173,7 @@ impl Host {
     }
 
     fn complete(&mut self, tag: u64) {
-        let (command, before) = self.in_flight.remove(&tag).expect("it is under way");
+        let (command, before) = self.in_flight.remove(&tag).expect("it is in flight");
         if command.op == Op::Flush {
             for &(unit, write) in &self.completed[..before] {
                 let durable = &mut self.units[unit as usize].durable;

@@ -1,4 +1,4 @@
-//! One comparison of a measured value with its oracle.
+//! One comparison of a measured value with its expected value.
 
 use alloc::string::String;
 

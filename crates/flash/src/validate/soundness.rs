@@ -1,4 +1,4 @@
-//! Tests 13, 15, 16, 17 and 20: what has to hold of the model itself.
+//! Tests 13, 15, 16, 17 and 20: properties of the model itself.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -1,8 +1,8 @@
 //! Test 19, continued: sets of parameters that write at the same rate and differ in what reads
 //! suffer from it.
 //!
-//! The figures are those of the study in which the sets were chosen: another model, written for it,
-//! of which nothing is left here but the parameters.
+//! The figures are those of the study in which the sets were chosen. It used another model; only
+//! the parameters are kept here.
 
 use alloc::format;
 use alloc::vec::Vec;

@@ -77,7 +77,7 @@ pub(super) fn by_age_and_kind(bench: &Bench) -> Vec<Row> {
         let ratio = flash_for_data(&device);
         (ratio, load.write(&mut device, 0.5))
     };
-    let told = |told| move |device: &Device| Load::skewed(device, told);
+    let hinted = |hinted| move |device: &Device| Load::skewed(device, hinted);
     let (ratio, plain) = measured(&by_age, &|device| Load::uniform(device, 1), 0.0);
     let (_, trimmed) = measured(&by_age, &Load::with_deallocation, 4.0);
     let in_use = 1.0 - DEALLOCATIONS as f64 / 100.0;
@@ -94,10 +94,10 @@ pub(super) fn by_age_and_kind(bench: &Bench) -> Vec<Row> {
     if bench.full {
         let classes = [(HOT_DATA, HOT_WRITES), (1.0 - HOT_DATA, 1.0 - HOT_WRITES)];
         let of_classes = amplification_of_classes(ratio, &classes);
-        let (_, skewed) = measured(&by_age, &told(false), 4.0);
-        let (_, apart) = measured(&by_age, &told(true), 4.0);
-        let (_, mixed) = measured(&bench.profile, &told(false), 4.0);
-        let (_, separate) = measured(&bench.profile, &told(true), 4.0);
+        let (_, skewed) = measured(&by_age, &hinted(false), 4.0);
+        let (_, apart) = measured(&by_age, &hinted(true), 4.0);
+        let (_, mixed) = measured(&bench.profile, &hinted(false), 4.0);
+        let (_, separate) = measured(&bench.profile, &hinted(true), 4.0);
         rows.push(
             row("in order of age, hot and cold", of_classes, skewed)
                 .note("90 % of writes to 10 % of data: Desnoyers' closed form for two classes"),
@@ -140,7 +140,7 @@ const DEALLOCATIONS: u64 = 10;
 pub(super) struct Load {
     chance: Rng,
     capacity: u64,
-    /// Units that are hot, and whether the drive is told.
+    /// Units that are hot, and whether the drive is given the hint.
     hot: Option<(u64, bool)>,
     /// How many of a hundred commands deallocate.
     deallocations: u64,
@@ -157,11 +157,11 @@ impl Load {
         }
     }
 
-    fn skewed(device: &Device, told: bool) -> Self {
+    fn skewed(device: &Device, hinted: bool) -> Self {
         let load = Self::uniform(device, 2);
         let hot = (load.capacity as f64 * HOT_DATA) as u64;
         Self {
-            hot: Some((hot, told)),
+            hot: Some((hot, hinted)),
             ..load
         }
     }
@@ -180,7 +180,7 @@ impl Load {
         let mut done = Vec::new();
         for _ in 0..(self.capacity as f64 * fill) as u64 {
             while device.outstanding() >= 32 {
-                let next = device.next_event().expect("what is under way ends");
+                let next = device.next_event().expect("what is in flight ends");
                 device.advance(next, &mut done);
             }
             done.clear();
@@ -194,11 +194,11 @@ impl Load {
 
     fn next(&mut self) -> Command {
         let (start, op) = match self.hot {
-            Some((hot, told)) => {
+            Some((hot, hinted)) => {
                 if self.chance.chance((HOT_WRITES * 100.0) as u64, 100) {
                     (self.chance.below(hot), Op::Write)
                 } else {
-                    let op = if told { Op::WriteCold } else { Op::Write };
+                    let op = if hinted { Op::WriteCold } else { Op::Write };
                     (hot + self.chance.below(self.capacity - hot), op)
                 }
             }

@@ -34,7 +34,7 @@ pub const SCRIPTS: [Script; 4] = [
 pub struct Ended {
     /// Vectors written before the first cut.
     pub writes: u64,
-    /// Which cuts came as told; the others found nothing more to write.
+    /// Which cuts came where requested; the others found nothing more to write.
     pub came: Vec<bool>,
 }
 

@@ -31,7 +31,7 @@ fn live_with(name: &str, device: channel::Options, seed: u64, lives: u64) -> boo
     false
 }
 
-/// Whoever owns the device may tell of commands in another order than the device ended them.
+/// The owner of the device may report commands in another order than the device ended them.
 #[test]
 fn completions_may_be_late_and_in_any_order() {
     for seed in 0..4 * SEEDS {
@@ -101,7 +101,7 @@ fn flash_that_runs_out_is_read_only_and_keeps_all() {
 }
 
 #[test]
-fn what_the_medium_has_lost_is_told_and_nothing_old_comes_back() {
+fn what_the_medium_has_lost_is_reported_and_nothing_old_comes_back() {
     let device = channel::Options::default();
     let mut owner = Owner::on("dct983", 16, 1, device, Options::default());
     let capacity = owner.ftl.capacity();

@@ -1,5 +1,5 @@
-//! The owner of an FTL: a device in virtual time, the bytes that neither of them keeps, and what
-//! goes between them.
+//! The owner of an FTL in tests: a device in virtual time, the payload, and what goes between the
+//! FTL and the device.
 
 use std::collections::{HashMap, HashSet};
 
@@ -50,10 +50,10 @@ pub struct Owner {
     pub writes: u64,
     /// Instead of the write vector of this number, the power goes.
     pub cut_at: Option<u64>,
-    /// Completions are told so many nanoseconds late at most, in any order: there may be more
+    /// Completions are reported so many nanoseconds late at most, in any order: there may be more
     /// behind the owner than the device.
     pub late: u64,
-    untold: Vec<(Time, channel::Completion, Vec<Metadata>)>,
+    unreported: Vec<(Time, channel::Completion, Vec<Metadata>)>,
     /// Sectors that go bad once they are written, in millionths, and the chance for it.
     pub rot: u64,
     chance: Rng,
@@ -110,7 +110,7 @@ impl Owner {
             writes: 0,
             cut_at: None,
             late: 0,
-            untold: Vec::new(),
+            unreported: Vec::new(),
             rot: 0,
             chance: Rng::new(KEY),
             rotten: HashSet::new(),
@@ -269,7 +269,7 @@ impl Owner {
                 self.ftl.page(tag, place, &mut bytes);
                 Content::Page(bytes)
             }
-            Part::Nobody => Content::Data(0),
+            Part::Unused => Content::Data(0),
             Part::Host(..) => unreachable!("a host's read is not written"),
         }
     }
@@ -298,7 +298,7 @@ impl Owner {
             if !self.act() {
                 return false;
             }
-            let events = [self.next_told(), self.ftl.next_wakeup()];
+            let events = [self.next_reported(), self.ftl.next_wakeup()];
             let next = events.into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= until) else {
                 return true;
@@ -318,18 +318,18 @@ impl Owner {
                 0
             };
             let at = completion.at + Duration::from_ns(late);
-            self.untold.push((at, completion, metadata));
+            self.unreported.push((at, completion, metadata));
         }
-        while let Some(place) = self.untold.iter().position(|(at, ..)| *at <= now) {
-            let (at, completion, metadata) = self.untold.remove(place);
+        while let Some(place) = self.unreported.iter().position(|(at, ..)| *at <= now) {
+            let (at, completion, metadata) = self.unreported.remove(place);
             self.complete(at, completion, &metadata);
         }
     }
 
-    /// When something is told next.
-    fn next_told(&self) -> Option<Time> {
-        let untold = self.untold.iter().map(|(at, ..)| *at).min();
-        self.device.next_event().into_iter().chain(untold).min()
+    /// When something is reported next.
+    fn next_reported(&self) -> Option<Time> {
+        let unreported = self.unreported.iter().map(|(at, ..)| *at).min();
+        self.device.next_event().into_iter().chain(unreported).min()
     }
 
     fn complete(&mut self, at: Time, completion: channel::Completion, metadata: &[Metadata]) {
@@ -350,7 +350,7 @@ impl Owner {
                         self.got.insert((id, unit), *version);
                     }
                     (Part::Page, Content::Page(bytes)) => self.ftl.on_page(tag, place, bytes),
-                    (Part::Nobody, _) => {}
+                    (Part::Unused, _) => {}
                     (part, content) => panic!("{part:?} reads {content:?}"),
                 }
             }
@@ -380,7 +380,7 @@ impl Owner {
         self.given.clear();
         self.got.clear();
         self.done.clear();
-        self.untold.clear();
+        self.unreported.clear();
         self.cut_at = None;
     }
 
@@ -391,7 +391,7 @@ impl Owner {
             if !self.act() {
                 return false;
             }
-            let Some(next) = self.next_told() else {
+            let Some(next) = self.next_reported() else {
                 break;
             };
             self.device.advance(next, &mut completions);

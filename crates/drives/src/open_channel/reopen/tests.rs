@@ -23,7 +23,7 @@ async fn file(rt: &Rt, image: &Image) -> FileDevice {
         read_only: false,
     };
     let opened = FileDevice::open(rt, Path::new("/flash"), options).await;
-    opened.expect("nobody uses it")
+    opened.expect("it is free")
 }
 
 /// Writes the first units of a chunk.

@@ -1,4 +1,4 @@
-//! A host that is cut off again and again, against what the flash really holds.
+//! A host that loses power again and again, compared with what the flash really holds.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -22,13 +22,13 @@ fn small(name: &str, capacity: u64) -> Device {
     Device::in_condition(&profile, capacity, 3, Condition::Fragmented(100)).expect("it fits")
 }
 
-/// What the host knows of the units it has written, and what it is told.
+/// What the host knows of the units it has written, and what the drive reported.
 struct Host {
     chance: Rng,
     protected: bool,
     commands: BTreeMap<u64, Command>,
     next_tag: u64,
-    /// Units in the order in which they were written, as far as the drive was told, since it was
+    /// Units in the order in which they were written, as far as the drive reported, since it was
     /// built.
     order: Vec<u32>,
     /// The write of each unit that is the last one submitted.
@@ -184,7 +184,7 @@ impl Host {
         self.completed.clear();
         self.busy.fill(0);
         for unit in 0..self.deallocating.len() {
-            // Done, though it was never told.
+            // Done, though it was never reported.
             if let Some(gone) = self.deallocating[unit].take()
                 && held(device, unit as u32).is_none()
             {
@@ -221,10 +221,10 @@ impl Host {
         }
         for (&unit, &before) in &touched {
             let now = held(device, unit);
-            let told = recovered
+            let loss = recovered
                 .lost
                 .binary_search_by_key(&u64::from(unit), |lost| lost.unit);
-            let expected = match told.map(|place| recovered.lost[place]) {
+            let expected = match loss.map(|place| recovered.lost[place]) {
                 Err(_) => before,
                 Ok(lost) if lost.content == Content::Earlier => {
                     before.map(|(unit, write)| (unit, write - lost.writes))
@@ -233,11 +233,11 @@ impl Host {
             };
             if now != expected {
                 return Err(alloc::format!(
-                    "unit {unit}: {now:?} is not {expected:?}, {told:?}"
+                    "unit {unit}: {now:?} is not {expected:?}, {loss:?}"
                 ));
             }
         }
-        // All of them now and then: what nobody touched is not lost either.
+        // All of them now and then: what no command touched is not lost either.
         let all = self.next_tag.is_multiple_of(16);
         for (unit, &durable) in self.durable.iter().enumerate() {
             if !all && !touched.contains_key(&(unit as u32)) && unit >= OFTEN as usize {
