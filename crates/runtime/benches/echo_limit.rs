@@ -60,12 +60,12 @@ enum Client {
 }
 
 fn round(server: Server, client: Client, depth: usize, span: Duration) {
-    let (tell, told) = mpsc::channel();
+    let (tell, address) = mpsc::channel();
     let serving = std::thread::spawn(move || match server {
         Server::Bare => serve_bare(&tell),
         _ => run(0, move |rt| serve(rt, server, tell)),
     });
-    let addr = told.recv().expect("the server tells");
+    let addr = address.recv().expect("the server listens");
     let asking = std::thread::spawn(move || match client {
         Client::Bare => ask_bare(addr, depth, span),
         Client::Runtime => run(1, move |rt| ask(rt, addr, depth, span)),

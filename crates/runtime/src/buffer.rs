@@ -1,7 +1,7 @@
-//! Memory that I/O moves through. A [`Buf`] is page-aligned and owned: whoever holds it may use it,
-//! and an operation in flight holds it until the kernel is done. Buffers come from the pool of the
-//! core that takes them and return there wherever they are dropped; their addresses are never
-//! unmapped, so a `Buf` may cross cores.
+//! Memory that I/O moves through. A [`Buf`] is page-aligned and owned: its holder may use it, and
+//! an operation in flight holds it until the kernel is done. Buffers come from the pool of the core
+//! that takes them and return there wherever they are dropped; their addresses are never unmapped,
+//! so a `Buf` may cross cores.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -22,7 +22,7 @@ pub struct Buf {
     pub(crate) tenure: Tenure,
 }
 
-/// What of a piece of the pool somebody holds.
+/// The part of a piece of the pool that a buffer holds.
 #[derive(Clone, Copy)]
 pub(crate) enum Tenure {
     /// All of it, alone.
@@ -114,7 +114,7 @@ impl Deref for Buf {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the buffer owns `capacity` initialised bytes from `start` on, which nobody else
+        // SAFETY: the buffer owns `capacity` initialised bytes from `start` on, which no other code
         // reads or writes, and `len` is at most that.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len as usize) }
     }
@@ -134,7 +134,7 @@ impl fmt::Debug for Buf {
     }
 }
 
-/// What a read brought: a buffer, or so many zeroes that nobody had to write down.
+/// What a read brought: a buffer, or a number of zeroes that were not written into a buffer.
 #[derive(Debug)]
 pub enum Data {
     /// Bytes in memory.
@@ -168,7 +168,7 @@ pub struct Chunk {
 
 /// Where a chunk's memory goes when the chunk is dropped.
 enum Owner {
-    Nobody,
+    None,
     Ring { ring: Rc<dyn ChunkOwner>, id: u16 },
     Heap { capacity: usize },
 }
@@ -185,7 +185,7 @@ impl Chunk {
         Self {
             start: NonNull::dangling(),
             len: 0,
-            owner: Owner::Nobody,
+            owner: Owner::None,
         }
     }
 
@@ -205,8 +205,8 @@ impl Chunk {
     /// The first `len` bytes of chunk `id` of a ring.
     ///
     /// # Safety
-    /// `start` points to `len` initialised bytes that nobody writes to until `ring` got chunk `id`
-    /// back, and that live as long as `ring`.
+    /// `start` points to `len` initialised bytes that are not written to until `ring` got chunk
+    /// `id` back, and that live as long as `ring`.
     pub(crate) unsafe fn of_ring(
         ring: Rc<dyn ChunkOwner>,
         id: u16,
@@ -224,7 +224,7 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         match &self.owner {
-            Owner::Nobody => {}
+            Owner::None => {}
             Owner::Ring { ring, id } => ring.give_back(*id),
             Owner::Heap { capacity } => {
                 let (start, len) = (self.start.as_ptr(), self.len as usize);

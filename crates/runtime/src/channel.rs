@@ -1,5 +1,5 @@
-//! Messages between cores, and from any other thread to a core. Unbounded by itself: whoever sends
-//! keeps the bound (each request holds a place of its own somewhere). Wakes a sleeping receiver.
+//! Messages between cores, and from any other thread to a core. A channel has no bound of its own:
+//! the sender keeps it (each request holds a place elsewhere). Wakes a sleeping receiver.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -109,8 +109,8 @@ impl<T: Send> Receiver<T> {
             if let Some(message) = state.messages.pop_front() {
                 return Poll::Ready(Some(message));
             }
-            // The last sender takes its leave before it wakes: whoever does not see it leave is
-            // woken by it.
+            // The last sender is counted out before it wakes: a receiver that does not see it leave
+            // is woken by it.
             let before = state.waiting.replace(context.waker().clone());
             drop(state);
             drop(before);

@@ -1,6 +1,6 @@
-//! Receives that the core tries by itself, once in a turn, with a system call of its own: a core
-//! that polls needs no kernel to tell it. Such a receive is in no table of operations, and its end
-//! is one turn away from nothing. It is put into the table when it becomes the driver's, see
+//! Receives that the core tries by itself, once per turn, with a system call: a core that polls
+//! does not need the kernel to wake it. Such a receive is in no table of operations, and ends one
+//! turn after its data came. It is put into the table when it becomes the driver's, see
 //! [`Table::hand_over`](crate::table::Table::hand_over).
 
 use std::io;
@@ -47,7 +47,7 @@ pub(crate) enum Tried {
 }
 
 impl Direct {
-    /// How many receives there are, ended ones that nobody has seen included.
+    /// How many receives there are, including ended ones that no task has seen.
     #[inline]
     pub(crate) fn used(&self) -> usize {
         self.used
@@ -65,7 +65,7 @@ impl Direct {
         self.arrivals
     }
 
-    /// Whether a receive has ended of which [`Direct::next_ended`] has not told.
+    /// Whether a receive has ended that [`Direct::next_ended`] has not returned.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.ended > 0
@@ -75,7 +75,7 @@ impl Direct {
     #[inline]
     pub(crate) fn insert(&mut self, receive: Receive) -> Place {
         let free = self.slots.iter().position(Option::is_none);
-        let place = free.expect("whoever inserts has counted");
+        let place = free.expect("the caller has counted");
         self.slots[place] = Some(Slot {
             receive,
             tries: 0,
@@ -122,7 +122,7 @@ impl Direct {
         Some(Place(place as u8))
     }
 
-    /// Takes out a receive that waits for bytes, with whoever waits for it.
+    /// Takes out a receive that waits for bytes, with the waker of its task.
     pub(crate) fn take(&mut self, place: Place) -> (Receive, Option<Waker>) {
         let slot = self.remove(place);
         debug_assert!(slot.result.is_none(), "what has ended is not taken away");

@@ -1,5 +1,5 @@
-//! The executor of one core: tasks, time, operations, and the turn. One turn: take all that has
-//! finished, run every task that became ready until none is left, then those who wait for the end
+//! The executor of one core: tasks, timers, operations, and the turn. One turn: take all that has
+//! finished, run every task that became ready until none is left, then those that wait for the end
 //! of the turn; then the driver submits once.
 
 use std::cell::{Cell, RefCell};
@@ -20,10 +20,10 @@ use crate::timer::Timers;
 use crate::wake::{Registration, Remote, TaskId};
 
 /// A turn polls at most so many tasks before it looks at the world again: tasks that wake each
-/// other for ever do not shut it out.
+/// other without end do not block it.
 const POLLS_PER_TURN: usize = 4096;
 
-/// One core. Whoever turns it (the loop of a thread, or a simulated world) calls `turn` and `flush`
+/// One core. Its driver (the loop of a thread, or a simulated world) calls `turn` and `flush`
 /// in alternation, and `shut_down` at its end. No borrow of a part is ever held while foreign code
 /// runs: a waker, the drop of a future or of an operation.
 pub(crate) struct Core {
@@ -302,7 +302,7 @@ impl Core {
         true
     }
 
-    /// Takes in what has ended; whether any of it was somebody else's doing.
+    /// Takes in what has ended; whether a peer or a device ended any of it.
     fn reap(&self) -> bool {
         let before = self.table.borrow().arrivals();
         let mut done = std::mem::take(&mut self.scratch.borrow_mut().done);

@@ -126,8 +126,8 @@ impl File {
         self.start(true, Operation::Zone { file, action })
     }
 
-    /// The size of a regular file at this moment, in bytes; somebody else may have changed it (slow
-    /// path, done at once).
+    /// The size of a regular file at this moment, in bytes; another program may have changed it
+    /// (slow path, done at once).
     pub fn size(&self) -> io::Result<u64> {
         let id = self.open.id();
         self.core.with_driver(|driver| driver.size(id))
@@ -198,7 +198,7 @@ ends_as! {
 
 ends_as! {
     /// A report of zones.
-    #[must_use = "dropping it leaves nobody to take the report"]
+    #[must_use = "dropping it discards the report"]
     ZonesOp(Flight) -> io::Result<Vec<Zone>> {
         |(_, result)| match result? {
             Outcome::Zones(zones) => Ok(zones),

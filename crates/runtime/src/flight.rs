@@ -1,4 +1,4 @@
-//! An operation in the table as its future holds it.
+//! The future of an operation that is in the table.
 
 use std::future::Future;
 use std::io;

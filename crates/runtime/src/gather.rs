@@ -1,4 +1,4 @@
-//! What is sent in one call: small copied bytes and owned payload, as the kernel wants to see them.
+//! The data sent in one call: small copied bytes and owned payload, as the kernel takes them.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,7 +17,7 @@ const KEPT_PIECES: usize = 2048;
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 /// An ordered list of pieces to be sent in one call: small copied bytes (headers) and owned
-/// payload. Keeps its allocations when cleared, so a connection uses two of them in turn for ever.
+/// payload. Keeps its allocations when cleared, so a connection uses two of them in turn, always.
 /// It is handed on often, so it is a pointer.
 #[derive(Default)]
 pub struct Gather(Box<Inner>);
@@ -188,7 +188,7 @@ impl Block {
             "the caller cut the bytes to what fits"
         );
         // SAFETY: the target range lies inside the block, as just checked; `bytes` is elsewhere,
-        // since nobody gets a reference into a block while the list can be changed.
+        // since no reference into a block exists while the list can be changed.
         unsafe {
             let start = self.0.cast::<u8>().add(at);
             start.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(gather.len(), 5);
         let data = data.try_into_buf().expect_err("the list holds some of it");
         gather.clear();
-        assert!(data.try_into_buf().is_ok(), "nobody holds it any more");
+        assert!(data.try_into_buf().is_ok(), "it has no other holder");
     }
 
     #[test]

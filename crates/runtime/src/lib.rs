@@ -1,7 +1,7 @@
-//! The world, behind one face: a single-threaded executor per core with two drivers. `uring` runs
-//! on the real machine over io_uring; `sim` runs any number of simulated machines in one thread, in
-//! virtual time, by seed. Everything above (block stack, engine, host library) is written once
-//! against [`Rt`] and runs in both.
+//! The runtime: a single-threaded executor per core with two drivers. `uring` runs on the real
+//! machine over io_uring; `sim` runs any number of simulated machines in one thread, in virtual
+//! time, by seed. Everything above (block stack, engine, host library) is written once against
+//! [`Rt`] and runs in both.
 //!
 //! Map: [`Rt`] in `rt` and the turn in `executor`; tasks in `task` and `pool`, their wakers in
 //! `wake`, timers in `timer`, `sleep` and `timeout`; sockets in `net`; files and block devices in
@@ -10,10 +10,9 @@
 //! `memory`, and what is sent in `gather`; waiting for each other within a core in `sync`, between
 //! cores in `channel`.
 //!
-//! Below the executor: sockets and files that are open in `handle`; what is asked of a driver in
-//! `op`, what is in flight in `table` and by its names in `ticket`, receives that need no place in
-//! the table in `direct`; and the boundary to the drivers in `driver`. Above it, an operation's
-//! future is a `flight`.
+//! Below the executor: `handle` holds open sockets and files; `op` defines operations, `table`
+//! keeps those in flight and `ticket` names them; `direct` keeps receives that need no place in the
+//! table; `driver` is the boundary to the drivers. Above it, an operation's future is a `flight`.
 
 mod buffer;
 pub mod channel;

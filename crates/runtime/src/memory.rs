@@ -1,6 +1,6 @@
 //! The memory behind buffers: pieces of 4 KiB to 2 MiB, each a power of two. Every core has a pool
 //! of its own; taking and giving back is a pop and a push. A piece belongs to the pool that it was
-//! taken from for ever: dropped on another core it goes to a list that only its own pool empties,
+//! taken from: dropped on another core it goes to a list that only its own pool empties,
 //! and counts as in use until then or until its pool needs it. No piece is ever split or joined,
 //! since no allocator that does not move what is in use can join all that is free. What is free and
 //! of the wrong size is exchanged instead: its pages go back to the system (the address stays, bare
@@ -33,9 +33,9 @@ const DEFAULT_BOUND: usize = 64 << 20;
 /// Pools that can exist in a process at a time, those of simulated cores included.
 const POOLS: usize = 4096;
 /// The name of a pool that has no name yet.
-const NOBODY: u16 = u16::MAX;
+const UNNAMED: u16 = u16::MAX;
 
-/// A piece of memory: nobody else has it. It is initialised, with unknown content.
+/// A piece of memory: it has one owner. It is initialised, with unknown content.
 pub(crate) struct Piece {
     pub(crate) start: NonNull<u8>,
     /// The pool it belongs to.
@@ -77,8 +77,8 @@ pub(crate) fn give(piece: Piece) {
 }
 
 /// How many hold parts of a piece, and the pool it goes back to. Stands in the page before the
-/// arena of the piece, so that counting needs no memory of its own; nobody looks at it before a
-/// piece is counted for the first time.
+/// arena of the piece, so that counting needs no memory of its own; it is not read before a piece
+/// is counted for the first time.
 #[repr(C, align(8))]
 struct Holders {
     count: AtomicU32,
@@ -95,7 +95,7 @@ pub(crate) fn count(piece: &Piece) {
 /// One more holds the counted piece of `class` around `place`.
 #[inline]
 pub(crate) fn hold(place: NonNull<u8>, class: u8) {
-    // Whoever adds a holder is one, so nothing has to be seen first.
+    // Only a holder adds a holder, so nothing has to be seen first.
     let before = holders(place, class).count.fetch_add(1, Ordering::Relaxed);
     assert!(before < u32::MAX / 2, "holders are fewer than bytes");
 }
@@ -181,7 +181,7 @@ fn send_home(start: NonNull<u8>, home: u16, class: u8) {
     let node: NonNull<Node> = start.cast();
     let mut next = first.load(Ordering::Relaxed);
     loop {
-        // SAFETY: a piece is longer than a node and aligned to pages, and nobody else has it.
+        // SAFETY: a piece is longer than a node and aligned to pages, and has no other owner.
         unsafe { node.write(Node { next, class }) };
         let put =
             first.compare_exchange_weak(next, node.as_ptr(), Ordering::Release, Ordering::Relaxed);
@@ -206,9 +206,9 @@ struct Retired {
 
 /// The pool of a core.
 pub(crate) struct Pool {
-    /// [`NOBODY`] until the first take.
+    /// [`UNNAMED`] until the first take.
     name: u16,
-    /// Pieces that nobody has.
+    /// Pieces that are not in use.
     free: [Vec<NonNull<u8>>; CLASSES],
     /// Addresses of pieces that have no memory.
     bare: [Vec<NonNull<u8>>; CLASSES],
@@ -226,7 +226,7 @@ impl Pool {
     /// A pool with nothing in it.
     pub(crate) const fn new(bound: usize) -> Self {
         Self {
-            name: NOBODY,
+            name: UNNAMED,
             free: [const { Vec::new() }; CLASSES],
             bare: [const { Vec::new() }; CLASSES],
             in_use: 0,
@@ -289,8 +289,7 @@ impl Pool {
         };
         let mut next = first.swap(null_mut(), Ordering::Acquire);
         while let Some(node) = NonNull::new(next) {
-            // SAFETY: whoever put it on the list wrote a node there, and has given it away with
-            // that.
+            // SAFETY: the core that put it on the list wrote a node there, and gave up the piece.
             let Node { next: after, class } = unsafe { node.read() };
             self.free[usize::from(class)].push(node.cast());
             self.in_use -= size_of_class(class);
@@ -301,7 +300,7 @@ impl Pool {
     /// A piece of `class`, of which none is free, and which is within the bound.
     #[cold]
     fn refill(&mut self, class: u8) -> Option<NonNull<u8>> {
-        if self.name == NOBODY {
+        if self.name == UNNAMED {
             self.adopt()?;
         }
         self.collect();
@@ -314,7 +313,7 @@ impl Pool {
             self.reserve(class)?;
         }
         let start = self.bare[class].pop()?;
-        // SAFETY: nobody has this part of an arena. Populating is an optimisation (a first touch
+        // SAFETY: this part of an arena has no owner. Populating is an optimisation (a first touch
         // costs 1.5 us a page): older kernels may not know it.
         unsafe { libc::madvise(start.as_ptr().cast(), size, libc::MADV_POPULATE_WRITE) };
         self.mapped += size;
@@ -332,7 +331,7 @@ impl Pool {
                 return;
             };
             let size = SMALLEST << class;
-            // SAFETY: the piece is free, so nobody looks at what it holds. If the system refuses
+            // SAFETY: the piece is free, so its content is not read. If the system refuses
             // (memory that is locked) it keeps its pages, and nothing else is wrong.
             unsafe { libc::madvise(start.as_ptr().cast(), size, libc::MADV_DONTNEED) };
             self.bare[class].push(start);
@@ -378,7 +377,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if self.name != NOBODY {
+        if self.name != UNNAMED {
             let left = std::mem::replace(self, Self::new(0));
             let mut retired = RETIRED.lock().unwrap_or_else(PoisonError::into_inner);
             retired.pools.push(left);
@@ -395,8 +394,8 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// Reserves addresses for ever, aligned to their number, and a page before them for [`Holders`].
-/// `None` when the system has none.
+/// Reserves addresses, never returned, aligned to their number, and a page before them for
+/// [`Holders`]. `None` when the system has none.
 fn map_arena() -> Option<NonNull<u8>> {
     let (protection, flags) = (
         libc::PROT_READ | libc::PROT_WRITE,

@@ -127,9 +127,8 @@ impl TcpStream {
         self.core.with_driver(|driver| driver.abort(id));
     }
 
-    /// Whoever leaves what was sent unacknowledged, or takes nothing while there is something for
-    /// it, is dropped after about `span` by the system. In the simulated world, where no memory is
-    /// at stake, it is not.
+    /// A peer that leaves what was sent unacknowledged, or takes nothing while there is something
+    /// for at stake, it is not.
     pub fn set_patience(&self, span: Duration) {
         let id = self.socket.id();
         self.core

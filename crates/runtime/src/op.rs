@@ -1,5 +1,5 @@
-//! What is asked of a driver, and what it answers. An operation owns its buffers, and holds the
-//! socket or file that it is on.
+//! Operations of a driver, and their results. An operation owns its buffers, and holds the socket
+//! or file that it is on.
 
 use std::cell::Cell;
 use std::io;
@@ -103,7 +103,7 @@ pub(crate) enum EndedBy {
     /// A file or block device.
     Device,
     /// This machine: a socket takes what is sent to it at once, as a rule.
-    Nobody,
+    Local,
 }
 
 impl Operation {
@@ -113,7 +113,7 @@ impl Operation {
             Self::Accept { .. } | Self::Connect { .. } | Self::Receive(_) | Self::Ready { .. } => {
                 EndedBy::Peer
             }
-            Self::Send { .. } | Self::Signal { .. } => EndedBy::Nobody,
+            Self::Send { .. } | Self::Signal { .. } => EndedBy::Local,
             Self::Read { .. }
             | Self::Write { .. }
             | Self::Sync { .. }

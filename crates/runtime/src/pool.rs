@@ -1,4 +1,4 @@
-//! Many short tasks of one type without an allocation each.
+//! A pool of short tasks of one type, without an allocation for each.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -112,8 +112,8 @@ impl<F: Future<Output = ()>> Runnable for Place<F> {
         let Some(future) = &mut *place else {
             return false;
         };
-        // SAFETY: the place is reference-counted and nobody moves the future out of it: it is only
-        // ever overwritten, which drops it there.
+        // SAFETY: the place is reference-counted and the future is never moved out of it: it is
+        // only ever overwritten, which drops it there.
         let polled = unsafe { Pin::new_unchecked(future) }.poll(context);
         if polled == Poll::Pending && !self.cancelled.get() {
             return false;

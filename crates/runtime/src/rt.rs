@@ -1,4 +1,4 @@
-//! The handle by which everything above reaches the executor of its core.
+//! The handle to the executor of a core, for everything above the runtime.
 
 use std::fmt;
 use std::future::Future;

@@ -1,6 +1,6 @@
-//! Buffers that several hold: [`Shared`] data to be written, which all may read, and [`Parts`] to
-//! read into, each of which is somebody's own. Both count their holders beside the memory itself,
-//! so neither needs an allocation.
+//! Buffers with several holders: [`Shared`] data to be written, which all may read, and [`Parts`]
+//! to read into, each with one owner. Both count their holders beside the memory itself, so neither
+//! needs an allocation.
 
 use std::cell::Cell;
 use std::fmt;
@@ -21,7 +21,7 @@ pub struct Shared {
     tenure: Cell<Tenure>,
 }
 
-// SAFETY: a view holds plain memory that is never unmapped and that nobody writes to; its holders
+// SAFETY: a view holds plain memory that is never unmapped and that is not written to; its holders
 // are counted by atomics.
 unsafe impl Send for Shared {}
 
@@ -74,8 +74,8 @@ impl Shared {
         tenure
     }
 
-    /// The buffer to be written to again, if nobody else holds any of it and this shows it from its
-    /// beginning on.
+    /// The buffer to be written to again, if nothing else holds any of it and this shows it from
+    /// its beginning on.
     pub fn try_into_buf(self) -> Result<Buf, Self> {
         let tenure = match self.tenure.get() {
             Tenure::Counted { class, .. } => match memory::held_by(1, self.start, class) {
@@ -114,8 +114,8 @@ impl Deref for Shared {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: whatever made the view showed `len` initialised bytes there, and nobody writes to
-        // them before the last view has gone.
+        // SAFETY: whatever made the view showed `len` initialised bytes there, and no code writes
+        // to them before the last view has gone.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len as usize) }
     }
 }
@@ -181,7 +181,7 @@ impl Parts {
     }
 
     /// The whole, with what reads gave for all parts in their order: those that came back are where
-    /// they belong, zeroes are filled in, and what came in another buffer is copied. If somebody
+    /// they belong, zeroes are filled in, and what came in another buffer is copied. If something
     /// may still write to a part that did not come back, such as the kernel, the whole is another
     /// buffer: `None` if there is none, or if the answers are not as long as the buffer.
     pub fn join(mut self, answers: &mut Vec<Data>) -> Option<Buf> {
@@ -204,8 +204,8 @@ impl Parts {
         for data in answers.drain(..) {
             let len = data.len();
             if !is_at(&data, place) {
-                // SAFETY: `len` bytes from `place` lie in the buffer, and nobody else has them: all
-                // that hold anything of it are the parts that came back, and this.
+                // SAFETY: `len` bytes from `place` lie in the buffer, and they have no other
+                // holder: all that hold anything of it are the parts that came back, and this.
                 let target = unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), len) };
                 copy(&data, target);
             }
@@ -314,10 +314,10 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_is_its_own_again_when_nobody_else_holds_it() {
+    fn a_buffer_is_writable_again_when_it_has_no_other_holder() {
         let data = Shared::from(buf(&[7; 4096]));
         drop(data.clone());
-        let mut back = data.try_into_buf().expect("nobody else holds it");
+        let mut back = data.try_into_buf().expect("it has no other holder");
         back.fill(8);
         assert_eq!((back.len(), back.capacity()), (4096, 4096));
     }
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_somebody_still_has_is_not_written_to() {
+    fn a_part_that_is_still_held_is_not_written_to() {
         let mut parts = Parts::of(Buf::take(2 * GRAIN).expect("memory"));
         let (mut kept, mut first) = (parts.cut(GRAIN), parts.cut(GRAIN));
         kept.fill(1);

@@ -21,7 +21,7 @@ pub(crate) struct Table {
     free: Vec<u32>,
     in_flight: usize,
     with_devices: usize,
-    /// How many have ended by somebody else's doing.
+    /// How many were ended by a peer or a device.
     arrivals: u64,
     /// Receives that need no driver.
     direct: Direct,
@@ -35,9 +35,9 @@ struct Entry {
 
 enum State {
     Free,
-    /// With the driver; the waker of whoever polled last.
+    /// With the driver; the waker of the task that polled last.
     InFlight(Option<Waker>),
-    /// With the driver, and nobody wants to know the result.
+    /// With the driver, and its result is not wanted.
     Orphaned,
     /// Ended; waits for the future to be polled.
     Ended(io::Result<Outcome>),
@@ -48,9 +48,9 @@ pub(crate) type Finished = (Operation, io::Result<Outcome>);
 
 /// What became of an operation that the driver reported as ended.
 pub(crate) enum Ended {
-    /// Somebody wants the result: to be woken, if already waiting.
+    /// The result is wanted: the task is to be woken, if already waiting.
     Wanted(Option<Waker>),
-    /// Nobody does: to be dropped, outside of any borrow.
+    /// The result is not wanted: to be dropped, outside of any borrow.
     Unwanted(Finished),
 }
 
@@ -101,8 +101,8 @@ impl Table {
         self.with_devices
     }
 
-    /// How many operations have ended because somebody else did something; what was sent is gone at
-    /// once and does not count.
+    /// How many operations have ended because a peer or a device did something; what was sent is
+    /// gone at once and does not count.
     pub(crate) fn arrivals(&self) -> u64 {
         self.arrivals + self.direct.arrivals()
     }
@@ -195,7 +195,7 @@ impl Table {
         let ended_by = operation.ended_by();
         self.in_flight -= 1;
         self.with_devices -= usize::from(ended_by == EndedBy::Device);
-        self.arrivals += u64::from(ended_by != EndedBy::Nobody);
+        self.arrivals += u64::from(ended_by != EndedBy::Local);
     }
 
     fn entry(&mut self, index: u32) -> &mut Entry {

@@ -197,8 +197,8 @@ impl<F: Future> Runnable for Spawned<F> {
         let Stage::Running(future) = &mut *stage else {
             return true;
         };
-        // SAFETY: the future lies in a reference-counted cell that nobody moves out of: it is only
-        // ever overwritten, which drops it in place.
+        // SAFETY: the future lies in a reference-counted cell that is never moved out of: it is
+        // only ever overwritten, which drops it in place.
         let polled = unsafe { Pin::new_unchecked(future) }.poll(context);
         *stage = match polled {
             Poll::Ready(result) => Stage::Done(result),

@@ -1,4 +1,4 @@
-//! Names of what is in flight on a core.
+//! Tickets: names of operations in flight on a core.
 
 /// Names one operation of one core; never valid again once the operation has been taken out of the
 /// table.

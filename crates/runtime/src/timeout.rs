@@ -1,4 +1,4 @@
-//! A bound on how long a future is waited for.
+//! A timeout for a future.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

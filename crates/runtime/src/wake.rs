@@ -2,9 +2,9 @@
 //! generation. Waking on the core's own thread pushes to its ready queue; from another thread it
 //! goes through the core's inbox.
 //!
-//! Numbers of cores are used again after a core's end, and a waker may outlive its core. It wakes
-//! nobody then: generations go on from one core with a number to the next. A simulated core hears
-//! nothing of other threads.
+//! Numbers of cores are reused after a core's end, and a waker may outlive its core. It then wakes
+//! no task: generations continue from one core with a number to the next. A simulated core gets no
+//! wake-ups from other threads.
 
 use std::cell::RefCell;
 use std::io;
@@ -95,7 +95,7 @@ struct Numbers {
     unused: Range<usize>,
 }
 
-/// A number that nobody has.
+/// A number that no core has.
 struct Number {
     core: usize,
     /// What the generations of the next core's tasks begin with.
@@ -202,7 +202,7 @@ pub(crate) struct Remote {
     woken: Mutex<Vec<TaskId>>,
     /// Something is in `woken`.
     pending: AtomicBool,
-    /// The core sleeps, or is about to: whoever makes `pending` true has to kick it.
+    /// The core sleeps, or is about to: the thread that sets `pending` has to kick it.
     asleep: AtomicBool,
     open: AtomicBool,
     eventfd: OnceLock<OwnedFd>,
@@ -281,7 +281,7 @@ impl Remote {
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            // SAFETY: the descriptor is new and nobody else has it. Should another thread have been
+            // SAFETY: the descriptor is new and has no other owner. Should another thread have been
             // faster, this one is closed again.
             let _ = self.eventfd.set(unsafe { OwnedFd::from_raw_fd(fd) });
         }

@@ -28,7 +28,7 @@ pub struct Zoned {
 /// Who may write where in a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneKind {
-    /// Anybody anywhere: it has no write pointer.
+    /// Writes may go anywhere: it has no write pointer.
     Conventional,
     /// At the write pointer.
     Sequential,

@@ -25,9 +25,9 @@ async fn pair(rt: &Rt) -> (TcpStream, TcpStream) {
     let listener = rt.listen(ANY_PORT).expect("a port is free");
     let connecting = rt.spawn({
         let (rt, addr) = (rt.clone(), listener.local_addr());
-        async move { rt.connect(addr).await.expect("somebody listens") }
+        async move { rt.connect(addr).await.expect("it listens") }
     });
-    let accepted = listener.accept().await.expect("somebody connects");
+    let accepted = listener.accept().await.expect("a peer connects");
     (accepted, connecting.await)
 }
 
@@ -39,7 +39,7 @@ async fn connection_to_thread<T: Send + 'static>(
     let listener = rt.listen(ANY_PORT).expect("a port is free");
     let addr = listener.local_addr();
     let thread = std::thread::spawn(move || {
-        let stream = std::net::TcpStream::connect(addr).expect("somebody listens");
+        let stream = std::net::TcpStream::connect(addr).expect("it listens");
         let patience = Some(std::time::Duration::from_secs(20));
         stream.set_read_timeout(patience).expect("it is not zero");
         stream.set_nodelay(true).expect("the socket is whole");
@@ -115,7 +115,7 @@ fn the_end_of_a_stream_and_its_reset_arrive_either_way() {
             let error = stream.recv().await.expect_err("a reset is one");
             assert_eq!(error.kind(), ErrorKind::ConnectionReset);
             let (result, _) = stream.send(gather(&[3])).await;
-            let error = result.expect_err("nobody is there");
+            let error = result.expect_err("the peer is gone");
             assert_eq!(error.kind(), ErrorKind::BrokenPipe);
             thread.join().expect("the thread ends well");
         });
@@ -188,7 +188,7 @@ fn what_comes_while_the_core_falls_asleep_wakes_it() {
             })
             .await;
             echo(stream).await;
-            thread.join().expect("no answer took for ever");
+            thread.join().expect("every answer came");
         });
     }
 }

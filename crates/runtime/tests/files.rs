@@ -164,7 +164,7 @@ fn unaligned_direct_transfers_are_refused() {
         );
         let (result, _) = file
             .read_at(
-                buf.try_into_buf().expect("nobody else holds it"),
+                buf.try_into_buf().expect("it has no other holder"),
                 u64::MAX - 4095,
             )
             .await;
@@ -216,14 +216,14 @@ fn opening_fails_with_a_reason() {
             exclusive: true,
             ..create(false)
         };
-        let file = rt.open(&path, exclusive).expect("nobody has it");
+        let file = rt.open(&path, exclusive).expect("it is free");
         let text = rt
             .open(&path, exclusive)
             .expect_err("it is taken")
             .to_string();
         assert!(text.contains("in use"), "{text}");
         drop(file);
-        rt.open(&path, exclusive).expect("nobody has it any more");
+        rt.open(&path, exclusive).expect("it is free again");
     });
 }
 
@@ -273,7 +273,7 @@ fn block_devices_are_read_written_and_punched() {
             (FileKind::Block, 8 << 20, 4096)
         );
         assert!(info.direct);
-        rt.open(&path, options).expect_err("somebody has it");
+        rt.open(&path, options).expect_err("it is in use");
         write(&file, 4096, &[3; 16 << 10], true).await;
         file.punch(8192, 4096).await.expect("loop devices discard");
         file.zero(12_288, 4096)

@@ -19,9 +19,9 @@ async fn pair(rt: &Rt) -> (TcpStream, TcpStream) {
     let listener = rt.listen(ANY_PORT).expect("a port is free");
     let connecting = rt.spawn({
         let (rt, addr) = (rt.clone(), listener.local_addr());
-        async move { rt.connect(addr).await.expect("somebody listens") }
+        async move { rt.connect(addr).await.expect("it listens") }
     });
-    let accepted = listener.accept().await.expect("somebody connects");
+    let accepted = listener.accept().await.expect("a peer connects");
     (accepted, connecting.await)
 }
 
@@ -149,7 +149,7 @@ fn a_thousand_connections_are_all_served() {
             let rt = rt.clone();
             async move {
                 for _ in 0..CONNECTIONS {
-                    let stream = listener.accept().await.expect("somebody connects");
+                    let stream = listener.accept().await.expect("a peer connects");
                     rt.spawn(echo(stream)).detach();
                 }
             }
@@ -158,7 +158,7 @@ fn a_thousand_connections_are_all_served() {
             .map(|number| {
                 let rt = rt.clone();
                 rt.clone().spawn(async move {
-                    let stream = rt.connect(addr).await.expect("somebody listens");
+                    let stream = rt.connect(addr).await.expect("it listens");
                     for round in 0..5 {
                         let question = (number * 10 + round).to_le_bytes();
                         let mut gather = Gather::new();
@@ -217,7 +217,7 @@ fn receives_wait_for_chunks_when_all_are_held() {
         rt.sleep(Duration::from_ms(5)).await;
         drop(cancelled);
         drop(held);
-        let late = Rc::into_inner(late).expect("nobody else has it");
+        let late = Rc::into_inner(late).expect("it has no other holder");
         late.await.expect("a chunk came back").to_vec()
     });
     assert_eq!(done.expect("this machine has io_uring"), b"hello");
@@ -235,7 +235,7 @@ fn dropping_an_operation_half_way_frees_everything() {
                 let buf = Buf::take(1 << 20).expect("what earlier rounds took has come back");
                 gather.push_data(Data::Buf(buf), 0..1 << 20);
             }
-            // More than the socket takes, and nobody receives.
+            // More than the socket takes, and the peer does not receive.
             let send = left.send(gather);
             if round % 2 == 0 {
                 rt.sleep(Duration::from_us(200)).await;
@@ -303,7 +303,7 @@ fn errors_of_the_network_arrive() {
         assert_eq!(again.kind(), std::io::ErrorKind::AddrInUse);
         drop(listener);
         rt.sleep(Duration::from_ms(1)).await;
-        let refused = rt.connect(addr).await.expect_err("nobody listens");
+        let refused = rt.connect(addr).await.expect_err("there is no listener");
         assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
 
         let (left, right) = pair(&rt).await;
@@ -379,8 +379,8 @@ fn a_peer_that_reads_nothing_pins_little() {
     run(|rt| async move {
         let listener = rt.listen(ANY_PORT).expect("a port is free");
         let addr = listener.local_addr();
-        let mut peer = std::net::TcpStream::connect(addr).expect("somebody listens");
-        let stream = Rc::new(listener.accept().await.expect("somebody connects"));
+        let mut peer = std::net::TcpStream::connect(addr).expect("it listens");
+        let stream = Rc::new(listener.accept().await.expect("a peer connects"));
         let accepted = Rc::new(Cell::new(0));
         let sender = rt.spawn({
             let (stream, accepted) = (stream.clone(), accepted.clone());

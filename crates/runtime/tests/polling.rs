@@ -9,7 +9,7 @@ use flashyard_time::Duration;
 
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const POLL: Duration = Duration::from_ms(5);
-/// A pause after which nobody should be polling any more.
+/// A pause after which no core should be polling any more.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// Processor time of this thread so far.
@@ -35,7 +35,7 @@ fn a_load_with_pauses_costs_no_polls() {
         let listener = rt.listen(ANY_PORT).expect("a port is free");
         let addr = listener.local_addr();
         let peer = std::thread::spawn(move || {
-            let mut stream = std::net::TcpStream::connect(addr).expect("somebody listens");
+            let mut stream = std::net::TcpStream::connect(addr).expect("it listens");
             for _ in 0..QUESTIONS {
                 std::thread::sleep(PAUSE);
                 stream.write_all(&[7]).expect("the core receives");

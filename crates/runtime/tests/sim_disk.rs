@@ -173,7 +173,7 @@ fn zeroed_ranges_read_as_zeroes_and_give_space_back() {
 }
 
 #[test]
-fn faults_strike_where_and_as_often_as_told() {
+fn faults_strike_where_and_as_often_as_set() {
     on_disk(|rt, machine| async move {
         let (file, disk) = (open(&rt), machine.disk(DISK).unwrap());
         write(&file, 0, 4096, 1, true).await.unwrap();

@@ -49,7 +49,7 @@ async fn receive(stream: &TcpStream, len: usize, rng: &mut Rng) -> Vec<u8> {
     received
 }
 
-/// Accepts for ever and sends everything back.
+/// Accepts connections and sends everything back.
 fn echo(rt: &Rt) {
     let listener = rt.listen("0.0.0.0:4420".parse().unwrap()).unwrap();
     let inner = rt.clone();
@@ -209,7 +209,7 @@ fn shutdown_ends_waiting_operations() {
         rt.sleep(Duration::from_ms(5)).await;
         assert!(
             !receiving.is_finished() && !sending.is_finished(),
-            "nobody reads at the other end"
+            "the other end does not read"
         );
         near.shutdown();
         assert_eq!(receiving.await, 0);
@@ -330,7 +330,7 @@ fn a_reset_strikes_both_ends_at_once() {
 }
 
 #[test]
-fn a_silent_connection_tells_nobody() {
+fn a_silent_connection_notifies_neither_side() {
     let world = World::new(Config::default());
     let (server, client, far, near) = pair(&world);
     world.silence_connections(&server, &client);

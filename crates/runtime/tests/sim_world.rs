@@ -1,4 +1,5 @@
-//! The simulated world as such: time, order, cores, crashes, and how it tells that nothing goes on.
+//! The simulated world as such: time, order, cores, crashes, and how it finds that no progress is
+//! made.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -299,7 +300,7 @@ fn a_waker_of_a_task_that_ended_with_its_core_wakes_no_other() {
 }
 
 #[test]
-fn a_waker_of_another_thread_wakes_nobody_in_a_world() {
+fn a_waker_of_another_thread_wakes_no_task_in_a_world() {
     let leave = || {
         let world = World::new(Config::calm(1));
         let (waker, _) = start_waiting(&world.machine(1));

@@ -129,7 +129,7 @@ fn pieces_outlive_their_thread() {
     };
     for _ in 0..3 {
         let pieces = thread::spawn(taken).join().expect("taking does not panic");
-        // Whoever takes over the pool of that thread has nothing of it in use.
+        // The thread that takes over the pool of that thread has nothing of it in use.
         let others = thread::spawn(taken).join().expect("taking does not panic");
         assert_eq!((pieces.len(), others.len()), (8, 8));
         pieces.into_iter().chain(others).for_each(give);

@@ -1,4 +1,4 @@
-//! The weather of a simulated world.
+//! Parameters of a simulated world: latencies, faults, sizes.
 
 use flashyard_time::Duration;
 
@@ -62,7 +62,7 @@ pub struct Toll {
     pub shared: bool,
 }
 
-/// How disks and files behave unless told otherwise.
+/// How disks and files behave unless set otherwise.
 #[derive(Clone, Debug)]
 pub struct DiskConfig {
     /// Time of an operation beside the transfer, smallest and largest.

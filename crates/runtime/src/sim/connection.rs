@@ -15,7 +15,7 @@ use crate::op::Outcome;
 pub(super) struct Connection {
     number: u32,
     sides: [Side; 2],
-    /// Half-open: nothing arrives any more, and nobody is told.
+    /// Half-open: nothing arrives any more, and neither side is notified.
     silent: bool,
 }
 
@@ -29,7 +29,7 @@ struct Side {
     sending: Option<Waiter>,
     /// The connection was reset; stays so.
     reset: bool,
-    /// Answered data that nobody will receive with a reset.
+    /// Answered data that will not be received with a reset.
     answered: bool,
 }
 
@@ -210,7 +210,7 @@ impl Connection {
         }
     }
 
-    /// From now on nothing arrives on either side, and nobody is told.
+    /// From now on nothing arrives on either side, and neither side is notified.
     pub(super) fn silence(&mut self) {
         self.silent = true;
     }

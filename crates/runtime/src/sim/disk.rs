@@ -325,7 +325,7 @@ impl Disks {
             stage.disk_rng.shuffle(&mut in_flight);
             for InFlight { action, .. } in in_flight {
                 if action.changes() && stage.disk_rng.chance(1, 2) {
-                    // What fails here, nobody would have been told.
+                    // A failure here would not have been reported.
                     let _ = disk.perform(action.without_promise());
                 }
             }
@@ -494,7 +494,7 @@ impl Action {
         matches!(self, Self::Write { .. } | Self::Zero { .. } | Self::Zone(_))
     }
 
-    /// The same, but nobody was promised that it is durable.
+    /// The same, but without the promise that it is durable.
     fn without_promise(self) -> Self {
         match self {
             Self::Write { offset, bytes, .. } => Self::Write {

@@ -194,7 +194,7 @@ impl Drive for CoreDriver {
             Operation::Receive(Receive { socket, .. }) | Operation::Send { socket, .. } => {
                 network.cancel_transfer(stage, socket.id(), waiter)
             }
-            // A disk cannot be stopped; what it was told ends in its time.
+            // A disk cannot be stopped; a command that it has got ends in its time.
             Operation::Read { .. }
             | Operation::Write { .. }
             | Operation::Sync { .. }

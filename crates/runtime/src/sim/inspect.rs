@@ -1,4 +1,4 @@
-//! A test's view of a disk or file: what is on it, and what to do to it.
+//! A test's view of a disk or file: reads and changes its content, and injects faults.
 
 use std::fmt;
 use std::ops::Range;

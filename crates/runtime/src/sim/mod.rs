@@ -201,7 +201,7 @@ impl Weather {
         self.shared.scene().stage.spend(span);
     }
 
-    /// How often anybody has sent so far.
+    /// The number of sends so far, on all machines.
     pub fn sends(&self) -> u64 {
         self.shared.scene().stage.sends()
     }
@@ -224,8 +224,8 @@ impl Weather {
         network.reset(stage, a.number, b.number);
     }
 
-    /// Makes all present connections between two machines half-open for ever: nothing arrives,
-    /// nobody is told. New connections are not touched.
+    /// Makes all present connections between two machines half-open: nothing arrives any more,
+    /// neither side is notified. New connections are not touched.
     pub fn silence_connections(&self, a: &Machine, b: &Machine) {
         self.shared.scene().network.silence(a.number, b.number);
     }

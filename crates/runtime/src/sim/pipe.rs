@@ -205,7 +205,7 @@ impl Pipe {
         !self.arrived.is_empty() || self.end.is_some()
     }
 
-    /// Bytes that have arrived and nobody has received.
+    /// Bytes that have arrived and are not received.
     pub(super) fn unread(&self) -> usize {
         self.arrived.len()
     }

@@ -1,5 +1,5 @@
-//! What every part of the world needs to act: the clock, the queue of what will happen, the seeded
-//! choices, the trace, and a place to tell cores that their operations have ended.
+//! What every part of the world needs to act: the clock, the queue of events, the seeded choices,
+//! the trace, and a place to notify cores of ended operations.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -164,7 +164,7 @@ impl Stage {
         self.ended[core].pop_front()
     }
 
-    /// Forgets what a core was to be told: it is gone.
+    /// Forgets the notifications for a core that is gone.
     pub(super) fn forget_core(&mut self, core: usize) {
         self.ended[core].clear();
     }

@@ -1,5 +1,5 @@
-//! The loop of the world: what is due happens, then some core turns, and when no core has anything
-//! to do the clock jumps to the next thing that will happen.
+//! The loop of the world: events that are due happen, then some core turns. When no core has
+//! anything to do, the clock jumps to the next event.
 
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;

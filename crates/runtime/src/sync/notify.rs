@@ -1,4 +1,4 @@
-//! "Something changed": see [`Notify`].
+//! Wakes tasks when something has changed: see [`Notify`].
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use super::wait_list::{Left, Place, WaitList};
 
-/// Wakes waiters. A permit is kept if nobody waits (like one bit), so a notify before the wait is
+/// Wakes waiters. A permit is kept if no task waits (like one bit), so a notify before the wait is
 /// not lost.
 #[derive(Debug)]
 pub struct Notify {

@@ -1,4 +1,4 @@
-//! One value from one task to another on the same core.
+//! A channel for one value, from one task to another on the same core.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

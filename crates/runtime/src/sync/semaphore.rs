@@ -1,4 +1,4 @@
-//! Counted permits: see [`Semaphore`].
+//! A counting semaphore: see [`Semaphore`].
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -34,7 +34,7 @@ impl Semaphore {
         .await;
     }
 
-    /// Takes `n` permits if they are there and nobody waits.
+    /// Takes `n` permits if they are there and no task waits.
     #[inline]
     pub fn try_acquire(&self, n: usize) -> bool {
         if !self.waiters.borrow().is_empty() {
@@ -61,7 +61,7 @@ impl Semaphore {
         }
     }
 
-    /// Permits that could be taken now, if nobody waits.
+    /// Permits that could be taken now, if no task waits.
     pub fn available(&self) -> usize {
         self.permits.get()
     }

@@ -1,6 +1,6 @@
-//! The receive ring: chunks of memory that the kernel fills when data has come, for whichever
-//! connection it came. Idle connections therefore hold none. (`io_uring_setup_buf_ring(3)`.) Beside
-//! it, a stack of chunks for receives past the io_uring.
+//! The receive ring: chunks of memory that the kernel fills when data come, for any connection.
+//! Idle connections therefore hold none. (`io_uring_setup_buf_ring(3)`.) Beside it, a stack of
+//! chunks for receives past the io_uring.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -64,7 +64,7 @@ impl ChunkRing {
             "the kernel hands out what it was given"
         );
         self.available.set(self.available.get() - 1);
-        // SAFETY: the kernel took the chunk out of the ring, so nobody writes to it until it is
+        // SAFETY: the kernel took the chunk out of the ring, so it is not written to until it is
         // given back; it lies inside of the mapping, which lives as long as the ring.
         unsafe { Chunk::of_ring(self.clone(), id, self.chunk(id), len as u32) }
     }
@@ -92,7 +92,7 @@ impl ChunkOwner for ChunkRing {
         let tail = self.tail.get();
         let place = usize::from(tail & (self.entries - 1));
         // SAFETY: `place` is inside of the entries; the kernel reads an entry only after the tail
-        // has passed it, so nobody else touches it now. The tail lies in the first entry's reserved
+        // has passed it, so it is not read now. The tail lies in the first entry's reserved
         // field, which is aligned for it.
         unsafe {
             let entries = self.base.cast::<BufRingEntry>();
@@ -159,7 +159,7 @@ impl ChunkStack {
             "chunks come from `take` and are filled to their end at most"
         );
         // SAFETY: the chunk lies in the mapping, which lives as long as the stack and began as
-        // zeroes; it was taken, so nobody else writes to it until it is given back.
+        // zeroes; it was taken, so it has no other writer until it is given back.
         unsafe {
             let start = self.base.add(usize::from(id) * CHUNK);
             Chunk::of_ring(self.clone(), id, start, len as u32)

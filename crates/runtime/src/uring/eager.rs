@@ -120,7 +120,7 @@ fn try_receive(receive: &mut Receive, chunks: &Rc<ChunkStack>) -> Tried {
             let Some(id) = chunks.take() else {
                 return Tried::Unfit;
             };
-            // SAFETY: chunk `id` was just taken, so nobody else uses its memory.
+            // SAFETY: chunk `id` was just taken, so its memory has no other user.
             let result = unsafe { receive_bytes(fd, chunks.start(id), CHUNK) };
             match result {
                 Ok(len) if len > 0 => Tried::Ended(Ok(Outcome::Chunk(chunks.filled(id, len)))),
@@ -148,7 +148,7 @@ fn receive_into(fd: RawFd, room: &mut Room) -> io::Result<usize> {
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = pieces.as_mut_ptr();
     message.msg_iovlen = pieces.len();
-    // SAFETY: the message points to two pieces, and those to memory that nobody else uses during
+    // SAFETY: the message points to two pieces, and those to memory without another user during
     // the call.
     taken(unsafe { libc::recvmsg(fd, &raw mut message, libc::MSG_DONTWAIT) })
 }
@@ -164,7 +164,7 @@ fn judge(result: io::Result<Outcome>) -> Tried {
 /// Receives what is there, without waiting.
 ///
 /// # Safety
-/// `start` points to `len` bytes that nobody else uses during the call.
+/// `start` points to `len` bytes without another user during the call.
 #[inline]
 unsafe fn receive_bytes(fd: RawFd, start: *mut u8, len: usize) -> io::Result<usize> {
     // SAFETY: the caller's promise.

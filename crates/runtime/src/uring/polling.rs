@@ -1,17 +1,17 @@
-//! Whether a core that has run out of work polls or sleeps at once. A poll that finds something
-//! saves a sleep and the time the kernel takes to wake a sleeper; one that finds nothing is
-//! processor time for nothing. So the core polls where what it waits for comes within a poll, and
-//! has two answers to that: with an I/O at a device, whose end is near or far whatever the hosts
-//! do, and with none, when only hosts can bring something.
+//! Decides whether a core that has run out of work polls or sleeps at once. A poll that finds
+//! something saves a sleep and the time the kernel takes to wake a sleeper; a poll that finds
+//! nothing wastes processor time. So the core polls where the next event usually comes within a
+//! poll. It keeps two estimates for that: one with an I/O at a device, whose end does not depend on
+//! the hosts, and one without, when only hosts can bring something.
 //!
 //! Each kind of waiting has a budget of time for polls in vain. Such a poll is paid from it; a wait
 //! that ends within the length of a poll, polled or not, adds to it. A small share of all time is
-//! added, too: after a pause the core polls again, and finds out.
+//! added, too: after a pause the core polls again, and learns.
 //!
-//! Hosts have to be quick nearly always: a load with pauses has quick moments, too, such as the
-//! data of a write by R2T. Devices have to be quick more often than not, and are polled only
-//! while hosts are: where the next command takes its time anyway, nobody gains from a few
-//! microseconds less for this one.
+//! Hosts have to be quick nearly always, since a load with pauses has quick moments, too, such as
+//! the data of a write by R2T. Devices have to be quick more often than not, and are polled only
+//! while hosts are quick: where the next command takes long anyway, saving a few microseconds for
+//! this one gains nothing.
 
 use flashyard_time::{Duration, Time};
 
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_device_always_has_io_hosts_that_nobody_waits_for_do_not_matter() {
+    fn while_a_device_always_has_io_hosts_that_no_io_waits_for_do_not_matter() {
         let mut bench = Bench::spent();
         let mut polled = 0;
         for _ in 0..20_000 {

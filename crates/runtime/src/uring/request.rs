@@ -1,5 +1,5 @@
-//! From operations to submission entries, and what the kernel needs for them beside the operation
-//! itself.
+//! Translates operations into submission entries, with what the kernel needs for them beside the
+//! operation itself.
 
 use std::io;
 use std::net::SocketAddr;

@@ -341,7 +341,7 @@ impl Drive for Uring {
             }
             _ => {
                 let entered = self.enter();
-                // In every turn, whatever else there is to do: nobody is to wait behind a busy
+                // In every turn, whatever else there is to do: no task may wait behind a busy
                 // ring.
                 self.receive_eagerly(table);
                 if wait == Wait::Spin && !entered && !self.has_ended(table) {
@@ -488,7 +488,7 @@ mod tests {
                 let (ticket, operation) = table.insert(operation);
                 uring.submit(ticket, operation);
                 assert_eq!(uring.ring.submission().len(), before + 1);
-                assert!(uring.early.is_empty(), "nobody else can do it");
+                assert!(uring.early.is_empty(), "no other code can do it");
             }
         });
     }

@@ -88,7 +88,7 @@ fn open_with(
     kind: Option<FileKind>,
     flags: libc::c_int,
 ) -> io::Result<File> {
-    // On a block device O_EXCL means: nobody else has it so, nor has mounted it.
+    // On a block device O_EXCL means: no other opener has it so, and it is not mounted.
     let exclusive = options.exclusive && kind == Some(FileKind::Block);
     StdOptions::new()
         .read(true)
@@ -162,7 +162,7 @@ fn direct_alignment(file: &File) -> Option<u32> {
     if result != 0 || facts.stx_mask & libc::STATX_DIOALIGN == 0 {
         return None;
     }
-    // Memory is always page-aligned here; whoever demands more gets no direct transfers.
+    // Memory is always page-aligned here; files that demand more get no direct transfers.
     let usable = facts.stx_dio_mem_align as usize <= crate::PAGE;
     Some(if usable {
         facts.stx_dio_offset_align
@@ -207,7 +207,7 @@ pub(super) fn set_size(file: FileId, size: u64) -> io::Result<()> {
 /// An open file, which may have a lock. Its end gives the lock back and closes. Closing alone
 /// leaves the lock until the last reference to the open file goes: the kernel's worker of a flush
 /// lets go of its own a moment after the completion, and a child process holds one until it runs
-/// its program. Whoever opens the file in that moment would be refused.
+/// its program. An open of the file in that moment would be refused.
 struct Opened(File);
 
 impl Drop for Opened {

@@ -1,4 +1,4 @@
-//! From the kernel's completion of a request to what becomes of the operation.
+//! Translates the kernel's completion of a request into the result of the operation.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};

@@ -129,7 +129,7 @@ fn spawn(remote: &'static Remote, ended: Ended) -> io::Result<mpsc::Sender<Job>>
     let (sender, jobs) = mpsc::channel::<Job>();
     let work = move || {
         for Job { ticket, fd, action } in jobs {
-            // SAFETY: the operation keeps the file open until its end was taken, which is told
+            // SAFETY: the operation keeps the file open until its end was taken, which is reported
             // below.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             let result = perform(fd, action);
@@ -168,7 +168,7 @@ fn report(fd: BorrowedFd<'_>, start: u64, count: u32) -> io::Result<Vec<Zone>> {
     // Words, so that both structures are aligned in it.
     let mut words = vec![0_u64; (HEAD + count as usize * EACH) / size_of::<u64>()];
     let head = words.as_mut_ptr().cast::<KernelReport>();
-    // SAFETY: `words` has room for the head and for `count` zones behind it, as the call is told;
+    // SAFETY: `words` has room for the head and for `count` zones behind it, as the call is given;
     // both are plain numbers, for which all bits are valid.
     let (head, zones) = unsafe {
         head.write(KernelReport {
@@ -177,9 +177,9 @@ fn report(fd: BorrowedFd<'_>, start: u64, count: u32) -> io::Result<Vec<Zone>> {
             flags: 0,
         });
         checked(libc::ioctl(fd.as_raw_fd(), BLKREPORTZONE, head))?;
-        let told = (*head).count.min(count) as usize;
+        let reported = (*head).count.min(count) as usize;
         let first = head.add(1).cast::<KernelZone>();
-        (*head, std::slice::from_raw_parts(first, told))
+        (*head, std::slice::from_raw_parts(first, reported))
     };
     let with_capacity = head.flags & REPORT_CAPACITY != 0;
     Ok(zones
@@ -208,7 +208,7 @@ fn translate(zone: &KernelZone, with_capacity: bool) -> Zone {
             2..=4 => ZoneState::Active,
             0xE => ZoneState::Full,
             0xD => ZoneState::ReadOnly,
-            // A condition that nobody knows is none to rely on.
+            // An unknown condition cannot be relied on.
             _ => ZoneState::Offline,
         },
     }
@@ -216,7 +216,7 @@ fn translate(zone: &KernelZone, with_capacity: bool) -> Zone {
 
 /// What a file is as a zoned device; nothing when it is none.
 pub(super) fn facts(file: FileId) -> io::Result<Option<Zoned>> {
-    // SAFETY: whoever asks has the file open.
+    // SAFETY: the caller has the file open.
     let fd = unsafe { BorrowedFd::borrow_raw(file.fd()) };
     let Some(zones) = number(fd, BLKGETNRZONES).filter(|zones| *zones > 0) else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! An allocator that counts what a thread asks of it, for tests that hold a path to none.
+//! An allocator that counts the allocations of a thread, for tests of paths without allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,5 +1,5 @@
-//! How a connection comes about: a connect knocks at the other machine, again and again until it is
-//! heard, and its answer comes back.
+//! How a connection is made: a connect is sent to the other machine until it is received, and the
+//! answer comes back.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// A connect on its way.
 pub(super) struct Attempt {
-    /// `None`: nobody waits any more.
+    /// `None`: no task waits any more.
     pub(super) waiter: Option<Waiter>,
     pub(super) from: usize,
     to: usize,

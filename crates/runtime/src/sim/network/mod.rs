@@ -1,5 +1,5 @@
-//! The simulated network: who listens, who is connected to whom, and which lines are down. How
-//! connections come about is in `handshake`.
+//! The simulated network: listeners, connections, and lines that are down. How connections are made
+//! is in `handshake`.
 
 mod handshake;
 
@@ -215,7 +215,7 @@ impl Network {
         renamed
     }
 
-    /// Whether connects to this host are refused although somebody listens.
+    /// Whether connects to this host are refused although it listens.
     pub(super) fn refuse(&mut self, host: usize, refusing: bool) {
         self.hosts[host].refusing = refusing;
     }
@@ -242,7 +242,7 @@ impl Network {
         }
     }
 
-    /// Makes every present connection between two hosts half-open for ever.
+    /// Makes every present connection between two hosts half-open, without end.
     pub(super) fn silence(&mut self, a: usize, b: usize) {
         for connection in between(&mut self.connections, a, b) {
             connection.silence();
@@ -314,7 +314,8 @@ impl Network {
         connection.arrive(stage, side, passable);
     }
 
-    /// Removes a socket, ending its side of the connection as told; a listener's backlog is reset.
+    /// Removes a socket, ending its side of the connection as requested; a listener's backlog is
+    /// reset.
     fn take_down(
         &mut self,
         stage: &mut Stage,
@@ -401,7 +402,7 @@ impl Network {
         })
     }
 
-    /// The next port nobody listens on. They come round again after 16 Ki, long after they were
+    /// The next port without a listener. Ports are used again after 16 Ki, long after they were
     /// closed.
     fn free_port(&mut self, host: usize) -> u16 {
         loop {
