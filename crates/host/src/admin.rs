@@ -1,4 +1,4 @@
-//! Administration: what a host asks a controller about itself, its namespaces and its logs.
+//! Admin commands: what a host asks about the controller, its namespaces and its logs.
 
 use flashyard_nvme::aer::AsyncEvent;
 use flashyard_nvme::fabrics::{
@@ -82,10 +82,10 @@ impl Association {
 
 /// Most bytes of one command.
 pub(crate) fn max_transfer(identify: &IdentifyController, capabilities: Capabilities) -> usize {
-    let told = identify
+    let bytes = identify
         .max_transfer(capabilities.mpsmin)
         .unwrap_or(u64::MAX);
-    usize::try_from(told)
+    usize::try_from(bytes)
         .unwrap_or(usize::MAX)
         .min(MAX_TRANSFER)
 }

@@ -54,8 +54,8 @@ pub struct Options {
     /// How the controller may hold and pack what it tells of successes. Only asked of a controller
     /// of this project; any other one, and without it, answers each command by itself.
     pub coalescing: Option<CompletionCoalescing>,
-    /// Ask to be told what may be outstanding, and keep commands beyond that here. Only asked of a
-    /// controller of this project; with any other one, and without it, the depth of the queues is
+    /// Ask for credits (what may be outstanding), and keep commands beyond that here. Only asked of
+    /// a controller of this project; with any other one, and without it, the depth of the queues is
     /// the only bound.
     pub credits: bool,
     /// Have no more commands outstanding than keep the latency we see near this, as
@@ -103,7 +103,7 @@ pub enum ConnectError {
     HostNotAllowed,
     /// The controller wants the host to authenticate itself, which is not supported.
     AuthenticationRequired,
-    /// The controller did not become ready in the time it told.
+    /// The controller did not become ready in the time it reported.
     NotReady,
     /// What the controller says about itself cannot be worked with.
     Unusable(&'static str),
@@ -172,12 +172,12 @@ pub(crate) struct Inner {
     pub(crate) cntlid: u16,
     pub(crate) capabilities: Capabilities,
     pub(crate) identify: IdentifyController,
-    /// What may be outstanding, if anybody says.
+    /// What may be outstanding, if the controller or the latency says.
     pub(crate) credits: Option<Rc<Credits>>,
     pub(crate) events: Events,
-    /// Told by a queue that failed.
+    /// Notified by a queue that failed.
     pub(crate) queue_failed: Rc<Notify>,
-    /// Told to those who wait for the end.
+    /// Notifies the tasks that wait for the end.
     pub(crate) ended: Notify,
     pub(crate) failure: Cell<Option<HostError>>,
 }
@@ -278,7 +278,7 @@ impl Association {
         self.inner.failure.get()
     }
 
-    /// Ends it in order: the controller is told to shut down and does so before the connections are
+    /// Ends it in order: the controller shuts down before the connections are
     /// closed. Commands in flight are ended with [`HostError::Closed`]; wait for them first.
     pub async fn close(self) {
         if self.inner.failure.get().is_none() {

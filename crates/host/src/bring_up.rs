@@ -40,7 +40,7 @@ const RETRY_UNIT: Duration = Duration::from_ms(100);
 const SGLS_SUPPORTED: u32 = 3;
 /// Between two looks at CSTS.
 const POLL: Duration = Duration::from_ms(1);
-/// Events we want to be told, of those the controller has.
+/// Events that the host wants to be notified of, of those the controller has.
 const EVENTS: u32 = AsyncEventConfiguration::NAMESPACE
     | AsyncEventConfiguration::DISCOVERY
     | AsyncEventConfiguration::SMART
@@ -158,8 +158,8 @@ impl Making<'_> {
         Ok(Association::new(Rc::new(inner)))
     }
 
-    /// Asks to be told how long to wait with a command that is to be tried again; gives what the
-    /// controller's three delays are, none of which it tells unless it is asked.
+    /// Asks the controller to report how long to wait before a command is tried again; gives its
+    /// three delays. A controller does not report them unless it is asked.
     async fn retry_delays(
         &self,
         admin: &Queue,

@@ -1,12 +1,12 @@
-//! What the controller says that we may have outstanding (vendor feature C1h), and the commands
-//! that wait for it here instead of there: shorter queues in the target, and who waits can still be
-//! chosen.
+//! The credit that the controller grants (vendor feature C1h), and the commands that wait for it
+//! here instead of in the target. That makes shorter queues in the target, and the order of waiting
+//! commands can still be chosen here.
 //!
 //! A credit is for a namespace and shared by all queues of the association: first come, first
-//! served. A queue that has nothing in flight on a namespace may always send one command there, so
-//! no queue waits for what another one holds, and none waits for ever, for credit comes with
-//! answers alone. Until something is said, and where nothing is, the depth of the queues is the
-//! only bound.
+//! served. A queue that has nothing in flight on a namespace may always send one command there. So
+//! no queue waits for what another one holds, and none waits without end, since credit comes only
+//! with answers. Until the controller reports a credit, and where it reports none, the depth of the
+//! queues is the only bound.
 //!
 //! A host that steers by the latency it sees ([`Parda`]) has one such gate for everything, at which
 //! each command counts the same and which its window opens and closes.
@@ -29,7 +29,7 @@ const UNBOUNDED: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Credits {
     rt: Rt,
-    /// Latency that is steered for, instead of heeding the controller.
+    /// Latency target of a host that does not apply the controller's credit.
     threshold: Option<Duration>,
     /// By namespace; few.
     gates: RefCell<Vec<(u32, Rc<Gate>)>>,
@@ -108,8 +108,8 @@ impl Credits {
         })
     }
 
-    /// Whether the controller tells them, in its completions.
-    pub(crate) fn are_told(&self) -> bool {
+    /// Whether the controller reports them, in its completions.
+    pub(crate) fn are_reported(&self) -> bool {
         self.threshold.is_none()
     }
 
@@ -123,7 +123,7 @@ impl Credits {
 
     /// The gate of a namespace.
     pub(crate) fn gate(&self, nsid: u32) -> Rc<Gate> {
-        let nsid = if self.are_told() { nsid } else { 0 };
+        let nsid = if self.are_reported() { nsid } else { 0 };
         let mut gates = self.gates.borrow_mut();
         if let Some((_, gate)) = gates.iter().find(|(number, _)| *number == nsid) {
             return Rc::clone(gate);
@@ -182,7 +182,8 @@ impl Gate {
         })
     }
 
-    /// A part of the credit, if it is there and nobody waits, or the queue has nothing in flight.
+    /// A part of the credit, if it is there and no command waits, or the queue has nothing in
+    /// flight.
     pub(crate) fn try_charge(self: &Rc<Self>, qid: u16, cost: u64) -> Option<Charge> {
         let fits = self.waiting.borrow().is_empty() && self.fits(cost);
         (fits || self.is_idle(qid)).then(|| self.charge(qid, cost))
@@ -192,7 +193,7 @@ impl Gate {
         let (tell, charge) = oneshot::channel();
         let waiter = Waiter { qid, cost, tell };
         self.waiting.borrow_mut().push_back(waiter);
-        // Somebody may have ended since the caller looked.
+        // A command may have ended since the caller looked.
         self.serve();
         charge
     }
@@ -283,11 +284,11 @@ fn units_of(rule: &Parda) -> u64 {
 }
 
 impl Charge {
-    /// The command has been answered, and this said of its namespace.
-    pub(crate) fn settle(self, told: Allowance) {
+    /// The command has been answered, with this credit for its namespace.
+    pub(crate) fn settle(self, reported: Allowance) {
         let (gate, begun) = (Rc::clone(&self.gate), self.begun);
         drop(self);
-        match (&gate.steering, told) {
+        match (&gate.steering, reported) {
             (Some(steering), _) => gate.set_allowed(steering.observe(begun)),
             (None, Allowance::Silent) => {}
             (None, Allowance::Units(units)) => gate.set_allowed(units),
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_leaves_is_passed_over() {
+    fn a_waiter_that_leaves_is_passed_over() {
         let gate = Gate::new();
         gate.set_allowed(8);
         let first = gate.try_charge(1, 8).expect("it is free");
@@ -394,10 +395,10 @@ mod tests {
         gate.set_allowed(64);
         let bulk: Vec<_> = (0..8).filter_map(|_| gate.try_charge(1, 8)).collect();
         let mut behind: Vec<_> = (0..5).map(|_| gate.queue(1, 8)).collect();
-        let urgent = gate.try_charge(2, 8).expect("its first");
+        let first = gate.try_charge(2, 8).expect("its first");
         assert!(gate.try_charge(2, 8).is_none());
         let mut next = gate.queue(2, 8);
-        drop(urgent);
+        drop(first);
         let next = granted(&mut next).expect("its first again, before the five");
         assert!(behind.iter_mut().all(|waiter| granted(waiter).is_none()));
         drop(next);

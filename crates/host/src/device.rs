@@ -1,5 +1,4 @@
-//! A remote namespace as a block device: what stacks on devices here can stack on somebody else's
-//! target.
+//! A remote namespace as a block device, so that devices here can stack on another target.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -274,9 +273,9 @@ async fn read_once(remote: Rc<Remote>, range: LbaRange, buf: Buf) -> Result<Done
 
 fn info(namespace: &Namespace) -> Info {
     let (identify, controller) = (&namespace.identify, &namespace.controller);
-    let sizes_told = identify.nsfeat & IdentifyNamespace::NSFEAT_OPTIMAL_SIZES != 0;
+    let sizes_reported = identify.nsfeat & IdentifyNamespace::NSFEAT_OPTIMAL_SIZES != 0;
     let size = |zero_based: u16| {
-        if sizes_told {
+        if sizes_reported {
             u32::from(zero_based) + 1
         } else {
             0

@@ -1,4 +1,4 @@
-//! Asking a discovery controller which subsystems it knows for us.
+//! Asks a discovery controller which subsystems this host may connect to.
 
 use std::net::SocketAddr;
 

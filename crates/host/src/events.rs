@@ -1,5 +1,5 @@
-//! What a controller tells by itself: the loop of Asynchronous Event Requests, and the reading of
-//! the logs that belong to the events.
+//! Events of a controller: the loop of Asynchronous Event Requests, and the reading of the logs
+//! that belong to the events.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,10 +13,10 @@ use crate::admin;
 use crate::association::Inner;
 use crate::queue::HostError;
 
-/// Events nobody has taken; beyond that the oldest are forgotten, and [`Event::Missed`] says so.
+/// Events that were not taken; beyond that the oldest are forgotten, and [`Event::Missed`] says so.
 const KEPT: usize = 64;
 
-/// Something the controller told.
+/// An event that the controller reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// These namespaces came, went or changed; look at them again. Empty: too many to list, look at
@@ -82,7 +82,7 @@ pub(crate) async fn listen(inner: Rc<Inner>) {
         .await
     {
         let event = AsyncEvent::from_dw0(answer.value as u32);
-        // The log is read even if nobody cares: only then will the controller tell again.
+        // The log is read even if no task wants it: only then will the controller report again.
         let event = match event {
             AsyncEvent::NAMESPACE_CHANGED => match admin::changed_namespaces(&inner.admin).await {
                 Ok(namespaces) => Event::NamespacesChanged(namespaces),

@@ -1,4 +1,4 @@
-//! What a queue is about to send. Commands and data are gathered while tasks run; at the end of the
+//! The send queue of a queue. Commands and data are gathered while tasks run; at the end of the
 //! turn the sending task gives all of it to the socket in one call.
 
 use std::cell::{Cell, RefCell};
@@ -24,8 +24,8 @@ static ZEROES: [u8; 4096] = [0; 4096];
 pub(crate) struct Outbox {
     pending: RefCell<Gather>,
     wake: Notify,
-    /// Whether the sending task has been told since it last took everything.
-    told: Cell<bool>,
+    /// Whether the sending task has been notified since it last took everything.
+    notified: Cell<bool>,
     closed: Cell<bool>,
     how: Outgoing,
     max_h2c_data: u32,
@@ -36,7 +36,7 @@ impl Outbox {
         Self {
             pending: RefCell::new(Gather::new()),
             wake: Notify::new(),
-            told: Cell::new(false),
+            notified: Cell::new(false),
             closed: Cell::new(false),
             how: negotiated.outgoing(Role::Host),
             max_h2c_data: negotiated.maxh2cdata,
@@ -53,7 +53,7 @@ impl Outbox {
         if data_len > 0 {
             self.push_data(&mut pending, data);
         }
-        self.tell();
+        self.notify();
     }
 
     /// The part of a write that an R2T asked for, in as many PDUs as MAXH2CDATA demands.
@@ -77,7 +77,7 @@ impl Outbox {
             self.push_data(&mut pending, part);
             offset += pdu.datal;
         }
-        self.tell();
+        self.notify();
     }
 
     /// Tells the controller why we leave, with the header that was wrong, if it was one.
@@ -90,7 +90,7 @@ impl Outbox {
         }
         .encode(Role::Host, offending, &mut pdu);
         self.pending.borrow_mut().push_bytes(&pdu[..len]);
-        self.tell();
+        self.notify();
     }
 
     /// Nothing more will be pushed; the sending task ends when what is there has gone.
@@ -114,8 +114,8 @@ impl Outbox {
         }
     }
 
-    fn tell(&self) {
-        if !self.told.replace(true) {
+    fn notify(&self) {
+        if !self.notified.replace(true) {
             self.wake.notify_one();
         }
     }
@@ -128,7 +128,7 @@ pub(crate) async fn send(rt: Rt, queue: Rc<Shared>) {
     loop {
         outbox.wake.notified().await;
         rt.turn_end().await;
-        outbox.told.set(false);
+        outbox.notified.set(false);
         std::mem::swap(&mut *outbox.pending.borrow_mut(), &mut batch);
         if !batch.is_empty() {
             let (result, sent) = queue.stream.send(batch).await;

@@ -1,11 +1,11 @@
-//! Parda: a host has a window that follows the latency it sees, and the target does nothing. Pure:
-//! time is told.
+//! Parda: the host has a window that follows the latency it measures; the target does nothing.
+//! Pure: the caller gives the time.
 //!
 //! After Gulati, Ahmad and Waldspurger, "PARDA: Proportional Allocation of Resources for
 //! Distributed Storage Access", FAST 2009: `w <- (1 - g) w + g (threshold / L * w + b)`, with `L`
 //! an average of latencies. The constants for a disk array (every 2 s, 25 to 40 ms) are of no use
 //! for flash; the period here is 5 ms, and the threshold is what the drive was measured to need.
-//! Sizes are not told apart, and reads not from writes.
+//! Sizes are not distinguished, nor reads from writes.
 
 use flashyard_time::{Duration, Time};
 

@@ -1,4 +1,4 @@
-//! What a command moves, and in which direction.
+//! The payload of a command, and its direction.
 
 use std::ops::Range;
 

@@ -1,10 +1,10 @@
 //! A queue of a controller, and the commands a host gives to it. Every queue is one TCP connection.
 //!
-//! A command is written into the outbox at once; everything that was made in one turn goes out in
-//! one send. The number of commands in flight is bounded by the queue's depth: who comes later
-//! waits in order. Nothing is allocated for a command that need not wait. Dropping a command's
-//! future does not withdraw the command: the controller may act on it still, and its place is free
-//! again when the answer comes.
+//! A command is written into the send queue at once; everything that was made in one turn goes out
+//! in one send. The number of commands in flight is bounded by the queue's depth: later ones wait
+//! in order. Nothing is allocated for a command that need not wait. Dropping a command's future
+//! does not withdraw the command: the controller may still execute it, and its place is free again
+//! when the answer comes.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
@@ -111,10 +111,10 @@ pub(crate) struct Shared {
     pub(crate) packed: Cell<bool>,
     /// The controller's Command Retry Delays.
     pub(crate) retry_delays: Cell<[Duration; 3]>,
-    /// What we may have outstanding, if anybody says: the controller, or the latency we see.
+    /// What the host may have outstanding, if the controller or the measured latency bounds it.
     pub(crate) credits: OnceCell<Rc<Credits>>,
     failure: Cell<Option<HostError>>,
-    /// Told when the queue fails; shared by all queues of an association.
+    /// Notified when the queue fails; shared by all queues of an association.
     on_failure: Rc<Notify>,
 }
 
@@ -144,18 +144,18 @@ impl Queue {
     }
 
     /// How long to wait before a command that ended with this status is tried again, if the
-    /// controller says that it was only interrupted: as long as its Command Retry Delay tells, or a
+    /// controller says that it was only interrupted: as long as its Command Retry Delay says, or a
     /// moment. `None` for every other status.
     pub fn retry_delay(&self, status: Status) -> Option<Duration> {
         if status.is_success() || status.dnr() {
             return None;
         }
-        let told = match status.crd() {
+        let reported = match status.crd() {
             0 if status.is(Status::COMMAND_INTERRUPTED) => Duration::ZERO,
             0 => return None,
             which => self.shared.retry_delays.get()[usize::from(which) - 1],
         };
-        Some(told.max(LEAST_RETRY_DELAY))
+        Some(reported.max(LEAST_RETRY_DELAY))
     }
 
     /// Reads blocks from `slba` on; `into` is as long as the blocks.
@@ -438,17 +438,17 @@ impl Shared {
         if !entry.status().is_success() {
             return self.complete_one(entry, Allowance::Silent);
         }
-        let (entry, told) = match self.credits.get() {
-            Some(credits) if credits.are_told() => {
+        let (entry, reported) = match self.credits.get() {
+            Some(credits) if credits.are_reported() => {
                 (entry.with_allowance(Allowance::Silent), entry.allowance())
             }
             _ => (entry, Allowance::Silent),
         };
         if !self.packed.get() {
-            return self.complete_one(entry, told);
+            return self.complete_one(entry, reported);
         }
         let more = entry.retired().ok_or(Violation::UnknownCommand)?;
-        self.complete_one(entry.with_retired(&[]), told)?;
+        self.complete_one(entry.with_retired(&[]), reported)?;
         for cid in more {
             let entry = CompletionQueueEntry::new(cid, Status::SUCCESS);
             self.complete_one(entry, Allowance::Silent)?;
@@ -456,7 +456,11 @@ impl Shared {
         Ok(())
     }
 
-    fn complete_one(&self, entry: CompletionQueueEntry, told: Allowance) -> Result<(), Violation> {
+    fn complete_one(
+        &self,
+        entry: CompletionQueueEntry,
+        reported: Allowance,
+    ) -> Result<(), Violation> {
         let mut slots = self.slots.borrow_mut();
         let freed = slots.complete(entry)?;
         let charge = slots.take_charge(entry.cid());
@@ -465,7 +469,7 @@ impl Shared {
             self.permits.release(1);
         }
         if let Some(charge) = charge {
-            charge.settle(told);
+            charge.settle(reported);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! A host that speaks PDUs: one TCP connection, one queue. It sends what it is told, right or
-//! wrong, and gives back what comes, PDU by PDU. It works on real sockets as well as in the
-//! simulated world.
+//! A host for tests that speaks PDUs: one TCP connection, one queue. It sends what the test asks
+//! for, right or wrong, and gives back what comes, PDU by PDU. It works on real sockets as well as
+//! in the simulated world.
 
 use std::net::SocketAddr;
 
@@ -56,7 +56,7 @@ pub enum Incoming {
         /// Whether their digest fits them, if there is one.
         digest_ok: bool,
     },
-    /// An invitation to send data.
+    /// Ready To Transfer: data are requested.
     R2t(R2T),
     /// The target says what we have done wrong.
     TermReq(TermReq),
@@ -229,8 +229,8 @@ impl Raw {
         }
     }
 
-    /// Sends bytes as they are. That the target has closed, or takes nothing for two minutes, is
-    /// told by what comes next.
+    /// Sends bytes as they are. If the target has closed, or takes nothing for two minutes, the
+    /// next receive says so.
     pub async fn send_bytes(&mut self, bytes: &[u8]) {
         if self.stuck {
             return;

@@ -1,16 +1,16 @@
 //! A namespace of a remote controller that is kept connected: after a failure a new association is
 //! made, with growing delays, and I/O that was not answered is issued again.
 //!
-//! So is what the controller interrupts and wants to have again, after the delay that it tells.
+//! Commands that the controller interrupts are issued again, too, after the delay that it reports.
 //!
 //! What is issued again is only what may be executed twice: reads, writes of the same data to the
 //! same place, flushes, zeroing. A fused Compare and Write is not, for its first execution would
 //! make the second fail; its outcome is then unknown and it fails.
 //!
-//! A write of a dead association that the target still has in its hands could land after its
-//! repetition, and even after later writes to the same blocks. A target must prevent that: by
-//! letting the host connect again only when the old association's writes have returned (ours does,
-//! see the fence in the engine). Nothing a host can do replaces it.
+//! A write of a dead association that is still in flight in the target could land after its
+//! repetition, and even after later writes to the same blocks. A target must prevent that: it lets
+//! the host connect again only when the old association's writes have returned (ours does, see the
+//! fence in the engine). A host cannot do it.
 //!
 //! After a reconnect no I/O is issued before the namespace has shown the same identifiers and block
 //! size as before, and not fewer blocks; otherwise it is another volume, and the connection is not
@@ -40,7 +40,7 @@ pub struct Persistence {
     pub first_delay: Duration,
     /// Greatest delay between attempts.
     pub max_delay: Duration,
-    /// Give up for ever when the controller has been away for so long.
+    /// Give up for good when the controller has been away for so long.
     pub loss_timeout: Duration,
     /// Fail an I/O when it could not be done for so long; later ones too, until the controller is
     /// back.

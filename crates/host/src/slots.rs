@@ -34,7 +34,7 @@ pub(crate) struct Slots {
 struct Slot {
     state: State,
     generation: u16,
-    /// Set for commands that may wait for ever (Asynchronous Event Request).
+    /// Set for commands that may wait without end (Asynchronous Event Request).
     patient: bool,
     data_damaged: bool,
     /// Age in ticks of the queue's watchdog.
@@ -53,7 +53,7 @@ struct Slot {
 enum State {
     Free,
     Waiting,
-    /// Nobody waits any more; the place is freed when the answer comes.
+    /// No task waits any more; the place is freed when the answer comes.
     Abandoned,
     Done(Outcome),
 }
@@ -137,7 +137,7 @@ impl Slots {
         false
     }
 
-    /// The controller's answer. Gives whether the place is free again (nobody waited).
+    /// The controller's answer. Gives whether the place is free again (no task waited).
     pub(crate) fn complete(&mut self, entry: CompletionQueueEntry) -> Result<bool, Violation> {
         let cid = entry.cid();
         let outcome = self.live(cid)?.verdict(entry)?;

@@ -1,5 +1,5 @@
-//! What watches over an association while it lives: queues that fail, commands that stay
-//! unanswered, and the Keep Alive timer of the controller.
+//! Watches over a live association: queues that fail, commands that stay unanswered, and the Keep
+//! Alive timer of the controller.
 
 use std::rc::Rc;
 

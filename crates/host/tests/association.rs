@@ -225,7 +225,7 @@ fn a_fused_pair_stays_together() {
 }
 
 #[test]
-fn events_are_told_once_and_their_log_is_read() {
+fn events_are_reported_once_and_their_log_is_read() {
     world(|rt, controller, addr| async move {
         let association = Association::connect(&rt, addr, options())
             .await

@@ -1,5 +1,5 @@
-//! What a remote namespace tries again, how soon and for how long; and that what comes back is what
-//! went away.
+//! What a remote namespace tries again, how soon and for how long; and that the namespace that
+//! comes back is the one that went away.
 
 mod controller;
 
@@ -41,7 +41,7 @@ fn identity() -> Identity {
 /// How it is called, and what makes it so.
 type Change = (&'static str, fn(&Controller));
 
-/// What a namespace may have become while nobody looked.
+/// What a namespace may have become while the host was away.
 const OTHERS: [Change; 9] = [
     ("another UUID", |controller| {
         controller.identity.borrow_mut().descriptors.uuid = Some([9; 16]);
@@ -75,14 +75,14 @@ const OTHERS: [Change; 9] = [
 #[test]
 fn another_disk_in_the_same_place_is_left_alone() {
     for (what, change) in OTHERS {
-        for told in [false, true] {
+        for announced in [false, true] {
             world(move |rt, controller, addr| async move {
-                eprintln!("it has become {what}, told: {told}");
+                eprintln!("it has become {what}, announced: {announced}");
                 *controller.identity.borrow_mut() = identity();
                 let device = RemoteDevice::open(&rt, addr, options(), 1, PERSISTENCE).await;
                 let device = Rc::new(device.expect("connects"));
                 change(&controller);
-                if told {
+                if announced {
                     controller.announce(&rt, &[1]).await;
                 } else {
                     controller.drop_connections();
@@ -123,7 +123,7 @@ async fn io(device: &RemoteDevice, write: bool) -> Result<(), IoError> {
     device.read(tag(), 5, buf).await.map(drop)
 }
 
-/// Data that were damaged on the way to us or to the controller come again, and not for ever.
+/// Data that were damaged on the way to us or to the controller come again, and not without end.
 #[test]
 fn damaged_data_are_tried_again_three_times() {
     let damaged = Mischief::Refuse(Status::TRANSIENT_TRANSPORT_ERROR.bits());
@@ -198,7 +198,7 @@ fn an_interrupted_command_waits_before_it_comes_again() {
     }
 }
 
-/// An I/O that breaks every connection it is given is not given to one for ever.
+/// An I/O that breaks every connection it is given is not issued without end.
 #[test]
 fn what_breaks_each_connection_fails_in_time() {
     world(|rt, controller, addr| async move {

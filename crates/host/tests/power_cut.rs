@@ -1,6 +1,6 @@
-//! The power of a target is cut at the moment when its host hears that a write is durable. The
-//! whole way: our host library, the engine on one or another core, a volume of a pool, a disk with
-//! a volatile cache.
+//! The power of a target is cut at the moment when its host learns that a write is durable, over
+//! the whole path: our host library, the engine on one or another core, a volume of a pool, a disk
+//! with a volatile cache.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -181,7 +181,7 @@ fn survives(config: Config, home: usize, last: Last) -> bool {
 }
 
 #[test]
-fn what_was_told_to_be_durable_survives_a_power_cut_at_once() {
+fn what_was_reported_durable_survives_a_power_cut_at_once() {
     let durable = [
         Last::Write(10, 1),
         Last::Write(EDGE - 1, 2),

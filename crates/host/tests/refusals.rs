@@ -16,7 +16,7 @@ enum Io {
 }
 
 /// Every breach of a live controller ends the association with the right error, every waiting
-/// command gets it, and the controller is told why.
+/// command gets it, and the reason is sent to the controller.
 #[test]
 fn breaches_end_the_association() {
     use Violation as V;
@@ -216,7 +216,7 @@ fn a_controller_without_a_pulse() {
 }
 
 #[test]
-fn nobody_is_there_or_says_nothing() {
+fn a_peer_is_missing_or_silent() {
     world(|rt, _, _| async move {
         let silent = rt
             .listen("0.0.0.0:0".parse().expect("an address"))

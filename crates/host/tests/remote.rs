@@ -149,7 +149,11 @@ fn what_cannot_be_repeated_is_not() {
         controller.mischief.set(Mischief::None);
         controller.seen.borrow_mut().clear();
         controller.drop_connections();
-        assert_eq!(waiting.await, Err(IoError::Internal), "nobody knows");
+        assert_eq!(
+            waiting.await,
+            Err(IoError::Internal),
+            "its outcome is unknown"
+        );
         assert_eq!(device.flush(TAG).await, Ok(()));
         assert_eq!(
             controller
@@ -164,7 +168,7 @@ fn what_cannot_be_repeated_is_not() {
 }
 
 #[test]
-fn the_device_grows_when_it_is_told_to() {
+fn the_device_grows_when_the_controller_reports_it() {
     world(|rt, controller, addr| async move {
         let device = RemoteDevice::open(&rt, addr, options(), 1, impatient())
             .await
@@ -236,7 +240,7 @@ fn long_ranges_are_cut() {
 }
 
 /// Nothing is answered, and nevertheless all commands of a long I/O come: they are in flight at the
-/// same time. They end even if nobody waits for the I/O any more.
+/// same time. They end even if no task waits for the I/O any more.
 #[test]
 fn the_commands_of_a_long_io_are_in_flight_together() {
     world(|rt, controller, addr| async move {
@@ -315,7 +319,7 @@ fn said(entry: &SubmissionQueueEntry) -> Said {
 }
 
 #[test]
-fn all_that_the_device_is_told_is_in_its_commands() {
+fn all_parameters_of_an_io_are_in_its_commands() {
     world(|rt, controller, addr| async move {
         let device = RemoteDevice::open(&rt, addr, options(), 1, impatient())
             .await

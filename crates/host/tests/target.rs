@@ -20,7 +20,7 @@ use flashyard_time::{Duration, Rng};
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 4096;
 
-/// A target of two cores with the tenants `a` (open to everybody) and `b` (to nobody we are).
+/// A target of two cores with the tenants `a` (open to every host) and `b` (not to ours).
 fn new_site(config: Config) -> Site {
     let site = Site::new(config, 2);
     let other = tenant(2, "b", &["nqn.2026-11.test:other"]);
@@ -233,7 +233,7 @@ fn every_command_of_the_library() {
             association
                 .namespace_descriptors(1)
                 .await
-                .expect("told")
+                .expect("an answer")
                 .uuid,
             Some([1; 16])
         );
@@ -241,7 +241,7 @@ fn every_command_of_the_library() {
             association
                 .smart_log()
                 .await
-                .expect("told")
+                .expect("an answer")
                 .host_read_commands
                 > 0
         );
@@ -255,9 +255,9 @@ fn only_those_who_may_come_in() {
     let addr = site.bench.addr;
     site.world.run(&site.hosts, move |rt: Rt| async move {
         let refused = Association::connect(&rt, addr, options("b")).await;
-        let unknown = Association::connect(&rt, addr, options("nobody")).await;
+        let unknown = Association::connect(&rt, addr, options("unknown")).await;
         assert!(matches!(unknown, Err(ConnectError::InvalidParameter(_))));
-        assert_eq!(refused.err(), unknown.err(), "names are not told");
+        assert_eq!(refused.err(), unknown.err(), "names are not disclosed");
         let ours = options("a");
         let entries = discover(&rt, addr, ours.hostnqn, ours.hostid)
             .await

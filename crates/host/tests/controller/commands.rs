@@ -1,4 +1,4 @@
-//! What the controller answers to each command, and what it does wrong when told to.
+//! What the controller answers to each command, and what it does wrong on request.
 
 use std::rc::Rc;
 
@@ -39,7 +39,7 @@ impl Connection {
                     };
                     capabilities.bits()
                 }
-                // Ready, and shut down as soon as somebody asks.
+                // Ready, and shut down as soon as the host asks.
                 Some(Property::Status) => 0x9,
                 _ => 0,
             }),

@@ -1,4 +1,4 @@
-//! Hosts that are told what they may have outstanding, and apply it.
+//! Hosts that receive credits, and apply them.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -60,7 +60,7 @@ fn what_exceeds_the_credit_waits_at_home_and_costs_nothing() {
         depth: 256,
         blocks: 8,
         write: true,
-        urgent: false,
+        sensitive: false,
     };
     for (seed, work) in [(1, BULK), (2, writes)] {
         let (without, with) = (shared(false, work, seed), shared(true, work, seed));
@@ -128,10 +128,10 @@ fn hosts_of_a_tenant_share_its_credit() {
     }
 }
 
-/// What each command waits for comes, whatever the weather, the policy, and how completions are
-/// told.
+/// The event that each command waits for comes, with any network, policy and way of reporting
+/// completions.
 #[test]
-fn nobody_waits_for_ever() {
+fn every_command_ends() {
     for seed in 0..9 {
         let policy: Box<dyn Policy> = match seed % 3 {
             0 => Box::new(Fair::new()),
@@ -167,7 +167,7 @@ fn nobody_waits_for_ever() {
                                 depth: 0,
                                 blocks: [1, 1, 7, 16, 32][rng.below(5) as usize],
                                 write: rng.chance(1, 2),
-                                urgent: false,
+                                sensitive: false,
                             };
                             one(&queue, work, &mut rng).await.expect("it is in order");
                             if rng.chance(1, 10) {
@@ -188,7 +188,7 @@ fn nobody_waits_for_ever() {
     }
 }
 
-/// Those who wait for credit when the association breaks are told so.
+/// Those who wait for credit when the association breaks get that error.
 #[test]
 fn waiting_for_credit_ends_with_the_association() {
     let site = Site::new(

@@ -1,5 +1,5 @@
-//! A host that marks everything urgent: a tenant's configuration grants a class, marks can lower it
-//! and never raise it, and one that has the right gets no more of the device by it.
+//! A host that marks everything latency-sensitive. A tenant's configuration grants a class, marks
+//! can lower it and never raise it, and a tenant with the class gets no more of the device by it.
 
 use flashyard_engine::{Class, Limits};
 use flashyard_host::{Association, Options};
@@ -23,7 +23,7 @@ struct Player {
     granted: Class,
     depth: usize,
     /// It marks each command, and its queues.
-    urgent: bool,
+    sensitive: bool,
 }
 
 /// What a tenant got.
@@ -53,7 +53,7 @@ fn play_behind(policy: Box<dyn Policy>, players: [Player; 2]) -> [Got; 2] {
                 let clock = rt.clone();
                 let options = Options {
                     queues: 2,
-                    priority: player.urgent.then_some(0),
+                    priority: player.sensitive.then_some(0),
                     ..options(name, name.as_bytes()[0])
                 };
                 rt.spawn(async move {
@@ -62,7 +62,7 @@ fn play_behind(policy: Box<dyn Policy>, players: [Player; 2]) -> [Got; 2] {
                         depth: player.depth,
                         blocks: 1,
                         write: false,
-                        urgent: player.urgent,
+                        sensitive: player.sensitive,
                     };
                     let association = association.expect("connects");
                     let tally = load(&clock, &association, work, span, 1).await;
@@ -80,18 +80,18 @@ fn play_behind(policy: Box<dyn Policy>, players: [Player; 2]) -> [Got; 2] {
     })
 }
 
-fn bulk(granted: Class, urgent: bool) -> Player {
+fn bulk(granted: Class, sensitive: bool) -> Player {
     Player {
         granted,
         depth: 128,
-        urgent,
+        sensitive,
     }
 }
 
 const LATENCY: Player = Player {
     granted: Class::Latency,
     depth: 1,
-    urgent: false,
+    sensitive: false,
 };
 
 /// Without the right to it a mark is worth nothing: neither does who marks gain, nor do a
@@ -118,21 +118,24 @@ fn marks_without_the_right_change_nothing() {
 
 /// With the right it goes first, and is billed: what it has beyond its share is the eighth of the
 /// device that is kept for who is latency-sensitive, and bursts of 4 ms (docs/scheduling.md). (Both
-/// get less than without, for while somebody is latency-sensitive the device is not filled.)
+/// get less than without, for while any tenant is latency-sensitive the device is not filled.)
 #[test]
-fn whoever_may_hurry_and_always_does_gets_an_eighth_more_and_no_more() {
+fn a_latency_tenant_under_continuous_load_gets_an_eighth_more_and_no_more() {
     const DEVICE: u64 = 40_000;
-    let [urgent, other] = play([bulk(Class::Latency, true), bulk(Class::Throughput, false)]);
+    let [sensitive, other] = play([bulk(Class::Latency, true), bulk(Class::Throughput, false)]);
     let beyond = DEVICE / 8 + 4 * DEVICE * 4 / 1000;
-    assert!(urgent.rate <= other.rate + beyond, "{urgent:?} {other:?}");
+    assert!(
+        sensitive.rate <= other.rate + beyond,
+        "{sensitive:?} {other:?}"
+    );
     assert!(other.rate > 10_000, "{other:?}");
     // Which is what the right is for.
-    let [urgent, _] = play([LATENCY, bulk(Class::Throughput, false)]);
-    assert!(urgent.p99 < 1_000_000, "{urgent:?}");
+    let [sensitive, _] = play([LATENCY, bulk(Class::Throughput, false)]);
+    assert!(sensitive.p99 < 1_000_000, "{sensitive:?}");
 }
 
-/// Whoever reads little, one at a time, goes first, though his host marks nothing: as an unmodified
-/// one.
+/// A tenant that reads little, one at a time, goes first, though its host marks nothing, like an
+/// unmodified one.
 #[test]
 fn one_read_at_a_time_goes_before_bulk_without_a_mark() {
     let players = [LATENCY, bulk(Class::Throughput, false)];

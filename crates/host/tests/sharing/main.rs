@@ -2,7 +2,7 @@
 //! credits, overload, and who may be latency-sensitive.
 
 mod credits;
+mod latency_sensitive;
 mod overload;
 mod parda;
-mod urgent;
 mod world;

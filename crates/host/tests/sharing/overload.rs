@@ -47,8 +47,8 @@ fn site(seed: u64, limits: Limits) -> Site {
     Site::new(Config::calm(seed), 1, limits, Box::new(Fair::new()), SLOW)
 }
 
-/// Writes of 4 KiB to 1 MiB on every queue, as many as there are places, until `ends`; what is told
-/// to come again does. Gives how many were done and how many were interrupted.
+/// Writes of 4 KiB to 1 MiB on every queue, as many as there are places, until `ends`; what is to
+/// come again does. Gives how many were done and how many were interrupted.
 async fn flood(rt: Rt, association: Rc<Association>, ends: Rc<Cell<bool>>) -> (u64, u64) {
     let counts = Rc::new((Cell::new(0), Cell::new(0)));
     let writers: Vec<_> = (0..16 * 32)
@@ -62,7 +62,7 @@ async fn flood(rt: Rt, association: Rc<Association>, ends: Rc<Cell<bool>>) -> (u
                         depth: 0,
                         blocks: [1, 4, 16, 64, 256][rng.below(5) as usize],
                         write: true,
-                        urgent: false,
+                        sensitive: false,
                     };
                     match one(&queue, work, &mut rng).await {
                         Ok(()) => counts.0.set(counts.0.get() + 1),
@@ -95,7 +95,7 @@ fn flooding() -> Options {
 /// Whatever the flood of `a`, `b` is served with a latency that the device explains; associations
 /// of both come up, are kept alive and are administered; and memory stays within its bounds.
 #[test]
-fn a_flood_drowns_nobody_else() {
+fn a_flood_does_not_starve_other_tenants() {
     let site = site(1, limits());
     let (addr, target) = (site.bench.addr, Arc::clone(&site.bench.target));
     site.run(move |rt: Rt| async move {
@@ -110,7 +110,7 @@ fn a_flood_drowns_nobody_else() {
             depth: 1,
             blocks: 1,
             write: false,
-            urgent: false,
+            sensitive: false,
         };
         let kato = Duration::from_ms(500);
         for round in 0..4_u8 {
@@ -193,7 +193,7 @@ fn who_waits_costs_nothing() {
     assert!(done > 300 && interrupted == 0, "{done} and {interrupted}");
 }
 
-/// What has waited for too long is told to come again, with a delay, before its host loses
+/// What has waited for too long is answered to come again, with a delay, before its host loses
 /// patience; a host that applies that finishes everything without an error, and what was written is
 /// there.
 #[test]
@@ -237,7 +237,7 @@ fn what_is_interrupted_comes_again_and_is_done() {
             }
             let counters = target.snapshot().tenants[0].counters;
             assert!(counters.errors > 20, "{} were interrupted", counters.errors);
-            assert_eq!(device.remote().reconnects(), 0, "nobody lost patience");
+            assert_eq!(device.remote().reconnects(), 0, "no host lost patience");
             for number in 0..64 {
                 let buf = Buf::take(len).expect("memory");
                 let read = device.read(TAG, number % (BLOCKS / 256) * 256, buf).await;
@@ -250,7 +250,7 @@ fn what_is_interrupted_comes_again_and_is_done() {
     }
 }
 
-/// Nor does a host try for ever: when the time is over that an I/O may take, it fails.
+/// Nor does a host try without end: when the time is over that an I/O may take, it fails.
 #[test]
 fn what_is_interrupted_does_not_come_again_for_ever() {
     const PATIENCE: Duration = Duration::from_secs(3);
@@ -295,7 +295,7 @@ fn what_is_interrupted_does_not_come_again_for_ever() {
     });
 }
 
-/// The status by itself: Command Interrupted, not for ever, with the first delay for a host that
+/// The status by itself: Command Interrupted, not without end, with the first delay for a host that
 /// has said that it waits.
 #[test]
 fn the_answer_at_overload_is_to_come_again() {
@@ -316,7 +316,7 @@ fn the_answer_at_overload_is_to_come_again() {
             depth: 0,
             blocks: 256,
             write: true,
-            urgent: false,
+            sensitive: false,
         };
         let writes: Vec<_> = (0..128)
             .map(|number| {
@@ -339,7 +339,7 @@ fn the_answer_at_overload_is_to_come_again() {
             }
         }
         assert!((20..128).contains(&interrupted), "{interrupted}");
-        // Who is told nothing, or no time, does not try again at once for all that.
+        // A host that gets no status, or no delay, nevertheless does not try again at once.
         let queue = association.queue(0);
         let bare = Status::COMMAND_INTERRUPTED;
         let moment = Some(Duration::from_ms(10));

@@ -1,4 +1,5 @@
-//! Hosts that steer by the latency they see, as Parda's do, before a target that does nothing.
+//! Hosts that control their window by the measured latency, as Parda does, with a target that does
+//! nothing.
 
 use flashyard_engine::{Limits, TenantId};
 use flashyard_host::{Association, Options};
@@ -53,7 +54,7 @@ fn the_latency_is_what_was_asked_for_and_the_drive_stays_busy() {
 
 /// What each command waits for comes, however long answers take: a window never closes.
 #[test]
-fn nobody_waits_for_ever() {
+fn every_command_ends() {
     for seed in 0..6 {
         let site = site(Config::stormy(seed));
         let addr = site.bench.addr;

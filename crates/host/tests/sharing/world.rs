@@ -1,4 +1,4 @@
-//! A target with two tenants before one device that has a speed, and hosts that load it.
+//! A target with two tenants on one device of limited speed, and hosts that load it.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -109,7 +109,7 @@ pub(crate) struct Work {
     pub(crate) blocks: u32,
     pub(crate) write: bool,
     /// Marked "as soon as possible".
-    pub(crate) urgent: bool,
+    pub(crate) sensitive: bool,
 }
 
 /// More reads than any drive here has a use for.
@@ -117,7 +117,7 @@ pub(crate) const BULK: Work = Work {
     depth: 256,
     blocks: 1,
     write: false,
-    urgent: false,
+    sensitive: false,
 };
 
 /// What came of a load.
@@ -185,7 +185,7 @@ pub(crate) async fn one(queue: &Queue, work: Work, rng: &mut Rng) -> Result<(), 
     let bytes = work.blocks as usize * BLOCK;
     // The queue sets the descriptor.
     let sgl = Sgl::Transport { length: 0 };
-    let hint = if work.urgent { 3 << 4 } else { 0 };
+    let hint = if work.sensitive { 3 << 4 } else { 0 };
     let (entry, payload) = if work.write {
         let data = Payload::Out(Data::Zeroes(bytes));
         (SubmissionQueueEntry::write(1, range, sgl), data)
