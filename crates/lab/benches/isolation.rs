@@ -4,8 +4,8 @@
 //! hosts in one thread on processor 1, real NVMe/TCP on loopback. The flash is slowed down, so that
 //! what two processors cost is small beside it; times are those of the flash at its own speed.
 //!
-//! Of each number of writers the reader is measured alone just before, in turn, several times; told
-//! are medians.
+//! For each number of writers the reader is measured alone just before, several times in turn; the
+//! medians are reported.
 //!
 //! ```text
 //! cargo bench -p flashyard-lab --bench isolation -- [MILLISECONDS] [DILATION] [ROUNDS]

@@ -1,8 +1,8 @@
 //! Two tenants on one target, one of them latency-sensitive: how much a queue of 128 slows a queue
 //! of one, and the other way round. A target on processor 0 with a memory device, one initiator
 //! thread on processor 1, 4 KiB random reads, real NVMe/TCP on loopback. Each is measured alone and
-//! then both together, several times in turn, for the machine's other work comes and goes; what is
-//! told is the median. All of that for several windows of completions.
+//! then both together, several times in turn, since the machine's other work comes and goes; the
+//! median is reported. All of that for several windows of completions.
 //!
 //! ```text
 //! cargo bench -p flashyard-lab --bench priority -- [ROUNDS] [MILLISECONDS]
@@ -23,7 +23,7 @@ use rig::{BLOCK, Got, Load, Rig};
 
 const PORT: u16 = 4496;
 const BYTES: u64 = 256 << 20;
-const HURRIED: (&str, Class, u32) = ("hurried", Class::Latency, 1);
+const SENSITIVE: (&str, Class, u32) = ("hurried", Class::Latency, 1);
 const BULK: (&str, Class, u32) = ("bulk", Class::Throughput, 128);
 /// Windows asked for: none, so many, and 0 for adaptive.
 const WINDOWS: [Option<u8>; 9] = [
@@ -46,7 +46,7 @@ fn main() {
         .collect();
     let rounds = args.first().copied().unwrap_or(3);
     let span = Duration::from_ms(args.get(1).copied().unwrap_or(300));
-    let tenants = [HURRIED, BULK].map(|(name, class, _)| (name.to_owned(), class));
+    let tenants = [SENSITIVE, BULK].map(|(name, class, _)| (name.to_owned(), class));
     let rig = Rig::start(PORT, &tenants, |_| {
         let memory = MemoryDevice::new(BLOCK, BYTES).expect("a good size");
         (Rc::new(memory), Box::new(Fifo::new(Window::UNLIMITED)))
@@ -65,7 +65,7 @@ fn main() {
 }
 
 async fn measure(rt: &Rt, window: Option<u8>, rounds: u64, span: Duration) {
-    let loads = [HURRIED, BULK].map(|(tenant, _, depth)| Load {
+    let loads = [SENSITIVE, BULK].map(|(tenant, _, depth)| Load {
         tenant: tenant.into(),
         depth,
         blocks: 1,

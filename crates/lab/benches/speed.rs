@@ -46,7 +46,7 @@ fn ios_per_second(reads_percent: u32, workers: u32) -> u64 {
 
 /// CPU time of this thread; where the kernel does not tell, zero, and the table shows no rates.
 fn cpu_ns() -> u64 {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let first = told.split(' ').next();
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let first = stat.split(' ').next();
     first.and_then(|first| first.parse().ok()).unwrap_or(0)
 }

@@ -1,5 +1,5 @@
-//! Hosts over real sockets that a target has to stand, by the hundred thousand: `tests/soak.sh`
-//! runs it.
+//! Stress over real sockets: hosts by the hundred thousand that a target has to survive.
+//! `tests/soak.sh` runs it.
 //!
 //!   soak PART COUNT SEED SUBNQN-OF-A SUBNQN-OF-B ADDR:PORT...
 //!
@@ -246,7 +246,7 @@ async fn valid(prey: &Prey, shared: &Shared, rng: &mut Rng) -> Result<(), Stop> 
     prey.end(&mut seat, ending, rng).await
 }
 
-/// A host of tenant B, which nobody disturbs: it reads what it has written.
+/// A host of the undisturbed tenant B: it reads what it has written.
 async fn neighbour(rt: Rt, job: Job, shared: Rc<Shared>) {
     let mut rng = Rng::new(job.seed).split(1_000);
     while shared.goes_on() {
@@ -257,7 +257,7 @@ async fn neighbour(rt: Rt, job: Job, shared: Rc<Shared>) {
         let mut write = 1;
         while shared.goes_on() && association.failure().is_none() {
             let place = rng.below(AREA / PIECE);
-            let told = match content[place as usize] {
+            let checked = match content[place as usize] {
                 Some(known) if rng.chance(1, 2) => read(&association.queue(0), place, known).await,
                 _ => {
                     write += 1;
@@ -269,7 +269,7 @@ async fn neighbour(rt: Rt, job: Job, shared: Rc<Shared>) {
                     written.map(|()| None)
                 }
             };
-            match told {
+            match checked {
                 Ok(None) => shared.verified.set(shared.verified.get() + 1),
                 Ok(Some(wrong)) => shared.find(wrong),
                 // The target is full for the moment, and says so.
@@ -306,11 +306,11 @@ async fn fresh(rt: &Rt, job: &Job, shared: &Shared) {
             return;
         };
         let queue = association.queue(0);
-        let told = match put_of(&queue, tenant, 0, 7).await {
+        let checked = match put_of(&queue, tenant, 0, 7).await {
             Ok(()) => read_of(&queue, tenant, 0, 7).await,
             Err(error) => Err(error),
         };
-        match told {
+        match checked {
             Ok(None) => shared.verified.set(shared.verified.get() + 1),
             Ok(Some(wrong)) => shared.find(wrong),
             Err(error) => shared.find(format!(

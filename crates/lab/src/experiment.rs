@@ -24,7 +24,7 @@ pub trait Experiment: Sync {
     /// What a user may set.
     fn settings(&self) -> &'static [Setting];
 
-    /// The policies that it compares when nobody names any; none when there is no switch in it.
+    /// The policies that it compares when the user names none; none when there is no switch in it.
     fn policies(&self) -> &'static [&'static str] {
         &[]
     }
@@ -47,13 +47,13 @@ pub trait Progress: Sync {
     /// A part is done: what it was.
     fn step(&self, what: &str);
 
-    /// Whether somebody wants the end: no part is begun any more, and the report has what there is.
+    /// Whether the run is to stop: no part is begun any more, and the report has what there is.
     fn is_stopped(&self) -> bool {
         false
     }
 }
 
-/// Nobody listens.
+/// Progress that is not shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Silent;
 
@@ -67,7 +67,7 @@ impl Progress for Silent {
 pub struct Setting {
     /// What it is set by.
     pub key: &'static str,
-    /// What it is when nobody sets it, as a user would write it.
+    /// Its default, as a user would write it.
     pub default: &'static str,
     /// What it may be.
     pub domain: Domain,
@@ -95,9 +95,9 @@ pub enum Domain {
 /// What a user asks for, unchecked.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// What all chance follows from; 1 when nobody says.
+    /// The seed of all randomness; 1 by default.
     pub seed: Option<u64>,
-    /// How many seeds to take a mean over; 1 when nobody says.
+    /// How many seeds to take a mean over; 1 by default.
     pub seeds: Option<u32>,
     /// Small drives and short spans: to see whether it works, not what comes of it.
     pub quick: bool,
@@ -139,7 +139,7 @@ pub enum Refused {
     NoPolicies(&'static str),
     /// From one to this many seeds can be averaged.
     Seeds(u32),
-    /// Somebody wanted the end before there was anything to report.
+    /// The run was stopped before there was anything to report.
     Stopped,
     /// The settings do not go together, or what they name cannot be used: a sentence.
     Conflict(String),
@@ -159,7 +159,7 @@ pub struct Context<'a> {
     /// The policies to compare, each one that there is; none when there is no switch in the
     /// experiment.
     pub policies: Vec<&'static str>,
-    /// To be told of every part.
+    /// Notified of every part.
     pub progress: &'a dyn Progress,
     settings: Vec<(Setting, String)>,
 }

@@ -1,5 +1,4 @@
-//! The laboratory: workloads, drives and switches in virtual time, and experiments that say what
-//! comes of them.
+//! The laboratory: workloads, drives and switches in virtual time, and the experiments on them.
 
 pub mod bench;
 pub mod experiment;

@@ -1,4 +1,4 @@
-//! Writing HTML and SVG: markup is ours, text is anybody's and escaped.
+//! Writes HTML and SVG; text is escaped.
 
 use std::fmt::{Arguments, Write as _};
 

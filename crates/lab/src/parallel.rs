@@ -8,7 +8,7 @@ use std::thread;
 use crate::experiment::{Progress, Refused};
 
 /// What `run` makes of each job, in the order of the jobs. A panic of one is a panic here. Fails
-/// when somebody wants the end before that.
+/// when the run is stopped before that.
 pub(crate) fn map<J: Sync, R: Send>(
     progress: &dyn Progress,
     jobs: &[J],
@@ -21,7 +21,7 @@ pub(crate) fn map<J: Sync, R: Send>(
     }
 }
 
-/// The same of the first jobs: those that were begun before somebody wanted the end.
+/// The same of the first jobs: those that were begun before the run was stopped.
 pub(crate) fn first<J: Sync, R: Send>(
     progress: &dyn Progress,
     jobs: &[J],
@@ -32,7 +32,7 @@ pub(crate) fn first<J: Sync, R: Send>(
     let results = Mutex::new(Vec::with_capacity(jobs.len()));
     let work = || {
         loop {
-            let mut next = next.lock().expect("nobody panics while holding it");
+            let mut next = next.lock().expect("no thread panics while holding it");
             // In their order, so that those that are begun are the first ones.
             let job = next.next().filter(|_| !progress.is_stopped());
             drop(next);
@@ -42,7 +42,7 @@ pub(crate) fn first<J: Sync, R: Send>(
             let result = run(&jobs[place]);
             results
                 .lock()
-                .expect("nobody panics while holding it")
+                .expect("no thread panics while holding it")
                 .push((place, result));
         }
     };
@@ -54,7 +54,7 @@ pub(crate) fn first<J: Sync, R: Send>(
     });
     let mut results = results
         .into_inner()
-        .expect("nobody panics while holding it");
+        .expect("no thread panics while holding it");
     results.sort_by_key(|(place, _)| *place);
     results.into_iter().map(|(_, result)| result).collect()
 }
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn results_are_in_the_order_of_the_jobs() {
         let jobs: Vec<u64> = (0..100).collect();
-        let squares = map(&Silent, &jobs, |job| job * job).expect("nobody wants the end");
+        let squares = map(&Silent, &jobs, |job| job * job).expect("it is not stopped");
         assert!(
             squares
                 .iter()
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn when_somebody_wants_the_end_the_first_ones_are_there() {
+    fn a_stopped_run_has_its_first_results() {
         let jobs: Vec<u64> = (0..1000).collect();
         let run = |after: &After| {
             first(after, &jobs, |job| {

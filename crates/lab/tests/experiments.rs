@@ -1,9 +1,9 @@
 //! Every experiment in quick mode: it runs, says what it should, and does what it did when its
 //! digest was committed.
 //!
-//! The digests stand in `docs/experiments/digests.toml`. A change of behaviour, wanted or not,
-//! changes them; this test then prints the file as it has to be. Whoever commits it looks at the
-//! tables in `docs/experiments`, too.
+//! The digests are in `docs/experiments/digests.toml`. A change of behaviour, wanted or not,
+//! changes them; this test then prints the file as it has to be. Check the tables in
+//! `docs/experiments`, too, before you commit it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -169,7 +169,7 @@ fn what_cannot_be_asked_for_is_refused_with_what_can() {
         settings: vec![(key.into(), value.into())],
         ..Request::default()
     };
-    for (request, told) in [
+    for (request, reason) in [
         (
             set("depth", "1"),
             "there is no setting `depth`; there are profile, condition, kind",
@@ -207,7 +207,7 @@ fn what_cannot_be_asked_for_is_refused_with_what_can() {
         ),
     ] {
         let sentence = refused(request);
-        assert!(sentence.contains(told), "{sentence}");
+        assert!(sentence.contains(reason), "{sentence}");
     }
     assert!(matches!(
         find("nothing"),

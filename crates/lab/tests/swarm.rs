@@ -22,8 +22,8 @@ fn lives_by_seed_have_no_finding() {
 }
 
 /// In all but the last one half of a fused pair waits for memory in vain, and the other one was
-/// told that it never came. In the last the target is killed while a host connects, which then asks
-/// for an I/O queue of a controller that is another host's.
+/// informed that it never came. In the last the target is killed while a host connects, which then
+/// asks for an I/O queue of a controller that is another host's.
 #[test]
 fn lives_that_had_a_finding_have_none_any_more() {
     for seed in [540, 1_930, 7_839, 11_950, 12_404, 11_348] {

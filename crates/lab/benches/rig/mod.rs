@@ -1,4 +1,5 @@
-//! A target on processor 0 and hosts in one thread on processor 1, over real NVMe/TCP on loopback.
+//! A test rig: a target on processor 0 and hosts in one thread on processor 1, over real NVMe/TCP
+//! on loopback.
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! What a host may do with I/O before it sends it: windows, credit, pacing.
+//! Host-side control of I/O before it is sent: windows, credit, pacing.
 
 use flashyard_sched::{Ask, Credit};
 use flashyard_time::{Duration, Time};

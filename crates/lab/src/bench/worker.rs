@@ -1,4 +1,4 @@
-//! A worker at work: whether it works now, what it holds, and when it does something by itself.
+//! The state of a worker: whether it is active, what it has in flight, and when it acts next.
 
 use std::collections::VecDeque;
 

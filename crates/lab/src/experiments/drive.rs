@@ -1,4 +1,4 @@
-//! Drives by the words that users name them with.
+//! Drives by the names that users give.
 
 use std::fs::File;
 use std::io::{self, Read as _};

@@ -366,8 +366,8 @@ fn charts(courses: &[Course]) -> Vec<Chart> {
 const SMOOTH: usize = 5;
 
 impl Course {
-    /// Seconds, and the mean f-Util of a group over some windows; nothing while nobody of it is
-    /// there.
+    /// Seconds, and the mean f-Util of a group over some windows; nothing while none of the group
+    /// is there.
     fn point(&self, group: usize, window: usize) -> Option<(f64, f64)> {
         let present = present((window / WINDOWS) as u32);
         let bytes: f64 = (window..window + SMOOTH)

@@ -1,4 +1,4 @@
-//! What reads and writes do to each other.
+//! How reads and writes slow each other down.
 
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::Condition;

@@ -1,4 +1,4 @@
-//! What a writer that uses fewer units spares a reader of all of them.
+//! How a writer on fewer units affects a reader of all of them.
 
 use super::columns::{MAX, MEAN, P50, P99, P999, PROFILE as PROFILE_COLUMN, column};
 use super::units::{

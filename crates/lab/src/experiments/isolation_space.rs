@@ -1,4 +1,4 @@
-//! What tenants with units of their own give up: capacity, and the bandwidth of everybody else's
+//! The cost of dedicated units for tenants: capacity, and the bandwidth of the other tenants'
 //! units.
 
 use flashyard_flash::channel::load::{Tally, Work};

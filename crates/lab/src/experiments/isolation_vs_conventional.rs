@@ -1,4 +1,4 @@
-//! Whether a switch before a conventional SSD does what own units do.
+//! Whether a switch in front of a conventional SSD isolates as well as dedicated units.
 
 use flashyard_flash::Profile;
 use flashyard_flash::channel::load::Tally as UnitTally;

@@ -1,4 +1,4 @@
-//! What neighbours do to the latency of a tenant that asks for one thing at a time.
+//! How neighbours affect the latency of a tenant at queue depth 1.
 
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::Condition;

@@ -1,4 +1,4 @@
-//! The best that fixed rates could do: the bound that policies are held against.
+//! The best allocation by fixed rates: the bound that policies are compared with.
 
 use flashyard_flash::ssd::Condition;
 

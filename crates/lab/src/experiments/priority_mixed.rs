@@ -59,10 +59,10 @@ impl Experiment for PriorityMixed {
 
 /// One latency-sensitive tenant beside one to eight others, then as many of each.
 fn workloads(quick: bool, profiles: usize) -> Vec<Workload> {
-    let groups = |(urgent, bulk)| {
+    let groups = |(latency, bulk)| {
         let one = Kind::new(true, 4096, 1);
         [
-            Group::of(urgent, one).of_class(Class::Latency),
+            Group::of(latency, one).of_class(Class::Latency),
             Group::of(bulk, Kind::new(true, 4096, 128)),
         ]
     };

@@ -1,4 +1,4 @@
-//! The emulated drive held against theory and public figures.
+//! The emulated drive compared with theory and public figures.
 
 use std::fs;
 
@@ -128,8 +128,8 @@ fn clock() -> Option<impl Fn() -> Duration> {
 }
 
 fn spent() -> Option<Duration> {
-    let told = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    told.split(' ').next()?.parse().ok().map(Duration::from_ns)
+    let stat = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    stat.split(' ').next()?.parse().ok().map(Duration::from_ns)
 }
 
 #[cfg(test)]
@@ -137,15 +137,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tolerances_are_told_as_they_are() {
-        for (part, told) in [
+    fn tolerances_are_shown_as_they_are() {
+        for (part, text) in [
             ((0.0, 0.0), "exact"),
             ((0.01, 0.01), "\u{b1}1 %"),
             ((0.05, 0.01), "-5 to +1 %"),
             ((0.125, 0.0), "-12.5 to +0 %"),
             ((0.0, f64::INFINITY), "at least"),
         ] {
-            assert_eq!(tolerance(part), told);
+            assert_eq!(tolerance(part), text);
         }
     }
 }

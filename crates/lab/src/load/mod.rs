@@ -1,7 +1,7 @@
 //! Load: who issues which I/O, and when.
 //!
 //! A [`Worker`] is a description; [`source`] makes I/O of it, one at a time, from a seeded stream
-//! of its own, so that a worker does the same whoever else is there.
+//! of its own, so that other workers do not change what a worker does.
 
 pub mod blktrace;
 pub(crate) mod source;

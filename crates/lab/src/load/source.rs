@@ -1,4 +1,4 @@
-//! I/O made of a worker's description, one at a time.
+//! Generates the I/O of a worker from its description, one at a time.
 
 use std::sync::Arc;
 

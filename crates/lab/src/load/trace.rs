@@ -1,4 +1,4 @@
-//! I/O that was recorded, to be issued again: read from CSV, or by [`super::blktrace`].
+//! Recorded I/O, to be replayed: read from CSV, or by [`super::blktrace`].
 
 use std::io::BufRead;
 use std::{fmt, io};
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn errors_name_their_line() {
         let long = format!("1,read,0,{}", "4".repeat(5000));
         for (text, line, what) in [
             ("1,read,0", 1, "it needs time, operation, offset and bytes"),
@@ -337,8 +337,8 @@ mod tests {
             (long.as_str(), 1, "it is longer than 4096 bytes"),
         ] {
             match Trace::from_csv(text.as_bytes()) {
-                Err(TraceError::Line(found, told)) => {
-                    assert_eq!((found, told), (line, what), "{text}")
+                Err(TraceError::Line(found, message)) => {
+                    assert_eq!((found, message), (line, what), "{text}")
                 }
                 other => panic!("{text}: {other:?}"),
             }

@@ -1,4 +1,4 @@
-//! How evenly a drive is shared.
+//! Measures of fairness: how evenly a drive is shared.
 
 /// Utilisation relative to a fair share: a worker's bandwidth for the `workers`-th part of what it
 /// has alone on the same drive in the same condition. 1 is exactly fair. (Gimbal, SIGCOMM 2021,

@@ -1,4 +1,4 @@
-//! What a worker got: latencies, rates and, where asked for, their course over time.
+//! Measurements of a worker: latencies, rates and, where asked for, their course over time.
 
 mod fairness;
 mod stats;
@@ -32,7 +32,7 @@ pub struct Tally {
     pub writes: Side,
     /// I/Os of an open loop that came while too many were in flight.
     pub lost: u64,
-    /// Parts of the span, in order; none when nobody asked for them.
+    /// Parts of the span, in order; none when they were not asked for.
     pub windows: Vec<Window>,
     from: Time,
     span: Duration,

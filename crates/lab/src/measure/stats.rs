@@ -1,4 +1,4 @@
-//! Means over seeds, and how far they can be trusted.
+//! Means over seeds, and their confidence.
 
 /// Student's t for 95 % (two-sided) and 1 to 30 degrees of freedom.
 const T_95: [f64; 30] = [

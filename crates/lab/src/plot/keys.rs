@@ -1,4 +1,4 @@
-//! What the lines of a line chart are called, at its right edge.
+//! The names of the lines of a line chart, at its right edge.
 
 use crate::markup::Markup;
 use crate::report::{Chart, MarkAt};
@@ -69,17 +69,17 @@ fn names(chart: &Chart) -> impl Iterator<Item = String> {
     series.chain(marks).filter(|name| !name.trim().is_empty())
 }
 
-/// Names and values of the level lines of reference. The name tells the value: pushed aside by
-/// others it could not be told to which line it belongs.
+/// Names and values of the level lines of reference. The name contains the value, since a name that
+/// others push aside no longer shows which line it belongs to.
 fn levels(chart: &Chart) -> impl Iterator<Item = (String, f64)> {
     chart.marks.iter().filter_map(|mark| {
         let MarkAt::Y(value) = mark.at else {
             return None;
         };
-        let told = chart.y.unit.quantity(value, 4);
-        match mark.label.contains(&told) {
+        let text = chart.y.unit.quantity(value, 4);
+        match mark.label.contains(&text) {
             true => Some((mark.label.clone(), value)),
-            false => Some((format!("{}: {told}", mark.label), value)),
+            false => Some((format!("{}: {text}", mark.label), value)),
         }
     })
 }

@@ -1,5 +1,5 @@
-//! Texts of a chart that do not depend on its kind: ticks, tooltips, and what stands where nothing
-//! can be drawn.
+//! Texts of a chart that do not depend on its kind: ticks, tooltips, and the text of an empty
+//! chart.
 
 use super::style::WIDTH;
 use super::svg::Anchor;

@@ -1,6 +1,6 @@
 //! Charts as SVG that can be read without explanation: a title, a sentence on what to see, axes
 //! with units, series named where they end. Light and dark follow the reader's choice, no script is
-//! needed, and a pointer held over a point tells its values.
+//! needed, and a pointer held over a point shows its values.
 
 mod bars;
 mod frame;

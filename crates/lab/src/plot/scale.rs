@@ -1,4 +1,4 @@
-//! From values to places on an axis, and where its ticks stand.
+//! Maps values to positions on an axis, and places its ticks.
 
 use crate::report::Scale;
 

@@ -1,5 +1,5 @@
-//! How charts look: measures, colours for light and dark, and what tells series apart without
-//! colour.
+//! The style of charts: measures, colours for light and dark, and marks that distinguish series
+//! without colour.
 
 use std::fmt::Write as _;
 

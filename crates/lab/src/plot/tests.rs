@@ -224,7 +224,7 @@ fn one_point_is_drawn() {
 }
 
 #[test]
-fn many_series_and_many_points_are_told_apart() {
+fn many_series_and_many_points_are_distinguishable() {
     let points: Vec<(f64, f64)> = (0..500).map(|x| (f64::from(x), f64::from(x % 7))).collect();
     let labels: Vec<String> = (0..30).map(|index| format!("tenant {index}")).collect();
     let series: Vec<Line> = labels

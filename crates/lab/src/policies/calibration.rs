@@ -1,4 +1,4 @@
-//! What a drive does alone, measured in advance, for policies that have to be told.
+//! What a drive does alone, measured in advance, for policies that need a calibration.
 //!
 //! The comparison of Gimbal's authors calibrates every scheme on the fragmented drive, and not
 //! again for a clean one; so does this.

@@ -1,8 +1,8 @@
 //! The policies that an experiment can put in front of a drive, by name.
 //!
-//! Most know nothing of the drive; those that have to be told get a [`Calibration`], which measures
-//! it. Two need hosts that help: Parda is nothing but that, and Gimbal tells credits to hosts that
-//! apply them.
+//! Most know nothing of the drive; those that need figures get a [`Calibration`], which measures
+//! it. Two need the help of hosts: Parda works only in the hosts, and Gimbal reports credits to
+//! hosts that apply them.
 
 mod calibration;
 mod credit;

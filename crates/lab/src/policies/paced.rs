@@ -1,5 +1,5 @@
 //! Fixed rates: every tenant's I/O leaves evenly spaced. With the right rates, found by search,
-//! this is the best that a switch could do, and what others are held against.
+//! this is the best that a switch could do: the bound for other policies.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! Parda's hosts: each has a window of its own, and nothing stands in front of the drive.
+//! Parda's hosts: each has a window of its own, and there is no switch in front of the drive.
 
 use flashyard_host::Parda;
 use flashyard_sched::{Ask, Credit};

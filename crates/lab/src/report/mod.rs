@@ -1,5 +1,5 @@
-//! What an experiment found: a table, charts and notes, before anybody decides how they look;
-//! and then a table, JSON, Markdown or a page of HTML.
+//! The results of an experiment: a table, charts and notes, without a form; and their forms: text
+//! table, JSON, Markdown and an HTML page.
 
 mod number;
 mod page;
@@ -36,7 +36,7 @@ pub struct Report {
 pub const QUICK: &str = "Quick run: small drives and short spans. It shows that the experiment works, not what comes of it.";
 
 impl Report {
-    /// Takes note that somebody wanted the end before all was measured. What was not has no digest.
+    /// Marks the report as stopped before all was measured. It then has no digest.
     pub fn stop_early(&mut self) {
         self.digest = 0;
         let note = "Stopped early: what is missing was not measured.";

@@ -193,7 +193,7 @@ fn an_empty_report_has_every_form() {
     assert!(empty.page(&Sample, "again").contains("<h1>sample</h1>"));
 }
 
-/// Nobody takes the figures of a quick run for results, whatever form they are seen in.
+/// The figures of a quick run are marked as such in every form.
 #[test]
 fn a_quick_run_says_so_in_every_form() {
     let mut report = report();

@@ -1,10 +1,10 @@
-//! What the blocks of a volume may hold: who has written what, which writes have been answered and
-//! which are durable. A read may find the last write that was answered before it began, or any that
-//! overlapped it; after a power cut also any that was not durable yet, and what such a write had
-//! replaced.
+//! The possible contents of a volume's blocks: which worker has written what, which writes have
+//! been answered and which are durable. A read may find the last write that was answered before it
+//! began, or any that overlapped it; after a power cut also any that was not durable yet, and what
+//! such a write had replaced.
 //!
-//! Order is told by a counter that moves with every begin and end, not by time: what happens in one
-//! instant has an order, too.
+//! Order is given by a counter that moves with every begin and end, not by time, since events in
+//! one instant have an order, too.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,7 +74,7 @@ struct Entry {
     lost: Moment,
 }
 
-/// A block that nobody has written.
+/// A block that was never written.
 const BLANK: Entry = Entry {
     write: 0,
     word: 0,
@@ -90,7 +90,7 @@ pub struct Content {
     /// Whether it outlives the target.
     persistent: bool,
     order: Order,
-    /// By block; none for a block that nobody has written.
+    /// By block; none for a block that was never written.
     blocks: BTreeMap<u64, Vec<Entry>>,
     /// Those that are open, or done and not durable.
     writes: BTreeMap<u32, Write>,
@@ -347,18 +347,18 @@ impl fmt::Display for Wrong {
         write!(f, "block {lba} holds ")?;
         match found {
             Found::Mixture => write!(f, "a mixture within one sector")?,
-            Found::Word(word) => told(*word, f)?,
+            Found::Word(word) => describe(*word, f)?,
         }
         write!(f, "; it may hold")?;
         for word in may {
             write!(f, " ")?;
-            told(*word, f)?;
+            describe(*word, f)?;
         }
         Ok(())
     }
 }
 
-fn told(word: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn describe(word: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (write, lba) = stamp::origin(word);
     match (word, stamp::owner(word)) {
         (0, _) => write!(f, "zeroes"),

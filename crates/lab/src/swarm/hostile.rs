@@ -61,7 +61,7 @@ pub enum Ending {
     Violation,
     /// The controller is reset with commands in flight.
     Reset,
-    /// The controller is told to shut down.
+    /// The host asks the controller to shut down.
     Shutdown,
     /// A Disconnect command.
     Disconnect,

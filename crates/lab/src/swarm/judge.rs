@@ -14,7 +14,7 @@ use super::site::{Site, Volume};
 pub struct Given<'a> {
     pub site: &'a Site,
     pub volume: &'a Volume,
-    /// As it is told in a finding.
+    /// As it is named in a finding.
     pub what: &'static str,
     pub at: Time,
     pub lba: u64,

@@ -301,12 +301,12 @@ impl Host {
         let ended = match done {
             Ok(()) => Ended::Done { durable: false },
             Err(HostError::Status(status)) if status.is(Status::COMPARE_FAILURE) => Ended::Nothing,
-            // The other half failed, and why is not told.
+            // The other half failed, and the reason is not reported.
             Err(HostError::Status(status)) if status.is(Status::ABORTED_FAILED_FUSED) => {
                 volume.content.borrow_mut().end_write(new, Ended::Unknown);
                 return;
             }
-            // Which half failed is not told.
+            // Which half failed is not reported.
             Err(HostError::Status(_)) => Ended::Unknown,
             Err(_) => {
                 reading.compared(&given, queue, old, done);

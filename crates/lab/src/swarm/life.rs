@@ -1,5 +1,4 @@
-//! One life of a target, from its first start to its last shutdown, and what is looked at when it
-//! is over.
+//! One life of a target, from its first start to its last shutdown, and the checks at its end.
 
 use std::rc::Rc;
 
@@ -120,7 +119,7 @@ async fn life(site: Rc<Site>, rt: Rt) {
     let mut rng = Rng::new(site.plan.seed).split(0x11fe_0001);
     site.start().await;
     site.furnish(&mut rng).await;
-    // What the target has before anybody has come.
+    // What the target has before any host has connected.
     rt.sleep(Duration::from_ms(10)).await;
     let idle = Leftovers::of(&site);
     let tasks = begin(&site, &rt, &rng);
@@ -249,7 +248,7 @@ async fn torment_once(host: &mut Host, count: u64) -> Result<(), Stop> {
     prey.end(&mut seat, ending, rng).await
 }
 
-/// What a target has when nobody uses it.
+/// The resources of a target without hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Leftovers {
     sockets: usize,
@@ -289,7 +288,7 @@ async fn look_at_the_end(site: &Rc<Site>, rt: &Rt, idle: Leftovers) {
     let was_changed = site.plan.has(Fault::Power) || site.plan.has(Fault::Config);
     if after != before || (!was_changed && after != idle) {
         site.notes.find(format!(
-            "a target that nobody uses has {idle:?} at first, then {before:?}, and {after:?} after one more host of each tenant"
+            "a target without hosts has {idle:?} at first, then {before:?}, and {after:?} after one more host of each tenant"
         ));
     }
     let Some(up) = site.up() else { return };

@@ -3,9 +3,9 @@
 //! and power that fail; an operator who changes everything meanwhile.
 //!
 //! What is checked in every life: each command is answered once, or its association has ended; a
-//! read brings what was written; what was flushed survives a power cut; nobody reads another
+//! read returns what was written; flushed data survive a power cut; no tenant reads another
 //! tenant's data; when all hosts have gone nothing of them is left, and a new one is served; a
-//! shutdown ends; nothing panics, and nothing runs in circles.
+//! shutdown ends; nothing panics, and nothing loops without progress.
 //!
 //! | module | holds |
 //! | --- | --- |

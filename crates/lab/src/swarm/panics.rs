@@ -1,4 +1,4 @@
-//! Panics that are findings: what they say and where they are, without a word to the terminal.
+//! Catches panics as findings, with message and place, and prints nothing.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
@@ -50,12 +50,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_told_with_its_place() {
+    fn a_panic_is_reported_with_its_place() {
         assert_eq!(caught(|| 7), Ok(7));
-        let Panicked(told) = caught(|| panic!("so {}", "bad")).expect_err("it panics");
+        let Panicked(message) = caught(|| panic!("so {}", "bad")).expect_err("it panics");
         assert!(
-            told.starts_with("so bad (") && told.contains("panics.rs:"),
-            "{told}"
+            message.starts_with("so bad (") && message.contains("panics.rs:"),
+            "{message}"
         );
     }
 }

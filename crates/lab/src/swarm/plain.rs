@@ -1,5 +1,5 @@
-//! Hosts that speak PDUs and keep to the rules until they end: they count that each command is
-//! answered once, verify what they read, abort, dawdle over R2Ts, and end in every way there is.
+//! Hosts that speak PDUs and keep to the rules until they end: they check that each command is
+//! answered once, verify what they read, abort, answer R2Ts slowly, and end in every way.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -143,7 +143,7 @@ async fn associate(host: &mut Host, commands: u64) -> Result<(), Stop> {
     end(work.host, &prey, &mut work.seat, ending).await
 }
 
-/// The last thing that a host does. It must not write what nobody knows of.
+/// The last thing that a host does. It must not write data that the checks do not know of.
 async fn end(host: &mut Host, prey: &Prey, seat: &mut Seat, ending: Ending) -> Result<(), Stop> {
     match ending {
         Ending::HalfCapsule | Ending::DataOwed | Ending::Reset => {

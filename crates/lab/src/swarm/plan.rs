@@ -1,4 +1,4 @@
-//! What a seed decides: the machine, its limits and devices, who uses it, and which kinds of
+//! What a seed decides: the machine, its limits and devices, its tenants, and which kinds of
 //! trouble there are.
 
 use std::fmt;
@@ -293,7 +293,7 @@ fn devices(rng: &mut Rng, cores: usize) -> Vec<DevicePlan> {
     let device = |index| {
         let medium = match rng.below(16) {
             0..5 => Medium::Memory,
-            // Everybody has a volume on the first.
+            // Every tenant has a volume on the first.
             5 if index > 0 => Medium::Null,
             5..11 => Medium::File,
             11..15 => Medium::Block,
@@ -329,7 +329,7 @@ fn hosts(rng: &mut Rng, tenants: usize, machines: usize, hostile: bool) -> Vec<H
         })
         .collect();
     if hostile {
-        // One tenant is theirs alone: what its volumes hold, nobody knows.
+        // One tenant is theirs alone: the content of its volumes is unknown.
         let theirs = tenants - 1;
         hosts.retain(|host| host.tenant != theirs);
         hosts.extend((0..=rng.below(3)).map(|_| HostPlan {

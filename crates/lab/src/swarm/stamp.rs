@@ -1,10 +1,10 @@
-//! What blocks are filled with: words that tell whose they are, which write they come from and
-//! which block they belong to. A word of zeroes is nobody's.
+//! The content of blocks: words that say which tenant and which write they are of, and which block
+//! they belong to. A word of zeroes belongs to no tenant.
 
 /// One for each tenant; any two differ in four bits, so damage to the data of one never looks like
 /// another.
 const CODES: [u8; TENANTS] = [0x17, 0x2b, 0x4d, 0x8e];
-/// As many tenants can be told apart.
+/// As many tenants can be distinguished.
 pub const TENANTS: usize = 4;
 /// What a block is torn into by a power cut.
 pub const SECTOR: usize = 512;
@@ -21,7 +21,7 @@ fn check(code: u8, low: u64) -> u8 {
     (mixed >> 56) as u8
 }
 
-/// Whose word it is, if anybody's.
+/// Which tenant's word it is, if any.
 pub fn owner(word: u64) -> Option<usize> {
     let (code, low) = ((word >> 56) as u8, word & 0xffff_ffff_ffff);
     let tenant = CODES.iter().position(|known| *known == code)?;
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_told_apart() {
+    fn a_word_gives_its_owner_and_its_write() {
         let word = word(2, 77, 0x1_2345);
         assert_eq!((owner(word), origin(word)), (Some(2), (77, 0x2345)));
         assert_eq!(owner(0), None);

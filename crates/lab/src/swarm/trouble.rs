@@ -160,7 +160,7 @@ async fn fail(site: &Site, rt: &Rt, rng: &mut Rng, device: usize, span: Duration
     disk.repair();
 }
 
-/// The target is told to end while hosts are at work. It waits for the I/O that devices have.
+/// The target is shut down while hosts are at work. It waits for the I/O that devices have.
 async fn shut_down(site: &Site, rt: &Rt) {
     let Some(up) = site.up() else { return };
     let ended = rt.timeout(SHUTDOWN, async {

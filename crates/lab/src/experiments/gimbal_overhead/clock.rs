@@ -1,4 +1,4 @@
-//! Time that the thread has run.
+//! The CPU time of a thread.
 
 use std::fs;
 use std::sync::OnceLock;

@@ -1,5 +1,4 @@
-//! I/Os per second of a core that does nothing but bring them through the engine's switch to a null
-//! device.
+//! I/Os per second of a core that only passes them through the engine's switch to a null device.
 
 use std::cell::Cell;
 use std::rc::Rc;

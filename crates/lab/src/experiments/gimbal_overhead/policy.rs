@@ -2,9 +2,9 @@
 //!
 //! Each load keeps its I/Os in flight while virtual time goes on; what a policy holds back is
 //! waited for in virtual time only. Up to 64 are completed and then as many submitted, each with a
-//! look at the clock before and after. The median over all of these is told: whatever else the
-//! machine does strikes few of them. Where a few I/Os are all there is, the two are not told apart,
-//! as looking at the clock takes longer.
+//! look at the clock before and after. The median over all of these is reported, since the
+//! machine's other work affects few of them. Where only a few I/Os are in flight, the two are
+//! measured together, as reading the clock takes longer.
 
 use std::collections::VecDeque;
 use std::hint::black_box;

@@ -1,5 +1,5 @@
-//! A device without temper: eight servers, of which each does one I/O at a time in a time that only
-//! its kind and length decide. Whatever is not kept here is the policy's doing.
+//! An ideal device: eight servers, each with one I/O at a time; the service time depends only on
+//! kind and length. A guarantee that is not kept here is the policy's fault.
 
 use std::collections::VecDeque;
 

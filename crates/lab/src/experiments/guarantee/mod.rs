@@ -1,4 +1,4 @@
-//! Whether what a tenant was promised is kept, whoever its neighbours are.
+//! Whether a tenant's guarantee is kept, with any neighbours.
 
 mod ideal;
 mod watch;
@@ -130,7 +130,7 @@ impl Experiment for Guarantee {
         context.progress.begin(scenarios.len() as u64);
         let (mut rows, mut digest) = (Vec::new(), 0);
         for scenario in &scenarios {
-            // What becomes of promises that nobody knows of is soon seen.
+            // What becomes of guarantees that the policy ignores is soon seen.
             let crowds = if scenario.policy == "fair" {
                 crowds
             } else {
@@ -245,7 +245,7 @@ impl Scenario {
         Ok((kept, digest))
     }
 
-    /// The one that was promised something, and the crowd; the policy is told of both.
+    /// The tenant with the guarantee, and its neighbours; the policy is given both.
     fn workers(&self, seed: u64, policy: &mut dyn Policy) -> Vec<Worker> {
         let rate = Some(self.rate);
         let guarantee = Rates {

@@ -1,5 +1,5 @@
-//! What a policy does for one tenant, seen from outside: what of its I/O waits, what is sent to the
-//! drive and what comes back, at every instant.
+//! Observes what a policy does for one tenant: which of its I/O waits, is sent to the drive or
+//! comes back, at every instant.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,5 +1,4 @@
-//! A device that keeps nothing and takes its time: as long as a fast drive for each I/O, however
-//! many there are.
+//! A device without storage, with the latency of a fast drive for each I/O, at any depth.
 
 use std::cell::RefCell;
 use std::rc::Rc;

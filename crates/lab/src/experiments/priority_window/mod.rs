@@ -1,4 +1,4 @@
-//! How many answers are best told at once, and what that does to somebody latency-sensitive.
+//! How many completions to coalesce, and what that does to a latency-sensitive tenant.
 
 mod device;
 mod world;
@@ -341,7 +341,7 @@ mod tests {
             ..Request::default()
         };
         let context = Context::new(&PriorityWindow, &request, &Silent).expect("defaults are sound");
-        let rows = measure_all(&context).expect("nobody wants the end");
+        let rows = measure_all(&context).expect("it is not stopped");
         for row in &rows {
             let gain = row.gain(&rows).expect("window 1 is among them");
             let best = row.like(&rows).map(Row::iops).fold(0.0, f64::max);

@@ -1,5 +1,5 @@
-//! A target and two hosts in a simulated world: the engine and the host library as they are, over a
-//! network and processors whose costs are told.
+//! A target and two hosts in a simulated world: the real engine and host library, over a network
+//! and processors whose costs are parameters.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What a kind of worker reaches alone, and the best that fixed rates could do for all.
+//! The rate of a kind of worker alone, and the best allocation by fixed rates for all.
 
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::Condition;
@@ -107,8 +107,8 @@ impl Alone {
     }
 }
 
-/// f-Utils that are tried first as everybody's rate, in hundredths, and how often the best is
-/// refined then.
+/// f-Utils that are tried first as the rate of every worker, in hundredths, and how often the best
+/// is refined then.
 const RATES: [u32; 9] = [20, 30, 45, 60, 80, 100, 130, 165, 200];
 const QUICK_RATES: [u32; 1] = [60];
 const REFINEMENTS: usize = 5;
@@ -150,7 +150,7 @@ fn search(quick: bool, least: impl Fn(f64) -> Result<f64, Refused>) -> Result<f6
         if value > best.1 {
             best = (rate, value);
         }
-        // Nobody can have less than half of a rate that is met, and more at a higher one.
+        // No worker can have less than half of a rate that is met, and more at a higher one.
         if value < rate / 2.0 && best.1 > value {
             break;
         }
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn the_search_finds_the_peak_of_what_falls_on_both_sides() {
         for peak in [0.2, 0.37, 1.0, 1.34, 2.0] {
-            // Everybody has the rate until the drive is full, and less beyond.
+            // Every worker has the rate until the drive is full, and less beyond.
             let least = |rate: f64| Ok(rate.min(peak - (rate - peak) / 3.0).max(0.0));
             let found = search(false, least).expect("nothing is refused");
             assert!((found / peak - 1.0).abs() < 0.02, "{found} for {peak}");

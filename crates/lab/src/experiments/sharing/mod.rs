@@ -1,9 +1,9 @@
 //! Tenants that share one drive under several policies: what the experiments of the Gimbal study
 //! have in common.
 //!
-//! A [`Workload`] says who works on which drive. [`measure_all`] measures what each kind of worker
-//! reaches alone, finds the best fixed rates where an experiment asks for that bound, and runs
-//! every workload under every [`Contender`].
+//! A [`Workload`] says which workers use which drive. [`measure_all`] measures what each kind of
+//! worker reaches alone, finds the best fixed rates where an experiment asks for that bound, and
+//! runs every workload under every [`Contender`].
 
 mod alone;
 mod table;
@@ -139,8 +139,8 @@ impl Scale {
     }
 }
 
-/// Measures every drive for the policies that have to be told, in the order of the profiles;
-/// nothing when none has to.
+/// Measures every drive for the policies that need a calibration, in the order of the profiles;
+/// nothing when none does.
 pub(super) fn calibrate(
     context: &Context,
     scale: Scale,

@@ -1,4 +1,4 @@
-//! Who works on a drive.
+//! The workers on a drive.
 
 use std::ops::Range;
 

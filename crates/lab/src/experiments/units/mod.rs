@@ -145,7 +145,7 @@ impl Observed<'_> {
         self.mean(others)
     }
 
-    /// The same, as a value of a table; none when there is nobody else.
+    /// The same, as a value of a table; none when there are no others.
     pub(super) fn others(&self) -> Value {
         if self.runs[0].tallies.len() < 2 {
             return Value::Missing;

@@ -1,4 +1,4 @@
-//! Who works on which parallel units of an open-channel device, and how the device treats them.
+//! Which tenants work on which parallel units of an open-channel device, and the device's options.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::experiment::Refused;
 /// Who has which parallel units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::experiments) enum Placement {
-    /// Everybody has all.
+    /// All units are shared by all tenants.
     Shared,
     /// Each tenant has whole channels.
     Channels,
