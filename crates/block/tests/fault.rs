@@ -238,7 +238,7 @@ fn a_failed_device_is_reported_and_what_is_kept_stays() {
     });
 }
 
-/// Whoever gives up an I/O that hangs leaves nothing behind, and one that was begun runs on.
+/// An I/O that hangs and is given up leaves nothing behind, and one that was begun runs on.
 #[test]
 fn an_io_that_was_given_up_leaves_nothing() {
     in_world(|rt| async move {

@@ -112,7 +112,7 @@ impl Progress for StopsEarly {
     }
 }
 
-/// What was measured until somebody wants the end is reported, and everything that a report is made
+/// What was measured until the run is stopped is reported, and everything that a report is made
 /// into copes with what is missing.
 #[test]
 fn a_stopped_experiment_reports_what_it_has() {

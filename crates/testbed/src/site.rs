@@ -47,7 +47,7 @@ pub struct Site {
     pub bench: Bench,
 }
 
-/// A target that listens, with the tenants `a` and `b`, open to everybody.
+/// A target that listens, with the tenants `a` and `b`, open to all hosts.
 #[derive(Clone)]
 pub struct Bench {
     /// The target.
@@ -88,7 +88,7 @@ pub fn target(
     target
 }
 
-/// The tenants `a` (number 1) and `b` (2), open to everybody.
+/// The tenants `a` (number 1) and `b` (2), open to all hosts.
 pub fn tenants() -> [TenantSpec; 2] {
     [(1, "a"), (2, "b")].map(|(id, name)| tenant(id, name, &["*"]))
 }

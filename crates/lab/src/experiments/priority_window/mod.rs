@@ -117,7 +117,7 @@ impl Experiment for PriorityWindow {
     }
 }
 
-/// Everything with everything, under each seed, as far as somebody does not want the end before.
+/// All combinations under each seed, or the first ones when the run is stopped.
 fn measure_all(context: &Context) -> Result<Vec<Row>, Refused> {
     let mut cells = Vec::new();
     for line in context.words("network") {

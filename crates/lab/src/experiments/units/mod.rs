@@ -74,7 +74,7 @@ struct Run {
     digest: u64,
 }
 
-/// Runs every scenario under every seed, or the first ones when somebody wants the end. The digest
+/// Runs every scenario under every seed, or the first ones when the run is stopped. The digest
 /// covers all completions of all of them.
 pub(super) fn measure_all<'a>(
     context: &Context,
