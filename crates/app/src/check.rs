@@ -75,7 +75,7 @@ async fn look(rt: &Rt, path: &Path, block_size: u32) -> Result<Report, CheckErro
         let report = open_channel::check_zoned(rt, path).await;
         return report
             .map(Report::OpenChannel)
-            .map_err(|error| CheckError::Fault(None, error.into()));
+            .map_err(|error| CheckError::Fault(None, Box::new(error.into())));
     }
     // Opening a pipe for reading may wait for ever, and is refused below.
     let opens = kind.is_file() || kind.is_block_device() || kind.is_dir();

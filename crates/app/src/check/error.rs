@@ -15,13 +15,13 @@ pub enum CheckError {
     /// It cannot be read.
     Read(PathBuf, io::Error),
     /// It cannot be opened, or is not what it should be: of what, if that has to be said.
-    Fault(Option<PathBuf>, Fault),
+    Fault(Option<PathBuf>, Box<Fault>),
 }
 
 impl CheckError {
     /// What is wrong with what is at `path`.
     pub fn at(path: &Path, fault: impl Into<Fault>) -> Self {
-        Self::Fault(Some(path.to_owned()), fault.into())
+        Self::Fault(Some(path.to_owned()), Box::new(fault.into()))
     }
 
     /// What is at `path` cannot be opened.
@@ -31,7 +31,7 @@ impl CheckError {
             error,
             OpenError::System { .. } | OpenError::Alignment { .. }
         );
-        Self::Fault((!named).then(|| path.to_owned()), error.into())
+        Self::Fault((!named).then(|| path.to_owned()), Box::new(error.into()))
     }
 
     /// Whether another process has it, and may let go of it soon.
@@ -76,7 +76,7 @@ mod tests {
             source: io::Error::from_raw_os_error(EBUSY),
         };
         assert!(CheckError::opened(Path::new("/dev/nvme0n1"), busy()).is_in_use());
-        assert!(CheckError::Fault(None, PartitionError::from(busy()).into()).is_in_use());
+        assert!(CheckError::Fault(None, Box::new(PartitionError::from(busy()).into())).is_in_use());
         let missing = CheckError::Read("/x".into(), io::ErrorKind::NotFound.into());
         assert!(!missing.is_in_use());
     }
