@@ -127,7 +127,7 @@ impl Report {
                     .iter()
                     .map(|copy| copy_json(copy.whole, copy.generation, &copy.state));
                 let volumes = report.volumes.iter().map(|volume| {
-                    json!({ "name": volume.name, "bytes": volume.bytes, "allocated": volume.allocated })
+                    json!({ "name": volume.name, "bytes": volume.bytes, "allocated_bytes": volume.allocated })
                 });
                 json!({
                     "sound": report.verdict() == Verdict::Sound,
@@ -149,7 +149,7 @@ impl Report {
                         "name": one.name,
                         "units": one.units,
                         "bytes": one.bytes,
-                        "lost": one.lost,
+                        "lost_bytes": one.lost,
                         "recoverable": one.recoverable,
                     })
                 });

@@ -184,7 +184,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// What the answer is about, in the plural; nothing where it is about no kind of thing.
+    /// What the answer is about: a kind of thing, in the plural, or a question; nothing where the
+    /// answer says it.
     pub fn noun(&self) -> &'static str {
         match self {
             Self::List(kind) | Self::Show(kind, _) => kind.plural(),
@@ -200,6 +201,7 @@ impl Request {
             | Self::SetVolume { .. }
             | Self::RenameVolume { .. }
             | Self::MoveVolume { .. } => KindName::Volume.plural(),
+            Self::Why { .. } => "why",
             _ => "",
         }
     }

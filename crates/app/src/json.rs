@@ -4,8 +4,10 @@
 //!
 //! `schema_version` grows when a key goes or means something else; keys may be added without.
 //! Keys that a configuration file has as well are in the units of the file: bytes, bytes per
-//! second, I/Os per second, microseconds. All others have their unit in their name, or are what
-//! the name says. A key that has nothing to tell is null.
+//! second, I/Os per second, microseconds. All others have their unit in their name or in that of
+//! what they are in, or count what the name says; where each row has its own, a key beside them
+//! names it. A quantity has one unit everywhere. A key that has nothing to tell is null. The
+//! `gauges` of `why` are the policy's own affair.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -14,10 +16,12 @@ use crate::control::ErrorKind;
 use crate::out::say_line;
 
 /// The version of what is printed.
-const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 2;
 
-/// All keys of the things that a target has: what has nothing to tell of one is null there.
-const KEYS: [(&str, &[&str]); 5] = [
+/// All keys of what a target tells of, by the place where that stands: the noun of the answer, and
+/// keys below it; or `*` and a key that means the same wherever it is. What has nothing to tell of
+/// one is null there.
+const KEYS: [(&str, &[&str]); 12] = [
     (
         "devices",
         &[
@@ -69,7 +73,7 @@ const KEYS: [(&str, &[&str]); 5] = [
             "bytes_written",
             "write_amplification",
             "wear",
-            "spare",
+            "spare_bytes",
             "lateness_p99_us",
             "read_only",
             "policy",
@@ -85,7 +89,7 @@ const KEYS: [(&str, &[&str]); 5] = [
             "devices",
             "uuid",
             "size",
-            "free",
+            "free_bytes",
             "block_size",
             "state",
             "fault",
@@ -107,6 +111,8 @@ const KEYS: [(&str, &[&str]); 5] = [
             "volumes",
             "guarantee_state",
             "guarantee_hint",
+            "promise_state",
+            "promises",
             "note",
         ],
     ),
@@ -129,6 +135,58 @@ const KEYS: [(&str, &[&str]); 5] = [
             "state",
             "fault",
             "note",
+        ],
+    ),
+    (
+        "why.devices",
+        &[
+            "device",
+            "policy",
+            "ios",
+            "mean_us",
+            "p50_us",
+            "p99_us",
+            "p999_us",
+            "max_us",
+            "network_us",
+            "intake_us",
+            "turn_us",
+            "device_us",
+            "send_us",
+            "causes",
+            "gauges",
+        ],
+    ),
+    (
+        "why.devices.causes",
+        &["kind", "cause", "tenant", "share", "us"],
+    ),
+    ("*.guarantee", &RATES),
+    ("*.limit", &RATES),
+    ("*.capability", &RATES),
+    (
+        "*.calibration",
+        &[
+            "date",
+            "medium",
+            "place",
+            "measured_bytes",
+            "free_bytes",
+            "io_bytes",
+            "in_flight",
+            "unstable",
+        ],
+    ),
+    (
+        "*.partition",
+        &[
+            "device",
+            "channels",
+            "units",
+            "count",
+            "op",
+            "given",
+            "unfinished",
         ],
     ),
 ];
@@ -163,18 +221,12 @@ pub fn print_error(kind: ErrorKind, message: &str) {
 }
 
 fn document(noun: &str, answer: Value) -> Value {
-    let keys = KEYS.iter().find(|(known, _)| *known == noun);
-    let keys = keys.map_or(&[][..], |(_, keys)| keys);
     let mut document = Map::new();
     document.insert("schema_version".into(), SCHEMA_VERSION.into());
-    match answer {
-        Value::Object(answer) => document.extend(complete(keys, answer)),
-        Value::Array(rows) => {
-            let rows = rows.into_iter().map(|row| match row {
-                Value::Object(row) => Value::Object(complete(keys, row)),
-                row => row,
-            });
-            document.insert(noun.into(), rows.collect());
+    match complete(noun, noun, answer) {
+        Value::Object(answer) => document.extend(answer),
+        rows @ Value::Array(_) => {
+            document.insert(noun.into(), rows);
         }
         // Done, and there is nothing more to tell.
         _ => {}
@@ -182,24 +234,41 @@ fn document(noun: &str, answer: Value) -> Value {
     Value::Object(document)
 }
 
-/// The same with all of these keys, in their order, and then what else there is.
-fn complete(keys: &[&str], mut row: Map<String, Value>) -> Map<String, Value> {
-    let mut all = Map::new();
-    for key in keys {
-        let value = match row.shift_remove(*key) {
-            Some(Value::Object(rates)) if ["guarantee", "limit", "capability"].contains(key) => {
-                Value::Object(complete(&RATES, rates))
+/// The same with all keys of the places in it, in their order, and then what else there is.
+fn complete(place: &str, key: &str, value: Value) -> Value {
+    match value {
+        Value::Array(all) => {
+            let all = all.into_iter().map(|one| complete(place, key, one));
+            all.collect()
+        }
+        Value::Object(mut row) => {
+            let here = |known: &&(&str, &[&str])| {
+                known.0 == place || known.0.strip_prefix("*.") == Some(key)
+            };
+            let keys = KEYS.iter().find(here).map_or(&[][..], |(_, keys)| keys);
+            let mut all = Map::new();
+            for key in keys {
+                let value = row.shift_remove(*key).unwrap_or_else(|| left_out(key));
+                all.insert((*key).to_owned(), value);
             }
-            Some(value) => value,
-            // What a file leaves out has this.
-            None if *key == "curve" => json!([]),
-            None if *key == "disposable" => json!(false),
-            None => Value::Null,
-        };
-        all.insert((*key).to_owned(), value);
+            all.extend(row);
+            let below = |(key, value): (String, Value)| {
+                let value = complete(&format!("{place}.{key}"), &key, value);
+                (key, value)
+            };
+            Value::Object(all.into_iter().map(below).collect())
+        }
+        value => value,
     }
-    all.extend(row);
-    all
+}
+
+/// What a key has that was left out.
+fn left_out(key: &str) -> Value {
+    match key {
+        "curve" | "unstable" | "given" | "causes" => json!([]),
+        "disposable" | "unfinished" => json!(false),
+        _ => Value::Null,
+    }
 }
 
 #[cfg(test)]
@@ -209,18 +278,18 @@ mod tests {
     #[test]
     fn an_answer_is_one_object_with_its_version() {
         for (noun, answer, printed) in [
-            ("", Value::Null, json!({"schema_version": 1})),
-            ("", json!({"a": 1}), json!({"schema_version": 1, "a": 1})),
+            ("", Value::Null, json!({"schema_version": 2})),
+            ("", json!({"a": 1}), json!({"schema_version": 2, "a": 1})),
             (
                 "experiments",
                 json!([{"name": "x"}]),
-                json!({"schema_version": 1, "experiments": [{"name": "x"}]}),
+                json!({"schema_version": 2, "experiments": [{"name": "x"}]}),
             ),
             (
                 "pools",
                 json!([{"name": "p", "more": 1}]),
-                json!({"schema_version": 1, "pools": [{
-                    "name": "p", "devices": null, "uuid": null, "size": null, "free": null,
+                json!({"schema_version": 2, "pools": [{
+                    "name": "p", "devices": null, "uuid": null, "size": null, "free_bytes": null,
                     "block_size": null, "state": null, "fault": null, "more": 1,
                 }]}),
             ),

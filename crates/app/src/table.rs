@@ -34,7 +34,9 @@ impl Table {
 
     /// Objects of the target's answers, each a row, with these of their properties.
     fn of_rows(columns: &[&str], rows: &[Value]) -> Self {
-        let mut table = Self::new(columns);
+        // Cells have their units.
+        let header = columns.iter().map(|column| named(column));
+        let mut table = Self::new(&header.collect::<Vec<_>>());
         for row in rows {
             let cells = columns.iter().map(|column| cell(column, &row[*column]));
             table.row(cells.collect());
@@ -112,7 +114,7 @@ pub fn print_list(kind: KindName, rows: &[Value]) {
             "used_by",
             "state",
         ],
-        KindName::Pool => &["name", "devices", "size", "free", "state"],
+        KindName::Pool => &["name", "devices", "size", "free_bytes", "state"],
         KindName::Tenant => &[
             "name",
             "class",
@@ -140,9 +142,9 @@ pub fn print_one(value: &Value) {
         say_line!("{value}");
         return;
     };
-    let width = map.keys().map(String::len).max().unwrap_or(0);
+    let width = map.keys().map(|key| named(key).len()).max().unwrap_or(0);
     for (key, value) in map.iter().filter(|(key, _)| *key != "promises") {
-        say_line!("{key:<width$}  {}", cell(key, value));
+        say_line!("{:<width$}  {}", named(key), cell(key, value));
     }
     if let Value::Array(promises) = &value["promises"] {
         print_promises(promises, &[]);
@@ -360,19 +362,22 @@ pub fn print_why(why: &WhyView) {
     }
 }
 
+/// A key as people read it: byte counts have a unit of their own.
+fn named(key: &str) -> &str {
+    key.strip_suffix("_bytes").unwrap_or(key)
+}
+
 /// A value as people read it; byte counts by the column's name.
 fn cell(column: &str, value: &Value) -> String {
-    const BYTES: [&str; 9] = [
-        "spare",
+    const BYTES: [&str; 6] = [
         "size",
-        "free",
         "block_size",
         "bytes_read",
         "bytes_written",
-        "buffer_bytes",
         "max_transfer",
         "in_capsule",
     ];
+    let is_bytes = BYTES.contains(&column) || column.ends_with("_bytes");
     let unit = |name: fn(f64) -> String| value.as_f64().map(name).unwrap_or_default();
     match value {
         Value::Null => "-".to_owned(),
@@ -384,10 +389,10 @@ fn cell(column: &str, value: &Value) -> String {
         Value::Number(us) if column == "latency_target" => format!("{us} us"),
         Value::Object(keys) => keys
             .iter()
-            .map(|(key, value)| format!("{key} {}", cell(key, value)))
+            .map(|(key, value)| format!("{} {}", named(key), cell(key, value)))
             .collect::<Vec<_>>()
             .join(", "),
-        Value::Number(number) if BYTES.contains(&column) => number
+        Value::Number(number) if is_bytes => number
             .as_u64()
             .map_or_else(|| number.to_string(), units::size),
         Value::String(text) => text.clone(),

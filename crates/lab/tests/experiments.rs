@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flashyard_lab::report::{Report, Value};
+use flashyard_lab::report::{Column, Report, Unit, Value};
 use flashyard_lab::{
     Context, Experiment, Progress, Refused, Request, Silent, experiments, find, plot,
 };
@@ -77,6 +77,9 @@ fn assert_sound(report: &Report) {
         report.columns.len(),
         "{name} has two columns of one name"
     );
+    for column in &report.columns {
+        assert!(names_its_unit(column), "{name}: {}", column.name);
+    }
     let charts: BTreeSet<_> = report.charts.iter().map(|chart| chart.name).collect();
     assert_eq!(
         charts.len(),
@@ -88,6 +91,20 @@ fn assert_sound(report: &Report) {
             assert!(real.is_finite(), "{name} has a number that is none");
         }
     }
+}
+
+/// Whoever reads the JSON sees no heading.
+fn names_its_unit(column: &Column) -> bool {
+    let end = match column.unit {
+        Unit::None | Unit::Ratio | Unit::OfRow => return true,
+        Unit::Micros => "us",
+        Unit::Iops => "iops",
+        Unit::BytesPerSecond => "bytes_per_second",
+        Unit::Bytes => "bytes",
+        Unit::Percent => "percent",
+    };
+    let before = column.name.strip_suffix(end);
+    before.is_some_and(|before| before.is_empty() || before.ends_with('_'))
 }
 
 /// Wants the end when all parts but two are done.

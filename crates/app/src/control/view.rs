@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::plan::AppliedView;
 use crate::spec::{
     Address, ClassName, ConditionName, Conditions, ContentName, Document, Eui64, FlatDevice,
-    NamespaceUuid, Nguid, PolicyName, RatesSpec, Size, Span,
+    LoadPoint, NamespaceUuid, Nguid, PolicyName, RatesSpec, Size, Span,
 };
 
 /// The answer to a request that was carried out.
@@ -82,9 +82,10 @@ pub struct Health {
 /// A device: what it was asked to be, with what holds where nothing was said, and what it is.
 #[derive(Debug, Serialize)]
 pub struct DeviceView {
-    /// What it was asked to be; its size as it is.
+    /// What it was asked to be; its size as it is, its curve below.
     #[serde(flatten)]
     pub spec: FlatDevice,
+    pub curve: Vec<LoadView>,
     /// An acknowledged write may be lost until it is flushed. Told of open devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volatile_cache: Option<bool>,
@@ -151,7 +152,7 @@ pub struct PartitionFlash {
     /// Least and most erases of a line.
     pub wear: String,
     /// Bytes of flash that may still fail before it is read-only.
-    pub spare: u64,
+    pub spare_bytes: u64,
     /// How much later than due 99 of 100 completions were, in microseconds.
     pub lateness_p99_us: f64,
     pub read_only: bool,
@@ -177,7 +178,7 @@ pub struct SpaceView {
     /// Bytes for volumes.
     pub size: u64,
     /// Bytes that no volume has.
-    pub free: u64,
+    pub free_bytes: u64,
     pub block_size: u32,
 }
 
@@ -191,6 +192,7 @@ pub struct ImportView {
     /// Bytes for volumes.
     pub size: u64,
     /// Bytes that no volume has.
+    #[serde(rename = "free_bytes")]
     pub free: u64,
     pub volumes: Vec<ImportedVolume>,
 }
@@ -468,7 +470,7 @@ pub struct PartitionRow {
     /// Least and most erases of a line.
     pub wear: Option<String>,
     /// Bytes of flash that may still fail.
-    pub spare: Option<u64>,
+    pub spare_bytes: Option<u64>,
     /// How much later than due 99 of 100 completions were, in microseconds.
     pub lateness_p99_us: Option<f64>,
     pub used_by: Option<String>,
@@ -482,7 +484,7 @@ impl From<PartitionView> for PartitionRow {
             size: flash.map(|flash| flash.size),
             write_amplification: flash.and_then(|flash| flash.write_amplification),
             wear: flash.map(|flash| flash.wear.clone()),
-            spare: flash.map(|flash| flash.spare),
+            spare_bytes: flash.map(|flash| flash.spare_bytes),
             lateness_p99_us: flash.map(|flash| flash.lateness_p99_us),
             partition: view.name,
             device: view.device,
@@ -549,6 +551,19 @@ pub struct LoadView {
     pub p50_us: f64,
     pub p95_us: f64,
     pub p99_us: f64,
+}
+
+impl From<&LoadPoint> for LoadView {
+    fn from(point: &LoadPoint) -> Self {
+        let us = |ns: u64| ns as f64 / 1e3;
+        Self {
+            read_iops: point.read_iops,
+            mean_us: us(point.mean_ns),
+            p50_us: us(point.p50_ns),
+            p95_us: us(point.p95_ns),
+            p99_us: us(point.p99_ns),
+        }
+    }
 }
 
 /// Where the latency of a tenant comes from.

@@ -61,18 +61,10 @@ impl Work<'_> {
             kind => self.measured(id, kind, destroy, progress)?,
         };
         let curve_kept = rises(&found.curve);
-        let us = |ns: u64| ns as f64 / 1e3;
-        let curve = found.curve.iter().map(|point| LoadView {
-            read_iops: point.read_iops,
-            mean_us: us(point.mean_ns),
-            p50_us: us(point.p50_ns),
-            p95_us: us(point.p95_ns),
-            p99_us: us(point.p99_ns),
-        });
         let view = CalibrationView {
             device: name.to_owned(),
             capability: found.capability,
-            curve: curve.collect(),
+            curve: found.curve.iter().map(LoadView::from).collect(),
             curve_kept,
             note: found.note(),
             calibration: found.conditions.clone(),

@@ -365,7 +365,7 @@ impl From<&PartitionInfo> for PartitionFlash {
             bytes_written: host,
             write_amplification: (host > 0).then(|| flash as f64 / host as f64),
             wear: format!("{}-{}", info.erases.0, info.erases.1),
-            spare: info.spare,
+            spare_bytes: info.spare,
             lateness_p99_us: info.late_p99_ns as f64 / 1e3,
             read_only: info.read_only,
         }

@@ -9,7 +9,7 @@ use super::work::Work;
 use super::{Fault, Subject, no_such, policies};
 use crate::control::{
     Condition, CoreRow, DeviceView, DriveView, EventRow, FaultRow, Health, KindName, LimitsView,
-    PoolView, SpaceView, StatusView, TargetRow, TenantRow, TenantView, View, VolumeView,
+    LoadView, PoolView, SpaceView, StatusView, TargetRow, TenantRow, TenantView, View, VolumeView,
 };
 use crate::graph::{Device, Node, NodeId, Volume};
 use crate::published::Told;
@@ -148,7 +148,9 @@ impl Work<'_> {
             Some(Told::Channels(channels)) => trouble_of(&spec.name, channels),
             _ => None,
         };
+        let curve = std::mem::take(&mut flat.curve);
         View::Device(Box::new(DeviceView {
+            curve: curve.iter().map(LoadView::from).collect(),
             spec: flat,
             volatile_cache: info.map(|info| info.volatile_cache),
             read_only: info.map(|info| info.read_only),
@@ -174,7 +176,7 @@ impl Work<'_> {
             uuid: record.uuid.to_string(),
             space: space.map(|info| SpaceView {
                 size: info.bytes,
-                free: info.free,
+                free_bytes: info.free,
                 block_size: info.block_size,
             }),
             health: self.health(Subject::Node(id)),

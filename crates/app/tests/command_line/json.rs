@@ -72,14 +72,14 @@ fn an_error_is_an_object_that_says_who_has_to_act() {
         let (status, answer) = printed(&target, line);
         assert_eq!(
             (status, &answer["schema_version"]),
-            (Some(0), &json!(1)),
+            (Some(0), &json!(2)),
             "{answer}"
         );
     }
     for (line, status, kind, message) in FAILURES {
         let (ended, answer) = printed(&target, line);
         assert_eq!(ended, Some(status), "{line}: {answer}");
-        assert_eq!(answer["schema_version"], 1, "{line}");
+        assert_eq!(answer["schema_version"], 2, "{line}");
         let error = answer["error"].as_object().expect("an object");
         assert_eq!(error["kind"], kind, "{line}: {answer}");
         let text = error["message"].as_str().expect("text");
@@ -303,7 +303,7 @@ fn what_has_nothing_to_tell_is_null_and_there() {
     }
     for (kind, rows) in [("device", 4), ("pool", 1), ("tenant", 2), ("volume", 2)] {
         let (_, list) = printed(&target, &format!("{kind} list"));
-        assert_eq!(list["schema_version"], 1);
+        assert_eq!(list["schema_version"], 2);
         let list = list[format!("{kind}s")].as_array().expect("a list").clone();
         assert_eq!(list.len(), rows);
         let keys = |row: &Value| {
@@ -316,7 +316,7 @@ fn what_has_nothing_to_tell_is_null_and_there() {
             let name = row["name"].as_str().expect("a name");
             let (_, mut shown) = printed(&target, &format!("{kind} show {name}"));
             let shown = shown.as_object_mut().expect("an object");
-            assert_eq!(shown.remove("schema_version"), Some(json!(1)));
+            assert_eq!(shown.remove("schema_version"), Some(json!(2)));
             assert_eq!(keys(&Value::Object(shown.clone())), keys(row), "{name}");
         }
     }
@@ -327,9 +327,9 @@ fn what_has_nothing_to_tell_is_null_and_there() {
         (&json!(20_000), &Value::Null)
     );
     let (_, none) = printed(&target, "partition list");
-    assert_eq!(none, json!({"schema_version": 1, "partitions": []}));
+    assert_eq!(none, json!({"schema_version": 2, "partitions": []}));
     let (_, deleted) = printed(&target, "volume delete w --yes");
-    assert_eq!(deleted, json!({"schema_version": 1}));
+    assert_eq!(deleted, json!({"schema_version": 2}));
     for line in [
         "status",
         "target show",
@@ -337,6 +337,6 @@ fn what_has_nothing_to_tell_is_null_and_there() {
         "lab list",
         "lab show ssd-validate",
     ] {
-        assert_eq!(printed(&target, line).1["schema_version"], 1, "{line}");
+        assert_eq!(printed(&target, line).1["schema_version"], 2, "{line}");
     }
 }

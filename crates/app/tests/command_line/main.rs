@@ -19,6 +19,7 @@ mod rig;
 mod settings;
 mod stopping;
 mod turns;
+mod units;
 mod worn_out;
 mod zoned;
 

@@ -81,7 +81,7 @@ impl Target {
 pub(crate) fn answer(output: &Output) -> Value {
     let mut answer: Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
     let keys = answer.as_object_mut().expect("it is an object");
-    assert_eq!(keys.remove("schema_version"), Some(Value::from(1)));
+    assert_eq!(keys.remove("schema_version"), Some(Value::from(2)));
     let only = keys.values_mut().next().map(Value::take);
     match only {
         None => Value::Null,

@@ -63,7 +63,7 @@ const COLUMNS: [Column; 8] = [
     column("both_ns", "ns for both", Unit::None),
     column("more_ns", "ns more than fifo", Unit::None),
     IOPS,
-    column("fewer", "IOPS fewer than fifo", Unit::Percent),
+    column("fewer_percent", "IOPS fewer than fifo", Unit::Percent),
 ];
 
 /// What one policy costs under one load, as far as measured.
