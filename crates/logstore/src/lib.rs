@@ -69,9 +69,14 @@ extern crate alloc;
 mod entry;
 pub mod format;
 mod keyed;
+mod store;
 mod table;
 
 pub use entry::{Entry, LEAF_CHUNKS, Lineage};
 pub use format::superblock::{COPIES, SUPERBLOCK};
 pub use keyed::Secret;
+pub use store::{
+    Action, Geometry, Io, IoError, IoOp, MOST_CHUNKS, MOST_TRIM, MOST_VOLUMES, OpenError, Options,
+    Outcome, Part, Problem, Refused, Report, Request, Space, State, Stats, Store, Tag, Volume,
+};
 pub use table::{Full, Known, MOST_RECORDS, MOST_TRIMS, Table};

@@ -46,6 +46,7 @@ pub struct Table {
     /// The order of the next record or trim.
     order: u32,
     capacity: usize,
+    most_trims: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +97,21 @@ impl Table {
             trims: BTreeMap::new(),
             order: 0,
             capacity,
+            most_trims: MOST_TRIMS,
         }
+    }
+
+    /// A table for what recovery finds, which is known: any number of trims.
+    pub fn for_recovery(capacity: usize, seed: u64) -> Self {
+        Self {
+            most_trims: usize::MAX,
+            ..Self::new(capacity, seed)
+        }
+    }
+
+    /// Records that it can hold.
+    pub fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// How many records it can take besides trims.
@@ -191,8 +206,8 @@ impl Table {
     /// Records that a range of chunks, in at most [`room`](Self::room) leaves, is not mapped.
     pub fn trim(&mut self, lineage: Lineage, chunks: Range<u64>) -> Result<(), Full> {
         let (first, end) = (key(lineage, chunks.start), key(lineage, chunks.end - 1) + 1);
-        let leaves = chunks.start / LEAF_CHUNKS..=(chunks.end - 1) / LEAF_CHUNKS;
-        if self.trims.len() + 2 > MOST_TRIMS || leaves.clone().count() > self.room() {
+        let leaves = chunks.start / LEAF_CHUNKS..(chunks.end - 1) / LEAF_CHUNKS + 1;
+        if !self.takes_trims() || leaves.end - leaves.start > self.room() as u64 {
             return Err(Full);
         }
         for leaf in leaves {
@@ -226,7 +241,7 @@ impl Table {
 
     /// Whether another trim has a place.
     pub fn takes_trims(&self) -> bool {
-        self.trims.len() + 2 <= MOST_TRIMS
+        self.trims.len() + 2 <= self.most_trims
     }
 
     /// A leaf that has records or trims: its volume and its number there.

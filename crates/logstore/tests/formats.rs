@@ -161,11 +161,13 @@ fn a_footer_is_read_as_it_was_written_and_every_flipped_bit_is_found() {
             block: 4095,
             ..PLACE
         };
-        let mut bytes = Trailer::encode(SECRET, Lane::Latency, 3, 44, place, &encoded);
+        let trailer = Trailer::new(Lane::Latency, 3, 44, 55);
+        let mut bytes = trailer.encode(SECRET, place, &encoded);
         let decode = |bytes: &[u8]| {
             let (body, last) = bytes.split_at(bytes.len() - BLOCK);
             let trailer = Trailer::decode(SECRET, block(last), place)?;
             assert_eq!((trailer.lane, trailer.watermark), (Lane::Latency, 44));
+            assert_eq!(trailer.before, 55);
             trailer.items(body)
         };
         assert_eq!(decode(&bytes), Ok(items));
@@ -268,6 +270,7 @@ fn rows_are_read_as_they_were_written() {
             used: chance.below(2) == 1,
             suspect: chance.below(2) == 1,
             live: chance.next_u64() as u32,
+            end: chance.next_u64() as u32,
             age: chance.next_u64(),
         });
         round(&VolumeRow {

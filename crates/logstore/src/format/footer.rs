@@ -7,6 +7,7 @@
 //! ```text
 //! 0   checksum, keyed, over 8..64     8   magic, version, lane     16  segment, generation
 //! 24  incarnation, items              32  watermark                40  checksum of the items
+//! 48  checksum of the batch before the first
 //! ```
 
 use alloc::vec;
@@ -61,6 +62,8 @@ pub struct Trailer {
     pub incarnation: u32,
     /// The sequence up to which the lane was known to be durable.
     pub watermark: u64,
+    /// The checksum of the batch before the first in its lane.
+    pub before: u64,
     /// Batches and records.
     pub items: u32,
     /// The checksum of the blocks with the items.
@@ -102,15 +105,20 @@ impl Item {
 }
 
 impl Trailer {
+    /// A trailer; what it says of the items is filled in when it is written.
+    pub fn new(lane: Lane, incarnation: u32, watermark: u64, before: u64) -> Self {
+        Self {
+            lane,
+            incarnation,
+            watermark,
+            before,
+            items: 0,
+            sum: 0,
+        }
+    }
+
     /// The blocks of a footer: encoded items, then the trailer. `place` is that of the trailer.
-    pub fn encode(
-        secret: Secret,
-        lane: Lane,
-        incarnation: u32,
-        watermark: u64,
-        place: Place,
-        items: &[u8],
-    ) -> Vec<u8> {
+    pub fn encode(&self, secret: Secret, place: Place, items: &[u8]) -> Vec<u8> {
         let count = items.len() / Record::BYTES;
         let body = (footer_blocks(count) as usize - 1) * BLOCK;
         let mut bytes = vec![0; body + BLOCK];
@@ -119,13 +127,14 @@ impl Trailer {
         let trailer = &mut bytes[body..];
         put(trailer, 8, MAGIC.to_le_bytes());
         trailer[12] = VERSION;
-        trailer[13] = lane as u8;
+        trailer[13] = self.lane as u8;
         put(trailer, 16, place.segment.to_le_bytes());
         put(trailer, 20, place.generation.to_le_bytes());
-        put(trailer, 24, incarnation.to_le_bytes());
+        put(trailer, 24, self.incarnation.to_le_bytes());
         put(trailer, 28, (count as u32).to_le_bytes());
-        put(trailer, 32, watermark.to_le_bytes());
+        put(trailer, 32, self.watermark.to_le_bytes());
         put(trailer, 40, sum.to_le_bytes());
+        put(trailer, 48, self.before.to_le_bytes());
         let checksum = secret.checksum(&trailer[8..64]);
         put(trailer, 0, checksum.to_le_bytes());
         bytes
@@ -149,13 +158,14 @@ impl Trailer {
         if footer_blocks(items as usize) > place.block + 1 {
             return Err(FormatError::Field("length"));
         }
-        if bytes[14..16] != [0; 2] || !is_zero(&bytes[44..]) {
+        if bytes[14..16] != [0; 2] || !is_zero(&bytes[44..48]) || !is_zero(&bytes[56..]) {
             return Err(FormatError::Field("padding"));
         }
         Ok(Self {
             lane: Lane::from_number(bytes[13]).ok_or(FormatError::Field("lane"))?,
             incarnation: get_u32(bytes, 24),
             watermark: get_u64(bytes, 32),
+            before: get_u64(bytes, 48),
             items,
             sum: get_u32(bytes, 40),
         })

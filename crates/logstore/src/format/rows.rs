@@ -92,6 +92,8 @@ pub struct SegmentRow {
     pub suspect: bool,
     /// Sectors of data that leaves refer to.
     pub live: u32,
+    /// Blocks with batches.
+    pub end: u32,
     /// The sequence at which it was closed.
     pub age: u64,
 }
@@ -103,11 +105,12 @@ impl Row for SegmentRow {
         put(bytes, 0, self.generation.to_le_bytes());
         bytes[4] = u8::from(self.used) | u8::from(self.suspect) << 1;
         put(bytes, 8, self.live.to_le_bytes());
+        put(bytes, 12, self.end.to_le_bytes());
         put(bytes, 16, self.age.to_le_bytes());
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        if bytes[4] > 3 || !is_zero(&bytes[5..8]) || !is_zero(&bytes[12..16]) {
+        if bytes[4] > 3 || !is_zero(&bytes[5..8]) {
             return Err(FormatError::Field("state of a segment"));
         }
         if !is_zero(&bytes[24..Self::BYTES]) {
@@ -118,6 +121,7 @@ impl Row for SegmentRow {
             used: bytes[4] & 1 == 1,
             suspect: bytes[4] & 2 == 2,
             live: get_u32(bytes, 8),
+            end: get_u32(bytes, 12),
             age: get_u64(bytes, 16),
         })
     }

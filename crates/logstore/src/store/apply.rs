@@ -1,0 +1,327 @@
+//! What a checkpoint does to the map: leaves take frozen records, and those of deleted volumes go.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::checkpoint::Phase;
+use super::io::AnyPage;
+use super::segments::Use;
+use super::state::Store;
+use crate::entry::{Entry, LEAF_CHUNKS, Lineage};
+use crate::format::page::{self, Head, PageKind};
+use crate::format::rows::{PageRef, Row};
+use crate::format::{BLOCK, Block};
+use crate::table::Table;
+
+/// Leaves that are read ahead.
+const AHEAD: usize = 16;
+/// Runs of pages in flight at most.
+const MOST_RUNS: u32 = 8;
+/// Leaves of deleted volumes that one checkpoint takes.
+const DELETES: usize = 512;
+
+impl Store {
+    /// Changes and writes each touched leaf once, in the order of the frozen table.
+    pub(super) fn apply_leaves(&mut self) {
+        while self.checkpoint.writes < MOST_RUNS {
+            let next = self.checkpoint.next;
+            let Some((lineage, leaf)) = self.frozen.leaf(next) else {
+                break;
+            };
+            for ahead in next..next + AHEAD {
+                if let Some((lineage, leaf)) = self.frozen.leaf(ahead) {
+                    self.load_of(lineage, leaf);
+                }
+            }
+            let page = self.page_of(lineage, leaf);
+            if self.loading.contains(&page) {
+                return;
+            }
+            self.apply_leaf(next, lineage, leaf);
+            self.checkpoint.next += 1;
+        }
+        if self.checkpoint.next < self.frozen.leaves() || !self.move_pages() {
+            return;
+        }
+        self.frozen.clear();
+        if self.frozen.capacity() != self.limits.records {
+            self.frozen = Table::new(self.limits.records, self.options.seed);
+        }
+        self.pending[1] = 0;
+        self.checkpoint.next = 0;
+        self.checkpoint.phase = Phase::Deletes;
+    }
+
+    fn page_of(&self, lineage: Lineage, leaf: u64) -> u32 {
+        let volume = self.volumes.get(&lineage);
+        volume.map_or(0, |volume| volume.tree.leaf(leaf))
+    }
+
+    fn load_of(&mut self, lineage: Lineage, leaf: u64) {
+        let page = self.page_of(lineage, leaf);
+        if page != 0 {
+            self.load(page);
+        }
+    }
+
+    fn apply_leaf(&mut self, number: usize, lineage: Lineage, leaf: u64) {
+        let Some(volume) = self.volumes.get(&lineage).filter(|volume| !volume.deleting) else {
+            return;
+        };
+        let (page, epoch) = (volume.tree.leaf(leaf), volume.epoch);
+        let mut bytes = self.leaf_bytes(page);
+        let segments = &mut self.segments;
+        let mut mapped = 0;
+        let mut changed = false;
+        self.frozen.changes(number, |place, entry| {
+            let before = page::set_leaf_entry(&mut bytes, place, entry);
+            changed |= before != entry;
+            for (entry, sign) in [(before, -1), (entry, 1)] {
+                if let Some(segment) = segments.geometry.segment_of(entry.address())
+                    && entry.is_stored()
+                {
+                    segments.add_live(segment, sign * i64::from(entry.sectors()));
+                }
+                mapped += sign * i64::from(entry.is_stored());
+            }
+        });
+        self.count_mapped(lineage, mapped);
+        let place = |place| page::leaf_entry(&bytes, place) != Entry::UNMAPPED;
+        if (0..LEAF_CHUNKS as usize).any(place) {
+            if changed || self.lost.contains(&page) {
+                self.put_leaf(lineage, leaf, page, epoch, bytes);
+            }
+        } else if page != 0 {
+            self.set_leaf(lineage, leaf, 0);
+            self.drop_page(page);
+        }
+    }
+
+    /// A leaf as it is; what a lost one had is lost.
+    fn leaf_bytes(&mut self, page: u32) -> Box<Block> {
+        if let Some(bytes) = self.cache.get(page).filter(|_| page != 0) {
+            return Box::new(*bytes);
+        }
+        let mut bytes = Box::new([0; BLOCK]);
+        if page != 0 {
+            for place in 0..LEAF_CHUNKS as usize {
+                page::set_leaf_entry(&mut bytes, place, Entry::LOST);
+            }
+        }
+        bytes
+    }
+
+    fn put_leaf(
+        &mut self,
+        lineage: Lineage,
+        leaf: u64,
+        page: u32,
+        epoch: u32,
+        mut bytes: Box<Block>,
+    ) {
+        let page = match page {
+            0 => {
+                let page = self.pages.add();
+                self.pages.get_mut(page).birth = epoch;
+                self.set_leaf(lineage, leaf, page);
+                page
+            }
+            page => page,
+        };
+        let head = Head {
+            kind: PageKind::Leaf,
+            level: 0,
+            lineage: lineage.0,
+            birth: self.pages.get(page).birth,
+            index: leaf,
+            page: u64::from(page),
+        };
+        head.encode(&mut bytes);
+        self.lost.remove(&page);
+        self.cache.insert(page, bytes.clone());
+        if let Some(cached) = self.cache.get_mut(page) {
+            cached.copy_from_slice(&bytes[..]);
+        }
+        self.cache.pin(page);
+        self.put_page(AnyPage::Numbered(page), &bytes, false);
+    }
+
+    fn set_leaf(&mut self, lineage: Lineage, leaf: u64, page: u32) {
+        let mut gone = Vec::new();
+        if let Some(volume) = self.volumes.get_mut(&lineage) {
+            volume.tree.set_leaf(leaf, page, &mut self.pages, &mut gone);
+        }
+        for page in gone {
+            self.drop_page(page);
+        }
+    }
+
+    fn count_mapped(&mut self, lineage: Lineage, more: i64) {
+        let add = |count: u64| (count as i64 + more).max(0) as u64;
+        self.mapped = add(self.mapped);
+        if let Some(volume) = self.volumes.get_mut(&lineage) {
+            volume.mapped = add(volume.mapped);
+        }
+    }
+
+    /// A page is not needed any more.
+    fn drop_page(&mut self, page: u32) {
+        let was = self.pages.get(page);
+        self.release_place(was.block);
+        self.release_place(was.copy);
+        self.pages.remove(page);
+        self.cache.remove(page);
+        self.lost.remove(&page);
+    }
+
+    /// Takes leaves of deleted volumes out of the counts, some in each checkpoint.
+    pub(super) fn apply_deletes(&mut self) {
+        while self.checkpoint.next < DELETES {
+            let volume = self.volumes.values().find(|volume| volume.deleting);
+            let Some(volume) = volume else {
+                break;
+            };
+            let lineage = volume.lineage;
+            let Some((leaf, page)) = volume.tree.next_leaf(0) else {
+                self.mapped = self.mapped.saturating_sub(volume.mapped);
+                self.volumes.remove(&lineage);
+                continue;
+            };
+            let mut ahead = leaf;
+            for _ in 0..AHEAD {
+                let volume = self.volumes.get(&lineage);
+                let Some((leaf, page)) = volume.and_then(|volume| volume.tree.next_leaf(ahead))
+                else {
+                    break;
+                };
+                self.load(page);
+                ahead = leaf + 1;
+            }
+            if self.loading.contains(&page) {
+                return;
+            }
+            self.delete_leaf(lineage, leaf, page);
+            self.checkpoint.next += 1;
+        }
+        self.checkpoint.phase = Phase::System;
+    }
+
+    fn delete_leaf(&mut self, lineage: Lineage, leaf: u64, page: u32) {
+        let bytes = self.leaf_bytes(page);
+        let mut mapped = 0;
+        for place in 0..LEAF_CHUNKS as usize {
+            let entry = page::leaf_entry(&bytes, place);
+            if let Some(segment) = self.segments.geometry.segment_of(entry.address())
+                && entry.is_stored()
+            {
+                self.segments.add_live(segment, -i64::from(entry.sectors()));
+                mapped -= 1;
+            }
+        }
+        self.count_mapped(lineage, mapped);
+        self.set_leaf(lineage, leaf, 0);
+        self.drop_page(page);
+    }
+
+    /// Which pages have to leave map segments that are nearly empty, when there are many of these.
+    pub(super) fn choose_moving(&mut self) {
+        let blocks = self.segments.geometry.segment_blocks;
+        let open = [self.writers[0].segment, self.writers[1].segment];
+        let maps = || {
+            let all = self.segments.iter();
+            all.filter(|(_, segment)| segment.used == Use::Map)
+        };
+        let (count, live) = maps().fold((0, 0), |(count, live), (_, segment)| {
+            (count + 1, live + segment.live)
+        });
+        let wanted = 2 * live.div_ceil(blocks) + 4;
+        if count <= wanted {
+            return;
+        }
+        let mut sparse: Vec<(u32, u32)> = maps()
+            .filter(|(number, segment)| {
+                segment.live > 0 && segment.live <= blocks / 2 && !open.contains(&Some(*number))
+            })
+            .map(|(number, segment)| (segment.live, number))
+            .collect();
+        sparse.sort_unstable();
+        sparse.truncate((count - wanted) as usize);
+        // Their pages are fewer than those that the checkpoint may write anyway.
+        let mut budget = self.limits.records as u32 / 2;
+        sparse.retain(|&(live, _)| {
+            let fits = live <= budget;
+            budget -= if fits { live } else { 0 };
+            fits
+        });
+        let geometry = self.segments.geometry;
+        let within = |block: u64| {
+            let found = geometry.locate(block);
+            found.is_some_and(|(number, _)| sparse.iter().any(|&(_, sparse)| sparse == number))
+        };
+        self.checkpoint.moving.clear();
+        for table in 0..self.pages.table.len() {
+            let place = self.pages.table[table];
+            let directory = self.pages.directory[table / PageRef::PER_PAGE];
+            if [place.block, place.copy, directory.block, directory.copy]
+                .into_iter()
+                .any(within)
+            {
+                self.pages.set_dirty(table as u32);
+            }
+        }
+        let pages = self.pages.iter();
+        let moving = pages.filter(|(_, place)| within(place.block) || within(place.copy));
+        let moving: Vec<u32> = moving.map(|(page, _)| page).collect();
+        self.checkpoint.moving = moving;
+    }
+
+    /// Writes pages that have to leave their segment; false while leaves are being read.
+    fn move_pages(&mut self) -> bool {
+        while let Some(&page) = self.checkpoint.moving.last() {
+            let place = self.pages.get(page);
+            let system = self.system_pages();
+            if place.copy != 0 || page < system {
+                self.touch_page(page);
+            } else if place.is_used() && !self.lost.contains(&page) {
+                let last = self.checkpoint.moving.len();
+                for at in last.saturating_sub(AHEAD)..last {
+                    let ahead = self.checkpoint.moving[at];
+                    if self.pages.get(ahead).copy == 0 && self.pages.get(ahead).is_used() {
+                        self.load(ahead);
+                    }
+                }
+                if self.loading.contains(&page) || self.checkpoint.writes >= MOST_RUNS {
+                    return false;
+                }
+                let bytes = self.leaf_bytes(page);
+                if !self.lost.contains(&page) {
+                    self.cache.pin(page);
+                    self.put_page(AnyPage::Numbered(page), &bytes, false);
+                }
+            }
+            self.checkpoint.moving.pop();
+        }
+        true
+    }
+
+    /// A page that is written as it is in memory is to be written.
+    fn touch_page(&mut self, page: u32) {
+        let first = self.segments.pages() + 1;
+        if page < first {
+            return self.segments.set_dirty(page - 1);
+        }
+        // The catalogue is always written.
+        for volume in self.volumes.values_mut() {
+            let mut inner = volume.tree.inner_mut();
+            if let Some((_, _, inner)) = inner.find(|(_, _, inner)| inner.page == page) {
+                inner.dirty = true;
+                return;
+            }
+        }
+    }
+
+    /// Page numbers below are those of the segment table and the catalogue.
+    pub(super) fn system_pages(&self) -> u32 {
+        1 + self.segments.pages() + super::state::CATALOGUE_PAGES
+    }
+}

@@ -1,0 +1,425 @@
+//! What hosts ask: writes, trims, reads, flushes; and volumes that come and go.
+
+use core::fmt;
+use core::ops::Range;
+
+use super::flusher::FlushWait;
+use super::io::{Outcome, Part, Request};
+use super::lane::{Ask, Waiter, Waiting};
+use super::lookup::Found;
+use super::map::Tree;
+use super::state::{MOST_VOLUMES, State, Store, Volume};
+use crate::entry::{CHUNK_BITS, Entry, LEAF_CHUNKS, Lineage};
+use crate::format::BLOCK_SECTORS;
+use crate::format::batch::{Lane, Record, RecordKind};
+use crate::format::rows::LABEL;
+
+/// Chunks of a read or a write at most.
+pub const MOST_CHUNKS: u32 = 32;
+/// Chunks of a trim at most.
+pub const MOST_TRIM: u64 = 64 * LEAF_CHUNKS;
+/// What a chunk may add to the blocks in use: itself, and a new leaf twice.
+const MOST_ADDED: u64 = 3;
+
+/// Why a request was not taken. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// The store is being opened, or could not be.
+    NotReady,
+    /// There is no such volume, or it is being deleted.
+    NoVolume,
+    /// No chunks, too many, or some beyond the end of the volume.
+    Range,
+    /// The volume has I/O that is not durable yet.
+    Busy,
+    /// There are as many volumes as a pool can have.
+    TooManyVolumes,
+    /// The device has failed writes.
+    ReadOnly,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotReady => "the pool is being opened or could not be opened",
+            Self::NoVolume => "there is no such volume",
+            Self::Range => "no chunks, too many, or some beyond the end of the volume",
+            Self::Busy => "the volume has I/O that is not durable yet; flush it first",
+            Self::TooManyVolumes => "the pool has as many volumes as it can have; delete one",
+            Self::ReadOnly => "the device has failed writes; the pool can only be read",
+        })
+    }
+}
+
+impl core::error::Error for Refused {}
+
+/// Whether something can begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Admit {
+    Now,
+    Later,
+    Never(Outcome),
+}
+
+impl Store {
+    /// Makes a volume of so many chunks; done when it is durable. It takes requests at once.
+    pub fn create_volume(
+        &mut self,
+        request: Request,
+        chunks: u64,
+        label: [u8; LABEL],
+    ) -> Result<Lineage, Refused> {
+        self.may_change()?;
+        if self.volumes.len() == MOST_VOLUMES || self.next_lineage > Lineage::LAST.0 {
+            return Err(Refused::TooManyVolumes);
+        }
+        if chunks == 0 || chunks > 1 << CHUNK_BITS {
+            return Err(Refused::Range);
+        }
+        let lineage = Lineage(self.next_lineage);
+        self.next_lineage += 1;
+        let volume = Volume {
+            lineage,
+            chunks,
+            mapped: 0,
+            label,
+            deleting: false,
+            epoch: 1,
+            lane: Lane::User,
+            last: [0; 3],
+            tree: Tree::default(),
+        };
+        self.volumes.insert(lineage, volume);
+        self.checkpoint.wait(request);
+        Ok(lineage)
+    }
+
+    /// Makes a volume larger and changes its label; done when that is durable.
+    pub fn change_volume(
+        &mut self,
+        request: Request,
+        lineage: Lineage,
+        chunks: u64,
+        label: [u8; LABEL],
+    ) -> Result<(), Refused> {
+        self.may_change()?;
+        let volume = self.volumes.get_mut(&lineage);
+        let volume = volume.filter(|volume| !volume.deleting);
+        let volume = volume.ok_or(Refused::NoVolume)?;
+        if chunks < volume.chunks || chunks > 1 << CHUNK_BITS {
+            return Err(Refused::Range);
+        }
+        (volume.chunks, volume.label) = (chunks, label);
+        self.checkpoint.wait(request);
+        Ok(())
+    }
+
+    /// Deletes a volume; done when that is durable. Its space comes back by and by.
+    pub fn delete_volume(&mut self, request: Request, lineage: Lineage) -> Result<(), Refused> {
+        self.may_change()?;
+        let volume = self.volumes.get_mut(&lineage);
+        let volume = volume.filter(|volume| !volume.deleting);
+        volume.ok_or(Refused::NoVolume)?.deleting = true;
+        self.checkpoint.wait(request);
+        Ok(())
+    }
+
+    /// Writes everything to where the next opening finds it without a log; done when it is durable.
+    pub fn checkpoint(&mut self, request: Request) -> Result<(), Refused> {
+        self.may_change()?;
+        self.checkpoint.wait(request);
+        Ok(())
+    }
+
+    /// Which lane a volume's writes go to. It must have nothing that is not durable.
+    pub fn set_lane(&mut self, lineage: Lineage, lane: Lane) -> Result<(), Refused> {
+        let volume = self.volumes.get(&lineage).ok_or(Refused::NoVolume)?;
+        let durable = |lane: Lane| self.lanes[lane as usize].durable.0;
+        let busy = Lane::ALL
+            .iter()
+            .any(|&one| volume.last[one as usize] > durable(one));
+        let waits = |state: &super::lane::LaneState| {
+            let open = state.open.iter().flat_map(|batch| &batch.waiters);
+            let waiting = state.waiting.iter().map(|waiting| &waiting.waiter);
+            open.chain(waiting).any(|waiter| waiter.lineage == lineage)
+        };
+        if busy || self.lanes.iter().any(waits) || lane == Lane::Collector {
+            return Err(Refused::Busy);
+        }
+        if let Some(volume) = self.volumes.get_mut(&lineage) {
+            volume.lane = lane;
+        }
+        Ok(())
+    }
+
+    /// Writes chunks from `chunk` on, one for each of `sums`, which are their
+    /// [checksums](crate::format::chunk_sum). The driver keeps the data until the request is done.
+    pub fn write(
+        &mut self,
+        request: Request,
+        lineage: Lineage,
+        chunk: u64,
+        sums: &[u32],
+        durable: bool,
+    ) -> Result<(), Refused> {
+        let count = sums.len() as u64;
+        let lane = self.check_range(lineage, chunk, count, u64::from(MOST_CHUNKS))?;
+        self.may_change()?;
+        let waiter = Waiter {
+            request,
+            lineage,
+            durable,
+        };
+        let admit = match self.lanes[lane as usize].waiting.is_empty() {
+            true => self.try_write(lane, waiter, chunk, sums),
+            false => Admit::Later,
+        };
+        match admit {
+            Admit::Now => {}
+            Admit::Never(outcome) => self.answer(request, outcome),
+            Admit::Later => {
+                let ask = Ask::Write(sums.to_vec());
+                let waiting = Waiting { waiter, chunk, ask };
+                self.lanes[lane as usize].waiting.push_back(waiting);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes chunks unmapped: they read as zeroes.
+    pub fn trim(
+        &mut self,
+        request: Request,
+        lineage: Lineage,
+        chunks: Range<u64>,
+    ) -> Result<(), Refused> {
+        let count = chunks.end.saturating_sub(chunks.start);
+        let lane = self.check_range(lineage, chunks.start, count, MOST_TRIM)?;
+        self.may_change()?;
+        let waiter = Waiter {
+            request,
+            lineage,
+            durable: false,
+        };
+        let chunk = chunks.start;
+        let ask = Ask::Trim(chunks);
+        let waiting = Waiting { waiter, chunk, ask };
+        self.lanes[lane as usize].waiting.push_back(waiting);
+        self.admit(lane);
+        Ok(())
+    }
+
+    /// Reads `count` chunks into the driver's buffer for the request.
+    pub fn read(
+        &mut self,
+        request: Request,
+        lineage: Lineage,
+        chunk: u64,
+        count: u32,
+    ) -> Result<(), Refused> {
+        self.check_range(lineage, chunk, u64::from(count), u64::from(MOST_CHUNKS))?;
+        self.begin_read(super::reads::Stalled {
+            request,
+            lineage,
+            chunk,
+            count,
+        });
+        Ok(())
+    }
+
+    /// Done when all that was answered of this volume before survives a power cut.
+    pub fn flush(&mut self, request: Request, lineage: Lineage) -> Result<(), Refused> {
+        let volume = self.volumes.get(&lineage).ok_or(Refused::NoVolume)?;
+        let numbers = volume.last;
+        self.may_change()?;
+        let wait = FlushWait { request, numbers };
+        self.flusher.waiting.push(wait);
+        Ok(())
+    }
+
+    /// Makes all that was answered durable, if anything is not. For a driver with a clock, to bound
+    /// what recovery has to verify.
+    pub fn prove(&mut self) {
+        if self.flusher.unproved > 0 && self.state == State::Ready {
+            self.flusher.want();
+        }
+    }
+
+    fn may_change(&self) -> Result<(), Refused> {
+        match self.state {
+            State::Ready => Ok(()),
+            State::ReadOnly => Err(Refused::ReadOnly),
+            State::Opening | State::Failed(_) => Err(Refused::NotReady),
+        }
+    }
+
+    /// The lane of a volume, if it has these chunks.
+    fn check_range(
+        &self,
+        lineage: Lineage,
+        chunk: u64,
+        count: u64,
+        most: u64,
+    ) -> Result<Lane, Refused> {
+        if !matches!(self.state, State::Ready | State::ReadOnly) {
+            return Err(Refused::NotReady);
+        }
+        let volume = self.volumes.get(&lineage);
+        let volume = volume.filter(|volume| !volume.deleting);
+        let volume = volume.ok_or(Refused::NoVolume)?;
+        let end = chunk.checked_add(count);
+        let fits = end.is_some_and(|end| end <= volume.chunks) && (1..=most).contains(&count);
+        fits.then_some(volume.lane).ok_or(Refused::Range)
+    }
+
+    /// Begins what waits in a lane, in order, as far as it can.
+    pub(super) fn admit(&mut self, lane: Lane) {
+        while let Some(waiting) = self.lanes[lane as usize].waiting.pop_front() {
+            let admit = match &waiting.ask {
+                Ask::Write(sums) => self.try_write(lane, waiting.waiter, waiting.chunk, sums),
+                Ask::Trim(chunks) => self.try_trim(lane, waiting.waiter, chunks.clone()),
+            };
+            match admit {
+                Admit::Now => self.progress = true,
+                Admit::Never(outcome) => self.answer(waiting.waiter.request, outcome),
+                Admit::Later => {
+                    self.lanes[lane as usize].waiting.push_front(waiting);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn try_write(&mut self, lane: Lane, waiter: Waiter, chunk: u64, sums: &[u32]) -> Admit {
+        if self.state != State::Ready {
+            return Admit::Never(Outcome::ReadOnly);
+        }
+        let count = sums.len() as u32;
+        if self.active.room() < count as usize {
+            self.checkpoint.wanted = true;
+            return Admit::Later;
+        }
+        let added = match self.added(waiter.lineage, chunk, count) {
+            Ok(added) => added,
+            Err(admit) => return admit,
+        };
+        if !self.make_room(lane, count, count) {
+            return Admit::Later;
+        }
+        self.pending[0] += added;
+        self.append_write(lane, waiter, chunk, sums);
+        Admit::Now
+    }
+
+    /// Records a write that there is room for.
+    fn append_write(&mut self, lane: Lane, waiter: Waiter, chunk: u64, sums: &[u32]) {
+        let lineage = waiter.lineage;
+        let number = self.lanes[lane as usize].issued + 1;
+        let mut epoch = 0;
+        if let Some(volume) = self.volumes.get_mut(&lineage) {
+            volume.last[lane as usize] = number;
+            epoch = volume.epoch;
+        }
+        let (mut address, generation) = self.next_address(lane);
+        let Some(batch) = &mut self.lanes[lane as usize].open else {
+            return;
+        };
+        for (chunk, &crc) in (chunk..).zip(sums) {
+            batch.records.push(Record {
+                kind: RecordKind::Write,
+                lineage,
+                epoch,
+                chunk,
+                count: 1,
+                address,
+                sectors: BLOCK_SECTORS as u32,
+                crc,
+            });
+            let entry = Entry::stored(address, BLOCK_SECTORS as u32, generation, crc);
+            let put = self.active.put(lineage, chunk, entry, epoch);
+            debug_assert!(put.is_ok(), "there was room");
+            address += BLOCK_SECTORS;
+        }
+        batch.data += sums.len() as u32;
+        batch.waiters.push(waiter);
+        batch.push(Part::Host {
+            request: waiter.request,
+            first: 0,
+            chunks: sums.len() as u32,
+        });
+        self.stats.host_blocks += sums.len() as u64;
+    }
+
+    fn try_trim(&mut self, lane: Lane, waiter: Waiter, chunks: Range<u64>) -> Admit {
+        if self.state != State::Ready {
+            return Admit::Never(Outcome::ReadOnly);
+        }
+        let leaves = (chunks.end - 1) / LEAF_CHUNKS - chunks.start / LEAF_CHUNKS + 1;
+        if !self.active.takes_trims() || (self.active.room() as u64) < leaves {
+            self.checkpoint.wanted = true;
+            return Admit::Later;
+        }
+        if !self.make_room(lane, 1, 0) {
+            return Admit::Later;
+        }
+        let lineage = waiter.lineage;
+        let number = self.lanes[lane as usize].issued + 1;
+        if let Some(volume) = self.volumes.get_mut(&lineage) {
+            volume.last[lane as usize] = number;
+        }
+        if let Some(batch) = &mut self.lanes[lane as usize].open {
+            batch.records.push(Record {
+                kind: RecordKind::Trim,
+                lineage,
+                epoch: 0,
+                chunk: chunks.start,
+                count: chunks.end - chunks.start,
+                address: 0,
+                sectors: 0,
+                crc: 0,
+            });
+            batch.waiters.push(waiter);
+        }
+        let trimmed = self.active.trim(lineage, chunks);
+        debug_assert!(trimmed.is_ok(), "there was room");
+        Admit::Now
+    }
+
+    /// How many blocks a write may add; or that it has to wait, or that the pool is full. Far from
+    /// the limit the most it can be is good enough.
+    fn added(&mut self, lineage: Lineage, chunk: u64, count: u32) -> Result<u64, Admit> {
+        let most = MOST_ADDED * u64::from(count);
+        let capacity = self.limits.capacity;
+        if self.used() + most <= capacity - capacity / 8 {
+            return Ok(most);
+        }
+        let mut added = 0;
+        let mut unknown = None;
+        for chunk in chunk..chunk + u64::from(count) {
+            match self.find(lineage, chunk) {
+                Found::At(entry) if entry.is_stored() => {}
+                Found::At(_) => added += MOST_ADDED,
+                Found::In(page) => {
+                    added += 1;
+                    unknown = Some(page);
+                }
+            }
+        }
+        if added == 0 || self.used() + added <= capacity {
+            return Ok(added);
+        }
+        if self.pending != [0; 2] || self.checkpoint.is_busy() || self.is_deleting() {
+            self.checkpoint.wanted = true;
+            return Err(Admit::Later);
+        }
+        if let Some(page) = unknown {
+            self.load(page);
+            return Err(Admit::Later);
+        }
+        Err(Admit::Never(Outcome::NoSpace))
+    }
+
+    pub(super) fn is_deleting(&self) -> bool {
+        self.volumes.values().any(|volume| volume.deleting)
+    }
+}

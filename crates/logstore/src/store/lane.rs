@@ -1,0 +1,147 @@
+//! A lane: its open segment, the batch that is being filled, and those in flight.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::io::{Part, Request, Tag};
+use crate::entry::Lineage;
+use crate::format::batch::{Place, Record};
+
+/// Who is answered when a batch is complete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Waiter {
+    pub request: Request,
+    pub lineage: Lineage,
+    /// Answered when the batch is durable.
+    pub durable: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) enum Fate {
+    #[default]
+    InFlight,
+    Done,
+    Failed,
+}
+
+/// Records and data that are written in one write.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub number: u64,
+    pub sequence: u64,
+    pub checksum: u64,
+    pub segment: u32,
+    pub block: u32,
+    /// Blocks of data.
+    pub data: u32,
+    pub records: Vec<Record>,
+    pub parts: Vec<Part>,
+    pub waiters: Vec<Waiter>,
+    pub tag: Option<Tag>,
+    pub fate: Fate,
+    /// Items of the segment's footer before it.
+    pub items_before: usize,
+}
+
+impl Batch {
+    pub fn blocks(&self) -> u32 {
+        1 + self.data
+    }
+
+    /// Adds data, to the last part if they follow it.
+    pub fn push(&mut self, part: Part) {
+        let last = self.parts.last_mut();
+        match (last, part) {
+            (
+                Some(Part::Host {
+                    request,
+                    first,
+                    chunks,
+                }),
+                Part::Host {
+                    request: other,
+                    first: next,
+                    chunks: more,
+                },
+            ) if *request == other && *first + *chunks == next => *chunks += more,
+            (
+                Some(Part::Copy {
+                    read,
+                    first,
+                    blocks,
+                }),
+                Part::Copy {
+                    read: other,
+                    first: next,
+                    blocks: more,
+                },
+            ) if *read == other && *first + *blocks == next => *blocks += more,
+            _ => self.parts.push(part),
+        }
+    }
+
+    /// Empty, with the memory of its lists.
+    pub fn clear(&mut self) {
+        self.records.clear();
+        self.parts.clear();
+        self.waiters.clear();
+        (self.data, self.tag, self.fate) = (0, None, Fate::InFlight);
+    }
+}
+
+/// Where a lane's last complete batch ends.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct End {
+    pub number: u64,
+    pub sequence: u64,
+    pub checksum: u64,
+    pub segment: u32,
+    pub block: u32,
+}
+
+/// What a host has asked and what could not begin yet.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub waiter: Waiter,
+    pub chunk: u64,
+    pub ask: Ask,
+}
+
+#[derive(Debug)]
+pub(super) enum Ask {
+    Write(Vec<u32>),
+    Trim(Range<u64>),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct LaneState {
+    pub segment: Option<Place>,
+    /// Items of its footer, encoded.
+    pub items: Vec<u8>,
+    pub open: Option<Batch>,
+    pub in_flight: VecDeque<Batch>,
+    /// The number of the last batch that was issued.
+    pub issued: u64,
+    /// The checksum of the last batch that was issued.
+    pub checksum: u64,
+    /// That of the last batch before the segment.
+    pub before_segment: u64,
+    pub complete: End,
+    /// Number and sequence of the last batch that is durable.
+    pub durable: (u64, u64),
+    pub waiting: VecDeque<Waiting>,
+    /// A batch has failed: nothing is issued until all in flight have ended.
+    pub failing: bool,
+    /// What is to be written again, in order.
+    pub redo: VecDeque<Batch>,
+    pub failures: u32,
+    /// It has no segment to go on with.
+    pub starved: bool,
+}
+
+impl LaneState {
+    pub fn is_idle(&self) -> bool {
+        self.open.is_none() && self.in_flight.is_empty() && self.redo.is_empty()
+    }
+}

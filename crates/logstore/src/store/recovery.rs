@@ -1,0 +1,579 @@
+//! Making a pool, and opening one: the superblock, the map but for its leaves, the listed segments.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::cache::Cache;
+use super::checkpoint::{Checkpoint, Kind, MapWriter};
+use super::collector::Collector;
+use super::flusher::Flusher;
+use super::io::{Action, IoError, IoOp, Ios, Purpose, Tag};
+use super::lane::LaneState;
+use super::map::{Inner, LEVELS, Pages, Tree};
+use super::reads::Reads;
+use super::replay::Replay;
+use super::segments::{Geometry, Segments, Use};
+use super::state::{CATALOGUE_PAGES, Limits, Options, State, Stats, Store, Volume};
+use crate::entry::Lineage;
+use crate::format::batch::Lane;
+use crate::format::page::{FANOUT, HEAD, Head, PageKind, decode_inner};
+use crate::format::rows::{PageRef, Row, SegmentRow, VolumeRow};
+use crate::format::superblock::{COPIES, MOST_DIRECTORY, Superblock, Tail};
+use crate::format::{Block, FormatError, block_sum};
+use crate::keyed::Secret;
+use crate::table::Table;
+
+/// Reads of recovery in flight.
+const READS: u32 = 32;
+
+/// Why a pool cannot be made or opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenError {
+    /// No copy of the superblock is good; why the first is not.
+    NoSuperblock(FormatError),
+    /// Too few segments, or more than the device has.
+    Size,
+    /// The page table, its directory or the catalogue are damaged in both copies.
+    Map,
+    /// What an earlier recovery had decided on cannot be read any more.
+    Log,
+    /// The superblock could not be written.
+    CannotWrite,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuperblock(why) => write!(f, "no copy of its superblock is good: {why}"),
+            Self::Size => f.write_str("its segments are too few, or more than the device has"),
+            Self::Map => f.write_str("both copies of a page of its map are damaged"),
+            Self::Log => f.write_str("a part of its log that was read before cannot be read"),
+            Self::CannotWrite => f.write_str("its superblock cannot be written"),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+/// What recovery reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Job {
+    Directory(u32),
+    Table(u32),
+    Segments(u32),
+    Catalogue(u32),
+    Inner {
+        lineage: Lineage,
+        level: usize,
+        index: usize,
+        page: u32,
+    },
+    /// A part of the log.
+    Scan(u32),
+    /// Data of a batch.
+    Payload(u32),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Directory,
+    Table,
+    System,
+    Inner,
+    Log,
+    Payload,
+}
+
+#[derive(Debug)]
+pub(super) struct Recovery {
+    stage: Stage,
+    jobs: Vec<Job>,
+    queue: VecDeque<u32>,
+    in_flight: u32,
+    pub replay: Replay,
+}
+
+impl Store {
+    /// Makes an empty pool. `secret` is random, `pool` its identity.
+    pub fn create(
+        geometry: Geometry,
+        pool: [u8; 16],
+        secret: Secret,
+        options: Options,
+    ) -> Result<Self, OpenError> {
+        let superblock = Superblock {
+            pool,
+            secret,
+            generation: 0,
+            parent: 0,
+            segments: geometry.segments,
+            segment_blocks: geometry.segment_blocks,
+            first_block: geometry.first_block,
+            incarnation: 1,
+            incarnations: Vec::new(),
+            next_lineage: 1,
+            pages: 1,
+            segment_pages: geometry.segments.div_ceil(SegmentRow::PER_PAGE as u32),
+            catalogue_pages: CATALOGUE_PAGES,
+            tails: [Tail::default(); 3],
+            directory: Vec::new(),
+            log: Vec::new(),
+        };
+        let mut store = Self::build(superblock, options)?;
+        store.incarnation = 1;
+        store.checkpoint.begin(Kind::Cut);
+        Ok(store)
+    }
+
+    /// Opens a pool of which these are the copies of the superblock, as far as they can be read, on
+    /// a device of so many blocks.
+    pub fn open(
+        copies: [Option<&[u8]>; COPIES],
+        device_blocks: u64,
+        options: Options,
+    ) -> Result<Self, OpenError> {
+        let mut newest: Option<Superblock> = None;
+        let mut why = FormatError::Absent;
+        for (copy, bytes) in (0..).zip(copies) {
+            match bytes.map_or(Err(FormatError::Absent), |bytes| {
+                Superblock::decode(bytes, copy)
+            }) {
+                Ok(found) => {
+                    let before = newest.as_ref().map_or(0, |newest| newest.generation);
+                    if found.generation > before || newest.is_none() {
+                        newest = Some(found);
+                    }
+                }
+                Err(error) if why == FormatError::Absent => why = error,
+                Err(_) => {}
+            }
+        }
+        let superblock = newest.ok_or(OpenError::NoSuperblock(why))?;
+        let blocks = u64::from(superblock.segments) * u64::from(superblock.segment_blocks);
+        let rows = superblock.segments.div_ceil(SegmentRow::PER_PAGE as u32);
+        let tables = (superblock.pages as usize).div_ceil(PageRef::PER_PAGE);
+        let sound = superblock.segment_pages == rows
+            && superblock.catalogue_pages == CATALOGUE_PAGES
+            && u64::from(superblock.pages) <= blocks + u64::from(rows + CATALOGUE_PAGES + 1)
+            && superblock.pages > rows + CATALOGUE_PAGES
+            && superblock.directory.len() == tables.div_ceil(PageRef::PER_PAGE)
+            && superblock.directory.len() <= MOST_DIRECTORY;
+        if superblock.first_block + blocks > device_blocks {
+            return Err(OpenError::Size);
+        }
+        if !sound {
+            return Err(OpenError::Map);
+        }
+        let mut store = Self::build(superblock, options)?;
+        store.begin_recovery();
+        Ok(store)
+    }
+
+    fn build(superblock: Superblock, options: Options) -> Result<Self, OpenError> {
+        let geometry = Geometry {
+            segments: superblock.segments,
+            segment_blocks: superblock.segment_blocks,
+            first_block: superblock.first_block,
+        };
+        let limits = Limits::new(geometry, &options).ok_or(OpenError::Size)?;
+        let system = superblock.segment_pages + superblock.catalogue_pages;
+        let table = || Table::new(limits.records, options.seed);
+        Ok(Self {
+            pool: superblock.pool,
+            secret: superblock.secret,
+            options,
+            limits,
+            state: State::Opening,
+            ios: Ios::default(),
+            out: VecDeque::with_capacity(256),
+            segments: Segments::new(geometry),
+            pages: Pages::new(system),
+            cache: Cache::new(options.leaves),
+            loading: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            volumes: BTreeMap::new(),
+            next_lineage: superblock.next_lineage,
+            mapped: 0,
+            active: table(),
+            frozen: table(),
+            pending: [0; 2],
+            lanes: core::array::from_fn(|_| LaneState::default()),
+            spare: Vec::new(),
+            flusher: Flusher::default(),
+            reads: Reads::default(),
+            writers: core::array::from_fn(|_| MapWriter::default()),
+            checkpoint: Checkpoint::default(),
+            collector: Collector::default(),
+            checker: None,
+            recovery: None,
+            decided: Vec::new(),
+            incarnation: superblock.incarnation + 1,
+            superblock,
+            sequence: 0,
+            hand: 0,
+            stats: Stats::default(),
+            progress: false,
+        })
+    }
+
+    fn begin_recovery(&mut self) {
+        self.pages.resize(self.superblock.pages);
+        self.pages.directory.clone_from(&self.superblock.directory);
+        let mut recovery = Recovery {
+            stage: Stage::Directory,
+            jobs: Vec::new(),
+            queue: VecDeque::new(),
+            in_flight: 0,
+            replay: Replay::default(),
+        };
+        for number in 0..self.pages.directory.len() as u32 {
+            recovery.add(Job::Directory(number));
+        }
+        self.recovery = Some(recovery);
+    }
+
+    /// Reads what is next; when a stage has read all, begins the next one.
+    pub(super) fn recover(&mut self) {
+        let Some(mut recovery) = self.recovery.take() else {
+            return;
+        };
+        loop {
+            while recovery.in_flight < READS {
+                let Some(job) = recovery.queue.pop_front() else {
+                    break;
+                };
+                self.submit_job(&mut recovery, job);
+            }
+            if recovery.in_flight > 0 {
+                break;
+            }
+            match self.next_stage(&mut recovery) {
+                Ok(true) => {}
+                Ok(false) => return self.checkpoint.begin(Kind::Incarnation),
+                Err(error) => {
+                    self.state = State::Failed(error);
+                    return;
+                }
+            }
+        }
+        self.recovery = Some(recovery);
+    }
+
+    fn submit_job(&mut self, recovery: &mut Recovery, number: u32) {
+        let place = match recovery.jobs[number as usize] {
+            Job::Scan(scan) => recovery.replay.next_read(scan),
+            Job::Payload(batch) => Some(recovery.replay.payload(batch, self.segments.geometry)),
+            job => Some((self.place_of(job).block, 1)),
+        };
+        if let Some((block, blocks)) = place {
+            let purpose = Purpose::Recover(number);
+            let tag = self.ios.begin(IoOp::Read, block, blocks, purpose);
+            self.out.push_back(Action::Submit(tag));
+            self.stats.recovery_blocks += u64::from(blocks);
+            recovery.in_flight += 1;
+        }
+    }
+
+    /// Where the page of a job is.
+    fn place_of(&self, job: Job) -> PageRef {
+        let first = 1 + self.segments.pages();
+        match job {
+            Job::Directory(number) => self.pages.directory[number as usize],
+            Job::Table(number) => self.pages.table[number as usize],
+            Job::Segments(number) => self.pages.get(1 + number),
+            Job::Catalogue(number) => self.pages.get(first + number),
+            Job::Inner { page, .. } => self.pages.get(page),
+            Job::Scan(_) | Job::Payload(_) => PageRef::default(),
+        }
+    }
+
+    pub(super) fn recovered(&mut self, tag: Tag, number: u32, result: Result<&[u8], IoError>) {
+        let Some(mut recovery) = self.recovery.take() else {
+            return self.ios.release(tag);
+        };
+        recovery.in_flight -= 1;
+        let job = recovery.jobs[number as usize];
+        let done = match job {
+            Job::Scan(scan) => {
+                recovery.replay.take(scan, self.secret, result);
+                recovery.queue.push_back(number);
+                Ok(())
+            }
+            Job::Payload(batch) => {
+                recovery.replay.verify(batch, result);
+                Ok(())
+            }
+            job => self.take_page(&mut recovery, job, result),
+        };
+        let tries = self.ios.get(tag).tries;
+        let place = self.place_of(job);
+        if done.is_err() && tries == 0 && place.copy != 0 {
+            self.stats.bad_pages += 1;
+            self.ios.again(tag);
+            self.ios.get_mut(tag).block = place.copy;
+            self.out.push_back(Action::Submit(tag));
+            recovery.in_flight += 1;
+        } else {
+            self.ios.release(tag);
+            if done.is_err() {
+                self.state = State::Failed(OpenError::Map);
+            }
+        }
+        self.recovery = Some(recovery);
+    }
+
+    fn take_page(
+        &mut self,
+        recovery: &mut Recovery,
+        job: Job,
+        result: Result<&[u8], IoError>,
+    ) -> Result<(), FormatError> {
+        let bytes = result.ok().and_then(|bytes| <&Block>::try_from(bytes).ok());
+        let bytes = bytes.ok_or(FormatError::Absent)?;
+        if block_sum(bytes) != self.place_of(job).crc {
+            return Err(FormatError::Checksum);
+        }
+        let first = 1 + self.segments.pages();
+        let of_pool = |kind, number: u32, page: u32| {
+            Head::of_pool(kind, u64::from(number), u64::from(page)).check(bytes)
+        };
+        match job {
+            Job::Directory(number) => {
+                of_pool(PageKind::Directory, number, 0)?;
+                let from = number as usize * PageRef::PER_PAGE;
+                let count = self.pages.table.len().saturating_sub(from);
+                for place in 0..count.min(PageRef::PER_PAGE) {
+                    self.pages.table[from + place] = PageRef::get(bytes, place)?;
+                }
+            }
+            Job::Table(number) => {
+                of_pool(PageKind::Table, number, 0)?;
+                let from = number * PageRef::PER_PAGE as u32;
+                let count = self.pages.count().saturating_sub(from);
+                for place in 0..count.min(PageRef::PER_PAGE as u32) {
+                    self.pages
+                        .set(from + place, PageRef::get(bytes, place as usize)?);
+                }
+            }
+            Job::Segments(number) => {
+                of_pool(PageKind::Segments, number, 1 + number)?;
+                let from = number * SegmentRow::PER_PAGE as u32;
+                let count = self.segments.geometry.segments - from;
+                for place in 0..count.min(SegmentRow::PER_PAGE as u32) {
+                    let row = SegmentRow::get(bytes, place as usize)?;
+                    self.segments.restore(from + place, row);
+                }
+            }
+            Job::Catalogue(number) => {
+                of_pool(PageKind::Catalogue, number, first + number)?;
+                self.take_catalogue(bytes)?;
+            }
+            Job::Inner { .. } => self.take_inner(recovery, job, bytes)?,
+            Job::Scan(_) | Job::Payload(_) => {}
+        }
+        Ok(())
+    }
+
+    fn take_catalogue(&mut self, bytes: &Block) -> Result<(), FormatError> {
+        for place in 0..VolumeRow::PER_PAGE {
+            let at = HEAD + place * VolumeRow::BYTES;
+            if bytes[at..at + 4] == [0; 4] {
+                return Ok(());
+            }
+            let row = VolumeRow::get(bytes, place)?;
+            if row.root >= self.pages.count() || row.lineage.0 >= self.next_lineage {
+                return Err(FormatError::Field("page number"));
+            }
+            self.mapped += row.mapped;
+            let mut tree = Tree::default();
+            if row.root != 0 {
+                tree.restore(LEVELS - 1, 0, empty_inner(row.root));
+            }
+            let volume = Volume {
+                lineage: row.lineage,
+                chunks: row.chunks,
+                mapped: row.mapped,
+                label: row.label,
+                deleting: row.deleting,
+                epoch: row.epoch,
+                lane: Lane::User,
+                last: [0; 3],
+                tree,
+            };
+            self.volumes.insert(row.lineage, volume);
+        }
+        Ok(())
+    }
+
+    fn take_inner(
+        &mut self,
+        recovery: &mut Recovery,
+        job: Job,
+        bytes: &Block,
+    ) -> Result<(), FormatError> {
+        let Job::Inner {
+            lineage,
+            level,
+            index,
+            page,
+        } = job
+        else {
+            return Ok(());
+        };
+        let head = Head {
+            kind: PageKind::Inner,
+            level: level as u8 + 1,
+            lineage: lineage.0,
+            birth: self.pages.get(page).birth,
+            index: index as u64,
+            page: u64::from(page),
+        };
+        let mut inner = empty_inner(page);
+        decode_inner(&head, bytes, self.pages.count(), &mut inner.children)?;
+        for (within, &child) in inner.children.iter().enumerate() {
+            if child != 0 && level > 0 {
+                recovery.add(Job::Inner {
+                    lineage,
+                    level: level - 1,
+                    index: index * FANOUT + within,
+                    page: child,
+                });
+            }
+        }
+        if let Some(volume) = self.volumes.get_mut(&lineage) {
+            volume.tree.restore(level, index, inner);
+        }
+        Ok(())
+    }
+
+    /// A stage has read everything. False when recovery is done.
+    fn next_stage(&mut self, recovery: &mut Recovery) -> Result<bool, OpenError> {
+        if let State::Failed(error) = self.state {
+            return Err(error);
+        }
+        recovery.jobs.clear();
+        recovery.stage = match recovery.stage {
+            Stage::Directory => {
+                let tables = 0..self.pages.table.len() as u32;
+                tables.for_each(|number| recovery.add(Job::Table(number)));
+                Stage::Table
+            }
+            Stage::Table => {
+                (0..self.segments.pages()).for_each(|number| recovery.add(Job::Segments(number)));
+                let first = 1 + self.segments.pages();
+                let used = |number: &u32| self.pages.get(first + number).is_used();
+                let catalogue = (0..CATALOGUE_PAGES).filter(used);
+                catalogue.for_each(|number| recovery.add(Job::Catalogue(number)));
+                Stage::System
+            }
+            Stage::System => {
+                for volume in self.volumes.values() {
+                    let page = volume.tree.root();
+                    if page != 0 {
+                        recovery.add(Job::Inner {
+                            lineage: volume.lineage,
+                            level: LEVELS - 1,
+                            index: 0,
+                            page,
+                        });
+                    }
+                }
+                Stage::Inner
+            }
+            Stage::Inner => {
+                self.take_map()?;
+                let scans = recovery
+                    .replay
+                    .begin(&self.superblock, self.segments.geometry);
+                scans.for_each(|number| recovery.add(Job::Scan(number)));
+                Stage::Log
+            }
+            Stage::Log => {
+                let tails = self.superblock.tails;
+                let batches = recovery.replay.chain(tails).map_err(|()| OpenError::Log)?;
+                batches
+                    .into_iter()
+                    .for_each(|number| recovery.add(Job::Payload(number)));
+                Stage::Payload
+            }
+            Stage::Payload => {
+                self.take_log(&mut recovery.replay)?;
+                return Ok(false);
+            }
+        };
+        Ok(true)
+    }
+
+    /// The map is in memory: what its pages use.
+    fn take_map(&mut self) -> Result<(), OpenError> {
+        self.pages.set_clean();
+        let first = self.system_pages();
+        self.pages.find_free(first);
+        let pages = self.pages.iter().map(|(_, page)| page);
+        let tables = self.pages.table.iter().chain(&self.pages.directory);
+        let places: Vec<u64> = pages
+            .chain(tables.copied())
+            .flat_map(|page| [page.block, page.copy])
+            .filter(|&block| block != 0)
+            .collect();
+        for block in places {
+            let found = self.segments.geometry.locate(block);
+            let (segment, _) = found.ok_or(OpenError::Map)?;
+            match self.segments.get(segment).used {
+                Use::Free => self.segments.set_use(segment, Use::Map),
+                Use::Map => {}
+                _ => return Err(OpenError::Map),
+            }
+            self.segments.add_page(segment, true);
+        }
+        Ok(())
+    }
+
+    /// Takes what replay has decided: the frozen table, and which segments hold it.
+    fn take_log(&mut self, replay: &mut Replay) -> Result<(), OpenError> {
+        replay.settle();
+        for entry in &self.superblock.log {
+            let segment = self.segments.get(entry.segment);
+            if segment.used == Use::Map {
+                return Err(OpenError::Map);
+            }
+            let state = self.segments.get_mut(entry.segment);
+            state.generation = entry.generation.max(state.generation);
+            let end = replay.end_of(entry).unwrap_or(entry.from);
+            let used = if end > 0 { Use::Closed } else { Use::Free };
+            (state.done, state.suspect) = (end, end > 0);
+            self.segments.set_use(entry.segment, used);
+            self.segments.touch(entry.segment);
+        }
+        let ages = self.segments.iter().map(|(_, segment)| segment.age).max();
+        self.sequence = replay.last_sequence().max(ages.unwrap_or(0));
+        for entry in &self.superblock.log {
+            self.segments.get_mut(entry.segment).age = self.sequence;
+        }
+        self.decided = replay.decided(&self.superblock.log);
+        let seed = self.options.seed;
+        self.frozen = replay.table(seed).ok_or(OpenError::Log)?;
+        self.pending[1] = 3 * (self.frozen.capacity() - self.frozen.room()) as u64;
+        Ok(())
+    }
+}
+
+impl Recovery {
+    fn add(&mut self, job: Job) {
+        self.queue.push_back(self.jobs.len() as u32);
+        self.jobs.push(job);
+    }
+}
+
+/// A page whose children are not known yet.
+fn empty_inner(page: u32) -> Inner {
+    let children: Box<[u32]> = vec![0; FANOUT].into_boxed_slice();
+    Inner {
+        page,
+        children: children.try_into().expect("as many as a page has"),
+        dirty: false,
+    }
+}

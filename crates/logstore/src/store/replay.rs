@@ -1,0 +1,209 @@
+//! The log after a crash, as a fold: which batches count, and the table that they make.
+
+use alloc::vec::Vec;
+
+use super::io::IoError;
+use super::scan::{FoundBatch, Scan};
+use super::segments::Geometry;
+use crate::entry::{Entry, LEAF_CHUNKS, Lineage};
+use crate::format::batch::{Lane, Record, RecordKind};
+use crate::format::superblock::{LogEntry, Superblock, Tail};
+use crate::format::{BLOCK, chunk_sum};
+use crate::keyed::Secret;
+use crate::table::{MOST_RECORDS, Table};
+
+#[derive(Debug, Default)]
+pub(super) struct Replay {
+    scans: Vec<Scan>,
+    log: Vec<LogEntry>,
+    /// What an earlier recovery decided on.
+    old: Vec<FoundBatch>,
+    /// Batches of each lane that count, in order.
+    lanes: [Vec<FoundBatch>; 3],
+    /// Batches whose data were not known to be durable: lane, place there, and whether they are
+    /// good.
+    doubtful: Vec<(usize, usize, bool)>,
+}
+
+impl Replay {
+    /// One scan for each part of the log.
+    pub fn begin(
+        &mut self,
+        superblock: &Superblock,
+        geometry: Geometry,
+    ) -> impl Iterator<Item = u32> + use<> {
+        self.log.clone_from(&superblock.log);
+        for entry in &superblock.log {
+            let block = geometry.block(entry.segment);
+            let scan = Scan::new(
+                entry.segment,
+                entry.generation,
+                block,
+                geometry.segment_blocks,
+            );
+            self.scans
+                .push(scan.within(entry.incarnation, entry.from, entry.end));
+        }
+        0..self.scans.len() as u32
+    }
+
+    pub fn next_read(&self, scan: u32) -> Option<(u64, u32)> {
+        self.scans[scan as usize].next()
+    }
+
+    pub fn take(&mut self, scan: u32, secret: Secret, result: Result<&[u8], IoError>) {
+        self.scans[scan as usize].take(secret, result);
+    }
+
+    /// Follows the chain of each lane. Gives the batches whose data have to be verified; an error
+    /// when a part is missing that was decided on before.
+    pub fn chain(&mut self, tails: [Tail; 3]) -> Result<Vec<u32>, ()> {
+        let mut runs: Vec<Vec<FoundBatch>> = Vec::new();
+        for (scan, entry) in core::mem::take(&mut self.scans).into_iter().zip(&self.log) {
+            match entry.end {
+                Some(end) if scan.end() != end => return Err(()),
+                Some(_) => self.old.extend(scan.batches),
+                None => runs.push(scan.batches),
+            }
+        }
+        runs.retain(|run| !run.is_empty());
+        runs.sort_unstable_by_key(|run| run[0].sequence);
+        for run in runs {
+            let lane = run[0].lane as usize;
+            let chain = &mut self.lanes[lane];
+            let before = run[0].before;
+            // A lane that goes on behind an earlier batch says that those after it failed.
+            let keep = match chain.iter().rposition(|batch| batch.checksum == before) {
+                Some(place) => place + 1,
+                None if before == tails[lane].checksum => 0,
+                // What was before it is missing.
+                None => continue,
+            };
+            chain.truncate(keep);
+            let mut before = before;
+            for batch in run {
+                if batch.before != before || batch.lane as usize != lane {
+                    break;
+                }
+                before = batch.checksum;
+                chain.push(batch);
+            }
+        }
+        for lane in Lane::ALL {
+            self.doubt(lane as usize, tails[lane as usize].watermark);
+        }
+        Ok((0..self.doubtful.len() as u32).collect())
+    }
+
+    /// Notes the batches of a lane above its watermark.
+    fn doubt(&mut self, lane: usize, tail: u64) {
+        let watermarks = self.lanes[lane].iter().map(|batch| batch.watermark);
+        let watermark = watermarks.max().unwrap_or(0).max(tail);
+        for (place, batch) in self.lanes[lane].iter().enumerate() {
+            if batch.sequence > watermark && batch.blocks > 1 {
+                self.doubtful.push((lane, place, false));
+            }
+        }
+    }
+
+    /// Where the data of a batch are.
+    pub fn payload(&self, number: u32, geometry: Geometry) -> (u64, u32) {
+        let (lane, place, _) = self.doubtful[number as usize];
+        let batch = &self.lanes[lane][place];
+        let block = geometry.block(batch.segment) + u64::from(batch.block + 1);
+        (block, batch.blocks - 1)
+    }
+
+    /// Data of a batch were read.
+    pub fn verify(&mut self, number: u32, result: Result<&[u8], IoError>) {
+        let (lane, place, good) = &mut self.doubtful[number as usize];
+        let batch = &self.lanes[*lane][*place];
+        let data = batch.records.iter().filter(|record| record.sectors > 0);
+        let mut chunks = result.unwrap_or_default().chunks_exact(BLOCK);
+        *good = data.fold(true, |good, record| {
+            let bytes = chunks.next();
+            let sum = bytes.map(|bytes| chunk_sum(record.lineage, record.chunk, bytes));
+            good && (sum == Some(record.crc) || record.kind == RecordKind::Void)
+        });
+    }
+
+    /// Cuts each lane at its first bad batch.
+    pub fn settle(&mut self) {
+        for (lane, place, good) in core::mem::take(&mut self.doubtful) {
+            if !good {
+                self.lanes[lane].truncate(place);
+            }
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &FoundBatch> {
+        self.old.iter().chain(self.lanes.iter().flatten())
+    }
+
+    /// Where a part of the log ends; nothing when no batch of it counts.
+    pub fn end_of(&self, entry: &LogEntry) -> Option<u32> {
+        let of_it = self.all().filter(|batch| {
+            batch.segment == entry.segment && batch.incarnation == entry.incarnation
+        });
+        of_it.map(|batch| batch.block + batch.blocks).max()
+    }
+
+    /// The parts of the log that count, with their ends.
+    pub fn decided(&self, log: &[LogEntry]) -> Vec<LogEntry> {
+        let ends = log.iter().filter_map(|entry| {
+            let end = self.end_of(entry).filter(|&end| end > entry.from);
+            Some(LogEntry {
+                end: Some(end?),
+                ..*entry
+            })
+        });
+        ends.collect()
+    }
+
+    /// The highest sequence that counts.
+    pub fn last_sequence(&self) -> u64 {
+        self.all().map(|batch| batch.sequence).max().unwrap_or(0)
+    }
+
+    /// The memory table of all that counts; nothing when it cannot be one of a sound log.
+    pub fn table(&self, seed: u64) -> Option<Table> {
+        let generation = |segment: u32| {
+            let entry = self.log.iter().find(|entry| entry.segment == segment);
+            entry.map_or(0, |entry| entry.generation)
+        };
+        let mut batches: Vec<&FoundBatch> = self.all().collect();
+        batches.sort_unstable_by_key(|batch| (batch.incarnation, batch.sequence));
+        let records = || batches.iter().flat_map(|batch| &batch.records);
+        let leaves = records().map(|record| match record.kind {
+            RecordKind::Trim => record.count / LEAF_CHUNKS + 2,
+            _ => 1,
+        });
+        let capacity: u64 = leaves.sum();
+        if capacity >= MOST_RECORDS as u64 {
+            return None;
+        }
+        let mut table = Table::for_recovery(capacity as usize + 1, seed);
+        for batch in &batches {
+            let generation = generation(batch.segment);
+            for record in &batch.records {
+                replay(&mut table, record, generation)?;
+            }
+        }
+        Some(table)
+    }
+}
+
+/// Does what a record says.
+fn replay(table: &mut Table, record: &Record, generation: u32) -> Option<()> {
+    let (lineage, chunk): (Lineage, u64) = (record.lineage, record.chunk);
+    let done = match record.kind {
+        RecordKind::Write | RecordKind::Move => {
+            let entry = Entry::stored(record.address, record.sectors, generation, record.crc);
+            table.put(lineage, chunk, entry, record.epoch)
+        }
+        RecordKind::Lost => table.put(lineage, chunk, Entry::LOST, record.epoch),
+        RecordKind::Trim => table.trim(lineage, chunk..chunk + record.count),
+        RecordKind::Void => Ok(()),
+    };
+    done.ok()
+}

@@ -1,0 +1,220 @@
+//! Lists what a segment holds: by its footer, or header by header.
+
+use alloc::vec::Vec;
+
+use super::io::IoError;
+use crate::format::batch::{Header, Lane, Place, Record};
+use crate::format::footer::{Item, Trailer};
+use crate::format::{BLOCK_SECTORS, Block, FormatError};
+use crate::keyed::Secret;
+
+/// A batch that was found.
+#[derive(Clone, Debug)]
+pub(super) struct FoundBatch {
+    pub lane: Lane,
+    pub incarnation: u32,
+    pub segment: u32,
+    pub block: u32,
+    pub blocks: u32,
+    pub sequence: u64,
+    pub checksum: u64,
+    /// The checksum of the batch before it in its lane.
+    pub before: u64,
+    /// The highest watermark that is known with it.
+    pub watermark: u64,
+    pub records: Vec<Record>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Trailer,
+    Items(Trailer),
+    Header(u32),
+    End,
+}
+
+/// A segment being listed.
+#[derive(Debug)]
+pub(super) struct Scan {
+    pub segment: u32,
+    generation: u32,
+    /// The first block that is of interest, and where to stop.
+    from: u32,
+    end: u32,
+    /// Footers and headers of other incarnations do not count.
+    incarnation: Option<u32>,
+    first_block: u64,
+    blocks: u32,
+    stage: Stage,
+    pub batches: Vec<FoundBatch>,
+    /// The footer was good: nothing is missing.
+    pub by_footer: bool,
+    tries: u8,
+}
+
+impl Scan {
+    /// All batches of a segment whose first block is `first_block`.
+    pub fn new(segment: u32, generation: u32, first_block: u64, blocks: u32) -> Self {
+        Self {
+            segment,
+            generation,
+            from: 0,
+            end: blocks,
+            incarnation: None,
+            first_block,
+            blocks,
+            stage: Stage::Trailer,
+            batches: Vec::new(),
+            by_footer: false,
+            tries: 0,
+        }
+    }
+
+    /// Only those of this incarnation, from a block on up to another.
+    pub fn within(mut self, incarnation: u32, from: u32, end: Option<u32>) -> Self {
+        self.incarnation = Some(incarnation);
+        self.from = from;
+        self.end = end.unwrap_or(self.blocks);
+        self
+    }
+
+    /// What to read next: the first block of the device, and how many. Nothing at the end.
+    pub fn next(&self) -> Option<(u64, u32)> {
+        let (block, count) = match &self.stage {
+            Stage::Trailer => (self.blocks - 1, 1),
+            Stage::Items(trailer) => {
+                let count = trailer.body_blocks();
+                (self.blocks - 1 - count, count)
+            }
+            Stage::Header(block) => (*block, 1),
+            Stage::End => return None,
+        };
+        Some((self.first_block + u64::from(block), count))
+    }
+
+    /// Takes what was read.
+    pub fn take(&mut self, secret: Secret, result: Result<&[u8], IoError>) {
+        if result.is_err() && self.tries == 0 {
+            self.tries = 1;
+            return;
+        }
+        self.tries = 0;
+        let stage = core::mem::replace(&mut self.stage, Stage::End);
+        match stage {
+            Stage::Trailer => self.take_trailer(secret, result),
+            Stage::Items(trailer) => {
+                let items = result.ok().and_then(|body| trailer.items(body).ok());
+                match items {
+                    Some(items) => self.take_items(&trailer, &items),
+                    None => self.stage = self.header_at(self.from),
+                }
+            }
+            Stage::Header(block) => {
+                // What is no header ends the list.
+                let _ = self.take_header(secret, block, result);
+            }
+            Stage::End => {}
+        }
+    }
+
+    /// Where the last batch that was found ends.
+    pub fn end(&self) -> u32 {
+        let last = self.batches.last();
+        last.map_or(self.from, |batch| batch.block + batch.blocks)
+    }
+
+    fn header_at(&self, block: u32) -> Stage {
+        match block < self.end.min(self.blocks - 1) {
+            true => Stage::Header(block),
+            false => Stage::End,
+        }
+    }
+
+    fn place(&self, block: u32) -> Place {
+        Place {
+            segment: self.segment,
+            generation: self.generation,
+            block,
+        }
+    }
+
+    fn take_trailer(&mut self, secret: Secret, result: Result<&[u8], IoError>) {
+        let place = self.place(self.blocks - 1);
+        let bytes = result.ok().and_then(|bytes| <&Block>::try_from(bytes).ok());
+        let trailer = bytes.and_then(|bytes| Trailer::decode(secret, bytes, place).ok());
+        let trailer = trailer.filter(|trailer| {
+            let known = self.incarnation;
+            known.is_none_or(|incarnation| incarnation == trailer.incarnation)
+        });
+        self.stage = match trailer {
+            Some(trailer) if trailer.items == 0 => {
+                self.by_footer = true;
+                Stage::End
+            }
+            Some(trailer) => Stage::Items(trailer),
+            None => self.header_at(self.from),
+        };
+    }
+
+    fn take_items(&mut self, trailer: &Trailer, items: &[Item]) {
+        self.by_footer = true;
+        let mut before = trailer.before;
+        for item in items {
+            match item {
+                Item::Batch(batch) => self.batches.push(FoundBatch {
+                    lane: trailer.lane,
+                    incarnation: trailer.incarnation,
+                    segment: self.segment,
+                    block: batch.block,
+                    blocks: batch.blocks,
+                    sequence: batch.sequence,
+                    checksum: batch.checksum,
+                    before: core::mem::replace(&mut before, batch.checksum),
+                    watermark: trailer.watermark,
+                    records: Vec::with_capacity(batch.records as usize),
+                }),
+                Item::Record(record) => {
+                    if let Some(batch) = self.batches.last_mut() {
+                        batch.records.push(*record);
+                    }
+                }
+            }
+        }
+        let wanted = self.from..self.end;
+        self.batches.retain(|batch| wanted.contains(&batch.block));
+    }
+
+    fn take_header(
+        &mut self,
+        secret: Secret,
+        block: u32,
+        result: Result<&[u8], IoError>,
+    ) -> Option<()> {
+        let bytes = <&Block>::try_from(result.ok()?).ok()?;
+        let mut records = Vec::new();
+        let first = self.first_block * BLOCK_SECTORS;
+        let decoded: Result<_, FormatError> =
+            Header::decode(secret, bytes, self.place(block), first, &mut records);
+        let (header, checksum) = decoded.ok()?;
+        let known = self
+            .incarnation
+            .is_none_or(|known| known == header.incarnation);
+        if !known || block + header.blocks > self.blocks {
+            return None;
+        }
+        self.batches.push(FoundBatch {
+            lane: header.lane,
+            incarnation: header.incarnation,
+            segment: self.segment,
+            block,
+            blocks: header.blocks,
+            sequence: header.sequence,
+            checksum,
+            before: header.before,
+            watermark: header.watermark,
+            records,
+        });
+        self.stage = self.header_at(block + header.blocks);
+        Some(())
+    }
+}

@@ -1,0 +1,259 @@
+//! What every segment is used for, as it is now.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::format::BLOCK_SECTORS;
+use crate::format::batch::Lane;
+use crate::format::rows::{Row, SegmentRow};
+
+/// Where segments are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// How many.
+    pub segments: u32,
+    /// Blocks of each.
+    pub segment_blocks: u32,
+    /// The first block of the first one.
+    pub first_block: u64,
+}
+
+impl Geometry {
+    /// The first block of a segment.
+    pub(super) fn block(&self, segment: u32) -> u64 {
+        self.first_block + u64::from(segment) * u64::from(self.segment_blocks)
+    }
+
+    /// The segment and the block in it; nothing for a block outside of all.
+    pub(super) fn locate(&self, block: u64) -> Option<(u32, u32)> {
+        let from = block.checked_sub(self.first_block)?;
+        let segment = from / u64::from(self.segment_blocks);
+        let within = (from % u64::from(self.segment_blocks)) as u32;
+        (segment < u64::from(self.segments)).then_some((segment as u32, within))
+    }
+
+    /// The segment of an address in sectors.
+    pub(super) fn segment_of(&self, address: u64) -> Option<u32> {
+        self.locate(address / BLOCK_SECTORS).map(|found| found.0)
+    }
+}
+
+/// What a segment is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Use {
+    Free,
+    /// A superblock that is on its way lists it.
+    Proposed,
+    /// The superblock lists it: a lane may take it.
+    Listed,
+    /// A lane writes to it.
+    Open,
+    Closed,
+    /// Garbage collection reads it.
+    Victim,
+    /// Nothing in it is needed once a checkpoint says so.
+    Drained,
+    /// A checkpoint that says so is on its way.
+    Freeing,
+    Discarding,
+    /// It has pages of the map.
+    Map,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    pub generation: u32,
+    pub used: Use,
+    pub suspect: bool,
+    /// Its records cannot be listed.
+    pub stuck: bool,
+    /// Sectors that leaves refer to; of a map segment, pages.
+    pub live: u32,
+    pub age: u64,
+    /// Who wrote it.
+    pub lane: Lane,
+    /// The last batch in it.
+    pub last: u64,
+    /// Blocks from here on are not written yet.
+    pub done: u32,
+    /// Reads of hosts that are in flight.
+    pub readers: u32,
+    /// Writes that are in flight.
+    pub writers: u32,
+    /// The first block that leaves do not know, while there is one.
+    pub log_from: Option<u32>,
+}
+
+#[derive(Debug)]
+pub(super) struct Segments {
+    pub geometry: Geometry,
+    all: Vec<Segment>,
+    /// Pages of the segment table that have changed.
+    dirty: Vec<bool>,
+    free: u32,
+    listed: u32,
+}
+
+impl Segments {
+    pub fn new(geometry: Geometry) -> Self {
+        let none = Segment {
+            generation: 0,
+            used: Use::Free,
+            suspect: false,
+            stuck: false,
+            live: 0,
+            age: 0,
+            lane: Lane::User,
+            last: 0,
+            done: 0,
+            readers: 0,
+            writers: 0,
+            log_from: None,
+        };
+        let pages = (geometry.segments as usize).div_ceil(SegmentRow::PER_PAGE);
+        Self {
+            geometry,
+            all: vec![none; geometry.segments as usize],
+            dirty: vec![true; pages],
+            free: geometry.segments,
+            listed: 0,
+        }
+    }
+
+    pub fn get(&self, segment: u32) -> &Segment {
+        &self.all[segment as usize]
+    }
+
+    /// For what the segment table does not hold.
+    pub fn get_mut(&mut self, segment: u32) -> &mut Segment {
+        &mut self.all[segment as usize]
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Segment)> {
+        (0..).zip(&self.all)
+    }
+
+    pub fn set_use(&mut self, segment: u32, used: Use) {
+        let before = core::mem::replace(&mut self.all[segment as usize].used, used);
+        if holds_data(before) != holds_data(used) {
+            self.touch(segment);
+        }
+        self.free -= u32::from(before == Use::Free);
+        self.free += u32::from(used == Use::Free);
+        self.listed -= u32::from(before == Use::Listed);
+        self.listed += u32::from(used == Use::Listed);
+    }
+
+    /// The row of a segment has changed.
+    pub fn touch(&mut self, segment: u32) {
+        self.dirty[segment as usize / SegmentRow::PER_PAGE] = true;
+    }
+
+    /// Leaves refer to so many sectors more or fewer.
+    pub fn add_live(&mut self, segment: u32, sectors: i64) {
+        let live = &mut self.all[segment as usize].live;
+        *live = (i64::from(*live) + sectors).max(0) as u32;
+        self.touch(segment);
+    }
+
+    /// Pages that the page table refers to.
+    pub fn add_page(&mut self, segment: u32, more: bool) {
+        let live = &mut self.all[segment as usize].live;
+        *live = if more {
+            *live + 1
+        } else {
+            live.saturating_sub(1)
+        };
+    }
+
+    pub fn free(&self) -> u32 {
+        self.free
+    }
+
+    pub fn listed(&self) -> u32 {
+        self.listed
+    }
+
+    pub fn pages(&self) -> u32 {
+        self.dirty.len() as u32
+    }
+
+    /// A page of the segment table that has changed since it was asked last.
+    pub fn take_dirty(&mut self) -> Option<u32> {
+        let place = self.dirty.iter().position(|&dirty| dirty)?;
+        self.dirty[place] = false;
+        Some(place as u32)
+    }
+
+    pub fn set_dirty(&mut self, page: u32) {
+        self.dirty[page as usize] = true;
+    }
+
+    /// Rows of a page of the segment table, with their places.
+    pub fn rows(&self, page: u32) -> impl Iterator<Item = (usize, SegmentRow)> {
+        let from = page as usize * SegmentRow::PER_PAGE;
+        let rows = self.all.iter().skip(from).take(SegmentRow::PER_PAGE);
+        rows.enumerate().map(|(place, segment)| {
+            let used = holds_data(segment.used);
+            let row = SegmentRow {
+                generation: segment.generation,
+                used,
+                suspect: used && segment.suspect,
+                live: if used { segment.live } else { 0 },
+                end: if used { segment.done } else { 0 },
+                age: segment.age,
+            };
+            (place, row)
+        })
+    }
+
+    pub fn restore(&mut self, segment: u32, row: SegmentRow) {
+        let used = if row.used { Use::Closed } else { Use::Free };
+        self.set_use(segment, used);
+        let state = self.get_mut(segment);
+        (state.generation, state.suspect) = (row.generation, row.suspect);
+        (state.live, state.age, state.done) = (row.live, row.age, row.end);
+    }
+
+    /// A free segment; the first after the one that was given last.
+    pub fn find_free(&self, after: u32) -> Option<u32> {
+        if self.free == 0 {
+            return None;
+        }
+        let count = self.geometry.segments;
+        let mut places = (1..=count).map(|step| (after + step) % count);
+        places.find(|&segment| self.get(segment).used == Use::Free)
+    }
+
+    /// A segment that may be collected: the fewest live when short of space, else cost against
+    /// benefit; suspects first.
+    pub fn victim(&self, now: u64, greedy: bool) -> Option<u32> {
+        let sectors = u64::from(self.geometry.segment_blocks) * BLOCK_SECTORS;
+        let most = sectors * 59 / 64;
+        let may = |segment: &Segment| {
+            segment.used == Use::Closed
+                && segment.writers == 0
+                && segment.log_from.is_none()
+                && !segment.stuck
+                && (u64::from(segment.live) <= most || segment.suspect)
+        };
+        let score = |segment: &Segment| {
+            let live = u64::from(segment.live).min(sectors);
+            let age = now.saturating_sub(segment.age).min(1 << 32) + 1;
+            let benefit = match greedy {
+                true => sectors - live,
+                false => (sectors - live) * age * 1024 / (sectors + live),
+            };
+            (segment.suspect, benefit)
+        };
+        let candidates = self.iter().filter(|(_, segment)| may(segment));
+        candidates
+            .max_by_key(|(number, segment)| (score(segment), core::cmp::Reverse(*number)))
+            .map(|(number, _)| number)
+    }
+}
+
+/// Whether the segment table says that there are data.
+fn holds_data(used: Use) -> bool {
+    matches!(used, Use::Open | Use::Closed | Use::Victim | Use::Drained)
+}

@@ -1,0 +1,307 @@
+//! The store: everything it knows, and how it is set up.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use super::cache::Cache;
+use super::check::Checker;
+use super::checkpoint::{Checkpoint, MapWriter};
+use super::collector::Collector;
+use super::flusher::Flusher;
+use super::io::{Action, Io, Ios, Request, Tag};
+use super::lane::{Batch, LaneState};
+use super::map::{Pages, Tree};
+use super::reads::Reads;
+use super::recovery::{OpenError, Recovery};
+use super::segments::{Geometry, Segments};
+use crate::entry::Lineage;
+use crate::format::batch::Lane;
+use crate::format::rows::{LABEL, VolumeRow};
+use crate::format::superblock::{LogEntry, Superblock};
+use crate::keyed::Secret;
+use crate::table::Table;
+
+/// Pages that the catalogue of volumes can have.
+pub(super) const CATALOGUE_PAGES: u32 = 64;
+/// Volumes of a pool at most.
+pub const MOST_VOLUMES: usize = CATALOGUE_PAGES as usize * 15;
+
+/// What may be chosen each time a pool is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Records of the memory table; never more than a 64th of the pool's chunks, if those are 256.
+    pub records: usize,
+    /// Leaves in memory, 4 KiB each.
+    pub leaves: usize,
+    /// The device is told which segments hold nothing.
+    pub discard: bool,
+    /// A number that tenants do not know.
+    pub seed: u64,
+    /// Batches in flight in a lane while an incomplete one is issued at once.
+    pub at_once: usize,
+    /// Blocks written since the last flush at which the store flushes by itself.
+    pub unproved_blocks: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            records: 1 << 20,
+            leaves: 1 << 14,
+            discard: false,
+            seed: 0,
+            at_once: 4,
+            unproved_blocks: (64 << 20) / 4096,
+        }
+    }
+}
+
+/// How a store is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Writes its first superblocks, or reads what a former life has left.
+    Opening,
+    /// Takes all requests.
+    Ready,
+    /// Takes reads: the device has failed writes.
+    ReadOnly,
+    /// It could not be opened.
+    Failed(OpenError),
+}
+
+/// What was done since the store was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Stats {
+    /// Blocks of host data in batches.
+    pub host_blocks: u64,
+    /// Blocks of data that were moved.
+    pub moved_blocks: u64,
+    /// Blocks of headers and footers.
+    pub header_blocks: u64,
+    /// Blocks of the map.
+    pub map_blocks: u64,
+    /// Checkpoints that are durable.
+    pub checkpoints: u64,
+    /// Superblocks written between checkpoints.
+    pub commits: u64,
+    /// Segments that were emptied.
+    pub victims: u64,
+    /// Batches that were written again.
+    pub reissued: u64,
+    /// Chunks and pages that did not verify when they were read.
+    pub bad_reads: u64,
+    /// Chunks that were lost, found by garbage collection.
+    pub poisoned: u64,
+    /// Pages of the map of which the second copy was needed, or none was good.
+    pub bad_pages: u64,
+    /// Blocks that recovery read.
+    pub recovery_blocks: u64,
+}
+
+/// What a pool has, in blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    /// What volumes may use.
+    pub capacity: u64,
+    /// What they use, the map included; after the last checkpoint more by what is pending.
+    pub used: u64,
+    /// Segments that can be written before garbage collection has to make room; negative when it
+    /// lags behind. What a host pays for grows as this falls.
+    pub headroom: i64,
+}
+
+/// A mapped volume.
+#[derive(Debug)]
+pub struct Volume {
+    /// Its number.
+    pub lineage: Lineage,
+    /// Its size in chunks.
+    pub chunks: u64,
+    /// Chunks that are mapped, at the last cut.
+    pub mapped: u64,
+    /// What the driver wants to know of it.
+    pub label: [u8; LABEL],
+    /// It is being deleted, and takes nothing.
+    pub deleting: bool,
+    pub(super) epoch: u32,
+    pub(super) lane: Lane,
+    /// The last batch of each lane with its records.
+    pub(super) last: [u64; 3],
+    pub(super) tree: Tree,
+}
+
+impl Volume {
+    pub(super) fn row(&self) -> VolumeRow {
+        VolumeRow {
+            lineage: self.lineage,
+            deleting: self.deleting,
+            epoch: self.epoch,
+            chunks: self.chunks,
+            root: self.tree.root(),
+            mapped: self.mapped,
+            label: self.label,
+        }
+    }
+}
+
+/// What may be used of a pool, and what is kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Records of the memory table.
+    pub records: usize,
+    /// Segments that only checkpoints take.
+    pub map_reserve: u32,
+    /// Headroom below which garbage collection works.
+    pub lead: u32,
+    /// Blocks that volumes and their maps may use.
+    pub capacity: u64,
+    /// Segments that a superblock lists, if there are as many.
+    pub listed: u32,
+}
+
+impl Limits {
+    /// Nothing when there are too few segments to work at all.
+    pub fn new(geometry: Geometry, options: &Options) -> Option<Self> {
+        let blocks = u64::from(geometry.segments) * u64::from(geometry.segment_blocks);
+        let records = options
+            .records
+            .min((blocks / 64) as usize)
+            .clamp(256, 1 << 20);
+        // Every record may be of another leaf; what stands above the leaves is written twice.
+        let pages = records as u64 + records as u64 / 8 + 16 + u64::from(geometry.segments) / 60;
+        let map = pages.div_ceil(u64::from(geometry.segment_blocks)) as u32 + 2;
+        let map_reserve = 2 * map;
+        let lead = (geometry.segments / 12).max(4);
+        let rest = geometry.segments.checked_sub(map_reserve + lead + 8)?;
+        let capacity = u64::from(rest) * u64::from(geometry.segment_blocks) * 85 / 100;
+        (capacity > 0 && geometry.segment_blocks >= 16).then_some(Self {
+            records,
+            map_reserve,
+            lead,
+            capacity,
+            listed: (geometry.segments / 16).clamp(8, 256),
+        })
+    }
+}
+
+/// The store of a pool's mapped volumes.
+#[derive(Debug)]
+pub struct Store {
+    pub(super) pool: [u8; 16],
+    pub(super) secret: Secret,
+    pub(super) options: Options,
+    pub(super) limits: Limits,
+    pub(super) state: State,
+    pub(super) ios: Ios,
+    pub(super) out: VecDeque<Action>,
+    pub(super) segments: Segments,
+    pub(super) pages: Pages,
+    pub(super) cache: Cache,
+    /// Leaves being read.
+    pub(super) loading: BTreeSet<u32>,
+    /// Leaves that the medium has lost.
+    pub(super) lost: BTreeSet<u32>,
+    pub(super) volumes: BTreeMap<Lineage, Volume>,
+    pub(super) next_lineage: u32,
+    /// Chunks that are mapped in all volumes.
+    pub(super) mapped: u64,
+    pub(super) active: Table,
+    pub(super) frozen: Table,
+    /// Blocks that records of both tables may add.
+    pub(super) pending: [u64; 2],
+    pub(super) lanes: [LaneState; 3],
+    /// Batches to be used again.
+    pub(super) spare: Vec<Batch>,
+    pub(super) flusher: Flusher,
+    pub(super) reads: Reads,
+    pub(super) writers: [MapWriter; 2],
+    pub(super) checkpoint: Checkpoint,
+    pub(super) collector: Collector,
+    pub(super) checker: Option<Checker>,
+    pub(super) recovery: Option<Recovery>,
+    /// The newest durable superblock.
+    pub(super) superblock: Superblock,
+    /// What recovery decided of the log and leaves do not know yet.
+    pub(super) decided: Vec<LogEntry>,
+    pub(super) incarnation: u32,
+    /// The sequence of the last batch.
+    pub(super) sequence: u64,
+    /// The segment that was given last.
+    pub(super) hand: u32,
+    pub(super) stats: Stats,
+    /// Something has changed: another look may find more to do.
+    pub(super) progress: bool,
+}
+
+impl Store {
+    /// What to do next; nothing until something completes or is asked.
+    pub fn poll(&mut self) -> Option<Action> {
+        if self.out.is_empty() {
+            self.step();
+        }
+        self.out.pop_front()
+    }
+
+    /// An I/O that is to be submitted or in flight.
+    ///
+    /// # Panics
+    /// When no I/O of that tag was ever made.
+    pub fn io(&self, tag: Tag) -> &Io {
+        self.ios.get(tag)
+    }
+
+    /// How the store is.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// The identity of the pool.
+    pub fn pool(&self) -> [u8; 16] {
+        self.pool
+    }
+
+    /// All volumes.
+    pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        self.volumes.values()
+    }
+
+    /// What was done since the store was opened.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// What the pool has.
+    pub fn space(&self) -> Space {
+        Space {
+            capacity: self.limits.capacity,
+            used: self.used(),
+            headroom: self.headroom(),
+        }
+    }
+
+    /// Whether nothing is in flight or waits.
+    pub fn is_idle(&self) -> bool {
+        self.ios.outstanding() == 0 && self.out.is_empty()
+    }
+
+    /// The newest superblock that is durable in all copies.
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Answers a request.
+    pub(super) fn answer(&mut self, request: Request, outcome: super::io::Outcome) {
+        self.out.push_back(Action::Done { request, outcome });
+    }
+
+    /// Blocks in use, at most.
+    pub(super) fn used(&self) -> u64 {
+        self.mapped + 2 * self.pages.used() + self.pending[0] + self.pending[1]
+    }
+
+    /// Segments that can be written before room has to be made.
+    pub(super) fn headroom(&self) -> i64 {
+        let there = self.segments.free() + self.segments.listed();
+        i64::from(there) - i64::from(self.limits.map_reserve + self.limits.lead)
+    }
+}

@@ -1,0 +1,445 @@
+//! A store with its device and its hosts: does what the store says, in an order by seed, and holds
+//! what hosts get against the model.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flashyard_logstore::format::chunk_sum;
+use flashyard_logstore::format::rows::LABEL;
+use flashyard_logstore::{
+    Action, COPIES, Geometry, IoError, IoOp, Lineage, Options, Outcome, Part, Refused, Report,
+    Request, SUPERBLOCK, Secret, State, Store, Tag,
+};
+use flashyard_time::Rng;
+
+use crate::device::{BLOCK, Cut, Device};
+use crate::model::{Ask, Model, Version};
+use crate::referenced::Referenced;
+
+pub const SUPER_BLOCKS: u64 = (SUPERBLOCK / BLOCK) as u64;
+
+/// An I/O of the store that has not ended.
+struct InFlight {
+    tag: Tag,
+    op: IoOp,
+    block: u64,
+    blocks: u32,
+    /// What is written.
+    bytes: Vec<u8>,
+    /// Of a flush, what it covers.
+    mark: usize,
+    host: Option<(Request, u32)>,
+}
+
+pub struct World {
+    pub store: Store,
+    pub device: Device,
+    pub model: Model,
+    pub chance: Rng,
+    pub options: Options,
+    geometry: Geometry,
+    in_flight: Vec<InFlight>,
+    /// What reads gave whose data are moved.
+    kept: BTreeMap<Tag, Vec<u8>>,
+    /// Versions of the chunks of each read so far.
+    got: BTreeMap<Request, BTreeMap<u32, Version>>,
+    next_request: Request,
+    /// Writes to the device so far, and the one at which the power goes.
+    pub writes: u64,
+    pub cut_at: Option<u64>,
+    /// Of 1,000 writes so many fail.
+    pub write_errors: u64,
+    pub errors: u64,
+    /// Requests that were not about data, and are done.
+    pub done: BTreeMap<Request, Outcome>,
+    referenced: Referenced,
+}
+
+/// The content of a chunk.
+fn content(version: Version) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK];
+    for (place, word) in bytes.chunks_mut(8).enumerate() {
+        word.copy_from_slice(&(version ^ (place as u64) << 48).to_le_bytes());
+    }
+    bytes
+}
+
+pub fn small() -> Geometry {
+    Geometry {
+        segments: 64,
+        segment_blocks: 32,
+        first_block: 2 * SUPER_BLOCKS,
+    }
+}
+
+impl World {
+    pub fn new(seed: u64, geometry: Geometry, options: Options) -> Self {
+        let blocks = u64::from(geometry.segments) * u64::from(geometry.segment_blocks);
+        let device = Device::new(blocks + 4 * SUPER_BLOCKS);
+        let secret = Secret(*b"a secret of test");
+        let store = Store::create(geometry, *b"the pool of test", secret, options);
+        let mut world = Self {
+            store: store.expect("there are segments enough"),
+            device,
+            model: Model::default(),
+            chance: Rng::new(seed),
+            options,
+            geometry,
+            in_flight: Vec::new(),
+            kept: BTreeMap::new(),
+            got: BTreeMap::new(),
+            next_request: 1,
+            writes: 0,
+            cut_at: None,
+            write_errors: 0,
+            errors: 0,
+            done: BTreeMap::new(),
+            referenced: Referenced::default(),
+        };
+        assert!(world.settle());
+        assert_eq!(world.store.state(), State::Ready);
+        world
+    }
+
+    /// The first block of a copy of the superblock.
+    fn super_block(&self, copy: u8) -> u64 {
+        match copy {
+            0 | 1 => u64::from(copy) * SUPER_BLOCKS,
+            _ => self.device.blocks() - u64::from(4 - copy) * SUPER_BLOCKS,
+        }
+    }
+
+    fn request(&mut self) -> Request {
+        self.next_request += 1;
+        self.next_request
+    }
+
+    /// Makes a volume, durably.
+    pub fn create(&mut self, chunks: u64) -> Lineage {
+        let request = self.request();
+        let lineage = self.store.create_volume(request, chunks, [7; LABEL]);
+        let lineage = lineage.expect("there is a place");
+        assert!(self.settle());
+        assert_eq!(self.done.remove(&request), Some(Outcome::Success));
+        self.model.create(lineage, chunks);
+        lineage
+    }
+
+    /// Deletes a volume; false when the power went.
+    pub fn delete(&mut self, lineage: Lineage) -> bool {
+        let request = self.request();
+        self.store
+            .delete_volume(request, lineage)
+            .expect("it exists");
+        self.model.delete(lineage);
+        self.settle()
+    }
+
+    /// Asks; what becomes of it the model sees.
+    pub fn ask(&mut self, ask: Ask) -> Result<(), Refused> {
+        let request = self.request();
+        let begun = self.model.begin(request, ask);
+        let result = match ask {
+            Ask::Write {
+                lineage,
+                chunk,
+                count,
+                durable,
+            } => {
+                let sums: Vec<u32> = (0..u64::from(count))
+                    .map(|place| chunk_sum(lineage, chunk + place, &content(begun + place)))
+                    .collect();
+                self.store.write(request, lineage, chunk, &sums, durable)
+            }
+            Ask::Trim {
+                lineage,
+                chunk,
+                count,
+            } => self.store.trim(request, lineage, chunk..chunk + count),
+            Ask::Read {
+                lineage,
+                chunk,
+                count,
+            } => self.store.read(request, lineage, chunk, count),
+            Ask::Flush { lineage } => self.store.flush(request, lineage),
+        };
+        if result.is_err() {
+            self.model.refuse(request);
+        }
+        result
+    }
+
+    /// Does what the store says; false when the power has to go.
+    pub fn pump(&mut self) -> bool {
+        while let Some(action) = self.store.poll() {
+            match action {
+                Action::Submit(tag) => {
+                    if !self.submit(tag) {
+                        return false;
+                    }
+                }
+                Action::Forget(tag) => {
+                    self.kept.remove(&tag).expect("a read that was kept");
+                }
+                Action::Zeroes {
+                    request,
+                    first,
+                    chunks,
+                } => {
+                    let got = self.got.entry(request).or_default();
+                    got.extend((first..first + chunks).map(|place| (place, 0)));
+                }
+                Action::Done { request, outcome } => {
+                    let got = self.got.remove(&request).unwrap_or_default();
+                    if !self.model.end(request, outcome, &got) {
+                        self.done.insert(request, outcome);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn submit(&mut self, tag: Tag) -> bool {
+        let io = self.store.io(tag);
+        let (op, blocks, host) = (io.op, io.blocks, io.host);
+        let mut block = io.block;
+        let mut bytes = Vec::new();
+        for part in &io.parts {
+            match *part {
+                Part::Own => bytes.extend_from_slice(&io.own),
+                Part::Host {
+                    request,
+                    first,
+                    chunks,
+                } => {
+                    let version = self.model.version_of(request) + u64::from(first);
+                    for place in 0..u64::from(chunks) {
+                        bytes.extend_from_slice(&content(version + place));
+                    }
+                }
+                Part::Copy {
+                    read,
+                    first,
+                    blocks,
+                } => {
+                    let from = first as usize * BLOCK;
+                    let kept = &self.kept[&read];
+                    bytes.extend_from_slice(&kept[from..from + blocks as usize * BLOCK]);
+                }
+            }
+        }
+        if let IoOp::WriteSuperblock(copy) = op {
+            block = self.super_block(copy);
+        }
+        if matches!(op, IoOp::Write | IoOp::WriteSuperblock(_)) {
+            assert_eq!(bytes.len(), blocks as usize * BLOCK, "parts fill the write");
+            if op == IoOp::Write {
+                self.referenced.assert_free(block, blocks);
+            }
+            if self.cut_at == Some(self.writes) {
+                self.in_flight.push(InFlight {
+                    tag,
+                    op,
+                    block,
+                    blocks,
+                    bytes,
+                    mark: 0,
+                    host,
+                });
+                return false;
+            }
+            self.writes += 1;
+        }
+        self.in_flight.push(InFlight {
+            tag,
+            op,
+            block,
+            blocks,
+            bytes,
+            mark: self.device.mark(),
+            host,
+        });
+        true
+    }
+
+    /// Ends one I/O, any one; false when there is none.
+    pub fn end_one(&mut self) -> bool {
+        if self.in_flight.is_empty() {
+            return false;
+        }
+        let place = self.chance.below(self.in_flight.len() as u64) as usize;
+        let io = self.in_flight.swap_remove(place);
+        match io.op {
+            IoOp::Write | IoOp::WriteSuperblock(_) => {
+                let fails = io.op == IoOp::Write && self.chance.below(1000) < self.write_errors;
+                // What failed may have been written all the same.
+                if !fails || self.chance.below(2) == 0 {
+                    self.device.write(io.block, &io.bytes);
+                }
+                self.errors += u64::from(fails);
+                let result = if fails {
+                    Err(IoError::NoSpace)
+                } else {
+                    Ok(&[][..])
+                };
+                self.store.completed(io.tag, result);
+            }
+            IoOp::Read => {
+                let bytes = self.device.read(io.block, io.blocks);
+                let result = bytes.as_deref().ok_or(IoError::Failed);
+                if let (Some((request, first)), Ok(bytes)) = (io.host, result) {
+                    let got = self.got.entry(request).or_default();
+                    for (place, chunk) in (first..).zip(bytes.chunks(BLOCK)) {
+                        let version = u64::from_le_bytes(chunk[..8].try_into().expect("8 bytes"));
+                        got.insert(place, version);
+                    }
+                }
+                self.store.completed(io.tag, result);
+                if io.host.is_none() {
+                    self.kept.insert(io.tag, bytes.unwrap_or_default());
+                }
+            }
+            IoOp::Flush => {
+                self.device.flushed(io.mark);
+                self.store.completed(io.tag, Ok(&[]));
+                self.referenced.look(&self.device, self.copies());
+            }
+            IoOp::Discard => self.store.completed(io.tag, Ok(&[])),
+        }
+        true
+    }
+
+    fn copies(&self) -> [u64; COPIES] {
+        core::array::from_fn(|copy| self.super_block(copy as u8))
+    }
+
+    /// Until nothing is in flight; false when the power went.
+    pub fn settle(&mut self) -> bool {
+        let mut turns = 0;
+        loop {
+            if !self.pump() {
+                return false;
+            }
+            if !self.end_one() {
+                return true;
+            }
+            turns += 1;
+            assert!(turns < 2_000_000, "it does not come to an end");
+        }
+    }
+
+    /// The power goes, and comes again; false when it goes again before the pool is open.
+    pub fn cut(&mut self, cut: Cut) -> bool {
+        let in_flight: Vec<(u64, Vec<u8>)> = self
+            .in_flight
+            .drain(..)
+            .filter(|io| matches!(io.op, IoOp::Write | IoOp::WriteSuperblock(_)))
+            .map(|io| (io.block, io.bytes))
+            .collect();
+        self.device.cut(cut, &in_flight, &mut self.chance);
+        self.reopen()
+    }
+
+    /// The program is killed: the device keeps its cache.
+    pub fn kill(&mut self) -> bool {
+        for io in std::mem::take(&mut self.in_flight) {
+            if matches!(io.op, IoOp::Write | IoOp::WriteSuperblock(_)) && self.chance.below(2) == 0
+            {
+                self.device.write(io.block, &io.bytes);
+            }
+        }
+        self.reopen()
+    }
+
+    fn reopen(&mut self) -> bool {
+        self.kept.clear();
+        self.got.clear();
+        self.done.clear();
+        self.model.forget_requests();
+        let copies: Vec<Option<Vec<u8>>> = (0..COPIES as u8)
+            .map(|copy| {
+                self.device
+                    .read(self.super_block(copy), SUPER_BLOCKS as u32)
+            })
+            .collect();
+        let copies = core::array::from_fn(|copy| copies[copy].as_deref());
+        self.options.seed += 1;
+        let store = Store::open(copies, self.device.blocks(), self.options);
+        self.store = store.expect("a copy of the superblock is good");
+        let mut turns = 0;
+        while self.store.state() == State::Opening {
+            if !self.pump() {
+                return false;
+            }
+            if self.store.state() == State::Opening {
+                assert!(self.end_one(), "opening goes on");
+            }
+            turns += 1;
+            assert!(turns < 1_000_000, "opening comes to an end");
+        }
+        assert_eq!(self.store.state(), State::Ready);
+        true
+    }
+
+    /// Reads everything and holds it against the model, whatever is known of it; from then on it
+    /// may not change. False when the power went.
+    pub fn read_all(&mut self) -> bool {
+        self.read_all_within(u64::MAX)
+    }
+
+    /// The same of so many first chunks of each volume.
+    pub fn read_all_within(&mut self, most: u64) -> bool {
+        const AT_ONCE: u64 = 16;
+        for (lineage, chunks) in self.model.volumes() {
+            let chunks = chunks.min(most);
+            for chunk in (0..chunks).step_by(AT_ONCE as usize) {
+                let count = AT_ONCE.min(chunks - chunk) as u32;
+                let ask = Ask::Read {
+                    lineage,
+                    chunk,
+                    count,
+                };
+                self.ask(ask).expect("the volume is there");
+                if !self.settle() {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// The check of the store.
+    pub fn check(&mut self) -> Report {
+        let request = self.request();
+        self.store.check(request).expect("it is ready");
+        assert!(self.settle());
+        assert_eq!(self.done.remove(&request), Some(Outcome::Success));
+        self.store.take_report().expect("it is done")
+    }
+
+    /// A checkpoint, and what the check says of it.
+    pub fn check_all(&mut self) {
+        assert!(self.settle());
+        let request = self.request();
+        self.store.checkpoint(request).expect("it is ready");
+        assert!(self.settle());
+        let report = self.check();
+        assert_eq!(
+            report.problems,
+            [],
+            "trees, segments and accounting are the same"
+        );
+        let mapped: BTreeSet<Lineage> = self.store.volumes().map(|one| one.lineage).collect();
+        let wanted = self.model.volumes().into_iter().map(|(lineage, _)| lineage);
+        assert_eq!(mapped, wanted.collect());
+        assert!(self.settle());
+    }
+
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    pub fn idle(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+}
