@@ -93,6 +93,11 @@ impl Checkpoint {
         self.phase != Phase::Idle
     }
 
+    /// Whether a cut waits for batches.
+    pub fn is_freezing(&self) -> bool {
+        self.phase == Phase::Freeze
+    }
+
     /// A batch is complete, and all before it.
     pub fn completed(&mut self, lane: Lane, end: End) {
         if end.number <= self.cut[lane as usize] {

@@ -19,8 +19,8 @@ const MOST_FAILURES: u32 = 4;
 /// Listed segments that are left for others.
 fn kept(lane: Lane) -> u32 {
     match lane {
-        Lane::Latency | Lane::User => 3,
-        Lane::Collector => 1,
+        Lane::Latency | Lane::User => 4,
+        Lane::Collector => 2,
     }
 }
 
@@ -308,7 +308,8 @@ impl Store {
         while let Some(batch) = self.lanes[lane as usize].redo.front() {
             let (records, data) = (batch.records.len() as u32, batch.data);
             if !self.fits(lane, records, data) && !self.next_segment(lane, 0) {
-                if self.checkpoint.is_busy() {
+                // A cut waits for these batches, so no segments will be listed.
+                if self.checkpoint.is_freezing() {
                     return self.go_read_only();
                 }
                 self.checkpoint.list_wanted = true;

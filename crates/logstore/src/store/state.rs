@@ -23,6 +23,8 @@ use crate::table::Table;
 
 /// Pages that the catalogue of volumes can have.
 pub(super) const CATALOGUE_PAGES: u32 = 64;
+/// Blocks of a segment at least: the longest write, its header and a footer.
+const LEAST_SEGMENT: u32 = super::host::MOST_CHUNKS + 8;
 /// Volumes of a pool at most.
 pub const MOST_VOLUMES: usize = CATALOGUE_PAGES as usize * 15;
 
@@ -174,7 +176,7 @@ impl Limits {
         let lead = (geometry.segments / 12).max(4);
         let rest = geometry.segments.checked_sub(map_reserve + lead + 8)?;
         let capacity = u64::from(rest) * u64::from(geometry.segment_blocks) * 85 / 100;
-        (capacity > 0 && geometry.segment_blocks >= 16).then_some(Self {
+        (capacity > 0 && geometry.segment_blocks >= LEAST_SEGMENT).then_some(Self {
             records,
             map_reserve,
             lead,

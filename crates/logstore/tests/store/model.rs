@@ -1,6 +1,6 @@
 //! What volumes promise: which versions each chunk may have, now and after a cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use flashyard_logstore::{Lineage, Outcome, Request};
 
@@ -43,8 +43,8 @@ struct Write {
 struct Chunk {
     passed: usize,
     writes: Vec<Write>,
-    /// Its value after a cut has not been seen yet.
-    unsure: bool,
+    /// Writes from before a cut of which one counts, and it was not seen yet which.
+    unsure: usize,
 }
 
 #[derive(Debug)]
@@ -78,10 +78,8 @@ impl Chunk {
 
     /// What may be read now: the newest answered write, and those in flight.
     fn visible(&self) -> Vec<Version> {
-        let from = match self.unsure {
-            true => 0,
-            false => self.answered() - self.passed,
-        };
+        let answered = self.answered() - self.passed;
+        let from = if answered < self.unsure { 0 } else { answered };
         let writes = self.writes[from..].iter();
         writes.map(|write| write.version).collect()
     }
@@ -90,6 +88,7 @@ impl Chunk {
         let gone = passes.saturating_sub(self.passed);
         self.writes.drain(..gone);
         self.passed += gone;
+        self.unsure = self.unsure.saturating_sub(gone);
     }
 }
 
@@ -103,13 +102,27 @@ impl Model {
         let chunk = Chunk {
             passed: 0,
             writes: vec![zeroes],
-            unsure: false,
+            unsure: 0,
         };
         self.volumes.insert(lineage, vec![chunk; chunks as usize]);
     }
 
     pub fn delete(&mut self, lineage: Lineage) {
         self.volumes.remove(&lineage);
+    }
+
+    /// Only these volumes are still there.
+    pub fn keep(&mut self, there: &BTreeSet<Lineage>) {
+        self.volumes.retain(|lineage, _| there.contains(lineage));
+    }
+
+    /// What a chunk of a read may be.
+    pub fn allowed(&self, request: Request, place: u32) -> Vec<Version> {
+        let Some(asked) = self.asked.get(&request) else {
+            return Vec::new();
+        };
+        let allowed = asked.allowed.get(place as usize);
+        allowed.cloned().unwrap_or_default()
     }
 
     pub fn volumes(&self) -> Vec<(Lineage, u64)> {
@@ -135,6 +148,7 @@ impl Model {
     /// A host asks; gives the first version of a write.
     pub fn begin(&mut self, request: Request, ask: Ask) -> Version {
         let version = self.next + 1;
+        self.extend_reads(ask, version);
         let (mut from, mut allowed) = (Vec::new(), Vec::new());
         match ask {
             Ask::Write {
@@ -188,6 +202,43 @@ impl Model {
             },
         );
         version
+    }
+
+    /// Reads that have begun may see this write.
+    fn extend_reads(&mut self, ask: Ask, version: Version) {
+        let (lineage, chunks, step) = match ask {
+            Ask::Write {
+                lineage,
+                chunk,
+                count,
+                ..
+            } => (lineage, chunk..chunk + u64::from(count), 1),
+            Ask::Trim {
+                lineage,
+                chunk,
+                count,
+            } => (lineage, chunk..chunk + count, 0),
+            Ask::Read { .. } | Ask::Flush { .. } => return,
+        };
+        for asked in self.asked.values_mut() {
+            let Ask::Read {
+                lineage: read,
+                chunk,
+                ..
+            } = asked.ask
+            else {
+                continue;
+            };
+            for (at, allowed) in (chunk..).zip(&mut asked.allowed) {
+                if read == lineage && chunks.contains(&at) {
+                    allowed.push(if step == 0 {
+                        0
+                    } else {
+                        version + at - chunks.start
+                    });
+                }
+            }
+        }
     }
 
     /// The store did not take it.
@@ -305,19 +356,18 @@ impl Model {
             return;
         };
         let chunk = &mut all[at as usize];
-        let later = chunk.visible().contains(&version);
         assert!(
-            later || allowed.contains(&version),
+            allowed.contains(&version),
             "chunk {at} of {lineage:?} reads as {version}, not one of {allowed:?}, {:?}",
             chunk.writes
         );
-        if std::mem::take(&mut chunk.unsure) {
+        let old = &chunk.writes[..chunk.unsure];
+        if old.iter().any(|write| write.version == version) {
             // What was seen after a cut stays.
-            chunk.writes = vec![Write {
-                request: 0,
-                version,
-                answered: true,
-            }];
+            for write in &mut chunk.writes[..chunk.unsure] {
+                (write.request, write.version, write.answered) = (0, version, true);
+            }
+            chunk.unsure = 0;
         }
     }
 
@@ -325,7 +375,11 @@ impl Model {
     pub fn forget_requests(&mut self) {
         self.asked.clear();
         for chunk in self.volumes.values_mut().flatten() {
-            chunk.unsure = chunk.writes.len() > 1;
+            chunk.unsure = if chunk.writes.len() > 1 {
+                chunk.writes.len()
+            } else {
+                0
+            };
         }
     }
 }

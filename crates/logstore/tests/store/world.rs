@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use flashyard_logstore::format::chunk_sum;
 use flashyard_logstore::format::rows::LABEL;
 use flashyard_logstore::{
-    Action, COPIES, Geometry, IoError, IoOp, Lineage, Options, Outcome, Part, Refused, Report,
-    Request, SUPERBLOCK, Secret, State, Store, Tag,
+    Action, COPIES, Geometry, IoError, IoOp, Lineage, OpenError, Options, Outcome, Part, Refused,
+    Report, Request, SUPERBLOCK, Secret, State, Store, Tag,
 };
 use flashyard_time::Rng;
 
@@ -36,7 +36,6 @@ pub struct World {
     pub model: Model,
     pub chance: Rng,
     pub options: Options,
-    geometry: Geometry,
     in_flight: Vec<InFlight>,
     /// What reads gave whose data are moved.
     kept: BTreeMap<Tag, Vec<u8>>,
@@ -51,7 +50,11 @@ pub struct World {
     pub errors: u64,
     /// Requests that were not about data, and are done.
     pub done: BTreeMap<Request, Outcome>,
-    referenced: Referenced,
+    pub referenced: Referenced,
+    /// Contents that a tenant has chosen, and the version that each stands for.
+    forged: BTreeMap<Version, Vec<u8>>,
+    /// What the next chunk that is written has.
+    next_content: Option<Vec<u8>>,
 }
 
 /// The content of a chunk.
@@ -66,7 +69,7 @@ fn content(version: Version) -> Vec<u8> {
 pub fn small() -> Geometry {
     Geometry {
         segments: 64,
-        segment_blocks: 32,
+        segment_blocks: 40,
         first_block: 2 * SUPER_BLOCKS,
     }
 }
@@ -83,7 +86,6 @@ impl World {
             model: Model::default(),
             chance: Rng::new(seed),
             options,
-            geometry,
             in_flight: Vec::new(),
             kept: BTreeMap::new(),
             got: BTreeMap::new(),
@@ -94,6 +96,8 @@ impl World {
             errors: 0,
             done: BTreeMap::new(),
             referenced: Referenced::default(),
+            forged: BTreeMap::new(),
+            next_content: None,
         };
         assert!(world.settle());
         assert_eq!(world.store.state(), State::Ready);
@@ -130,8 +134,11 @@ impl World {
         self.store
             .delete_volume(request, lineage)
             .expect("it exists");
-        self.model.delete(lineage);
-        self.settle()
+        let through = self.settle();
+        if through {
+            self.model.delete(lineage);
+        }
+        through
     }
 
     /// Asks; what becomes of it the model sees.
@@ -145,8 +152,11 @@ impl World {
                 count,
                 durable,
             } => {
+                if let Some(content) = self.next_content.take() {
+                    self.forged.insert(begun, content);
+                }
                 let sums: Vec<u32> = (0..u64::from(count))
-                    .map(|place| chunk_sum(lineage, chunk + place, &content(begun + place)))
+                    .map(|place| chunk_sum(lineage, chunk + place, &self.content(begun + place)))
                     .collect();
                 self.store.write(request, lineage, chunk, &sums, durable)
             }
@@ -214,7 +224,7 @@ impl World {
                 } => {
                     let version = self.model.version_of(request) + u64::from(first);
                     for place in 0..u64::from(chunks) {
-                        bytes.extend_from_slice(&content(version + place));
+                        bytes.extend_from_slice(&self.content(version + place));
                     }
                 }
                 Part::Copy {
@@ -290,7 +300,14 @@ impl World {
                 if let (Some((request, first)), Ok(bytes)) = (io.host, result) {
                     let got = self.got.entry(request).or_default();
                     for (place, chunk) in (first..).zip(bytes.chunks(BLOCK)) {
+                        let forged = self.forged.iter().filter(|(_, bytes)| *bytes == chunk);
                         let version = u64::from_le_bytes(chunk[..8].try_into().expect("8 bytes"));
+                        // Two versions may have the same content: any that is allowed.
+                        let allowed = self.model.allowed(request, place);
+                        let forged = forged.map(|(version, _)| *version);
+                        let forged: Vec<Version> = forged.collect();
+                        let fits = forged.iter().find(|version| allowed.contains(version));
+                        let version = *fits.or(forged.first()).unwrap_or(&version);
                         got.insert(place, version);
                     }
                 }
@@ -330,14 +347,16 @@ impl World {
 
     /// The power goes, and comes again; false when it goes again before the pool is open.
     pub fn cut(&mut self, cut: Cut) -> bool {
-        let in_flight: Vec<(u64, Vec<u8>)> = self
-            .in_flight
-            .drain(..)
-            .filter(|io| matches!(io.op, IoOp::Write | IoOp::WriteSuperblock(_)))
-            .map(|io| (io.block, io.bytes))
-            .collect();
+        let in_flight = self.stop();
         self.device.cut(cut, &in_flight, &mut self.chance);
         self.reopen()
+    }
+
+    /// Writes that were in flight when everything stopped.
+    fn stop(&mut self) -> Vec<(u64, Vec<u8>)> {
+        let in_flight = self.in_flight.drain(..);
+        let writes = in_flight.filter(|io| matches!(io.op, IoOp::Write | IoOp::WriteSuperblock(_)));
+        writes.map(|io| (io.block, io.bytes)).collect()
     }
 
     /// The program is killed: the device keeps its cache.
@@ -351,7 +370,63 @@ impl World {
         self.reopen()
     }
 
+    fn content(&self, version: Version) -> Vec<u8> {
+        let forged = self.forged.get(&version).cloned();
+        forged.unwrap_or_else(|| content(version))
+    }
+
+    /// The next chunk that is written has this content.
+    pub fn forge(&mut self, content: Vec<u8>) {
+        self.next_content = Some(content);
+    }
+
+    /// All blocks of the device that are headers of batches.
+    pub fn headers(&self) -> Vec<Vec<u8>> {
+        let blocks = (0..self.device.blocks()).filter_map(|block| self.device.read(block, 1));
+        blocks.filter(|bytes| bytes[8..12] == *b"FYLB").collect()
+    }
+
+    /// Flips a bit in those copies of the superblock.
+    pub fn damage_superblocks(&mut self, which: impl Fn(u8) -> bool) {
+        for copy in (0..COPIES as u8).filter(|copy| which(*copy)) {
+            let bit = self.chance.below(8 * SUPERBLOCK as u64) as usize;
+            let block = self.super_block(copy) + (bit / (8 * BLOCK)) as u64;
+            self.device.flip(block, bit % (8 * BLOCK));
+        }
+    }
+
+    /// A checkpoint; false when the power went.
+    pub fn checkpoint(&mut self) -> bool {
+        let request = self.request();
+        self.store.checkpoint(request).expect("it is ready");
+        self.settle()
+    }
+
+    /// A delete that was cut off may have happened or not.
+    pub fn model_follows_deletes(&mut self) {
+        let there: BTreeSet<Lineage> = self
+            .store
+            .volumes()
+            .filter(|volume| !volume.deleting)
+            .map(|volume| volume.lineage)
+            .collect();
+        self.model.keep(&there);
+    }
+
+    /// The power goes, and comes again, to a pool that may be damaged.
+    pub fn try_cut(&mut self, cut: Cut) -> Result<(), OpenError> {
+        let in_flight = self.stop();
+        self.device.cut(cut, &in_flight, &mut self.chance);
+        self.try_reopen().map(drop)
+    }
+
     fn reopen(&mut self) -> bool {
+        let opened = self.try_reopen();
+        opened.expect("the pool is whole")
+    }
+
+    /// False when the power went.
+    fn try_reopen(&mut self) -> Result<bool, OpenError> {
         self.kept.clear();
         self.got.clear();
         self.done.clear();
@@ -364,12 +439,11 @@ impl World {
             .collect();
         let copies = core::array::from_fn(|copy| copies[copy].as_deref());
         self.options.seed += 1;
-        let store = Store::open(copies, self.device.blocks(), self.options);
-        self.store = store.expect("a copy of the superblock is good");
+        self.store = Store::open(copies, self.device.blocks(), self.options)?;
         let mut turns = 0;
         while self.store.state() == State::Opening {
             if !self.pump() {
-                return false;
+                return Ok(false);
             }
             if self.store.state() == State::Opening {
                 assert!(self.end_one(), "opening goes on");
@@ -377,8 +451,13 @@ impl World {
             turns += 1;
             assert!(turns < 1_000_000, "opening comes to an end");
         }
-        assert_eq!(self.store.state(), State::Ready);
-        true
+        match self.store.state() {
+            State::Failed(error) => Err(error),
+            state => {
+                assert_eq!(state, State::Ready);
+                Ok(true)
+            }
+        }
     }
 
     /// Reads everything and holds it against the model, whatever is known of it; from then on it
@@ -420,9 +499,7 @@ impl World {
     /// A checkpoint, and what the check says of it.
     pub fn check_all(&mut self) {
         assert!(self.settle());
-        let request = self.request();
-        self.store.checkpoint(request).expect("it is ready");
-        assert!(self.settle());
+        assert!(self.checkpoint());
         let report = self.check();
         assert_eq!(
             report.problems,
@@ -433,13 +510,5 @@ impl World {
         let wanted = self.model.volumes().into_iter().map(|(lineage, _)| lineage);
         assert_eq!(mapped, wanted.collect());
         assert!(self.settle());
-    }
-
-    pub fn geometry(&self) -> Geometry {
-        self.geometry
-    }
-
-    pub fn idle(&self) -> bool {
-        self.in_flight.is_empty()
     }
 }
