@@ -4,12 +4,12 @@
 //!
 //! # How the store is driven
 //!
-//! The driver hands in what hosts ask, does what `Store::poll` says until it says nothing more, and
-//! reports the end of each I/O:
+//! The driver hands in what hosts ask, does what [`Store::poll`] says until it says nothing more,
+//! and reports the end of each I/O:
 //!
 //! ```text
 //! store.write(request, volume, chunk, &sums, fua)   data were copied and summed first (chunk_sum)
-//! store.read / trim / flush / create / resize / delete / check
+//! store.read / trim / flush / create_volume / change_volume / delete_volume / check
 //! while let Some(action) = store.poll() {
 //!     Submit(tag)        => store.io(tag) says what: write, read, flush, discard, superblock.
 //!                           The parts of a write are bytes of the store, chunks of a host's write,
@@ -27,12 +27,12 @@
 //!
 //! The unit of hosts is a chunk of 4 KiB. Smaller writes are the driver's: it reads, merges and
 //! writes under an exclusive range, which writes of whole chunks take as well. Reads and writes
-//! have up to `MOST_CHUNKS` chunks, trims up to `MOST_TRIM`; longer ones are cut by the driver,
+//! have up to [`MOST_CHUNKS`] chunks, trims up to [`MOST_TRIM`]; longer ones are cut by the driver,
 //! so that no turn takes long.
 //!
 //! To open a pool the driver reads the copies of the superblock ([`COPIES`] places of
-//! [`SUPERBLOCK`] bytes, which it chooses) and gives them to `Store::open`; from then on it polls
-//! as ever, and hosts may come when the `State` is `Ready`.
+//! [`SUPERBLOCK`] bytes, which it chooses) and gives them to [`Store::open`]; from then on it polls
+//! as ever, and hosts may come when the [`State`] is `Ready`.
 //!
 //! # What holds
 //!

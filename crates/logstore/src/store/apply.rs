@@ -157,7 +157,7 @@ impl Store {
     }
 
     fn count_mapped(&mut self, lineage: Lineage, more: i64) {
-        let add = |count: u64| (count as i64 + more).max(0) as u64;
+        let add = |count: u64| count.saturating_add_signed(more);
         self.mapped = add(self.mapped);
         if let Some(volume) = self.volumes.get_mut(&lineage) {
             volume.mapped = add(volume.mapped);

@@ -3,8 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::host::Refused;
-use super::io::{Outcome, Request};
+use super::io::{Outcome, Refused, Request};
 use super::segments::Use;
 use super::state::{State, Store};
 use crate::entry::{LEAF_CHUNKS, Lineage};
@@ -153,7 +152,9 @@ impl Store {
             wanted.push(page);
             ahead = leaf + 1;
         }
-        wanted.into_iter().for_each(|page| self.load(page));
+        for page in wanted {
+            self.load(page);
+        }
         if self.loading.contains(&page) {
             checker.at = (lineage, leaf);
             return false;

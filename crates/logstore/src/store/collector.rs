@@ -4,8 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::io::{Action, IoError, IoOp, Part, Purpose, Sum, Tag};
-use super::lookup::Found;
-use super::read::verify;
+use super::reads::{Found, verify};
 use super::scan::Scan;
 use super::segments::Use;
 use super::state::Store;

@@ -1,57 +1,20 @@
 //! What hosts ask: writes, trims, reads, flushes; and volumes that come and go.
 
-use core::fmt;
 use core::ops::Range;
 
 use super::flusher::FlushWait;
-use super::io::{Outcome, Part, Request};
+use super::io::{MOST_CHUNKS, MOST_TRIM, Outcome, Part, Refused, Request};
 use super::lane::{Ask, Waiter, Waiting};
-use super::lookup::Found;
 use super::map::Tree;
+use super::reads::Found;
 use super::state::{MOST_VOLUMES, State, Store, Volume};
 use crate::entry::{CHUNK_BITS, Entry, LEAF_CHUNKS, Lineage};
 use crate::format::BLOCK_SECTORS;
 use crate::format::batch::{Lane, Record, RecordKind};
 use crate::format::rows::LABEL;
 
-/// Chunks of a read or a write at most.
-pub const MOST_CHUNKS: u32 = 32;
-/// Chunks of a trim at most.
-pub const MOST_TRIM: u64 = 64 * LEAF_CHUNKS;
 /// What a chunk may add to the blocks in use: itself, and a new leaf twice.
 const MOST_ADDED: u64 = 3;
-
-/// Why a request was not taken. Nothing has changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// The store is being opened, or could not be.
-    NotReady,
-    /// There is no such volume, or it is being deleted.
-    NoVolume,
-    /// No chunks, too many, or some beyond the end of the volume.
-    Range,
-    /// The volume has I/O that is not durable yet.
-    Busy,
-    /// There are as many volumes as a pool can have.
-    TooManyVolumes,
-    /// The device has failed writes.
-    ReadOnly,
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotReady => "the pool is being opened or could not be opened",
-            Self::NoVolume => "there is no such volume",
-            Self::Range => "no chunks, too many, or some beyond the end of the volume",
-            Self::Busy => "the volume has I/O that is not durable yet; flush it first",
-            Self::TooManyVolumes => "the pool has as many volumes as it can have; delete one",
-            Self::ReadOnly => "the device has failed writes; the pool can only be read",
-        })
-    }
-}
-
-impl core::error::Error for Refused {}
 
 /// Whether something can begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,12 +1,50 @@
 //! What the store asks its driver to do, and the table of I/Os in flight.
 
 use alloc::vec::Vec;
+use core::fmt;
 
-use crate::entry::Lineage;
+use crate::entry::{LEAF_CHUNKS, Lineage};
 use crate::format::batch::Lane;
+
+/// Chunks of a read or a write at most.
+pub const MOST_CHUNKS: u32 = 32;
+/// Chunks of a trim at most.
+pub const MOST_TRIM: u64 = 64 * LEAF_CHUNKS;
 
 /// A request of a host, numbered by the driver; no two in flight have the same.
 pub type Request = u64;
+
+/// Why a request was not taken. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// The store is being opened, or could not be.
+    NotReady,
+    /// There is no such volume, or it is being deleted.
+    NoVolume,
+    /// No chunks, too many, or some beyond the end of the volume.
+    Range,
+    /// The volume has I/O that is not durable yet.
+    Busy,
+    /// There are as many volumes as a pool can have.
+    TooManyVolumes,
+    /// The device has failed writes.
+    ReadOnly,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotReady => "the pool is being opened or could not be opened",
+            Self::NoVolume => "there is no such volume",
+            Self::Range => "no chunks, too many, or some beyond the end of the volume",
+            Self::Busy => "the volume has I/O that is not durable yet; flush it first",
+            Self::TooManyVolumes => "the pool has as many volumes as it can have; delete one",
+            Self::ReadOnly => "the device has failed writes; the pool can only be read",
+        })
+    }
+}
+
+impl core::error::Error for Refused {}
 
 /// An I/O of the store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 
 use super::io::{Action, IoError, IoOp, Purpose, Tag};
+use super::reads::Found;
 use super::state::Store;
 use crate::entry::{Entry, LEAF_CHUNKS, Lineage};
 use crate::format::fields::{get_u32, get_u64};
@@ -11,14 +12,6 @@ use crate::format::{Block, block_sum};
 
 /// Reads of leaves that failed before a leaf counts as lost.
 const LEAF_TRIES: u8 = 2;
-
-/// Where a chunk is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Found {
-    At(Entry),
-    /// In this leaf, which is not in memory.
-    In(u32),
-}
 
 impl Store {
     pub(super) fn find(&mut self, lineage: Lineage, chunk: u64) -> Found {

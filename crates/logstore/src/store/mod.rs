@@ -23,8 +23,9 @@ mod state;
 mod step;
 
 pub use check::{Problem, Report};
-pub use host::{MOST_CHUNKS, MOST_TRIM, Refused};
-pub use io::{Action, Io, IoError, IoOp, Outcome, Part, Request, Tag};
+pub use io::{
+    Action, Io, IoError, IoOp, MOST_CHUNKS, MOST_TRIM, Outcome, Part, Refused, Request, Tag,
+};
 pub use recovery::OpenError;
 pub use segments::Geometry;
 pub use state::{MOST_VOLUMES, Options, Space, State, Stats, Store, Volume};

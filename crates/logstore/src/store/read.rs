@@ -1,11 +1,10 @@
 //! Reads of hosts: found, read and verified.
 
 use super::io::{Action, IoError, IoOp, Outcome, Purpose, Sum, Tag};
-use super::lookup::Found;
-use super::reads::Stalled;
+use super::reads::{Found, Stalled, verify};
 use super::state::{State, Store};
 use crate::entry::Entry;
-use crate::format::{BLOCK, BLOCK_SECTORS, chunk_sum};
+use crate::format::BLOCK_SECTORS;
 
 impl Store {
     pub(super) fn begin_read(&mut self, read: Stalled) {
@@ -130,13 +129,4 @@ impl Store {
             }
         }
     }
-}
-
-/// Whether each chunk is what it has to be.
-pub(super) fn verify<'a>(sums: &'a [Sum], bytes: &'a [u8]) -> impl Iterator<Item = bool> + 'a {
-    let mut chunks = bytes.chunks_exact(BLOCK);
-    sums.iter().map(move |sum| {
-        let chunk = chunks.next();
-        chunk.is_some_and(|bytes| chunk_sum(sum.lineage, sum.chunk, bytes) == sum.crc)
-    })
 }

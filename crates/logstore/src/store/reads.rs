@@ -2,8 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::io::Request;
+use super::io::{Request, Sum};
 use crate::entry::{Entry, Lineage};
+use crate::format::{BLOCK, chunk_sum};
 
 /// A read that could not begin.
 #[derive(Clone, Copy, Debug)]
@@ -50,4 +51,21 @@ impl Reads {
             }
         }
     }
+}
+
+/// Where a chunk is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    At(Entry),
+    /// In this leaf, which is not in memory.
+    In(u32),
+}
+
+/// Whether each chunk is what it has to be.
+pub(super) fn verify<'a>(sums: &'a [Sum], bytes: &'a [u8]) -> impl Iterator<Item = bool> + 'a {
+    let mut chunks = bytes.chunks_exact(BLOCK);
+    sums.iter().map(move |sum| {
+        let chunk = chunks.next();
+        chunk.is_some_and(|bytes| chunk_sum(sum.lineage, sum.chunk, bytes) == sum.crc)
+    })
 }

@@ -494,9 +494,9 @@ impl Store {
             Stage::Log => {
                 let tails = self.superblock.tails;
                 let batches = recovery.replay.chain(tails).map_err(|()| OpenError::Log)?;
-                batches
-                    .into_iter()
-                    .for_each(|number| recovery.add(Job::Payload(number)));
+                for number in batches {
+                    recovery.add(Job::Payload(number));
+                }
                 Stage::Payload
             }
             Stage::Payload => {

@@ -24,7 +24,7 @@ use crate::table::Table;
 /// Pages that the catalogue of volumes can have.
 pub(super) const CATALOGUE_PAGES: u32 = 64;
 /// Blocks of a segment at least: the longest write, its header and a footer.
-const LEAST_SEGMENT: u32 = super::host::MOST_CHUNKS + 8;
+const LEAST_SEGMENT: u32 = super::io::MOST_CHUNKS + 8;
 /// Volumes of a pool at most.
 pub const MOST_VOLUMES: usize = CATALOGUE_PAGES as usize * 15;
 
