@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-/// Who decides when I/Os end. It knows each of them by a slot, which it gives out itself.
+/// Decides when I/Os end. It knows each of them by a slot, which it gives out itself.
 pub trait EndSource {
     /// Whether the I/O in `slot` has ended; if not, the task that polled last is woken when it has.
     fn poll_end(&self, slot: u32, context: &mut Context<'_>) -> Poll<()>;

@@ -8,7 +8,7 @@ use flashyard_flash::channel::{ChunkInfo, Geometry, Metadata, Op, Rejected};
 use flashyard_runtime::Rt;
 use flashyard_time::{Histogram, Time};
 
-/// Who submits commands, and is notified when they end.
+/// An owner submits commands, and is notified when they end.
 pub(crate) trait Owner {
     /// A command is complete, at this instant of the device.
     fn completed(&self, at: Time, done: &Done);

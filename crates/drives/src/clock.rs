@@ -64,7 +64,7 @@ pub(crate) trait Timed {
     fn pump(&self) -> &Pump;
 }
 
-/// Has a drive tell what is due, for as long as there is a drive.
+/// Has a drive report what is due, for as long as there is a drive.
 pub(crate) struct Pump {
     waker: Cell<Option<Waker>>,
     sleeps_until: Cell<Time>,

@@ -31,7 +31,7 @@ use crate::watch;
 pub struct Options {
     /// The subsystem wanted.
     pub subnqn: Nqn,
-    /// Who we are.
+    /// NQN of the host.
     pub hostnqn: Nqn,
     /// Host Identifier; the same for every association of one host. Not all zeroes.
     pub hostid: [u8; 16],
@@ -51,7 +51,7 @@ pub struct Options {
     /// Priority class of the I/O queues (0 urgent to 3 low), where the controller has weighted
     /// round robin.
     pub priority: Option<u8>,
-    /// How the controller may hold and pack what it tells of successes. Only asked of a controller
+    /// How the controller may coalesce and pack successful completions. Only asked of a controller
     /// of this project; any other one, and without it, answers each command by itself.
     pub coalescing: Option<CompletionCoalescing>,
     /// Ask for credits (what may be outstanding), and keep commands beyond that here. Only asked of
@@ -258,7 +258,7 @@ impl Association {
         Some(credits.report(nsid))
     }
 
-    /// The next thing the controller tells; waits for it.
+    /// The next event that the controller reports; waits for it.
     pub async fn next_event(&self) -> Result<Event, HostError> {
         self.inner.events.next(&self.inner).await
     }

@@ -88,7 +88,7 @@ pub(crate) struct Charge {
 }
 
 impl Credits {
-    /// What the controller tells.
+    /// The credit that the controller reports.
     pub(crate) fn new(rt: &Rt) -> Rc<Self> {
         Self::with(rt, None)
     }
@@ -264,7 +264,7 @@ impl Gate {
 
     fn grant(self: &Rc<Self>, waiter: Waiter) {
         let charge = self.charge(waiter.qid, waiter.cost);
-        // Who has left gives it back by dropping it.
+        // A waiter that has left gives it back by dropping it.
         drop(waiter.tell.send(charge));
     }
 }

@@ -18,7 +18,7 @@ const MAX_DATA: u32 = 2 << 20;
 /// A target that takes nothing for so long is given up.
 const STUCK: Duration = Duration::from_secs(120);
 
-/// Who a host says it is.
+/// The identity that a host gives.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
     /// Its name.

@@ -104,7 +104,7 @@ struct Inner {
 
 impl Namespace {
     /// Whether `found` may be used in its place. Identifiers are compared in both places where a
-    /// controller may tell them. Who uses a block device does not expect it to become smaller.
+    /// controller may tell them. Users of a block device do not expect it to become smaller.
     fn is_still(&self, found: &Self) -> bool {
         let identifiers = |of: &Self| (of.descriptors, of.identify.nguid, of.identify.eui64);
         identifiers(self) == identifiers(found)
@@ -219,7 +219,8 @@ impl Inner {
             if self.lost.get().is_some() {
                 return Err(HostError::Closed);
             }
-            // Who comes when the controller has long been away need not wait for it once more.
+            // An I/O that comes when the controller has long been away need not wait for it once
+            // more.
             let from = self.away_since.get().unwrap_or(begin).min(begin);
             let patience = (from + self.persistence.io_timeout).since(self.rt.now());
             if patience == Duration::ZERO {

@@ -52,7 +52,7 @@ fn range(slba: u64, blocks: u32) -> LbaRange {
 /// Each task writes to blocks of its own and reads what it wrote; sizes from in the capsule to many
 /// R2Ts.
 #[test]
-fn what_is_written_is_read_in_every_weather() {
+fn what_is_written_is_read_under_every_fault() {
     for seed in 0..12 {
         let site = site_with_memory(if seed == 0 {
             Config::calm(0)
@@ -310,7 +310,7 @@ fn a_remote_device_survives_resets() {
         } else {
             Config::stormy(seed)
         });
-        let (addr, weather) = (site.bench.addr, site.world.weather());
+        let (addr, handle) = (site.bench.addr, site.world.handle());
         let (server, hosts) = (site.server.clone(), site.hosts.clone());
         site.world.run(&site.hosts, move |rt: Rt| async move {
             let persistence = Persistence {
@@ -357,7 +357,7 @@ fn a_remote_device_survives_resets() {
             while running.get() > 0 {
                 rt.sleep(Duration::from_us(200 + rng.below(40_000))).await;
                 if device.remote().is_connected() && device.remote().reconnects() < 10 {
-                    weather.reset_connections(&hosts, &server);
+                    handle.reset_connections(&hosts, &server);
                 }
             }
             assert!(

@@ -1,5 +1,5 @@
 //! A reader beside saturating writers through the whole path, in real time: an open-channel device
-//! whose channels each tenant has to himself, the same with parallel units of all channels for
+//! with dedicated channels for each tenant, the same with parallel units of all channels for
 //! each, with one translation layer for all, and a conventional drive. A target on processor 0,
 //! hosts in one thread on processor 1, real NVMe/TCP on loopback. The flash is slowed down, so that
 //! what two processors cost is small beside it; times are those of the flash at its own speed.
@@ -40,7 +40,7 @@ const TENANTS: usize = 4;
 const DEPTH: u32 = 16;
 const BLOCKS: u32 = 32;
 
-/// Who has what.
+/// Which tenant has which units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Placement {
     /// Four channels for each tenant.

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use flashyard_host::raw::Identity;
 use flashyard_host::{Association, HostError, Options, Queue, ReadInto};
-use flashyard_lab::swarm::hostile::{Ending, Prey, Stop, digests};
+use flashyard_lab::swarm::hostile::{Access, Ending, Stop, digests};
 use flashyard_lab::swarm::stamp;
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::{Nqn, Status, SubmissionQueueEntry};
@@ -152,7 +152,7 @@ async fn crowd(rt: &Rt, job: &Job, shared: &Rc<Shared>) {
 
 async fn host(rt: Rt, job: Job, shared: Rc<Shared>, number: u64) {
     let mut rng = Rng::new(job.seed).split(number);
-    let prey = Prey {
+    let access = Access {
         rt: rt.clone(),
         addr: job.addrs[number as usize % job.addrs.len()],
         subnqn: job.tenants[0],
@@ -164,9 +164,9 @@ async fn host(rt: Rt, job: Job, shared: Rc<Shared>, number: u64) {
     };
     while shared.goes_on() {
         let outcome = match job.part {
-            Part::Connects => connect(&prey, &shared, &mut rng).await,
-            Part::Random => random(&prey, &shared, &mut rng).await,
-            Part::Valid | Part::Fresh => valid(&prey, &shared, &mut rng).await,
+            Part::Connects => connect(&access, &shared, &mut rng).await,
+            Part::Random => random(&access, &shared, &mut rng).await,
+            Part::Valid | Part::Fresh => valid(&access, &shared, &mut rng).await,
         };
         match outcome {
             Ok(()) => {}
@@ -179,7 +179,7 @@ async fn host(rt: Rt, job: Job, shared: Rc<Shared>, number: u64) {
     }
 }
 
-async fn connect(prey: &Prey, shared: &Shared, rng: &mut Rng) -> Result<(), Stop> {
+async fn connect(access: &Access, shared: &Shared, rng: &mut Rng) -> Result<(), Stop> {
     shared.take(1);
     let ending = *rng.pick(&Ending::ALL).unwrap_or(&Ending::Idle);
     // Those that wait for what comes of it take long, and are a part.
@@ -192,13 +192,13 @@ async fn connect(prey: &Prey, shared: &Shared, rng: &mut Rng) -> Result<(), Stop
     } else {
         ending
     };
-    let outcome = prey.connect_and_end(ending, rng).await;
+    let outcome = access.connect_and_end(ending, rng).await;
     shared.done.set(shared.done.get() + 1);
     outcome
 }
 
-async fn random(prey: &Prey, shared: &Shared, rng: &mut Rng) -> Result<(), Stop> {
-    let mut seat = prey.seat(digests(rng), 128).await?;
+async fn random(access: &Access, shared: &Shared, rng: &mut Rng) -> Result<(), Stop> {
+    let mut association = access.associate(digests(rng), 128).await?;
     let batches = 1 + rng.below(64);
     for _ in 0..batches {
         let count = shared.take(BATCH);
@@ -206,19 +206,19 @@ async fn random(prey: &Prey, shared: &Shared, rng: &mut Rng) -> Result<(), Stop>
             break;
         }
         let raw = if rng.chance(1, 16) {
-            &mut seat.admin
+            &mut association.admin
         } else {
-            &mut seat.io
+            &mut association.io
         };
-        prey.submit_random(raw, rng, count).await;
+        access.submit_random(raw, rng, count).await;
         shared.done.set(shared.done.get() + count);
-        prey.take(raw, Duration::from_us(500)).await?;
+        access.take(raw, Duration::from_us(500)).await?;
     }
     Ok(())
 }
 
-async fn valid(prey: &Prey, shared: &Shared, rng: &mut Rng) -> Result<(), Stop> {
-    let mut seat = prey.seat(digests(rng), 128).await?;
+async fn valid(access: &Access, shared: &Shared, rng: &mut Rng) -> Result<(), Stop> {
+    let mut association = access.associate(digests(rng), 128).await?;
     let rounds = 1 + rng.below(32);
     let deaf = rng.chance(1, 32);
     for _ in 0..rounds {
@@ -227,23 +227,27 @@ async fn valid(prey: &Prey, shared: &Shared, rng: &mut Rng) -> Result<(), Stop> 
             break;
         }
         let mut bytes = Vec::new();
-        (0..count).for_each(|_| prey.push_usual(&mut seat.io, rng, &mut bytes));
-        seat.io.send_bytes(&bytes).await;
+        (0..count).for_each(|_| access.push_usual(&mut association.io, rng, &mut bytes));
+        association.io.send_bytes(&bytes).await;
         shared.done.set(shared.done.get() + count);
         if rng.chance(1, 4) {
             let abort = SubmissionQueueEntry::abort(1, rng.below(u64::from(u16::MAX)) as u16);
-            seat.admin.submit(abort, &[]).await;
-            prey.take(&mut seat.admin, Duration::from_us(200)).await?;
+            association.admin.submit(abort, &[]).await;
+            access
+                .take(&mut association.admin, Duration::from_us(200))
+                .await?;
         }
         if !deaf {
-            prey.take(&mut seat.io, Duration::from_us(500)).await?;
+            access
+                .take(&mut association.io, Duration::from_us(500))
+                .await?;
         }
     }
     if deaf {
-        prey.rt.sleep(Duration::from_ms(rng.below(2_000))).await;
+        access.rt.sleep(Duration::from_ms(rng.below(2_000))).await;
     }
     let ending = *rng.pick(&Ending::ALL).unwrap_or(&Ending::Idle);
-    prey.end(&mut seat, ending, rng).await
+    access.end(&mut association, ending, rng).await
 }
 
 /// A host of the undisturbed tenant B: it reads what it has written.

@@ -33,7 +33,7 @@ struct Slot {
     tries: u32,
     waker: Option<Waker>,
     result: Option<io::Result<Outcome>>,
-    /// It has ended, and who waits is to be woken.
+    /// It has ended, and the waiting task is to be woken.
     news: bool,
 }
 
@@ -148,7 +148,7 @@ impl Direct {
         }
     }
 
-    /// Who waits for a receive that has ended; of each once.
+    /// The waker of a receive that has ended; of each once.
     #[inline]
     pub(crate) fn next_ended(&mut self) -> Option<Waker> {
         while self.ended > 0 {

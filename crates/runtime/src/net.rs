@@ -120,8 +120,8 @@ impl TcpStream {
         self.core.with_driver(|driver| driver.shutdown(id));
     }
 
-    /// Ends both directions now, and forgets what the peer has not taken: who does not read holds
-    /// no memory of the system then. The peer may see a reset.
+    /// Ends both directions now, and forgets what the peer has not taken: a peer that does not read
+    /// holds no memory of the system then. The peer may see a reset.
     pub fn abort(&self) {
         let id = self.socket.id();
         self.core.with_driver(|driver| driver.abort(id));

@@ -1,7 +1,7 @@
 //! Zoned block devices: zones that are written from their start to their capacity in order, and
 //! reset as a whole.
 
-/// What a device demands of those who write to its zones.
+/// What a device requires of writes to its zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneModel {
     /// It takes writes anywhere, and is slower for it.
@@ -25,7 +25,7 @@ pub struct Zoned {
     pub transfer_most: u64,
 }
 
-/// Who may write where in a zone.
+/// The rule for writes to a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneKind {
     /// Writes may go anywhere: it has no write pointer.
@@ -61,7 +61,7 @@ pub struct Zone {
     /// Where the next write goes, in bytes from the start of the device; without meaning unless the
     /// zone is [`ZoneState::Empty`] or [`ZoneState::Active`].
     pub pointer: u64,
-    /// Who may write where.
+    /// The rule for writes.
     pub kind: ZoneKind,
     /// How far it is.
     pub state: ZoneState,

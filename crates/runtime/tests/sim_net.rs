@@ -106,7 +106,7 @@ fn echo_world(seed: u64) -> u64 {
 }
 
 #[test]
-fn echo_survives_any_weather() {
+fn echo_survives_any_network_fault() {
     for seed in 0..200 {
         echo_world(seed);
     }
@@ -242,7 +242,7 @@ fn connects_fail_as_they_do() {
     let (server, client) = (world.machine(1), world.machine(1));
     let (to, nowhere) = (addr(&server), "10.0.9.9:1".parse().unwrap());
     let (up, other) = (server.clone(), client.clone());
-    let weather = world.weather();
+    let handle = world.handle();
     world.run(&client, |rt| async move {
         assert_eq!(
             rt.connect(nowhere).await.unwrap_err().kind(),
@@ -264,14 +264,14 @@ fn connects_fail_as_they_do() {
             ErrorKind::ConnectionRefused
         );
         up.refuse_connections(false);
-        weather.partition(&up, &other);
+        handle.partition(&up, &other);
         let started = rt.now();
         assert_eq!(
             rt.connect(to).await.unwrap_err().kind(),
             ErrorKind::TimedOut
         );
         assert_eq!((rt.now() - started).as_secs(), 10);
-        weather.heal(&up, &other);
+        handle.heal(&up, &other);
         drop(listener);
         assert_eq!(
             rt.connect(to).await.unwrap_err().kind(),
@@ -511,17 +511,17 @@ fn sends_receives_and_a_shared_line_cost_what_is_said() {
         ..Config::calm(1)
     });
     let (server, client, far, near) = pair(&world);
-    let (weather, rt) = (world.weather(), server.rt(0));
+    let (handle, rt) = (world.handle(), server.rt(0));
     let times = world.run(&client, |client_rt| async move {
         let begun = client_rt.now();
-        let sends = weather.sends();
+        let sends = handle.sends();
         let receiving = rt.clone().spawn(async move {
             let mut times = Vec::new();
             for _ in 0..2 {
                 let chunk = far.recv().await.expect("it comes");
                 times.push((rt.now().since(begun).as_ns(), chunk.len()));
             }
-            (times, weather.sends() - sends)
+            (times, handle.sends() - sends)
         });
         send(&near, &[1; 5000]).await.expect("it goes");
         client_rt.sleep(us(1)).await;

@@ -204,11 +204,11 @@ fn many_worlds_may_come_and_go() {
         let world = World::new(Config::calm(seed));
         let machine = world.machine(2);
         let witness = Witness(dropped.clone());
-        let (weather, own) = (world.weather(), machine.clone());
+        let (handle, own) = (world.handle(), machine.clone());
         machine
             .rt(1)
             .spawn(async move {
-                let _held = (witness, weather, own);
+                let _held = (witness, handle, own);
                 std::future::pending::<()>().await;
             })
             .detach();

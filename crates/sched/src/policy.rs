@@ -4,7 +4,7 @@ use flashyard_time::{Duration, Time};
 
 use crate::Share;
 
-/// Who an I/O is done for. Number 0 is the system itself.
+/// The tenant that an I/O is done for. Number 0 is the system itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(pub u32);
 
@@ -53,7 +53,7 @@ pub enum Op {
 pub struct Ask {
     /// Its name, which the switch gives it.
     pub id: IoId,
-    /// Who pays.
+    /// The tenant that is charged.
     pub tenant: TenantId,
     /// How it is to be treated.
     pub class: Class,

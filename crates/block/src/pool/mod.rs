@@ -274,7 +274,7 @@ impl Pool {
         check::list(&self.inner.state.borrow().metadata)
     }
 
-    /// The volume called `name`. All who ask get the same device.
+    /// The volume called `name`. All callers get the same device.
     pub fn volume(&self, name: &str) -> Option<SharedDevice> {
         let volume = self.inner.state.borrow().volumes.get(name)?.clone();
         Some(volume)

@@ -106,8 +106,8 @@ impl Timed for Drive {
     }
 }
 
-/// The model with those who wait for it. An I/O has one command with the device at a time, so there
-/// are never more slots than commands that the device takes.
+/// The model with the tasks that wait for it. An I/O has one command with the device at a time, so
+/// there are never more slots than commands that the device takes.
 struct Model {
     device: ssd::Device,
     slots: Vec<Slot>,
@@ -125,7 +125,7 @@ struct Slot {
 
 enum SlotState {
     Unused,
-    /// The waker is that of who polled last.
+    /// The waker is of the task that polled last.
     Waiting(Option<Waker>),
     /// No task waits any more; the drive goes on with it.
     Abandoned,

@@ -212,7 +212,7 @@ impl OpenChannel {
         self.end_change(deleted)
     }
 
-    /// The partition called `name`. All who ask get the same one.
+    /// The partition called `name`. All callers get the same one.
     pub fn partition(&self, name: &str) -> Option<Rc<Partition>> {
         self.state.borrow().partitions.get(name).cloned()
     }

@@ -121,7 +121,7 @@ impl Model {
             lateness: Histogram::new(),
         };
         let gone = |known: &Registered| known.owner.strong_count() == 0;
-        // The place of one who is gone can be taken once none of his commands is in flight.
+        // The place of an owner that is gone can be reused once none of its commands is in flight.
         let idle = (0..self.owners.len()).find(|&id| gone(&self.owners[id]) && !self.has_slots(id));
         match idle {
             Some(id) => {

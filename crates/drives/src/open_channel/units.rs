@@ -180,7 +180,7 @@ pub(super) fn copies(geometry: &Geometry) -> [u64; 2] {
     layout_units(geometry).map(|unit| chunk_address(geometry, unit, LAYOUT_CHUNK))
 }
 
-/// Tags of commands that wait for their turn, so that no owner has more in flight than is his.
+/// Tags of queued commands, so that no owner has more in flight than its bound.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     in_flight: usize,

@@ -1,4 +1,4 @@
-//! A zoned device that is looked at where it lies: what is found, and that nothing is changed.
+//! A check of a zoned device that is not in use: what is found, and that nothing is changed.
 
 use std::path::Path;
 

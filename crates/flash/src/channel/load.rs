@@ -21,7 +21,7 @@ pub enum Work {
     Write,
 }
 
-/// One who uses parallel units, perhaps not alone.
+/// A tenant that uses parallel units, alone or shared.
 #[derive(Clone, Debug)]
 pub struct Tenant {
     /// What it does.

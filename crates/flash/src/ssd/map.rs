@@ -40,7 +40,7 @@ pub(super) struct WritePoint {
     pub left: u32,
 }
 
-/// Who writes.
+/// The source of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writer {
     Host,

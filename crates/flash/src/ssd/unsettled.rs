@@ -133,7 +133,7 @@ impl Unsettled {
         rows.iter().map(|row| row.number)
     }
 
-    /// Who wrote `unit` in place of what; nothing when it is settled.
+    /// The write that is in `unit`, and what it replaced; nothing when it is settled.
     pub fn origin(&self, unit: u32, row_units: u32) -> Option<(Writer, u32)> {
         let number = unit / row_units;
         [Writer::Host, Writer::HostCold, Writer::Collector]

@@ -19,7 +19,7 @@ const DRIVE: Speed = Speed {
 
 /// What a tenant's host does.
 #[derive(Clone, Copy)]
-struct Player {
+struct Workload {
     granted: Class,
     depth: usize,
     /// It marks each command, and its queues.
@@ -33,36 +33,36 @@ struct Got {
     p99: u64,
 }
 
-fn play(players: [Player; 2]) -> [Got; 2] {
-    play_behind(Box::new(Fair::new()), players)
+fn run(workloads: [Workload; 2]) -> [Got; 2] {
+    run_behind(Box::new(Fair::new()), workloads)
 }
 
-fn play_behind(policy: Box<dyn Policy>, players: [Player; 2]) -> [Got; 2] {
+fn run_behind(policy: Box<dyn Policy>, workloads: [Workload; 2]) -> [Got; 2] {
     let site = Site::new(Config::calm(1), 1, Limits::default(), policy, DRIVE);
-    for ((id, name), player) in [(1, "a"), (2, "b")].into_iter().zip(players) {
-        site.set_class(id, name, player.granted);
+    for ((id, name), workload) in [(1, "a"), (2, "b")].into_iter().zip(workloads) {
+        site.set_class(id, name, workload.granted);
     }
     let addr = site.bench.addr;
     site.run(move |rt: Rt| async move {
         let from = rt.now() + Duration::from_ms(300);
         let span = (from, from + Duration::from_ms(250));
-        let playing: Vec<_> = ["a", "b"]
+        let running: Vec<_> = ["a", "b"]
             .into_iter()
-            .zip(players)
-            .map(|(name, player)| {
+            .zip(workloads)
+            .map(|(name, workload)| {
                 let clock = rt.clone();
                 let options = Options {
                     queues: 2,
-                    priority: player.sensitive.then_some(0),
+                    priority: workload.sensitive.then_some(0),
                     ..options(name, name.as_bytes()[0])
                 };
                 rt.spawn(async move {
                     let association = Association::connect(&clock, addr, options).await;
                     let work = Work {
-                        depth: player.depth,
+                        depth: workload.depth,
                         blocks: 1,
                         write: false,
-                        sensitive: player.sensitive,
+                        sensitive: workload.sensitive,
                     };
                     let association = association.expect("connects");
                     let tally = load(&clock, &association, work, span, 1).await;
@@ -73,35 +73,35 @@ fn play_behind(policy: Box<dyn Policy>, players: [Player; 2]) -> [Got; 2] {
             })
             .collect();
         let mut got = Vec::new();
-        for player in playing {
-            got.push(player.await);
+        for workload in running {
+            got.push(workload.await);
         }
         <[Got; 2]>::try_from(got).expect("there are two")
     })
 }
 
-fn bulk(granted: Class, sensitive: bool) -> Player {
-    Player {
+fn bulk(granted: Class, sensitive: bool) -> Workload {
+    Workload {
         granted,
         depth: 128,
         sensitive,
     }
 }
 
-const LATENCY: Player = Player {
+const LATENCY: Workload = Workload {
     granted: Class::Latency,
     depth: 1,
     sensitive: false,
 };
 
-/// Without the right to it a mark is worth nothing: neither does who marks gain, nor do a
+/// Without the right to it a mark has no effect: the tenant that marks does not gain, nor do a
 /// latency-sensitive tenant and another bulk tenant lose.
 #[test]
 fn marks_without_the_right_change_nothing() {
     let bulks = bulk(Class::Throughput, false);
     for (granted, other) in [(Class::Throughput, LATENCY), (Class::Background, bulks)] {
-        let plain = play([bulk(granted, false), other]);
-        let marked = play([bulk(granted, true), other]);
+        let plain = run([bulk(granted, false), other]);
+        let marked = run([bulk(granted, true), other]);
         for (marked, plain) in marked.iter().zip(&plain) {
             let (rates, p99s) = ((marked.rate, plain.rate), (marked.p99, plain.p99));
             assert!(
@@ -122,7 +122,7 @@ fn marks_without_the_right_change_nothing() {
 #[test]
 fn a_latency_tenant_under_continuous_load_gets_an_eighth_more_and_no_more() {
     const DEVICE: u64 = 40_000;
-    let [sensitive, other] = play([bulk(Class::Latency, true), bulk(Class::Throughput, false)]);
+    let [sensitive, other] = run([bulk(Class::Latency, true), bulk(Class::Throughput, false)]);
     let beyond = DEVICE / 8 + 4 * DEVICE * 4 / 1000;
     assert!(
         sensitive.rate <= other.rate + beyond,
@@ -130,7 +130,7 @@ fn a_latency_tenant_under_continuous_load_gets_an_eighth_more_and_no_more() {
     );
     assert!(other.rate > 10_000, "{other:?}");
     // Which is what the right is for.
-    let [sensitive, _] = play([LATENCY, bulk(Class::Throughput, false)]);
+    let [sensitive, _] = run([LATENCY, bulk(Class::Throughput, false)]);
     assert!(sensitive.p99 < 1_000_000, "{sensitive:?}");
 }
 
@@ -138,9 +138,9 @@ fn a_latency_tenant_under_continuous_load_gets_an_eighth_more_and_no_more() {
 /// unmodified one.
 #[test]
 fn one_read_at_a_time_goes_before_bulk_without_a_mark() {
-    let players = [LATENCY, bulk(Class::Throughput, false)];
-    let [fifo, _] = play_behind(Box::new(Fifo::new(Window::UNLIMITED)), players);
-    let [fair, other] = play(players);
+    let workloads = [LATENCY, bulk(Class::Throughput, false)];
+    let [fifo, _] = run_behind(Box::new(Fifo::new(Window::UNLIMITED)), workloads);
+    let [fair, other] = run(workloads);
     assert!(2 * fair.p99 < fifo.p99, "{fair:?} {fifo:?}");
     assert!(other.rate > 10_000, "{other:?}");
 }

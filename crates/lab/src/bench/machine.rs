@@ -170,7 +170,7 @@ impl Machine {
         self.done = done;
     }
 
-    /// A drive has done an I/O: tells its policy, and sends the answer.
+    /// A drive has done an I/O: reports it to its policy, and sends the answer.
     fn completed_by(&mut self, place: usize, completion: Completion) {
         let (id, now) = (completion.tag as u32, completion.at);
         let io = self.io(id);

@@ -27,7 +27,7 @@ pub(crate) use machine::fold;
 pub struct Setup {
     /// The drives, each with its switch.
     pub drives: Vec<Drive>,
-    /// Who issues I/O.
+    /// The workers that issue I/O.
     pub workers: Vec<Worker>,
     /// What hosts do with I/O before they send it; nothing when they send everything at once.
     pub host: Option<Box<dyn HostPolicy>>,
@@ -47,7 +47,7 @@ pub struct Setup {
 pub struct Drive {
     /// The drive, at rest.
     pub device: Device,
-    /// Who says what goes next. It has not seen any I/O.
+    /// The policy. It has not seen any I/O.
     pub policy: Box<dyn Policy>,
 }
 

@@ -1,4 +1,4 @@
-//! Load: who issues which I/O, and when.
+//! Load: which worker issues which I/O, and when.
 //!
 //! A [`Worker`] is a description; [`source`] makes I/O of it, one at a time, from a seeded stream
 //! of its own, so that other workers do not change what a worker does.

@@ -23,16 +23,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ENABLE: u64 = 0x0046_0001;
 const CC: u32 = 0x14;
 
-/// Where hostile hosts go, and as whom.
+/// What hostile hosts connect to, and their identity.
 #[derive(Clone)]
-pub struct Prey {
+pub struct Access {
     /// Runs them.
     pub rt: Rt,
     /// The target.
     pub addr: SocketAddr,
     /// The subsystem they may use.
     pub subnqn: Nqn,
-    /// Who they are.
+    /// Their identity.
     pub host: Identity,
     /// The tenant whose words they may read.
     pub tenant: usize,
@@ -128,7 +128,7 @@ impl From<Gone> for Stop {
 }
 
 /// An association as far as it came.
-pub struct Seat {
+pub struct RawAssociation {
     /// The Admin queue.
     pub admin: Raw,
     /// I/O queue 1.
@@ -137,7 +137,7 @@ pub struct Seat {
     pub cntlid: u16,
 }
 
-impl Prey {
+impl Access {
     /// An Admin queue, enabled.
     pub async fn admin(&self, digests: Digests) -> Result<(Raw, u16), Stop> {
         let mut admin = Raw::open(&self.rt, self.addr).await?;
@@ -190,14 +190,14 @@ impl Prey {
     }
 
     /// An association with one I/O queue.
-    pub async fn seat(&self, digests: Digests, entries: u16) -> Result<Seat, Stop> {
+    pub async fn associate(&self, digests: Digests, entries: u16) -> Result<RawAssociation, Stop> {
         let (admin, cntlid) = self.admin(digests).await?;
         let io = self.io(digests, cntlid, 1, entries).await?;
-        Ok(Seat { admin, io, cntlid })
+        Ok(RawAssociation { admin, io, cntlid })
     }
 
-    /// Knocks at a subsystem that this host may not enter.
-    pub async fn trespass(&self, subnqn: Nqn) -> Result<(), Stop> {
+    /// Connects to a subsystem that this host may not use.
+    pub async fn connect_to_foreign(&self, subnqn: Nqn) -> Result<(), Stop> {
         let mut admin = Raw::open(&self.rt, self.addr).await?;
         admin.initialize(Digests::default(), PATIENCE).await?;
         let connect = Connect {
@@ -241,13 +241,18 @@ impl Prey {
             }
             return Ok(());
         }
-        let mut seat = self.seat(digests, 32).await?;
-        self.end(&mut seat, ending, rng).await
+        let mut association = self.associate(digests, 32).await?;
+        self.end(&mut association, ending, rng).await
     }
 
     /// Ends an association in this way.
-    pub async fn end(&self, seat: &mut Seat, ending: Ending, rng: &mut Rng) -> Result<(), Stop> {
-        let Seat { admin, io, .. } = seat;
+    pub async fn end(
+        &self,
+        association: &mut RawAssociation,
+        ending: Ending,
+        rng: &mut Rng,
+    ) -> Result<(), Stop> {
+        let RawAssociation { admin, io, .. } = association;
         match ending {
             Ending::BeforeIcreq | Ending::AfterIcreq | Ending::DuringConnect | Ending::Idle => {}
             Ending::HalfCapsule => {
@@ -347,8 +352,8 @@ impl Prey {
         }
     }
 
-    /// What a chaotic host does in one go on one connection: sends a PDU, right or wrong.
-    pub async fn torment(&self, raw: &mut Raw, rng: &mut Rng) {
+    /// One step of a chaotic host on a connection: sends a PDU, right or wrong.
+    pub async fn send_any_pdu(&self, raw: &mut Raw, rng: &mut Rng) {
         let mut bytes = self.pdu(raw, rng);
         if rng.chance(1, 8) {
             damage(&mut bytes, rng);

@@ -92,7 +92,7 @@ fn in_world(plan: Plan) -> Life {
     let hosts: Vec<Machine> = (0..plan.machines).map(|_| world.machine(1)).collect();
     let operator = world.machine(1);
     let seed = plan.seed;
-    let site = Rc::new(Site::new(plan, world.weather(), server, hosts));
+    let site = Rc::new(Site::new(plan, world.handle(), server, hosts));
     let lived = site.clone();
     world.run(&operator, |rt| async move { life(lived, rt).await });
     let life = Life {
@@ -158,11 +158,11 @@ fn begin(site: &Rc<Site>, rt: &Rt, rng: &Rng) -> Tasks {
         let rng = rng.split(100 + u64::from(number));
         rt.spawn(keep(site.clone(), rt.clone(), *plan, number, rng))
     });
-    let weather = trouble::weather(site.clone(), rt.clone(), rng.split(1));
+    let faults = trouble::faults(site.clone(), rt.clone(), rng.split(1));
     let operator = trouble::operator(site.clone(), rt.clone(), rng.split(2));
     Tasks {
         hosts: hosts.collect(),
-        troubles: vec![rt.spawn(weather), rt.spawn(operator)],
+        troubles: vec![rt.spawn(faults), rt.spawn(operator)],
     }
 }
 
@@ -185,9 +185,9 @@ async fn keep(site: Rc<Site>, rt: Rt, plan: HostPlan, number: u32, mut rng: Rng)
             match plan.kind {
                 Kind::Library => library::live(host, plan.commands).await,
                 Kind::Plain => plain::live(host, plan.commands).await,
-                Kind::Hostile => torment(host, plan.commands).await,
+                Kind::Hostile => send_any_pdu(host, plan.commands).await,
             }
-            // Who waits may have given up.
+            // A waiting host may have given up.
             let _ = sender.send(());
         };
         machine.rt(0).spawn(lives).detach();
@@ -198,7 +198,7 @@ async fn keep(site: Rc<Site>, rt: Rt, plan: HostPlan, number: u32, mut rng: Rng)
 }
 
 /// A host that breaks rules, on one connection after the other.
-async fn torment(mut host: Host, count: u64) {
+async fn send_any_pdu(mut host: Host, count: u64) {
     let mut left = count;
     while left > 0 && host.site.goes_on() {
         let now = (1 + host.rng.below(60)).min(left);
@@ -216,36 +216,36 @@ async fn torment(mut host: Host, count: u64) {
 
 async fn torment_once(host: &mut Host, count: u64) -> Result<(), Stop> {
     let kato = Duration::from_ms(1_000 + host.rng.below(20_000));
-    let prey = plain::prey(host, kato);
+    let access = plain::access(host, kato);
     let rng = &mut host.rng;
     if rng.chance(1, 8) && host.site.plan.tenants > 1 {
         let other = rng.below(host.site.plan.tenants as u64 - 1) as usize;
-        return prey.trespass(Site::subnqn(other)).await;
+        return access.connect_to_foreign(Site::subnqn(other)).await;
     }
     let ending = *rng.pick(&Ending::ALL).unwrap_or(&Ending::Idle);
     if rng.chance(1, 4) {
-        return prey.connect_and_end(ending, rng).await;
+        return access.connect_and_end(ending, rng).await;
     }
-    let mut seat = prey.seat(digests(rng), 64).await?;
+    let mut association = access.associate(digests(rng), 64).await?;
     Notes::count(&host.site.notes.connects);
     let span = Duration::from_us(rng.below(3_000));
     for _ in 0..count {
         if rng.chance(1, 6) {
-            let entry = prey.administrative(rng);
-            seat.admin.submit(entry, &[]).await;
-            prey.take(&mut seat.admin, span).await?;
+            let entry = access.administrative(rng);
+            association.admin.submit(entry, &[]).await;
+            access.take(&mut association.admin, span).await?;
         }
-        prey.torment(&mut seat.io, rng).await;
+        access.send_any_pdu(&mut association.io, rng).await;
         Notes::count(&host.site.notes.commands);
         if rng.chance(1, 4) {
-            prey.take(&mut seat.io, span).await?;
+            access.take(&mut association.io, span).await?;
         }
     }
     if rng.chance(1, 4) {
         // It says nothing more, until it is thrown out.
         host.rt.sleep(kato * 2).await;
     }
-    prey.end(&mut seat, ending, rng).await
+    access.end(&mut association, ending, rng).await
 }
 
 /// The resources of a target without hosts.

@@ -12,7 +12,7 @@ use flashyard_nvme::{CompletionQueueEntry, Sgl, Status, SubmissionQueueEntry};
 use flashyard_time::{Duration, Time};
 
 use super::content::Ended;
-use super::hostile::{Ending, Prey, Seat, Stop, digests};
+use super::hostile::{Access, Ending, RawAssociation, Stop, digests};
 use super::judge::Given;
 use super::library::{Host, lba_range, range};
 use super::site::{Notes, Site, Volume};
@@ -59,7 +59,7 @@ struct Open {
 /// One association.
 struct Work<'a> {
     host: &'a mut Host,
-    seat: Seat,
+    association: RawAssociation,
     open: BTreeMap<u16, Open>,
     kept_alive: Time,
 }
@@ -84,10 +84,10 @@ pub async fn live(mut host: Host, commands: u64) {
 }
 
 /// How a plain or hostile host reaches the target.
-pub fn prey(host: &Host, kato: Duration) -> Prey {
+pub fn access(host: &Host, kato: Duration) -> Access {
     let volumes = host.site.volumes();
     let theirs = || volumes.iter().filter(|volume| volume.tenant == host.tenant);
-    Prey {
+    Access {
         rt: host.rt.clone(),
         addr: host.site.addr(),
         subnqn: Site::subnqn(host.tenant),
@@ -103,18 +103,18 @@ pub fn prey(host: &Host, kato: Duration) -> Prey {
 }
 
 async fn associate(host: &mut Host, commands: u64) -> Result<(), Stop> {
-    let prey = prey(host, Duration::from_secs(10));
+    let access = access(host, Duration::from_secs(10));
     let ending = *host.rng.pick(&Ending::ALL).unwrap_or(&Ending::Idle);
     if matches!(
         ending,
         Ending::BeforeIcreq | Ending::AfterIcreq | Ending::DuringConnect
     ) {
-        return prey.connect_and_end(ending, &mut host.rng).await;
+        return access.connect_and_end(ending, &mut host.rng).await;
     }
-    let is_settled = !host.site.knows(&prey.host);
+    let is_settled = !host.site.knows(&access.host);
     let (digests, entries) = (digests(&mut host.rng), 8 + host.rng.below(24) as u16);
     let entries = entries.min(host.site.plan.limits.queue_depth);
-    let seat = prey.seat(digests, entries).await?;
+    let association = access.associate(digests, entries).await?;
     Notes::count(&host.site.notes.connects);
     if is_settled {
         host.site.settle(host.number);
@@ -122,7 +122,7 @@ async fn associate(host: &mut Host, commands: u64) -> Result<(), Stop> {
     let kept_alive = host.site.now();
     let mut work = Work {
         host,
-        seat,
+        association,
         open: BTreeMap::new(),
         kept_alive,
     };
@@ -140,27 +140,32 @@ async fn associate(host: &mut Host, commands: u64) -> Result<(), Stop> {
         work.submit(most).await;
         return Ok(());
     }
-    end(work.host, &prey, &mut work.seat, ending).await
+    end(work.host, &access, &mut work.association, ending).await
 }
 
 /// The last thing that a host does. It must not write data that the checks do not know of.
-async fn end(host: &mut Host, prey: &Prey, seat: &mut Seat, ending: Ending) -> Result<(), Stop> {
+async fn end(
+    host: &mut Host,
+    access: &Access,
+    association: &mut RawAssociation,
+    ending: Ending,
+) -> Result<(), Stop> {
     match ending {
         Ending::HalfCapsule | Ending::DataOwed | Ending::Reset => {
-            half_way(host, seat, ending).await;
+            half_way(host, association, ending).await;
             if ending == Ending::Reset {
                 let disable = SubmissionQueueEntry::property_set(0x14, false, 0x0046_0000);
-                seat.admin.submit(disable, &[]).await;
+                association.admin.submit(disable, &[]).await;
             }
             Ok(())
         }
         Ending::Busy => Ok(()),
-        _ => prey.end(seat, ending, &mut host.rng).await,
+        _ => access.end(association, ending, &mut host.rng).await,
     }
 }
 
 /// A write that ends half way.
-async fn half_way(host: &mut Host, seat: &mut Seat, ending: Ending) {
+async fn half_way(host: &mut Host, association: &mut RawAssociation, ending: Ending) {
     let Some(volume) = host.site.pick(host.tenant, &mut host.rng) else {
         return;
     };
@@ -171,20 +176,22 @@ async fn half_way(host: &mut Host, seat: &mut Seat, ending: Ending) {
         .begin_write(host.number, lba, blocks, false);
     let data = filled(&volume, write, lba, blocks);
     let in_capsule = ending == Ending::HalfCapsule && data.len() <= 8192;
-    let entry = write_entry(&volume, lba, blocks, in_capsule).with_cid(seat.io.fresh_cid());
-    let bytes = seat.io.capsule(entry, if in_capsule { &data } else { &[] });
+    let entry = write_entry(&volume, lba, blocks, in_capsule).with_cid(association.io.fresh_cid());
+    let bytes = association
+        .io
+        .capsule(entry, if in_capsule { &data } else { &[] });
     let part = match in_capsule {
         true => 1 + host.rng.below(bytes.len() as u64 - 1) as usize,
         false => bytes.len(),
     };
-    seat.io.send_bytes(&bytes[..part]).await;
+    association.io.send_bytes(&bytes[..part]).await;
     if in_capsule {
         return;
     }
-    if let Some(Incoming::R2t(mut r2t)) = seat.io.next_within(LOOK).await {
+    if let Some(Incoming::R2t(mut r2t)) = association.io.next_within(LOOK).await {
         r2t.r2tl = (r2t.r2tl / 2).max(4);
         if r2t.r2to as usize + r2t.r2tl as usize <= data.len() {
-            seat.io.send_invited(&r2t, &data, 4096).await;
+            association.io.send_invited(&r2t, &data, 4096).await;
         }
     }
 }
@@ -214,7 +221,7 @@ impl Work<'_> {
                 self.push(volume, &mut bytes);
             }
         }
-        self.seat.io.send_bytes(&bytes).await;
+        self.association.io.send_bytes(&bytes).await;
     }
 
     /// Adds the bytes of one command, or of a fused pair.
@@ -343,8 +350,8 @@ impl Work<'_> {
     }
 
     fn add(&mut self, open: Open, entry: SubmissionQueueEntry, data: &[u8], bytes: &mut Vec<u8>) {
-        let cid = self.seat.io.fresh_cid();
-        bytes.extend_from_slice(&self.seat.io.capsule(entry.with_cid(cid), data));
+        let cid = self.association.io.fresh_cid();
+        bytes.extend_from_slice(&self.association.io.capsule(entry.with_cid(cid), data));
         self.open.insert(cid, open);
         Notes::count(&self.host.site.notes.commands);
     }
@@ -358,7 +365,7 @@ impl Work<'_> {
             if self.host.rng.chance(1, 4) {
                 self.note_abort(cid);
                 let abort = SubmissionQueueEntry::abort(1, cid);
-                self.seat.admin.command(abort, &[], PATIENCE).await?;
+                self.association.admin.command(abort, &[], PATIENCE).await?;
             }
         }
         Ok(())
@@ -383,7 +390,7 @@ impl Work<'_> {
                 return Err(Stop::Gone);
             }
             self.keep_alive().await?;
-            match self.seat.io.next_within(LOOK).await {
+            match self.association.io.next_within(LOOK).await {
                 None if waited >= PATIENCE => {
                     self.find_silence();
                     return Err(Stop::Gone);
@@ -410,7 +417,7 @@ impl Work<'_> {
             return Ok(());
         }
         let answer = self
-            .seat
+            .association
             .admin
             .command(SubmissionQueueEntry::keep_alive(), &[], PATIENCE)
             .await?;
@@ -497,7 +504,10 @@ impl Work<'_> {
             .rng
             .pick(&[4096, 9000, 65536, 1 << 20])
             .unwrap_or(&4096);
-        self.seat.io.send_invited(r2t, &data, piece & !3).await;
+        self.association
+            .io
+            .send_invited(r2t, &data, piece & !3)
+            .await;
     }
 
     fn brought(&mut self, cid: u16, at: usize, data: &[u8], digest_ok: bool) {

@@ -151,7 +151,7 @@ pub struct Plan {
     pub limits: Limits,
     /// Its devices.
     pub devices: Vec<DevicePlan>,
-    /// Who uses it.
+    /// Its tenants.
     pub hosts: Vec<HostPlan>,
     /// Most bytes of one command.
     pub most_bytes: u32,

@@ -19,7 +19,7 @@ use flashyard_engine::{
 };
 use flashyard_host::raw::Identity;
 use flashyard_nvme::Nqn;
-use flashyard_runtime::sim::{Disk, Machine, Weather};
+use flashyard_runtime::sim::{Disk, Machine, WorldHandle};
 use flashyard_runtime::sync::{Notify, oneshot};
 use flashyard_tcp::listen;
 use flashyard_time::{Duration, Rng, Time};
@@ -147,7 +147,7 @@ struct Tenant {
 /// See the module.
 pub struct Site {
     pub plan: Plan,
-    pub weather: Weather,
+    pub handle: WorldHandle,
     pub server: Machine,
     pub hosts: Vec<Machine>,
     pub notes: Notes,
@@ -166,7 +166,7 @@ pub struct Site {
 }
 
 impl Site {
-    pub fn new(plan: Plan, weather: Weather, server: Machine, hosts: Vec<Machine>) -> Self {
+    pub fn new(plan: Plan, handle: WorldHandle, server: Machine, hosts: Vec<Machine>) -> Self {
         let disks = plan.devices.iter().enumerate();
         let disks = disks.map(|(index, device)| match device.medium {
             Medium::Block => Some(server.add_disk(path(index), device.bytes)),
@@ -178,7 +178,7 @@ impl Site {
         );
         let tenants = (0..plan.tenants).map(|_| Tenant::default()).collect();
         Self {
-            weather,
+            handle,
             server,
             hosts,
             notes: Notes::default(),
@@ -205,7 +205,7 @@ impl Site {
     }
 
     pub fn now(&self) -> Time {
-        self.weather.now()
+        self.handle.now()
     }
 
     /// Whether hosts are to work on.

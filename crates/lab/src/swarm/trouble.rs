@@ -32,8 +32,8 @@ enum Trouble {
     Shutdown,
 }
 
-/// The weather: one trouble after the other, until all are to stop.
-pub async fn weather(site: Rc<Site>, rt: Rt, mut rng: Rng) {
+/// Faults, one after the other, until all are to stop.
+pub async fn faults(site: Rc<Site>, rt: Rt, mut rng: Rng) {
     let kinds = kinds(&site);
     while site.goes_on() && !kinds.is_empty() {
         let pause = Duration::from_ns(rng.below(2 * site.plan.trouble.as_ns()));
@@ -70,7 +70,7 @@ fn kinds(site: &Site) -> Vec<Trouble> {
 async fn strike(site: &Site, rt: &Rt, rng: &mut Rng, kind: Trouble) {
     let machine = rng.below(site.hosts.len() as u64) as usize;
     let device = rng.below(site.plan.devices.len() as u64) as usize;
-    let (weather, server, hosts) = (&site.weather, &site.server, &site.hosts[machine]);
+    let (handle, server, hosts) = (&site.handle, &site.server, &site.hosts[machine]);
     let (short, long) = (
         Duration::from_ms(rng.below(400)),
         Duration::from_ms(rng.below(25_000)),
@@ -78,12 +78,12 @@ async fn strike(site: &Site, rt: &Rt, rng: &mut Rng, kind: Trouble) {
     let span = if rng.chance(2, 3) { short } else { long };
     match kind {
         Trouble::Partition => {
-            weather.partition(server, hosts);
+            handle.partition(server, hosts);
             rt.sleep(span).await;
-            weather.heal(server, hosts);
+            handle.heal(server, hosts);
         }
-        Trouble::Reset => weather.reset_connections(server, hosts),
-        Trouble::Silence => weather.silence_connections(server, hosts),
+        Trouble::Reset => handle.reset_connections(server, hosts),
+        Trouble::Silence => handle.silence_connections(server, hosts),
         Trouble::Refuse => {
             server.refuse_connections(true);
             rt.sleep(span).await;

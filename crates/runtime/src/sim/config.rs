@@ -2,7 +2,7 @@
 
 use flashyard_time::Duration;
 
-/// What the world does to those who live in it. Everything here keeps the promises of TCP and of
+/// Latencies and faults of the world. Everything here keeps the promises of TCP and of
 /// disks, except [`Config::resets_per_million`]; other faults are asked for one by one at
 /// [`super::World`], [`super::Machine`] and [`super::Disk`].
 #[derive(Clone, Debug)]

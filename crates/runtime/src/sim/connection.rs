@@ -4,9 +4,9 @@ use std::io;
 
 use flashyard_time::Time;
 
+use super::context::{Event, Ready, SimContext, Waiter};
 use super::network::NetworkEvent;
 use super::pipe::{End, Line, Pipe};
-use super::stage::{Event, Ready, Stage, Waiter};
 use super::trace::Mark;
 use crate::handle::SocketId;
 use crate::op::Outcome;
@@ -87,24 +87,24 @@ impl Connection {
             .all(|side| matches!(side.state, State::Closed | State::Gone))
     }
 
-    pub(super) fn recv(&mut self, stage: &mut Stage, side: usize, waiter: Waiter) {
+    pub(super) fn recv(&mut self, sim: &mut SimContext, side: usize, waiter: Waiter) {
         let this = &mut self.sides[side];
         assert!(this.receiving.is_none(), "one receive at a time");
         this.receiving = Some(waiter);
-        this.wake_receiver(stage);
+        this.wake_receiver(sim);
     }
 
     /// Moves what a finished receive brings: bytes, 0 at the end of the stream, or an error.
     pub(super) fn receive(
         &mut self,
-        stage: &mut Stage,
+        sim: &mut SimContext,
         side: usize,
         into: &mut [u8],
     ) -> io::Result<usize> {
         let this = &mut self.sides[side];
-        let received = this.inbox.receive(into, &mut stage.network_rng);
+        let received = this.inbox.receive(into, &mut sim.network_rng);
         if received > 0 {
-            self.pump(stage, 1 - side, stage.now);
+            self.pump(sim, 1 - side, sim.now);
             return Ok(received);
         }
         if this.reset {
@@ -115,7 +115,7 @@ impl Connection {
 
     pub(super) fn send<'a>(
         &mut self,
-        stage: &mut Stage,
+        sim: &mut SimContext,
         side: usize,
         waiter: Waiter,
         pieces: impl Iterator<Item = &'a [u8]>,
@@ -123,75 +123,75 @@ impl Connection {
         let this = &mut self.sides[side];
         assert!(this.sending.is_none(), "one send at a time");
         if this.reset {
-            return stage.fail(waiter, libc::ECONNRESET);
+            return sim.fail(waiter, libc::ECONNRESET);
         }
         if this.state != State::Open {
-            return stage.fail(waiter, libc::EPIPE);
+            return sim.fail(waiter, libc::EPIPE);
         }
         this.sending = Some(waiter);
         for piece in pieces {
             self.sides[1 - side].inbox.offer(piece);
         }
-        let departs = stage.spend_on_send(waiter.core);
-        self.pump(stage, side, departs);
+        let departs = sim.spend_on_send(waiter.core);
+        self.pump(sim, side, departs);
     }
 
     /// Gives up an operation of this side, if it is still waiting.
-    pub(super) fn cancel(&mut self, stage: &mut Stage, side: usize, waiter: Waiter) {
+    pub(super) fn cancel(&mut self, sim: &mut SimContext, side: usize, waiter: Waiter) {
         let this = &mut self.sides[side];
         if this.receiving == Some(waiter) {
             this.receiving = None;
-            stage.fail(waiter, libc::ECANCELED);
+            sim.fail(waiter, libc::ECANCELED);
         } else if this.sending == Some(waiter) {
             this.sending = None;
             self.sides[1 - side].inbox.withdraw();
-            stage.fail(waiter, libc::ECANCELED);
+            sim.fail(waiter, libc::ECANCELED);
         }
     }
 
     /// Ends both directions of this side now.
-    pub(super) fn shutdown(&mut self, stage: &mut Stage, side: usize) {
-        self.shut(stage, side, End::Finished);
+    pub(super) fn shutdown(&mut self, sim: &mut SimContext, side: usize) {
+        self.shut(sim, side, End::Finished);
     }
 
     /// The same; the peer hears of it as of a reset.
-    pub(super) fn abort(&mut self, stage: &mut Stage, side: usize) {
-        self.shut(stage, side, End::Reset);
+    pub(super) fn abort(&mut self, sim: &mut SimContext, side: usize) {
+        self.shut(sim, side, End::Reset);
     }
 
-    fn shut(&mut self, stage: &mut Stage, side: usize, end: End) {
+    fn shut(&mut self, sim: &mut SimContext, side: usize, end: End) {
         let this = &mut self.sides[side];
         if this.state != State::Open {
             return;
         }
         this.state = State::Shut;
-        this.wake_receiver(stage);
-        this.fail_sender(stage, libc::EPIPE);
-        self.finish(stage, side, end);
+        this.wake_receiver(sim);
+        this.fail_sender(sim, libc::EPIPE);
+        self.finish(sim, side, end);
     }
 
     /// The program has closed this side. Unread data turns the end into a reset, as TCP does.
-    pub(super) fn close(&mut self, stage: &mut Stage, side: usize) {
+    pub(super) fn close(&mut self, sim: &mut SimContext, side: usize) {
         let this = &mut self.sides[side];
         let (was, unread) = (this.state, this.inbox.unread() > 0);
         this.state = State::Closed;
         if unread {
-            self.finish(stage, side, End::Reset);
+            self.finish(sim, side, End::Reset);
         } else if was == State::Open {
-            self.finish(stage, side, End::Finished);
+            self.finish(sim, side, End::Finished);
         }
     }
 
     /// The program of this side was killed; the kernel closes for it, politely or not.
-    pub(super) fn kill(&mut self, stage: &mut Stage, side: usize) {
+    pub(super) fn kill(&mut self, sim: &mut SimContext, side: usize) {
         if self.sides[side].forget_waiters() {
             self.sides[1 - side].inbox.withdraw();
         }
-        if stage.network_rng.chance(1, 2) {
-            return self.close(stage, side);
+        if sim.network_rng.chance(1, 2) {
+            return self.close(sim, side);
         }
         self.sides[side].state = State::Closed;
-        self.finish(stage, side, End::Reset);
+        self.finish(sim, side, End::Reset);
     }
 
     /// The machine of this side has vanished.
@@ -203,10 +203,10 @@ impl Connection {
 
     /// The machine of this side is back and knows nothing; what was sent to it arrives (anew) and
     /// is answered with a reset.
-    pub(super) fn reappear(&mut self, stage: &mut Stage, side: usize) {
+    pub(super) fn reappear(&mut self, sim: &mut SimContext, side: usize) {
         if self.sides[side].state == State::Gone {
             self.sides[side].state = State::Closed;
-            self.resume(stage, side);
+            self.resume(sim, side);
         }
     }
 
@@ -216,68 +216,65 @@ impl Connection {
     }
 
     /// Resets the connection on both sides at once. What has arrived can still be received.
-    pub(super) fn reset(&mut self, stage: &mut Stage) {
-        stage
-            .trace
-            .note(stage.now, Mark::Fault, u64::from(self.number), 0);
+    pub(super) fn reset(&mut self, sim: &mut SimContext) {
+        sim.trace
+            .note(sim.now, Mark::Fault, u64::from(self.number), 0);
         for side in &mut self.sides {
             side.inbox.cut(End::Reset);
-            side.be_reset(stage);
+            side.be_reset(sim);
         }
     }
 
     /// Whatever could not pass for a while goes on towards this side.
-    pub(super) fn resume(&mut self, stage: &mut Stage, side: usize) {
+    pub(super) fn resume(&mut self, sim: &mut SimContext, side: usize) {
         let event = self.arrival(side);
-        let Stage {
+        let SimContext {
             now,
             events,
             network_rng,
             ..
-        } = stage;
+        } = sim;
         self.sides[side].inbox.resume(*now, network_rng, |at| {
             events.push(at, Event::Network(event));
         });
     }
 
     /// Something may have arrived at this side. `passable`: the line is up and the machine runs.
-    pub(super) fn arrive(&mut self, stage: &mut Stage, side: usize, passable: bool) {
+    pub(super) fn arrive(&mut self, sim: &mut SimContext, side: usize, passable: bool) {
         if self.silent || !passable {
             return;
         }
-        let per_million = u64::from(stage.config.resets_per_million);
-        if per_million > 0 && stage.network_rng.chance(per_million, 1_000_000) {
-            return self.reset(stage);
+        let per_million = u64::from(sim.config.resets_per_million);
+        if per_million > 0 && sim.network_rng.chance(per_million, 1_000_000) {
+            return self.reset(sim);
         }
         let this = &mut self.sides[side];
-        let bytes = this.inbox.deliver(stage.now);
+        let bytes = this.inbox.deliver(sim.now);
         let which = u64::from(self.number) << 1 | side as u64;
-        stage
-            .trace
-            .note(stage.now, Mark::Parcel, which, bytes as u64);
+        sim.trace.note(sim.now, Mark::Parcel, which, bytes as u64);
         if this.inbox.was_reset() {
-            this.be_reset(stage);
+            this.be_reset(sim);
             return self.sides[1 - side].inbox.cut(End::Reset);
         }
         match this.state {
-            State::Open => this.wake_receiver(stage),
+            State::Open => this.wake_receiver(sim),
             State::Shut | State::Closed if bytes > 0 && !this.answered => {
                 this.answered = true;
-                self.finish(stage, side, End::Reset);
+                self.finish(sim, side, End::Reset);
             }
             State::Shut | State::Closed | State::Gone => {}
         }
     }
 
     /// Sends an end from this side.
-    fn finish(&mut self, stage: &mut Stage, side: usize, end: End) {
+    fn finish(&mut self, sim: &mut SimContext, side: usize, end: End) {
         let peer = 1 - side;
         let which = u64::from(self.number) << 1 | side as u64;
-        stage.trace.note(stage.now, Mark::Close, which, end as u64);
+        sim.trace.note(sim.now, Mark::Close, which, end as u64);
         let at = self.sides[peer]
             .inbox
-            .finish(stage.now, end, &mut stage.network_rng);
-        stage.events.push(at, Event::Network(self.arrival(peer)));
+            .finish(sim.now, end, &mut sim.network_rng);
+        sim.events.push(at, Event::Network(self.arrival(peer)));
     }
 
     /// In how many pieces has come what the last receive of this side found.
@@ -286,18 +283,18 @@ impl Connection {
     }
 
     /// Moves what this side wants to send as far as there is room, from `departs` on.
-    fn pump(&mut self, stage: &mut Stage, side: usize, departs: Time) {
+    fn pump(&mut self, sim: &mut SimContext, side: usize, departs: Time) {
         let event = self.arrival(1 - side);
         let machine = self.sides[side].machine;
         let pipe = &mut self.sides[1 - side].inbox;
         let who = u64::from(self.number) << 1 | side as u64;
-        let Stage {
+        let SimContext {
             config,
             events,
             network_rng,
             lines,
             ..
-        } = stage;
+        } = sim;
         let line = config
             .toll
             .shared
@@ -308,7 +305,7 @@ impl Connection {
         if pipe.is_accepted()
             && let Some(waiter) = self.sides[side].sending.take()
         {
-            stage.done(waiter, Outcome::Done);
+            sim.done(waiter, Outcome::Done);
         }
     }
 
@@ -334,23 +331,23 @@ impl Side {
         }
     }
 
-    fn wake_receiver(&mut self, stage: &mut Stage) {
+    fn wake_receiver(&mut self, sim: &mut SimContext) {
         let ready = self.inbox.is_readable() || self.reset || self.state != State::Open;
         if ready && let Some(waiter) = self.receiving.take() {
-            stage.end(waiter, Ready::Receive(self.socket));
+            sim.end(waiter, Ready::Receive(self.socket));
         }
     }
 
-    fn fail_sender(&mut self, stage: &mut Stage, errno: i32) {
+    fn fail_sender(&mut self, sim: &mut SimContext, errno: i32) {
         if let Some(waiter) = self.sending.take() {
-            stage.fail(waiter, errno);
+            sim.fail(waiter, errno);
         }
     }
 
-    fn be_reset(&mut self, stage: &mut Stage) {
+    fn be_reset(&mut self, sim: &mut SimContext) {
         self.reset = true;
-        self.wake_receiver(stage);
-        self.fail_sender(stage, libc::ECONNRESET);
+        self.wake_receiver(sim);
+        self.fail_sender(sim, libc::ECONNRESET);
     }
 
     /// The core that waited is gone. True if a send was in flight.

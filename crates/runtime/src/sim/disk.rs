@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use flashyard_time::{Duration, Time};
 
 use super::config::DiskConfig;
+use super::context::{Event, Ready, SimContext, Waiter};
 use super::medium::{Mark as SyncMark, Medium};
 use super::pipe::draw;
-use super::stage::{Event, Ready, Stage, Waiter};
 use super::trace::Mark;
 use super::zones::Zones;
 use crate::handle::{FileId, FileInfo, FileKind, OpenOptions};
@@ -235,31 +235,29 @@ impl Disks {
     /// Starts an operation.
     pub(super) fn start(
         &mut self,
-        stage: &mut Stage,
+        sim: &mut SimContext,
         file: FileId,
         waiter: Waiter,
         action: Action,
     ) {
         let Some(opened) = self.files.get(&file) else {
-            return stage.fail(waiter, libc::EBADF);
+            return sim.fail(waiter, libc::EBADF);
         };
         if let Err(errno) = opened.check(&action) {
-            return stage.fail(waiter, errno);
+            return sim.fail(waiter, errno);
         }
         let operation = self.next_operation;
         self.next_operation += 1;
         let index = opened.disk;
         let disk = &mut self.states[index];
         let bytes = action.transferred();
-        stage
-            .trace
-            .note(stage.now, Mark::DiskStart, operation, bytes);
+        sim.trace.note(sim.now, Mark::DiskStart, operation, bytes);
         let transfer = Duration::from_ns(bytes).scale(1_000_000_000, disk.config.bandwidth);
-        disk.bus_free = disk.bus_free.max(stage.now) + transfer;
-        let ends = disk.bus_free + draw(disk.config.latency, &mut stage.disk_rng) + disk.delay;
+        disk.bus_free = disk.bus_free.max(sim.now) + transfer;
+        let ends = disk.bus_free + draw(disk.config.latency, &mut sim.disk_rng) + disk.delay;
         disk.in_flight
             .insert(operation, InFlight { waiter, action });
-        stage.events.push(
+        sim.events.push(
             ends,
             Event::Disk(DiskEvent {
                 disk: index,
@@ -269,27 +267,26 @@ impl Disks {
     }
 
     /// Starts a sync of all that has been written so far.
-    pub(super) fn start_sync(&mut self, stage: &mut Stage, file: FileId, waiter: Waiter) {
+    pub(super) fn start_sync(&mut self, sim: &mut SimContext, file: FileId, waiter: Waiter) {
         match self.files.get(&file).map(|opened| opened.disk) {
             Some(disk) => {
                 let mark = self.states[disk].medium.mark();
-                self.start(stage, file, waiter, Action::Sync(mark));
+                self.start(sim, file, waiter, Action::Sync(mark));
             }
-            None => stage.fail(waiter, libc::EBADF),
+            None => sim.fail(waiter, libc::EBADF),
         }
     }
 
     /// Performs an operation whose time has come.
-    pub(super) fn handle(&mut self, stage: &mut Stage, event: DiskEvent) {
+    pub(super) fn handle(&mut self, sim: &mut SimContext, event: DiskEvent) {
         let disk = &mut self.states[event.disk];
         let Some(InFlight { waiter, action }) = disk.in_flight.remove(&event.operation) else {
             return;
         };
         let result = disk.perform(action);
         let size = result.as_ref().map_or(0, |done| done.bytes as u64);
-        stage
-            .trace
-            .note(stage.now, Mark::DiskEnd, event.operation, size);
+        sim.trace
+            .note(sim.now, Mark::DiskEnd, event.operation, size);
         let ready = match result {
             Ok(Performed {
                 read: Some(offset),
@@ -306,12 +303,12 @@ impl Disks {
             Ok(Performed { bytes, .. }) => Ready::Done(Ok(Outcome::Bytes(bytes))),
             Err(errno) => Ready::Done(Err(io::Error::from_raw_os_error(errno))),
         };
-        stage.end(waiter, ready);
+        sim.end(waiter, ready);
     }
 
     /// The programs of a machine have ended; by seed, what they had in flight still reaches the
     /// disk or not.
-    pub(super) fn crash(&mut self, stage: &mut Stage, machine: usize) {
+    pub(super) fn crash(&mut self, sim: &mut SimContext, machine: usize) {
         let disks = &self.states;
         self.files
             .retain(|_, file| disks[file.disk].machine != machine);
@@ -322,9 +319,9 @@ impl Disks {
         {
             let mut in_flight: Vec<InFlight> =
                 std::mem::take(&mut disk.in_flight).into_values().collect();
-            stage.disk_rng.shuffle(&mut in_flight);
+            sim.disk_rng.shuffle(&mut in_flight);
             for InFlight { action, .. } in in_flight {
-                if action.changes() && stage.disk_rng.chance(1, 2) {
+                if action.changes() && sim.disk_rng.chance(1, 2) {
                     // A failure here would not have been reported.
                     let _ = disk.perform(action.without_promise());
                 }
@@ -333,20 +330,19 @@ impl Disks {
     }
 
     /// The power of a machine is cut, after [`Disks::crash`].
-    pub(super) fn power_cut(&mut self, stage: &mut Stage, machine: usize) {
+    pub(super) fn power_cut(&mut self, sim: &mut SimContext, machine: usize) {
         for (index, disk) in self.states.iter_mut().enumerate() {
             if disk.machine == machine {
                 let unflushed = disk.medium.unflushed() as u64;
-                stage
-                    .trace
-                    .note(stage.now, Mark::PowerCut, index as u64, unflushed);
-                disk.medium.power_cut(&mut stage.disk_rng);
+                sim.trace
+                    .note(sim.now, Mark::PowerCut, index as u64, unflushed);
+                disk.medium.power_cut(&mut sim.disk_rng);
                 if let Some(zones) = &mut disk.zones {
-                    for lost in zones.power_cut(&mut stage.disk_rng) {
+                    for lost in zones.power_cut(&mut sim.disk_rng) {
                         disk.medium.erase(lost);
                     }
                 }
-                disk.bus_free = stage.now;
+                disk.bus_free = sim.now;
             }
         }
     }

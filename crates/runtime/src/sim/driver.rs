@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use flashyard_time::{Duration, Time};
 
+use super::context::{Established, Ready, Waiter};
 use super::disk::Action;
-use super::stage::{Established, Ready, Waiter};
 use super::trace::Mark;
-use super::world::{Scene, Shared};
+use super::world::{Shared, Simulation};
 use crate::Chunk;
 use crate::driver::{Drive, Loose, Wait};
 use crate::handle::{Connected, FileId, FileInfo, Handle, OpenOptions, Owner, SocketId};
@@ -63,7 +63,7 @@ impl CoreDriver {
         self.shared.is_dead(self.core)
     }
 
-    fn handle<Id: Copy + 'static>(&self, id: Id, close: fn(&mut Scene, Id)) -> Handle<Id> {
+    fn handle<Id: Copy + 'static>(&self, id: Id, close: fn(&mut Simulation, Id)) -> Handle<Id> {
         let shared = self.shared.clone();
         let owner = Owner::Other(Box::new(Open { shared, id, close }));
         Handle { id, owner }
@@ -84,64 +84,61 @@ impl CoreDriver {
 struct Open<Id: Copy> {
     shared: Rc<Shared>,
     id: Id,
-    close: fn(&mut Scene, Id),
+    close: fn(&mut Simulation, Id),
 }
 
 impl<Id: Copy> Drop for Open<Id> {
     fn drop(&mut self) {
-        (self.close)(&mut self.shared.scene(), self.id);
+        (self.close)(&mut self.shared.simulation(), self.id);
     }
 }
 
-fn close_socket(scene: &mut Scene, socket: SocketId) {
-    scene.network.close(&mut scene.stage, socket);
+fn close_socket(simulation: &mut Simulation, socket: SocketId) {
+    simulation.network.close(&mut simulation.sim, socket);
 }
 
 impl Drive for CoreDriver {
     fn now(&mut self) -> Time {
-        self.shared.scene().stage.now
+        self.shared.simulation().sim.now
     }
 
     fn random(&mut self) -> u64 {
-        let stage = &mut self.shared.scene().stage;
-        let number = stage.order_rng.next_u64();
-        stage
-            .trace
-            .note(stage.now, Mark::Random, self.core as u64, number);
+        let sim = &mut self.shared.simulation().sim;
+        let number = sim.order_rng.next_u64();
+        sim.trace
+            .note(sim.now, Mark::Random, self.core as u64, number);
         number
     }
 
     fn pick(&mut self, ready: usize) -> usize {
-        let stage = &mut self.shared.scene().stage;
+        let sim = &mut self.shared.simulation().sim;
         let place = if ready > 1 {
-            stage.order_rng.below(ready as u64) as usize
+            sim.order_rng.below(ready as u64) as usize
         } else {
             0
         };
-        stage
-            .trace
-            .note(stage.now, Mark::Pick, self.core as u64, place as u64);
+        sim.trace
+            .note(sim.now, Mark::Pick, self.core as u64, place as u64);
         place
     }
 
     fn submit(&mut self, ticket: Ticket, operation: &mut Operation) {
         let waiter = self.waiter(ticket);
-        let scene = &mut *self.shared.scene();
-        let Scene {
-            stage,
+        let simulation = &mut *self.shared.simulation();
+        let Simulation {
+            sim,
             network,
             disks,
             ..
-        } = scene;
-        stage
-            .trace
-            .note(stage.now, Mark::Submit, self.core as u64, kind(operation));
+        } = simulation;
+        sim.trace
+            .note(sim.now, Mark::Submit, self.core as u64, kind(operation));
         match operation {
-            Operation::Accept { listener } => network.accept(stage, listener.id(), waiter),
-            Operation::Connect { addr } => network.connect(stage, self.machine, waiter, *addr),
-            Operation::Receive(receive) => network.recv(stage, receive.socket.id(), waiter),
+            Operation::Accept { listener } => network.accept(sim, listener.id(), waiter),
+            Operation::Connect { addr } => network.connect(sim, self.machine, waiter, *addr),
+            Operation::Receive(receive) => network.recv(sim, receive.socket.id(), waiter),
             Operation::Send { socket, gather, .. } => {
-                network.send(stage, socket.id(), waiter, gather.slices());
+                network.send(sim, socket.id(), waiter, gather.slices());
             }
             Operation::Read {
                 file, buf, offset, ..
@@ -150,7 +147,7 @@ impl Drive for CoreDriver {
                     offset: *offset,
                     len: buf.len(),
                 };
-                disks.start(stage, file.id(), waiter, action);
+                disks.start(sim, file.id(), waiter, action);
             }
             Operation::Write {
                 file,
@@ -165,18 +162,18 @@ impl Drive for CoreDriver {
                     bytes,
                     durable: *durable,
                 };
-                disks.start(stage, file.id(), waiter, action);
+                disks.start(sim, file.id(), waiter, action);
             }
-            Operation::Sync { file } => disks.start_sync(stage, file.id(), waiter),
+            Operation::Sync { file } => disks.start_sync(sim, file.id(), waiter),
             Operation::Punch { file, offset, len } | Operation::Zero { file, offset, len } => {
                 let action = Action::Zero {
                     offset: *offset,
                     len: *len,
                 };
-                disks.start(stage, file.id(), waiter, action);
+                disks.start(sim, file.id(), waiter, action);
             }
             Operation::Zone { file, action } => {
-                disks.start(stage, file.id(), waiter, Action::Zone(*action));
+                disks.start(sim, file.id(), waiter, Action::Zone(*action));
             }
             Operation::Ready { .. } | Operation::Signal { .. } => {
                 unreachable!("a simulated machine has no descriptors: `descriptor` refuses them")
@@ -186,13 +183,13 @@ impl Drive for CoreDriver {
 
     fn cancel(&mut self, ticket: Ticket, operation: &mut Operation) {
         let waiter = self.waiter(ticket);
-        let scene = &mut *self.shared.scene();
-        let Scene { stage, network, .. } = scene;
+        let simulation = &mut *self.shared.simulation();
+        let Simulation { sim, network, .. } = simulation;
         match operation {
-            Operation::Accept { listener } => network.cancel_accept(stage, listener.id(), waiter),
-            Operation::Connect { .. } => network.cancel_connect(stage, waiter),
+            Operation::Accept { listener } => network.cancel_accept(sim, listener.id(), waiter),
+            Operation::Connect { .. } => network.cancel_connect(sim, waiter),
             Operation::Receive(Receive { socket, .. }) | Operation::Send { socket, .. } => {
-                network.cancel_transfer(stage, socket.id(), waiter)
+                network.cancel_transfer(sim, socket.id(), waiter)
             }
             // A disk cannot be stopped; a command that it has got ends in its time.
             Operation::Read { .. }
@@ -214,8 +211,8 @@ impl Drive for CoreDriver {
             });
             return done.extend(gone);
         }
-        let scene = &mut *self.shared.scene();
-        while let Some((ticket, ready)) = scene.stage.take_ended(self.core) {
+        let simulation = &mut *self.shared.simulation();
+        while let Some((ticket, ready)) = simulation.sim.take_ended(self.core) {
             let orphan = table.is_orphaned(ticket);
             let Some(operation) = table.operation(ticket) else {
                 continue;
@@ -226,15 +223,15 @@ impl Drive for CoreDriver {
             };
             let result = match ready {
                 Ready::Connected(established) => Ok(self.connected(established)),
-                ready => scene.bring(ready, operation, orphan),
+                ready => simulation.bring(ready, operation, orphan),
             };
             if let Some(socket) = received {
-                let pieces = scene.network.take_pieces(socket);
-                scene.stage.spend_on_receive(self.core, pieces);
+                let pieces = simulation.network.take_pieces(socket);
+                simulation.sim.spend_on_receive(self.core, pieces);
             }
-            let stage = &mut scene.stage;
-            stage.trace.note(
-                stage.now,
+            let sim = &mut simulation.sim;
+            sim.trace.note(
+                sim.now,
                 Mark::Reap,
                 self.core as u64,
                 u64::from(result.is_ok()),
@@ -249,29 +246,33 @@ impl Drive for CoreDriver {
         if self.is_dead() {
             return Err(io::Error::from_raw_os_error(libc::ECANCELED));
         }
-        let (id, addr) = self.shared.scene().network.listen(self.machine, addr)?;
+        let (id, addr) = self
+            .shared
+            .simulation()
+            .network
+            .listen(self.machine, addr)?;
         Ok((self.handle(id, close_socket), addr))
     }
 
     fn shutdown(&mut self, socket: SocketId) {
-        let Scene { stage, network, .. } = &mut *self.shared.scene();
-        network.shutdown(stage, socket);
+        let Simulation { sim, network, .. } = &mut *self.shared.simulation();
+        network.shutdown(sim, socket);
     }
 
     fn abort(&mut self, socket: SocketId) {
-        let Scene { stage, network, .. } = &mut *self.shared.scene();
-        network.abort(stage, socket);
+        let Simulation { sim, network, .. } = &mut *self.shared.simulation();
+        network.abort(sim, socket);
     }
 
     fn set_patience(&mut self, _: SocketId, _: Duration) {}
 
     fn detach(&mut self, socket: Handle<SocketId>) -> Loose {
-        let scene = &mut *self.shared.scene();
+        let simulation = &mut *self.shared.simulation();
         // A name of its own: the old one is closed with its handle.
-        let socket = scene.network.rename(socket.id);
+        let socket = simulation.network.rename(socket.id);
         Loose::Simulated(Box::new(Parked {
             socket,
-            lost: scene.lost.clone(),
+            lost: simulation.lost.clone(),
             taken: false,
         }))
     }
@@ -295,25 +296,28 @@ impl Drive for CoreDriver {
         if self.is_dead() {
             return Err(io::Error::from_raw_os_error(libc::ECANCELED));
         }
-        let Scene { stage, disks, .. } = &mut *self.shared.scene();
-        let (id, info) = disks.open(self.machine, path, options, &stage.config.disk)?;
-        Ok((self.handle(id, |scene, id| scene.disks.close(id)), info))
+        let Simulation { sim, disks, .. } = &mut *self.shared.simulation();
+        let (id, info) = disks.open(self.machine, path, options, &sim.config.disk)?;
+        Ok((
+            self.handle(id, |simulation, id| simulation.disks.close(id)),
+            info,
+        ))
     }
 
     fn size(&mut self, file: FileId) -> io::Result<u64> {
-        self.shared.scene().disks.size(file)
+        self.shared.simulation().disks.size(file)
     }
 
     fn set_size(&mut self, file: FileId, size: u64) -> io::Result<()> {
-        self.shared.scene().disks.set_size(file, size)
+        self.shared.simulation().disks.set_size(file, size)
     }
 
     fn zoned(&mut self, file: FileId) -> io::Result<Option<Zoned>> {
-        self.shared.scene().disks.zoned(file)
+        self.shared.simulation().disks.zoned(file)
     }
 }
 
-impl Scene {
+impl Simulation {
     /// Moves what an ended operation brings into the operation's buffer. An orphan takes nothing.
     fn bring(
         &mut self,
@@ -332,7 +336,7 @@ impl Scene {
             ) => self.receive(socket, room).map(Outcome::Bytes),
             (Ready::Receive(socket), _) => {
                 let mut bytes = vec![0; self.network.readable(socket).min(CHUNK)];
-                let received = self.network.receive(&mut self.stage, socket, &mut bytes)?;
+                let received = self.network.receive(&mut self.sim, socket, &mut bytes)?;
                 bytes.truncate(received);
                 Ok(Outcome::Chunk(Chunk::owned(bytes)))
             }
@@ -350,9 +354,9 @@ impl Scene {
     fn receive(&mut self, socket: SocketId, room: &mut Room) -> io::Result<usize> {
         let (front, behind) = room.pieces();
         let len = front.len();
-        let mut received = self.network.receive(&mut self.stage, socket, front)?;
+        let mut received = self.network.receive(&mut self.sim, socket, front)?;
         if received == len && !behind.is_empty() && self.network.readable(socket) > 0 {
-            received += self.network.receive(&mut self.stage, socket, behind)?;
+            received += self.network.receive(&mut self.sim, socket, behind)?;
         }
         Ok(received)
     }

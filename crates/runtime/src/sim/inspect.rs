@@ -114,7 +114,7 @@ impl Disk {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        act(self.shared.scene().disks.disk(self.number))
+        act(self.shared.simulation().disks.disk(self.number))
     }
 }
 

@@ -33,19 +33,19 @@
 //! Network and disks are models of what programs may rely on, not of hardware: TCP keeps order and
 //! loses nothing until a connection ends, a disk keeps what was synced.
 //!
-//! Map: the loop in `world`; what everything there needs in `stage`; TCP in `network`,
+//! Map: the loop in `world`; what everything there needs in `context`; TCP in `network`,
 //! `connection`, `pipe`; disks in `disk`, `medium`, `store`, `zones`; the boundary to the executor
 //! in `driver`.
 
 mod config;
 mod connection;
+mod context;
 mod disk;
 mod driver;
 mod inspect;
 mod medium;
 mod network;
 mod pipe;
-mod stage;
 mod store;
 mod trace;
 mod world;
@@ -65,20 +65,20 @@ use flashyard_time::{Duration, Time};
 pub use self::config::{Config, DiskConfig, Toll};
 pub use self::disk::Access;
 pub use self::inspect::Disk;
-use self::world::{Scene, Shared, Step};
+use self::world::{Shared, Simulation, Step};
 pub use self::zones::ZoneConfig;
 use crate::{FileKind, Rt};
 
 /// The world. Dropping it ends everything in it. What can be done to it while it runs is at
-/// [`Weather`].
+/// [`WorldHandle`].
 pub struct World {
-    weather: Weather,
+    handle: WorldHandle,
 }
 
 /// A handle on the world for those inside: tasks may own it. Not for programs under test, of
 /// course.
 #[derive(Clone)]
-pub struct Weather {
+pub struct WorldHandle {
     shared: Rc<Shared>,
 }
 
@@ -97,7 +97,7 @@ impl World {
     pub fn new(config: Config) -> Self {
         crate::memory::set_bound(config.buffer_bytes);
         Self {
-            weather: Weather {
+            handle: WorldHandle {
                 shared: Shared::new(config),
             },
         }
@@ -106,7 +106,7 @@ impl World {
     /// Adds a machine with `cores` cores, reachable at the IPv4 address 10.0.0.N (N from 1 in order
     /// of adding) and at 127.0.0.1 by itself.
     pub fn machine(&self, cores: usize) -> Machine {
-        let shared = self.weather.shared.clone();
+        let shared = self.handle.shared.clone();
         let number = shared.add_machine(cores);
         Machine {
             shared,
@@ -148,20 +148,20 @@ impl World {
     pub fn run_for(&self, span: Duration) {
         let until = self.now() + span;
         while self.shared.step(until) == Step::Happened {}
-        self.shared.scene().stage.now = until;
+        self.shared.simulation().sim.now = until;
     }
 
     /// A handle for tasks.
-    pub fn weather(&self) -> Weather {
-        self.weather.clone()
+    pub fn handle(&self) -> WorldHandle {
+        self.handle.clone()
     }
 }
 
 impl Deref for World {
-    type Target = Weather;
+    type Target = WorldHandle;
 
-    fn deref(&self) -> &Weather {
-        &self.weather
+    fn deref(&self) -> &WorldHandle {
+        &self.handle
     }
 }
 
@@ -174,60 +174,60 @@ impl Drop for World {
     }
 }
 
-impl Weather {
+impl WorldHandle {
     /// Virtual time.
     pub fn now(&self) -> Time {
-        self.shared.scene().stage.now
+        self.shared.simulation().sim.now
     }
 
     /// The seed.
     pub fn seed(&self) -> u64 {
-        self.shared.scene().stage.config.seed
+        self.shared.simulation().sim.config.seed
     }
 
     /// A number over everything that has happened so far, in order: equal digests, equal histories.
     pub fn digest(&self) -> u64 {
-        self.shared.scene().stage.trace.digest()
+        self.shared.simulation().sim.trace.digest()
     }
 
     /// How many events the digest is made of.
     pub fn events(&self) -> u64 {
-        self.shared.scene().stage.trace.events()
+        self.shared.simulation().sim.trace.events()
     }
 
     /// The core that turns is busy for so much longer. For what stands in for work in an
     /// experiment; what it sends in this turn from here on leaves so much later.
     pub fn spend(&self, span: Duration) {
-        self.shared.scene().stage.spend(span);
+        self.shared.simulation().sim.spend(span);
     }
 
     /// The number of sends so far, on all machines.
     pub fn sends(&self) -> u64 {
-        self.shared.scene().stage.sends()
+        self.shared.simulation().sim.sends()
     }
 
     /// From now on nothing passes between two machines. Nothing is lost either: it is as if every
     /// packet had to be sent again until the partition is healed.
     pub fn partition(&self, a: &Machine, b: &Machine) {
-        self.shared.scene().network.part(a.number, b.number);
+        self.shared.simulation().network.part(a.number, b.number);
     }
 
     /// Ends a partition.
     pub fn heal(&self, a: &Machine, b: &Machine) {
-        let Scene { stage, network, .. } = &mut *self.shared.scene();
-        network.join(stage, a.number, b.number);
+        let Simulation { sim, network, .. } = &mut *self.shared.simulation();
+        network.join(sim, a.number, b.number);
     }
 
     /// Resets all connections between two machines (or within one): both ends get `ECONNRESET`.
     pub fn reset_connections(&self, a: &Machine, b: &Machine) {
-        let Scene { stage, network, .. } = &mut *self.shared.scene();
-        network.reset(stage, a.number, b.number);
+        let Simulation { sim, network, .. } = &mut *self.shared.simulation();
+        network.reset(sim, a.number, b.number);
     }
 
     /// Makes all present connections between two machines half-open: nothing arrives any more,
     /// neither side is notified. New connections are not touched.
     pub fn silence_connections(&self, a: &Machine, b: &Machine) {
-        self.shared.scene().network.silence(a.number, b.number);
+        self.shared.simulation().network.silence(a.number, b.number);
     }
 }
 
@@ -270,8 +270,8 @@ impl Machine {
     /// synced each write is by seed kept, lost or torn between sectors.
     pub fn power_cut(&self) {
         self.shared.crash(self.number, true);
-        let Scene { stage, disks, .. } = &mut *self.shared.scene();
-        disks.power_cut(stage, self.number);
+        let Simulation { sim, disks, .. } = &mut *self.shared.simulation();
+        disks.power_cut(sim, self.number);
     }
 
     /// Starts it again after a crash, with its disks and without any program.
@@ -284,15 +284,15 @@ impl Machine {
             "the machine runs"
         );
         {
-            let Scene { stage, network, .. } = &mut *self.shared.scene();
-            network.restart(stage, self.number);
+            let Simulation { sim, network, .. } = &mut *self.shared.simulation();
+            network.restart(sim, self.number);
         }
         self.shared.start(self.number, self.cores);
     }
 
     /// How many sockets its programs have open: listeners and connections.
     pub fn sockets(&self) -> usize {
-        self.shared.scene().network.sockets_of(self.number)
+        self.shared.simulation().network.sockets_of(self.number)
     }
 
     /// How many tasks there are on its cores.
@@ -308,7 +308,7 @@ impl Machine {
 
     /// From now on connects to it are refused although it listens, or no longer so.
     pub fn refuse_connections(&self, refuse: bool) {
-        self.shared.scene().network.refuse(self.number, refuse);
+        self.shared.simulation().network.refuse(self.number, refuse);
     }
 
     /// Adds a block device of `size` bytes, zeroed, behaving as [`Config::disk`] says.
@@ -316,7 +316,7 @@ impl Machine {
     /// # Panics
     /// When the path is taken.
     pub fn add_disk(&self, path: impl AsRef<Path>, size: u64) -> Disk {
-        let config = self.shared.scene().stage.config.disk.clone();
+        let config = self.shared.simulation().sim.config.disk.clone();
         self.add_disk_with(path, size, config)
     }
 
@@ -331,7 +331,7 @@ impl Machine {
             "{} is there already",
             path.display()
         );
-        let disks = &mut self.shared.scene().disks;
+        let disks = &mut self.shared.simulation().disks;
         let disk = disks.add(self.number, path, FileKind::Block, size, config);
         Disk::new(self.shared.clone(), disk)
     }
@@ -348,7 +348,11 @@ impl Machine {
 
     /// A block device, or a regular file that a program has created.
     pub fn disk(&self, path: impl AsRef<Path>) -> Option<Disk> {
-        let disk = self.shared.scene().disks.find(self.number, path.as_ref())?;
+        let disk = self
+            .shared
+            .simulation()
+            .disks
+            .find(self.number, path.as_ref())?;
         Some(Disk::new(self.shared.clone(), disk))
     }
 }
@@ -359,9 +363,9 @@ impl fmt::Debug for World {
     }
 }
 
-impl fmt::Debug for Weather {
+impl fmt::Debug for WorldHandle {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Weather({})", self.shared.describe())
+        write!(formatter, "WorldHandle({})", self.shared.describe())
     }
 }
 

@@ -8,11 +8,11 @@ use std::sync::PoisonError;
 use flashyard_time::Time;
 
 use super::config::Config;
+use super::context::{Event, SimContext};
 use super::disk::Disks;
 use super::driver::{CoreDriver, Lost};
 use super::network::Network;
 use super::pipe::draw;
-use super::stage::{Event, Stage};
 use super::trace::Mark;
 use crate::driver::{Driver, Wait};
 use crate::executor::Core;
@@ -22,13 +22,13 @@ use crate::wake::Registration;
 /// What the world, its machines and its drivers share. Nothing in here is borrowed while a core
 /// turns.
 pub(super) struct Shared {
-    scene: RefCell<Scene>,
+    simulation: RefCell<Simulation>,
     cores: RefCell<Vec<Place>>,
 }
 
 /// All that is simulated.
-pub(super) struct Scene {
-    pub(super) stage: Stage,
+pub(super) struct Simulation {
+    pub(super) sim: SimContext,
     pub(super) network: Network,
     pub(super) disks: Disks,
     pub(super) lost: Lost,
@@ -60,8 +60,8 @@ pub(super) enum Step {
 
 impl Shared {
     pub(super) fn new(config: Config) -> Rc<Self> {
-        let scene = Scene {
-            stage: Stage::new(config),
+        let simulation = Simulation {
+            sim: SimContext::new(config),
             network: Network::default(),
             disks: Disks::default(),
             lost: Lost::default(),
@@ -69,21 +69,21 @@ impl Shared {
             steps: 0,
         };
         Rc::new(Self {
-            scene: RefCell::new(scene),
+            simulation: RefCell::new(simulation),
             cores: RefCell::default(),
         })
     }
 
-    pub(super) fn scene(&self) -> RefMut<'_, Scene> {
-        self.scene.borrow_mut()
+    pub(super) fn simulation(&self) -> RefMut<'_, Simulation> {
+        self.simulation.borrow_mut()
     }
 
     /// Adds a machine and starts its cores.
     pub(super) fn add_machine(self: &Rc<Self>, cores: usize) -> usize {
-        let mut scene = self.scene();
-        let machine = scene.network.add_host();
-        scene.machines.push(Vec::new());
-        drop(scene);
+        let mut simulation = self.simulation();
+        let machine = simulation.network.add_host();
+        simulation.machines.push(Vec::new());
+        drop(simulation);
         self.start(machine, cores);
         machine
     }
@@ -91,11 +91,11 @@ impl Shared {
     /// Starts the cores of a machine that has none.
     pub(super) fn start(self: &Rc<Self>, machine: usize, cores: usize) {
         for index in 0..cores {
-            let number = self.scene().stage.add_core();
-            self.scene().machines[machine].push(number);
+            let number = self.simulation().sim.add_core();
+            self.simulation().machines[machine].push(number);
             let driver = Box::new(CoreDriver::new(self.clone(), number, machine));
-            let not_before = self.scene().stage.now;
-            let bound = self.scene().stage.config.buffer_bytes;
+            let not_before = self.simulation().sim.now;
+            let bound = self.simulation().sim.config.buffer_bytes;
             let core = Core::new(index, Registration::simulated(), Driver::Sim(driver));
             self.cores.borrow_mut().push(Place {
                 core: Some(core),
@@ -108,7 +108,7 @@ impl Shared {
 
     /// Core `index` of a machine; `None` when the machine has crashed.
     pub(super) fn core(&self, machine: usize, index: usize) -> Option<Rc<Core>> {
-        let number = *self.scene().machines[machine].get(index)?;
+        let number = *self.simulation().machines[machine].get(index)?;
         self.cores.borrow()[number].core.clone()
     }
 
@@ -122,18 +122,17 @@ impl Shared {
     /// Ends all programs of a machine.
     pub(super) fn crash(&self, machine: usize, silently: bool) {
         let numbers = {
-            let Scene {
-                stage,
+            let Simulation {
+                sim,
                 network,
                 disks,
                 machines,
                 ..
-            } = &mut *self.scene();
-            stage
-                .trace
-                .note(stage.now, Mark::Fault, machine as u64, u64::from(silently));
-            network.crash(stage, machine, silently);
-            disks.crash(stage, machine);
+            } = &mut *self.simulation();
+            sim.trace
+                .note(sim.now, Mark::Fault, machine as u64, u64::from(silently));
+            network.crash(sim, machine, silently);
+            disks.crash(sim, machine);
             std::mem::take(&mut machines[machine])
         };
         for number in numbers {
@@ -155,13 +154,13 @@ impl Shared {
             core.drain();
         }
         self.cores.borrow_mut()[number].pool = None;
-        self.scene().stage.forget_core(number);
+        self.simulation().sim.forget_core(number);
     }
 
     /// One step; nothing that would happen after `until` does.
     pub(super) fn step(&self, until: Time) -> Step {
-        self.scene().count_step();
-        if self.scene().happen() {
+        self.simulation().count_step();
+        if self.simulation().happen() {
             return Step::Happened;
         }
         let (runnable, next) = self.look_round();
@@ -169,14 +168,14 @@ impl Shared {
             self.turn(&runnable);
             return Step::Happened;
         }
-        let scene = &mut *self.scene();
-        let next = match (next, scene.stage.events.next_time()) {
+        let simulation = &mut *self.simulation();
+        let next = match (next, simulation.sim.events.next_time()) {
             (Some(core), Some(event)) => core.min(event),
             (Some(only), None) | (None, Some(only)) => only,
             (None, None) => return Step::Never,
         };
         let reached = next.min(until);
-        scene.stage.now = scene.stage.now.max(reached);
+        simulation.sim.now = simulation.sim.now.max(reached);
         if next > until {
             Step::Until
         } else {
@@ -186,22 +185,22 @@ impl Shared {
 
     /// Which cores could turn now, and when the next of the others can.
     fn look_round(&self) -> (Vec<usize>, Option<Time>) {
-        let stage = &mut self.scene().stage;
+        let sim = &mut self.simulation().sim;
         let (mut runnable, mut next) = (Vec::new(), None::<Time>);
         for (number, place) in self.cores.borrow_mut().iter_mut().enumerate() {
             let Some(core) = &place.core else { continue };
             let woken = core.has_work();
             let timer = core.next_timer();
             let busy =
-                woken || stage.has_ended(number) || timer.is_some_and(|timer| timer <= stage.now);
+                woken || sim.has_ended(number) || timer.is_some_and(|timer| timer <= sim.now);
             if woken && !place.awake {
-                let kick = draw(stage.config.kick, &mut stage.order_rng);
-                place.not_before = place.not_before.max(stage.now + kick);
+                let kick = draw(sim.config.kick, &mut sim.order_rng);
+                place.not_before = place.not_before.max(sim.now + kick);
             }
             place.awake = busy;
             let turns = if busy { Some(place.not_before) } else { timer };
             match turns {
-                Some(at) if at <= stage.now => runnable.push(number),
+                Some(at) if at <= sim.now => runnable.push(number),
                 Some(at) => next = Some(next.map_or(at, |next| next.min(at))),
                 None => {}
             }
@@ -212,17 +211,16 @@ impl Shared {
     /// Some core of these turns.
     fn turn(&self, runnable: &[usize]) {
         let (number, took) = {
-            let stage = &mut self.scene().stage;
-            let number = *stage.order_rng.pick(runnable).expect("the caller has some");
-            stage
-                .trace
-                .note(stage.now, Mark::Turn, number as u64, runnable.len() as u64);
-            (number, draw(stage.config.turn, &mut stage.order_rng))
+            let sim = &mut self.simulation().sim;
+            let number = *sim.order_rng.pick(runnable).expect("the caller has some");
+            sim.trace
+                .note(sim.now, Mark::Turn, number as u64, runnable.len() as u64);
+            (number, draw(sim.config.turn, &mut sim.order_rng))
         };
-        self.scene().stage.begin_turn(number);
+        self.simulation().sim.begin_turn(number);
         let (core, pool) = {
             let place = &mut self.cores.borrow_mut()[number];
-            place.not_before = self.scene().stage.now + took;
+            place.not_before = self.simulation().sim.now + took;
             (place.core.clone(), place.pool.take())
         };
         if let (Some(core), Some(mut pool)) = (core, pool) {
@@ -234,12 +232,12 @@ impl Shared {
             // It may have ended itself.
             place.pool = place.core.is_some().then_some(pool);
         }
-        let spent = self.scene().stage.spent(number);
+        let spent = self.simulation().sim.spent(number);
         let place = &mut self.cores.borrow_mut()[number];
         place.not_before += spent;
     }
 
-    /// Who waits for what, for the report of a deadlock.
+    /// Which task waits for what, for the report of a deadlock.
     pub(super) fn describe(&self) -> String {
         let cores = self.cores.borrow();
         let alive = cores.iter().filter_map(|place| place.core.as_ref());
@@ -249,31 +247,31 @@ impl Shared {
             operations += core.in_flight();
             tasks += core.queue().tasks();
         }
-        let stage = &self.scene().stage;
+        let sim = &self.simulation().sim;
         format!(
             "seed {}, time {} ns: {tasks} tasks wait on {count} cores, {operations} operations in flight",
-            stage.config.seed,
-            stage.now.as_ns()
+            sim.config.seed,
+            sim.now.as_ns()
         )
     }
 }
 
-impl Scene {
+impl Simulation {
     /// Lets the next event happen, if one is due.
     fn happen(&mut self) -> bool {
         self.close_lost();
         let Self {
-            stage,
+            sim,
             network,
             disks,
             ..
         } = self;
-        let Some((_, event)) = stage.events.pop_due(stage.now) else {
+        let Some((_, event)) = sim.events.pop_due(sim.now) else {
             return false;
         };
         match event {
-            Event::Network(event) => network.handle(stage, event),
-            Event::Disk(event) => disks.handle(stage, event),
+            Event::Network(event) => network.handle(sim, event),
+            Event::Disk(event) => disks.handle(sim, event),
         }
         true
     }
@@ -281,13 +279,13 @@ impl Scene {
     fn close_lost(&mut self) {
         let lost = std::mem::take(&mut *self.lost.lock().unwrap_or_else(PoisonError::into_inner));
         for socket in lost {
-            self.network.close(&mut self.stage, socket);
+            self.network.close(&mut self.sim, socket);
         }
     }
 
     fn count_step(&mut self) {
         self.steps += 1;
-        let (seed, most) = (self.stage.config.seed, self.stage.config.max_steps);
+        let (seed, most) = (self.sim.config.seed, self.sim.config.max_steps);
         assert!(
             self.steps <= most,
             "seed {seed}: more than {most} steps, something runs in circles"

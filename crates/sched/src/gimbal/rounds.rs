@@ -15,7 +15,7 @@ use super::slots::Slots;
 /// those behind.
 pub(super) const PARKED: [u32; 2] = [0, 1];
 
-/// Who is next, and what every tenant has in flight.
+/// Which tenant is next, and what every tenant has in flight.
 #[derive(Debug)]
 pub(super) struct Rounds {
     tenants: Roster<Tenant>,
@@ -77,7 +77,7 @@ impl Rounds {
         }
     }
 
-    /// Takes the I/O whose turn it is into its tenant's slot; `cost` says what an I/O costs in
+    /// Takes the next I/O into its tenant's slot; `cost` says what an I/O costs in
     /// bytes.
     pub(super) fn dequeue(&mut self, cost: impl Fn(&Ask) -> u64) -> Option<Ask> {
         let mut passes = 0;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use flashyard_block::{NullDevice, SharedDevice};
 use flashyard_runtime::Rt;
-use flashyard_runtime::sim::Weather;
+use flashyard_runtime::sim::WorldHandle;
 use flashyard_testbed::Paced;
 use flashyard_time::{Duration, Rng};
 
@@ -18,14 +18,14 @@ pub(super) fn distant(
     block: u32,
     bytes: u64,
     rt: Rt,
-    weather: Weather,
+    handle: WorldHandle,
     work: Duration,
     seed: u64,
 ) -> SharedDevice {
     let null = NullDevice::new(block, bytes).expect("a good size");
     let rng = RefCell::new(Rng::new(seed).split(0xD157));
     let pace = move |_, _: &_| {
-        weather.spend(work);
+        handle.spend(work);
         let more = Duration::from_ns(rng.borrow_mut().below(SPREAD_NS));
         let rt = rt.clone();
         async move { rt.sleep(LEAST + more).await }

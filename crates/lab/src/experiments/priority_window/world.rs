@@ -12,7 +12,7 @@ use flashyard_host::{Association, Options, Queue, ReadInto};
 use flashyard_nvme::Nqn;
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::feature::CompletionCoalescing;
-use flashyard_runtime::sim::{Config, Machine, Toll, Weather, World};
+use flashyard_runtime::sim::{Config, Machine, Toll, World, WorldHandle};
 use flashyard_runtime::{Data, Rt};
 use flashyard_sched::{Fifo, Op, Window};
 use flashyard_tcp::listen;
@@ -86,10 +86,10 @@ impl Scenario {
         let world = World::new(self.config());
         let server = world.machine(1);
         let hosts = TENANTS.map(|_| world.machine(1));
-        let (_core, addr) = serve(&server, world.weather(), self.seed);
-        let weather = world.weather();
+        let (_core, addr) = serve(&server, world.handle(), self.seed);
+        let handle = world.handle();
         let rts = hosts.each_ref().map(|host| host.rt(0));
-        world.run(&hosts[0], move |_| self.meet(rts, addr, weather))
+        world.run(&hosts[0], move |_| self.meet(rts, addr, handle))
     }
 
     fn config(self) -> Config {
@@ -107,7 +107,7 @@ impl Scenario {
         }
     }
 
-    async fn meet(self, rts: [Rt; 2], addr: SocketAddr, weather: Weather) -> Measured {
+    async fn meet(self, rts: [Rt; 2], addr: SocketAddr, handle: WorldHandle) -> Measured {
         let mut associations = Vec::new();
         for (rt, tenant) in rts.iter().zip(&TENANTS) {
             let task = rt.spawn(self.connect(rt.clone(), addr, tenant.0));
@@ -131,16 +131,16 @@ impl Scenario {
                     rt: rt.clone(),
                     queue: association.queue(0),
                     book: Rc::clone(book),
-                    weather: weather.clone(),
+                    handle: handle.clone(),
                     rng: Rng::new(self.seed).split(u64::from(worker)),
                 };
                 workers.push(rt.spawn(worker.work(self.write, until)));
             }
         }
         rt.sleep_until(from).await;
-        let sends = weather.sends();
+        let sends = handle.sends();
         rt.sleep(self.span).await;
-        let sends = (weather.sends() - sends) as f64;
+        let sends = (handle.sends() - sends) as f64;
         for worker in workers {
             worker.await;
         }
@@ -178,7 +178,7 @@ struct Worker {
     rt: Rt,
     queue: Queue,
     book: Rc<Book>,
-    weather: Weather,
+    handle: WorldHandle,
     rng: Rng,
 }
 
@@ -203,7 +203,7 @@ impl Worker {
                 self.queue.read(1, range, into).await.map(drop)
             };
             done.expect("nothing fails in a calm world");
-            self.weather.spend(WORK);
+            self.handle.spend(WORK);
             let at = self.rt.now();
             if at <= until {
                 self.book.record(at, begun, op);
@@ -229,7 +229,7 @@ impl Book {
 }
 
 /// A target of one core whose tenants share a device.
-fn serve(server: &Machine, weather: Weather, seed: u64) -> (Rc<Core>, SocketAddr) {
+fn serve(server: &Machine, handle: WorldHandle, seed: u64) -> (Rc<Core>, SocketAddr) {
     let target = Target::new(TargetConfig {
         nqn_prefix: PREFIX.into(),
         target_uuid: [1; 16],
@@ -238,7 +238,7 @@ fn serve(server: &Machine, weather: Weather, seed: u64) -> (Rc<Core>, SocketAddr
     });
     let rt = server.rt(0);
     let core = Core::start(rt.clone(), target.clone(), 0);
-    let device = distant(BLOCK, BYTES, rt, weather, WORK, seed);
+    let device = distant(BLOCK, BYTES, rt, handle, WORK, seed);
     let switch = core.add_switch(Box::new(Fifo::new(Window::UNLIMITED)));
     for (number, Tenant(name, class, _)) in (1..).zip(&TENANTS) {
         let tenant = TenantSpec {

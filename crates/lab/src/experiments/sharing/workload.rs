@@ -139,7 +139,7 @@ impl Workload {
         format!("{} on {drive}, {}", self.tenants_label(), self.condition)
     }
 
-    /// Who is there, such as `16 readers + 16 writers`.
+    /// The workers, such as `16 readers + 16 writers`.
     pub(in crate::experiments) fn tenants_label(&self) -> String {
         let groups: Vec<_> = self.groups.iter().map(Group::label).collect();
         groups.join(" + ")
@@ -172,8 +172,8 @@ impl Workload {
         workers
     }
 
-    /// What tenants are owed, for policies that tell them apart by that alone. With caps, each was
-    /// sold its part of what its work reaches on the drive as calibrated. For ReFlex, a
+    /// Entitlements of tenants, for policies that distinguish tenants by them only. With caps, each
+    /// was sold its part of what its work reaches on the drive as calibrated. For ReFlex, a
     /// latency-sensitive tenant has reserved what one read at a time can use, at a p95 of 1 ms.
     pub(in crate::experiments) fn shares(
         &self,

@@ -10,7 +10,7 @@ use super::Extent;
 use crate::bench::fold;
 use crate::experiment::Refused;
 
-/// Who has which parallel units.
+/// Which tenant has which parallel units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::experiments) enum Placement {
     /// All units are shared by all tenants.

@@ -8,8 +8,8 @@ use flashyard_time::{Duration, Time};
 use super::{Network, NetworkEvent, Socket, address, line};
 use crate::handle::SocketId;
 use crate::sim::connection::{Connection, EndPoint};
+use crate::sim::context::{Established, Event, Ready, SimContext, Waiter};
 use crate::sim::pipe::draw;
-use crate::sim::stage::{Established, Event, Ready, Stage, Waiter};
 use crate::sim::trace::Mark;
 
 /// A connect that got no answer asks again after this.
@@ -31,13 +31,13 @@ pub(super) struct Attempt {
 impl Network {
     pub(in crate::sim) fn connect(
         &mut self,
-        stage: &mut Stage,
+        sim: &mut SimContext,
         host: usize,
         waiter: Waiter,
         peer: SocketAddr,
     ) {
         let Some(to) = self.resolve(host, peer.ip()) else {
-            return stage.fail(waiter, libc::ENETUNREACH);
+            return sim.fail(waiter, libc::ENETUNREACH);
         };
         let ip = if peer.ip().is_loopback() {
             peer.ip()
@@ -47,7 +47,7 @@ impl Network {
         let local = SocketAddr::new(ip, self.free_port(host));
         let number = self.next_connection;
         self.next_connection += 1;
-        let deadline = stage.now + stage.config.connect_timeout;
+        let deadline = sim.now + sim.config.connect_timeout;
         let waiter = Some(waiter);
         let attempt = Attempt {
             waiter,
@@ -59,24 +59,24 @@ impl Network {
             answer: None,
         };
         self.attempts.insert(number, attempt);
-        let travel = draw(line(stage, host, to).latency, &mut stage.network_rng);
-        stage.events.push(
-            stage.now + travel,
-            Event::Network(NetworkEvent::Knock(number)),
+        let travel = draw(line(sim, host, to).latency, &mut sim.network_rng);
+        sim.events.push(
+            sim.now + travel,
+            Event::Network(NetworkEvent::Connect(number)),
         );
     }
 
     /// Gives up a connect, if it still waits.
-    pub(in crate::sim) fn cancel_connect(&mut self, stage: &mut Stage, waiter: Waiter) {
+    pub(in crate::sim) fn cancel_connect(&mut self, sim: &mut SimContext, waiter: Waiter) {
         let mut attempts = self.attempts.values_mut();
         if let Some(attempt) = attempts.find(|attempt| attempt.waiter == Some(waiter)) {
             attempt.waiter = None;
-            stage.fail(waiter, libc::ECANCELED);
+            sim.fail(waiter, libc::ECANCELED);
         }
     }
 
     /// A connect reaches the other machine, or asks again later.
-    pub(super) fn knock(&mut self, stage: &mut Stage, number: u32) {
+    pub(super) fn arrive_connect(&mut self, sim: &mut SimContext, number: u32) {
         let Some(attempt) = self.attempts.get(&number) else {
             return;
         };
@@ -91,12 +91,12 @@ impl Network {
             .filter(|_| !self.hosts[to].refusing);
         let full = listener.is_some_and(|listener| self.is_full(listener));
         if !heard || full {
-            return self.knock_again(stage, number);
+            return self.retry_connect(sim, number);
         }
-        let travel = draw(line(stage, from, to).latency, &mut stage.network_rng);
-        let opens = stage.now + travel;
+        let travel = draw(line(sim, from, to).latency, &mut sim.network_rng);
+        let opens = sim.now + travel;
         let answer = match listener {
-            Some(listener) => Ok(self.establish(stage, number, listener, opens)),
+            Some(listener) => Ok(self.establish(sim, number, listener, opens)),
             None => Err(libc::ECONNREFUSED),
         };
         let attempt = self
@@ -104,31 +104,30 @@ impl Network {
             .get_mut(&number)
             .expect("it has just been looked at");
         attempt.answer = Some(answer);
-        stage.trace.note(
-            stage.now,
+        sim.trace.note(
+            sim.now,
             Mark::Connect,
             u64::from(number),
             u64::from(answer.is_ok()),
         );
-        stage
-            .events
+        sim.events
             .push(opens, Event::Network(NetworkEvent::Answer(number)));
     }
 
-    fn knock_again(&mut self, stage: &mut Stage, number: u32) {
+    fn retry_connect(&mut self, sim: &mut SimContext, number: u32) {
         let attempt = self
             .attempts
             .get_mut(&number)
             .expect("only present attempts are repeated");
-        let next = stage.now + RETRY;
+        let next = sim.now + RETRY;
         let event = if next < attempt.deadline {
-            NetworkEvent::Knock(number)
+            NetworkEvent::Connect(number)
         } else {
             attempt.answer = Some(Err(libc::ETIMEDOUT));
             NetworkEvent::Answer(number)
         };
-        stage.events.push(
-            next.min(attempt.deadline).max(stage.now),
+        sim.events.push(
+            next.min(attempt.deadline).max(sim.now),
             Event::Network(event),
         );
     }
@@ -137,7 +136,7 @@ impl Network {
     /// `opens`.
     fn establish(
         &mut self,
-        stage: &mut Stage,
+        sim: &mut SimContext,
         number: u32,
         listener: SocketId,
         opens: Time,
@@ -162,7 +161,7 @@ impl Network {
                 machine: to,
             },
         ];
-        let connection = Connection::new(number, ends, line(stage, from, to), opens);
+        let connection = Connection::new(number, ends, line(sim, from, to), opens);
         self.connections.insert(number, connection);
         if let Some(Socket::Listener(listener)) = self.sockets.get_mut(&listener) {
             listener.backlog.push_back(Established {
@@ -170,33 +169,32 @@ impl Network {
                 local: peer,
                 peer: local,
             });
-            listener.hand_out(stage);
+            listener.hand_out(sim);
         }
         connecting
     }
 
     /// The answer comes back, or is sent again later.
-    pub(super) fn answer(&mut self, stage: &mut Stage, number: u32) {
+    pub(super) fn answer(&mut self, sim: &mut SimContext, number: u32) {
         let Some(attempt) = self.attempts.get_mut(&number) else {
             return;
         };
         let mut answer = attempt.answer.expect("an answer is made before it travels");
         let (from, to, deadline) = (attempt.from, attempt.to, attempt.deadline);
         if answer != Err(libc::ETIMEDOUT) && !self.passes(from, to) {
-            if stage.now < deadline {
-                let next = (stage.now + RETRY).min(deadline);
-                stage
-                    .events
+            if sim.now < deadline {
+                let next = (sim.now + RETRY).min(deadline);
+                sim.events
                     .push(next, Event::Network(NetworkEvent::Answer(number)));
                 return;
             }
             if let Ok(id) = answer {
-                self.close(stage, id);
+                self.close(sim, id);
             }
             answer = Err(libc::ETIMEDOUT);
         }
-        stage.trace.note(
-            stage.now,
+        sim.trace.note(
+            sim.now,
             Mark::Answer,
             u64::from(number),
             u64::from(answer.is_ok()),
@@ -211,10 +209,10 @@ impl Network {
                     local: attempt.local,
                     peer: attempt.peer,
                 };
-                stage.end(waiter, Ready::Connected(connected));
+                sim.end(waiter, Ready::Connected(connected));
             }
-            (Some(waiter), Err(errno)) => stage.fail(waiter, errno),
-            (None, Ok(id)) => self.close(stage, id),
+            (Some(waiter), Err(errno)) => sim.fail(waiter, errno),
+            (None, Ok(id)) => self.close(sim, id),
             (None, Err(_)) => {}
         }
     }

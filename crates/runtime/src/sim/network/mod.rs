@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZero;
 
 use super::connection::Connection;
+use super::context::{Established, Ready, SimContext, Waiter};
 use super::pipe::Line;
-use super::stage::{Established, Ready, Stage, Waiter};
 use crate::handle::SocketId;
 
 /// Connections that may wait for an accept, as on the real machine.
@@ -57,7 +57,7 @@ pub(super) enum NetworkEvent {
     /// Something comes to a side of a connection.
     Arrival { connection: u32, side: usize },
     /// A connect reaches the other machine.
-    Knock(u32),
+    Connect(u32),
     /// Its answer comes back.
     Answer(u32),
 }
@@ -73,11 +73,11 @@ impl Network {
         self.hosts.len() - 1
     }
 
-    pub(super) fn handle(&mut self, stage: &mut Stage, event: NetworkEvent) {
+    pub(super) fn handle(&mut self, sim: &mut SimContext, event: NetworkEvent) {
         match event {
-            NetworkEvent::Arrival { connection, side } => self.arrive(stage, connection, side),
-            NetworkEvent::Knock(attempt) => self.knock(stage, attempt),
-            NetworkEvent::Answer(attempt) => self.answer(stage, attempt),
+            NetworkEvent::Arrival { connection, side } => self.arrive(sim, connection, side),
+            NetworkEvent::Connect(attempt) => self.arrive_connect(sim, attempt),
+            NetworkEvent::Answer(attempt) => self.answer(sim, attempt),
         }
     }
 
@@ -105,33 +105,33 @@ impl Network {
         Ok((socket, addr))
     }
 
-    pub(super) fn accept(&mut self, stage: &mut Stage, socket: SocketId, waiter: Waiter) {
+    pub(super) fn accept(&mut self, sim: &mut SimContext, socket: SocketId, waiter: Waiter) {
         match self.sockets.get_mut(&socket) {
             Some(Socket::Listener(listener)) => {
                 listener.waiting.push_back(waiter);
-                listener.hand_out(stage);
+                listener.hand_out(sim);
             }
-            Some(Socket::Stream { .. }) => stage.fail(waiter, libc::EINVAL),
-            None => stage.fail(waiter, libc::EBADF),
+            Some(Socket::Stream { .. }) => sim.fail(waiter, libc::EINVAL),
+            None => sim.fail(waiter, libc::EBADF),
         }
     }
 
-    pub(super) fn recv(&mut self, stage: &mut Stage, socket: SocketId, waiter: Waiter) {
+    pub(super) fn recv(&mut self, sim: &mut SimContext, socket: SocketId, waiter: Waiter) {
         match self.stream(socket) {
-            Some((connection, side)) => connection.recv(stage, side, waiter),
-            None => stage.fail(waiter, libc::EBADF),
+            Some((connection, side)) => connection.recv(sim, side, waiter),
+            None => sim.fail(waiter, libc::EBADF),
         }
     }
 
     /// Moves what a finished receive brings.
     pub(super) fn receive(
         &mut self,
-        stage: &mut Stage,
+        sim: &mut SimContext,
         socket: SocketId,
         into: &mut [u8],
     ) -> io::Result<usize> {
         match self.stream(socket) {
-            Some((connection, side)) => connection.receive(stage, side, into),
+            Some((connection, side)) => connection.receive(sim, side, into),
             None => Err(io::Error::from_raw_os_error(libc::EBADF)),
         }
     }
@@ -150,26 +150,31 @@ impl Network {
 
     pub(super) fn send<'a>(
         &mut self,
-        stage: &mut Stage,
+        sim: &mut SimContext,
         socket: SocketId,
         waiter: Waiter,
         pieces: impl Iterator<Item = &'a [u8]>,
     ) {
         match self.stream(socket) {
-            Some((connection, side)) => connection.send(stage, side, waiter, pieces),
-            None => stage.fail(waiter, libc::EBADF),
+            Some((connection, side)) => connection.send(sim, side, waiter, pieces),
+            None => sim.fail(waiter, libc::EBADF),
         }
     }
 
     /// Gives up a receive or a send, if it still waits.
-    pub(super) fn cancel_transfer(&mut self, stage: &mut Stage, socket: SocketId, waiter: Waiter) {
+    pub(super) fn cancel_transfer(
+        &mut self,
+        sim: &mut SimContext,
+        socket: SocketId,
+        waiter: Waiter,
+    ) {
         if let Some((connection, side)) = self.stream(socket) {
-            connection.cancel(stage, side, waiter);
+            connection.cancel(sim, side, waiter);
         }
     }
 
     /// Gives up an accept, if it still waits.
-    pub(super) fn cancel_accept(&mut self, stage: &mut Stage, socket: SocketId, waiter: Waiter) {
+    pub(super) fn cancel_accept(&mut self, sim: &mut SimContext, socket: SocketId, waiter: Waiter) {
         let Some(Socket::Listener(listener)) = self.sockets.get_mut(&socket) else {
             return;
         };
@@ -181,25 +186,25 @@ impl Network {
             return;
         };
         listener.waiting.remove(place);
-        stage.fail(waiter, libc::ECANCELED);
+        sim.fail(waiter, libc::ECANCELED);
     }
 
-    pub(super) fn shutdown(&mut self, stage: &mut Stage, socket: SocketId) {
+    pub(super) fn shutdown(&mut self, sim: &mut SimContext, socket: SocketId) {
         if let Some((connection, side)) = self.stream(socket) {
-            connection.shutdown(stage, side);
+            connection.shutdown(sim, side);
         }
     }
 
-    pub(super) fn abort(&mut self, stage: &mut Stage, socket: SocketId) {
+    pub(super) fn abort(&mut self, sim: &mut SimContext, socket: SocketId) {
         if let Some((connection, side)) = self.stream(socket) {
-            connection.abort(stage, side);
+            connection.abort(sim, side);
         }
     }
 
     /// Closes a socket; nothing happens if its machine has crashed since.
-    pub(super) fn close(&mut self, stage: &mut Stage, socket: SocketId) {
-        self.take_down(stage, socket, |connection, stage, side| {
-            connection.close(stage, side);
+    pub(super) fn close(&mut self, sim: &mut SimContext, socket: SocketId) {
+        self.take_down(sim, socket, |connection, sim, side| {
+            connection.close(sim, side);
         });
     }
 
@@ -225,20 +230,20 @@ impl Network {
         self.parted.insert((a.min(b), a.max(b)));
     }
 
-    pub(super) fn join(&mut self, stage: &mut Stage, a: usize, b: usize) {
+    pub(super) fn join(&mut self, sim: &mut SimContext, a: usize, b: usize) {
         if !self.parted.remove(&(a.min(b), a.max(b))) {
             return;
         }
         for connection in between(&mut self.connections, a, b) {
-            connection.resume(stage, 0);
-            connection.resume(stage, 1);
+            connection.resume(sim, 0);
+            connection.resume(sim, 1);
         }
     }
 
     /// Resets every connection between two hosts.
-    pub(super) fn reset(&mut self, stage: &mut Stage, a: usize, b: usize) {
+    pub(super) fn reset(&mut self, sim: &mut SimContext, a: usize, b: usize) {
         for connection in between(&mut self.connections, a, b) {
-            connection.reset(stage);
+            connection.reset(sim);
         }
     }
 
@@ -267,7 +272,7 @@ impl Network {
 
     /// All programs of a host end at once. `silently`: the machine is gone too and answers nothing
     /// until it is back; otherwise its kernel closes every connection.
-    pub(super) fn crash(&mut self, stage: &mut Stage, host: usize, silently: bool) {
+    pub(super) fn crash(&mut self, sim: &mut SimContext, host: usize, silently: bool) {
         self.hosts[host].up = !silently;
         for attempt in self
             .attempts
@@ -280,23 +285,23 @@ impl Network {
         let sockets = sockets.filter(|(_, socket)| self.is_of(host, socket));
         let sockets: Vec<SocketId> = sockets.map(|(socket, _)| *socket).collect();
         for socket in sockets {
-            self.take_down(stage, socket, |connection, stage, side| {
+            self.take_down(sim, socket, |connection, sim, side| {
                 if silently {
                     connection.vanish(side);
                 } else {
-                    connection.kill(stage, side);
+                    connection.kill(sim, side);
                 }
             });
         }
     }
 
     /// The machine answers again; it knows of no connection.
-    pub(super) fn restart(&mut self, stage: &mut Stage, host: usize) {
+    pub(super) fn restart(&mut self, sim: &mut SimContext, host: usize) {
         self.hosts[host].up = true;
         for connection in self.connections.values_mut() {
             for side in 0..2 {
                 if connection.machine(side) == host {
-                    connection.reappear(stage, side);
+                    connection.reappear(sim, side);
                 }
             }
         }
@@ -304,23 +309,23 @@ impl Network {
             .retain(|_, connection| !connection.is_over());
     }
 
-    fn arrive(&mut self, stage: &mut Stage, connection: u32, side: usize) {
+    fn arrive(&mut self, sim: &mut SimContext, connection: u32, side: usize) {
         let Some(connection) = self.connections.get_mut(&connection) else {
             return;
         };
         let (here, there) = (connection.machine(side), connection.machine(1 - side));
         let passable =
             self.hosts[here].up && !self.parted.contains(&(here.min(there), here.max(there)));
-        connection.arrive(stage, side, passable);
+        connection.arrive(sim, side, passable);
     }
 
     /// Removes a socket, ending its side of the connection as requested; a listener's backlog is
     /// reset.
     fn take_down(
         &mut self,
-        stage: &mut Stage,
+        sim: &mut SimContext,
         socket: SocketId,
-        end: impl Fn(&mut Connection, &mut Stage, usize),
+        end: impl Fn(&mut Connection, &mut SimContext, usize),
     ) {
         match self.sockets.remove(&socket) {
             Some(Socket::Stream {
@@ -330,7 +335,7 @@ impl Network {
                 let Some(connection) = self.connections.get_mut(&number) else {
                     return;
                 };
-                end(connection, stage, side);
+                end(connection, sim, side);
                 if connection.is_over() {
                     self.connections.remove(&number);
                 }
@@ -338,9 +343,9 @@ impl Network {
             Some(Socket::Listener(listener)) => {
                 for waiting in listener.backlog {
                     if let Some((connection, _)) = self.stream(waiting.id) {
-                        connection.reset(stage);
+                        connection.reset(sim);
                     }
-                    self.close(stage, waiting.id);
+                    self.close(sim, waiting.id);
                 }
             }
             None => {}
@@ -424,13 +429,13 @@ impl Listener {
             && (ip.is_unspecified() || ip == addr.ip())
     }
 
-    fn hand_out(&mut self, stage: &mut Stage) {
+    fn hand_out(&mut self, sim: &mut SimContext) {
         while !self.waiting.is_empty() && !self.backlog.is_empty() {
             let (waiter, connected) = (self.waiting.pop_front(), self.backlog.pop_front());
             let (Some(waiter), Some(connected)) = (waiter, connected) else {
                 return;
             };
-            stage.end(waiter, Ready::Connected(connected));
+            sim.end(waiter, Ready::Connected(connected));
         }
     }
 }
@@ -441,8 +446,8 @@ pub(super) fn address(host: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from(number))
 }
 
-fn line(stage: &Stage, a: usize, b: usize) -> Line {
-    let config = &stage.config;
+fn line(sim: &SimContext, a: usize, b: usize) -> Line {
+    let config = &sim.config;
     let latency = if a == b {
         config.loopback_latency
     } else {

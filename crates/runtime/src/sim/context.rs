@@ -16,15 +16,15 @@ use crate::handle::SocketId;
 use crate::op::Outcome;
 use crate::ticket::Ticket;
 
-/// The stage.
-pub(super) struct Stage {
+/// State that all parts of the simulation share.
+pub(super) struct SimContext {
     pub(super) now: Time,
     pub(super) config: Config,
     /// Decides about the network.
     pub(super) network_rng: Rng,
     /// Decides about disks.
     pub(super) disk_rng: Rng,
-    /// Decides who goes first.
+    /// Decides the order of tasks.
     pub(super) order_rng: Rng,
     pub(super) events: EventQueue<Event>,
     pub(super) trace: Trace,
@@ -45,7 +45,7 @@ pub(super) enum Event {
     Disk(DiskEvent),
 }
 
-/// Who waits for an operation.
+/// The core and ticket that wait for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Waiter {
     /// Number of the core in the world.
@@ -77,7 +77,7 @@ pub(super) enum Ready {
     },
 }
 
-impl Stage {
+impl SimContext {
     pub(super) fn new(config: Config) -> Self {
         let seed = Rng::new(config.seed);
         Self {
