@@ -23,10 +23,10 @@ thread_local! {
     static SPARE: RefCell<Vec<Box<List>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The children of one I/O, all at work at the same time. Up to eight cost no allocation once their
-/// core has had as many lists in use.
+/// The children of one I/O, all in flight at the same time. Up to eight cost no allocation once
+/// their core has had as many lists in use.
 ///
-/// It ends when all of them have, and fails with the first of them, in their order, that did.
+/// It ends when all of them have, and fails with the first failed child, in their order.
 pub struct All {
     /// Until it is dropped.
     list: Option<Box<List>>,
@@ -127,7 +127,7 @@ impl All {
         }
     }
 
-    /// What has become of it, when all children have ended.
+    /// Its result, when all children have ended.
     fn settle(&mut self) -> Result<Done, IoError> {
         let List {
             children,

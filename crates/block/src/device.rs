@@ -12,17 +12,16 @@ use flashyard_sched::{Class, TenantId};
 use crate::io::{Done, Io, Pair, Zero};
 use crate::{IoError, IoFuture};
 
-/// Travels down the stack with every I/O, so that whatever it causes is charged to the right
-/// tenant.
+/// Travels down the stack with every I/O, so that all work for it is charged to the right tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tag {
-    /// The tenant that pays.
+    /// The tenant that is charged.
     pub tenant: TenantId,
     /// How its I/O is to be treated.
     pub class: Class,
 }
 
-/// What a device is. While it is in use `blocks` may grow, and writes may come to be refused; the
+/// What a device is. While it is in use, `blocks` may grow and `read_only` may become true; the
 /// rest stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
@@ -36,15 +35,15 @@ pub struct Info {
     pub read_only: bool,
     /// Whether deallocating frees anything.
     pub deallocate: bool,
-    /// Sizes worth knowing.
+    /// Optimal sizes.
     pub limits: Limits,
 }
 
-/// Transfer sizes in blocks; 0 means that nothing is to be said.
+/// Transfer sizes in blocks; 0 means not reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Writes of this size and alignment, and multiples, need nothing read to be written (NVMe
-    /// NPWG, NPWA).
+    /// Writes of this size and alignment, and multiples, need no read before the write (NVMe NPWG,
+    /// NPWA).
     pub write_granularity: u32,
     /// Writes of this size use all of the device (NVMe NOWS).
     pub optimal_write: u32,
@@ -54,7 +53,7 @@ pub struct Limits {
     pub deallocate_granularity: u32,
 }
 
-/// How the medium of a device is, as far as that is known (SMART / Health Information).
+/// The health of a device's medium, as far as it is known (SMART / Health Information).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
     /// Percent of the spare medium that is left (Available Spare).
@@ -64,7 +63,7 @@ pub struct Health {
 }
 
 impl Default for Health {
-    /// Of a medium of which nothing else is known.
+    /// The health of a medium that reports none.
     fn default() -> Self {
         Self {
             spare: 100,
@@ -84,20 +83,20 @@ pub trait Device {
     /// frees a buffer in use.
     fn submit(&self, tag: Tag, io: Io) -> IoFuture;
 
-    /// How its medium is.
+    /// The health of its medium.
     fn health(&self) -> Health {
         Health::default()
     }
 
-    /// Bytes that it has moved on its own account since it was opened, such as for garbage
-    /// collection; nothing if it does not tell.
+    /// Bytes that it has moved by itself since it was opened, such as for garbage collection;
+    /// nothing if it does not report that.
     fn moved(&self) -> Option<u64> {
         None
     }
 
     /// Whether every block is known to read as zeroes: nothing was written since the device was
-    /// made. A pool then need not zero what it gives away, which would have an emulated drive
-    /// forget the condition it is in.
+    /// made. A pool then need not zero what it gives away. Zeroing would undo the preconditioning
+    /// of an emulated drive.
     fn is_blank(&self) -> bool {
         false
     }
@@ -106,8 +105,8 @@ pub trait Device {
 /// A device as it is held by those who use it.
 pub type SharedDevice = Rc<dyn Device>;
 
-/// The kinds of I/O by name, with an answer of their own type: for those who bring their own I/O
-/// and do not pass one on.
+/// The kinds of I/O by name, each with an answer of its own type: for code that makes its own I/O
+/// and does not pass one on.
 pub trait DeviceExt: Device {
     /// Reads `into.len()` bytes from block `lba` on.
     fn read(&self, tag: Tag, lba: u64, into: Buf) -> Answer<Data> {
@@ -131,7 +130,7 @@ pub trait DeviceExt: Device {
         Answer::new(self.submit(tag, Io::Zero { lba, blocks, how }), drop)
     }
 
-    /// Tells that the content of blocks is not needed any more.
+    /// Says that the content of blocks is not needed any more.
     fn deallocate(&self, tag: Tag, lba: u64, blocks: u64) -> Answer<()> {
         let how = Zero::Deallocate;
         Answer::new(self.submit(tag, Io::Zero { lba, blocks, how }), drop)
@@ -156,7 +155,7 @@ pub trait DeviceExt: Device {
 
 impl<D: Device + ?Sized> DeviceExt for D {}
 
-/// An I/O on its way, whose end is looked at as what its kind gives.
+/// An I/O in flight, whose result has the type of its kind.
 #[must_use = "an I/O does nothing unless awaited"]
 pub struct Answer<T> {
     io: IoFuture,

@@ -10,7 +10,7 @@ use flashyard_runtime::sync::Notify;
 
 use crate::IoError;
 
-/// The state of a device's promises.
+/// The state of a device's durability.
 #[derive(Default)]
 pub(crate) struct Durability {
     broken: Cell<bool>,
@@ -41,7 +41,7 @@ impl Durability {
         }
     }
 
-    /// Has what was finished and not flushed count as lost.
+    /// Counts writes that were finished and not flushed as lost.
     pub(crate) fn give_up(&self) {
         self.broken.set(true);
     }
@@ -56,8 +56,8 @@ impl Durability {
         free
     }
 
-    /// Waits until a flush that started after this call has proved everything, or until the caller
-    /// may issue it.
+    /// Waits until a flush that started after this call has ended, or until the caller may issue
+    /// it.
     pub(crate) async fn join(&self) -> Result<Turn, IoError> {
         let needed = self.started.get() + 1;
         loop {
@@ -76,7 +76,7 @@ impl Durability {
     pub(crate) fn judge_write<T>(&self, result: Result<T, IoError>) -> Result<T, IoError> {
         let harmless = matches!(
             result,
-            // Refused before anything was at stake, or no room for this write alone.
+            // Refused before anything was written, or no space for this write only.
             Err(IoError::OutOfRange
                 | IoError::WriteProtected
                 | IoError::NoSpace

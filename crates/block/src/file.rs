@@ -35,7 +35,7 @@ const PAGE: u32 = 4096;
 /// Zeroes are written in pieces of this many bytes where nothing better is supported.
 const ZERO_PIECE: usize = 1 << 20;
 
-/// How a file is made a device.
+/// Options of a device on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOptions {
     /// 512 or 4096.
@@ -149,8 +149,8 @@ impl FileDevice {
         self.inner.direct
     }
 
-    /// Writes `buf` at block `lba`, and gives it back whatever happens: for those who keep memory
-    /// of their own.
+    /// Writes `buf` at block `lba`, and gives it back in any case: for code that keeps its own
+    /// memory.
     pub async fn put(&self, lba: u64, buf: Buf) -> (Result<(), IoError>, Buf) {
         let inner = &self.inner;
         let place = inner
@@ -170,7 +170,7 @@ impl FileDevice {
         (outcome, buf)
     }
 
-    /// Fills `buf` from block `lba` on, and gives it back whatever happens.
+    /// Fills `buf` from block `lba` on, and gives it back in any case.
     pub async fn take(&self, lba: u64, buf: Buf) -> (Result<(), IoError>, Buf) {
         let inner = &self.inner;
         match inner.locate_read(lba, buf.len()) {
@@ -307,7 +307,7 @@ impl Inner {
         }
     }
 
-    /// Whether a write may begin, which ends that nothing was written.
+    /// Whether a write may begin. From then on the device is no longer blank.
     fn writable(&self) -> Result<(), IoError> {
         self.blank.set(false);
         self.look_if_doubtful();

@@ -28,10 +28,9 @@ impl Span {
 
 /// See the module.
 ///
-/// Exclusive sections follow each other one at a time. To begin one, its range is barred, and
-/// everything that was let in before is waited for, whatever its range: remembering ranges would
-/// cost each I/O more than rare compare-and-writes gain. What comes later and does not touch the
-/// range passes all the time.
+/// Exclusive sections run one at a time. A section begins by barring its range and waiting for all
+/// I/O that was let in before, on any range: remembering ranges would cost each I/O more than rare
+/// compare-and-writes gain. Later I/O that does not touch the range passes all the time.
 pub struct Gate {
     rt: Rt,
     /// Something is barred or closed: the slow way in.
@@ -46,7 +45,7 @@ pub struct Gate {
     changed: Notify,
     /// A read could not be given whole since the last query.
     read_failed: Cell<bool>,
-    /// What this device's flushes promise.
+    /// The durability of this device's flushes.
     pub(crate) durability: Durability,
 }
 
@@ -91,7 +90,7 @@ impl Gate {
         })
     }
 
-    /// Compares and writes with nothing in between, for every device that can read and write:
+    /// Compares and writes atomically, for every device that can read and write:
     /// `read` and `write` do so on `span` with the buffer or data given, and do not pass the gate.
     pub fn compare_and_write<R, W>(
         self: &Rc<Self>,
@@ -162,7 +161,7 @@ impl Gate {
         })
     }
 
-    /// A hold that counts nothing, for a flush that has the lead: it settles what the flush has
+    /// A hold that counts nothing, for a flush that was issued: it records what the flush has
     /// proved.
     fn lead_flush(self: &Rc<Self>) -> Hold {
         Hold {
@@ -178,7 +177,7 @@ impl Gate {
         self.read_failed.replace(false)
     }
 
-    /// Turns away whatever comes from now on with `error`.
+    /// Refuses all later I/O with `error`.
     pub fn close(&self, error: IoError) {
         self.closed.set(Some(error));
         self.watched.set(true);
@@ -247,7 +246,7 @@ impl Gate {
     }
 }
 
-/// One I/O's stay behind the gate; ends when dropped.
+/// An I/O that the gate counts; it ends when dropped.
 pub(crate) struct Hold {
     gate: Rc<Gate>,
     role: Role,
@@ -267,7 +266,7 @@ impl Hold {
         self.gate.rt.clone()
     }
 
-    /// Ends the stay with the I/O's result, and gives back what may be reported: a promise of
+    /// Ends the I/O with its result, and gives back what may be reported: a promise of
     /// durability is not kept once any has been broken.
     pub(crate) fn settle<T>(self, result: Result<T, IoError>) -> Result<T, IoError> {
         if matches!(result, Err(IoError::Read)) {

@@ -5,7 +5,7 @@ use flashyard_sched::Op;
 
 use crate::IoError;
 
-/// What is to be done to a device. Buffers' lengths are multiples of the block size.
+/// An I/O of a device. Lengths of buffers are multiples of the block size.
 #[derive(Debug)]
 pub enum Io {
     /// Read `into.len()` bytes from block `lba` on. Ends with the filled buffer, or with
@@ -20,7 +20,7 @@ pub enum Io {
     Write {
         /// First block.
         lba: u64,
-        /// The data; others may hold them, too.
+        /// The data, shared read-only.
         data: Shared,
         /// Finished only when they are on the medium (forced unit access).
         fua: bool,
@@ -48,7 +48,7 @@ pub enum Zero {
         /// Whether space may be freed.
         deallocate: bool,
     },
-    /// Their content is not needed any more (NVMe Dataset Management).
+    /// The content is not needed any more (NVMe Dataset Management).
     Deallocate,
 }
 
@@ -164,7 +164,7 @@ impl From<Data> for Done {
 }
 
 impl Io {
-    /// What is done, in the word of the schedulers.
+    /// The operation, as schedulers name it.
     pub fn op(&self) -> Op {
         match self {
             Self::Read { .. } => Op::Read,

@@ -14,22 +14,22 @@ use crate::gate::Hold;
 use crate::io::Done;
 use crate::timed_end::TimedEnd;
 
-/// What the outcome of an operation of the runtime without payload means.
+/// Translates the outcome of an operation of the runtime without payload.
 pub type ControlMeaning = fn(io::Result<()>) -> Result<(), IoError>;
 
-/// What the outcome of a read means: bytes moved, and the buffer. Fewer bytes than the buffer is
-/// long is for the meaning to judge.
+/// Translates the outcome of a read: bytes moved, and the buffer. It judges a read that is shorter
+/// than the buffer.
 pub type ReadMeaning = fn(io::Result<usize>, Buf) -> Result<Done, IoError>;
 
-/// What the outcome of a write means: bytes moved, and the data.
+/// Translates the outcome of a write: bytes moved, and the data.
 pub type WriteMeaning = fn(io::Result<usize>, Shared) -> Result<(), IoError>;
 
-/// A block I/O on its way. Terminal devices finish at once or give an operation of the runtime,
-/// and composite devices wait for [`All`] that they made of it, without an allocation.
+/// A block I/O in flight. Terminal devices finish at once or give an operation of the runtime.
+/// Composite devices wait for the [`All`] that they made of it. Neither allocates.
 ///
-/// What has been issued is never forgotten: when the future is dropped while a device still counts
-/// on the I/O (a range is kept exclusive, a volume waits for its last I/O before its space is given
-/// away), or while only some children of a composite have ended, the rest of it runs on by itself.
+/// An I/O that was issued is never forgotten. When the future is dropped, the rest of it runs on by
+/// itself if a device still depends on it (a range is kept exclusive, a volume waits for its last
+/// I/O before its space is given away), or if only some children of a composite have ended.
 #[must_use = "an I/O does nothing unless awaited"]
 pub struct IoFuture {
     state: State,
@@ -110,15 +110,15 @@ impl IoFuture {
         Self::new(State::All(all))
     }
 
-    /// The result, if the I/O has finished already; else the I/O itself. Spares those who submit
-    /// many the way through an executor.
+    /// The result, if the I/O has finished already; else the I/O itself. It spares code that
+    /// submits many I/Os the executor.
     #[inline]
     pub fn try_finish(mut self) -> Result<Outcome, Self> {
         let State::Ready(result) = &mut self.state else {
             return Err(self);
         };
         let result = result.take().expect("not polled after it was ready");
-        // Nothing is left in it; to find that out when it is dropped costs 50 instructions.
+        // Nothing is left in it; checking that when it is dropped costs 50 instructions.
         mem::forget(self);
         Ok(result)
     }

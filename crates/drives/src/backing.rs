@@ -19,8 +19,8 @@ pub(crate) trait Owner {
     /// The device has failed: no command is ever completed any more.
     fn lost(&self) {}
 
-    /// What the device is in has no space left: until there is some, nothing is written, and what
-    /// is being written is not complete.
+    /// The store of the device has no space left: until there is some, nothing is written, and
+    /// writes in flight are not complete.
     fn full(&self) {}
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Done {
 /// Names an owner.
 pub(crate) type OwnerId = usize;
 
-/// See the module. What a real device has no part in is answered here.
+/// See the module. The default answers are those of a real device.
 pub(crate) trait Backing {
     fn rt(&self) -> &Rt;
 
@@ -116,12 +116,12 @@ pub(crate) trait Backing {
         Histogram::new()
     }
 
-    /// Whether what is on it is there again after the program has ended.
+    /// Whether its content survives the end of the program.
     fn is_kept(&self) -> bool {
         true
     }
 
-    /// Whether what it is in has no space left for what is to be written.
+    /// Whether its store has no space left for writes.
     fn is_full(&self) -> bool {
         false
     }

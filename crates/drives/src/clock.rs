@@ -57,10 +57,10 @@ impl DriveClock {
 
 /// A drive with completions that are due at instants of its own.
 pub(crate) trait Timed {
-    /// Tells what is due. When to look again, by the clock of the core.
+    /// Reports what is due. Gives when to look again, by the clock of the core.
     fn deliver(&self) -> Option<Time>;
 
-    /// The pump that has it look.
+    /// The pump that polls it.
     fn pump(&self) -> &Pump;
 }
 

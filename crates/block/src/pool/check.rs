@@ -13,7 +13,7 @@ use crate::{Device, Verdict};
 pub struct Report {
     /// The two copies of the metadata.
     pub copies: [CopyReport; 2],
-    /// What is put right when the device is used again, one line each.
+    /// What is repaired when the device is used again, one line each.
     pub repairs: Vec<String>,
     /// What is lost, or cannot be used, one line each.
     pub problems: Vec<String>,
@@ -22,7 +22,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// What this comes to.
+    /// The verdict.
     pub fn verdict(&self) -> Verdict {
         Verdict::of(&self.repairs, &self.problems)
     }

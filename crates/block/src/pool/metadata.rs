@@ -24,7 +24,7 @@ pub(super) const MAX_NAME: usize = 64;
 /// Why fields that were read cannot be the state of a pool.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Contradiction {
-    /// A run of extents that the device has not.
+    /// A run of extents behind the end of the device.
     Outside(Run),
     /// A run that begins with an extent of another volume.
     TwoOwners(Run),
@@ -32,7 +32,7 @@ pub(super) enum Contradiction {
     TooMany,
     /// Two volumes have the same name or UUID.
     SameName,
-    /// A volume cannot be called so.
+    /// A volume's name is invalid.
     Name(PoolError),
     /// This volume has another size than its extents, or no UUID.
     Size(String),
@@ -155,7 +155,7 @@ impl Metadata {
         self.extend(found.expect("it was found before"), blocks)
     }
 
-    /// Calls a volume otherwise.
+    /// Renames a volume.
     pub(super) fn rename(&mut self, name: &str, new: &str) -> Result<(), PoolError> {
         check_name(new)?;
         if self.volumes.iter().any(|volume| volume.name == new) {

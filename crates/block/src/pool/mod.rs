@@ -54,7 +54,7 @@ pub struct PoolInfo {
     pub block_size: u32,
     /// Bytes that volumes can have in all.
     pub bytes: u64,
-    /// Bytes of these that no volume has.
+    /// Bytes of these that are free.
     pub free: u64,
     /// Number of changes so far.
     pub generation: u64,
@@ -73,7 +73,7 @@ pub struct VolumeInfo {
     pub allocated: u64,
 }
 
-/// A volume that is to be created.
+/// A volume to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewVolume {
     /// Unique in its pool.
@@ -131,9 +131,9 @@ impl Pool {
         Ok(Self::new(rt, device, metadata, newest))
     }
 
-    /// Opens the pool on a device, with the newest state that is whole. Writes nothing, but makes
-    /// durable what a program has left behind that was killed between a write and its flush: what
-    /// is found here is built upon.
+    /// Opens the pool on a device, with the newest valid state. Writes nothing, but flushes: a
+    /// program that was killed between a write and its flush may have left volatile data, and later
+    /// changes build on what is found here.
     pub async fn open(rt: &Rt, device: SharedDevice) -> Result<Self, PoolError> {
         // Where nothing can be written any more nothing can be built either.
         if !device.info().read_only {
@@ -219,7 +219,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Calls a volume otherwise, while it is used; its UUID stays.
+    /// Renames a volume, while it is used; its UUID stays.
     pub async fn rename(&self, name: &str, new: &str) -> Result<(), PoolError> {
         let (name, new) = (name.to_owned(), new.to_owned());
         self.change(async move |inner| {
@@ -352,7 +352,7 @@ impl Pool {
 }
 
 impl Inner {
-    /// Zeroes what a volume is about to get, for good.
+    /// Zeroes the extents that a volume is about to get, durably.
     async fn clean(&self, dirty: &Runs) -> Result<(), PoolError> {
         if dirty.count() == 0 {
             return Ok(());
@@ -395,7 +395,7 @@ impl Inner {
     }
 }
 
-/// Checks that the metadata is of this device, and takes over what the device has grown by.
+/// Checks that the metadata is of this device, and adds the space by which the device has grown.
 fn fit(metadata: &mut Metadata, device: &SharedDevice) -> Result<(), PoolError> {
     let info = device.info();
     if info.block_size != metadata.block_size {

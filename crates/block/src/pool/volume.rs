@@ -10,8 +10,8 @@ use super::metadata::{DATA_START, EXTENT_BYTES, Record};
 use crate::gate::{Gate, Span};
 use crate::{Device, Health, Info, Io, IoError, IoFuture, Limits, SharedDevice, Tag, Zero};
 
-/// See the module. Shared by all who use the volume, so that a compare-and-write is exclusive among
-/// them.
+/// See the module. Shared by all users of the volume, so that a compare-and-write is exclusive
+/// among them.
 pub(super) struct Volume {
     inner: Rc<Inner>,
 }
@@ -57,7 +57,7 @@ impl Volume {
         })
     }
 
-    /// Takes over that the volume has become larger.
+    /// Applies the new size of the volume.
     pub(super) fn grown(&self, record: &Record) {
         *self.inner.segments.borrow_mut() = segments(record, self.inner.block_size);
         self.inner.blocks.set(record.blocks);

@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use super::frame::{Content, Decoded, decode, encode};
 
-/// The two places that copies lie at, 0 and 1, to be looked at.
+/// The two places of the copies, 0 and 1, to be read.
 pub trait Places {
     /// Why a place cannot be used, other than that what is there cannot be read.
     type Error;
@@ -23,8 +23,8 @@ pub trait WritablePlaces: Places {
     /// Makes a copy ready, with everything that takes memory.
     fn lay_out(&self, bytes: &[u8]) -> Result<Self::Laid, Self::Error>;
 
-    /// Replaces what is at a place. When it finishes, that is durable; when it is cut off, the
-    /// place holds what it held, the new copy, or what no checksum is right for.
+    /// Replaces what is at a place. It is durable when this finishes. When it is cut off, the place
+    /// holds the old copy, the new copy, or bytes with a wrong checksum.
     fn write(
         &self,
         place: usize,
@@ -127,7 +127,7 @@ pub async fn commit<P: WritablePlaces>(
     Ok(first)
 }
 
-/// Writes the copy that does not say what counts.
+/// Writes the copy that is not the newest.
 pub async fn repair<C: Content, P: WritablePlaces>(
     places: &P,
     newest: &Newest<C>,

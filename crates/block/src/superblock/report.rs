@@ -2,10 +2,10 @@
 
 use super::frame::{Content, Decoded};
 
-/// What the copies are called.
+/// The names of the copies.
 pub const COPY_NAMES: [&str; 2] = ["first", "second"];
 
-/// What one copy is.
+/// The state of one copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyReport {
     /// Checksum, bounds and owners of space are right.

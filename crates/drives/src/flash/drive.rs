@@ -27,7 +27,7 @@ pub(super) struct Drive {
 }
 
 impl Drive {
-    /// Runs `device` from now on, `dilation` times slower than it is.
+    /// Runs `device` from now on, slowed down by `dilation`.
     pub(super) fn start(rt: &Rt, device: ssd::Device, dilation: u32) -> Rc<Self> {
         let clock = DriveClock::new(rt.now(), device.now(), dilation);
         Rc::new_cyclic(|drive| Self {

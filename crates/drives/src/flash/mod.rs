@@ -44,13 +44,13 @@ pub enum Store {
     Pattern,
 }
 
-/// How a drive is made a device.
+/// Options of an emulated drive.
 pub struct FlashOptions {
     /// 512 or 4096. With 512, writing a part of a unit of 4 KiB has the drive read that unit first.
     pub block_size: u32,
     /// Where its content is.
     pub store: Store,
-    /// How many times slower than its model it is to be; 0 counts as 1.
+    /// Factor by which it is slower than its model; 0 counts as 1.
     pub dilation: u32,
 }
 
@@ -69,8 +69,8 @@ enum Place {
 }
 
 impl FlashDevice {
-    /// Runs `model` from now on. Making one in a condition may take seconds, so it is made
-    /// elsewhere, on any thread.
+    /// Runs `model` from now on. Preconditioning one may take seconds, so it is made elsewhere, on
+    /// any thread.
     pub fn new(rt: &Rt, model: ssd::Device, options: FlashOptions) -> Result<Self, OpenError> {
         let block_size = options.block_size;
         let blocks = geometry(block_size, model.capacity())?;
@@ -99,7 +99,7 @@ impl FlashDevice {
         self.drive.stats()
     }
 
-    /// Forgets the lateness and latency of what has ended, to measure anew.
+    /// Clears the histograms of lateness and latency, to measure anew.
     pub fn clear_timing(&self) {
         self.drive.clear_timing();
     }
@@ -149,7 +149,7 @@ impl FlashDevice {
 
 /// What the drive does for an I/O on `len` bytes from `offset` on. With the permission to
 /// deallocate it forgets a range; without, it writes zeroes, as drives do that keep the space.
-/// `equal` tells whether what a pair compares is there.
+/// `equal`: whether the compared data are there.
 fn plan(io: &Io, offset: u64, len: u64, equal: impl FnOnce(&Pair) -> bool) -> Plan {
     match io {
         Io::Read { .. } => Plan::read(offset, len),

@@ -7,7 +7,7 @@
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::ssd::{Command, Op};
 
-/// Longer commands are divided: what a drive does at one instant is to stay small, also when a
+/// Longer commands are divided: the work of a drive at one instant stays small, also when a
 /// terabyte is deallocated.
 const PIECE: u64 = 32_768;
 /// Two units read, two written, and the rest.

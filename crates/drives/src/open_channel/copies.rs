@@ -137,8 +137,8 @@ impl Copies {
         newest(superblock::find(self).await?, self.is_used())
     }
 
-    /// Writes the copy that does not say what counts. One that cannot be written any more stays as
-    /// it is; the next change will tell.
+    /// Writes the copy that is not the newest. One that cannot be written any more stays as it is;
+    /// the next change reports that.
     pub async fn repair(&self, newest: &Newest<Layout>) -> Result<(), PartitionError> {
         match superblock::repair(self, newest).await {
             Err(PartitionError::Medium) => Ok(()),
@@ -249,7 +249,7 @@ impl Copies {
     }
 }
 
-/// What counts of two copies, on a device on which something else is `used` or not.
+/// The newest of two copies, on a device on which something else is `used` or not.
 pub(super) fn newest(
     found: Found<Layout>,
     used: bool,

@@ -25,9 +25,9 @@ const SMALL: usize = 64;
 const HEADS_AT_ONCE: usize = 16;
 /// Pieces of a small transfer.
 const FEW: usize = 4;
-/// How long to wait for memory that others have.
+/// How long to wait for memory that is in use.
 const PATIENCE: Duration = Duration::from_ms(1);
-/// How often it is tried whether there is space again.
+/// The interval of retries when there is no space.
 const SPACE_PAUSE: Duration = Duration::from_ms(100);
 
 /// See the module.

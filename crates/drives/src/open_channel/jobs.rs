@@ -21,7 +21,7 @@ pub(super) enum Pages {
     Loaded { places: u64, bytes: Vec<u8> },
 }
 
-/// What is left to do when the model has done its part.
+/// What is left to do when the model has finished.
 #[derive(Debug, Default)]
 pub(super) enum Work {
     #[default]

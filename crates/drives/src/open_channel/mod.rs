@@ -77,7 +77,7 @@ struct Contents {
     /// The copy of the layout that counts.
     newest: usize,
     partitions: BTreeMap<String, Rc<Partition>>,
-    /// Partitions that could not be taken up, and why.
+    /// Partitions that could not be opened, and why.
     faults: BTreeMap<String, PartitionError>,
 }
 
@@ -116,19 +116,19 @@ pub struct PartitionInfo {
 pub struct Recorded {
     /// Unique on its device.
     pub name: String,
-    /// Given when it was created, the same for ever.
+    /// Given when it was created, never changes.
     pub uuid: [u8; 16],
     /// Flash beyond its size, in thousandths of the size.
     pub over_provisioning: u32,
     /// The units that it was given, each time that it was created or grew.
     pub spans: Vec<Vec<Unit>>,
-    /// What is to be said of it as it is, or why it could not be taken up.
+    /// Its state, or why it could not be opened.
     pub state: Result<PartitionInfo, PartitionError>,
 }
 
 impl OpenChannel {
-    /// Runs `medium` from now on, `dilation` times slower than it is; 0 counts as 1. Partitions
-    /// that are on it are taken up. `uuid` is given to a device that has none.
+    /// Runs `medium` from now on, `dilation` times slower than it is; 0 counts as 1. Partitions on
+    /// it are opened. `uuid` is given to a device that has none.
     pub async fn open(
         rt: &Rt,
         medium: Medium,
@@ -217,8 +217,8 @@ impl OpenChannel {
         self.state.borrow().partitions.get(name).cloned()
     }
 
-    /// Why a partition that is on the device could not be taken up. It can be deleted; its
-    /// neighbours do not notice.
+    /// Why a partition on the device could not be opened. It can be deleted; its neighbours are not
+    /// affected.
     pub fn fault(&self, name: &str) -> Option<PartitionError> {
         self.state.borrow().faults.get(name).cloned()
     }
@@ -262,12 +262,12 @@ impl OpenChannel {
             .collect()
     }
 
-    /// Units that no partition has.
+    /// Free units.
     pub fn free(&self) -> Vec<Unit> {
         self.state.borrow().layout.free().into_iter().collect()
     }
 
-    /// What the device is made of.
+    /// The geometry of the device.
     pub fn geometry(&self) -> &Geometry {
         self.backing.geometry()
     }
@@ -283,25 +283,24 @@ impl OpenChannel {
         self.model.as_ref().map_or(0, |model| model.allocated())
     }
 
-    /// Whether partitions and what is in them are there again when the device is opened after the
-    /// program has ended.
+    /// Whether partitions and their data survive the end of the program.
     pub fn is_kept(&self) -> bool {
         self.backing.is_kept()
     }
 
-    /// Why the device has failed, if it has: nothing can be done with it before it is opened again.
+    /// Why the device has failed, if it has: it is unusable until it is opened again.
     pub fn failure(&self) -> Option<IoError> {
         self.backing.failure()
     }
 
-    /// Whether what the device is in has no space left: nothing can be written until there is some,
-    /// and then it goes on.
+    /// Whether the store of the device has no space left: writes wait until there is some, and then
+    /// go on.
     pub fn is_full(&self) -> bool {
         self.backing.is_full()
     }
 
-    /// Makes everything in all partitions durable, with a checkpoint of each: so they are taken up
-    /// again with little to read. The first error, if there is one; the others are stopped all the
+    /// Makes everything in all partitions durable, with a checkpoint of each, so that the next
+    /// recovery reads little. The first error, if there is one; the others are stopped all the
     /// same.
     pub async fn stop(&self) -> Result<(), IoError> {
         let partitions: Vec<_> = self.state.borrow().partitions.values().cloned().collect();
@@ -329,7 +328,7 @@ impl OpenChannel {
         }
     }
 
-    /// Takes the power away, and gives what is left of the flash. Nothing in flight is ever
+    /// Cuts the power, and gives the remaining state of the flash. Nothing in flight is ever
     /// completed.
     pub fn power_cut(&self) -> Option<Medium> {
         self.model.as_ref()?.cut()
@@ -413,8 +412,8 @@ impl OpenChannel {
         Ok(begun)
     }
 
-    /// Takes up all partitions that the layout has, at the same time. One that cannot be has a
-    /// fault.
+    /// Opens all partitions of the layout, at the same time. One that cannot be opened gets an
+    /// error.
     async fn take_up(&self) -> Result<(), PartitionError> {
         let records = self.state.borrow().layout.partitions.clone();
         let mut begun = Vec::with_capacity(records.len());

@@ -54,7 +54,7 @@ pub(super) struct OwnersDone {
     pub pages: Pages,
 }
 
-/// What comes of an instant.
+/// What is to be reported at an instant.
 #[derive(Default)]
 pub(super) struct Events {
     pub done: Vec<OwnersDone>,
@@ -96,7 +96,7 @@ impl Model {
         self.owners()
     }
 
-    /// All who may submit commands.
+    /// All owners that may submit commands.
     pub fn owners(&self) -> Vec<Rc<dyn Owner>> {
         let owners = self.owners.iter();
         owners.filter_map(|one| one.owner.upgrade()).collect()

@@ -15,7 +15,7 @@ use super::span::{self, Moved, Pending};
 /// ([`flashyard_flash::ftl::Space`] counts that in).
 const LEAST_SPARE: u64 = 64;
 
-/// See the module. Shared by all who use the partition.
+/// See the module. Shared by all users of the partition.
 pub struct Partition {
     inner: Rc<Inner>,
 }
@@ -46,7 +46,7 @@ impl Partition {
         })
     }
 
-    /// Takes over units that the partition was given.
+    /// Adds units to the partition.
     pub(super) fn grown(&self, span: Rc<span::Span>) {
         self.inner.spans.borrow_mut().push(span);
     }
@@ -65,13 +65,13 @@ impl Partition {
         }
     }
 
-    /// Whether all blocks read as zeroes, whoever wrote before. Looks at all of the map.
+    /// Whether all blocks read as zeroes. Scans the whole map.
     pub fn is_empty(&self) -> bool {
         let spans = self.inner.spans.borrow();
         spans.iter().all(|span| span.is_empty())
     }
 
-    /// Makes everything durable, so that the partition is taken up again with little to read.
+    /// Makes everything durable, so that the next recovery reads little.
     pub async fn stop(&self) -> Result<(), IoError> {
         self.inner.on_all(Op::Stop).await.map(drop)
     }

@@ -23,17 +23,17 @@ pub(super) struct Found {
     pub chunk: u32,
     pub kept: Kept,
     pub state: ChunkState,
-    /// Of all sectors that can be read.
+    /// Metadata of all sectors that can be read.
     pub metadata: Vec<Metadata>,
     /// Checksums of these, if the file has them.
     pub sums: Vec<u32>,
     /// What its head could have of its records and does not.
     pub bodies: Option<Vec<u8>>,
-    /// What is not as it was written, though nothing that was cut off explains it.
+    /// Damage that no interrupted write explains.
     pub damage: Option<String>,
 }
 
-/// How much is looked at.
+/// How much is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Care {
     /// Everything that tells how far chunks are written.
@@ -81,8 +81,8 @@ pub(super) async fn open(
     Ok(Rc::into_inner(store).expect("those who worked have ended"))
 }
 
-/// Gives chunks to which nothing is added any more their records into their heads, so that the next
-/// to open the file has little to read.
+/// Writes the records of chunks that take no more writes into their heads, so that the next open of
+/// the file reads little.
 pub(super) async fn settle(rt: &Rt, store: &Rc<FileStore>) -> Result<(), IoError> {
     let chunks = store.unsettled();
     if chunks.is_empty() {
@@ -283,7 +283,7 @@ async fn look_at_some(
     Ok(found)
 }
 
-/// Finds out what a chunk has come to whose head is in these pieces.
+/// Finds out the state of a chunk whose head is in these pieces.
 async fn look(store: &FileStore, chunk: u32, pieces: &[u8], care: Care) -> Result<Found, IoError> {
     let image = store.image();
     let unused = Head {

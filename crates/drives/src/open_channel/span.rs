@@ -39,7 +39,7 @@ pub(super) struct Span {
     work: RefCell<Work>,
 }
 
-/// What decides, and the data on their way.
+/// The translation layer, and the data in flight.
 struct Work {
     ftl: Ftl,
     /// The write buffer, a sector for each slot.
@@ -56,7 +56,7 @@ struct Command {
     stage: Stage,
     op: Op,
     moved: Moved,
-    /// Some of what was read was not zeros.
+    /// Some of the data were not zeros.
     data: bool,
 }
 
@@ -79,17 +79,17 @@ enum Stage {
     Full,
 }
 
-/// How a span is begun.
+/// How a span starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begin {
-    /// Whatever is there is erased.
+    /// All units are erased.
     Format,
-    /// What is there is taken up.
+    /// The existing data are recovered.
     Recover,
 }
 
 impl Span {
-    /// Begins; [`Span::ready`] tells when commands are taken.
+    /// Starts; [`Span::ready`] finishes when commands are accepted.
     pub fn begin(
         drive: &Rc<dyn Backing>,
         span: &layout::Span,
@@ -135,7 +135,7 @@ impl Span {
         Ok(this)
     }
 
-    /// Finishes when commands are taken; `name` is that of the partition, for errors.
+    /// Finishes when commands are accepted; `name` is that of the partition, for errors.
     pub async fn ready(&self, name: &str) -> Result<(), PartitionError> {
         loop {
             match self.state.get() {
@@ -147,7 +147,7 @@ impl Span {
         }
     }
 
-    /// Gives the units up; finishes when nothing is in flight on them any more.
+    /// Releases the units; finishes when nothing is in flight on them any more.
     pub async fn retire(&self) {
         self.retired.set(true);
         while !self.work.borrow().turns.is_idle() && self.units.drive().is_on() {
@@ -184,7 +184,7 @@ impl Span {
         self.formatted && self.stats().0.host_units == 0
     }
 
-    /// Whether all sectors read as zeroes. Looks at all of the map.
+    /// Whether all sectors read as zeroes. Scans the whole map.
     pub fn is_empty(&self) -> bool {
         self.work.borrow().ftl.is_empty()
     }
@@ -240,14 +240,14 @@ impl Span {
         Ok(Pending { span, id })
     }
 
-    /// Does what the layer says, at the device's time.
+    /// Executes the actions of the layer, at the device's time.
     fn go_on(&self) {
         let now = self.units.drive().catch_up();
         self.act(now);
         self.units.drive().doorbell();
     }
 
-    /// Does what the layer says at an instant of the device.
+    /// Executes the actions of the layer at an instant of the device.
     fn act(&self, now: Time) {
         if self.retired.get() {
             self.units.set_alarm(None);
@@ -367,12 +367,12 @@ impl Work {
                 }
                 Part::Host(..) | Part::Unused => continue,
             };
-            // Without memory the sector is lost, as the medium tells when it is read.
+            // Without memory the sector is lost, as the medium reports when it is read.
             let _stored = units.store(tag, address, data);
         }
     }
 
-    /// Moves the data of what was read, and tells the layer.
+    /// Moves the data that were read, and reports to the layer.
     fn completed(&mut self, at: Time, done: &Done, units: &OwnUnits) {
         self.turns.ended();
         let io = self.ftl.io(done.tag).clone();
@@ -491,7 +491,7 @@ fn range(number: u32) -> std::ops::Range<usize> {
     start..start + SECTOR
 }
 
-/// A command in flight. Dropping it does not take the command back.
+/// A command in flight. Dropping it does not cancel the command.
 pub(super) struct Pending {
     span: Rc<Span>,
     id: u32,

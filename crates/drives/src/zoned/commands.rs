@@ -18,7 +18,7 @@ const BUFFER_WAIT: Duration = Duration::from_ms(1);
 /// between them.
 const MANY: usize = 8;
 
-/// A write whose data are on their way.
+/// A write whose data are still to come.
 pub(super) struct Staged {
     chunk: usize,
     /// The unit in its chunk.
@@ -140,7 +140,7 @@ impl Zones {
         self.calmed.notify_all();
     }
 
-    /// A write failed: its zone is written no more, and what it keeps the device says.
+    /// A write failed: its zone is written no more; the device reports how much of it is valid.
     async fn write_failed(&self, chunk: usize) {
         let start = self.change(chunk, |zone| zone.state = ChunkState::Closed);
         let reported = self.file.report_zones(start, 1).await;
@@ -203,7 +203,7 @@ impl Zones {
         self.calmed.notify_all();
     }
 
-    /// Changes what is known of a zone; where it begins.
+    /// Changes the state of a zone; gives its start.
     fn change(&self, chunk: usize, change: impl FnOnce(&mut Chunk)) -> u64 {
         let zone = &mut self.state.borrow_mut().chunks[chunk];
         change(zone);
@@ -391,7 +391,7 @@ impl Zones {
         self.tell_done(owner, &done, Vec::new());
     }
 
-    /// Tells an owner that a command is complete. What it brought can be read until it comes back.
+    /// Notifies an owner that a command is complete. Its data can be read until the owner returns.
     fn tell_done(&self, owner: OwnerId, done: &Done, pieces: Vec<Piece>) {
         let mut state = self.state.borrow_mut();
         state.reporting = pieces;

@@ -81,8 +81,8 @@ struct Registered {
 }
 
 impl Registered {
-    /// It is gone, and nothing can come that is meant for it: but for an alarm, which counts only
-    /// for who has set it.
+    /// It is gone, and nothing that is meant for it can come, except an alarm, which counts only
+    /// for the owner that has set it.
     fn is_vacant(&self) -> bool {
         self.in_flight == 0 && self.owner.strong_count() == 0
     }
@@ -339,7 +339,7 @@ fn most_units(facts: &Zoned) -> Option<u32> {
     Some(active / ACTIVE_PER_UNIT)
 }
 
-/// Trailers of units that were read or written recently.
+/// A cache of trailers of units that were read or written recently.
 #[derive(Default)]
 struct Trailers {
     known: BTreeMap<(usize, u32), Rc<Trailer>>,

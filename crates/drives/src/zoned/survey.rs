@@ -24,7 +24,7 @@ const USUAL_UNITS: u32 = 16;
 /// Zones asked for at once.
 const REPORT: u32 = 1024;
 
-/// A device that will do.
+/// A usable device.
 pub(super) struct Found {
     pub file: File,
     pub facts: Zoned,
