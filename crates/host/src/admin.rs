@@ -176,7 +176,7 @@ pub(crate) async fn set_credits(admin: &Queue) -> Result<(), HostError> {
     admin.command(entry, Payload::None).await.map(drop)
 }
 
-/// Says that we wait as long as a Command Retry Delay tells.
+/// Says that this host waits as long as a Command Retry Delay.
 pub(crate) async fn set_retry_delays(admin: &Queue) -> Result<(), HostError> {
     let behavior = HostBehavior {
         acre: true,

@@ -170,7 +170,7 @@ impl Making<'_> {
             return Ok(Default::default());
         }
         match admin::set_retry_delays(admin).await {
-            // One that does not know the feature tells no delay either.
+            // One that does not know the feature reports no delay either.
             Ok(()) | Err(HostError::Status(_)) => {
                 Ok(delays.map(|units| RETRY_UNIT * u64::from(units)))
             }
@@ -178,7 +178,7 @@ impl Making<'_> {
         }
     }
 
-    /// Agrees on how the I/O queues tell of successes; gives whether a completion may retire
+    /// Negotiates how the I/O queues report successes; gives whether a completion may retire
     /// several commands. The feature's number means something else to controllers of other vendors.
     async fn coalesce(
         &self,
@@ -199,7 +199,7 @@ impl Making<'_> {
         }
     }
 
-    /// What bounds what we have outstanding. A controller that is to tell it is asked to; nothing
+    /// What bounds what we have outstanding. A controller that is to report it is asked to; nothing
     /// if it does not do that.
     async fn credits(
         &self,

@@ -136,8 +136,8 @@ impl Credits {
         gate
     }
 
-    /// Waits for a part of the credit of `gate`, behind all who wait already. When the association
-    /// ends, all that is in flight is given back, so this ends, too.
+    /// Waits for a part of the credit of `gate`, behind all commands that wait already. When the
+    /// association ends, all that is in flight is given back, so this ends, too.
     pub(crate) async fn wait(&self, gate: &Rc<Gate>, qid: u16, cost: u64) -> Option<Charge> {
         let begun = self.rt.turn_time();
         let charge = gate.queue(qid, cost).await;
@@ -232,7 +232,7 @@ impl Gate {
         }
     }
 
-    /// Serves those who wait, from the front, as far as the credit goes. A wide one at the front
+    /// Serves waiting commands, from the front, as far as the credit goes. A wide one at the front
     /// holds up those behind it, or narrow ones would starve it.
     fn serve(self: &Rc<Self>) {
         loop {

@@ -317,7 +317,7 @@ fn compare_and_write_limit(namespace: &Namespace) -> u16 {
     }
 }
 
-/// What an I/O's failure means to those who stack on the device.
+/// Translates an I/O's failure for devices above.
 fn io_error(error: HostError) -> IoError {
     const TABLE: [(Status, IoError); 20] = [
         (Status::LBA_OUT_OF_RANGE, IoError::OutOfRange),

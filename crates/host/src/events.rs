@@ -30,7 +30,7 @@ pub enum Event {
     Missed,
 }
 
-/// Events between the loop and those who wait for them.
+/// Events between the loop and the tasks that wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     queue: RefCell<VecDeque<Event>>,
@@ -67,7 +67,7 @@ impl Events {
         self.arrived.notify_one();
     }
 
-    /// Wakes those who wait: there will be no more.
+    /// Wakes waiting tasks: there will be no more events.
     pub(crate) fn end(&self) {
         self.arrived.notify_all();
     }

@@ -95,7 +95,7 @@ pub struct Queue {
     pub(crate) shared: Rc<Shared>,
 }
 
-/// What the tasks of a queue and those who use it have in common.
+/// State shared by the tasks of a queue and its users.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) qid: u16,
@@ -248,7 +248,7 @@ impl Queue {
         self.shared.command(entry, Payload::None).await.map(drop)
     }
 
-    /// Tells that the content of up to 256 ranges is not needed any more.
+    /// Says that the content of up to 256 ranges is not needed any more.
     ///
     /// # Panics
     /// When there are no ranges or more than 256.
@@ -274,7 +274,7 @@ impl Queue {
     }
 
     /// Any command. The command identifier and, if it moves data, the SGL descriptor are set here.
-    /// It is on its way when this returns, unless the queue is full.
+    /// It is in the send queue when this returns, unless the queue is full.
     pub fn command(&self, entry: SubmissionQueueEntry, payload: Payload) -> Pending<'_> {
         let entry = match &payload {
             Payload::None => entry,
@@ -348,8 +348,8 @@ impl Shared {
         })
     }
 
-    /// Waits for what a command that moves so many bytes takes of the credit of its namespace;
-    /// nothing if the controller does not tell any.
+    /// Waits for the credit of its namespace that a command of so many bytes takes; nothing if the
+    /// controller reports none.
     async fn charge(&self, nsid: u32, bytes: usize) -> Result<Option<Charge>, HostError> {
         let Some(credits) = self.credits.get() else {
             return Ok(None);
@@ -364,7 +364,7 @@ impl Shared {
         }
     }
 
-    /// The completion as it is, be it good or bad.
+    /// The completion as it is, success or error.
     pub(crate) async fn connect_command(
         &self,
         entry: SubmissionQueueEntry,
@@ -433,7 +433,7 @@ impl Shared {
         }
     }
 
-    /// The controller's answer to a command, and if it may to others.
+    /// The controller's answer to a command, and to those that it retires with it.
     pub(crate) fn complete(&self, entry: CompletionQueueEntry) -> Result<(), Violation> {
         if !entry.status().is_success() {
             return self.complete_one(entry, Allowance::Silent);
@@ -474,7 +474,7 @@ impl Shared {
         Ok(())
     }
 
-    /// From now on what is sent is bounded by these, too.
+    /// From now on these bound what is sent, too.
     pub(crate) fn apply(&self, credits: Rc<Credits>) {
         let fresh = self.credits.set(credits).is_ok();
         assert!(fresh, "a queue is made once");
@@ -484,7 +484,7 @@ impl Shared {
         self.failure.get()
     }
 
-    /// Ends the queue and closes its connection. The first error stays.
+    /// Ends the queue and closes its connection. The first error is kept.
     pub(crate) fn fail(&self, error: HostError) {
         self.end_commands(error);
         self.stream.shutdown();
@@ -560,7 +560,7 @@ impl Drop for Command<'_> {
     }
 }
 
-/// Good answers from bad ones.
+/// Success or error of an answer.
 fn answer((entry, payload): (CompletionQueueEntry, Payload)) -> Result<Answer, HostError> {
     let status = entry.status();
     if status.is_success() {

@@ -297,7 +297,7 @@ async fn keep_connected(inner: Rc<Inner>) {
     }
 }
 
-/// Takes note of what the controller tells, until the association ends or the namespace is not what
+/// Records what the controller reports, until the association ends or the namespace is not what
 /// it was.
 async fn follow(inner: &Inner, association: &Association) {
     while let Ok(event) = association.next_event().await {

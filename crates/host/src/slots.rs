@@ -21,7 +21,7 @@ pub(crate) const MAX_DEPTH: u16 = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 12;
 const INDEX_MASK: u16 = MAX_DEPTH - 1;
 
-/// What the controller answered, good or bad, or why there is no answer.
+/// The controller's answer, success or error, or why there is no answer.
 pub(crate) type Outcome = Result<CompletionQueueEntry, HostError>;
 
 #[derive(Debug)]
@@ -200,8 +200,8 @@ impl Slots {
         self.slots[usize::from(cid & INDEX_MASK)].data_damaged = true;
     }
 
-    /// R2T asks for `length` bytes at `offset`. Parts are asked for in order and once each: that is
-    /// more than the specification demands of a controller and what every one does.
+    /// R2T asks for `length` bytes at `offset`. Parts must be asked for in order and once each. The
+    /// specification does not demand that of a controller, but every controller does it.
     pub(crate) fn ask(&mut self, cid: u16, offset: u32, length: u32) -> Result<Asked, Violation> {
         let slot = self.live(cid)?;
         if !slot.payload.is_out() {
@@ -298,7 +298,7 @@ impl Slot {
         }
     }
 
-    /// What the controller's answer means for the caller, given the data that came.
+    /// Translates the controller's answer for the caller, given the data that came.
     fn verdict(&self, entry: CompletionQueueEntry) -> Result<Outcome, Violation> {
         if !entry.status().is_success() {
             return Ok(Ok(entry));

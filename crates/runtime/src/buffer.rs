@@ -40,11 +40,11 @@ unsafe impl Send for Buf {}
 unsafe impl Sync for Buf {}
 
 impl Buf {
-    /// Takes a buffer of `len` bytes (up to 2 MiB) from this core's pool. `None` when what is in
-    /// use of the pool and this buffer together, each counted as what it occupies (a power of two),
-    /// are beyond its bound, which is set by `uring::Config::buffer_bytes` or
-    /// `sim::Config::buffer_bytes`; when `len` is too large; and when the system has no memory.
-    /// Never for another reason, however sizes were mixed and wherever buffers are dropped.
+    /// Takes a buffer of `len` bytes (up to 2 MiB) from this core's pool. `None` in three cases:
+    /// the buffers in use and this one, each rounded up to a power of two, are beyond the pool's
+    /// bound (`uring::Config::buffer_bytes` or `sim::Config::buffer_bytes`); `len` is too large; or
+    /// the system has no memory. There is no other reason, however sizes were mixed and wherever
+    /// buffers are dropped.
     #[inline]
     pub fn take(len: usize) -> Option<Self> {
         let Piece { start, home, class } = memory::take(len)?;
@@ -99,7 +99,7 @@ impl Drop for Buf {
 }
 
 impl Tenure {
-    /// Ends it. `start` is the start of the piece, or in the part that is held.
+    /// Frees it. `start` is the start of the piece, or in the part that is held.
     #[inline]
     pub(crate) fn end(self, start: NonNull<u8>) {
         match self {

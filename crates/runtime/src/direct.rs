@@ -37,7 +37,7 @@ struct Slot {
     news: bool,
 }
 
-/// What a try brought.
+/// The result of a try.
 pub(crate) enum Tried {
     Ended(io::Result<Outcome>),
     /// Nothing yet.
@@ -163,8 +163,8 @@ impl Direct {
         None
     }
 
-    /// The end of a receive, which is taken out with it; before that takes note of who waits, and
-    /// gives the waker that was noted before, to be dropped outside of any borrow.
+    /// The end of a receive, which is taken out with it. Before the end it records the waker of the
+    /// task, and gives the one recorded before, to be dropped outside of any borrow.
     #[inline]
     pub(crate) fn poll(
         &mut self,

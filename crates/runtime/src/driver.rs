@@ -27,9 +27,10 @@ pub(crate) enum Loose {
     Simulated(Box<dyn Any + Send>),
 }
 
-/// What a driver does. Nothing here calls back into the executor; a driver never keeps a reference
-/// to an operation beyond the call, it finds it again in the table by its ticket (the address stays
-/// the same until the completion has been handed out, so the kernel may keep pointers into it).
+/// The interface of a driver. Nothing here calls back into the executor; a driver never keeps a
+/// reference to an operation beyond the call, it finds it again in the table by its ticket (the
+/// address stays the same until the completion has been handed out, so the kernel may keep pointers
+/// into it).
 pub(crate) trait Drive {
     /// The clock, read now; monotonic.
     fn now(&mut self) -> Time;
@@ -56,7 +57,7 @@ pub(crate) trait Drive {
     }
 
     /// Sends what a socket takes at once, if anything is to be sent past the table. Gives the
-    /// number of bytes; 0 leaves all of it, and whatever error there is, to `submit`.
+    /// number of bytes; 0 leaves everything, also any error, to `submit`.
     fn send_now(&mut self, socket: SocketId, gather: &Gather) -> io::Result<usize> {
         let _ = (socket, gather);
         Ok(0)
@@ -69,7 +70,7 @@ pub(crate) trait Drive {
     /// Appends the operations that have ended, without waiting.
     fn reap(&mut self, table: &mut Table, done: &mut Vec<Completion>);
 
-    /// The end of a turn: hands what was submitted over. `wait`: if nothing has ended, sleep until
+    /// The end of a turn: submits to the kernel. `wait`: if nothing has ended, sleep until
     /// something does, `until` has come or the core is kicked. The simulated world never asks to
     /// wait: it knows when each of its cores has something to do.
     fn flush(&mut self, table: &mut Table, wait: Wait);
@@ -102,7 +103,7 @@ pub(crate) trait Drive {
     /// Sets the size of a regular file.
     fn set_size(&mut self, file: FileId, size: u64) -> io::Result<()>;
 
-    /// What a file is as a zoned block device; nothing when it is none.
+    /// The zone parameters of a file; nothing when it is not a zoned block device.
     fn zoned(&mut self, file: FileId) -> io::Result<Option<Zoned>>;
 }
 
@@ -136,7 +137,7 @@ macro_rules! dispatch {
 
 /// What every turn asks for is dispatched statically.
 impl Driver {
-    /// The driver, for what is asked seldom.
+    /// The driver, for rare calls.
     pub(crate) fn seldom(&mut self) -> &mut dyn Drive {
         match self {
             Self::Uring(driver) => &mut **driver,

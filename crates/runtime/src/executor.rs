@@ -19,8 +19,8 @@ use crate::ticket::{Place, Ticket};
 use crate::timer::Timers;
 use crate::wake::{Registration, Remote, TaskId};
 
-/// A turn polls at most so many tasks before it looks at the world again: tasks that wake each
-/// other without end do not block it.
+/// Tasks polled in one turn at most, before the driver runs again: tasks that wake each other
+/// without end do not block it.
 const POLLS_PER_TURN: usize = 4096;
 
 /// One core. Its driver (the loop of a thread, or a simulated world) calls `turn` and `flush`
@@ -41,7 +41,7 @@ pub(crate) struct Core {
     registration: Registration,
 }
 
-/// What a turn was.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     /// A task ran, or something came from outside.
@@ -94,7 +94,7 @@ impl Core {
         }
     }
 
-    /// Hands over what was submitted; may sleep, see [`Drive::flush`].
+    /// Submits operations to the driver; may sleep, see [`Drive::flush`].
     pub(crate) fn flush(&self, wait: Wait) {
         self.driver
             .borrow_mut()
@@ -158,8 +158,8 @@ impl Core {
         &self.queue
     }
 
-    /// Drops all tasks and asks for the end of all operations; those started from now on fail. Turn
-    /// on until `in_flight` is 0 before freeing what operations use.
+    /// Drops all tasks and cancels all operations; those started from now on fail. Turn on until
+    /// `in_flight` is 0 before freeing what operations use.
     pub(crate) fn shut_down(&self) {
         self.closed.set(true);
         self.queue.cancel_all();
@@ -173,7 +173,7 @@ impl Core {
         }
     }
 
-    /// Takes in what has ended, without running tasks; the second half of an end.
+    /// Reaps ended operations, without running tasks; the second half of a shutdown.
     pub(crate) fn drain(&self) {
         self.reap();
     }
@@ -302,14 +302,14 @@ impl Core {
         true
     }
 
-    /// Takes in what has ended; whether a peer or a device ended any of it.
+    /// Reaps ended operations; whether a peer or a device ended any of them.
     fn reap(&self) -> bool {
         let before = self.table.borrow().arrivals();
         let mut done = std::mem::take(&mut self.scratch.borrow_mut().done);
         self.driver
             .borrow_mut()
             .reap(&mut self.table.borrow_mut(), &mut done);
-        // A core that polls mostly finds nothing, and to drain nothing has its price.
+        // A core that polls mostly finds nothing, and draining nothing has a cost.
         if !done.is_empty() {
             done.drain(..)
                 .for_each(|completion| self.finish(completion));

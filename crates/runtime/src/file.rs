@@ -99,14 +99,14 @@ impl File {
         ))
     }
 
-    /// What it is as a zoned block device; nothing when it is none (slow path, done at once).
+    /// Its zone parameters; nothing when it is not a zoned block device (slow path, done at once).
     pub fn zoned(&self) -> io::Result<Option<Zoned>> {
         let id = self.open.id();
         self.core.with_driver(|driver| driver.zoned(id))
     }
 
-    /// Tells of at most `count` zones, from the one that begins at `start` (bytes) on; of fewer
-    /// when there are no more, or the kernel likes to be asked again.
+    /// Reports at most `count` zones, from the one that begins at `start` (bytes) on. Fewer when
+    /// there are no more, or when the kernel wants to be asked again.
     pub fn report_zones(&self, start: u64, count: u32) -> ZonesOp {
         ZonesOp(self.start_zone(ZoneAction::Report { start, count }))
     }
@@ -116,7 +116,8 @@ impl File {
         ControlOp(self.start_zone(ZoneAction::Reset { start, len }))
     }
 
-    /// Has the zone of `len` bytes at `start` take no more writes and be active no longer.
+    /// Finishes the zone of `len` bytes at `start`: it takes no more writes and is no longer
+    /// active.
     pub fn finish_zone(&self, start: u64, len: u64) -> ControlOp {
         ControlOp(self.start_zone(ZoneAction::Finish { start, len }))
     }

@@ -17,7 +17,7 @@ pub(crate) struct SocketId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct FileId(pub(crate) u32);
 
-/// A socket or a file as its driver gives it away. Dropping it closes it.
+/// A socket or a file that a driver has opened. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Handle<Id> {
     /// The driver's name for it.
@@ -30,7 +30,7 @@ pub(crate) struct Handle<Id> {
 pub(crate) enum Owner {
     /// A socket of this process.
     Socket(OwnedFd),
-    /// Whatever else a driver has open, which closes itself.
+    /// A socket or file of another driver, which closes itself.
     Other(#[expect(dead_code, reason = "it is held for its end")] Box<dyn Any>),
 }
 
@@ -65,7 +65,7 @@ impl Socket {
     }
 }
 
-/// What is going on in one direction of a connection.
+/// The state of one direction of a connection.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Direction {
     #[default]
@@ -74,7 +74,7 @@ pub(crate) enum Direction {
     Busy(Ticket),
     /// A receive past the table.
     Direct(Place),
-    /// An operation was dropped half-way: which bytes went is unknown, so no more may follow.
+    /// An operation was dropped half-way: which bytes were moved is unknown, so no more may follow.
     Spoilt,
 }
 
@@ -114,7 +114,7 @@ pub struct OpenOptions {
     pub exclusive: bool,
 }
 
-/// What kind of thing was opened.
+/// The kind of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.

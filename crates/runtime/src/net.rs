@@ -53,8 +53,8 @@ impl fmt::Debug for TcpListener {
 }
 
 /// One TCP connection. At most one receive and one send may be in flight at a time (asserted).
-/// Dropping an unfinished receive or send leaves open which bytes went: after it, that direction
-/// only gives errors.
+/// Dropping an unfinished receive or send leaves it unknown which bytes were moved: after that,
+/// this direction only gives errors.
 pub struct TcpStream {
     core: Rc<Core>,
     socket: Rc<Socket>,
@@ -128,7 +128,8 @@ impl TcpStream {
     }
 
     /// A peer that leaves what was sent unacknowledged, or takes nothing while there is something
-    /// for at stake, it is not.
+    /// for it, is dropped after about `span` by the system. In the simulated world, where no memory
+    /// is at stake, it is not.
     pub fn set_patience(&self, span: Duration) {
         let id = self.socket.id();
         self.core

@@ -12,7 +12,7 @@ use crate::ticket::Ticket;
 use crate::zone::{Zone, ZoneAction};
 use crate::{Buf, Chunk, Gather, Shared};
 
-/// What is asked of a driver. Sockets and files are held by the operation: they are closed when the
+/// An operation. Sockets and files are held by the operation: they are closed when the
 /// last operation on them has ended.
 pub(crate) enum Operation {
     /// Wait for a connection on a listening socket. Ends with [`Outcome::Connected`].
@@ -21,7 +21,7 @@ pub(crate) enum Operation {
     Connect { addr: SocketAddr },
     /// Receive what is there.
     Receive(Receive),
-    /// Send all of `gather`; `sent` bytes of it are gone already (the driver's to count). Ends with
+    /// Send all of `gather`; `sent` bytes of it are sent already (the driver's to count). Ends with
     /// [`Outcome::Done`].
     Send {
         socket: Rc<Socket>,
@@ -95,10 +95,10 @@ impl Room {
     }
 }
 
-/// Whose doing the end of an operation is.
+/// What ends an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndedBy {
-    /// The other end of a connection: what it sends comes when it likes.
+    /// The other end of a connection: its data come at any time.
     Peer,
     /// A file or block device.
     Device,
@@ -107,7 +107,7 @@ pub(crate) enum EndedBy {
 }
 
 impl Operation {
-    /// Whose doing its end is.
+    /// What ends it.
     pub(crate) fn ended_by(&self) -> EndedBy {
         match self {
             Self::Accept { .. } | Self::Connect { .. } | Self::Receive(_) | Self::Ready { .. } => {
@@ -148,7 +148,7 @@ impl Operation {
     }
 }
 
-/// How an operation ended well.
+/// The result of an operation that succeeded.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Done,

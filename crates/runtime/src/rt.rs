@@ -48,9 +48,9 @@ impl Rt {
         Sleep::new(self.core.clone(), deadline, Precision::Usual)
     }
 
-    /// The same, to the microsecond: the core does not trust its own wake-up from sleep and looks
-    /// at the clock all the time for the last 60 us. For what has to happen at an instant, such as
-    /// the end of an emulated I/O; a core that always has one of these ahead never sleeps.
+    /// The same, to the microsecond: the core polls the clock for the last 60 us, since its wake-up
+    /// from sleep is not exact. For what has to happen at an instant, such as the end of an
+    /// emulated I/O. A core that always has one of these ahead never sleeps.
     pub fn sleep_until_precise(&self, deadline: Time) -> Sleep {
         Sleep::new(self.core.clone(), deadline, Precision::Precise)
     }
@@ -66,8 +66,8 @@ impl Rt {
         TurnEnd::new(self.core.clone())
     }
 
-    /// Listens for TCP connections (address reuse on, backlog 1024). That the address is in use,
-    /// and such, comes as the operating system's error.
+    /// Listens for TCP connections (address reuse on, backlog 1024). Errors of the operating
+    /// system, such as address in use, are returned.
     pub fn listen(&self, addr: SocketAddr) -> io::Result<TcpListener> {
         let (handle, addr) = self.core.with_driver(|driver| driver.listen(addr))?;
         let socket = Socket::new(handle);

@@ -46,7 +46,7 @@ enum State {
 /// An operation that has ended, and how.
 pub(crate) type Finished = (Operation, io::Result<Outcome>);
 
-/// What became of an operation that the driver reported as ended.
+/// The state of an operation that the driver reported as ended.
 pub(crate) enum Ended {
     /// The result is wanted: the task is to be woken, if already waiting.
     Wanted(Option<Waker>),
@@ -127,7 +127,7 @@ impl Table {
         )
     }
 
-    /// Takes note of an end.
+    /// Records an end.
     pub(crate) fn finish(&mut self, completion: Completion) -> Ended {
         let Completion { ticket, result } = completion;
         self.count_end(ticket);
@@ -145,8 +145,8 @@ impl Table {
         }
     }
 
-    /// The operation with its result; before the end takes note of who waits, and gives the waker
-    /// that was noted before, to be dropped outside of any borrow.
+    /// The operation with its result; before the end records the waker of the task, and gives the
+    /// waker that was recorded before, to be dropped outside of any borrow.
     pub(crate) fn poll(&mut self, ticket: Ticket, waker: Waker) -> Result<Finished, Option<Waker>> {
         let entry = self.entry(ticket.index);
         debug_assert_eq!(
