@@ -82,7 +82,7 @@ pub enum Op<'a> {
 /// A command to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
-    /// What the completion is reported apart by; need not be unique.
+    /// Identifies the completion; need not be unique.
     pub tag: u64,
     /// What to do.
     pub op: Op<'a>,
@@ -134,7 +134,7 @@ pub enum Event {
     WornOut,
 }
 
-/// What a device counts; what its dies count is reported by [`Device::pu_counts`].
+/// Counters of a device; those of its dies are in [`Device::pu_counts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Commands completed.
@@ -173,7 +173,7 @@ pub struct Device {
     commands: Vec<Active>,
     unused: Vec<u32>,
     serial: u64,
-    /// When the firmware and each direction of the link are free.
+    /// The instants at which the firmware and each direction of the link are free.
     firmware_free: u64,
     link_out_free: u64,
     link_in_free: u64,
@@ -259,7 +259,7 @@ impl Device {
         Ok(device)
     }
 
-    /// What the device is made of.
+    /// The geometry of the device.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
@@ -340,7 +340,7 @@ impl Device {
         self.notifications.pop_front()
     }
 
-    /// Has something fail once; false when there is no such address. For tests.
+    /// Injects one failure; false when there is no such address. For tests.
     pub fn inject(&mut self, fault: Fault) -> bool {
         let (kind, address) = match fault {
             Fault::Write(address) => (Kind::Write, address),
@@ -354,12 +354,12 @@ impl Device {
         unit.is_some()
     }
 
-    /// What was done since the device was built.
+    /// Counters since the device was built.
     pub fn stats(&self) -> Stats {
         self.stats
     }
 
-    /// What a parallel unit did; nothing when there is no such one.
+    /// Counters of a parallel unit; nothing when there is no such unit.
     pub fn pu_counts(&self, group: u32, pu: u32) -> Option<&DieCounts> {
         let there = group < self.geometry.groups && pu < self.geometry.pus;
         let die = self.geometry.die(group, pu);

@@ -4,7 +4,7 @@ use super::Faults;
 use crate::die::Order;
 
 /// How a device behaves beyond its profile. The default is hardware of the first generation:
-/// everything in turn, no buffer, nothing fails.
+/// first come, first served, no buffer, no failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// In which order a die serves what waits for it.
@@ -23,11 +23,11 @@ pub struct Options {
     pub open_chunks_per_pu: u32,
     /// Resets after which a chunk goes offline; 0 for any number.
     pub endurance: u32,
-    /// By how many thousandths a program may take longer or less long than its page type does,
-    /// each as likely. With none, dies that write without pause fall in step, and meet each other
-    /// on their channel less than real ones do.
+    /// Variation of the program time, in thousandths, equally likely in both directions. Without
+    /// it, dies that write without pause run in lockstep, and meet each other on their channel less
+    /// than real ones do.
     pub program_spread: u16,
-    /// What fails by chance.
+    /// Random failures.
     pub faults: Faults,
 }
 

@@ -56,12 +56,12 @@ impl Ftl {
         spare * units + i64::from(self.room()) + i64::from(passed) + ending - moving
     }
 
-    /// Whether the collector has something to win.
+    /// Whether the collector can gain space.
     pub(super) fn is_collecting(&self) -> bool {
         self.collector.victim.is_some() || !self.collector.drained.is_empty()
     }
 
-    /// Does what there is to collect.
+    /// Collects.
     pub(super) fn collect(&mut self) {
         self.erase_what_is_empty();
         if self.checkpoint.is_first() {

@@ -390,7 +390,7 @@ impl Ftl {
         }
     }
 
-    /// Answers what waited for a checkpoint.
+    /// Answers commands that waited for a checkpoint.
     pub(super) fn answer_stops(&mut self, complete: u64) {
         while let Some(&(generation, number)) = self.host.stops.front() {
             if generation > complete {

@@ -72,7 +72,7 @@ pub enum IoOp {
     Report,
 }
 
-/// Where data of a sector come from or go to.
+/// The source or destination of a sector's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A slot of the write buffer.

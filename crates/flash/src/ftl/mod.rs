@@ -85,12 +85,12 @@ use open_chunks::{OpenChunks, Writer};
 use pace::Pace;
 use recovery::Recovery;
 
-/// How an FTL is.
+/// The state of an FTL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Erases what was there; takes no commands yet.
     Formatting,
-    /// Reads what a former life has left; takes no commands yet.
+    /// Recovers from flash; takes no commands yet.
     Recovering,
     /// Takes all commands.
     Ready,
@@ -160,7 +160,7 @@ impl Ftl {
         Ok(ftl)
     }
 
-    /// Takes up a partition that was formatted with the same units, in the same order, and the same
+    /// Opens a partition that was formatted with the same units, in the same order, and the same
     /// key.
     pub fn recover(
         geometry: &Geometry,
@@ -233,7 +233,7 @@ impl Ftl {
         })
     }
 
-    /// How the FTL is.
+    /// The state of the FTL.
     pub fn state(&self) -> State {
         self.state
     }
@@ -243,7 +243,7 @@ impl Ftl {
         u64::from(self.layout.logical)
     }
 
-    /// Whether nothing is stored: everything reads as zeroes. Looks at all of the map.
+    /// Whether nothing is stored: everything reads as zeroes. Scans the whole map.
     pub fn is_empty(&self) -> bool {
         self.map.is_empty()
     }
@@ -306,12 +306,12 @@ impl Ftl {
         }
     }
 
-    /// What was done since the FTL was built.
+    /// Counters since the FTL was built.
     pub fn stats(&self) -> Stats {
         self.stats
     }
 
-    /// What the partition has.
+    /// The space of the partition.
     pub fn space(&self) -> Space {
         let own = (self.layout.checkpoint_lines + self.layout.keep()) * self.layout.line_units;
         let good = u64::from(self.lines.good_units());
@@ -381,7 +381,7 @@ impl Ftl {
         }
     }
 
-    /// What holds at every instant, for tests; `Err` says what does not.
+    /// Checks the invariants, for tests; `Err` names the one that is violated.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.state == State::Recovering {
             return Ok(());

@@ -1,6 +1,6 @@
 //! Statistics of an FTL.
 
-/// What was done since the FTL was built. Units are 4 KiB.
+/// Counters since the FTL was built. Units are 4 KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Units that the host wrote.
@@ -38,7 +38,7 @@ impl Stats {
     }
 }
 
-/// What a partition has, in units of 4 KiB.
+/// The space of a partition, in units of 4 KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     /// Shown to the host.

@@ -16,11 +16,11 @@ pub enum Op {
     Write,
     /// Writes units that will stay for longer than others, into superblocks of their own.
     WriteCold,
-    /// Writes units; complete once they outlive a power cut.
+    /// Writes units; complete once they survive a power cut.
     WriteThrough,
-    /// Forgets units.
+    /// Deallocates units.
     Deallocate,
-    /// Complete once all writes completed before outlive a power cut; start and units mean nothing.
+    /// Complete once all writes completed before survive a power cut; start and units mean nothing.
     Flush,
 }
 

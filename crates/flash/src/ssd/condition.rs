@@ -18,15 +18,15 @@ use crate::Profile;
 /// Fractional bits of the factor between the valid fractions of one rank and the next.
 const FRACTION_BITS: u32 = 48;
 
-/// The state in which a drive begins.
+/// The preconditioning of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// Nothing was written.
     Empty,
     /// Everything was written once, in order.
     Clean,
-    /// Everything was written, then so many percent of the addresses at random until nothing
-    /// changed any more. More than 100 count as 100.
+    /// Everything was written, then so many percent of the addresses at random until the steady
+    /// state. More than 100 count as 100.
     Fragmented(u8),
 }
 

@@ -95,8 +95,8 @@ struct Active {
 }
 
 impl Device {
-    /// An empty drive of `capacity` bytes. Whatever is left to chance - only preconditioning is -
-    /// follows from `seed`.
+    /// An empty drive of `capacity` bytes. `seed` decides what is random, which is only the
+    /// preconditioning.
     pub fn new(profile: &Profile, capacity: u64, seed: u64) -> Result<Self, BuildError> {
         let layout = Layout::new(profile, capacity)?;
         let map = Map::new(&layout);
@@ -207,7 +207,7 @@ impl Device {
         self.commands.len() - self.unused.len()
     }
 
-    /// What was done since the drive was built or restored.
+    /// Counters since the drive was built or restored.
     pub fn stats(&self) -> Stats {
         let flash = self.dies.total();
         Stats {
@@ -237,8 +237,8 @@ impl Device {
         self.digest
     }
 
-    /// Checks what holds at every instant; takes as long as a look at every unit. `Err` says what
-    /// does not hold.
+    /// Checks the invariants; takes as long as a scan of every unit. `Err` names the one that is
+    /// violated.
     pub fn check(&self) -> Result<(), &'static str> {
         self.map.check()?;
         if self.collector.headroom != self.counted_headroom() {

@@ -20,7 +20,7 @@ use super::map::{NONE, Use, Writer};
 use crate::die::Job;
 use crate::profile::Victim;
 
-/// What a drive has against a power cut.
+/// The power-loss protection of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerCut {
     /// How long the capacitors of a protected buffer keep the dies programming. A volatile buffer
@@ -31,7 +31,7 @@ pub struct PowerCut {
     pub checkpoint_rows: u64,
 }
 
-/// How a drive came back.
+/// The recovery of a drive after a power cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
     /// When it takes commands again; those that come earlier wait.
@@ -83,7 +83,7 @@ impl Default for PowerCut {
     }
 }
 
-/// What is being found out about a cut.
+/// The state of the recovery from a cut.
 struct Cut {
     /// For each die, how many more programs it can end; nothing when its power is gone.
     left: Vec<Option<u64>>,
@@ -100,7 +100,7 @@ impl Device {
         self.unsettled.accepted()
     }
 
-    /// How many of these, counted from the first, outlive every power cut whatever the capacitors
+    /// How many of these, counted from the first, survive every power cut, whatever the capacitors
     /// do. The owner of the data needs to know what the others replaced, and no more.
     pub fn settled_units(&self) -> u64 {
         self.unsettled.settled()

@@ -22,7 +22,7 @@ const LATEST: u64 = 1 << 59;
 /// Why a snapshot cannot be taken or restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SnapshotError {
-    /// Something is in flight; only a drive at rest can be written down.
+    /// Something is in flight; only an idle drive can be saved.
     Busy,
     /// The drive could not be built, whatever the snapshot says.
     Build(BuildError),
@@ -35,7 +35,7 @@ pub enum SnapshotError {
 }
 
 impl Device {
-    /// Writes the drive down, when nothing is in flight.
+    /// Saves the drive, when nothing is in flight.
     pub fn snapshot(&self) -> Result<Vec<u8>, SnapshotError> {
         if self.next_event().is_some() {
             return Err(SnapshotError::Busy);
@@ -96,7 +96,7 @@ impl Device {
         Ok(bytes)
     }
 
-    /// The drive that was written down, with counters at zero. Profile and capacity must be what
+    /// Restores the drive, with counters at zero. Profile and capacity must be what
     /// they were.
     pub fn restore(profile: &Profile, capacity: u64, bytes: &[u8]) -> Result<Self, SnapshotError> {
         let mut device = Self::new(profile, capacity, 0).map_err(SnapshotError::Build)?;

@@ -15,9 +15,9 @@ pub struct Stats {
     pub written_units: u64,
     /// Units moved by garbage collection.
     pub moved_units: u64,
-    /// Units of nothing, written to force out what was before them.
+    /// Units of padding, written to force out what was before them.
     pub padded_units: u64,
-    /// Units forgotten.
+    /// Units deallocated.
     pub deallocated_units: u64,
     /// Programs ended.
     pub programs: u64,
@@ -45,7 +45,7 @@ impl Stats {
         (all * 1000).checked_div(self.written_units).unwrap_or(1000)
     }
 
-    /// What was counted since `earlier`; what tells the present stays.
+    /// The counts since `earlier`; gauges keep their present value.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
