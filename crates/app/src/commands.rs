@@ -44,7 +44,13 @@ pub fn device(args: DeviceArgs) -> Result<(), Failure> {
         DeviceCommand::Calibrate { name, destroy } => {
             return calibrate(&args.reach, name, destroy);
         }
-        DeviceCommand::Set { name, policy } => Request::SetDevice { name, policy },
+        DeviceCommand::Set { name, change } => match change.policy {
+            Some(policy) => Request::SetDevice { name, policy },
+            None => Request::SetFaults {
+                name,
+                faults: change.fault,
+            },
+        },
         DeviceCommand::Delete { name } => Request::Delete(KindName::Device, name),
         DeviceCommand::Create {
             name,
@@ -61,6 +67,8 @@ pub fn device(args: DeviceArgs) -> Result<(), Failure> {
             seed,
             dilation,
             units,
+            device,
+            fault,
             policy,
         } => {
             let path = path.map(|path| absolute(&path)).transpose()?;
@@ -81,6 +89,8 @@ pub fn device(args: DeviceArgs) -> Result<(), Failure> {
                 seed,
                 dilation,
                 units,
+                device,
+                faults: Some(fault).filter(|faults| !faults.is_empty()),
                 policy,
                 ..FlatDevice::new(name, kind)
             };

@@ -20,8 +20,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::{
-    ClassName, DeviceSpec, Document, PartitionSpec, PolicyName, PoolSpec, RatesSpec, Size, Span,
-    TargetSettings, TenantSpec, VolumeSpec,
+    ClassName, DeviceSpec, Document, FaultSpec, PartitionSpec, PolicyName, PoolSpec, RatesSpec,
+    Size, Span, TargetSettings, TenantSpec, VolumeSpec,
 };
 
 use asker::Client;
@@ -115,6 +115,13 @@ pub enum Request {
         /// The policy from now on.
         policy: PolicyName,
     },
+    /// Other faults for a device that injects them, while it is used.
+    SetFaults {
+        /// Which.
+        name: String,
+        /// The faults from now on.
+        faults: Vec<FaultSpec>,
+    },
     /// What a device can give.
     Calibrate {
         /// Which.
@@ -191,7 +198,9 @@ impl Request {
             Self::List(kind) | Self::Show(kind, _) => kind.plural(),
             Self::CreateDevice(spec) if spec.partition().is_some() => KindName::Partition.plural(),
             Self::GrowPartition { .. } => KindName::Partition.plural(),
-            Self::CreateDevice(_) | Self::SetDevice { .. } => KindName::Device.plural(),
+            Self::CreateDevice(_) | Self::SetDevice { .. } | Self::SetFaults { .. } => {
+                KindName::Device.plural()
+            }
             Self::CreatePool { .. } => KindName::Pool.plural(),
             Self::CreateTenant { .. } | Self::SetTenant { .. } | Self::RenameTenant { .. } => {
                 KindName::Tenant.plural()

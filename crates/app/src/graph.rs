@@ -82,8 +82,8 @@ type Counted = BTreeMap<NodeId, usize>;
 #[derive(Clone, Debug)]
 struct Place {
     node: Node,
-    /// What it stands on: a partition on a device, a pool on devices, a volume on a pool or device
-    /// and on its tenant.
+    /// What it stands on: a partition or a layer on a device, a pool on devices, a volume on a pool
+    /// or device and on its tenant.
     on: Vec<NodeId>,
     /// What stands on it.
     carries: BTreeSet<NodeId>,
@@ -164,8 +164,8 @@ impl Node {
     fn names_below(&self) -> Vec<(Kind, &str)> {
         match self {
             Self::Device(device) => {
-                let cut = device.spec.partition().into_iter();
-                cut.map(|cut| (Kind::Device, cut.device.as_str())).collect()
+                let below = device.spec.stands_on().into_iter();
+                below.map(|name| (Kind::Device, name)).collect()
             }
             Self::Pool(record) => {
                 let devices = record.spec.devices.iter();
@@ -396,9 +396,9 @@ impl Graph {
         }
     }
 
-    /// What a partition is cut from.
-    pub fn cut_from(&self, partition: NodeId) -> Option<NodeId> {
-        self.places.get(&partition)?.on.first().copied()
+    /// What a partition is cut from, or a layer that injects faults stands before.
+    pub fn below(&self, device: NodeId) -> Option<NodeId> {
+        self.places.get(&device)?.on.first().copied()
     }
 
     /// Whose a volume is.

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use flashyard_block::fault::FaultDevice;
 use flashyard_block::pool::Pool;
 use flashyard_block::{Device, SharedDevice};
 use flashyard_drives::FlashDevice;
@@ -12,7 +13,7 @@ use flashyard_drives::open_channel::OpenChannel;
 use flashyard_engine::Switch;
 
 use crate::graph::NodeId;
-use crate::published::{Channels, Published, Told};
+use crate::published::{Channels, Faults, Published, Told};
 
 /// An open device or pool.
 #[derive(Clone)]
@@ -21,6 +22,8 @@ pub enum Node {
     Blocks(SharedDevice),
     /// An emulated drive: stores blocks, and tells what it has done.
     Drive(Rc<FlashDevice>),
+    /// Stands before another one and injects faults.
+    Faulty(Rc<FaultDevice>),
     /// Is cut into partitions, each of which is a node that stores blocks.
     Channels(Rc<OpenChannel>),
     /// Is divided into volumes.
@@ -32,6 +35,13 @@ impl Node {
         match self {
             Self::Blocks(device) => Told::Device(device.info(), None),
             Self::Drive(drive) => Told::Device(drive.info(), Some(Box::new(drive.stats()))),
+            Self::Faulty(layer) => Told::Faulty(
+                layer.info(),
+                Faults {
+                    counts: layer.counts(),
+                    unflushed_bytes: layer.unflushed_bytes(),
+                },
+            ),
             Self::Channels(device) => Told::Channels(Channels {
                 failure: device.failure(),
                 is_full: device.is_full(),
@@ -93,8 +103,27 @@ impl Nodes {
         match self.get(id)? {
             Node::Blocks(device) => Some(device),
             Node::Drive(drive) => Some(drive),
+            Node::Faulty(layer) => Some(layer),
             Node::Channels(_) | Node::Pool(_) => None,
         }
+    }
+
+    /// A device that injects faults.
+    pub fn faulty(&self, id: NodeId) -> Option<Rc<FaultDevice>> {
+        match self.get(id)? {
+            Node::Faulty(layer) => Some(layer),
+            _ => None,
+        }
+    }
+
+    /// All devices that inject faults.
+    pub fn all_faulty(&self) -> Vec<Rc<FaultDevice>> {
+        let nodes = self.places.borrow();
+        let layers = nodes.values().filter_map(|place| match &place.node {
+            Node::Faulty(layer) => Some(Rc::clone(layer)),
+            _ => None,
+        });
+        layers.collect()
     }
 
     /// A device that is an emulated drive.

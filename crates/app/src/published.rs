@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use flashyard_block::fault::{FaultCounts, FaultRule};
 use flashyard_block::pool::PoolInfo;
 use flashyard_block::{Info, IoError};
 use flashyard_drives::FlashStats;
@@ -19,10 +20,21 @@ use crate::graph::NodeId;
 pub enum Told {
     /// Of a device that stores blocks; what it has done as well if it is an emulated drive.
     Device(Info, Option<Box<FlashStats>>),
+    /// Of a device that injects faults.
+    Faulty(Info, Faults),
     /// Of a device that is cut into partitions.
     Channels(Channels),
     /// Of a pool.
     Pool(PoolInfo),
+}
+
+/// What a device that injects faults tells.
+#[derive(Debug)]
+pub struct Faults {
+    /// Each fault with what it has done.
+    pub counts: Vec<(FaultRule, FaultCounts)>,
+    /// Bytes that a flush has lied about.
+    pub unflushed_bytes: u64,
 }
 
 /// What a device that is cut into partitions tells.

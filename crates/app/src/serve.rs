@@ -48,6 +48,9 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
             return Err(fault.into());
         }
     };
+    for (what, why) in service.injecting() {
+        eprintln!("flashyard: {what}: {why}");
+    }
     for (what, why) in service.faults() {
         eprintln!("flashyard: {what} is not available: {why}");
     }

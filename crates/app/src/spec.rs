@@ -9,6 +9,8 @@ mod device;
 mod document;
 mod drive;
 mod error;
+mod fault;
+mod fault_error;
 mod flat;
 mod identity;
 mod keys;
@@ -28,6 +30,7 @@ pub use device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Store}
 pub use document::{Document, Keys, Section, differences, merge, name_of};
 pub use drive::{ConditionName, StoreName, is_file};
 pub use error::{PartitionError, SpecError, ValueError};
+pub use fault::{FaultLayerSpec, FaultSpec};
 pub use flat::FlatDevice;
 pub use identity::{CALIBRATION_UUID, Eui64, Hex, NamespaceUuid, Nguid};
 pub use keys::allowed;

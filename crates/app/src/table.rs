@@ -143,11 +143,24 @@ pub fn print_one(value: &Value) {
         return;
     };
     let width = map.keys().map(|key| named(key).len()).max().unwrap_or(0);
-    for (key, value) in map.iter().filter(|(key, _)| *key != "promises") {
+    let tables = ["promises", "faults", "injected"];
+    for (key, value) in map
+        .iter()
+        .filter(|(key, _)| !tables.contains(&key.as_str()))
+    {
         say_line!("{:<width$}  {}", named(key), cell(key, value));
     }
     if let Value::Array(promises) = &value["promises"] {
         print_promises(promises, &[]);
+    }
+    if let Value::Array(rows) = &value["injected"]
+        && !rows.is_empty()
+    {
+        let columns = ["fault", "seen", "injected", "missed"];
+        say_line!(
+            "injected on purpose\n{}",
+            Table::of_rows(&columns, rows).render()
+        );
     }
 }
 
@@ -158,6 +171,7 @@ pub fn print_status(status: &Value) {
         "cores",
         "drives",
         "partitions",
+        "injected",
         "tenants",
         "promises",
         "faults",

@@ -60,6 +60,14 @@ pub static SPAN: Grammar = Grammar {
     suffix: "",
 };
 
+/// Parts of a billion, written in percent.
+pub static RATE: Grammar = Grammar {
+    what: "a rate",
+    like: "0.1%, 5% or 100%",
+    units: &[("%", 10_000_000)],
+    suffix: "",
+};
+
 const BYTES: [(&str, u64); 17] = [
     ("", 1),
     ("b", 1),
@@ -226,7 +234,17 @@ pub fn shown(key: &str, value: Option<&Value>) -> String {
         (None | Some(Value::Null), _) => "(default)".to_owned(),
         (_, Some(bytes)) if ["size", "max_transfer", "in_capsule"].contains(&key) => size(bytes),
         (_, Some(bytes)) if key.ends_with("bandwidth") => bandwidth(bytes as f64),
-        (_, Some(us)) if key == "latency_target" => format!("{us} us"),
+        (_, Some(bytes)) if ["from", "to"].contains(&key) => size(bytes),
+        (_, Some(us)) if ["latency_target", "latency", "spread"].contains(&key) => {
+            format!("{us} us")
+        }
+        (Some(Value::Object(keys)), _) => {
+            let keys = keys.iter();
+            let keys: Vec<String> = keys
+                .map(|(key, value)| format!("{key} {}", shown(key, Some(value))))
+                .collect();
+            keys.join(", ")
+        }
         (Some(Value::String(text)), _) => text.clone(),
         (Some(Value::Array(all)), _) => {
             let all: Vec<String> = all.iter().map(|one| shown("", Some(one))).collect();

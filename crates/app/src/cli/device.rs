@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::reach::Reach;
 use crate::options::whole;
-use crate::spec::{Address, ConditionName, DeviceKind, PolicyName, Size, StoreName};
+use crate::spec::{Address, ConditionName, DeviceKind, FaultSpec, PolicyName, Size, StoreName};
 
 /// `flashyard device`.
 #[derive(Args, Debug)]
@@ -42,7 +42,8 @@ pub enum DeviceCommand {
         flashyard device create nand0 --kind flash --size 8GiB --profile dct983 --condition fragmented\n  \
         flashyard device create oc0 --kind open-channel --size 4GiB --store file --path /srv/oc0.img\n  \
         flashyard device create zns0 --kind zoned --path /dev/nvme1n1 --units 8\n  \
-        flashyard device create far0 --kind nvme-tcp --address 127.0.0.1:4420 --subnqn nqn.2026-11.dev.flashyard:db"
+        flashyard device create far0 --kind nvme-tcp --address 127.0.0.1:4420 --subnqn nqn.2026-11.dev.flashyard:db\n  \
+        flashyard device create bad0 --kind fault --device ram0 --fault poison,rate=0.1% --fault latency,latency=5ms"
     )]
     Create {
         /// Name: letters, digits, `-`, `_`, `.`
@@ -78,7 +79,7 @@ pub enum DeviceCommand {
         /// Where its content is [default: memory]
         #[arg(long, help_heading = "Emulated drive")]
         store: Option<StoreName>,
-        /// What chance in its condition follows from [default: 1]
+        /// What chance in its condition or its faults follows from [default: 1]
         #[arg(long, help_heading = "Emulated drive", value_name = "N", value_parser = whole::<u64>("device", "seed"))]
         seed: Option<u64>,
         /// Make it this many times slower, so that the rest of the machine counts for less
@@ -89,6 +90,16 @@ pub enum DeviceCommand {
         /// zones each]
         #[arg(long, help_heading = "Zoned device", value_name = "N", value_parser = whole::<u32>("device", "units"))]
         units: Option<u32>,
+        /// Device to inject faults before
+        #[arg(long, help_heading = "Faults on purpose", value_name = "NAME")]
+        device: Option<String>,
+        /// Fault to inject, such as poison,rate=0.1%,on=read,from=1GiB,to=2GiB; can be given again
+        #[arg(
+            long,
+            help_heading = "Faults on purpose",
+            value_name = "FAULT[,KEY=VALUE]..."
+        )]
+        fault: Vec<FaultSpec>,
         /// Scheduling policy of the switch in front of it
         #[arg(long, help_heading = "Sharing", default_value = "fair")]
         policy: PolicyName,
@@ -108,14 +119,19 @@ pub enum DeviceCommand {
         #[arg(long, help_heading = "Measurement")]
         destroy: bool,
     },
-    /// Change the policy of a device while it is used; no I/O fails
-    #[command(after_help = "Example:\n  flashyard device set ssd0 --policy fair")]
+    /// Change the policy of a device, or the faults that it injects, while it is used
+    #[command(
+        after_help = "Examples:\n  flashyard device set ssd0 --policy fair\n  \
+        flashyard device set bad0 --fault lost,every=1000 --fault hang,on=write\n  \
+        flashyard device set bad0 --no-faults\n\n\
+        No I/O fails by a change of the policy. Faults are replaced as a whole; one that stays as it was goes on counting."
+    )]
     Set {
         /// Its name
         name: String,
-        /// The algorithm of the switch in front of it
-        #[arg(long, help_heading = "Sharing")]
-        policy: PolicyName,
+        /// What is to change
+        #[command(flatten)]
+        change: DeviceSetArgs,
     },
     /// Delete a device that nothing uses; what it stores stays on it
     #[command(after_help = "Example:\n  flashyard device delete ssd0")]
@@ -123,4 +139,24 @@ pub enum DeviceCommand {
         /// Its name
         name: String,
     },
+}
+
+/// What can be changed of a device.
+#[derive(Args, Debug)]
+#[group(required = true)]
+pub struct DeviceSetArgs {
+    /// The algorithm of the switch in front of it
+    #[arg(long, help_heading = "Sharing", conflicts_with_all = ["fault", "no_faults"])]
+    pub policy: Option<PolicyName>,
+    /// Fault to inject from now on, of a device of kind `fault`; can be given again
+    #[arg(
+        long,
+        help_heading = "Faults on purpose",
+        value_name = "FAULT[,KEY=VALUE]...",
+        conflicts_with = "no_faults"
+    )]
+    pub fault: Vec<FaultSpec>,
+    /// Inject no faults any more
+    #[arg(long, help_heading = "Faults on purpose")]
+    pub no_faults: bool,
 }

@@ -68,6 +68,8 @@ pub enum Condition {
     Full,
     /// A partition that takes no more writes.
     ReadOnly,
+    /// Online, on a device that injects faults on purpose.
+    InjectsFaults,
 }
 
 /// How something is, and what is wrong with it.
@@ -96,6 +98,12 @@ pub struct DeviceView {
     /// What an emulated drive has done.
     #[serde(flatten)]
     pub drive: Option<DriveView>,
+    /// What the faults of a device that injects them have done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub injected: Option<Vec<InjectedRow>>,
+    /// Bytes that such a device keeps in memory only, because a flush has lied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unflushed_bytes: Option<u64>,
     pub used_by: Option<String>,
     /// Another policy stands in for one that has to be told what the device does: why, and what to
     /// do.
@@ -410,6 +418,8 @@ pub struct StatusView {
     pub cores: Vec<CoreRow>,
     pub drives: Vec<DriveRow>,
     pub partitions: Vec<PartitionRow>,
+    /// What is injected on purpose.
+    pub injected: Vec<InjectedRow>,
     pub tenants: Vec<TenantRow>,
     /// What tenants are promised, beside what they got in the last seconds.
     pub promises: Vec<PromiseView>,
@@ -492,6 +502,21 @@ impl From<PartitionView> for PartitionRow {
             state: view.health.state,
         }
     }
+}
+
+/// A fault that is injected on purpose; no figures while its device is not open.
+#[derive(Debug, Serialize)]
+pub struct InjectedRow {
+    pub device: String,
+    /// As it would be typed.
+    pub fault: String,
+    /// Blocks (of poison) or I/Os (of all others) that it could have happened to.
+    pub seen: Option<u64>,
+    /// Those that it happened to.
+    pub injected: Option<u64>,
+    /// Those that were chosen and that nothing came of: another fault came first, or there was
+    /// nothing to change.
+    pub missed: Option<u64>,
 }
 
 /// A tenant at a glance: what its hosts did since it was made.

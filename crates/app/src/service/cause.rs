@@ -63,6 +63,14 @@ pub enum Invalid {
     NotForPartitions(String),
     /// Nothing but partitions stands on this device.
     OnlyForPartitions(String),
+    /// A layer that injects faults is to stand on such a layer.
+    FaultOnFault(String),
+    /// The device below a layer has blocks of so many bytes.
+    BlocksBelow(String, u32),
+    /// A device that injects no faults.
+    NoFaults(String),
+    /// A fault behind the end of a device of so many bytes.
+    FaultBeyond(String, u64),
 }
 
 /// Why an emulated drive cannot be.
@@ -350,6 +358,24 @@ impl fmt::Display for Invalid {
                 f,
                 "device `{device}` is for partitions: cut one with `flashyard partition create`, or take over what is there (`flashyard \
                  partition import --device {device} --list`), and use that"
+            ),
+            Self::FaultOnFault(device) => write!(
+                f,
+                "device `{device}` injects faults itself: give it all of them with `flashyard device set {device} --fault ...`"
+            ),
+            Self::BlocksBelow(device, bytes) => write!(
+                f,
+                "device `{device}` has blocks of {bytes} bytes: set block_size to that"
+            ),
+            Self::NoFaults(device) => write!(
+                f,
+                "device `{device}` injects no faults: create a device of kind `fault` on it before it is used, such as \
+                 `flashyard device create bad0 --kind fault --device {device} --fault poison`"
+            ),
+            Self::FaultBeyond(fault, size) => write!(
+                f,
+                "`{fault}` is behind the end of the device, which has {}: it would never happen",
+                units::size(*size)
             ),
         }
     }

@@ -81,13 +81,19 @@ impl Work<'_> {
             let other = self.graph.name(other).to_owned();
             return Err(InUse::Path(path.clone(), other).into());
         }
+        let below = match spec.fault_layer() {
+            Some(layer) => Some(self.check_new_layer(&spec, layer)?),
+            None => None,
+        };
         calibrate::tell_if_needed(&mut spec, checked)?;
         let id = self.reserve();
         if spec.partition().is_some() {
             return self.create_partition(id, spec);
         }
         let home = self.open_device(id, &spec, Found::MayBeMade)?;
-        spec.disposable = self.is_blank_at(home, id);
+        // What is on a layer is what is on its device.
+        spec.disposable =
+            self.is_blank_at(home, id) || below.is_some_and(|below| self.is_disposable(below));
         let noted = self.commit(|state, _| {
             state.put_device(&spec)?;
             Ok(move |stack: &mut Stack| stack.graph.add_open(id, spec, home))
@@ -199,6 +205,9 @@ impl Work<'_> {
         if spec.partition().is_some() {
             return self.open_partition(id, spec);
         }
+        if let Some(layer) = spec.fault_layer() {
+            return self.open_layer(id, spec, layer);
+        }
         let core = (0..self.cores.count())
             .min_by_key(|core| self.graph.load(*core))
             .expect("there is at least one core");
@@ -290,8 +299,10 @@ impl Service {
 /// Closes a device that nothing stands on.
 fn close_device(cores: &Cores, id: NodeId, core: usize) {
     cores.call(core, move |state| async move {
-        if let Some(Node::Channels(device)) = state.nodes.remove(id) {
-            device.close().await;
+        match state.nodes.remove(id) {
+            Some(Node::Channels(device)) => device.close().await,
+            Some(Node::Faulty(layer)) => layer.close(),
+            _ => {}
         }
     });
 }
@@ -323,8 +334,8 @@ impl Stack {
         let device_spec = self.graph.device(device).map(|device| &device.spec);
         device_spec.is_some_and(|spec| match &spec.medium {
             Medium::Memory { .. } | Medium::Null { .. } => true,
-            Medium::Partition(_) => {
-                let parent = self.graph.cut_from(device);
+            Medium::Partition(_) | Medium::Fault(_) => {
+                let parent = self.graph.below(device);
                 parent.is_some_and(|parent| self.forgets(parent))
             }
             Medium::Flash(FlashSpec { store, .. })
@@ -374,7 +385,7 @@ impl Model {
     }
 }
 
-/// Opens a device of any kind but a partition on this core.
+/// Opens a device of any kind that stands on no other one on this core.
 async fn open_on(
     rt: &Rt,
     spec: &DeviceSpec,
@@ -412,9 +423,13 @@ async fn open_on(
             open_remote(rt, spec, remote, address, host).await?
         }
         (
-            Medium::OpenChannel(_) | Medium::Flash(_) | Medium::NvmeTcp(_) | Medium::Partition(_),
+            Medium::OpenChannel(_)
+            | Medium::Flash(_)
+            | Medium::NvmeTcp(_)
+            | Medium::Partition(_)
+            | Medium::Fault(_),
             _,
-        ) => unreachable!("its model was made, and a partition is cut"),
+        ) => unreachable!("its model was made; what stands on another device is opened with that"),
     };
     Ok(Node::Blocks(device))
 }

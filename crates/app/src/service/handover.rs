@@ -137,7 +137,7 @@ impl Work<'_> {
     }
 
     /// Whether a device can be zeroed for its next user without a question.
-    fn is_disposable(&self, device: NodeId) -> bool {
+    pub(super) fn is_disposable(&self, device: NodeId) -> bool {
         let spec = self.graph.device(device).map(|device| &device.spec);
         // The units of a partition are erased when it is cut.
         let is_cut_here = || spec?.partition().map(|cut| !cut.imported);
@@ -146,9 +146,16 @@ impl Work<'_> {
             || self.forgets(device)
     }
 
-    fn can_be_resized_by_others(&self, device: NodeId) -> bool {
-        let device = self.graph.device(device);
-        device.is_some_and(|it| matches!(it.spec.kind(), DeviceKind::File | DeviceKind::Block))
+    fn can_be_resized_by_others(&self, id: NodeId) -> bool {
+        let device = self.graph.device(id);
+        device.is_some_and(|device| match device.spec.kind() {
+            DeviceKind::File | DeviceKind::Block => true,
+            DeviceKind::Fault => {
+                let below = self.graph.below(id);
+                below.is_some_and(|below| self.can_be_resized_by_others(below))
+            }
+            _ => false,
+        })
     }
 
     fn note_given(&mut self, id: NodeId, device: NodeId) -> Result<(), Fault> {
@@ -159,7 +166,7 @@ impl Work<'_> {
         }
     }
 
-    fn size_of(&self, device: NodeId) -> Result<Size, Fault> {
+    pub(super) fn size_of(&self, device: NodeId) -> Result<Size, Fault> {
         let info = self.with_device(device, |device| async move { device.info() })?;
         Ok(Size(info.blocks * u64::from(info.block_size)))
     }

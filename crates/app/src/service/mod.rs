@@ -10,6 +10,7 @@ mod counted;
 mod devices;
 mod export;
 mod fault;
+mod faulty;
 mod flash;
 mod handover;
 mod identity;
@@ -208,6 +209,7 @@ impl Service {
     /// Ends serving: lets nobody in any more, waits for the commands that run, finishes what is in
     /// flight and closes everything.
     pub fn stop(&self) {
+        self.release_hangs();
         self.turns.close();
         self.cores.stop_serving();
         self.close_devices();
@@ -324,6 +326,7 @@ impl Work<'_> {
                 force,
             } => self.set_tenant(&name, change, checked(force)),
             Request::SetDevice { name, policy } => self.set_device(&name, policy),
+            Request::SetFaults { name, faults } => self.set_faults(&name, faults),
             Request::Calibrate {
                 device,
                 destroy,

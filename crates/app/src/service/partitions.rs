@@ -225,7 +225,9 @@ impl Work<'_> {
             Medium::OpenChannel(_) | Medium::Zoned { .. } => {
                 Err(Invalid::OnlyForPartitions(name()).into())
             }
-            Medium::Partition(_) if self.is_spent(id) => Err(Refused::Spent(name()).into()),
+            Medium::Partition(_) | Medium::Fault(_) if self.is_spent(id) => {
+                Err(Refused::Spent(name()).into())
+            }
             _ => Ok(()),
         }
     }
@@ -236,6 +238,10 @@ impl Work<'_> {
         let Some(spec) = self.graph.device(id).map(|device| &device.spec) else {
             return false;
         };
+        if spec.fault_layer().is_some() {
+            let below = self.graph.below(id);
+            return below.is_some_and(|below| self.is_spent(below));
+        }
         let parent = spec.partition().map(|cut| self.parent(cut));
         let Some(Ok((parent, core))) = parent else {
             return false;

@@ -16,8 +16,8 @@ use super::fault::{InUse, Invalid, NotFound, Refused};
 use super::names::TenantNames;
 use crate::control::{KeyChange, KindName, ObjectChange, Risk, Verb, VolumeChange};
 use crate::spec::{
-    Config, DeviceSpec, Document, Keys, PoolSpec, Section, Size, SpecError, TargetSettings,
-    TenantSpec, VolumeSpec, differences, merge, name_of,
+    Config, DeviceKind, DeviceSpec, Document, Keys, PoolSpec, Section, Size, SpecError,
+    TargetSettings, TenantSpec, VolumeSpec, differences, merge, name_of,
 };
 use crate::state::{Applied, Before, VolumeRecord};
 use crate::units;
@@ -160,7 +160,7 @@ impl Planner<'_> {
 
     fn devices(&mut self) -> Result<(), Fault> {
         let applied = self.applied.file.by_name(Section::Device);
-        for table in self.file.tables(Section::Device) {
+        for table in in_order(self.file.tables(Section::Device)) {
             let name = name_of(table);
             let said = applied.get(name).copied();
             let Some(&now) = self.present.devices.get(name) else {
@@ -400,8 +400,11 @@ impl Planner<'_> {
     fn left_out(&mut self, prune: bool) {
         for section in Section::ALL.into_iter().rev() {
             let file = self.file.by_name(section);
-            let tables = self.applied.file.tables(section).iter();
+            // What stands on another device goes before it.
+            let tables = in_order(self.applied.file.tables(section));
             let gone = tables
+                .into_iter()
+                .rev()
                 .filter(|keys| section != Section::Target && !file.contains_key(name_of(keys)));
             for table in gone {
                 let name = name_of(table).to_owned();
@@ -456,6 +459,15 @@ impl Present<'_> {
     }
 }
 
+/// The tables of a kind in the order in which what they name is made: a layer that injects faults
+/// after the device that it stands before, wherever it stands in the file.
+fn in_order(tables: &[Keys]) -> Vec<&Keys> {
+    let mut tables: Vec<&Keys> = tables.iter().collect();
+    let is_layer = |keys: &Keys| keys.get("kind") == Some(&DeviceKind::Fault.name().into());
+    tables.sort_by_key(|keys| is_layer(keys));
+    tables
+}
+
 /// Whether all that is named is in the file or there already.
 fn check_references(config: &Config, present: &Present<'_>) -> Result<(), Fault> {
     let devices: BTreeSet<&str> = config
@@ -472,6 +484,16 @@ fn check_references(config: &Config, present: &Present<'_>) -> Result<(), Fault>
     let device = |name: &str| devices.contains(name) || present.devices.contains_key(name);
     let pool = |name: &str| pools.contains(name) || present.pools.contains_key(name);
     let tenant = |name: &str| tenants.contains(name) || present.tenants.contains_key(name);
+    for spec in &config.devices {
+        if let Some(missing) = spec.stands_on().filter(|name| !device(name)) {
+            return Err(unknown(
+                KindName::Device,
+                &spec.name,
+                KindName::Device,
+                missing,
+            ));
+        }
+    }
     for spec in &config.pools {
         if let Some(missing) = spec.devices.iter().find(|name| !device(name)) {
             return Err(unknown(

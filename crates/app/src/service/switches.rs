@@ -39,8 +39,12 @@ impl Work<'_> {
         checked: Checked,
     ) -> Result<(), Fault> {
         calibrate::tell_if_needed(&mut wanted, checked)?;
+        if let Some(layer) = wanted.fault_layer() {
+            self.check_reach(layer)?;
+        }
         let (id, _) = self.device(&wanted.name)?;
         self.change_spec(id, |spec| {
+            spec.set_faults(wanted.faults().to_vec());
             spec.policy = wanted.policy;
             // What was said by hand was not measured.
             if spec.capability == wanted.capability || spec.calibration != wanted.calibration {
@@ -52,6 +56,7 @@ impl Work<'_> {
             spec.curve = wanted.curve;
         })?;
         self.renew_policy(id);
+        self.renew_faults(id);
         Ok(())
     }
 

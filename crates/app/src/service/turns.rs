@@ -18,6 +18,8 @@ pub(super) enum Object {
     File,
     /// A device or partition.
     Device(String),
+    /// What a device injects: it can be changed while a command waits for what hangs on the device.
+    Faults(String),
     /// A file or device of the machine: two of our devices are not opened in it at the same time.
     Path(String),
     /// A pool.

@@ -65,6 +65,8 @@ impl Work<'_> {
                   start the target again"
                 .into(),
         });
+        let injecting = self.injecting().into_iter();
+        let injecting = injecting.map(|(what, why)| FaultRow { what, why });
         let hosts = |tenant: &String| {
             let controllers = snapshot.controllers.iter();
             controllers
@@ -115,9 +117,14 @@ impl Work<'_> {
                 .collect(),
             drives: self.view_drives(),
             partitions: self.view_partitions(),
+            injected: self.view_all_injected(),
             tenants,
             promises,
-            faults: faults.chain(refused).chain(silent).collect(),
+            faults: faults
+                .chain(refused)
+                .chain(silent)
+                .chain(injecting)
+                .collect(),
             events: events.collect(),
         }))
     }
@@ -127,7 +134,12 @@ impl Work<'_> {
         let told = core.and_then(|core| self.told(core, id));
         let (info, stats) = match told.as_deref() {
             Some(Told::Device(info, stats)) => (Some(info), stats.as_deref()),
+            Some(Told::Faulty(info, _)) => (Some(info), None),
             _ => (None, None),
+        };
+        let unflushed_bytes = match told.as_deref() {
+            Some(Told::Faulty(_, faults)) => Some(faults.unflushed_bytes),
+            _ => None,
         };
         let mut flat = FlatDevice::from(spec.clone());
         flat.size = info.map(size_of).or(flat.size);
@@ -156,6 +168,8 @@ impl Work<'_> {
             read_only: info.map(|info| info.read_only),
             core,
             drive: stats.map(DriveView::from),
+            injected: spec.fault_layer().map(|_| self.view_injected(id)),
+            unflushed_bytes,
             used_by: self.user_text(id),
             policy_note: policies::stand_in(spec),
             health: trouble.unwrap_or_else(|| self.health(Subject::Node(id))),
@@ -218,7 +232,8 @@ impl Work<'_> {
         let info = volume.namespace.as_ref().map(DeviceHandle::info);
         let mut health = self.health(Subject::Node(id));
         // Its space may take long to clean.
-        if record.phase == Phase::Creating && health.state == Condition::Online {
+        let usable = matches!(health.state, Condition::Online | Condition::InjectsFaults);
+        if record.phase == Phase::Creating && usable {
             health.state = Condition::Creating;
         }
         View::Volume(Box::new(VolumeView {
@@ -256,16 +271,19 @@ impl Work<'_> {
         }
     }
 
-    /// Whether something could be opened.
+    /// Whether something could be opened, and whether it meets faults on purpose.
     pub(super) fn health(&self, what: Subject) -> Health {
+        let injects = || match what {
+            Subject::Node(id) => self.injects(id),
+            _ => None,
+        };
         let fault = self.faults.get(&what).map(ToString::to_string);
-        Health {
-            state: match fault {
-                Some(_) => Condition::Unavailable,
-                None => Condition::Online,
-            },
-            fault,
-        }
+        let (state, fault) = match (fault, injects()) {
+            (Some(fault), _) => (Condition::Unavailable, Some(fault)),
+            (None, Some(why)) => (Condition::InjectsFaults, Some(why)),
+            (None, None) => (Condition::Online, None),
+        };
+        Health { state, fault }
     }
 }
 

@@ -31,6 +31,7 @@ impl Stack {
             Request::SetDevice { name, .. } | Request::Calibrate { device: name, .. } => {
                 Wants::change(Object::Device(name.clone()))
             }
+            Request::SetFaults { name, .. } => Wants::change(Object::Faults(name.clone())),
             Request::SetVolume { name, .. } | Request::Delete(KindName::Volume, name) => {
                 self.wants_of_present(name)
             }
@@ -72,14 +73,17 @@ impl Stack {
     }
 }
 
-/// A device, what it is in, and of a partition what it is cut from.
+/// A device, what it is in, and what it stands on.
 pub(super) fn wants_of_device(spec: &DeviceSpec) -> Wants {
     let mut wants = Wants::change(Object::Device(spec.name.clone()));
     if let Some(path) = spec.path() {
         wants = wants.and(Object::Path(path.clone()), Mode::Changed);
     }
-    if let Some(cut) = spec.partition() {
-        wants = wants.and(Object::Device(cut.device.clone()), Mode::Changed);
+    if let Some(below) = spec.stands_on() {
+        wants = wants.and(Object::Device(below.to_owned()), Mode::Changed);
+    }
+    if spec.fault_layer().is_some() {
+        wants = wants.and(Object::Faults(spec.name.clone()), Mode::Changed);
     }
     wants
 }

@@ -10,6 +10,7 @@ use super::address::Address;
 use super::conditions::Conditions;
 use super::drive::{ConditionName, StoreName, is_file};
 use super::error::{DILATION_MOST, DeviceError, PartitionError, SIZE_LEAST, SpecError, check_name};
+use super::fault::{FaultLayerSpec, FaultSpec};
 use super::flat::FlatDevice;
 use super::kind::{DeviceKind, LoadPoint, PolicyName};
 use super::partition::{PartitionSpec, Unlike};
@@ -80,6 +81,8 @@ pub enum Medium {
     Partition(PartitionSpec),
     /// A namespace of another target.
     NvmeTcp(RemoteSpec),
+    /// Another device, with faults.
+    Fault(FaultLayerSpec),
 }
 
 /// An emulated drive. What is not given is as [`DriveSpec`] has it.
@@ -178,6 +181,7 @@ impl DeviceSpec {
             Medium::Zoned { .. } => DeviceKind::Zoned,
             Medium::Partition(_) => DeviceKind::Partition,
             Medium::NvmeTcp(_) => DeviceKind::NvmeTcp,
+            Medium::Fault(_) => DeviceKind::Fault,
         }
     }
 
@@ -191,7 +195,8 @@ impl DeviceSpec {
             Medium::Block { .. }
             | Medium::Zoned { .. }
             | Medium::Partition(_)
-            | Medium::NvmeTcp(_) => None,
+            | Medium::NvmeTcp(_)
+            | Medium::Fault(_) => None,
         }
     }
 
@@ -222,6 +227,35 @@ impl DeviceSpec {
     pub fn partition(&self) -> Option<&PartitionSpec> {
         match &self.medium {
             Medium::Partition(cut) => Some(cut),
+            _ => None,
+        }
+    }
+
+    /// The layer that a `fault` device is.
+    pub fn fault_layer(&self) -> Option<&FaultLayerSpec> {
+        match &self.medium {
+            Medium::Fault(layer) => Some(layer),
+            _ => None,
+        }
+    }
+
+    /// The faults that it is to inject.
+    pub fn faults(&self) -> &[FaultSpec] {
+        self.fault_layer().map_or(&[], |layer| &layer.faults)
+    }
+
+    /// Has it inject other faults; a device of another kind has none.
+    pub fn set_faults(&mut self, faults: Vec<FaultSpec>) {
+        if let Medium::Fault(layer) = &mut self.medium {
+            layer.faults = faults;
+        }
+    }
+
+    /// The device that it stands on, if it does.
+    pub fn stands_on(&self) -> Option<&str> {
+        match &self.medium {
+            Medium::Partition(cut) => Some(&cut.device),
+            Medium::Fault(layer) => Some(&layer.device),
             _ => None,
         }
     }
@@ -272,6 +306,7 @@ impl DeviceSpec {
             }
             Medium::Partition(cut) => cut.check().map_err(DeviceError::Partition),
             Medium::NvmeTcp(remote) => remote.subnqn().map(drop),
+            Medium::Fault(layer) => layer.check(self.block_size).map_err(DeviceError::Fault),
             _ => Ok(()),
         }
     }

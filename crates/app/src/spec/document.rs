@@ -69,7 +69,9 @@ impl Section {
     pub fn has_default(self, key: &str) -> bool {
         match self {
             Self::Target => true,
-            Self::Device => ["policy", "capability", "curve", "calibration"].contains(&key),
+            Self::Device => {
+                ["policy", "capability", "curve", "calibration", "faults"].contains(&key)
+            }
             Self::Pool => false,
             Self::Tenant => !["name", "nqn", "serial", "model"].contains(&key),
             Self::Volume => key == "read_only",

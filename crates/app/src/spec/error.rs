@@ -9,6 +9,7 @@ use flashyard_nvme::nqn::InvalidNqn;
 use flashyard_time::Duration;
 use uuid::Uuid;
 
+use super::fault_error::FaultError;
 use super::kind::DeviceKind;
 use super::target::SettingError;
 use crate::units::{self, UnitError};
@@ -90,6 +91,8 @@ pub enum DeviceError {
     Dilation(u32),
     /// What is wrong with the partition that it is.
     Partition(PartitionError),
+    /// What is wrong with a fault that it is to inject.
+    Fault(FaultError),
 }
 
 /// What is wrong with the choice of units for a partition.
@@ -263,6 +266,7 @@ impl DeviceError {
             Self::Profile(_) => "profile",
             Self::Dilation(_) => "dilation",
             Self::Partition(_) => "partition",
+            Self::Fault(_) => "faults",
         }
     }
 }
@@ -356,6 +360,7 @@ impl fmt::Display for DeviceError {
                 "dilation is {dilation}; it must be from 1 (as fast as its model) to {DILATION_MOST}"
             ),
             Self::Partition(error) => error.fmt(f),
+            Self::Fault(error) => write!(f, "faults: {error}"),
         }
     }
 }

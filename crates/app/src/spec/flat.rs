@@ -9,6 +9,7 @@ use super::conditions::Conditions;
 use super::device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Store};
 use super::drive::{ConditionName, StoreName};
 use super::error::{DeviceError, SpecError};
+use super::fault::{FaultLayerSpec, FaultSpec};
 use super::kind::{DeviceKind, LoadPoint, PolicyName};
 use super::partition::PartitionSpec;
 use super::rates::RatesSpec;
@@ -44,6 +45,12 @@ pub struct FlatDevice {
     /// Namespace of the other target, for `nvme-tcp`; 1 if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nsid: Option<u32>,
+    /// The device that a `fault` device stands before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// The faults that a `fault` device injects, as a list of tables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faults: Option<Vec<FaultSpec>>,
     /// The drive that a `flash` device emulates: the name of a profile, or a file that holds one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
@@ -53,7 +60,8 @@ pub struct FlatDevice {
     /// Where the content of a `flash` or `open-channel` device is; in memory if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreName>,
-    /// What chance in the condition of a `flash` drive follows from; 1 if not given.
+    /// What chance in the condition of a `flash` drive, or in the faults of a `fault` device,
+    /// follows from; 1 if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// How many times slower than its model a `flash` drive is; 1 if not given.
@@ -102,6 +110,8 @@ impl FlatDevice {
             address: None,
             subnqn: None,
             nsid: None,
+            device: None,
+            faults: None,
             profile: None,
             condition: None,
             store: None,
@@ -165,6 +175,11 @@ impl FlatDevice {
                 subnqn: self.subnqn.take().ok_or_else(needs("subnqn"))?,
                 nsid: self.nsid.take(),
             }),
+            DeviceKind::Fault => Medium::Fault(FaultLayerSpec {
+                device: self.device.take().ok_or_else(needs("device"))?,
+                seed: self.seed.take(),
+                faults: self.faults.take().unwrap_or_default(),
+            }),
         })
     }
 
@@ -195,6 +210,8 @@ impl FlatDevice {
             ("address", self.address.is_some()),
             ("subnqn", self.subnqn.is_some()),
             ("nsid", self.nsid.is_some()),
+            ("device", self.device.is_some()),
+            ("faults", self.faults.is_some()),
         ];
         given
             .into_iter()
@@ -270,6 +287,10 @@ impl FlatDevice {
                 self.address = Some(remote.address);
                 self.subnqn = Some(remote.subnqn);
                 self.nsid = remote.nsid;
+            }
+            Medium::Fault(layer) => {
+                (self.device, self.seed) = (Some(layer.device), layer.seed);
+                self.faults = Some(layer.faults).filter(|faults| !faults.is_empty());
             }
         }
     }

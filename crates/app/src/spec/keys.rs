@@ -4,10 +4,11 @@ use clap::ValueEnum;
 
 use super::drive::StoreName;
 use super::error::{DILATION_MOST, WEIGHT_MOST};
+use super::fault::{FaultName, FaultOnName};
 use super::kind::{DeviceKind, PolicyName};
 use super::target::{CORES_MOST, IO_QUEUES, QUEUE_DEPTH};
 use super::{ClassName, ContentName};
-use crate::units::{BANDWIDTH, Grammar, IOS, SIZE, SPAN};
+use crate::units::{BANDWIDTH, Grammar, IOS, RATE, SIZE, SPAN};
 
 /// What may stand at a key, after "give"; `key` is with the tables that it is in, such as
 /// `guarantee.read_iops`.
@@ -22,9 +23,16 @@ pub fn allowed(section: &str, key: &str) -> String {
         ("target", "cores") => number(1, CORES_MOST as u64),
         ("target", "io_queues") => number(IO_QUEUES[0].into(), IO_QUEUES[1].into()),
         ("target", "queue_depth") => number(QUEUE_DEPTH[0].into(), QUEUE_DEPTH[1].into()),
-        (_, "size" | "max_transfer" | "in_capsule") => value(&SIZE),
+        (_, "size" | "max_transfer" | "in_capsule" | "faults.from" | "faults.to") => value(&SIZE),
         (_, "block_size") => "512 or 4096".into(),
         (_, "kind") => names::<DeviceKind>(),
+        ("device", "device") => text("ssd0"),
+        (_, "faults") => {
+            "a list of tables, such as [{ kind = \"poison\", rate = \"0.1%\" }]".into()
+        }
+        (_, "faults.kind") => names::<FaultName>(),
+        (_, "faults.rate") => value(&RATE),
+        (_, "faults.on") => names::<FaultOnName>(),
         (_, "policy") => names::<PolicyName>(),
         (_, "store") => names::<StoreName>(),
         (_, "class") => names::<ClassName>(),
@@ -33,7 +41,9 @@ pub fn allowed(section: &str, key: &str) -> String {
         (_, "dilation") => number(1, DILATION_MOST.into()),
         (_, "seed") => "a whole number".into(),
         (_, "weight") => number(1, WEIGHT_MOST.into()),
-        (_, "nsid" | "count" | "partition.count") | ("device", "units") => any_number(1),
+        (_, "nsid" | "count" | "partition.count" | "faults.every") | ("device", "units") => {
+            any_number(1)
+        }
         (_, "partition") => "a table, such as { device = \"oc0\", count = 4 }".into(),
         (_, "curve") => "a list of tables, as `device calibrate` measures them".into(),
         (_, "calibration") => "nothing: `device calibrate` writes it".into(),
@@ -43,7 +53,7 @@ pub fn allowed(section: &str, key: &str) -> String {
         (_, "guarantee" | "limit" | "capability") => {
             "a table, such as { read_iops = \"20k\" }".into()
         }
-        (_, "latency_target") => value(&SPAN),
+        (_, "latency_target" | "faults.latency" | "faults.spread") => value(&SPAN),
         ("pool", "devices") => list("ssd0"),
         (_, "address") => text("storage.example:4420"),
         (_, "uuid") => text("2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11"),

@@ -41,6 +41,8 @@ pub enum DeviceKind {
     Partition,
     /// A namespace of another target.
     NvmeTcp,
+    /// A layer that injects faults before another device, for tests.
+    Fault,
 }
 
 impl DeviceKind {
@@ -56,6 +58,7 @@ impl DeviceKind {
             Self::Zoned => "zoned",
             Self::Partition => "partition",
             Self::NvmeTcp => "nvme-tcp",
+            Self::Fault => "fault",
         }
     }
 }

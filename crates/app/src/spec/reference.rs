@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Value, to_value};
 
+use super::fault::{FaultName, FaultOnName};
 use super::{
     ClassName, Config, ContentName, DeviceKind, FlatDevice, PolicyName, Section, StoreName,
     TargetSettings, TenantSpec, VolumeSpec, allowed,
@@ -51,7 +52,7 @@ struct Table {
     title: &'static str,
 }
 
-const TABLES: [Table; 8] = [
+const TABLES: [Table; 9] = [
     Table {
         section: Section::Target,
         within: None,
@@ -75,6 +76,14 @@ const TABLES: [Table; 8] = [
         of: "PartitionSpec",
         probe: "[[device]]\npartition = { x = 1 }",
         title: "`partition` of a device: exclusive flash units",
+    },
+    Table {
+        section: Section::Device,
+        within: Some("faults"),
+        source: include_str!("fault.rs"),
+        of: "FaultSpec",
+        probe: "[[device]]\nfaults = [{ x = 1 }]",
+        title: "`faults` of a device: what goes wrong on purpose",
     },
     Table {
         section: Section::Device,
@@ -119,7 +128,7 @@ const TABLES: [Table; 8] = [
 ];
 
 /// The least that a device of every kind is made of, and one value for every key of some kinds.
-const SAMPLES: [(&str, &str); 13] = [
+const SAMPLES: [(&str, &str); 15] = [
     ("size", "\"8GiB\""),
     ("path", "\"/x\""),
     ("address", "\"127.0.0.1:1\""),
@@ -133,6 +142,8 @@ const SAMPLES: [(&str, &str); 13] = [
     ("units", "1"),
     ("partition", "{ device = \"oc0\", count = 1 }"),
     ("block_size", "4096"),
+    ("device", "\"x0\""),
+    ("faults", "[]"),
 ];
 
 impl Table {
@@ -207,6 +218,7 @@ impl Table {
             (Section::Target, _) | (_, Some("guarantee")) => &[][..],
             (Section::Device, None) => &["name", "kind"],
             (Section::Device, Some("partition")) => &["device"],
+            (Section::Device, Some("faults")) => &["kind"],
             (Section::Tenant, _) => &["name"],
             (Section::Volume, _) => &["name", "tenant"],
             (Section::Device | Section::Pool, _) => return "needed".to_owned(),
@@ -302,6 +314,8 @@ fn page() -> String {
     out.push_str("\n## Choices\n");
     choice::<PolicyName>("`policy` of a device", &mut out);
     choice::<StoreName>("`store` of a device", &mut out);
+    choice::<FaultName>("`faults.kind` of a device", &mut out);
+    choice::<FaultOnName>("`faults.on` of a device", &mut out);
     choice::<ClassName>("`class` of a tenant", &mut out);
     choice::<ContentName>("`content` of a volume", &mut out);
     out

@@ -293,6 +293,7 @@ fn what_has_nothing_to_tell_is_null_and_there() {
         "device create ram0 --kind memory --size 64MiB",
         "device create ram1 --kind memory --size 8MiB",
         "device create nand0 --kind flash --size 64MiB --profile ideal --seed 7",
+        "device create bad0 --kind fault --device null0 --fault poison",
         "pool create fast --device ram0",
         "tenant create db --host * --limit read_iops=20k --latency-target 500us",
         "tenant create lab --host *",
@@ -301,7 +302,7 @@ fn what_has_nothing_to_tell_is_null_and_there() {
     ] {
         assert_eq!(printed(&target, line).0, Some(0), "{line}");
     }
-    for (kind, rows) in [("device", 4), ("pool", 1), ("tenant", 2), ("volume", 2)] {
+    for (kind, rows) in [("device", 5), ("pool", 1), ("tenant", 2), ("volume", 2)] {
         let (_, list) = printed(&target, &format!("{kind} list"));
         assert_eq!(list["schema_version"], 2);
         let list = list[format!("{kind}s")].as_array().expect("a list").clone();

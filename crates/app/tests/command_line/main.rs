@@ -4,6 +4,7 @@
 mod calibration;
 mod content;
 mod drives;
+mod faults;
 mod grammar;
 mod identity;
 mod images;

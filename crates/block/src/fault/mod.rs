@@ -48,9 +48,10 @@ struct Layer {
     former: RefCell<Kept>,
     /// Nothing can happen: I/O goes to the device without a look at it.
     idle: Cell<bool>,
-    /// Faults have been taken away, or the layer was closed.
+    /// Faults have been taken away, or what hangs is released.
     changed: Notify,
-    closed: Cell<bool>,
+    /// Nothing hangs any more.
+    released: Cell<bool>,
 }
 
 impl FaultDevice {
@@ -66,7 +67,7 @@ impl FaultDevice {
             former: RefCell::new(Kept::new(block_size, MOST_FORMER)),
             idle: Cell::new(true),
             changed: Notify::new(),
-            closed: Cell::new(false),
+            released: Cell::new(false),
         }));
         layer.set(rules);
         layer
@@ -116,12 +117,16 @@ impl FaultDevice {
         self.0.below.bytes()
     }
 
-    /// The end: what hangs fails with [`IoError::NotReady`], and nothing hangs any more; what is
-    /// not on the medium is lost.
-    pub fn close(&self) {
-        self.0.closed.set(true);
-        self.0.below.lose();
+    /// What hangs fails with [`IoError::NotReady`], and nothing hangs any more.
+    pub fn release(&self) {
+        self.0.released.set(true);
         self.0.changed.notify_all();
+    }
+
+    /// The end: nothing hangs any more, and what is not on the medium is lost.
+    pub fn close(&self) {
+        self.release();
+        self.0.below.lose();
     }
 }
 
@@ -246,7 +251,7 @@ impl Layer {
     async fn hang(&self, rule: RuleId) -> Result<(), IoError> {
         self.count(rule, true, 1);
         while self.injector.borrow().has(rule) {
-            if self.closed.get() {
+            if self.released.get() {
                 return Err(IoError::NotReady);
             }
             self.changed.notified().await;
