@@ -238,6 +238,23 @@ fn a_failed_device_is_reported_and_what_is_kept_stays() {
     });
 }
 
+/// What is not written is not kept either, and reads meet their faults.
+#[test]
+fn a_device_that_takes_no_writes_has_faults_of_reads_only() {
+    in_world(|rt| async move {
+        let disk = FileDevice::open_block(&rt, DISK.as_ref(), BLOCK as u32, true);
+        let disk = Rc::new(disk.expect("the disk is there"));
+        let lies = FaultRule::new(FaultKind::LyingFlush);
+        let unread = FaultRule::new(FaultKind::Error).on(FaultOn::Reads);
+        let layer = layer(&rt, disk, [lies, unread]);
+        let refused = Err(IoError::WriteProtected);
+        assert_eq!(write(&*layer, 0, BLOCK, 1).await, refused);
+        assert_eq!(layer.unflushed_bytes(), 0);
+        assert_eq!(read(&*layer, 0, BLOCK).await, Err(IoError::Read));
+        assert_eq!(injected(&layer), 1);
+    });
+}
+
 /// An I/O that hangs and is given up leaves nothing behind, and one that was begun runs on.
 #[test]
 fn an_io_that_was_given_up_leaves_nothing() {

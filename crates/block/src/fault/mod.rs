@@ -169,7 +169,8 @@ impl Layer {
 
     fn submit(self: &Rc<Self>, tag: Tag, io: Io) -> IoFuture {
         let info = self.below.device.info();
-        if locate_io(&info, &io).is_err() || info.read_only {
+        let protected = info.read_only && !matches!(io, Io::Read { .. });
+        if protected || locate_io(&info, &io).is_err() {
             // The device says what is wrong with it.
             return self.below.device.submit(tag, io);
         }
