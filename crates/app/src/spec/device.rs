@@ -306,7 +306,10 @@ impl DeviceSpec {
             }
             Medium::Partition(cut) => cut.check().map_err(DeviceError::Partition),
             Medium::NvmeTcp(remote) => remote.subnqn().map(drop),
-            Medium::Fault(layer) => layer.check(self.block_size).map_err(DeviceError::Fault),
+            Medium::Fault(layer) => {
+                let wrong = |error| DeviceError::Fault(Box::new(error));
+                layer.check(self.block_size).map_err(wrong)
+            }
             _ => Ok(()),
         }
     }

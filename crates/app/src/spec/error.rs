@@ -92,7 +92,7 @@ pub enum DeviceError {
     /// What is wrong with the partition that it is.
     Partition(PartitionError),
     /// What is wrong with a fault that it is to inject.
-    Fault(FaultError),
+    Fault(Box<FaultError>),
 }
 
 /// What is wrong with the choice of units for a partition.
