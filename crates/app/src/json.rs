@@ -21,7 +21,7 @@ const SCHEMA_VERSION: u32 = 2;
 /// All keys of what a target tells of, by the place where that stands: the noun of the answer, and
 /// keys below it; or `*` and a key that means the same wherever it is. What has nothing to tell of
 /// one is null there.
-const KEYS: [(&str, &[&str]); 12] = [
+const KEYS: [(&str, &[&str]); 13] = [
     (
         "devices",
         &[
@@ -62,6 +62,12 @@ const KEYS: [(&str, &[&str]); 12] = [
             "policy_note",
             "state",
             "fault",
+        ],
+    ),
+    (
+        "devices.faults",
+        &[
+            "kind", "rate", "every", "on", "from", "to", "latency", "spread",
         ],
     ),
     (

@@ -23,7 +23,7 @@ const UNITS: [&str; 10] = [
 ];
 
 /// Keys of a configuration file: bytes, bytes per second, I/Os per second, microseconds.
-const OF_A_FILE: [&str; 10] = [
+const OF_A_FILE: [&str; 14] = [
     "size",
     "block_size",
     "max_transfer",
@@ -34,10 +34,14 @@ const OF_A_FILE: [&str; 10] = [
     "latency_target",
     "bytes_read",
     "bytes_written",
+    "from",
+    "to",
+    "latency",
+    "spread",
 ];
 
 /// Numbers without a unit: what is counted is in the name.
-const COUNTS: [&str; 45] = [
+const COUNTS: [&str; 49] = [
     // What something is called.
     "schema_version",
     "nsid",
@@ -80,6 +84,10 @@ const COUNTS: [&str; 45] = [
     "troubles",
     "tenants",
     "lost",
+    "every",
+    "seen",
+    "injected",
+    "missed",
     // Parts and multiples.
     "weight",
     "share",
@@ -170,7 +178,7 @@ fn json(typed: &str) -> Value {
 }
 
 /// What a target is asked, and what that is about.
-const ASKED: [(&str, &str); 43] = [
+const ASKED: [(&str, &str); 45] = [
     ("device", "device create null0 --kind null --size 8MiB"),
     ("device", "device create ram0 --kind memory --size 64MiB"),
     ("device", "device create ram1 --kind memory --size 64MiB"),
@@ -185,6 +193,14 @@ const ASKED: [(&str, &str); 43] = [
     (
         "device",
         "device create oc0 --kind open-channel --size 4GiB --profile cnex --store file --path SCRATCH/oc0",
+    ),
+    (
+        "device",
+        "device create bad0 --kind fault --device null0 --fault poison,every=9,from=4096 --fault latency,latency=1ms",
+    ),
+    (
+        "device",
+        "device set bad0 --fault hang,to=8192 --fault latency,latency=1ms,spread=1ms",
     ),
     ("partition", "partition create p0 --device oc0 --count 4"),
     ("partition", "partition create p1 --device oc0 --channels 1"),
