@@ -76,7 +76,7 @@ const RULES: [Rule; 18] = [
             "runtime",
             "time",
         ],
-        &["host"],
+        &["host", "testbed"],
     ),
     rule(
         "lab",

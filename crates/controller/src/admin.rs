@@ -6,6 +6,7 @@ use core::net::IpAddr;
 
 use flashyard_nvme::command::Fuse;
 use flashyard_nvme::fabrics::{Property, PropertySize};
+use flashyard_nvme::identify::IDENTIFY_LEN;
 use flashyard_nvme::{AdminOpcode, CompletionQueueEntry, Status, SubmissionQueueEntry};
 use flashyard_time::Time;
 
@@ -119,6 +120,19 @@ impl Controller {
         Transfer::FromHost {
             least: bytes,
             most: self.transport.admin_bytes,
+        }
+    }
+
+    /// Bytes that an Admin command has for the host, where its data are in pages, which do not say
+    /// how long they are.
+    pub fn admin_room(&self, sqe: &SubmissionQueueEntry) -> Room {
+        match sqe.admin_opcode() {
+            AdminOpcode::IDENTIFY => Ok(IDENTIFY_LEN as u32),
+            AdminOpcode::GET_LOG_PAGE => {
+                u32::try_from(sqe.log_bytes()).map_err(|_| Status::INVALID_FIELD.with_dnr())
+            }
+            AdminOpcode::GET_FEATURES => Ok(features::data_of_get(sqe.feature_id())),
+            _ => Ok(0),
         }
     }
 

@@ -14,6 +14,9 @@ pub struct ConnectRequest {
     pub command: Connect,
     /// Its data.
     pub data: ConnectData,
+    /// No host has sent it: it stands for a function that the administrator has given to the
+    /// tenant, which need not be among the hosts that may connect.
+    pub of_function: bool,
 }
 
 /// A queue that a Connect makes.
@@ -80,6 +83,7 @@ impl ConnectRequest {
         Ok(Self {
             command,
             data: ConnectData::decode(data)?,
+            of_function: false,
         })
     }
 
@@ -155,7 +159,7 @@ impl ConnectRequest {
     /// come with "do not retry": a Linux host gives up after either.
     fn check_host(&self, subsystem: Option<&Subsystem>) -> Result<(), ConnectError> {
         subsystem
-            .filter(|subsystem| subsystem.hosts.allows(&self.data.hostnqn))
+            .filter(|subsystem| self.of_function || subsystem.hosts.allows(&self.data.hostnqn))
             .ok_or(InvalidParameter::SUBNQN)?;
         // Tools that only ask for the discovery log may come without a Host Identifier.
         if self.data.hostid == [0; 16] && !self.data.subnqn.is_discovery() {

@@ -118,6 +118,13 @@ pub(super) fn data_of_set(id: u8) -> u32 {
         .map_or(0, |feature| feature.data)
 }
 
+/// Bytes of data that Get Features of this feature gives.
+pub(super) fn data_of_get(id: u8) -> u32 {
+    let mut all = FEATURES.iter();
+    all.find(|feature| feature.id.0 == id)
+        .map_or(0, |feature| feature.data)
+}
+
 /// Values that are kept here; the others belong to other parts of the controller.
 #[derive(Clone, Debug)]
 pub(super) struct Features {

@@ -152,6 +152,8 @@ pub(crate) struct Entry {
     pub(crate) admin: ConnectionId,
     /// Who has it, as far as its address tells.
     pub(crate) party: IpAddr,
+    /// It is that of a function, and stays whichever hosts may connect.
+    pub(crate) of_function: bool,
     /// The Admin connection has gone: I/O connections are on their way out.
     pub(crate) ended: bool,
     queues: BTreeMap<u16, Queue>,
@@ -172,6 +174,7 @@ impl Entry {
             association,
             admin,
             party: party(peer),
+            of_function: false,
             ended: false,
             queues: BTreeMap::new(),
             past: Counters::default(),

@@ -307,16 +307,32 @@ impl Core {
             self.target.forget_connection(self.index, Some(peer));
             return;
         }
+        let id = self.next_connection();
+        let connection = serve(self.clone(), id, stream);
+        self.keep(id, &connection);
+    }
+
+    fn next_connection(&self) -> ConnectionId {
         let serial = self.next_serial.get();
         self.next_serial.set(serial + 1);
-        let id = ConnectionId {
+        ConnectionId {
             core: self.index,
             serial,
-        };
-        let connection = serve(self.clone(), id, stream);
+        }
+    }
+
+    /// A name for a connection that comes by no listener of the target: the queue of a function.
+    /// It counts until [`Core::forget`]. None when a bound is reached, or the core is ending.
+    pub fn add_connection(&self) -> Option<ConnectionId> {
+        let counted = self.target.add_connection(self.index);
+        counted.then(|| self.next_connection())
+    }
+
+    /// From now on `connection` is found by its name, as long as it is there.
+    pub fn keep(&self, id: ConnectionId, connection: &Rc<dyn Connection>) {
         self.connections
             .borrow_mut()
-            .insert(serial, Rc::downgrade(&connection));
+            .insert(id.serial, Rc::downgrade(connection));
     }
 
     /// A connection has ended and everything it did has returned; `unconnected` is its peer if it

@@ -213,6 +213,17 @@ impl Target {
         Some(chosen)
     }
 
+    /// Counts a connection of `core` that no listener has accepted; false when a bound is reached.
+    pub(crate) fn add_connection(&self, core: usize) -> bool {
+        let all: usize = self.cores.iter().map(CoreLink::count).sum();
+        let core = &self.cores[core];
+        if all >= self.config.limits.connections || core.ending.load(Ordering::Relaxed) {
+            return false;
+        }
+        core.connections.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
     /// A listener has asked for the next connection: the system gave one, or refused.
     pub(crate) fn on_accepted(&self, error: Option<&io::Error>) {
         self.lock().accept_error = error.map(io::Error::to_string);

@@ -7,7 +7,8 @@
 //! `credits` what waits for the controller's credit, or for a window of our own ([`Parda`]);
 //! [`discover`] asks a discovery controller. [`Remote`] is a namespace that is kept connected,
 //! [`RemoteDevice`] makes it a block device. [`raw`] stands apart: a host
-//! for tests of targets, which may break every rule.
+//! for tests of targets, which may break every rule. [`vfio`] is a guest of a virtual machine's
+//! function, without the machine.
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -25,6 +26,7 @@ pub mod raw;
 mod receiver;
 mod remote;
 mod slots;
+pub mod vfio;
 mod watch;
 
 pub use association::{Association, ConnectError, Options};

@@ -5,6 +5,7 @@
 //! completion queue, over all submission queues of that.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use flashyard_nvme::{Status, SubmissionQueueEntry};
 
@@ -238,6 +239,15 @@ impl Queues {
         all.filter_map(move |(qid, queue)| (queue.cqid == cqid).then_some(*qid))
     }
 
+    /// The doorbells of all I/O queues: their numbers, and where they are.
+    pub fn doorbells(&self) -> Vec<(u32, u16)> {
+        let tails = self.submission.iter();
+        let tails = tails.map(|(qid, queue)| (Doorbell::Tail(*qid).index(), queue.tail));
+        let heads = self.completion.iter();
+        let heads = heads.map(|(qid, queue)| (Doorbell::Head(*qid).index(), queue.head));
+        tails.chain(heads).filter(|(index, _)| *index > 1).collect()
+    }
+
     /// Whether any completion queue with this vector has completions for the guest to read.
     pub fn has_unread(&self, vector: u16) -> bool {
         let mut all = self.completion.values();
@@ -375,6 +385,24 @@ impl Queues {
         let at = u64::from(queue.head) * SubmissionQueueEntry::LEN as u64;
         queue.head = next(queue.head, queue.entries);
         queue.base.checked_add(at)
+    }
+
+    /// Gives back the place that was kept for a command which is not answered soon: a request for
+    /// asynchronous events.
+    pub fn release(&mut self, cqid: u16) {
+        if let Some(queue) = self.completion.get_mut(&cqid) {
+            queue.promised = queue.promised.saturating_sub(1);
+        }
+    }
+
+    /// Keeps a place again for a command that has given its own back; false if there is none.
+    pub fn keep_place(&mut self, cqid: u16) -> bool {
+        let queue = self.completion.get_mut(&cqid);
+        let queue = queue.filter(|queue| queue.has_room());
+        queue.is_some_and(|queue| {
+            queue.promised += 1;
+            true
+        })
     }
 
     /// The place of the next completion in `cqid`.

@@ -258,6 +258,7 @@ impl State {
         };
         let unwelcome = self.associations.values().filter(|entry| {
             entry.association.is_of(&tenant.shared)
+                && !entry.of_function
                 && !tenant.subsystem.hosts.allows(&entry.association.host.nqn)
         });
         target.close_all(unwelcome.map(|entry| entry.admin));

@@ -101,6 +101,7 @@ impl Target {
         let tenant = state.tenant_of(request);
         let queue = request.check_admin(tenant.map(|tenant| &*tenant.subsystem));
         let refused = tenant.filter(|tenant| !tenant.subsystem.hosts.allows(&request.host().nqn));
+        let refused = refused.filter(|_| !request.of_function);
         let refused = refused.map(|tenant| tenant.shared.name());
         let tenant = tenant.map(|tenant| tenant.shared.clone());
         if let Some(tenant) = refused {
@@ -329,7 +330,8 @@ impl Target {
         let bounds = (limits, (caller.capabilities)(&limits));
         let controller = Controller::new(id, kind, request.host(), kato, bounds, now);
         let association = Association::new(controller, tenant, self.census.controller());
-        let entry = Entry::new(association.clone(), caller.connection, caller.peer.ip());
+        let mut entry = Entry::new(association.clone(), caller.connection, caller.peer.ip());
+        entry.of_function = request.of_function;
         state.associations.insert(id.0, entry);
         Ok(AdminSeat { association, queue })
     }

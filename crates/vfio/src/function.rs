@@ -1,0 +1,290 @@
+//! What of a function stays while its guest resets it or its client goes: registers, configuration
+//! space, and the ways from one part to the other.
+
+use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use flashyard_controller::HostId;
+use flashyard_controller::pcie::{
+    Change, CompletionQueue, ConfigSpace, Doorbell, Identity, Queues, Registers, config_space,
+};
+use flashyard_engine::Core;
+use flashyard_nvme::fabrics::Shutdown;
+use flashyard_nvme::{CompletionQueueEntry, Nqn};
+use flashyard_runtime::sync::Notify;
+use zerocopy::IntoBytes;
+
+use crate::controller::Controller;
+use crate::interrupts::Interrupts;
+use crate::memory::{GuestMemory, Unmapped};
+use crate::pump::Shadow;
+
+/// Interrupt vectors of a function.
+pub(crate) const VECTORS: u16 = 65;
+
+/// A function: where it is offered, and what it is.
+#[derive(Clone, Debug)]
+pub struct FunctionSpec {
+    /// The socket.
+    pub path: PathBuf,
+    /// The subsystem of its tenant.
+    pub subnqn: Nqn,
+    /// What its controllers are called in lists of hosts; not to be shared with another function,
+    /// for a host is fenced until what it issued has returned.
+    pub host: HostId,
+}
+
+/// Vendor and device. This project has no numbers of its own; these are those of SPDK's vfio-user
+/// target, for which guests have no quirks. A monitor can show others (QEMU: `x-pci-vendor-id`).
+pub(crate) const IDENTITY: Identity = Identity {
+    vendor: 0x4e58,
+    device: 0x0001,
+    subsystem_vendor: 0x4e58,
+    subsystem: 0x0001,
+};
+
+/// The parts of a function.
+pub(crate) struct State {
+    pub(crate) core: Rc<Core>,
+    pub(crate) spec: FunctionSpec,
+    pub(crate) registers: RefCell<Registers>,
+    pub(crate) config: RefCell<ConfigSpace>,
+    pub(crate) memory: RefCell<GuestMemory>,
+    pub(crate) queues: RefCell<Queues>,
+    pub(crate) interrupts: RefCell<Interrupts>,
+    /// While CC.EN is 1 and it has been made.
+    pub(crate) controller: RefCell<Option<Rc<Controller>>>,
+    /// Counts how often CC.EN has changed: who makes a controller sees whether it is still wanted.
+    pub(crate) attempt: Cell<u64>,
+    /// Submission queues to be looked at.
+    pub(crate) rung: RefCell<Vec<u16>>,
+    pub(crate) shadow: Cell<Option<Shadow>>,
+    /// Wakes the pump.
+    pub(crate) ring: Notify,
+    /// Wakes who sends interrupts.
+    pub(crate) interrupt: Notify,
+}
+
+impl State {
+    pub(crate) fn new(core: &Rc<Core>, spec: FunctionSpec) -> Rc<Self> {
+        let depth = core.target().config().limits.queue_depth;
+        Rc::new(Self {
+            core: core.clone(),
+            registers: RefCell::new(Registers::new(depth)),
+            config: RefCell::new(ConfigSpace::new(&IDENTITY, VECTORS)),
+            memory: RefCell::default(),
+            queues: RefCell::default(),
+            interrupts: RefCell::new(Interrupts::new(VECTORS)),
+            controller: RefCell::default(),
+            attempt: Cell::new(0),
+            rung: RefCell::default(),
+            shadow: Cell::new(None),
+            ring: Notify::new(),
+            interrupt: Notify::new(),
+            spec,
+        })
+    }
+
+    /// Its controller, if it has one.
+    pub(crate) fn controller(&self) -> Option<Rc<Controller>> {
+        self.controller.borrow().clone()
+    }
+
+    /// A register was written, with this consequence.
+    pub(crate) fn apply(self: &Rc<Self>, change: Change) {
+        match change {
+            Change::Enable(queues) => {
+                let attempt = self.next_attempt();
+                let made = Controller::make(self.clone(), queues, attempt);
+                self.core.rt().spawn(made).detach();
+            }
+            Change::Disable => {
+                self.next_attempt();
+                self.drop_controller(true);
+            }
+            Change::Shutdown { abrupt } => {
+                let kind = if abrupt {
+                    Shutdown::Abrupt
+                } else {
+                    Shutdown::Normal
+                };
+                if let Some(controller) = self.controller() {
+                    controller.shut_down(kind);
+                }
+                // Nothing is held back here that a Flush would save.
+                self.registers.borrow_mut().set_shut_down();
+            }
+            Change::InterruptMask => self.remind(),
+        }
+    }
+
+    fn next_attempt(&self) -> u64 {
+        self.attempt.set(self.attempt.get() + 1);
+        self.attempt.get()
+    }
+
+    /// Ends the controller, if there is one: nothing more is fetched, and no memory of the guest is
+    /// touched any more. What was issued returns in its time; until then the next one waits.
+    pub(crate) fn drop_controller(&self, with_notice: bool) {
+        self.queues.borrow_mut().reset();
+        self.rung.borrow_mut().clear();
+        self.shadow.set(None);
+        let controller = self.controller.take();
+        if let Some(controller) = controller {
+            controller.end(with_notice);
+        }
+    }
+
+    /// A reset of the function. Memory and eventfds are the client's and stay.
+    pub(crate) fn reset(&self) {
+        self.next_attempt();
+        self.drop_controller(true);
+        let depth = self.core.target().config().limits.queue_depth;
+        *self.registers.borrow_mut() = Registers::new(depth);
+        self.config.borrow_mut().reset();
+        self.interrupts.borrow_mut().reset();
+    }
+
+    /// The client has gone: nothing of it is left for the next one.
+    pub(crate) fn forget_client(&self) {
+        let said_goodbye = self.controller().is_none_or(|it| it.has_said_goodbye());
+        self.drop_controller(said_goodbye);
+        self.reset();
+        self.interrupts.borrow_mut().forget_client();
+        self.memory.borrow_mut().clear();
+    }
+
+    /// The guest has set up something that cannot work: CSTS.CFS, until it resets the controller.
+    #[cold]
+    pub(crate) fn fail(&self) {
+        self.registers.borrow_mut().set_fatal();
+    }
+
+    /// Whether commands may be fetched, and completions written.
+    pub(crate) fn is_running(&self) -> bool {
+        self.registers.borrow().is_ready() && self.config.borrow().is_bus_master()
+    }
+
+    /// The guest has written a doorbell.
+    pub(crate) fn on_doorbell(&self, doorbell: Doorbell, value: u32) {
+        if !self.registers.borrow().is_ready() {
+            return;
+        }
+        let shadowed = self.shadow.get().is_some() && doorbell.index() > 1;
+        if !shadowed {
+            let rung = self.queues.borrow_mut().ring(doorbell, value);
+            if let Err(invalid) = rung
+                && let Some(controller) = self.controller()
+            {
+                controller.on_invalid_doorbell(invalid);
+                return;
+            }
+        }
+        match doorbell {
+            Doorbell::Tail(qid) => self.look_at(qid),
+            Doorbell::Head(cqid) => self.look_at_users(cqid),
+        }
+    }
+
+    /// Has the pump look at a submission queue.
+    pub(crate) fn look_at(&self, qid: u16) {
+        let mut rung = self.rung.borrow_mut();
+        if !rung.contains(&qid) {
+            rung.push(qid);
+        }
+        self.ring.notify_one();
+    }
+
+    /// Has the pump look at those that complete to `cqid`, which has more room; reports events that
+    /// have waited for it.
+    fn look_at_users(&self, cqid: u16) {
+        let users: Vec<u16> = self.queues.borrow().users(cqid).collect();
+        for qid in users {
+            self.look_at(qid);
+        }
+        if cqid == 0
+            && let Some(controller) = self.controller()
+        {
+            controller.report_events();
+        }
+    }
+
+    /// Has the pump look at all: the guest lets the function touch its memory now.
+    pub(crate) fn look_at_all(&self) {
+        for cqid in 0..=self.core.target().config().limits.io_queues {
+            self.look_at_users(cqid);
+        }
+    }
+
+    /// Bytes of the configuration space were written.
+    pub(crate) fn on_config(&self, change: config_space::ConfigChange) {
+        if change.reset {
+            self.reset();
+        } else if change.interrupts {
+            self.look_at_all();
+            self.interrupt.notify_one();
+            self.remind();
+        }
+    }
+
+    /// Sends INTx again if the guest has completions to read: they may have come while it was
+    /// masked.
+    pub(crate) fn remind(&self) {
+        if self.queues.borrow().has_unread(0) && self.takes_intx() {
+            self.interrupts.borrow().remind();
+        }
+    }
+
+    fn takes_intx(&self) -> bool {
+        !self.config.borrow().is_intx_disabled()
+            && self.registers.borrow().interrupt_mask() & 1 == 0
+    }
+
+    /// Writes a completion of a command of queue `sqid`, for which there is a place.
+    pub(crate) fn post(&self, sqid: u16, entry: CompletionQueueEntry) {
+        if let Err(Unmapped) = self.try_post(sqid, entry) {
+            self.fail();
+        }
+    }
+
+    fn try_post(&self, sqid: u16, entry: CompletionQueueEntry) -> Result<(), Unmapped> {
+        let mut queues = self.queues.borrow_mut();
+        let queue = queues.submission(sqid).ok_or(Unmapped)?;
+        let (cqid, head) = (queue.cqid(), queue.head());
+        let vector = queues.completion(cqid).and_then(CompletionQueue::vector);
+        let slot = queues.post(cqid).ok_or(Unmapped)?;
+        drop(queues);
+        let entry = entry.with_queue(head, sqid);
+        let (front, last) = entry.as_bytes().split_at(12);
+        let last = u32::from_le_bytes([last[0], last[1], last[2], last[3]]);
+        let memory = self.memory.borrow();
+        memory.write(slot.address, front)?;
+        // The guest takes the entry when it sees the phase, so that is written last.
+        let phase = u32::from(slot.phase) << 16;
+        memory.store(slot.address + 12, last & !(1 << 16) | phase)?;
+        drop(memory);
+        if let Some(vector) = vector {
+            self.interrupts.borrow_mut().posted(vector);
+            self.interrupt.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Sends the interrupts of completions that were posted in this turn.
+    pub(crate) fn send_interrupts(&self) {
+        if !self.config.borrow().is_bus_master() {
+            return;
+        }
+        let controller = self.controller();
+        let now = self.core.rt().turn_time();
+        let coalescing = |vector| {
+            let controller = controller.as_ref()?;
+            controller.interrupt_coalescing(vector)
+        };
+        let takes_intx = self.takes_intx();
+        self.interrupts
+            .borrow_mut()
+            .flush(now, takes_intx, coalescing);
+    }
+}

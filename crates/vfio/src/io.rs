@@ -1,0 +1,315 @@
+//! An I/O queue of a function: how its commands get their data and are answered.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::{Ready, ready};
+use std::rc::{Rc, Weak};
+
+use flashyard_controller::io::check;
+use flashyard_controller::pcie::{Segment, prp};
+use flashyard_controller::{IoOp, Transfer};
+use flashyard_engine::front::{
+    self, Command, ConnectionId, End, Failure, Front, Held, IoSeat, PendingSample, Queue,
+    TellWithdrawn, Work, execute, start,
+};
+use flashyard_nvme::command::{Fuse, Psdt};
+use flashyard_nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
+use flashyard_runtime::sync::Notify;
+use flashyard_runtime::{Buf, CommandPool, Data};
+use flashyard_time::Time;
+
+use crate::function::State;
+use crate::memory::Unmapped;
+
+type IoQueue = Queue<FunctionFront>;
+
+/// Zeroes to be copied from.
+static ZEROES: [u8; 4096] = [0; 4096];
+
+const TRANSFER_ERROR: Status = Status::DATA_TRANSFER_ERROR;
+
+/// What of an I/O queue is its function's.
+pub(crate) struct FunctionFront {
+    state: Rc<State>,
+    qid: u16,
+    /// Where the data of each command are, by its identifier.
+    in_flight: RefCell<HashMap<u16, Vec<Segment>>>,
+    /// Lists of commands that have ended.
+    spare: RefCell<Vec<Vec<Segment>>>,
+    /// The controller has been reset: nobody is answered, and no memory is touched.
+    detached: Cell<bool>,
+    sample: RefCell<Option<PendingSample>>,
+    /// Wakes who waits for the last command.
+    finished: Notify,
+}
+
+/// One I/O queue, as a connection of the engine.
+pub(crate) struct IoConnection {
+    id: ConnectionId,
+    queue: Rc<IoQueue>,
+    /// Has what has to wait go on by itself.
+    go_on: Box<dyn Fn(Work)>,
+    /// How many of these there are.
+    waiting: Box<dyn Fn() -> usize>,
+    /// Nothing more is fetched.
+    stopped: Cell<bool>,
+    this: Weak<Self>,
+}
+
+impl IoConnection {
+    pub(crate) fn new(state: &Rc<State>, id: ConnectionId, seat: IoSeat) -> Rc<Self> {
+        let core = &state.core;
+        let budget = core.budget(seat.tenant());
+        let (qid, places) = (seat.queue.qid, usize::from(seat.queue.entries));
+        let front = FunctionFront {
+            state: state.clone(),
+            qid,
+            in_flight: RefCell::default(),
+            spare: RefCell::default(),
+            detached: Cell::new(false),
+            sample: RefCell::default(),
+            finished: Notify::new(),
+        };
+        let queue = Queue::new(core, seat, budget, front);
+        let pool = Rc::new(CommandPool::new(core.rt(), places));
+        let go_on = {
+            let (queue, pool) = (queue.clone(), pool.clone());
+            Box::new(move |work| {
+                let refused = pool.run(execute(queue.clone(), work)).is_err();
+                assert!(!refused, "a queue never has more commands than places");
+            })
+        };
+        Rc::new_cyclic(|this| Self {
+            id,
+            queue,
+            go_on,
+            waiting: Box::new(move || pool.waiting()),
+            stopped: Cell::new(false),
+            this: this.clone(),
+        })
+    }
+
+    /// Whether commands may be fetched: not while it is being deleted, and never more than it has
+    /// entries.
+    pub(crate) fn takes_commands(&self) -> bool {
+        !self.stopped.get()
+    }
+
+    /// Nobody is answered any more.
+    pub(crate) fn detach(&self) {
+        self.queue.front().detached.set(true);
+    }
+
+    /// Stops fetching, takes back what was not issued, and waits until all has been answered.
+    pub(crate) async fn drain(self: Rc<Self>) {
+        self.stopped.set(true);
+        self.queue.withdraw_all();
+        let front = self.queue.front();
+        while !front.in_flight.borrow().is_empty() || (self.waiting)() > 0 {
+            front.finished.notified().await;
+            self.queue.core().rt().turn_end().await;
+        }
+    }
+
+    /// The same, and leaves the target.
+    async fn end(self: Rc<Self>) {
+        self.queue.begin_end();
+        self.clone().drain().await;
+        self.queue.leave();
+        self.queue.core().forget(self.id, None);
+    }
+
+    /// Ends it, and does not wait for that; again does nothing.
+    pub(crate) fn stop(&self) {
+        if !self.stopped.replace(true)
+            && let Some(this) = self.this.upgrade()
+        {
+            self.queue.core().rt().spawn(this.end()).detach();
+        }
+    }
+
+    /// The guest has deleted it, and all its commands have been answered.
+    pub(crate) fn leave(&self) {
+        self.queue.begin_end();
+        self.queue.leave();
+        self.queue.core().forget(self.id, None);
+    }
+
+    /// A command was fetched.
+    pub(crate) fn on_command(&self, entry: &SubmissionQueueEntry) {
+        let front = self.queue.front();
+        if front.in_flight.borrow().contains_key(&entry.cid()) {
+            self.queue.on_duplicate();
+            let status = Status::COMMAND_ID_CONFLICT.with_dnr();
+            let entry = CompletionQueueEntry::new(entry.cid(), status);
+            return front.state.post(front.qid, entry);
+        }
+        front.begin(entry.cid());
+        self.queue.on_traffic();
+        match self.checked(entry) {
+            Ok(command) => {
+                if let Some(rest) = start(&self.queue, command) {
+                    (self.go_on)(rest);
+                }
+            }
+            Err(status) => self.queue.refuse(entry, status),
+        }
+    }
+
+    /// The command, if it may be executed and its data are described well.
+    fn checked(&self, entry: &SubmissionQueueEntry) -> Result<Command, Status> {
+        // Fused pairs are not offered, nor are SGLs.
+        if entry.psdt() != Psdt::Prp || entry.fuse() != Fuse::Normal {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        let queue = &self.queue;
+        let namespace = queue.namespace(entry.nsid());
+        let info = namespace.as_ref().map(|namespace| &namespace.info);
+        let request = check(entry, info, queue.limits().transfer_bytes)?;
+        let bytes = match request.transfer {
+            Transfer::None => 0,
+            Transfer::ToHost { bytes } => bytes,
+            Transfer::FromHost { least, .. } => least,
+        };
+        let front = queue.front();
+        front.locate(entry, bytes)?;
+        let namespace = namespace.ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr())?;
+        let others = front.in_flight.borrow().len().saturating_sub(1);
+        let now = queue.core().rt().turn_time();
+        let op: IoOp = request.op;
+        let others = u16::try_from(others).unwrap_or(u16::MAX);
+        Ok(Command::new(
+            queue,
+            entry,
+            namespace,
+            (op, bytes),
+            others,
+            (now, now),
+        ))
+    }
+}
+
+impl front::Connection for IoConnection {
+    fn close(&self) {
+        self.stop();
+    }
+
+    fn withdraw(&self, cid: u16, tell: TellWithdrawn) {
+        self.queue.withdraw(cid, tell);
+    }
+
+    fn on_aborted(&self, _ticket: u16, _aborted: bool) {}
+
+    fn on_namespace_changed(&self, _nsid: u32) {}
+
+    fn on_discovery_changed(&self) {}
+
+    fn sweep(&self, now: Time) {
+        self.queue.expire(now);
+    }
+}
+
+impl FunctionFront {
+    /// A command takes its place.
+    fn begin(&self, cid: u16) {
+        let segments = self.spare.borrow_mut().pop().unwrap_or_default();
+        self.in_flight.borrow_mut().insert(cid, segments);
+    }
+
+    /// Finds the data of a command. Lists are read now, and once.
+    fn locate(&self, entry: &SubmissionQueueEntry, bytes: u32) -> Result<(), Status> {
+        let mut in_flight = self.in_flight.borrow_mut();
+        let Some(segments) = in_flight.get_mut(&entry.cid()) else {
+            return Err(Status::INTERNAL_ERROR);
+        };
+        let memory = self.state.memory.borrow();
+        prp::walk((entry.prp1(), entry.prp2()), bytes, segments, |at, to| {
+            memory.read(at, to).map_err(|Unmapped| TRANSFER_ERROR)
+        })
+    }
+
+    /// Copies the data of a command from the guest.
+    fn copy_in(&self, cid: u16, to: &mut [u8]) -> Result<(), Unmapped> {
+        let in_flight = self.in_flight.borrow();
+        let segments = in_flight.get(&cid).filter(|_| !self.detached.get());
+        let memory = self.state.memory.borrow();
+        let mut rest = to;
+        for segment in segments.ok_or(Unmapped)? {
+            let count = rest.len().min(segment.bytes as usize);
+            let (piece, behind) = rest.split_at_mut(count);
+            memory.read(segment.address, piece)?;
+            rest = behind;
+        }
+        if rest.is_empty() {
+            Ok(())
+        } else {
+            Err(Unmapped)
+        }
+    }
+
+    /// Copies what was read to the guest.
+    fn copy_out(&self, cid: u16, data: &Data) -> Result<(), Unmapped> {
+        let in_flight = self.in_flight.borrow();
+        let memory = self.state.memory.borrow();
+        let mut at = 0;
+        for segment in in_flight.get(&cid).ok_or(Unmapped)? {
+            let count = (segment.bytes as usize).min(data.len() - at);
+            let piece = match data {
+                Data::Buf(buf) => &buf[at..at + count],
+                Data::Zeroes(_) => &ZEROES[..count],
+            };
+            memory.write(segment.address, piece)?;
+            at += count;
+        }
+        if at == data.len() {
+            Ok(())
+        } else {
+            Err(Unmapped)
+        }
+    }
+
+    /// A command has ended: its place is free, and the guest is answered.
+    fn complete(&self, cid: u16, status: Status) {
+        if let Some(segments) = self.in_flight.borrow_mut().remove(&cid) {
+            self.spare.borrow_mut().push(segments);
+        }
+        if !self.detached.get() {
+            let entry = CompletionQueueEntry::new(cid, status);
+            self.state.post(self.qid, entry);
+        }
+        drop(self.sample.take());
+        self.finished.notify_one();
+    }
+}
+
+impl Front for FunctionFront {
+    type Fetch<'a> = Ready<Result<(Buf, Option<Held>), Failure>>;
+
+    /// The data are there: they are copied at once.
+    fn fetch(&self, cid: u16, mut buf: Buf, held: Option<Held>) -> Self::Fetch<'_> {
+        ready(match self.copy_in(cid, &mut buf) {
+            Ok(()) => Ok((buf, held)),
+            Err(Unmapped) => Err(TRANSFER_ERROR.into()),
+        })
+    }
+
+    fn answer(&self, cid: u16, end: End<'_>) {
+        let status = match end {
+            End::Read(_, data, _held) if !self.detached.get() => match self.copy_out(cid, &data) {
+                Ok(()) => Status::SUCCESS,
+                Err(Unmapped) => TRANSFER_ERROR,
+            },
+            End::Read(..) | End::Write(_) | End::Other(_) => Status::SUCCESS,
+            End::Failed(status) => status,
+        };
+        self.complete(cid, status);
+    }
+
+    fn keep(&self, sample: PendingSample) {
+        *self.sample.borrow_mut() = Some(sample);
+    }
+
+    fn on_finished(&self) {
+        self.finished.notify_one();
+    }
+}

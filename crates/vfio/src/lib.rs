@@ -1,0 +1,33 @@
+//! The front end for virtual machines: NVMe functions on PCIe, each behind a unix socket that
+//! speaks vfio-user. A function is a controller of a tenant's subsystem, as that of a host that
+//! connects over NVMe/TCP; its commands go through the same execution.
+//!
+//! Everything of a function happens on one core. Doorbells are messages on the socket, so a
+//! function whose guest does nothing costs nothing. Data are copied between the guest's memory and
+//! buffers of the core: an I/O never holds the guest's memory, and DMA_UNMAP waits for nothing.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `serve` | the socket: one client at a time, its messages |
+//! | `regions` | BARs and configuration space as the client reads and writes them |
+//! | `function` | what of a function stays while its guest resets it or its client goes |
+//! | `memory` | the guest's memory |
+//! | `interrupts` | eventfds, and which interrupt goes out |
+//! | `controller` | a controller from CC.EN = 1 to its end |
+//! | `admin` | the Admin queue |
+//! | `pump` | fetches commands; shadow doorbells |
+//! | `io` | an I/O queue: its side of execution |
+#![forbid(unsafe_code)]
+
+mod admin;
+mod controller;
+mod function;
+mod interrupts;
+mod io;
+mod memory;
+mod pump;
+mod regions;
+mod serve;
+
+pub use function::FunctionSpec;
+pub use serve::{Function, offer};

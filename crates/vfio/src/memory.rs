@@ -1,0 +1,277 @@
+//! The guest's memory: regions that the client maps and unmaps at any time.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use flashyard_nvme::vfio_user::{DMA_WRITE, DmaMap, DmaUnmap, UNMAP_ALL};
+use flashyard_runtime::shared_memory::{Mapping, Refused};
+
+/// Regions at a time.
+pub(crate) const MOST_REGIONS: usize = 1024;
+
+const PAGE: u64 = 4096;
+
+/// There is no memory at this address, or not for this.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Unmapped;
+
+/// All memory of one guest.
+#[derive(Default)]
+pub(crate) struct GuestMemory {
+    /// By address; they do not overlap.
+    regions: Vec<Region>,
+}
+
+struct Region {
+    address: u64,
+    size: u64,
+    /// Memory without a descriptor is not reachable, but its place is taken.
+    mapping: Option<Mapping>,
+}
+
+/// Why a region is not taken, as `errno` has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MapError {
+    /// Its address or size is not one.
+    Invalid,
+    /// It overlaps another one.
+    Exists,
+    /// There are too many.
+    TooMany,
+    /// Its memory could become shorter, or is on huge pages.
+    Unsafe,
+    /// The system refuses.
+    System,
+}
+
+impl MapError {
+    pub(crate) fn errno(self) -> u32 {
+        match self {
+            Self::Invalid => 22,
+            Self::Exists => 17,
+            Self::TooMany => 28,
+            Self::Unsafe => 1,
+            Self::System => 12,
+        }
+    }
+}
+
+impl GuestMemory {
+    /// Takes a region, with the descriptor that came beside it.
+    pub(crate) fn map(&mut self, map: &DmaMap, fd: Option<&OwnedFd>) -> Result<(), MapError> {
+        let aligned = map.address.is_multiple_of(PAGE) && map.size.is_multiple_of(PAGE);
+        let end = map.address.checked_add(map.size);
+        let end = end.filter(|_| aligned && map.size > 0);
+        let end = end.ok_or(MapError::Invalid)?;
+        if self.regions.len() >= MOST_REGIONS {
+            return Err(MapError::TooMany);
+        }
+        let at = self.first_behind(map.address);
+        let overlaps = |region: &Region| region.address < end && map.address < region.end();
+        let before = at.checked_sub(1).and_then(|at| self.regions.get(at));
+        if before.is_some_and(overlaps) || self.regions.get(at).is_some_and(overlaps) {
+            return Err(MapError::Exists);
+        }
+        let writable = map.flags & DMA_WRITE != 0;
+        let mapping = fd.map(|fd| Mapping::new(fd.as_fd(), map.offset, map.size, writable));
+        let mapping = mapping.transpose().map_err(|refused| match refused {
+            Refused::MayShrink | Refused::HugePages => MapError::Unsafe,
+            Refused::Range => MapError::Invalid,
+            Refused::System(_) => MapError::System,
+        })?;
+        let region = Region {
+            address: map.address,
+            size: map.size,
+            mapping,
+        };
+        self.regions.insert(at, region);
+        Ok(())
+    }
+
+    /// Lets a region go, which has to be one that was mapped; or all. False if there is none.
+    pub(crate) fn unmap(&mut self, unmap: &DmaUnmap) -> bool {
+        if unmap.flags & UNMAP_ALL != 0 {
+            self.regions.clear();
+            return true;
+        }
+        let same = |region: &Region| (region.address, region.size) == (unmap.address, unmap.size);
+        let at = self.regions.iter().position(same);
+        at.is_some_and(|at| {
+            self.regions.remove(at);
+            true
+        })
+    }
+
+    /// Lets all of it go: the client has gone.
+    pub(crate) fn clear(&mut self) {
+        self.regions.clear();
+    }
+
+    /// Copies guest memory to `to`, over as many regions as it lies in.
+    pub(crate) fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Unmapped> {
+        let mut done = 0;
+        while done < to.len() {
+            let at = address.checked_add(done as u64).ok_or(Unmapped)?;
+            let (mapping, offset, room) = self.place(at)?;
+            let count = room.min(to.len() - done);
+            if !mapping.read(offset, &mut to[done..done + count]) {
+                return Err(Unmapped);
+            }
+            done += count;
+        }
+        Ok(())
+    }
+
+    /// Copies `from` to guest memory, over as many regions as it lies in.
+    pub(crate) fn write(&self, address: u64, from: &[u8]) -> Result<(), Unmapped> {
+        let mut done = 0;
+        while done < from.len() {
+            let at = address.checked_add(done as u64).ok_or(Unmapped)?;
+            let (mapping, offset, room) = self.place(at)?;
+            let count = room.min(from.len() - done);
+            if !mapping.write(offset, &from[done..done + count]) {
+                return Err(Unmapped);
+            }
+            done += count;
+        }
+        Ok(())
+    }
+
+    /// The word at `address`, and everything that the guest has written before it.
+    pub(crate) fn load(&self, address: u64) -> Result<u32, Unmapped> {
+        let (mapping, offset, _) = self.place(address)?;
+        mapping.load(offset).map(u32::from_le).ok_or(Unmapped)
+    }
+
+    /// Writes the word at `address`, after everything that was written before.
+    pub(crate) fn store(&self, address: u64, value: u32) -> Result<(), Unmapped> {
+        let (mapping, offset, _) = self.place(address)?;
+        if mapping.store(offset, value.to_le()) {
+            Ok(())
+        } else {
+            Err(Unmapped)
+        }
+    }
+
+    /// Where `address` is: in which mapping, at which offset, with how many bytes up to its end.
+    fn place(&self, address: u64) -> Result<(&Mapping, usize, usize), Unmapped> {
+        let at = self.first_behind(address).checked_sub(1).ok_or(Unmapped)?;
+        let region = &self.regions[at];
+        let offset = address - region.address;
+        let mapping = region.mapping.as_ref().ok_or(Unmapped)?;
+        if offset >= region.size {
+            return Err(Unmapped);
+        }
+        Ok((mapping, offset as usize, mapping.len() - offset as usize))
+    }
+
+    fn first_behind(&self, address: u64) -> usize {
+        self.regions
+            .partition_point(|region| region.address <= address)
+    }
+}
+
+impl Region {
+    fn end(&self) -> u64 {
+        self.address + self.size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flashyard_runtime::shared_memory::memory_file;
+
+    use super::*;
+
+    fn map(address: u64, size: u64, offset: u64) -> DmaMap {
+        DmaMap {
+            flags: 3,
+            offset,
+            address,
+            size,
+        }
+    }
+
+    fn unmap(address: u64, size: u64, flags: u32) -> DmaUnmap {
+        DmaUnmap {
+            argsz: 24,
+            flags,
+            address,
+            size,
+        }
+    }
+
+    #[test]
+    fn what_is_mapped_is_reached_over_the_borders_of_regions() {
+        let file = memory_file(0x4000).expect("a memfd");
+        let mut memory = GuestMemory::default();
+        // Two neighbours, whose memory lies the other way round in the file.
+        memory
+            .map(&map(0x1_0000, 0x1000, 0x3000), Some(&file))
+            .expect("mapped");
+        memory
+            .map(&map(0x1_1000, 0x1000, 0x0000), Some(&file))
+            .expect("mapped");
+        let bytes: Vec<u8> = (0..100).collect();
+        memory.write(0x1_1000 - 50, &bytes).expect("both are there");
+        let mut read = [0; 100];
+        memory
+            .read(0x1_1000 - 50, &mut read)
+            .expect("both are there");
+        assert_eq!(read[..], bytes);
+        memory.store(0x1_1ffc, 7).expect("the last word");
+        assert_eq!(memory.load(0x1_1ffc), Ok(7));
+        for (address, len) in [(0x1_1fff, 2), (0xffff, 1), (0x1_2000, 1), (u64::MAX, 2)] {
+            assert_eq!(
+                memory.read(address, &mut read[..len]),
+                Err(Unmapped),
+                "{address:#x}"
+            );
+            assert_eq!(memory.write(address, &read[..len]), Err(Unmapped));
+        }
+        assert!(memory.unmap(&unmap(0x1_1000, 0x1000, 0)));
+        assert_eq!(memory.read(0x1_1000 - 50, &mut read), Err(Unmapped));
+        assert_eq!(memory.load(0x1_1ffc), Err(Unmapped));
+    }
+
+    #[test]
+    fn what_cannot_be_a_region_is_refused() {
+        let file = memory_file(0x4000).expect("a memfd");
+        let mut memory = GuestMemory::default();
+        memory
+            .map(&map(0x4000, 0x2000, 0), Some(&file))
+            .expect("mapped");
+        for (region, error) in [
+            (map(0x8000, 0, 0), MapError::Invalid),
+            (map(0x8001, 0x1000, 0), MapError::Invalid),
+            (map(0x8000, 0x1001, 0), MapError::Invalid),
+            (map(u64::MAX - 0xfff, 0x2000, 0), MapError::Invalid),
+            (map(0x8000, 0x8000, 0), MapError::Invalid),
+            (map(0x5000, 0x1000, 0), MapError::Exists),
+            (map(0x3000, 0x2000, 0), MapError::Exists),
+            (map(0x3000, 0x4000, 0), MapError::Exists),
+        ] {
+            assert_eq!(memory.map(&region, Some(&file)), Err(error), "{region:?}");
+        }
+        memory
+            .map(&map(0x3000, 0x1000, 0), None)
+            .expect("without memory");
+        assert_eq!(memory.load(0x3000), Err(Unmapped));
+        for (address, size) in [(0x4000, 0x1000), (0x5000, 0x1000), (0, 0)] {
+            assert!(!memory.unmap(&unmap(address, size, 0)));
+        }
+        assert!(memory.unmap(&unmap(0, 0, UNMAP_ALL)));
+        assert_eq!(memory.load(0x4000), Err(Unmapped));
+    }
+
+    #[test]
+    fn regions_are_bounded() {
+        let mut memory = GuestMemory::default();
+        for number in 0..MOST_REGIONS as u64 {
+            memory
+                .map(&map(number << 12, 0x1000, 0), None)
+                .expect("room");
+        }
+        let one_more = map(1 << 40, 0x1000, 0);
+        assert_eq!(memory.map(&one_more, None), Err(MapError::TooMany));
+    }
+}

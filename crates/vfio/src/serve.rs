@@ -1,0 +1,226 @@
+//! The socket of a function: one client at a time, and its messages, which are answered in their
+//! order.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use flashyard_engine::Core;
+use flashyard_nvme::vfio_user::pci::{INTX, IRQS, MSIX, REGIONS};
+use flashyard_nvme::vfio_user::{
+    Capabilities, Command, DEVICE_PCI, DEVICE_RESET, DeviceInfo, Header, IRQ_EVENTFD, IRQ_NORESIZE,
+    IrqInfo, Reply, Request, Version,
+};
+use flashyard_runtime::Task;
+use flashyard_runtime::unix::{UnixListener, UnixStream};
+use flashyard_time::Duration;
+
+use crate::function::{FunctionSpec, State};
+use crate::memory::{MOST_REGIONS, MapError};
+use crate::{pump, regions};
+
+const EINVAL: u32 = 22;
+const ENOENT: u32 = 2;
+/// What a client is offered, as far as it proposes it.
+const CAPABILITIES: Capabilities = Capabilities {
+    descriptors: Some(16),
+    data: Some(1 << 20),
+    maps: Some(MOST_REGIONS as u64),
+    page_sizes: Some(4096),
+};
+/// A payload that was longer gives its memory back.
+const KEPT_PAYLOAD: usize = 64 << 10;
+/// Before accepting is tried again when there is no descriptor.
+const ACCEPT_RETRY: Duration = Duration::from_ms(100);
+
+/// A function that is offered. Dropping it ends it: its client loses the connection, and its socket
+/// goes.
+pub struct Function {
+    state: Rc<State>,
+    _tasks: [Task<()>; 3],
+}
+
+/// Offers a function on `core`.
+///
+/// # Errors
+/// The socket cannot be made.
+pub fn offer(core: &Rc<Core>, spec: FunctionSpec) -> io::Result<Function> {
+    let listener = UnixListener::bind(core.rt(), &spec.path)?;
+    let state = State::new(core, spec);
+    let rt = core.rt();
+    let tasks = [
+        rt.spawn(accept(state.clone(), listener)),
+        rt.spawn(pump::run(state.clone())),
+        rt.spawn(pump::interrupt(state.clone())),
+    ];
+    Ok(Function {
+        state,
+        _tasks: tasks,
+    })
+}
+
+impl Drop for Function {
+    fn drop(&mut self) {
+        self.state.forget_client();
+    }
+}
+
+/// Accepts clients; one that comes while another is connected is let go at once.
+async fn accept(state: Rc<State>, listener: UnixListener) {
+    let busy = Rc::new(Cell::new(false));
+    let rt = state.core.rt().clone();
+    // Dropped with this task.
+    let mut client: Option<Task<()>> = None;
+    loop {
+        let Ok(stream) = listener.accept().await else {
+            rt.sleep(ACCEPT_RETRY).await;
+            continue;
+        };
+        if busy.replace(true) {
+            continue;
+        }
+        drop(client.take());
+        let (state, busy) = (state.clone(), busy.clone());
+        client = Some(rt.spawn(async move {
+            // However it ended, the client is gone.
+            let _ = converse(&state, &stream).await;
+            state.forget_client();
+            busy.set(false);
+        }));
+    }
+}
+
+/// Answers the messages of a client until it goes, or sends what cannot be read on.
+async fn converse(state: &Rc<State>, stream: &UnixStream) -> io::Result<()> {
+    let mut head = [0; Header::LEN];
+    let mut payload = Vec::new();
+    let mut agreed = false;
+    while let Some(fds) = stream.recv_exact(&mut head).await? {
+        let header = Header::decode(&head).map_err(|_| io::ErrorKind::InvalidData)?;
+        if header.reply {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        payload.resize(header.payload, 0);
+        if !payload.is_empty() {
+            let late = stream.recv_exact(&mut payload).await?;
+            if late.is_none_or(|late| !late.is_empty()) {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+        let reply = match Request::decode(&header, &payload, fds.len()) {
+            Ok(Request::Version(version)) if !agreed => {
+                let reply = agree(&version);
+                agreed = reply.is_ok();
+                reply.map(|text| encode_version(header.id, &text))
+            }
+            Ok(Request::Version(_)) => Err(EINVAL),
+            Ok(request) if agreed => handle(state, header.id, request, fds),
+            Ok(_) => Err(EINVAL),
+            Err(malformed) => Err(malformed.errno()),
+        };
+        let reply = reply.unwrap_or_else(|errno| refuse(&header, errno));
+        if !header.no_reply {
+            stream.send(&reply, &[]).await?;
+        }
+        if !agreed {
+            return Ok(());
+        }
+        if payload.capacity() > KEPT_PAYLOAD {
+            payload = Vec::new();
+        }
+    }
+    Ok(())
+}
+
+fn refuse(header: &Header, errno: u32) -> Vec<u8> {
+    Reply::Error(header.command, errno).encode(header.id)
+}
+
+/// The text of the version that both speak: 0.0 is the only one.
+fn agree(version: &Version<'_>) -> Result<String, u32> {
+    if version.major != 0 {
+        return Err(EINVAL);
+    }
+    Ok(CAPABILITIES
+        .agreed(&Capabilities::read(version.text))
+        .text())
+}
+
+fn encode_version(id: u16, text: &str) -> Vec<u8> {
+    let version = Version {
+        major: 0,
+        minor: 0,
+        text,
+    };
+    Reply::Version(version).encode(id)
+}
+
+/// Does what a request asks for; the reply, or `errno`.
+fn handle(
+    state: &Rc<State>,
+    id: u16,
+    request: Request<'_>,
+    fds: Vec<OwnedFd>,
+) -> Result<Vec<u8>, u32> {
+    let reply = match request {
+        Request::Version(_) => return Err(EINVAL),
+        Request::DmaMap(map) => {
+            let mapped = state.memory.borrow_mut().map(&map, fds.first());
+            mapped.map_err(MapError::errno)?;
+            Reply::Done(Command::DMA_MAP)
+        }
+        Request::DmaUnmap(unmap) => {
+            if !state.memory.borrow_mut().unmap(&unmap) {
+                return Err(ENOENT);
+            }
+            Reply::DmaUnmap(unmap)
+        }
+        Request::DeviceInfo => Reply::Device(DeviceInfo {
+            flags: DEVICE_RESET | DEVICE_PCI,
+            regions: REGIONS,
+            irqs: IRQS,
+        }),
+        Request::RegionInfo { argsz, index } => {
+            let info = regions::describe(index).ok_or(EINVAL)?;
+            Reply::Region(info.within(argsz))
+        }
+        Request::IrqInfo { index } => Reply::Irq(describe_irq(state, index)?),
+        Request::SetIrqs(set) => {
+            let mut interrupts = state.interrupts.borrow_mut();
+            let done = interrupts.set(state.core.rt(), &set, fds);
+            done.map_err(|_| EINVAL)?;
+            drop(interrupts);
+            state.remind();
+            Reply::Done(Command::SET_IRQS)
+        }
+        Request::RegionRead(access) => {
+            let data = regions::read(state, access).map_err(|_| EINVAL)?;
+            return Ok(Reply::RegionRead(access, &data).encode(id));
+        }
+        Request::RegionWrite(access, data) => {
+            regions::write(state, access, data).map_err(|_| EINVAL)?;
+            Reply::RegionWrite(access)
+        }
+        Request::Reset => {
+            state.reset();
+            Reply::Done(Command::RESET)
+        }
+    };
+    Ok(reply.encode(id))
+}
+
+fn describe_irq(state: &State, index: u32) -> Result<IrqInfo, u32> {
+    let flags = match index {
+        // Maskable and automasked, as a level has to be.
+        INTX => IRQ_EVENTFD | 2 | 4,
+        MSIX => IRQ_EVENTFD | IRQ_NORESIZE,
+        other if other < IRQS => 0,
+        _ => return Err(EINVAL),
+    };
+    Ok(IrqInfo {
+        flags,
+        index,
+        count: state.interrupts.borrow().count(index),
+    })
+}
