@@ -4,6 +4,7 @@
 //! filled with a byte of its own, so that a byte tells who wrote it.
 
 mod changes;
+mod importing;
 mod silent;
 
 use std::cell::{Cell, RefCell};
@@ -12,6 +13,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
 
 use flashyard_block::{DeviceExt, SharedDevice, Tag};
 use flashyard_engine::{Limits, Target, TargetConfig};
@@ -25,6 +28,8 @@ use crate::spec::{Config, Size};
 use crate::state::{IfDamaged, watch};
 
 const PIECE: usize = 1 << 20;
+/// Longer than a tick of the clock that files have their times from.
+const TICK: Duration = Duration::from_millis(20);
 
 /// A directory with a target's state and disks, which goes away with the test. What runs is always
 /// in `live`.
@@ -116,6 +121,26 @@ fn copy(from: &Path, to: &Path) {
                 copy.write_all_at(piece, at).expect("there is space");
             }
         }
+    }
+}
+
+/// Copies files as they are at one instant, as a kill leaves them: again, if something was written
+/// meanwhile. An FTL that was just taken up writes a checkpoint by itself.
+fn copy_at_rest(from: &Path, to: &Path) {
+    let written = || {
+        let entries = fs::read_dir(from).expect("it is there");
+        let times = entries.map(|entry| entry.and_then(|it| it.metadata()?.modified()));
+        times.collect::<Result<Vec<_>, _>>().expect("it is there")
+    };
+    loop {
+        let before = written();
+        // What is written in the same tick of the file system's clock has the same time.
+        thread::sleep(TICK);
+        copy(from, to);
+        if written() == before {
+            return;
+        }
+        fs::remove_dir_all(to).expect("it is ours");
     }
 }
 
@@ -368,7 +393,7 @@ fn images(scene: &Scene, service: Service, script: &[Act]) -> Vec<(PathBuf, usiz
     watch::set(Some(Box::new(move |_| {
         let mut log = log.borrow_mut();
         let image = root.join(format!("image-{}", log.len()));
-        copy(&live, &image);
+        copy_at_rest(&live, &image);
         log.push((image, at.get()));
         false
     })));
