@@ -225,6 +225,9 @@ pub fn print_import(found: &ImportView) {
     if !found.volumes.is_empty() {
         say!("{}", table.render());
     }
+    for note in &found.notes {
+        say_line!("note: {note}");
+    }
     let pool = found.pool.as_deref().unwrap_or("NAME");
     if found.pool.is_none() {
         say_line!("`flashyard pool import {pool} --device {device}` takes it over");
@@ -272,6 +275,9 @@ pub fn print_found_partitions(found: &FoundPartitionsView) {
         ]);
     }
     say!("{}", table.render());
+    for note in &found.notes {
+        say_line!("note: {note}");
+    }
     for it in &found.partitions {
         let name = &it.name;
         match (&it.fault, it.imported, it.holds) {

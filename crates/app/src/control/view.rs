@@ -203,6 +203,8 @@ pub struct ImportView {
     #[serde(rename = "free_bytes")]
     pub free: u64,
     pub volumes: Vec<ImportedVolume>,
+    /// What the file of the target says to be in it, and was imported with it or could not be.
+    pub notes: Vec<String>,
 }
 
 /// A volume in such a pool.
@@ -221,6 +223,9 @@ pub struct ImportedVolume {
 pub struct FoundPartitionsView {
     pub device: String,
     pub partitions: Vec<FoundPartition>,
+    /// What the file of the target says to stand on them, and was imported with them or could not
+    /// be.
+    pub notes: Vec<String>,
 }
 
 /// A partition on a device.

@@ -40,17 +40,21 @@ impl Work<'_> {
         if !how.yes && !found.risks.is_empty() {
             return Err(Refused::Risks(found.risks).into());
         }
-        self.bring_about(found, checked(how.force))
+        let way = match found.import {
+            true => Way::Import,
+            false => Way::Make,
+        };
+        self.bring_about(found, checked(how.force), way)
     }
 
     /// Applies the file that the target is started with. What it promises too much of is served
-    /// nevertheless.
+    /// nevertheless, and what may be on a device already waits to be imported.
     pub(super) fn apply_at_start(&mut self, file: &Document) -> Result<AppliedView, Fault> {
         let found = self.plan(file, false)?;
         if !found.risks.is_empty() {
             return Err(Refused::Risks(found.risks).into());
         }
-        self.bring_about(found, Checked::Never)
+        self.bring_about(found, Checked::Never, Way::Start)
     }
 
     /// The plan of a file that fits to itself, to what is there, and to what devices can give.
@@ -88,7 +92,12 @@ impl Work<'_> {
 
     /// First what can be taken back, then the file counts as applied, then what a start goes on
     /// with if it is cut off: volumes grow, and things go.
-    fn bring_about(&mut self, plan: Plan, checked: Checked) -> Result<AppliedView, Fault> {
+    fn bring_about(
+        &mut self,
+        mut plan: Plan,
+        checked: Checked,
+        way: Way,
+    ) -> Result<AppliedView, Fault> {
         let mut shown = plan.shown(true);
         // The store keeps one list of what is to be taken back.
         if self.service.has_unfinished()? {
@@ -99,9 +108,14 @@ impl Work<'_> {
         }
         for step in plan.steps {
             let what = step.describe();
-            let done = match plan.import {
-                true => self.carry_out_importing(step, checked),
-                false => self.carry_out(step, checked).map(|()| Vec::new()),
+            let done = match way {
+                Way::Import => self.carry_out_importing(step, checked),
+                Way::Make => self.carry_out(step, checked).map(|()| Vec::new()),
+                Way::Start => {
+                    let to_import = &mut plan.applied.to_import;
+                    self.carry_out_at_start(step, to_import)
+                        .map(|()| Vec::new())
+                }
             };
             match done {
                 Ok(notes) => shown.notes.extend(notes),
@@ -292,6 +306,17 @@ impl Work<'_> {
             outcome => outcome,
         }
     }
+}
+
+/// What becomes of what a file names and a device may have already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// The file is refused.
+    Make,
+    /// It is imported.
+    Import,
+    /// It waits to be imported.
+    Start,
 }
 
 /// A volume that is to grow, and how large it is before.

@@ -2,6 +2,7 @@
 
 mod refused;
 mod remote;
+mod to_import;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,7 +23,7 @@ use uuid::Uuid;
 use super::fault::Fault;
 use crate::control::{KindName, Risk};
 use crate::spec::{
-    Address, DeviceKind, PartitionError as UnitsError, PolicyName, Section, SpecError,
+    Address, DeviceKind, PartitionError as UnitsError, PolicyName, Section, SpecError, VolumeSpec,
 };
 use crate::state::StateError;
 use crate::units;
@@ -262,6 +263,8 @@ pub enum Unavailable {
     Open(OpenError),
     /// A pool whose device failed, or holds something else.
     Pool(PoolError),
+    /// What a file names, and a device has or may have already: it is to be imported.
+    ToImport(ToImport),
     /// What is on a device is no pool that can be imported.
     NotImported(String, PoolError),
     /// The device of a pool holds another one.
@@ -294,6 +297,21 @@ pub enum Unavailable {
     Listen(SocketAddr, std::io::Error),
     /// The name of a host that nobody knows.
     Unknown(Address, std::io::Error),
+}
+
+/// What is to be imported.
+#[derive(Debug)]
+pub enum ToImport {
+    /// A partition of a device.
+    Partition(String, String),
+    /// A pool on a device.
+    Pool(String, String),
+    /// A volume in a pool.
+    Volume(Box<VolumeSpec>, String),
+    /// A volume that is a whole device.
+    Whole(Box<VolumeSpec>, String),
+    /// What stands on a thing that is to be imported first.
+    On(KindName, String),
 }
 
 /// Another target that cannot be used: where, what of it, why, and who has to be let in there.
@@ -539,6 +557,7 @@ impl fmt::Display for Unavailable {
             }
             Self::Open(error) => error.fmt(f),
             Self::Pool(error) => error.fmt(f),
+            Self::ToImport(what) => what.fmt(f),
             Self::NotImported(device, PoolError::NotAPool) => write!(
                 f,
                 "device `{device}` holds no pool, so there is nothing to import: `flashyard pool create` makes one"

@@ -40,6 +40,12 @@ impl Work<'_> {
                 _ => {}
             }
         }
+        // What is to be imported is as the last file has it.
+        for (section, name) in self.to_import() {
+            if let Some(table) = self.applied.file.by_name(*section).get(name.as_str()) {
+                file.push(*section, Keys::clone(table));
+            }
+        }
         file
     }
 }

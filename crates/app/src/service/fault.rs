@@ -9,7 +9,8 @@ use flashyard_drives::open_channel::{LayoutError, PartitionError};
 use flashyard_engine::ConfigError;
 
 pub use super::cause::{
-    DriveFault, InUse, Internal, Invalid, NotFound, ProfileFault, Refused, RemoteFault, Unavailable,
+    DriveFault, InUse, Internal, Invalid, NotFound, ProfileFault, Refused, RemoteFault, ToImport,
+    Unavailable,
 };
 use crate::control::{ErrorKind, HasKind};
 use crate::spec::{PartitionError as UnitsError, SettingError, SpecError};

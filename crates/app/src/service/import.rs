@@ -29,7 +29,7 @@ impl Work<'_> {
     pub(super) fn view_import(&self, spec: &PoolSpec) -> Result<View, Fault> {
         let (device, _) = self.device(spec.device())?;
         let (info, volumes) = self.pool_on(device)?;
-        Ok(self.shown(spec, &info, &volumes))
+        Ok(self.shown(spec, &info, &volumes, Vec::new()))
     }
 
     /// Makes a pool known, and gives its volumes to a tenant if one is named: all of it, or none.
@@ -41,17 +41,22 @@ impl Work<'_> {
         if let Some(tenant) = tenant {
             self.tenant(tenant)?;
         }
+        let follow = self.followers(std::slice::from_ref(&spec.name), &[]);
         let (info, volumes) = self.take_pool(spec)?;
+        let notes = self.import_followers(follow);
         if let Some(tenant) = tenant {
             let known = |it: &&VolumeInfo| self.owner_of(it.uuid).is_none();
             let volumes = volumes.iter().filter(known);
             let specs = volumes.map(|it| imported(it, &spec.name, tenant)).collect();
             if let Err(fault) = self.create_volumes(specs, Checked::Now) {
-                self.forget_pool(&spec.name)?;
+                // With volumes of a file it is there to stay.
+                if notes.is_empty() {
+                    self.forget_pool(&spec.name)?;
+                }
                 return Err(fault);
             }
         }
-        Ok(self.shown(spec, &info, &volumes))
+        Ok(self.shown(spec, &info, &volumes, notes))
     }
 
     /// Gives a volume that is in a pool, and that the state does not know, to a tenant.
@@ -94,9 +99,10 @@ impl Work<'_> {
             return Err(InUse::Imported(spec.name.clone(), owner).into());
         }
         let block = u64::from(self.graph.device(device).map_or(1, |it| it.spec.block_size));
+        // It may have grown since the file was written.
         if let Some(size) = spec
             .size
-            .filter(|size| size.0.next_multiple_of(block) != found.bytes)
+            .filter(|size| size.0.next_multiple_of(block) > found.bytes)
         {
             let (is, said) = (units::size(found.bytes), units::size(size.0));
             let (name, key) = (spec.name.clone(), "size".to_owned());
@@ -230,7 +236,13 @@ impl Work<'_> {
         })
     }
 
-    fn shown(&self, spec: &PoolSpec, info: &PoolInfo, volumes: &[VolumeInfo]) -> View {
+    fn shown(
+        &self,
+        spec: &PoolSpec,
+        info: &PoolInfo,
+        volumes: &[VolumeInfo],
+        notes: Vec<String>,
+    ) -> View {
         let by_uuid: BTreeMap<_, _> = self
             .graph
             .all(Kind::Volume)
@@ -258,6 +270,7 @@ impl Work<'_> {
             size: info.bytes,
             free: info.free,
             volumes: volumes.collect(),
+            notes,
         })
     }
 

@@ -31,11 +31,16 @@ type Found = (Recorded, Option<Holds>);
 impl Work<'_> {
     /// The partitions that a device has. Changes nothing.
     pub(super) fn view_found_partitions(&self, device: &str) -> Result<View, Fault> {
+        self.show_found(device, Vec::new())
+    }
+
+    fn show_found(&self, device: &str, notes: Vec<String>) -> Result<View, Fault> {
         let found = self.partitions_on(device)?;
         let shown = |(it, holds): Found| self.shown_partition(device, it, holds);
         Ok(View::FoundPartitions(FoundPartitionsView {
             device: device.to_owned(),
             partitions: found.into_iter().map(shown).collect(),
+            notes,
         }))
     }
 
@@ -59,11 +64,17 @@ impl Work<'_> {
         for (recorded, _) in found {
             let cut = PartitionSpec::found(device, recorded.over_provisioning, &recorded.spans);
             let name = recorded.name.clone();
-            let spec = DeviceSpec::of_partition(name, cut, policy);
+            let spec = match self.waiting_partition(&name) {
+                Some(spec) => as_file_has_it(&spec, cut)?,
+                None => DeviceSpec::of_partition(name, cut, policy),
+            };
             specs.push(self.sound_partition(spec, recorded, Checked::Now)?);
         }
+        let names: Vec<_> = specs.iter().map(|spec| spec.name.clone()).collect();
+        let follow = self.followers(&[], &names);
         self.take_partitions(specs)?;
-        self.view_found_partitions(device)
+        let notes = self.import_followers(follow);
+        self.show_found(device, notes)
     }
 
     /// Takes over a partition that a file names, if its device has it; false if it has not.
@@ -78,18 +89,7 @@ impl Work<'_> {
             return Ok(false);
         };
         let there = PartitionSpec::found(&cut.device, recorded.over_provisioning, &recorded.spans);
-        if let Err(Unlike(key, is, said)) = cut.asks_for(&there) {
-            let (name, key) = (spec.name.clone(), key.to_owned());
-            return Err(Refused::Differs(Section::Device, name, key, is, said).into());
-        }
-        let spec = DeviceSpec {
-            medium: Medium::Partition(PartitionSpec {
-                given: there.given,
-                imported: true,
-                ..cut.clone()
-            }),
-            ..spec.clone()
-        };
+        let spec = as_file_has_it(spec, there)?;
         let spec = self.sound_partition(spec, recorded, checked)?;
         self.take_partitions(vec![spec])?;
         Ok(true)
@@ -279,6 +279,23 @@ impl Work<'_> {
             holds,
         }
     }
+}
+
+/// A partition that a file names, with the units that it was given.
+fn as_file_has_it(spec: &DeviceSpec, there: PartitionSpec) -> Result<DeviceSpec, Fault> {
+    let cut = cut_of(spec)?;
+    if let Err(Unlike(key, is, said)) = cut.asks_for(&there) {
+        let (name, key) = (spec.name.clone(), key.to_owned());
+        return Err(Refused::Differs(Section::Device, name, key, is, said).into());
+    }
+    Ok(DeviceSpec {
+        medium: Medium::Partition(PartitionSpec {
+            given: there.given,
+            imported: true,
+            ..cut.clone()
+        }),
+        ..spec.clone()
+    })
 }
 
 /// What is on a partition that nothing uses.

@@ -30,6 +30,7 @@ mod switches;
 mod turns;
 mod view;
 mod volumes;
+mod waiting;
 mod wants;
 mod work;
 
@@ -54,7 +55,7 @@ use crate::state::{Applied, Kind, PoolRecord, State, StateError, TenantRecord};
 use counted::Run;
 pub use counted::{KEEP_EVERY, keep_counting};
 pub use fault::Fault;
-use fault::{InUse, NotFound};
+use fault::{InUse, NotFound, Unavailable};
 pub use policies::PolicyPlan;
 
 use promises::Standings;
@@ -168,6 +169,9 @@ impl Service {
             let outcome = work.dispatch(request);
             // Before the answer: what was acknowledged is in the copy as well.
             if changes {
+                if let Err(fault) = work.forget_imported_names() {
+                    eprintln!("flashyard: what was imported is not noted: {fault}");
+                }
                 work.renew_copy();
             }
             outcome
@@ -511,6 +515,17 @@ impl Stack {
 
     /// What is not available, and why: devices, pools, the store, tenants, volumes, each by name.
     fn named_faults(&self) -> Vec<(String, Arc<Fault>)> {
+        let to_import = self.faults_to_import().into_iter();
+        let to_import = to_import.map(|(kind, name, fault)| {
+            let rank = match kind {
+                KindName::Device | KindName::Partition => 0,
+                KindName::Pool => 1,
+                KindName::Tenant => 4,
+                KindName::Volume => 5,
+            };
+            let what = format!("{} {name}", kind.name());
+            ((rank, name), what, Arc::new(fault))
+        });
         let mut faults: Vec<_> = self
             .faults
             .iter()
@@ -529,14 +544,27 @@ impl Stack {
                         }
                     }
                 };
-                ((rank, name), format!("{kind} {name}"), Arc::clone(why))
+                let named = (rank, name.to_owned());
+                (named, format!("{kind} {name}"), Arc::clone(why))
             })
+            .chain(to_import)
             .collect();
-        faults.sort_unstable_by_key(|(rank, ..)| *rank);
+        faults.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
         faults
             .into_iter()
             .map(|(_, what, why)| (what, why))
             .collect()
+    }
+}
+
+impl Stack {
+    /// Why something is not there: it waits to be imported, or nothing is called so.
+    fn missing(&self, kind: KindName, name: &str) -> Fault {
+        let mut waiting = self.faults_to_import().into_iter();
+        match waiting.find(|(of, one, _)| *of == kind && one == name) {
+            Some((kind, name, why)) => Unavailable::Thing(kind, name, Arc::new(why)).into(),
+            None => no_such(kind, name),
+        }
     }
 }
 

@@ -84,7 +84,7 @@ pub(super) fn plan(
             applied: Applied {
                 file: file.clone(),
                 renamed: applied.renamed.clone(),
-                deleting: Vec::new(),
+                ..Applied::default()
             },
             ..Plan::default()
         },
@@ -363,7 +363,8 @@ impl Planner<'_> {
             kind: section,
             name: name.to_owned(),
             verb: Verb::Create,
-            by_hand: said.is_some(),
+            // What is to be imported was not deleted.
+            by_hand: said.is_some() && !self.applied.is_to_import(section, name),
             keys: change,
         });
         typed(section, name, table.clone())

@@ -149,6 +149,8 @@ fn copy_at_rest(from: &Path, to: &Path) {
 enum Act {
     /// A request.
     Ask(Box<Request>),
+    /// A start with a file.
+    Start(Box<Document>),
     /// A tenant fills its volume with a byte and flushes it.
     Fill(&'static str, u8),
     /// A tenant finds nothing but zeroes in its new volume.
@@ -304,6 +306,7 @@ impl Service {
     fn act(&self, act: &Act) -> Result<(), Fault> {
         match act {
             Act::Ask(request) => self.handle((**request).clone()).map(drop),
+            Act::Start(file) => self.apply_at_start(file).map(drop),
             Act::Fill(name, byte) => {
                 self.fill(name, *byte);
                 Ok(())

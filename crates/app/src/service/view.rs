@@ -6,7 +6,7 @@ use flashyard_engine::DeviceHandle;
 use super::observed::{Observed, worst};
 use super::partitions::trouble_of;
 use super::work::Work;
-use super::{Fault, Subject, no_such, policies};
+use super::{Fault, Subject, policies};
 use crate::control::{
     Condition, CoreRow, DeviceView, DriveView, EventRow, FaultRow, Health, KindName, LimitsView,
     LoadView, PoolView, SpaceView, StatusView, TargetRow, TenantRow, TenantView, View, VolumeView,
@@ -32,7 +32,7 @@ impl Work<'_> {
         let tenant = found.filter(|_| kind == KindName::Tenant);
         let observed = self.ask_observed(tenant).answers();
         let view = found.and_then(|id| self.view(kind, id, &observed));
-        view.ok_or_else(|| no_such(kind, name))
+        view.ok_or_else(|| self.missing(kind, name))
     }
 
     fn view(&self, kind: KindName, id: NodeId, observed: &Observed) -> Option<View> {

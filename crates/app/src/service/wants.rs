@@ -14,14 +14,19 @@ impl Stack {
             Request::CreatePool { spec, .. } => wants_of_pool(spec),
             Request::ImportPool { spec, tenant, .. } => {
                 let names = tenant.iter().map(|name| Object::TenantName(name.clone()));
-                names.fold(wants_of_pool(spec), |wants, name| {
-                    wants.and(name, Mode::Kept)
-                })
+                let follow = self.followers(std::slice::from_ref(&spec.name), &[]);
+                let wants = wants_of_pool(spec).and_all(follow.wants());
+                names.fold(wants, |wants, name| wants.and(name, Mode::Kept))
             }
             Request::ImportPartitions { device, name, .. } => {
+                let names = match name {
+                    Some(name) => vec![name.clone()],
+                    None => self.waiting_partitions(device),
+                };
                 let parent = Wants::change(Object::Device(device.clone()));
-                let names = name.iter().map(|name| Object::Device(name.clone()));
-                names.fold(parent, |wants, name| wants.and(name, Mode::Changed))
+                let wants = parent.and_all(self.followers(&[], &names).wants());
+                let names = names.into_iter().map(Object::Device);
+                names.fold(wants, |wants, name| wants.and(name, Mode::Changed))
             }
             Request::CreateTenant { spec, .. } => tenant(&spec.name),
             Request::CreateVolume(spec) | Request::ImportVolume(spec) => wants_of_volume(spec),

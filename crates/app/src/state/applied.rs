@@ -19,6 +19,10 @@ pub struct Applied {
     /// What the file has deleted, until that is done. It has a record of its own.
     #[serde(skip)]
     pub deleting: Vec<(Section, String)>,
+    /// What the file names and was not made, because a device has it or may have it: it is to be
+    /// imported. It has a record of its own.
+    #[serde(skip)]
+    pub to_import: Vec<(Section, String)>,
 }
 
 /// Something that was called otherwise by hand.
@@ -48,6 +52,12 @@ impl Applied {
             }
         }
         self.renamed.retain(|renamed| renamed.old != renamed.new);
+    }
+
+    /// Whether something is to be imported.
+    pub fn is_to_import(&self, section: Section, name: &str) -> bool {
+        let mut all = self.to_import.iter();
+        all.any(|(of, one)| *of == section && one == name)
     }
 
     /// What something is called now that a file calls `name`.
@@ -81,8 +91,10 @@ impl State {
     pub fn applied(&self) -> Result<Applied, StateError> {
         let applied: Option<Applied> = document(&self.connection, "applied")?;
         let deleting = document(&self.connection, "deleting")?;
+        let to_import = document(&self.connection, "to_import")?;
         Ok(Applied {
             deleting: deleting.unwrap_or_default(),
+            to_import: to_import.unwrap_or_default(),
             ..applied.unwrap_or_default()
         })
     }
@@ -112,8 +124,14 @@ impl State {
             }
             transaction.execute(PUT_DOCUMENT, params!["applied", content])?;
             put_list(transaction, "deleting", &applied.deleting)?;
+            put_list(transaction, "to_import", &applied.to_import)?;
             put_list::<Before>(transaction, "unfinished", &[])
         })
+    }
+
+    /// Notes what of the file that was applied last is to be imported.
+    pub fn put_to_import(&mut self, list: &[(Section, String)]) -> Result<(), StateError> {
+        self.change(|transaction| put_list(transaction, "to_import", list))
     }
 
     /// Gives the subsystems of tenants that have no NQN of their own, as earlier versions stored

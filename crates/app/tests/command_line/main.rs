@@ -12,6 +12,7 @@ mod import;
 mod import_partitions;
 mod json;
 mod killed;
+mod lost_state;
 mod partitions;
 mod promises;
 mod reality;

@@ -1,6 +1,7 @@
 //! The state directory is lost, and the file that was exported before imports what is on the
 //! devices. It is cut off, or the store fails, at each change of the store: all of it is there
-//! afterwards, or nothing, and in both cases the devices have what they had.
+//! afterwards, or nothing, and in both cases the devices have what they had. So they have when the
+//! target is started with the file.
 
 use super::*;
 
@@ -125,6 +126,33 @@ fn a_kill_while_a_file_imports_leaves_all_or_nothing() {
         service.end();
     }
     assert!((1..images.len()).contains(&found_all), "{found_all}");
+}
+
+/// Whenever a start with the file is killed, nothing is made over what the devices have.
+#[test]
+fn a_kill_while_a_start_finds_what_is_to_be_imported_loses_nothing() {
+    let scene = Scene::new("kill-found");
+    let (import, all) = lose_state(&scene);
+    let Act::Ask(request) = &import else {
+        unreachable!("it is a request")
+    };
+    let Request::Apply { file, .. } = &**request else {
+        unreachable!("it applies a file")
+    };
+    let start = Act::Start(Box::new(file.clone()));
+    let images = images(&scene, scene.start(), std::slice::from_ref(&start));
+    assert!(images.len() > 5, "it changes the store");
+    for (number, (image, _)) in images.iter().enumerate() {
+        scene.become_image(image);
+        let service = scene.start();
+        for act in [&start, &import] {
+            let done = service.act(act);
+            done.unwrap_or_else(|fault| panic!("image {number}: {fault}"));
+        }
+        service.check_whole(&format!("image {number}"));
+        assert_eq!(service.volumes(), all, "image {number}");
+        service.end();
+    }
 }
 
 #[test]
