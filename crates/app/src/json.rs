@@ -196,6 +196,7 @@ const KEYS: [(&str, &[&str]); 13] = [
             "count",
             "op",
             "given",
+            "imported",
             "unfinished",
         ],
     ),
@@ -276,7 +277,7 @@ fn complete(place: &str, key: &str, value: Value) -> Value {
 fn left_out(key: &str) -> Value {
     match key {
         "curve" | "unstable" | "given" | "causes" => json!([]),
-        "disposable" | "unfinished" => json!(false),
+        "disposable" | "imported" | "unfinished" => json!(false),
         _ => Value::Null,
     }
 }
