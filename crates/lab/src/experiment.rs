@@ -13,7 +13,7 @@ use flashyard_flash::ssd::Condition;
 use crate::bench::SetupError;
 use crate::report::Report;
 
-/// Something worth knowing about storage, and how it is found out.
+/// An experiment: a question about storage, and how it is answered.
 pub trait Experiment: Sync {
     /// What it is run by: small letters and hyphens.
     fn name(&self) -> &'static str;
@@ -35,11 +35,11 @@ pub trait Experiment: Sync {
         false
     }
 
-    /// Does it.
+    /// Runs it.
     fn run(&self, context: &Context) -> Result<Report, Refused>;
 }
 
-/// Hears how far a run is, from several threads.
+/// Receives the progress of a run, from several threads.
 pub trait Progress: Sync {
     /// The run has so many parts. Called once, before the first part.
     fn begin(&self, total: u64);
@@ -62,7 +62,7 @@ impl Progress for Silent {
     fn step(&self, _what: &str) {}
 }
 
-/// Something about an experiment that a user may set.
+/// A setting of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// What it is set by.
@@ -99,7 +99,7 @@ pub struct Request {
     pub seed: Option<u64>,
     /// How many seeds to take a mean over; 1 by default.
     pub seeds: Option<u32>,
-    /// Small drives and short spans: to see whether it works, not what comes of it.
+    /// Small drives and short spans: a test that it works, not a result.
     pub quick: bool,
     /// The policies to compare; the experiment's own when empty.
     pub policies: Vec<String>,
@@ -150,7 +150,7 @@ const MOST_SEEDS: u32 = 100;
 
 /// What an experiment runs with: what the user asked for, checked and completed.
 pub struct Context<'a> {
-    /// What all chance follows from: the first of [`Context::seeds`].
+    /// The seed of all randomness: the first of [`Context::seeds`].
     pub seed: u64,
     /// How many seeds to take means over, at least 1.
     pub seed_count: u32,

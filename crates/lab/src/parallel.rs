@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(map(&Silent, &[] as &[u64], |job| *job), Ok(Vec::new()));
     }
 
-    /// Wants the end after some parts.
+    /// Stops the run after some parts.
     struct After(AtomicU64);
 
     impl Progress for After {

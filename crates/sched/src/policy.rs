@@ -8,7 +8,7 @@ use crate::Share;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(pub u32);
 
-/// What an I/O wants: to be answered soon, or to be part of much.
+/// The class of an I/O: for latency, for throughput, or in the background.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// Latency-sensitive.
@@ -48,7 +48,7 @@ pub enum Op {
     CompareAndWrite,
 }
 
-/// What an I/O asks of a scheduler, before there is a buffer: all that it knows about it.
+/// What an I/O asks of a scheduler, before there is a buffer: all that the scheduler knows of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// Its name, which the switch gives it.
@@ -61,18 +61,18 @@ pub struct Ask {
     pub op: Op,
     /// Length of the range in bytes.
     pub bytes: u64,
-    /// First block of the range: tells sequential from random access. 0 for a flush.
+    /// First block of the range: distinguishes sequential from random access. 0 for a flush.
     pub lba: u64,
 }
 
 /// What the switch is to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Give this I/O to the device, then ask again.
+    /// Submit this I/O to the device, then ask again.
     Dispatch(IoId),
-    /// Nothing may go before this time, unless something happens first. Ask again then.
+    /// Dispatch nothing before this time, unless there is an event first. Ask again then.
     WaitUntil(Time),
-    /// Nothing may go before an arrival, a completion or a cancellation.
+    /// Dispatch nothing before an arrival, a completion or a cancellation.
     WaitForEvent,
 }
 
@@ -118,8 +118,8 @@ pub trait Policy {
     fn arrive(&mut self, now: Time, io: Ask);
 
     /// Queues an I/O that was dispatched once and ended without having been done, because its host
-    /// kept it waiting: it has paid for that turn, and need not pay for the next one. A policy that
-    /// does not tell it apart takes its due twice.
+    /// kept it waiting: it was charged for that dispatch and must not be charged again. A policy
+    /// that does not override this charges twice.
     fn arrive_again(&mut self, now: Time, io: Ask) {
         self.arrive(now, io);
     }
@@ -135,26 +135,26 @@ pub trait Policy {
     /// What to do now.
     fn next(&mut self, now: Time) -> Next;
 
-    /// A dispatched I/O has ended, well or badly.
+    /// A dispatched I/O has ended, with success or an error.
     fn complete(&mut self, now: Time, io: &Ask, outcome: Outcome);
 
     /// Forgets a queued I/O: abort, disconnect, reset. What is dispatched already cannot be
     /// cancelled.
     fn cancel(&mut self, now: Time, id: IoId);
 
-    /// Says what `tenant` is owed from now on. Tenants of which nothing was said have the default
-    /// share. What is queued or dispatched stays as it is.
+    /// Sets the share of `tenant`. Tenants without a share have the default. I/O that is queued or
+    /// dispatched stays as it is.
     fn set_share(&mut self, now: Time, tenant: TenantId, share: &Share) {
         let _ = (now, tenant, share);
     }
 
-    /// Forgets what was said of `tenant`, which has gone. I/Os of it may still be queued or
-    /// dispatched, and end as all do.
+    /// Removes the share of `tenant`, which has gone. I/Os of it may still be queued or dispatched,
+    /// and end as all do.
     fn forget(&mut self, now: Time, tenant: TenantId) {
         let _ = (now, tenant);
     }
 
-    /// Tells each figure that describes its state now, for those who watch.
+    /// Reports each figure of its present state, for monitoring.
     fn watch(&self, now: Time, tell: &mut dyn FnMut(Gauge)) {
         let _ = (now, tell);
     }

@@ -22,14 +22,14 @@ pub struct Rates {
 /// The share of one tenant in a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// How much of what is left when all guarantees are met, in proportion to the weights of the
+    /// Weight: its part of what is left when all guarantees are met, relative to the weights of the
     /// others; at least 1.
     pub weight: u32,
-    /// What it gets, as long as it asks for so much, whatever the others do.
+    /// Guarantee: the least rate it gets while it asks for it.
     pub guarantee: Rates,
-    /// What it never gets more of.
+    /// Limit: the highest rate it gets.
     pub limit: Rates,
-    /// What the latency of its latency-sensitive I/O should stay under, 99 times of 100.
+    /// Latency target: p99 of its latency-sensitive I/O.
     pub latency_target: Option<Duration>,
 }
 

@@ -15,7 +15,7 @@ use flashyard_time::Duration;
 /// Long for anything that should happen at once.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// One connection; what it does not say itself it says as [`Raw`].
+/// One connection; it derefs to [`Raw`].
 pub struct Client(Raw);
 
 impl Deref for Client {

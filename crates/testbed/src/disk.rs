@@ -215,7 +215,7 @@ pub fn apply(content: &mut [u8], event: &Event) {
     }
 }
 
-/// Lets the executor go round `count` times.
+/// Yields to the executor `count` times.
 pub async fn yields(count: u64) {
     for _ in 0..count {
         Yield(false).await;

@@ -32,7 +32,7 @@ pub const NO_DIGESTS: Digests = Digests {
 };
 /// Bytes of a block.
 pub const BLOCK: u32 = 4096;
-/// For what the devices still do when a core is shut down.
+/// The time for I/O that devices still have when a core is shut down.
 const LAST_TURNS: Duration = Duration::from_secs(60);
 
 /// A simulated machine that runs a target, and another one that runs hosts.
@@ -139,7 +139,7 @@ impl Site {
 }
 
 impl Drop for Site {
-    /// However its connections have ended: when all have, nothing of them is left.
+    /// Checks that nothing is left of connections when all have ended, in any way.
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
@@ -302,7 +302,7 @@ pub fn tenant(id: u32, name: &str, hosts: &[&str]) -> TenantSpec {
     }
 }
 
-/// Bytes that tell where they belong.
+/// A pattern of bytes that depends on `seed`.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     Rng::new(seed).fill_bytes(&mut bytes);

@@ -9,7 +9,7 @@ use flashyard_time::{Duration, Time};
 /// Held I/O of a worker is asked for again, in order, after each completion of that worker; so a
 /// worker that has nothing in flight has to be let go.
 pub trait HostPolicy {
-    /// Whether `io` may be sent now. It is then on its way until [`HostPolicy::complete`].
+    /// Whether `io` may be sent now. It is then in flight until [`HostPolicy::complete`].
     fn admit(&mut self, now: Time, worker: usize, io: &Ask) -> bool;
 
     /// An I/O has come back after `latency`, counted from where it was sent. `credit` is what the

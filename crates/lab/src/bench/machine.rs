@@ -25,7 +25,7 @@ pub(super) struct Machine {
     /// On the network, in order: when they are there, and which.
     commands: VecDeque<(Time, u32)>,
     answers: VecDeque<(Time, u32, Option<Credit>)>,
-    ios: Vec<UnderWay>,
+    ios: Vec<InFlight>,
     free: Vec<u32>,
     done: Vec<Completion>,
     digest: u64,
@@ -40,7 +40,7 @@ struct Station {
 
 /// An I/O in flight; its place is its id.
 #[derive(Clone, Copy, Debug)]
-struct UnderWay {
+struct InFlight {
     worker: u32,
     draft: Draft,
     issued: Time,
@@ -272,7 +272,7 @@ impl Machine {
     }
 
     fn issue(&mut self, now: Time, place: usize, draft: Draft) {
-        let in_flight = UnderWay {
+        let in_flight = InFlight {
             worker: place as u32,
             draft,
             issued: now,
@@ -366,7 +366,7 @@ impl Machine {
 
     /// An I/O in flight as a policy sees it.
     fn io(&self, id: u32) -> Ask {
-        let UnderWay { worker, draft, .. } = self.ios[id as usize];
+        let InFlight { worker, draft, .. } = self.ios[id as usize];
         let worker = &self.workers[worker as usize];
         Ask {
             id: IoId(id),

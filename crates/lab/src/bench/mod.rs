@@ -23,7 +23,7 @@ use crate::measure::Tally;
 pub use host::HostPolicy;
 pub(crate) use machine::fold;
 
-/// What is on the bench.
+/// The setup of a bench.
 pub struct Setup {
     /// The drives, each with its switch.
     pub drives: Vec<Drive>,
@@ -39,22 +39,22 @@ pub struct Setup {
     pub span: Duration,
     /// Also what was done in every such part of the span; not when zero.
     pub window: Duration,
-    /// What all chance of the workers follows from.
+    /// The seed of the workers.
     pub seed: u64,
 }
 
-/// A drive and what stands in front of it.
+/// A drive and its switch.
 pub struct Drive {
-    /// The drive, at rest.
+    /// The drive, idle.
     pub device: Device,
     /// The policy. It has not seen any I/O.
     pub policy: Box<dyn Policy>,
 }
 
-/// What came of a run.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Results {
-    /// What each worker got, in the order of the setup.
+    /// The results of each worker, in the order of the setup.
     pub workers: Vec<Tally>,
     /// Depends on instant, worker and address of every completion, measured or not, and on each
     /// drive's own digest.
@@ -68,7 +68,7 @@ pub struct Results {
 pub enum SetupError {
     /// A worker cannot work: which, and why.
     Worker(String, Unfit),
-    /// Drives refuse more I/Os than [`MOST_UNDER_WAY`]; so many may be in flight.
+    /// Drives refuse more I/Os than [`MOST_IN_FLIGHT`]; so many may be in flight.
     TooMany(u64),
     /// The span is divided into more than [`MOST_WINDOWS`] windows.
     Windows,
@@ -79,7 +79,7 @@ pub enum SetupError {
 }
 
 /// The most I/Os that may be in flight.
-pub const MOST_UNDER_WAY: u64 = 65_536;
+pub const MOST_IN_FLIGHT: u64 = 65_536;
 /// The most parts a span may be divided into.
 pub const MOST_WINDOWS: u64 = 100_000;
 /// When a run has to be over, by the clock of its drives: these count 36 years and have to have
@@ -135,7 +135,7 @@ impl Setup {
             .iter()
             .map(|worker| u64::from(worker.most_in_flight()))
             .sum();
-        if in_flight > MOST_UNDER_WAY {
+        if in_flight > MOST_IN_FLIGHT {
             return Err(SetupError::TooMany(in_flight));
         }
         let windows = self
@@ -175,7 +175,7 @@ impl fmt::Display for SetupError {
             Self::Worker(label, why) => write!(f, "the worker `{label}` cannot work: {why}"),
             Self::TooMany(in_flight) => write!(
                 f,
-                "{in_flight} I/Os could be in flight; lower the depths to {MOST_UNDER_WAY} in sum"
+                "{in_flight} I/Os could be in flight; lower the depths to {MOST_IN_FLIGHT} in sum"
             ),
             Self::Windows => write!(
                 f,

@@ -80,8 +80,8 @@ const COLUMNS: [Column; 12] = [
 ];
 
 /// I/Os of a tenant that may be in flight; what comes beyond is lost.
-const MOST_UNDER_WAY: u32 = 4096;
-/// The most tenants: each may have [`MOST_UNDER_WAY`].
+const MOST_IN_FLIGHT: u32 = 4096;
+/// The most tenants: each may have [`MOST_IN_FLIGHT`].
 const MOST_TENANTS: usize = 16;
 /// How long answers are waited for after the last I/O.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -238,7 +238,7 @@ fn replay(
     let device = drive::build(&scenario.profile, gib, context.seed, scenario.condition)?;
     let pace = ReplayPace::Recorded {
         speed_percent,
-        most: MOST_UNDER_WAY,
+        most: MOST_IN_FLIGHT,
     };
     let worker = |(tenant, trace): &Tenant| {
         Worker::replaying(format!("tenant {tenant}"), *tenant, trace.clone(), pace)

@@ -17,14 +17,14 @@ use flashyard_time::{Duration, Time};
 
 pub use trace::{Record, Trace, TraceError};
 
-/// One that issues I/O to one drive.
+/// A worker issues I/O to one drive.
 #[derive(Clone, Debug)]
 pub struct Worker {
     /// What it is called in results.
     pub label: String,
-    /// For whom it works; several workers may share a tenant.
+    /// Its tenant; several workers may share one.
     pub tenant: TenantId,
-    /// How its I/O wants to be treated.
+    /// The class of its I/O.
     pub class: Class,
     /// The place of its drive on the bench.
     pub drive: usize,
@@ -128,8 +128,8 @@ pub struct Pattern {
 /// In which order addresses are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// One after another, from the beginning of the region, and again; reads and writes each on a
-    /// way of their own, so that mixing them leaves what is written in order.
+    /// One after another, from the beginning of the region, and again; reads and writes each at a
+    /// position of their own, so that a mixture still writes in order.
     Sequential,
     /// Each multiple of the length equally likely.
     Random,

@@ -35,7 +35,7 @@ struct Machine<'a> {
     workers: Vec<Active>,
     events: EventQueue<Event>,
     /// By number.
-    ios: Vec<UnderWay>,
+    ios: Vec<InFlight>,
     free: Vec<u32>,
     waiting: VecDeque<u32>,
     busy: u64,
@@ -54,7 +54,7 @@ struct Active {
 }
 
 #[derive(Clone, Copy)]
-struct UnderWay {
+struct InFlight {
     worker: usize,
     io: Ask,
     sent: Time,
@@ -147,7 +147,7 @@ impl Machine<'_> {
                 bytes: u64::from(draft.units) * UNIT,
                 lba: draft.start,
             };
-            let in_flight = UnderWay {
+            let in_flight = InFlight {
                 worker: place,
                 io,
                 sent: now,
@@ -202,7 +202,7 @@ impl Machine<'_> {
     fn served(&mut self, now: Time, id: u32) {
         self.busy -= 1;
         self.serve(now);
-        let UnderWay { worker, io, sent } = self.ios[id as usize];
+        let InFlight { worker, io, sent } = self.ios[id as usize];
         let outcome = Outcome {
             latency: now.since(sent),
             ok: true,
