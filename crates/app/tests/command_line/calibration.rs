@@ -106,17 +106,34 @@ fn a_device_in_use_is_measured_in_a_volume_that_goes_again() {
     assert_eq!(target.terminate(), 0);
 }
 
-/// Ctrl-C ends it in the target as well; after a kill the next start takes the volume away.
+/// Ctrl-C ends it in the target as well; after a kill the next start takes the volume away. The
+/// part of the device where that volume is has two seconds for an I/O, so that the measurement goes
+/// on for minutes if it is not ended.
 #[test]
 fn a_measurement_that_is_cut_off_leaves_nothing() {
     let scratch = Scratch::new("calibration-cut");
-    let target = with_pool(&scratch);
+    let target = Target::start(&scratch, &[]);
+    let file = scratch.join("disk0.img");
+    for command in [
+        &format!(
+            "device create file0 --kind file --size 256MiB --path {}",
+            path(&file)
+        ),
+        "device create disk0 --kind fault --device file0",
+        "pool create p --device disk0",
+        "tenant create db --host *",
+        "volume create v --pool p --tenant db --size 32MiB",
+        "device set disk0 --fault latency,latency=2s,from=64MiB,to=240MiB",
+    ] {
+        target.json(&command.split(' ').collect::<Vec<_>>());
+    }
     let before = free(&target);
     let mut child = begin(&target);
     let id = child.id().to_string();
     let sent = Command::new("kill").args(["-INT", &id]).status();
     assert!(sent.expect("kill exists").success());
-    child.wait().expect("it is ours");
+    let status = child.wait().expect("it is ours");
+    assert!(!status.success(), "it was interrupted");
     // It has its turn when the measurement has ended.
     let set = target.json(&["device", "set", "disk0", "--policy", "fair"]);
     assert_eq!(set["capability"], Value::Null, "nothing is noted: {set}");
