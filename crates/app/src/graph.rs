@@ -396,6 +396,26 @@ impl Graph {
         }
     }
 
+    /// A node and all that it stands on, at any depth, each once.
+    pub fn all_under(&self, id: NodeId) -> Vec<NodeId> {
+        let mut found = vec![id];
+        let mut next = 0;
+        while let Some(place) = found.get(next).and_then(|id| self.places.get(id)) {
+            let new = place.on.iter().filter(|below| !found.contains(below));
+            let new: Vec<NodeId> = new.copied().collect();
+            found.extend(new);
+            next += 1;
+        }
+        found
+    }
+
+    /// The devices that stand on a device.
+    pub fn devices_on(&self, id: NodeId) -> impl Iterator<Item = NodeId> {
+        let carries = self.places.get(&id).into_iter();
+        let carries = carries.flat_map(|place| &place.carries).copied();
+        carries.filter(|id| self.device(*id).is_some())
+    }
+
     /// What a partition is cut from, or a layer that injects faults stands before.
     pub fn below(&self, device: NodeId) -> Option<NodeId> {
         self.places.get(&device)?.on.first().copied()

@@ -99,6 +99,44 @@ fn each_comes_after_what_it_stands_on_in_whatever_order_a_store_has_it() {
     assert_eq!(order, ["z", "a", "c", "b"]);
 }
 
+/// From a volume down, over pool and layer, to the device at the bottom; and circles end.
+#[test]
+fn all_that_a_node_stands_on_is_found_once() {
+    let mut graph = scene();
+    let text = "name = \"bad\"\nkind = \"fault\"\ndevice = \"b\"";
+    let layer = add(&mut graph, device(text));
+    add(&mut graph, pool("q", "bad"));
+    let top = volume(7, "pool = \"q\"\nsize = \"1MiB\"", "t1");
+    let top = add(&mut graph, top.into());
+    let names = |found: Vec<NodeId>| -> Vec<String> {
+        let names = found.into_iter().map(|id| graph.name(id).to_owned());
+        names.collect()
+    };
+    assert_eq!(
+        names(graph.all_under(top)),
+        ["v7", "q", "t1", "bad", "b", "oc"]
+    );
+    let below = graph.find(Kind::Device, "b").expect("it is there");
+    assert_eq!(graph.devices_on(below).collect::<Vec<_>>(), [layer]);
+    assert_eq!(graph.devices_on(layer).count(), 0);
+    assert_eq!(graph.below(layer), Some(below));
+    assert_eq!(
+        graph.device_under(top),
+        Some(layer),
+        "its switch is the layer's"
+    );
+    let circle = |name: &str, on: &str| {
+        device(&format!(
+            "name = \"{name}\"\nkind = \"fault\"\ndevice = \"{on}\""
+        ))
+    };
+    let mut graph = Graph::default();
+    let first = add(&mut graph, circle("x", "y"));
+    add(&mut graph, circle("y", "x"));
+    graph.change(first, |_| {});
+    assert_eq!(graph.all_under(first).len(), 2);
+}
+
 #[test]
 fn what_is_used_tells_by_what() {
     let graph = scene();

@@ -145,30 +145,34 @@ impl Work<'_> {
 }
 
 impl Stack {
-    /// That a device, or what stands on it, meets faults on purpose, and how to end that.
+    /// That something stands on a device that injects faults, or is one, and how to end that.
     pub(super) fn injects(&self, id: NodeId) -> Option<String> {
-        let device = self.graph.device_under(id)?;
-        let spec = &self.graph.device(device)?.spec;
-        if spec.faults().is_empty() {
-            return None;
-        }
-        let faults: Vec<String> = spec.faults().iter().map(ToString::to_string).collect();
-        let (name, faults) = (&spec.name, faults.join("; "));
-        Some(format!(
-            "device {name} injects faults on purpose ({faults}): data on it can be wrong or lost; `flashyard device set {name} \
-             --no-faults` ends that"
-        ))
+        let below = self.graph.all_under(id).into_iter();
+        let marks = below.filter_map(|id| mark(&self.graph.device(id)?.spec));
+        marks.reduce(|all, one| format!("{all}; {one}"))
     }
 
     /// All devices that inject faults, each with what is to be said of that.
     pub(super) fn injecting(&self) -> Vec<(String, String)> {
         let devices = self.graph.devices();
-        let marked = devices.filter_map(|(id, device)| {
-            let why = self.injects(id)?;
+        let marked = devices.filter_map(|(_, device)| {
+            let why = mark(&device.spec)?;
             Some((format!("device {}", device.spec.name), why))
         });
         marked.collect()
     }
+}
+
+/// What is to be said of a device that injects faults; nothing of any other.
+fn mark(spec: &DeviceSpec) -> Option<String> {
+    let faults: Vec<String> = spec.faults().iter().map(ToString::to_string).collect();
+    let (name, faults) = (&spec.name, faults.join("; "));
+    (!faults.is_empty()).then(|| {
+        format!(
+            "device {name} injects faults on purpose ({faults}): data on it can be wrong or lost; `flashyard device set {name} \
+             --no-faults` ends that"
+        )
+    })
 }
 
 impl Service {

@@ -142,8 +142,10 @@ impl Work<'_> {
         });
         grown.map_err(|fault| self.name_unknown(fault, parent))?;
         // The partition has them for good: hosts are told whatever becomes of our own note.
-        for (_, volume) in self.graph.volumes_on(id) {
-            self.tell_size(volume);
+        for place in [id].into_iter().chain(self.graph.devices_on(id)) {
+            for (_, volume) in self.graph.volumes_on(place) {
+                self.tell_size(volume);
+            }
         }
         let given = self.given_to(&spec);
         if let Medium::Partition(cut) = &mut spec.medium {

@@ -328,6 +328,38 @@ fn a_file_makes_changes_and_prunes_a_layer() {
     assert_eq!(target.json(&["device", "list"]), Value::Array(vec![]));
 }
 
+/// A layer is as large as the partition below it, and so is what stands on it.
+#[test]
+fn a_volume_on_a_layer_grows_with_the_partition_below() {
+    let scratch = Scratch::new("faults-partition");
+    let target = Target::start(&scratch, &[]);
+    for command in [
+        "device create oc0 --kind open-channel --size 4GiB",
+        "partition create p0 --device oc0 --count 2",
+        "device create bad0 --kind fault --device p0 --fault stale",
+        "tenant create db --host *",
+        "volume create v --device bad0 --tenant db",
+    ] {
+        target.json(&words(command));
+    }
+    let size = || {
+        let shown = target.json(&words("volume show v"));
+        assert_eq!(shown["state"], "injects-faults");
+        shown["size"].as_u64().expect("it is served")
+    };
+    let before = size();
+    target.refused(&words("partition delete p0 --yes"), "device `bad0`");
+    target.json(&words("partition grow p0 --count 2"));
+    assert!(size() > before);
+    for command in [
+        "volume delete v --yes",
+        "device delete bad0",
+        "partition delete p0 --yes",
+    ] {
+        target.json(&words(command));
+    }
+}
+
 /// Faults are of the device as it is noted, counts of the run; the start says what it injects. What
 /// a flush has lied about is gone, and what was there before is as it was.
 #[test]
