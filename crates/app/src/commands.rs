@@ -238,23 +238,27 @@ pub fn volume(args: VolumeArgs) -> Result<(), Failure> {
             eui64,
             nsid,
             read_only,
-        } => Request::CreateVolume(VolumeSpec {
-            name,
-            pool,
-            device,
-            size,
-            tenant,
-            content: match (keep, erase) {
-                (true, _) => Some(ContentName::Keep),
-                (_, true) => Some(ContentName::Erase),
-                _ => None,
+            force,
+        } => Request::CreateVolume {
+            spec: VolumeSpec {
+                name,
+                pool,
+                device,
+                size,
+                tenant,
+                content: match (keep, erase) {
+                    (true, _) => Some(ContentName::Keep),
+                    (_, true) => Some(ContentName::Erase),
+                    _ => None,
+                },
+                uuid,
+                nguid,
+                eui64,
+                nsid,
+                read_only: read_only.then_some(true),
             },
-            uuid,
-            nguid,
-            eui64,
-            nsid,
-            read_only: read_only.then_some(true),
-        }),
+            force,
+        },
         VolumeCommand::Import {
             name,
             pool,
@@ -281,8 +285,14 @@ pub fn volume(args: VolumeArgs) -> Result<(), Failure> {
             name,
             tenant,
             nsid,
+            force,
             yes: true,
-        } => Request::MoveVolume { name, tenant, nsid },
+        } => Request::MoveVolume {
+            name,
+            tenant,
+            nsid,
+            force,
+        },
         VolumeCommand::Move { name, tenant, .. } => {
             return Err(Invalid::GivesAway(name, tenant).into());
         }

@@ -97,7 +97,12 @@ pub enum Request {
         force: bool,
     },
     /// A new volume.
-    CreateVolume(VolumeSpec),
+    CreateVolume {
+        /// What it is to be.
+        spec: VolumeSpec,
+        /// Even if its tenant is promised more there than it can have.
+        force: bool,
+    },
     /// Other settings for a tenant.
     SetTenant {
         /// Which.
@@ -166,6 +171,8 @@ pub enum Request {
         tenant: String,
         /// Its number there; a free one if not given.
         nsid: Option<u32>,
+        /// Even if that tenant is promised more there than it can have.
+        force: bool,
     },
     /// Another name for a tenant.
     RenameTenant {
@@ -205,7 +212,7 @@ impl Request {
             Self::CreateTenant { .. } | Self::SetTenant { .. } | Self::RenameTenant { .. } => {
                 KindName::Tenant.plural()
             }
-            Self::CreateVolume(_)
+            Self::CreateVolume { .. }
             | Self::ImportVolume(_)
             | Self::SetVolume { .. }
             | Self::RenameVolume { .. }

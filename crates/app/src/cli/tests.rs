@@ -62,6 +62,121 @@ fn every_option_stands_in_a_group() {
     }
 }
 
+/// Where the texts of refusals are.
+const TEXTS: [&str; 6] = [
+    include_str!("../service/cause.rs"),
+    include_str!("../service/cause/refused.rs"),
+    include_str!("../service/promises.rs"),
+    include_str!("../state/error.rs"),
+    include_str!("../failure.rs"),
+    include_str!("../perf/error.rs"),
+];
+
+/// Options that a refusal names without a command, and the commands that are refused so.
+const NAMED: [(&str, &[&str]); 22] = [
+    ("--bs", &["perf"]),
+    ("--baseline", &["perf"]),
+    ("--buffers", &["serve"]),
+    ("--class", &["tenant set"]),
+    ("--destroy", &["device calibrate"]),
+    ("--device", &["pool import", "volume create"]),
+    ("--erase", &["volume create"]),
+    (
+        "--force",
+        &[
+            "tenant create",
+            "tenant set",
+            "volume create",
+            "volume move",
+            "apply",
+            "pool create",
+        ],
+    ),
+    ("--guarantee", &["tenant create", "tenant set"]),
+    ("--host", &["tenant set"]),
+    ("--hostnqn", &["discover"]),
+    ("--keep", &["volume create"]),
+    ("--latency-target", &["tenant set"]),
+    ("--limit", &["tenant set"]),
+    ("--listen", &["serve", "target set"]),
+    ("--nguid", &["volume create"]),
+    ("--nsid", &["perf", "volume create", "volume import"]),
+    ("--restore-state", &["serve"]),
+    ("--state", &["serve", "restore", "status", "volume list"]),
+    ("--uuid", &["volume create"]),
+    ("--weight", &["tenant set"]),
+    (
+        "--yes",
+        &[
+            "apply",
+            "restore",
+            "volume delete",
+            "volume move",
+            "partition delete",
+        ],
+    ),
+];
+
+/// Words such as `--force` in a text.
+fn options(text: &str) -> impl Iterator<Item = &str> {
+    let end = |rest: &str| {
+        let name = |c: char| c.is_ascii_lowercase() || c == '-';
+        rest.find(|c| !name(c)).unwrap_or(rest.len())
+    };
+    let found = text
+        .match_indices(" --")
+        .map(|(place, _)| &text[place + 1..]);
+    found.map(move |rest| &rest[..end(rest)])
+}
+
+#[test]
+fn what_a_refusal_says_to_type_can_be_typed() {
+    let commands = commands();
+    let has = |words: &str, option: &str| {
+        let wanted = format!("flashyard {words}");
+        let found = commands.iter().find(|(path, _)| path.join(" ") == wanted);
+        let (_, command) = found.unwrap_or_else(|| panic!("there is no `{wanted}`"));
+        let mut all = command.get_arguments();
+        all.any(|arg| arg.get_long() == option.strip_prefix("--"))
+    };
+    for (option, refused) in NAMED {
+        for words in refused {
+            assert!(has(words, option), "`flashyard {words}` has no {option}");
+        }
+    }
+    for text in TEXTS {
+        // Joined as the compiler does it.
+        let text = text.split("\\\n").map(str::trim_start).collect::<String>();
+        for quoted in text
+            .split('`')
+            .filter(|text| text.starts_with("flashyard "))
+        {
+            let words = quoted.split(' ').skip(1);
+            let words: Vec<&str> = words
+                .take_while(|it| it.starts_with(char::is_lowercase))
+                .collect();
+            let known = |count: &usize| {
+                let wanted = ["flashyard", &words[..*count].join(" ")].join(" ");
+                commands.iter().any(|(path, _)| path.join(" ") == wanted)
+            };
+            // Of a kind that only the program knows: `flashyard {kind} list`.
+            let Some(count) = (1..=words.len().min(2)).rev().find(known) else {
+                continue;
+            };
+            for option in options(quoted) {
+                assert!(has(&words[..count].join(" "), option), "{quoted}");
+            }
+        }
+        let alone = text.split('`').step_by(2).collect::<Vec<_>>().join(" ");
+        for option in options(&alone) {
+            assert!(
+                NAMED.iter().any(|(named, _)| *named == option),
+                "which commands are refused with a word on {option}?"
+            );
+        }
+    }
+}
+
 /// The examples of the test itself: quotes and lines that go on.
 #[test]
 fn examples_are_read_as_a_shell_does() {

@@ -152,6 +152,10 @@ pub enum VolumeCommand {
         /// Refuse writes from the beginning
         #[arg(long, help_heading = "Content")]
         read_only: bool,
+        /// Even if its tenant is promised more there than the device can give, or than its policy
+        /// keeps
+        #[arg(long, help_heading = "Confirmation")]
+        force: bool,
     },
     /// Give a volume that is in a pool, and that the target does not know, to a tenant with its
     /// content
@@ -222,6 +226,10 @@ pub enum VolumeCommand {
         /// Number of its namespace there [default: the next free one]
         #[arg(long, help_heading = "Identity", value_name = "N", value_parser = whole::<u32>("volume", "nsid"))]
         nsid: Option<u32>,
+        /// Even if that tenant is promised more there than the device can give, or than its policy
+        /// keeps
+        #[arg(long, help_heading = "Confirmation")]
+        force: bool,
         /// Yes, the other tenant may read its data
         #[arg(long, help_heading = "Confirmation")]
         yes: bool,

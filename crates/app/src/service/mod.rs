@@ -323,7 +323,7 @@ impl Work<'_> {
             } => self.import_partitions(&device, name.as_deref(), policy),
             Request::ImportVolume(spec) => self.import_volume(spec),
             Request::CreateTenant { spec, force } => self.create_tenant(spec, checked(force)),
-            Request::CreateVolume(spec) => self.create_volume(spec),
+            Request::CreateVolume { spec, force } => self.create_volume(spec, checked(force)),
             Request::SetTenant {
                 name,
                 change,
@@ -338,7 +338,12 @@ impl Work<'_> {
             } => self.calibrate(&device, destroy, progress),
             Request::SetVolume { name, change } => self.set_volume(&name, change),
             Request::RenameVolume { name, new } => self.rename_volume(&name, &new),
-            Request::MoveVolume { name, tenant, nsid } => self.move_volume(&name, &tenant, nsid),
+            Request::MoveVolume {
+                name,
+                tenant,
+                nsid,
+                force,
+            } => self.move_volume(&name, &tenant, nsid, checked(force)),
             Request::RenameTenant { name, new } => self.rename_tenant(&name, &new),
             Request::Delete(KindName::Device, name) => self.delete_device(&name),
             Request::Delete(KindName::Partition, name) => self.delete_partition(&name),

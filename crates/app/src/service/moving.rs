@@ -9,7 +9,7 @@ use super::cause::DRAIN;
 use super::fault::{InUse, Invalid, Refused, Unavailable};
 use super::handover::Cleared;
 use super::work::Work;
-use super::{Fault, Stack, Subject};
+use super::{Checked, Fault, Stack, Subject};
 use crate::control::{KindName, View};
 use crate::graph::{Identity, NodeId, Volume};
 use crate::state::Phase;
@@ -22,6 +22,7 @@ impl Work<'_> {
         name: &str,
         tenant: &str,
         nsid: Option<u32>,
+        checked: Checked,
     ) -> Result<View, Fault> {
         let (id, volume) = self.volume(name)?;
         let (to_id, to) = self.tenant(tenant)?;
@@ -35,8 +36,14 @@ impl Work<'_> {
         }
         self.check_number(to_id, tenant, nsid)?;
         let (device, owner) = (self.graph.device_under(id), self.graph.tenant_of(id));
-        self.measure_devices_of(&to, device)?;
-        let place: Vec<_> = device.map(|device| (to_id, device)).into_iter().collect();
+        let place = device.map(|device| (to_id, device));
+        let place: Vec<_> = place
+            .into_iter()
+            .filter(|_| checked == Checked::Now)
+            .collect();
+        if !place.is_empty() {
+            self.measure_devices_of(&to, device)?;
+        }
         self.check_promises(&[], &place)?;
         if is_served && !self.withdraw(id)? {
             self.release(id);

@@ -366,7 +366,10 @@ fn ask(request: Request) -> Act {
 
 fn create(text: &str) -> Act {
     let config = Config::parse(&format!("[[volume]]\n{text}")).expect("it is right");
-    ask(Request::CreateVolume(config.volumes[0].clone()))
+    ask(Request::CreateVolume {
+        spec: config.volumes[0].clone(),
+        force: false,
+    })
 }
 
 fn delete(kind: KindName, name: &str) -> Act {

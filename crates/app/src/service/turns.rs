@@ -270,11 +270,15 @@ mod tests {
             force: false,
         };
         let gets = [
-            Request::CreateVolume(config.volumes[0].clone()),
+            Request::CreateVolume {
+                spec: config.volumes[0].clone(),
+                force: false,
+            },
             Request::MoveVolume {
                 name: "w".into(),
                 tenant: "a".into(),
                 nsid: None,
+                force: false,
             },
         ];
         for get in gets {

@@ -32,9 +32,13 @@ impl Work<'_> {
         }
     }
 
-    pub(super) fn create_volume(&mut self, spec: VolumeSpec) -> Result<View, Fault> {
+    pub(super) fn create_volume(
+        &mut self,
+        spec: VolumeSpec,
+        checked: Checked,
+    ) -> Result<View, Fault> {
         let name = spec.name.clone();
-        self.create_volumes(vec![spec], Checked::Now)?;
+        self.create_volumes(vec![spec], checked)?;
         self.view_one(KindName::Volume, &name)
     }
 

@@ -29,7 +29,9 @@ impl Stack {
                 names.fold(wants, |wants, name| wants.and(name, Mode::Changed))
             }
             Request::CreateTenant { spec, .. } => tenant(&spec.name),
-            Request::CreateVolume(spec) | Request::ImportVolume(spec) => wants_of_volume(spec),
+            Request::CreateVolume { spec, .. } | Request::ImportVolume(spec) => {
+                wants_of_volume(spec)
+            }
             Request::SetTenant { name, .. } | Request::Delete(KindName::Tenant, name) => {
                 tenant(name)
             }

@@ -280,6 +280,15 @@ fn a_file_moves_a_guarantee() {
     assert_eq!(guarantees(), before);
     assert_eq!(names(&target.json(&["tenant", "list"])), ["db", "lab"]);
     assert_eq!(names(&target.json(&["volume", "list"])), ["a", "b"]);
+    // By hand it is refused as well, and the option that the refusal names takes it.
+    let new = ["tenant", "create", "new", "--host", "*"];
+    target.json(&[&new[..], &["--guarantee", "read_iops=30000"]].concat());
+    let third = ["volume", "create", "c", "--pool", "p", "--size", "8MiB"];
+    let third = [&third[..], &["--tenant", "new"]].concat();
+    target.refused(&third, "have it taken nevertheless with --force");
+    assert_eq!(names(&target.json(&["volume", "list"])), ["a", "b"]);
+    target.json(&[&third[..], &["--force"]].concat());
+    assert_eq!(names(&target.json(&["volume", "list"])), ["a", "b", "c"]);
     assert_eq!(target.terminate(), 0);
 }
 
