@@ -22,6 +22,7 @@ use flashyard_time::Time;
 
 use crate::function::{IDENTITY, State, VECTORS};
 use crate::io::IoConnection;
+use crate::pump;
 
 /// Where a function's client is, as far as lists of hosts show it: it has no address.
 pub(crate) const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -161,15 +162,22 @@ impl Controller {
         qid == 0 || io.get(&qid).is_some_and(|queue| queue.takes_commands())
     }
 
-    /// A command of this queue was fetched.
-    pub(crate) fn on_command(self: &Rc<Self>, qid: u16, entry: &SubmissionQueueEntry) {
+    /// Commands of this queue in one turn.
+    pub(crate) fn batch(&self, qid: u16) -> u32 {
+        let io = self.io.borrow();
+        let gives_way = io.get(&qid).is_some_and(|queue| queue.gives_way());
+        let limits = &self.state.core.target().config().limits;
+        pump::batch(qid, gives_way.then_some(limits.throughput_batch))
+    }
+
+    /// A command of this queue was fetched; gives how many bytes it moves.
+    pub(crate) fn on_command(self: &Rc<Self>, qid: u16, entry: &SubmissionQueueEntry) -> u32 {
         if qid == 0 {
-            return self.on_admin(entry);
+            self.on_admin(entry);
+            return 0;
         }
         let queue = self.io.borrow().get(&qid).cloned();
-        if let Some(queue) = queue {
-            queue.on_command(entry);
-        }
+        queue.map_or(0, |queue| queue.on_command(entry))
     }
 
     /// A doorbell was written in vain.

@@ -135,29 +135,40 @@ impl IoConnection {
         self.queue.core().forget(self.id, None);
     }
 
-    /// A command was fetched.
-    pub(crate) fn on_command(&self, entry: &SubmissionQueueEntry) {
+    /// Whether it should let others have their turn.
+    pub(crate) fn gives_way(&self) -> bool {
+        self.queue.gives_way()
+    }
+
+    /// A command was fetched; gives how many bytes it moves.
+    pub(crate) fn on_command(&self, entry: &SubmissionQueueEntry) -> u32 {
         let front = self.queue.front();
         if front.in_flight.borrow().contains_key(&entry.cid()) {
             self.queue.on_duplicate();
             let status = Status::COMMAND_ID_CONFLICT.with_dnr();
             let entry = CompletionQueueEntry::new(entry.cid(), status);
-            return front.state.post(front.qid, entry);
+            front.state.post(front.qid, entry);
+            return 0;
         }
         front.begin(entry.cid());
         self.queue.on_traffic();
         match self.checked(entry) {
-            Ok(command) => {
+            Ok((command, bytes)) => {
                 if let Some(rest) = start(&self.queue, command) {
                     (self.go_on)(rest);
                 }
+                bytes
             }
-            Err(status) => self.queue.refuse(entry, status),
+            Err(status) => {
+                self.queue.refuse(entry, status);
+                0
+            }
         }
     }
 
-    /// The command, if it may be executed and its data are described well.
-    fn checked(&self, entry: &SubmissionQueueEntry) -> Result<Command, Status> {
+    /// The command and the bytes that it moves, if it may be executed and its data are described
+    /// well.
+    fn checked(&self, entry: &SubmissionQueueEntry) -> Result<(Command, u32), Status> {
         // Fused pairs are not offered, nor are SGLs.
         if entry.psdt() != Psdt::Prp || entry.fuse() != Fuse::Normal {
             return Err(Status::INVALID_FIELD.with_dnr());
@@ -178,14 +189,9 @@ impl IoConnection {
         let now = queue.core().rt().turn_time();
         let op: IoOp = request.op;
         let others = u16::try_from(others).unwrap_or(u16::MAX);
-        Ok(Command::new(
-            queue,
-            entry,
-            namespace,
-            (op, bytes),
-            others,
-            (now, now),
-        ))
+        let request = (op, bytes);
+        let command = Command::new(queue, entry, namespace, request, others, (now, now));
+        Ok((command, bytes))
     }
 }
 

@@ -18,8 +18,12 @@ use zerocopy::FromBytes;
 use crate::function::State;
 use crate::memory::Unmapped;
 
-/// Commands of a queue in one turn, so that one guest does not hold up the core.
-const BATCH: usize = 64;
+/// Commands of an I/O queue in one turn, so that one guest does not hold up the core.
+const BATCH: u32 = 64;
+/// The same of the Admin queue, whose commands are copies of up to a whole log each.
+const ADMIN_BATCH: u32 = 4;
+/// Bytes of data of the commands of a queue in one turn, but for those of the last one.
+const BATCH_BYTES: u32 = 512 << 10;
 
 /// The pages of shadow doorbells and event indices, by guest address.
 #[derive(Clone, Copy, Debug)]
@@ -78,35 +82,43 @@ fn look(state: &Rc<State>) -> bool {
 
 /// Fetches the commands of a queue; false if there are more than for one turn.
 fn drain(state: &Rc<State>, qid: u16) -> bool {
-    for _ in 0..BATCH {
-        if !fetch(state, qid) && !has_moved(state, qid) {
-            return true;
+    let most = state.controller().map_or(0, |it| it.batch(qid));
+    let (mut commands, mut bytes) = (0, 0);
+    while commands < most && bytes < BATCH_BYTES {
+        match fetch(state, qid) {
+            Some(moved) => bytes += moved,
+            None if has_moved(state, qid) => {}
+            None => return true,
         }
+        commands += 1;
     }
-    false
+    most == 0
 }
 
-/// Fetches and begins one command of a queue, if there is one and it may be fetched.
-fn fetch(state: &Rc<State>, qid: u16) -> bool {
-    let Some(controller) = state.controller().filter(|_| state.is_running()) else {
-        return false;
-    };
+/// Fetches and begins one command of a queue, if there is one and it may be fetched; gives how many
+/// bytes it moves.
+fn fetch(state: &Rc<State>, qid: u16) -> Option<u32> {
+    let controller = state.controller().filter(|_| state.is_running())?;
     if !controller.takes_commands(qid) {
-        return false;
+        return None;
     }
-    let Some(address) = state.queues.borrow_mut().fetch(qid) else {
-        return false;
-    };
+    let address = state.queues.borrow_mut().fetch(qid)?;
     let mut bytes = [0; SubmissionQueueEntry::LEN];
     if let Err(Unmapped) = state.memory.borrow().read(address, &mut bytes) {
         state.fail();
-        return false;
+        return None;
     }
-    let Ok(entry) = SubmissionQueueEntry::read_from_bytes(&bytes) else {
-        return false;
-    };
-    controller.on_command(qid, &entry);
-    true
+    let entry = SubmissionQueueEntry::read_from_bytes(&bytes).ok()?;
+    Some(controller.on_command(qid, &entry))
+}
+
+/// Commands of queue `qid` in one turn; fewer while those of others are latency-sensitive.
+pub(crate) fn batch(qid: u16, gives_way: Option<u32>) -> u32 {
+    match gives_way {
+        _ if qid == 0 => ADMIN_BATCH,
+        Some(fewer) => fewer.clamp(1, BATCH),
+        None => BATCH,
+    }
 }
 
 /// Looks at the shadow doorbells of a queue from which nothing can be fetched, and whether that

@@ -1,10 +1,12 @@
 //! Clients and guests that break every rule: the function lives, and its neighbour does not notice.
 
+use std::cell::Cell;
 use std::os::fd::AsFd;
+use std::rc::Rc;
 
 use flashyard_host::vfio::{Guest, GuestOptions, RAM_BASE, VfioClient};
-use flashyard_nvme::vfio_user::Header;
 use flashyard_nvme::vfio_user::pci::{BAR0, BAR4, BAR5, CONFIG};
+use flashyard_nvme::vfio_user::{Command, Header, Request};
 use flashyard_runtime::shared_memory::memory_file;
 use flashyard_testbed::{BLOCK, pattern};
 use flashyard_time::{Duration, Rng};
@@ -57,6 +59,54 @@ fn noise_on_the_socket_ends_that_client_only() {
             }
         }
         works(&mut other, 7).await;
+    });
+}
+
+/// A message that asks for nothing: a write of MSI-X vector 0 that wants no reply.
+fn posted() -> Vec<u8> {
+    let header = Header {
+        id: 1,
+        command: Command::REGION_WRITE,
+        payload: 20,
+        reply: false,
+        no_reply: true,
+        error: None,
+    };
+    let mut message = Vec::new();
+    header.encode(&mut message);
+    message.extend(0u64.to_ne_bytes());
+    message.extend(BAR4.to_ne_bytes());
+    message.extend(4u32.to_ne_bytes());
+    message.extend([0; 4]);
+    message
+}
+
+/// All messages are in the socket before the function looks at it.
+#[test]
+fn a_client_that_never_pauses_does_not_hold_up_the_core() {
+    const MESSAGES: usize = 2000;
+    run(|site| async move {
+        let (_function, path) = site.offer("a");
+        let mut client = VfioClient::connect(&site.rt, &path).await.expect("agreed");
+        client
+            .send(&posted().repeat(MESSAGES), &[])
+            .await
+            .expect("taken at once");
+        let last = Request::DeviceInfo.encode(2);
+        client.send(&last, &[]).await.expect("taken at once");
+        let turns = Rc::new(Cell::new(0));
+        let others = {
+            let (rt, turns) = (site.rt.clone(), turns.clone());
+            site.rt.spawn(async move {
+                loop {
+                    turns.set(turns.get() + 1);
+                    rt.turn_end().await;
+                }
+            })
+        };
+        client.reply().await.expect("the last one wants a reply");
+        drop(others);
+        assert!(turns.get() >= MESSAGES / 20, "{} turns", turns.get());
     });
 }
 
