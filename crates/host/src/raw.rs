@@ -211,7 +211,7 @@ impl Raw {
     }
 
     /// Sends what an R2T asks for, in PDUs of `piece` bytes; `data` are those of the whole command.
-    pub async fn send_invited(&mut self, r2t: &R2T, data: &[u8], piece: usize) {
+    pub async fn send_requested(&mut self, r2t: &R2T, data: &[u8], piece: usize) {
         let mut at = r2t.r2to as usize;
         let end = at + r2t.r2tl as usize;
         while at < end {

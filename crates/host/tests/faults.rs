@@ -49,7 +49,7 @@ where
 }
 
 async fn write(io: &mut Client, lba: u64, data: &[u8]) -> Status {
-    io.write_invited(NSID, lba, data, BLOCK, 32 << 10).await
+    io.write_by_r2t(NSID, lba, data, BLOCK, 32 << 10).await
 }
 
 async fn read(io: &mut Client, lba: u64) -> Result<Vec<u8>, Status> {

@@ -198,7 +198,7 @@ impl Client {
     }
 
     /// Writes by R2T, in data PDUs of at most `piece` bytes.
-    pub async fn write_invited(
+    pub async fn write_by_r2t(
         &mut self,
         nsid: u32,
         slba: u64,
@@ -223,7 +223,7 @@ impl Client {
                     (r2t.cccid, r2t.r2to, r2t.r2tl as usize),
                     (cid, 0, data.len())
                 );
-                self.send_invited(&r2t, data, piece).await;
+                self.send_requested(&r2t, data, piece).await;
                 self.response().await.status()
             }
             other => panic!("an R2T or a response: {other:?}"),

@@ -388,7 +388,7 @@ impl Access {
                     // It has the length that was asked for, which may be any.
                     let data = self.data(r2t.r2to + r2t.r2tl.min(4 << 20));
                     if r2t.r2tl <= 4 << 20 {
-                        raw.send_invited(&r2t, &data, 32 << 10).await;
+                        raw.send_requested(&r2t, &data, 32 << 10).await;
                     }
                 }
                 Incoming::Violation(violation) => {

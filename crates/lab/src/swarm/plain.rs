@@ -191,7 +191,7 @@ async fn half_way(host: &mut Host, association: &mut RawAssociation, ending: End
     if let Some(Incoming::R2t(mut r2t)) = association.io.next_within(LOOK).await {
         r2t.r2tl = (r2t.r2tl / 2).max(4);
         if r2t.r2to as usize + r2t.r2tl as usize <= data.len() {
-            association.io.send_invited(&r2t, &data, 4096).await;
+            association.io.send_requested(&r2t, &data, 4096).await;
         }
     }
 }
@@ -506,7 +506,7 @@ impl Work<'_> {
             .unwrap_or(&4096);
         self.association
             .io
-            .send_invited(r2t, &data, piece & !3)
+            .send_requested(r2t, &data, piece & !3)
             .await;
     }
 

@@ -69,12 +69,12 @@ fn a_host_that_takes_nothing() {
         let (_other_admin, mut other) = bench.connect("b", 2).await;
         let data = pattern(1, 1 << 20);
         assert_eq!(
-            other.write_invited(1, 0, &data, BLOCK, 1 << 20).await,
+            other.write_by_r2t(1, 0, &data, BLOCK, 1 << 20).await,
             Status::SUCCESS
         );
         let (_admin, mut io) = bench.connect("a", 1).await;
         assert_eq!(
-            io.write_invited(1, 0, &data, BLOCK, 1 << 20).await,
+            io.write_by_r2t(1, 0, &data, BLOCK, 1 << 20).await,
             Status::SUCCESS
         );
         for _ in 0..127 {
@@ -215,7 +215,7 @@ fn more_writes_than_memory() {
                     let large = pattern(at, 512 << 10);
                     for _ in 0..4 {
                         assert_eq!(
-                            io.write_invited(1, at, &large, BLOCK, 1 << 20).await,
+                            io.write_by_r2t(1, at, &large, BLOCK, 1 << 20).await,
                             Status::SUCCESS
                         );
                         let range = LbaRange {
@@ -369,7 +369,7 @@ fn tenants_that_owe_data_leave_memory_for_others() {
         let (_admin, mut io) = bench.connect("c", 3).await;
         let begun = bench.host_rt.now();
         let data = pattern(1, 1 << 20);
-        let status = io.write_invited(1, 0, &data, BLOCK, 1 << 20).await;
+        let status = io.write_by_r2t(1, 0, &data, BLOCK, 1 << 20).await;
         assert_eq!(status, Status::SUCCESS);
         assert!(bench.host_rt.now().since(begun) < Duration::from_secs(1));
     });
@@ -408,7 +408,7 @@ fn many_tenants_that_owe_data_leave_memory_for_another() {
         let begun = bench.host_rt.now();
         let data = pattern(1, 1 << 20);
         for _ in 0..4 {
-            let status = io.write_invited(1, 0, &data, BLOCK, 1 << 20).await;
+            let status = io.write_by_r2t(1, 0, &data, BLOCK, 1 << 20).await;
             assert_eq!(status, Status::SUCCESS);
         }
         assert!(bench.host_rt.now().since(begun) < Duration::from_secs(1));
@@ -428,7 +428,7 @@ fn long_transfers_at_depth_share_the_memory_of_their_tenant() {
             let mut io = bench.io_with("a", 1, NO_DIGESTS, (cntlid, qid, 32)).await;
             let data = pattern(u64::from(qid), 1 << 20);
             queues.push(bench.host_rt.spawn(async move {
-                let status = io.write_invited(1, 0, &data, BLOCK, 1 << 18).await;
+                let status = io.write_by_r2t(1, 0, &data, BLOCK, 1 << 18).await;
                 assert_eq!(status, Status::SUCCESS);
                 let read = io.read(1, 0, (1 << 20) / BLOCK, BLOCK).await;
                 assert_eq!(read.expect("good").len(), 1 << 20);

@@ -27,7 +27,7 @@ fn every_connection_reaches_every_device() {
                 for nsid in 1..=3 {
                     let data = pattern(n * 10 + u64::from(nsid), 64 << 10);
                     assert_eq!(
-                        io.write_invited(nsid, 100 * n, &data, BLOCK, 9000).await,
+                        io.write_by_r2t(nsid, 100 * n, &data, BLOCK, 9000).await,
                         Status::SUCCESS
                     );
                     assert_eq!(
@@ -116,7 +116,7 @@ fn data_are_not_invited_before_the_home_has_picked_the_write() {
             loop {
                 match next {
                     Incoming::R2t(r2t) => {
-                        io.send_invited(&r2t, &pattern(1, 64 << 10), 9000).await;
+                        io.send_requested(&r2t, &pattern(1, 64 << 10), 9000).await;
                     }
                     Incoming::Response(entry) => {
                         assert!(entry.status().is_success());
@@ -160,7 +160,7 @@ fn a_grant_that_is_not_used_is_returned() {
             drop((admin, io));
             let data = pattern(2, 64 << 10);
             assert_eq!(
-                other.write_invited(1, 32, &data, BLOCK, 9000).await,
+                other.write_by_r2t(1, 32, &data, BLOCK, 9000).await,
                 Status::SUCCESS
             );
             assert_eq!(other.read(1, 32, 16, BLOCK).await.expect("good"), data);
@@ -188,11 +188,11 @@ fn a_turn_that_is_not_used_lapses() {
             let begun = bench.host_rt.now();
             let data = pattern(2, 64 << 10);
             assert_eq!(
-                other.write_invited(1, 32, &data, BLOCK, 9000).await,
+                other.write_by_r2t(1, 32, &data, BLOCK, 9000).await,
                 Status::SUCCESS
             );
             assert!(bench.host_rt.now().since(begun) < Duration::from_secs(2));
-            slow.send_invited(&r2t, &pattern(1, 64 << 10), 9000).await;
+            slow.send_requested(&r2t, &pattern(1, 64 << 10), 9000).await;
             assert!(slow.response().await.status().is_success());
             for (slba, seed) in [(0, 1), (32, 2)] {
                 let read = other.read(1, slba, 16, BLOCK).await.expect("good");

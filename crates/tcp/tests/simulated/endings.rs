@@ -110,7 +110,7 @@ fn a_device_that_was_taken_away_is_not_reached_by_those_who_waited() {
         let handle = bench.attach("a", 1, 0, device);
         let (_admin, mut io) = bench.connect("a", 1).await;
         let data = pattern(1, 1 << 20);
-        let status = io.write_invited(1, 0, &data, BLOCK, 1 << 20).await;
+        let status = io.write_by_r2t(1, 0, &data, BLOCK, 1 << 20).await;
         assert_eq!(status, Status::SUCCESS);
         submit_reads(&mut io, 20).await;
         bench.host_rt.sleep(Duration::from_secs(1)).await;

@@ -76,7 +76,7 @@ fn several_pairs_with_their_data_in_reverse_order() {
                 invitations.push(r2t);
             }
             for r2t in invitations.iter().rev() {
-                io.send_invited(r2t, &data[&r2t.cccid], 1000).await;
+                io.send_requested(r2t, &data[&r2t.cccid], 1000).await;
             }
             for _ in 0..8 {
                 assert_eq!(io.response().await.status(), Status::SUCCESS);
@@ -169,7 +169,7 @@ fn a_pair_that_waits_for_its_data_has_no_turn() {
             other.read(1, 0, 1, BLOCK).await.expect("good");
             assert!(bench.host_rt.now().since(begun) < Duration::from_secs(2));
             for r2t in invitations {
-                slow.send_invited(&r2t, &[0; 4096], 4096).await;
+                slow.send_requested(&r2t, &[0; 4096], 4096).await;
             }
             for _ in 0..2 {
                 assert!(slow.response().await.status().is_success());

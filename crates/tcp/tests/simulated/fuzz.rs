@@ -77,7 +77,7 @@ fn torment_of_one_tenant_is_not_noticed_by_the_other() {
             bench.attach("b", 1, 1, memory(16 << 20));
             let (mut admin, mut neighbour) = bench.connect("b", 9).await;
             let secret = pattern(seed, 64 << 10);
-            let written = neighbour.write_invited(1, 0, &secret, BLOCK, 1 << 20).await;
+            let written = neighbour.write_by_r2t(1, 0, &secret, BLOCK, 1 << 20).await;
             assert!(written.is_success());
             let mut rng = Rng::new(seed);
             for _ in 0..12 {
@@ -120,7 +120,7 @@ fn no_bytes_of_another_tenant() {
             let (_admin, mut victim) = bench.connect("b", 2).await;
             assert!(
                 victim
-                    .write_invited(1, 0, &vec![0xab; 1 << 20], BLOCK, 1 << 20)
+                    .write_by_r2t(1, 0, &vec![0xab; 1 << 20], BLOCK, 1 << 20)
                     .await
                     .is_success()
             );

@@ -40,7 +40,7 @@ async fn answered(bench: &Bench, io: &mut Client, entry: Entry) -> Duration {
         match io.next().await {
             Incoming::R2t(r2t) => {
                 begun = bench.host_rt.now();
-                io.send_invited(&r2t, &data, data.len()).await;
+                io.send_requested(&r2t, &data, data.len()).await;
             }
             Incoming::Data { .. } => {}
             Incoming::Response(answer) => {

@@ -259,7 +259,7 @@ async fn write_until_refused(mut io: Client, slot: u64) -> (u64, Status) {
         let data = number.to_le_bytes().repeat(BLOCK as usize / 8);
         let status = match number % 2 {
             0 => io.write_in_capsule(1, slot, &data, BLOCK).await,
-            _ => io.write_invited(1, slot, &data, BLOCK, 4096).await,
+            _ => io.write_by_r2t(1, slot, &data, BLOCK, 4096).await,
         };
         if !status.is_success() {
             return (number - 1, status);

@@ -53,7 +53,7 @@ async fn write_all(io: &mut Client) {
     }
     for r2t in requested {
         let data = pattern(1, r2t.r2tl as usize);
-        io.send_invited(&r2t, &data, 9000).await;
+        io.send_requested(&r2t, &data, 9000).await;
     }
     for _ in 0..WRITES {
         assert!(io.response().await.status().is_success());

@@ -98,7 +98,7 @@ pub(crate) async fn work(bench: Bench, load: Load, seed: u64, progress: Rc<Progr
             Incoming::R2t(r2t) => {
                 let open = host.open[&r2t.cccid];
                 let data = data(open.version.expect("it writes"), open.blocks);
-                host.io.send_invited(&r2t, &data, 9000).await;
+                host.io.send_requested(&r2t, &data, 9000).await;
             }
             Incoming::Data { header, data, .. } => {
                 host.look(header.cccid, &data);

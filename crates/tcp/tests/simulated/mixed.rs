@@ -180,7 +180,7 @@ impl Visit<'_> {
                 }
                 let data = vec![0xa5; length];
                 let piece = 1 + self.rng.below(LARGEST) as usize;
-                self.io.send_invited(&r2t, &data, piece.max(4096)).await;
+                self.io.send_requested(&r2t, &data, piece.max(4096)).await;
             }
             Incoming::Response(answer) => {
                 assert!(self.open.remove(&answer.cid()).is_some(), "{answer:?}");
@@ -323,7 +323,7 @@ async fn compare_some(io: &mut Client) {
     let (mut answered, zeroes) = (0, vec![0; LENGTH as usize]);
     while answered < 8 {
         match io.next().await {
-            Incoming::R2t(r2t) => io.send_invited(&r2t, &zeroes, 1 << 20).await,
+            Incoming::R2t(r2t) => io.send_requested(&r2t, &zeroes, 1 << 20).await,
             Incoming::Response(answer) => {
                 assert!(answer.status().is_success(), "{answer:?}");
                 answered += 1;

@@ -45,13 +45,13 @@ fn data_come_back_as_written_with_every_kind_of_digest() {
             assert_eq!(io.read(1, 3, 2, BLOCK).await.expect("good"), small);
             let large = pattern(seed + 1, 1 << 20);
             assert_eq!(
-                io.write_invited(1, 100, &large, BLOCK, 1 << 20).await,
+                io.write_by_r2t(1, 100, &large, BLOCK, 1 << 20).await,
                 Status::SUCCESS
             );
             assert_eq!(io.read(1, 100, 256, BLOCK).await.expect("good"), large);
             let pieces = pattern(seed + 2, 128 << 10);
             assert_eq!(
-                io.write_invited(1, 512, &pieces, BLOCK, 12_000).await,
+                io.write_by_r2t(1, 512, &pieces, BLOCK, 12_000).await,
                 Status::SUCCESS
             );
             assert_eq!(io.read(1, 512, 32, BLOCK).await.expect("good"), pieces);
@@ -93,7 +93,7 @@ fn the_other_commands() {
         let (_admin, mut io) = bench.connect("a", 1).await;
         let data = pattern(9, 16 << 10);
         assert_eq!(
-            io.write_invited(1, 0, &data, BLOCK, 1 << 20).await,
+            io.write_by_r2t(1, 0, &data, BLOCK, 1 << 20).await,
             Status::SUCCESS
         );
         assert_eq!(

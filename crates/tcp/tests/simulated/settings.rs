@@ -51,7 +51,7 @@ fn limits_hold_for_who_connects_from_now_on() {
             assert_eq!(granted(&mut admin).await, 2);
             let mut io = bench.io_with("a", 2, NO_DIGESTS, (cntlid, 2, 16)).await;
             let data = pattern(7, transfer as usize);
-            let written = io.write_invited(1, 0, &data, BLOCK, 1 << 20).await;
+            let written = io.write_by_r2t(1, 0, &data, BLOCK, 1 << 20).await;
             assert!(written.is_success(), "{written:?}");
             let blocks = transfer / BLOCK;
             assert_eq!(io.read(1, 0, blocks, BLOCK).await.expect("as much"), data);
@@ -74,7 +74,7 @@ fn limits_hold_for_who_connects_from_now_on() {
                 (before.mdts, before.ioccsz, 1024)
             );
             let data = pattern(9, 1 << 20);
-            let written = old.write_invited(1, 0, &data, BLOCK, 1 << 20).await;
+            let written = old.write_by_r2t(1, 0, &data, BLOCK, 1 << 20).await;
             assert!(written.is_success(), "{written:?}");
             let written = old.write_in_capsule(1, 0, &data[..8192], BLOCK).await;
             assert!(written.is_success(), "{written:?}");

@@ -123,7 +123,7 @@ async fn host(bench: Bench, seed: u64, number: u8) {
                         bench.host_rt.sleep(Duration::from_ms(30)).await;
                     }
                     let data = vec![7; r2t.r2tl as usize];
-                    io.send_invited(&r2t, &data, 9000).await;
+                    io.send_requested(&r2t, &data, 9000).await;
                 }
                 Incoming::Response(answer) => {
                     let more = answer.status().is_success() && coalescing.packed;

@@ -249,11 +249,11 @@ fn data_that_nobody_asked_for() {
 fn data_for_a_transfer_that_is_over_or_on_the_admin_queue() {
     with_site(4, |bench| async move {
         let (mut admin, mut io, r2t) = with_r2t(&bench).await;
-        io.send_invited(&r2t, &[7; 8192], 4096).await;
+        io.send_requested(&r2t, &[7; 8192], 4096).await;
         assert!(io.response().await.status().is_success());
-        io.send_invited(&r2t, &[8; 8192], 8192).await;
+        io.send_requested(&r2t, &[8; 8192], 8192).await;
         assert_eq!(terminated(&mut io).await.0, 2);
-        admin.send_invited(&r2t, &[8; 8192], 8192).await;
+        admin.send_requested(&r2t, &[8; 8192], 8192).await;
         assert_eq!(terminated(&mut admin).await.0, 2);
     });
 }
@@ -281,7 +281,7 @@ fn an_identifier_in_use_is_refused_and_the_first_goes_on() {
         io.submit_as(r2t.cccid, SubmissionQueueEntry::flush(1), &[])
             .await;
         assert!(io.response().await.status().is(Status::COMMAND_ID_CONFLICT));
-        io.send_invited(&r2t, &[7; 8192], 4096).await;
+        io.send_requested(&r2t, &[7; 8192], 4096).await;
         assert!(io.response().await.status().is_success());
         assert_eq!(io.read(1, 0, 2, BLOCK).await.expect("good"), vec![7; 8192]);
     });

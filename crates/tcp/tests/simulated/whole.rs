@@ -319,7 +319,7 @@ async fn perform(bench: &Bench, io: &mut Client, case: &Case, hint: u32) {
                 if matches!(case.by, By::LateR2t) {
                     bench.host_rt.sleep(LATE).await;
                 }
-                io.send_invited(&r2t, &case.data, 4096).await;
+                io.send_requested(&r2t, &case.data, 4096).await;
             }
             other => left -= usize::from(is_answer(&other)),
         }

@@ -160,7 +160,7 @@ fn what_a_host_owes_is_the_network_and_not_the_device() {
             };
             case.sleep(ms).await;
             case.io
-                .send_invited(&r2t, &pattern(2, 64 << 10), 9000)
+                .send_requested(&r2t, &pattern(2, 64 << 10), 9000)
                 .await;
             assert!(case.io.response().await.status().is_success());
         }
