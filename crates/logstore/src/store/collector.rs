@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::io::{Action, IoError, IoOp, Part, Purpose, Sum, Tag};
+use super::lane::kept;
 use super::reads::{Found, verify};
 use super::scan::Scan;
 use super::segments::Use;
@@ -60,6 +61,13 @@ pub(super) struct Collector {
     idle_at: Option<u64>,
 }
 
+impl Collector {
+    /// Whether all that lives in the victims is in batches.
+    pub fn is_settling(&self) -> bool {
+        self.phase == Phase::Settling
+    }
+}
+
 impl Store {
     pub(super) fn collect(&mut self) {
         loop {
@@ -91,15 +99,25 @@ impl Store {
         if self.is_deleting() || self.checkpoint.drained.len() >= 2 * VICTIMS {
             return;
         }
-        let greedy = headroom < i64::from(self.limits.lead) / 2;
+        let greedy = headroom < 0;
+        // What lives in the victims has to find a place, also when cuts end batches early.
+        let room = self.segments.listed().saturating_sub(kept(Lane::Collector));
+        let room = room * self.segments.geometry.most_live() * 3 / 4;
+        let mut room = u64::from(room) * BLOCK_SECTORS;
         while self.collector.victims.len() < VICTIMS {
             let Some(victim) = self.segments.victim(self.sequence, greedy) else {
                 break;
             };
+            let live = u64::from(self.segments.get(victim).live);
+            if live > room {
+                break;
+            }
+            room -= live;
             self.segments.set_use(victim, Use::Victim);
             self.collector.victims.push(victim);
         }
         if self.collector.victims.is_empty() {
+            self.checkpoint.list_wanted |= starved;
             return self.no_victims(starved);
         }
         self.collector.idle_at = None;

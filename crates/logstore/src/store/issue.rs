@@ -1,7 +1,7 @@
 //! Batches: filled, issued, complete in order; and written again when one fails.
 
 use super::io::{Action, IoOp, Outcome, Part, Purpose, Tag};
-use super::lane::{Batch, End, Fate};
+use super::lane::{Batch, End, Fate, kept};
 use super::segments::Use;
 use super::state::{State, Store};
 use crate::entry::Entry;
@@ -15,14 +15,6 @@ use crate::format::{BLOCK, BLOCK_SECTORS};
 const MOST_IN_FLIGHT: usize = 64;
 /// Batches that fail one after another before the device counts as failed.
 const MOST_FAILURES: u32 = 4;
-
-/// Listed segments that are left for others.
-fn kept(lane: Lane) -> u32 {
-    match lane {
-        Lane::Latency | Lane::User => 4,
-        Lane::Collector => 2,
-    }
-}
 
 impl Store {
     /// Makes the open batch of a lane one that takes so much; false when it has to wait.

@@ -6,7 +6,19 @@ use core::ops::Range;
 
 use super::io::{Part, Request, Tag};
 use crate::entry::Lineage;
-use crate::format::batch::{Place, Record};
+use crate::format::batch::{Lane, Place, Record};
+
+/// Listed segments that hosts leave to garbage collection, which needs some to empty others.
+pub(super) const KEPT: u32 = 8;
+
+/// Listed segments that a lane leaves for others; garbage collection those in which failed batches
+/// are written again.
+pub(super) fn kept(lane: Lane) -> u32 {
+    match lane {
+        Lane::Latency | Lane::User => KEPT,
+        Lane::Collector => 2,
+    }
+}
 
 /// Who is answered when a batch is complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::format::BLOCK_SECTORS;
-use crate::format::batch::Lane;
+use crate::format::batch::{Lane, MOST_BATCH_BLOCKS};
 use crate::format::rows::{Row, SegmentRow};
 
 /// Where segments are.
@@ -30,6 +30,15 @@ impl Geometry {
         let segment = from / u64::from(self.segment_blocks);
         let within = (from % u64::from(self.segment_blocks)) as u32;
         (segment < u64::from(self.segments)).then_some((segment as u32, within))
+    }
+
+    /// Blocks of data in a segment, at most, that it is worth to move: a few less than there are in
+    /// one that garbage collection has filled with full batches, so that it comes to an end.
+    pub(super) fn most_live(&self) -> u32 {
+        let blocks = self.segment_blocks;
+        let footer = 1 + blocks.div_ceil(128);
+        let filled = blocks.saturating_sub(footer + blocks.div_ceil(MOST_BATCH_BLOCKS + 1));
+        filled.saturating_sub((blocks / 16).max(2))
     }
 
     /// The segment of an address in sectors.
@@ -229,7 +238,7 @@ impl Segments {
     /// benefit; suspects first.
     pub fn victim(&self, now: u64, greedy: bool) -> Option<u32> {
         let sectors = u64::from(self.geometry.segment_blocks) * BLOCK_SECTORS;
-        let most = sectors * 59 / 64;
+        let most = u64::from(self.geometry.most_live()) * BLOCK_SECTORS;
         let may = |segment: &Segment| {
             segment.used == Use::Closed
                 && segment.writers == 0

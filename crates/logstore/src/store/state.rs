@@ -9,7 +9,7 @@ use super::checkpoint::{Checkpoint, MapWriter};
 use super::collector::Collector;
 use super::flusher::Flusher;
 use super::io::{Action, Io, Ios, Request, Tag};
-use super::lane::{Batch, LaneState};
+use super::lane::{Batch, KEPT, LaneState};
 use super::map::{Pages, Tree};
 use super::reads::Reads;
 use super::recovery::{OpenError, Recovery};
@@ -174,14 +174,17 @@ impl Limits {
         let map = pages.div_ceil(u64::from(geometry.segment_blocks)) as u32 + 2;
         let map_reserve = 2 * map;
         let lead = (geometry.segments / 12).max(4);
-        let rest = geometry.segments.checked_sub(map_reserve + lead + 8)?;
-        let capacity = u64::from(rest) * u64::from(geometry.segment_blocks) * 85 / 100;
+        let rest = geometry
+            .segments
+            .checked_sub(map_reserve + lead + 2 * KEPT)?;
+        // Somewhere there is always a segment with less in it than is worth to move.
+        let capacity = u64::from(rest) * u64::from(geometry.most_live()) * 97 / 100;
         (capacity > 0 && geometry.segment_blocks >= LEAST_SEGMENT).then_some(Self {
             records,
             map_reserve,
             lead,
             capacity,
-            listed: (geometry.segments / 16).clamp(8, 256),
+            listed: (geometry.segments / 16).clamp(2 * KEPT, 256),
         })
     }
 }

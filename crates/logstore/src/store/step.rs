@@ -52,7 +52,10 @@ impl Store {
         self.step_checkpoint();
         for lane in Lane::ALL {
             let state = &self.lanes[lane as usize];
+            // Nobody waits for moves: their batches are full but for the last.
+            let wanted = lane != Lane::Collector || self.collector.is_settling();
             if state.open.is_some()
+                && wanted
                 && !state.failing
                 && state.in_flight.len() < self.options.at_once
             {

@@ -96,7 +96,7 @@ fn a_flipped_bit_anywhere_is_never_read_as_data() {
         lost += world.model.media_errors;
     }
     assert!(
-        bad_reads > 20 && bad_pages > 5 && lost > 20,
+        bad_reads > 20 && bad_pages > 0 && lost > 20,
         "{bad_reads} bad reads, {bad_pages} bad pages, {lost} chunks lost"
     );
 }

@@ -2,7 +2,7 @@
 
 use flashyard_logstore::{Lineage, Options};
 
-use crate::device::CUTS;
+use crate::device::{CUTS, Cut};
 use crate::load::Load;
 use crate::model::Ask;
 use crate::world::{World, small};
@@ -155,5 +155,37 @@ fn fill_some(world: &mut World, lineage: Lineage, chunks: u64) {
         };
         world.ask(ask).expect("it is ready");
         assert!(world.settle());
+    }
+}
+
+#[test]
+fn a_move_that_was_overtaken_before_it_was_issued_does_not_come_back() {
+    for seed in 0..20 {
+        // Batches of the collector stay open while one is in flight.
+        let options = Options {
+            at_once: 1,
+            ..Options::default()
+        };
+        let mut world = World::new(seed, small(), options);
+        let lineage = world.create(1200);
+        fill_some(&mut world, lineage, 800);
+        world.slow_moves = true;
+        let load = Load {
+            steps: 250,
+            depth: 24,
+            trims: 4,
+            reads: 5,
+            flushes: 12,
+            within: 800,
+            most: 12,
+        };
+        world.cut_at = Some(world.writes + 90 + 7 * seed);
+        load.run(&mut world);
+        world.cut_at = None;
+        assert!(world.store.stats().moved_blocks > 50);
+        let cut = [Cut::Everything, Cut::Some][seed as usize % 2];
+        assert!(world.cut(cut));
+        assert!(world.read_all());
+        world.check_all();
     }
 }

@@ -28,6 +28,8 @@ struct InFlight {
     /// Of a flush, what it covers.
     mark: usize,
     host: Option<(Request, u32)>,
+    /// It writes what garbage collection moves.
+    moves: bool,
 }
 
 pub struct World {
@@ -48,6 +50,9 @@ pub struct World {
     /// Of 1,000 writes so many fail.
     pub write_errors: u64,
     pub errors: u64,
+    pub discards: u64,
+    /// Other I/O overtakes writes of what is moved.
+    pub slow_moves: bool,
     /// Requests that were not about data, and are done.
     pub done: BTreeMap<Request, Outcome>,
     pub referenced: Referenced,
@@ -68,7 +73,7 @@ fn content(version: Version) -> Vec<u8> {
 
 pub fn small() -> Geometry {
     Geometry {
-        segments: 64,
+        segments: 80,
         segment_blocks: 40,
         first_block: 2 * SUPER_BLOCKS,
     }
@@ -94,6 +99,8 @@ impl World {
             cut_at: None,
             write_errors: 0,
             errors: 0,
+            discards: 0,
+            slow_moves: false,
             done: BTreeMap::new(),
             referenced: Referenced::default(),
             forged: BTreeMap::new(),
@@ -102,6 +109,11 @@ impl World {
         assert!(world.settle());
         assert_eq!(world.store.state(), State::Ready);
         world
+    }
+
+    /// Whether nothing is in flight and the store has nothing to do.
+    pub fn is_idle(&mut self) -> bool {
+        self.pump() && self.in_flight.is_empty() && self.store.is_idle()
     }
 
     /// The first block of a copy of the superblock.
@@ -212,6 +224,10 @@ impl World {
     fn submit(&mut self, tag: Tag) -> bool {
         let io = self.store.io(tag);
         let (op, blocks, host) = (io.op, io.blocks, io.host);
+        let moves = io
+            .parts
+            .iter()
+            .any(|part| matches!(part, Part::Copy { .. }));
         let mut block = io.block;
         let mut bytes = Vec::new();
         for part in &io.parts {
@@ -241,6 +257,9 @@ impl World {
         if let IoOp::WriteSuperblock(copy) = op {
             block = self.super_block(copy);
         }
+        if op == IoOp::Discard {
+            self.referenced.assert_free(block, blocks);
+        }
         if matches!(op, IoOp::Write | IoOp::WriteSuperblock(_)) {
             assert_eq!(bytes.len(), blocks as usize * BLOCK, "parts fill the write");
             if op == IoOp::Write {
@@ -255,6 +274,7 @@ impl World {
                     bytes,
                     mark: 0,
                     host,
+                    moves,
                 });
                 return false;
             }
@@ -268,6 +288,7 @@ impl World {
             bytes,
             mark: self.device.mark(),
             host,
+            moves,
         });
         true
     }
@@ -277,7 +298,11 @@ impl World {
         if self.in_flight.is_empty() {
             return false;
         }
-        let place = self.chance.below(self.in_flight.len() as u64) as usize;
+        let mut place = self.chance.below(self.in_flight.len() as u64) as usize;
+        if self.slow_moves && self.chance.below(30) > 0 {
+            let others = self.in_flight.iter().position(|io| !io.moves);
+            place = others.unwrap_or(place);
+        }
         let io = self.in_flight.swap_remove(place);
         match io.op {
             IoOp::Write | IoOp::WriteSuperblock(_) => {
@@ -321,7 +346,13 @@ impl World {
                 self.store.completed(io.tag, Ok(&[]));
                 self.referenced.look(&self.device, self.copies());
             }
-            IoOp::Discard => self.store.completed(io.tag, Ok(&[])),
+            IoOp::Discard => {
+                // What the device makes of it is its matter.
+                let bytes = vec![0xdd; io.blocks as usize * BLOCK];
+                self.device.write(io.block, &bytes);
+                self.discards += 1;
+                self.store.completed(io.tag, Ok(&[]));
+            }
         }
         true
     }
