@@ -100,6 +100,12 @@ pub trait Device {
     fn is_blank(&self) -> bool {
         false
     }
+
+    /// Whether the kernel's page cache answers: what is measured then is memory, and not the
+    /// device.
+    fn is_page_cached(&self) -> bool {
+        false
+    }
 }
 
 /// A device as it is held by those who use it.

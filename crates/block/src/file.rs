@@ -269,6 +269,10 @@ impl Device for FileDevice {
         self.inner.info()
     }
 
+    fn is_page_cached(&self) -> bool {
+        !self.is_direct()
+    }
+
     fn submit(&self, _: Tag, io: Io) -> IoFuture {
         match io {
             Io::Read { lba, into } => self.begin_read(lba, into),

@@ -120,7 +120,14 @@ impl Work<'_> {
                 let watch = Arc::clone(&watch);
                 self.cores.send(core, move |state| async move {
                     let pool = state.nodes.pool(pool).ok_or(PoolError::NotAPool)?;
-                    in_scratch_volume(&state.rt, &pool, kind, most, watch).await
+                    let device = state.nodes.device(id);
+                    let task = Task {
+                        kind,
+                        is_page_cached: device.is_some_and(|it| it.is_page_cached()),
+                        bytes: most,
+                        writes: true,
+                    };
+                    in_scratch_volume(&state.rt, &pool, task, watch).await
                 })
             }
             None if !destroy => return Err(Refused::NeverWritten(name).into()),
@@ -138,6 +145,7 @@ impl Work<'_> {
                     let writes = place == MeasuredPlace::WholeDevice;
                     let task = Task {
                         kind,
+                        is_page_cached: device.is_page_cached(),
                         bytes,
                         writes,
                     };
@@ -173,25 +181,21 @@ impl Work<'_> {
     }
 }
 
-/// Makes a volume, measures there and takes it away again, whatever comes of it.
+/// Makes a volume of at most the task's bytes, measures there and takes it away again, whatever
+/// comes of it.
 async fn in_scratch_volume(
     rt: &flashyard_runtime::Rt,
     pool: &Pool,
-    kind: DeviceKind,
-    most: u64,
+    task: Task,
     watch: Arc<Watch>,
 ) -> Result<Result<Calibration, Stopped>, PoolError> {
     clear_scratch(pool).await?;
     let free = pool.info().free;
-    let bytes = most.min(free / 2).max(SPAN_LEAST);
+    let bytes = task.bytes.min(free / 2).max(SPAN_LEAST);
     let device = pool
         .create_volume(SCRATCH_NAME, CALIBRATION_UUID.into_bytes(), bytes)
         .await?;
-    let task = Task {
-        kind,
-        bytes,
-        writes: true,
-    };
+    let task = Task { bytes, ..task };
     let found = measure(rt, device, task, watch).await;
     clear_scratch(pool).await?;
     let place = MeasuredPlace::ScratchVolume;

@@ -34,6 +34,8 @@ const BYTES_MOST: u64 = 64_000_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Task {
     pub(super) kind: DeviceKind,
+    /// The page cache answers for the device below.
+    pub(super) is_page_cached: bool,
     /// From the beginning of the device.
     pub(super) bytes: u64,
     /// All that is there may be written over: it is, before it is read.
@@ -157,7 +159,7 @@ pub(super) async fn measure(
     }
     area.watch.end_part()?;
     Ok(Found {
-        medium: medium(task.kind, zeroes, capability),
+        medium: medium(task, zeroes, capability),
         capability,
         curve,
         unstable,
@@ -165,12 +167,13 @@ pub(super) async fn measure(
 }
 
 /// What gave these rates, as far as it shows.
-fn medium(kind: DeviceKind, zeroes: u64, found: RatesSpec) -> MeasuredMedium {
+fn medium(task: Task, zeroes: u64, found: RatesSpec) -> MeasuredMedium {
     let above = |rate: Option<u64>, most| rate.is_some_and(|rate| rate > most);
     let bandwidth = |rate: Option<Bandwidth>| above(rate.map(u64::from), BYTES_MOST);
-    match kind {
+    match task.kind {
         DeviceKind::Null => MeasuredMedium::Null,
         DeviceKind::Memory => MeasuredMedium::Memory,
+        _ if task.is_page_cached => MeasuredMedium::PageCache,
         // What was written a moment ago is not there.
         _ if zeroes > ZEROES => MeasuredMedium::Null,
         _ if above(found.read_iops, IOPS_MOST)
@@ -481,7 +484,18 @@ mod tests {
                 MeasuredMedium::Cache,
             ),
         ] {
-            assert_eq!(medium(kind, zeroes, rates(found)), is, "{kind:?} {found}");
+            let task = |is_page_cached| Task {
+                kind,
+                is_page_cached,
+                bytes: 1 << 20,
+                writes: true,
+            };
+            let seen = |cached| medium(task(cached), zeroes, rates(found));
+            assert_eq!(seen(false), is, "{kind:?} {found}");
+            // Figures that a device could give as well.
+            if is == MeasuredMedium::Device {
+                assert_eq!(seen(true), MeasuredMedium::PageCache);
+            }
         }
     }
 }

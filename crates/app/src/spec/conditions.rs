@@ -42,6 +42,8 @@ pub enum MeasuredMedium {
     Memory,
     /// Faster than any device: a cache.
     Cache,
+    /// The kernel's page cache: the file system takes no direct I/O.
+    PageCache,
     /// Nothing that keeps data: the figures mean nothing.
     Null,
 }
@@ -69,6 +71,10 @@ impl Conditions {
             MeasuredMedium::Cache => Some(format!(
                 "a cache answered when it was measured at {date}: it was faster than any device"
             )),
+            MeasuredMedium::PageCache => Some(format!(
+                "the kernel's page cache answered when it was measured at {date}: its file system takes no direct I/O \
+                 (O_DIRECT)"
+            )),
             _ if !self.unstable.is_empty() => Some(format!(
                 "its {} varied by more than 10 % when it was measured at {date}",
                 self.unstable.join(", ")
@@ -86,7 +92,9 @@ impl DeviceSpec {
         match &self.calibration {
             None => all,
             Some(measured) => match measured.medium {
-                MeasuredMedium::Null | MeasuredMedium::Cache => RatesSpec::default(),
+                MeasuredMedium::Null | MeasuredMedium::Cache | MeasuredMedium::PageCache => {
+                    RatesSpec::default()
+                }
                 _ => all.without(&measured.unstable),
             },
         }
@@ -109,6 +117,7 @@ mod tests {
             ("model", "\"write_iops\"", "read_iops=9"),
             ("null", "", ""),
             ("cache", "", ""),
+            ("page-cache", "", ""),
         ] {
             let text = format!(
                 "{text}calibration = {{ date = \"2026-11-22T20:41:04Z\", medium = \"{medium}\", \
