@@ -5,7 +5,7 @@
 mod config;
 mod connect;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -58,6 +58,8 @@ struct CoreLink {
 /// What the lock protects.
 struct State {
     tenants: BTreeMap<String, Tenant>,
+    /// Whose hosts are asked to come again.
+    held_back: BTreeSet<String>,
     associations: BTreeMap<u16, Entry>,
     next_cntlid: u16,
     /// Of controllers that are made from now on.
@@ -91,6 +93,7 @@ impl Target {
         let cores = (0..config.cores).map(|_| CoreLink::default()).collect();
         let state = State {
             tenants: BTreeMap::new(),
+            held_back: BTreeSet::new(),
             associations: BTreeMap::new(),
             next_cntlid: 1,
             controller_limits: config.limits.of_controllers(),

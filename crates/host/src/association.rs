@@ -101,6 +101,8 @@ pub enum ConnectError {
     InvalidParameter(InvalidParameter),
     /// The subsystem does not let this host in.
     HostNotAllowed,
+    /// The controller is busy: trying later may do.
+    Busy,
     /// The controller wants the host to authenticate itself, which is not supported.
     AuthenticationRequired,
     /// The controller did not become ready in the time it reported.
@@ -141,6 +143,11 @@ impl std::fmt::Display for ConnectError {
             Self::HostNotAllowed => {
                 write!(f, "the subsystem does not let this host in: allow its NQN")
             }
+            Self::Busy => write!(
+                f,
+                "the controller is busy (Connect Controller Busy): try again later; `flashyard status` at the target shows whether \
+                 volumes wait to be imported"
+            ),
             Self::AuthenticationRequired => {
                 write!(f, "the controller demands authentication, not supported")
             }

@@ -449,6 +449,8 @@ fn refusal(answer: CompletionQueueEntry) -> ConnectError {
         ConnectError::InvalidParameter(InvalidParameter::from_dw0(answer.dw0()))
     } else if status.is(Status::CONNECT_INVALID_HOST) {
         ConnectError::HostNotAllowed
+    } else if status.is(Status::CONNECT_CONTROLLER_BUSY) {
+        ConnectError::Busy
     } else {
         HostError::Status(status).into()
     }

@@ -302,11 +302,7 @@ fn refused_connects_say_why() {
             0,
             ConnectError::HostNotAllowed,
         ),
-        (
-            Status::CONNECT_CONTROLLER_BUSY,
-            0,
-            HostError::Status(Status::CONNECT_CONTROLLER_BUSY).into(),
-        ),
+        (Status::CONNECT_CONTROLLER_BUSY, 0, ConnectError::Busy),
         (
             Status::SUCCESS,
             1 << 17 | 7,

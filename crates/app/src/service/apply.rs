@@ -5,7 +5,7 @@
 //! When all is done the file counts as applied, in one change of the store. Growing and deleting
 //! cannot be taken back, and come after that; the next start goes on with them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::fault::{Refused, Rest};
@@ -44,7 +44,16 @@ impl Work<'_> {
             true => Way::Import,
             false => Way::Make,
         };
-        self.bring_about(found, checked(how.force), way)
+        // A host that comes to a new tenant finds all its volumes.
+        let new = found.before.iter().filter_map(|before| match before {
+            Before::Tenant(name, None) => Some(name.clone()),
+            _ => None,
+        });
+        let new = new.collect();
+        self.hold_hosts_back(Some(new));
+        let outcome = self.bring_about(found, checked(how.force), way);
+        self.hold_hosts_back(Some(BTreeSet::new()));
+        outcome
     }
 
     /// Applies the file that the target is started with. What it promises too much of is served

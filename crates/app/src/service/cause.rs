@@ -312,6 +312,8 @@ pub enum ToImport {
     Whole(Box<VolumeSpec>, String),
     /// What stands on a thing that is to be imported first.
     On(KindName, String),
+    /// What hosts of a tenant wait for.
+    Hosts,
 }
 
 /// Another target that cannot be used: where, what of it, why, and who has to be let in there.

@@ -37,9 +37,9 @@ mod work;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flashyard_block::{Class, TenantId};
 use flashyard_drives::FlashStats;
@@ -96,6 +96,9 @@ struct Stack {
 /// stack (see ARCHITECTURE.md); none but a turn is held while a command waits for a core.
 pub struct Service {
     turns: Turns,
+    /// Tenants that a file is making, before their volumes. Whoever has it may change whose hosts
+    /// are held back.
+    new_tenants: Mutex<BTreeSet<String>>,
     /// Whoever has it may change the stack.
     state: Mutex<State>,
     stack: Mutex<Arc<Stack>>,
@@ -120,6 +123,7 @@ impl Service {
         target.set_controller_limits(stack.settings.limits());
         let service = Self {
             turns: Turns::default(),
+            new_tenants: Mutex::default(),
             target_uuid: state.target_uuid(),
             state: Mutex::new(state),
             stack: Mutex::new(Arc::new(stack)),
@@ -130,6 +134,7 @@ impl Service {
         let mut work = service.work()?;
         work.open_everything(unwritten)?;
         work.end_unfinished()?;
+        work.hold_hosts_back(None);
         drop(work);
         Ok(service)
     }
@@ -172,6 +177,7 @@ impl Service {
                 if let Err(fault) = work.forget_imported_names() {
                     eprintln!("flashyard: what was imported is not noted: {fault}");
                 }
+                work.hold_hosts_back(None);
                 work.renew_copy();
             }
             outcome
@@ -183,6 +189,7 @@ impl Service {
     pub fn apply_at_start(&self, file: &Document) -> Result<AppliedView, Fault> {
         let mut work = self.work()?;
         let outcome = work.apply_at_start(file);
+        work.hold_hosts_back(None);
         work.renew_copy();
         outcome
     }
@@ -223,6 +230,11 @@ impl Service {
                 "flashyard: the counters of the last minute are lost, and this end counts as an unsafe shutdown: {error}"
             );
         }
+    }
+
+    fn new_tenants(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        let new = self.new_tenants.lock();
+        new.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn work(&self) -> Result<Work<'_>, Fault> {

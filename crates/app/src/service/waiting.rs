@@ -5,6 +5,7 @@
 //!
 //! Its names are kept with the file, so that they outlive a start without one.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flashyard_block::pool::PoolError;
@@ -112,6 +113,20 @@ impl Work<'_> {
         notes
     }
 
+    /// Hosts of tenants that do not have all their volumes yet are asked to come again: where some
+    /// wait to be imported, and where a file is making them, if it says so now or has said it.
+    pub(super) fn hold_hosts_back(&mut self, new: Option<BTreeSet<String>>) {
+        let mut making = self.service.new_tenants();
+        if let Some(new) = new {
+            *making = new;
+        }
+        self.look();
+        let waiting = self.waiting().volumes.into_iter();
+        let waiting = waiting.map(|volume| volume.tenant);
+        self.target
+            .hold_back(waiting.chain(making.iter().cloned()).collect());
+    }
+
     /// Forgets that what is there now was to be imported.
     pub(super) fn forget_imported_names(&mut self) -> Result<(), Fault> {
         let left: Vec<_> = self.to_import().cloned().collect();
@@ -175,6 +190,12 @@ impl Stack {
                 false => ToImport::Pool(spec.name.clone(), device),
             };
             add(KindName::Pool, &spec.name, why);
+        }
+        let mut held_back: Vec<_> = volumes.iter().map(|it| &it.tenant).collect();
+        held_back.sort_unstable();
+        held_back.dedup();
+        for tenant in held_back {
+            add(KindName::Tenant, tenant, ToImport::Hosts);
         }
         for spec in &volumes {
             let own = Box::new(spec.clone());

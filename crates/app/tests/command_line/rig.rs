@@ -170,6 +170,17 @@ pub(crate) fn changed(applied: &Value) -> Vec<String> {
 }
 
 pub(crate) fn target_perf(target: &Target, more: &[&str]) -> Value {
+    let output = target_perf_output(target, more);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).expect("it prints JSON")
+}
+
+/// The same, whatever comes of it.
+pub(crate) fn target_perf_output(target: &Target, more: &[&str]) -> Output {
     let base = [
         "perf",
         "--connect",
@@ -180,18 +191,12 @@ pub(crate) fn target_perf(target: &Target, more: &[&str]) -> Value {
         "16KiB",
     ];
     let load = ["--qd", "8", "--queues", "2", "--seconds", "1", "--json"];
-    let output = Command::new(PROGRAM)
+    Command::new(PROGRAM)
         .args(base)
         .args(load)
         .args(more)
         .output()
-        .expect("the program starts");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    serde_json::from_slice(&output.stdout).expect("it prints JSON")
+        .expect("the program starts")
 }
 
 pub(crate) fn path(path: &Path) -> &str {

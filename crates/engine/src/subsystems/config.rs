@@ -1,6 +1,7 @@
 //! Changes of configuration: tenants, their hosts and namespaces, and the sizes of devices. Each is
 //! applied whole or refused; hosts that see it are notified.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -54,6 +55,13 @@ impl Target {
         let change = state.discovery.set_subsystem(nqn, hosts(&spec));
         state.on_discovery_change(self, &change);
         Ok(())
+    }
+
+    /// Hosts of these tenants, which may be made later, are asked to come again (Controller Busy)
+    /// from now on, those of all others no longer. Hosts that are connected stay. For tenants that
+    /// do not have all their namespaces yet: a host that reconnects and misses a disk gives it up.
+    pub fn hold_back(&self, tenants: BTreeSet<String>) {
+        self.lock().held_back = tenants;
     }
 
     /// Tells the target of its life before, for the SMART logs.

@@ -103,6 +103,7 @@ impl Target {
         let refused = tenant.filter(|tenant| !tenant.subsystem.hosts.allows(&request.host().nqn));
         let refused = refused.filter(|_| !request.of_function);
         let refused = refused.map(|tenant| tenant.shared.name());
+        let held_back = tenant.is_some_and(|it| state.held_back.contains(&it.spec.name));
         let tenant = tenant.map(|tenant| tenant.shared.clone());
         if let Some(tenant) = refused {
             // Whoever runs the target may know what the host does not learn.
@@ -111,6 +112,9 @@ impl Target {
                 .add(not_allowed(tenant, request, caller, now));
         }
         let queue = queue?;
+        if held_back {
+            return Err(ConnectError::BUSY.into());
+        }
         if let Some(tenant) = &tenant {
             let host = request.host();
             if state

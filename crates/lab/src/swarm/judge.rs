@@ -89,7 +89,6 @@ impl Given<'_> {
 
 /// Looks at why there is no association.
 pub fn judge_connect(site: &Site, tenant: usize, since: Time, error: ConnectError) {
-    let busy = |status: Status| status.is(Status::CONNECT_CONTROLLER_BUSY);
     let excused = match error {
         ConnectError::Host(
             HostError::Protocol(_) | HostError::Terminated { .. } | HostError::DataDigest,
@@ -108,9 +107,7 @@ pub fn judge_connect(site: &Site, tenant: usize, since: Time, error: ConnectErro
         }
         // Its last association's writes have not returned, or hosts that break rules have all
         // places.
-        ConnectError::Host(HostError::Status(status)) if busy(status) => {
-            site.plan.may_lose() || site.plan.has(Fault::Hostile)
-        }
+        ConnectError::Busy => site.plan.may_lose() || site.plan.has(Fault::Hostile),
         ConnectError::Host(HostError::Status(_)) => site.may_be_refused(tenant, since),
         ConnectError::Host(_) | ConnectError::Timeout => site.plan.may_lose(),
     };

@@ -1,6 +1,7 @@
 //! Who may connect, how associations end, and what has to have happened before a host may come
 //! back.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use flashyard_engine::HostEventKind;
@@ -394,5 +395,30 @@ fn nothing_queued_survives_at(home: usize) {
             io.next_within(Duration::from_ms(1)).await,
             None | Some(Incoming::End)
         ));
+    });
+}
+
+/// Hosts of a tenant that does not have all its volumes yet come again; who is connected stays, and
+/// hosts of other tenants are not concerned.
+#[test]
+fn hosts_that_are_held_back_are_asked_to_come_again() {
+    let site = Site::new(Config::calm(4), 1);
+    site.run(|bench| async move {
+        bench.attach_memory("a", 1);
+        bench.attach_memory("b", 1);
+        let (_admin, mut io) = bench.connect("a", 1).await;
+        bench.target.hold_back(BTreeSet::from(["a".to_owned()]));
+        io.read(1, 0, 1, BLOCK).await.expect("it was there before");
+        let (_refused, answer) = try_admin(&bench, "a", 2, 0).await;
+        let status = answer.status();
+        assert!(
+            status.is(Status::CONNECT_CONTROLLER_BUSY) && !status.dnr(),
+            "{answer:?}"
+        );
+        let (_other, answer) = try_admin(&bench, "b", 2, 0).await;
+        assert!(answer.status().is_success(), "{answer:?}");
+        bench.target.hold_back(BTreeSet::new());
+        let (_admitted, answer) = try_admin(&bench, "a", 2, 0).await;
+        assert!(answer.status().is_success(), "{answer:?}");
     });
 }

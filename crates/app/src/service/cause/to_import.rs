@@ -37,6 +37,10 @@ impl fmt::Display for ToImport {
                     numbers(spec)
                 )
             }
+            Self::Hosts => f.write_str(
+                "its hosts are asked to come again until its volumes are imported: one that reconnects and misses a disk would give \
+                 that up. A volume that is not to come back goes out of the file: `flashyard apply FILE`",
+            ),
             Self::On(kind, name) => write!(
                 f,
                 "it is imported with {} `{name}`, which is to be imported first",
