@@ -145,7 +145,7 @@ fn amplification(percent: u64, heat: u64, hot: u64) -> Option<(f64, f64, u64)> {
             device.run(&mut store, DEPTH / 2);
         }
         // As the switch does, in the simplest way: hosts wait while collection lags behind.
-        if store.space().headroom < 16 {
+        if store.space().headroom < -40 {
             device.run(&mut store, 0);
         }
         if device.full {

@@ -89,7 +89,8 @@ impl Store {
     fn choose_victims(&mut self) {
         let starved = self.lanes.iter().any(|lane| lane.starved);
         let headroom = self.headroom();
-        if headroom >= i64::from(self.limits.lead) && !starved {
+        let lead = i64::from(self.limits.lead);
+        if headroom >= lead / 4 && !starved {
             return;
         }
         // What is drained comes back with the next cut.
@@ -99,7 +100,7 @@ impl Store {
         if self.is_deleting() || self.checkpoint.drained.len() >= 2 * VICTIMS {
             return;
         }
-        let greedy = headroom < 0;
+        let greedy = headroom < -lead / 2;
         // What lives in the victims has to find a place, also when cuts end batches early.
         let room = self.segments.listed().saturating_sub(kept(Lane::Collector));
         let room = room * self.segments.geometry.most_live() * 3 / 4;

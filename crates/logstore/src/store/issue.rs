@@ -297,6 +297,9 @@ impl Store {
 
     /// Writes again what failed, as far as there are segments.
     pub(super) fn redo(&mut self, lane: Lane) {
+        if self.lanes[lane as usize].redo.is_empty() {
+            return;
+        }
         while let Some(batch) = self.lanes[lane as usize].redo.front() {
             let (records, data) = (batch.records.len() as u32, batch.data);
             if !self.fits(lane, records, data) && !self.next_segment(lane, 0) {

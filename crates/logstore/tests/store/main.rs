@@ -8,4 +8,5 @@ mod full;
 mod load;
 mod model;
 mod referenced;
+mod swarm;
 mod world;
