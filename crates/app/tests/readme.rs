@@ -1,14 +1,21 @@
-//! The first steps of README.md, typed as they stand there into one shell, in an empty folder. Of
-//! what is there only the port is another one here, and building is left out.
+//! Every line of a fence ```` ```sh ```` in README.md and docs/*.md, typed as it stands there: a
+//! page in order, into one shell, in an empty folder. A line ends with status 0, or with N where
+//! its comment says `# status N`. Fences of another language (`console`, with a prompt; `text`) are
+//! shown and not typed: they need root, a guest, hardware, a clone, minutes, or are refused. Of
+//! what is typed only the ports are others here, and building is left out.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use flashyard_testbed::Scratch;
+
+/// One page is typed at a time: a calibration wants runs that agree.
+static DESK: Mutex<()> = Mutex::new(());
 
 const README: &str = include_str!("../../../README.md");
 /// Ports of README, and the first of those that nothing here is given by chance.
@@ -17,6 +24,9 @@ const PORTS_FROM: u16 = 20_000;
 const PORTS_MANY: u16 = 10_000;
 /// Fewer than these are typed, from the clone to the command that shows the guarantee.
 const COMMANDS: usize = 10;
+
+/// Where the first steps end. What is typed from there on needs what they left.
+const LATER: &str = "### When the state directory is lost\n";
 
 /// A fenced block: its language and its text.
 type Block = (String, String);
@@ -28,10 +38,12 @@ struct Shell {
     screen: Lines<BufReader<ChildStdout>>,
     home: Scratch,
     typed: Vec<(String, Duration)>,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Shell {
     fn open() -> Self {
+        let alone = DESK.lock().unwrap_or_else(PoisonError::into_inner);
         let home = Scratch::new("readme");
         let program = Path::new(env!("CARGO_BIN_EXE_flashyard"));
         let folder = program.parent().and_then(Path::to_str);
@@ -53,6 +65,7 @@ impl Shell {
             screen: BufReader::new(screen).lines(),
             home,
             typed: Vec::new(),
+            _alone: alone,
         }
     }
 
@@ -81,6 +94,24 @@ impl Shell {
         let (status, printed) = self.type_in(line);
         assert_eq!(status, 0, "{line}\n{printed}");
         printed
+    }
+
+    /// Types what is in `sh` fences. Each line ends as its comment says.
+    fn types(&mut self, blocks: &[Block]) {
+        for line in lines_of(blocks) {
+            let said = line.split_once("# status ").map(|(_, said)| said);
+            let digits = said.map(|said| said.split(|c: char| !c.is_ascii_digit()).next());
+            let expected = digits.map_or(Ok(0), |digits| digits.unwrap_or_default().parse());
+            let (status, printed) = self.type_in(line);
+            assert_eq!(Ok(status), expected, "{line}\n{printed}");
+        }
+    }
+
+    fn prints_times(&self) {
+        println!("{} lines typed", self.typed.len());
+        for (line, took) in &self.typed {
+            println!("{:6.2} s  {line}", took.as_secs_f64());
+        }
     }
 
     fn folder(&self) -> PathBuf {
@@ -126,11 +157,15 @@ impl Drop for Shell {
     }
 }
 
-/// Fenced blocks from one heading to another, in order, with ports that are free here.
-fn blocks(from: &str, to: &str, ports: [u16; 2]) -> Vec<Block> {
+/// README from one heading to another.
+fn section(from: &str, to: &str) -> &'static str {
     let (_, rest) = README.split_once(from).expect(from);
-    let (section, _) = rest.split_once(to).expect(to);
-    let mut text = section.to_owned();
+    rest.split_once(to).expect(to).0
+}
+
+/// Fenced blocks, in order, with ports that are free here.
+fn blocks(text: &str, ports: [u16; 2]) -> Vec<Block> {
+    let mut text = text.to_owned();
     for (shown, port) in PORTS.into_iter().zip(ports) {
         text = text.replace(shown, &port.to_string());
     }
@@ -142,6 +177,12 @@ fn blocks(from: &str, to: &str, ports: [u16; 2]) -> Vec<Block> {
         .collect()
 }
 
+/// What is typed of them.
+fn lines_of(blocks: &[Block]) -> impl Iterator<Item = &str> {
+    let typed = blocks.iter().filter(|(kind, _)| kind == "sh");
+    typed.flat_map(|(_, text)| text.lines())
+}
+
 fn free_ports() -> [u16; 2] {
     let first = PORTS_FROM + (std::process::id() % u32::from(PORTS_MANY)) as u16;
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
@@ -151,13 +192,14 @@ fn free_ports() -> [u16; 2] {
 }
 
 #[test]
-fn the_first_steps_work_as_they_are_typed() {
-    let steps = blocks("## First steps\n", "## Sharing\n", free_ports());
+fn the_readme_works_as_it_is_typed() {
+    let ports = free_ports();
+    let steps = blocks(section("## First steps\n", LATER), ports);
     let of_kind = |kind: &'static str| steps.iter().filter(move |(it, _)| *it == kind);
     let (_, file) = of_kind("toml").next().expect("README shows a file");
     let mut shell = Shell::open();
     let mut before = None;
-    for line in of_kind("sh").flat_map(|(_, text)| text.lines()) {
+    for line in lines_of(&steps) {
         // This test has a program already.
         if line == "make build" {
             continue;
@@ -184,9 +226,35 @@ fn the_first_steps_work_as_they_are_typed() {
         }
     }
     assert!(before.is_some(), "README restarts the target");
-    for (line, took) in &shell.typed {
-        println!("{:6.2} s  {line}", took.as_secs_f64());
+    shell.types(&blocks(section(LATER, "## More\n"), ports));
+    shell.prints_times();
+}
+
+#[test]
+fn the_guide_works_as_it_is_typed() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut typed = 0;
+    for entry in fs::read_dir(docs).expect("there is a guide") {
+        let path = entry.expect("it can be read").path();
+        if path.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let page = blocks(
+            &fs::read_to_string(&path).expect("it is text"),
+            free_ports(),
+        );
+        if lines_of(&page).next().is_none() {
+            continue;
+        }
+        let has = |what| lines_of(&page).any(|line| line.starts_with(what));
+        let own = has("export FLASHYARD_STATE=") || !has("flashyard serve");
+        assert!(own, "{} has a state of its own", path.display());
+        let mut shell = Shell::open();
+        shell.types(&page);
+        shell.prints_times();
+        typed += 1;
     }
+    assert!(typed >= 2, "{typed} pages of the guide are typed");
 }
 
 /// What README says that `make` builds is what it builds.
