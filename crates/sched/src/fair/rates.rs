@@ -6,7 +6,8 @@ use super::costs::Kind;
 use crate::Rates;
 
 const SECOND: u128 = 1_000_000_000;
-/// How far behind its limit a tenant may be and still catch up: a burst of so much.
+/// How far behind its limit a tenant may be and still catch up: a burst of so much, and of one I/O
+/// at least.
 const LIMIT_BURST_NS: u64 = 1_000_000;
 /// How far behind its guarantee a tenant is served at once, when it had asked for less.
 const GUARANTEE_BURST_NS: u64 = 50_000_000;
@@ -96,7 +97,6 @@ impl Paces {
     /// said, because what counts is what comes back in time.
     #[inline(never)]
     pub(super) fn charge(&mut self, now: Time, kind: Kind, bytes: u64) {
-        let earliest = now.as_ns().saturating_sub(self.burst);
         for rate in self.rates.iter_mut().flatten() {
             if rate.speaks_of(kind) {
                 let amount = if rate.bytes { bytes } else { 1 };
@@ -113,6 +113,8 @@ impl Paces {
                     ns / per_second
                 };
                 let span = u64::try_from(span).unwrap_or(u64::MAX);
+                // An I/O that took longer than the rate has for one is caught up by the next.
+                let earliest = now.as_ns().saturating_sub(self.burst.max(span));
                 rate.due = rate.due.max(earliest).saturating_add(span);
                 if !self.limits {
                     // What was had beyond a guarantee is not taken from it.
@@ -126,5 +128,57 @@ impl Paces {
 impl Rate {
     fn speaks_of(&self, kind: Kind) -> bool {
         self.kind.is_none_or(|own| own == kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// I/Os that are let pass in ten seconds, one at a time, each of which takes the next of
+    /// `latencies`, in milliseconds.
+    fn passed(limit: Rates, bytes: u64, latencies: &[u64]) -> u64 {
+        let mut limit = Paces::limits(&limit).expect("there is one");
+        let (mut now, mut passed) = (0, 0);
+        for latency in latencies.iter().cycle() {
+            now = limit.opens(Kind::Read).as_ns().max(now);
+            if now >= 10_000 * MS {
+                break;
+            }
+            limit.charge(Time::from_ns(now), Kind::Read, bytes);
+            now += latency * MS;
+            passed += 1;
+        }
+        passed
+    }
+
+    #[test]
+    fn a_limit_is_reached_though_some_ios_take_longer_than_it_has_for_one() {
+        let bandwidth = Rates {
+            bytes: Some(4096 * 50),
+            ..Rates::NONE
+        };
+        let ios = Rates {
+            ios: Some(50),
+            ..Rates::NONE
+        };
+        for limit in [bandwidth, ios] {
+            for (latencies, expected) in [
+                (&[0][..], 500),
+                (&[10], 500),
+                // One has 20 ms.
+                (&[10, 30], 500),
+                (&[5, 5, 38], 500),
+                // The tenant asks for less.
+                (&[25], 400),
+                // After a pause two may go at once, no more.
+                (&[0, 0, 0, 0, 1_000], 48),
+            ] {
+                let found = passed(limit, 4096, latencies);
+                assert!(found.abs_diff(expected) <= 3, "{latencies:?}: {found}");
+            }
+        }
     }
 }
