@@ -48,7 +48,8 @@ impl Work<'_> {
             let known = |it: &&VolumeInfo| self.owner_of(it.uuid).is_none();
             let volumes = volumes.iter().filter(known);
             let specs = volumes.map(|it| imported(it, &spec.name, tenant)).collect();
-            if let Err(fault) = self.create_volumes(specs, Checked::Now) {
+            // Data come back whatever their tenant was promised: that is shown as for a start.
+            if let Err(fault) = self.create_volumes(specs, Checked::Forced) {
                 // With volumes of a file it is there to stay.
                 if notes.is_empty() {
                     self.forget_pool(&spec.name)?;
@@ -66,7 +67,7 @@ impl Work<'_> {
             let place = spec.pool.unwrap_or_default();
             return Err(NotFound::ToImport(name, place).into());
         }
-        self.create_volumes(vec![spec], Checked::Now)?;
+        self.create_volumes(vec![spec], Checked::Forced)?;
         let view = self.view_one(KindName::Volume, &name)?;
         let View::Volume(volume) = &view else {
             return Ok(view);

@@ -3,6 +3,8 @@
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 
+use std::fs;
+
 use serde_json::Value;
 
 use crate::rig::{PROGRAM, Scratch, Target, names, path, target_perf, terminate};
@@ -355,6 +357,43 @@ fn a_guarantee_on_a_device_that_nobody_has_measured_is_unverified() {
     let unstable = device["calibration"]["unstable"].to_string();
     let is_unverified = state(&known).as_deref() == Some("unverified");
     assert_eq!(is_unverified, unstable.contains("read_iops"), "{known}");
+    assert_eq!(target.terminate(), 0);
+}
+
+/// Data come back whatever their tenant was promised; the promise is marked.
+#[test]
+fn an_import_is_not_refused_for_what_is_oversold() {
+    let scratch = Scratch::new("oversold-import");
+    let image = scratch.join("ssd0.img");
+    let file = format!(
+        "[[device]]\nname = \"ssd0\"\nkind = \"file\"\npath = \"{}\"\nsize = \"64MiB\"\n\
+         capability = {{ read_iops = 1000 }}\n\
+         [[tenant]]\nname = \"db\"\nguarantee = {{ read_iops = 1500 }}\n",
+        path(&image)
+    );
+    let file = scratch.file("target.toml", &file);
+    let apply = ["apply", path(&file)];
+    let create = ["volume", "create", "v", "--pool", "p", "--size", "8MiB"];
+    let create = [&create[..], &["--tenant", "db", "--force"]].concat();
+    let pool = ["pool", "import", "p", "--device", "ssd0"];
+    let volume = ["volume", "import", "v", "--pool", "p", "--tenant", "db"];
+    let all = [&pool[..], &["--tenant", "db"]].concat();
+    let mut target = Target::start(&scratch, &[]);
+    target.json(&apply);
+    target.json(&["pool", "create", "p", "--device", "ssd0"]);
+    target.json(&create);
+    for import in [vec![&all[..]], vec![&pool[..], &volume[..]]] {
+        target.kill();
+        fs::remove_dir_all(scratch.join("state")).expect("it is ours");
+        target = Target::start(&scratch, &[]);
+        target.json(&apply);
+        for command in import {
+            target.json(command);
+        }
+        let shown = target.json(&["tenant", "show", "db"]);
+        assert_eq!(shown["guarantee_state"], "oversold", "{shown}");
+        assert_eq!(names(&target.json(&["volume", "list"])), ["v"]);
+    }
     assert_eq!(target.terminate(), 0);
 }
 
