@@ -160,6 +160,9 @@ impl Work<'_> {
             Ok(Err(Stopped::Unwritten(part))) => Err(Refused::Unwritten(name, part).into()),
             Ok(Err(Stopped::Failed(error))) => Err(Unavailable::Measured(name, error).into()),
             Err(PoolError::NotAPool) => Err(no_such(KindName::Device, &name)),
+            Err(PoolError::Full { needed, free }) => {
+                Err(Refused::NoRoomToMeasure(name, needed, free).into())
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -234,6 +234,8 @@ pub enum Refused {
     Ignored(String, String, PolicyName),
     /// A device that nobody uses, and on which nothing was written.
     NeverWritten(String),
+    /// A device whose pool has no room for a measurement: bytes needed, and free.
+    NoRoomToMeasure(String, u64, u64),
     /// A device whose user has hardly written to it: how many percent of the reads found zeroes.
     Unwritten(String, u64),
     /// A policy that has to be told what the device does.

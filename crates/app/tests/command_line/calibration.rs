@@ -147,6 +147,21 @@ fn a_measurement_that_is_cut_off_leaves_nothing() {
     assert_eq!(target.terminate(), 0);
 }
 
+/// A pool without room says how much a measurement needs, and is left as it was.
+#[test]
+fn a_pool_that_is_full_is_not_measured() {
+    let scratch = Scratch::new("calibration-full");
+    let target = with_pool(&scratch);
+    let most = (free(&target) - (4 << 20)).to_string();
+    let volume = ["volume", "create", "rest", "--pool", "p", "--tenant", "db"];
+    target.json(&[&volume[..], &["--size", &most]].concat());
+    let before = free(&target);
+    target.refused(&CALIBRATE, "in a volume of at least 8 MiB");
+    assert_eq!(free(&target), before);
+    assert_eq!(names(&target.json(&["volume", "list"])), ["rest", "v"]);
+    assert_eq!(target.terminate(), 0);
+}
+
 /// A null device has figures, and nobody takes them for a ground.
 #[test]
 fn figures_of_nothing_are_no_ground_for_a_guarantee() {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::Refused;
 use crate::control::Risk;
+use crate::units;
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,6 +92,13 @@ impl fmt::Display for Refused {
                 f,
                 "nothing uses device `{device}`, and what was never written cannot be measured by reading: measure it with --destroy, \
                  which writes over what is on it, or once it has a pool"
+            ),
+            Self::NoRoomToMeasure(device, needed, free) => write!(
+                f,
+                "device `{device}` is measured in a volume of at least {}, and its pool has {} free: delete or move a volume, then \
+                 try again",
+                units::size(*needed),
+                units::size(*free)
             ),
             Self::Unwritten(device, part) => write!(
                 f,
