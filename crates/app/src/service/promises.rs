@@ -33,7 +33,7 @@ enum Standing {
     Ignored(String, String, PolicyName),
 }
 
-/// What nobody knows of a device: how much of what it can give.
+/// What is not known of a device: how much of what it can give.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Unknown {
     device: String,
@@ -60,13 +60,13 @@ impl fmt::Display for Unknown {
         if let Some(doubt) = doubt {
             return write!(
                 f,
-                "nobody knows how many {what} device `{device}` can give, for {doubt}: `flashyard device calibrate {device}` measures it \
-                 again"
+                "how many {what} device `{device}` can give is not known, for {doubt}: `flashyard device calibrate {device}` \
+                 measures it again"
             );
         }
         write!(
             f,
-            "nobody knows how many {what} device `{device}` can give: measure it with `flashyard device calibrate \
+            "how many {what} device `{device}` can give is not known: measure it with `flashyard device calibrate \
              {device}`, or say so as its `capability`"
         )
     }
@@ -364,7 +364,7 @@ fn add_up<'a>(
 struct Part {
     /// As far as it is known what the device can give.
     known: f64,
-    /// What the device gives of this nobody knows.
+    /// What the device gives of this is not known.
     unknown: Option<&'static str>,
 }
 
