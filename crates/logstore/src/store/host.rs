@@ -237,6 +237,8 @@ impl Store {
 
     /// Begins what waits in a lane, in order, as far as it can.
     pub(super) fn admit(&mut self, lane: Lane) {
+        // What waits now may wait for a cut: only the lack of a segment is one.
+        self.lanes[lane as usize].starved = false;
         while let Some(waiting) = self.lanes[lane as usize].waiting.pop_front() {
             let admit = match &waiting.ask {
                 Ask::Write(sums) => self.try_write(lane, waiting.waiter, waiting.chunk, sums),

@@ -14,7 +14,8 @@ fn lives_of_pools_keep_their_promises() {
     let rounds = std::env::var("FLASHYARD_ROUNDS").ok();
     let rounds: u64 = rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(1);
     let (mut errors, mut deletes, mut moved) = (0, 0, 0);
-    for seed in 0..16 * rounds {
+    // 181: writes waited for a cut that commits of the list of segments never let begin.
+    for seed in (0..16 * rounds).chain([181]) {
         let mut chance = Rng::new(seed);
         let options = Options {
             leaves: chance.below(40) as usize,
