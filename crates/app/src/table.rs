@@ -233,7 +233,7 @@ pub fn print_import(found: &ImportView) {
         say_line!("`flashyard pool import {pool} --device {device}` takes it over");
     } else if found.volumes.iter().any(|volume| volume.tenant.is_none()) {
         say_line!(
-            "volumes without a tenant are served to nobody: `flashyard volume import VOLUME --pool {pool} --tenant TENANT`"
+            "volumes without a tenant are not served: `flashyard volume import VOLUME --pool {pool} --tenant TENANT`"
         );
     }
 }

@@ -107,7 +107,7 @@ pub enum DeviceCommand {
     /// Measure what a device can give, which guarantees are held against
     #[command(
         after_help = "Examples:\n  flashyard device calibrate ssd0\n  flashyard device calibrate disk0 --destroy\n\n\
-        Nobody's data are lost unless --destroy is given. An emulated drive is measured by a copy of its model, a device\n\
+        No data are lost unless --destroy is given. An emulated drive is measured by a copy of its model, a device\n\
         with a pool in a volume that is made for that and deleted again, a device that a volume has whole by reading what\n\
         is on it. A device that nothing uses is only measured with --destroy, for nothing is known to be on it to be read.\n\
         Each load is repeated until two runs agree. It takes 10 to 20 seconds, in which the device is busy; Ctrl-C ends it."

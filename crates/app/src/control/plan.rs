@@ -147,7 +147,7 @@ impl fmt::Display for Risk {
         match self {
             Self::NoHosts(tenant) => write!(
                 f,
-                "tenant {tenant} would have no hosts, and nobody could connect to it any more"
+                "tenant {tenant} would have no hosts: none could connect to it any more"
             ),
             Self::Delete(section @ (Section::Volume | Section::Pool), name) => {
                 write!(

@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(
             check(&data, 512, SEED + 1, 1000, 3),
             Found::Bad,
-            "somebody else's"
+            "another writer's"
         );
     }
 

@@ -534,7 +534,7 @@ impl fmt::Display for InUse {
             Self::NotImported(pool, volume) => write!(
                 f,
                 "pool `{pool}` holds volume `{volume}`, which the target does not know: import it by `flashyard volume import \
-                 {volume} --pool {pool} --tenant TENANT`, then delete it if nobody needs it"
+                 {volume} --pool {pool} --tenant TENANT`, then delete it if it is not needed"
             ),
             Self::Port(address) => write!(
                 f,

@@ -246,7 +246,7 @@ fn describe(cause: Cause, tenant: &str) -> String {
         Cause::OwnQueue => "waited for its turn behind its own I/O".into(),
         Cause::Turn(_) => format!("waited for its turn while tenant {tenant} was served"),
         Cause::Others => "waited while other tenants were served, each of them with little".into(),
-        Cause::Held => "held back while nobody was served (its own limit, or a slow device)".into(),
+        Cause::Held => "held back while no tenant was served (its own limit, or a slow device)".into(),
         Cause::Network => "network receive: waited for the rest of a command, or for its data".into(),
         Cause::Intake => "waited for intake: for memory, for room (its host takes completions slowly), or because other commands are latency-sensitive".into(),
         Cause::Send => "send: its answers were held to go together, or the network or its host took them slowly".into(),
