@@ -143,7 +143,7 @@ pub fn print_one(value: &Value) {
         return;
     };
     let width = map.keys().map(|key| named(key).len()).max().unwrap_or(0);
-    let tables = ["promises", "faults", "injected"];
+    let tables = ["promises", "faults", "injected", "curve"];
     for (key, value) in map
         .iter()
         .filter(|(key, _)| !tables.contains(&key.as_str()))
@@ -152,6 +152,11 @@ pub fn print_one(value: &Value) {
     }
     if let Value::Array(promises) = &value["promises"] {
         print_promises(promises, &[]);
+    }
+    if let Value::Array(points) = &value["curve"]
+        && !points.is_empty()
+    {
+        say_line!("latency of reads by load\n{}", curve(points).render());
     }
     if let Value::Array(rows) = &value["injected"]
         && !rows.is_empty()
@@ -162,6 +167,19 @@ pub fn print_one(value: &Value) {
             Table::of_rows(&columns, rows).render()
         );
     }
+}
+
+/// What a device was measured to give.
+fn curve(points: &[Value]) -> Table {
+    let latencies = ["mean_us", "p50_us", "p95_us", "p99_us"];
+    let mut table = Table::new(&["read_iops", "mean", "p50", "p95", "p99"]);
+    for point in points {
+        let mut row = vec![cell("read_iops", &point["read_iops"])];
+        let us = |key: &&str| point[key].as_f64().map(|us| format!("{us:.0} us"));
+        row.extend(latencies.iter().map(|key| us(key).unwrap_or_default()));
+        table.row(row);
+    }
+    table
 }
 
 /// Prints the target at a glance.
@@ -438,6 +456,21 @@ mod tests {
         assert_eq!(
             table.render(),
             "NAME       IOPS\ndb         1200\nanalytics     7\n"
+        );
+    }
+
+    #[test]
+    fn a_curve_is_a_table_with_units() {
+        let points = serde_json::json!([
+            {"read_iops": 68, "mean_us": 84.6, "p50_us": 80.1, "p95_us": 120.9, "p99_us": 1234.5},
+            {"read_iops": 6800, "mean_us": 90.0, "p50_us": 88.0, "p95_us": 130.0, "p99_us": 200.0},
+        ]);
+        let rows = points.as_array().expect("a list");
+        assert_eq!(
+            curve(rows).render(),
+            "READ_IOPS   MEAN    P50     P95      P99\n\
+             \x20      68  85 us  80 us  121 us  1234 us\n\
+             \x20    6800  90 us  88 us  130 us   200 us\n"
         );
     }
 
