@@ -4,7 +4,7 @@
 use std::process::{Child, Command, Stdio};
 use std::{fs, io};
 
-use crate::rig::{PROGRAM, Scratch, Target, names, path};
+use crate::rig::{PROGRAM, Scratch, Target, expect_failure, names, path};
 
 /// A target whose device `far` is a namespace of another one, which is given as well.
 fn two(scratch: &[Scratch; 2]) -> [Target; 2] {
@@ -150,4 +150,35 @@ fn a_volume_that_is_made_where_nobody_answers_holds_up_nobody_else() {
         true => assert_eq!(volumes[0]["tenant"], "shop"),
         false => assert!(names(&volumes).is_empty(), "{volumes}"),
     }
+}
+
+/// A host that came between a new tenant and its volumes would miss them, and give them up.
+#[test]
+fn hosts_of_a_tenant_that_a_file_makes_wait_for_its_volumes() {
+    let scratch = [Scratch::new("hosts-far"), Scratch::new("hosts")];
+    let [other, target] = two(&scratch);
+    signal(&other, "-STOP");
+    let file = "[[tenant]]\nname = \"shop\"\nhosts = [\"*\"]\n\
+                [[volume]]\nname = \"slow\"\ndevice = \"far\"\ntenant = \"shop\"\ncontent = \"erase\"\n";
+    let file = scratch[1].file("shop.toml", file);
+    let mut apply = begin(&target, &["apply", path(&file)]);
+    while names(&target.json(&["tenant", "list"])) != ["db", "shop"] {}
+    let subnqn = "nqn.2026-11.dev.flashyard:shop";
+    let connect = || {
+        let perf = ["perf", "--connect", &target.address, "--subnqn", subnqn];
+        let mut command = Command::new(PROGRAM);
+        command
+            .args(perf)
+            .args(["--rw", "randread", "--seconds", "1"]);
+        command.output().expect("the program starts")
+    };
+    expect_failure(&connect(), 1, "Controller Busy");
+    // Others change something meanwhile, which admits no host.
+    target.json(&["tenant", "set", "db", "--weight", "2"]);
+    expect_failure(&connect(), 1, "Controller Busy");
+    signal(&other, "-CONT");
+    apply.wait().expect("it is ours");
+    let after = connect();
+    let after = String::from_utf8_lossy(&after.stderr);
+    assert!(!after.contains("Controller Busy"), "{after}");
 }
