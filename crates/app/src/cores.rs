@@ -15,7 +15,7 @@ use flashyard_runtime::{Rt, channel, uring};
 
 use crate::graph::NodeId;
 use crate::nodes::Nodes;
-use crate::published::{Published, Told};
+use crate::published::{Published, Report};
 use crate::service::PolicyPlan;
 
 /// How long a core that does not turn holds up who only asks it. One that does answers at the end
@@ -96,7 +96,7 @@ impl Cores {
         self.send(core, work).wait()
     }
 
-    /// Has cores tell of their nodes, or of one; those that have not told when it is time.
+    /// Has cores report on their nodes, or on one; those that have not when it is time.
     pub fn ask(&self, cores: impl IntoIterator<Item = usize>, only: Option<NodeId>) -> Vec<usize> {
         let until = patience();
         let ask = |core| {
@@ -113,8 +113,8 @@ impl Cores {
         late.collect()
     }
 
-    /// What a core has told of a node last.
-    pub fn told(&self, core: usize, id: NodeId) -> Option<Arc<Told>> {
+    /// What a core has reported of a node last.
+    pub fn report(&self, core: usize, id: NodeId) -> Option<Arc<Report>> {
         self.published.get(core)?.get(id)
     }
 

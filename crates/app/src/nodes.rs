@@ -13,7 +13,7 @@ use flashyard_drives::open_channel::OpenChannel;
 use flashyard_engine::Switch;
 
 use crate::graph::NodeId;
-use crate::published::{Channels, Faults, Published, Told};
+use crate::published::{Channels, Faults, Published, Report};
 
 /// An open device or pool.
 #[derive(Clone)]
@@ -31,18 +31,18 @@ pub enum Node {
 }
 
 impl Node {
-    fn tell(&self) -> Told {
+    fn report(&self) -> Report {
         match self {
-            Self::Blocks(device) => Told::Device(device.info(), None),
-            Self::Drive(drive) => Told::Device(drive.info(), Some(Box::new(drive.stats()))),
-            Self::Faulty(layer) => Told::Faulty(
+            Self::Blocks(device) => Report::Device(device.info(), None),
+            Self::Drive(drive) => Report::Device(drive.info(), Some(Box::new(drive.stats()))),
+            Self::Faulty(layer) => Report::Faulty(
                 layer.info(),
                 Faults {
                     counts: layer.counts(),
                     unflushed_bytes: layer.unflushed_bytes(),
                 },
             ),
-            Self::Channels(device) => Told::Channels(Channels {
+            Self::Channels(device) => Report::Channels(Channels {
                 failure: device.failure(),
                 is_full: device.is_full(),
                 partitions: {
@@ -50,7 +50,7 @@ impl Node {
                     listed.map(|info| (info.name.clone(), info)).collect()
                 },
             }),
-            Self::Pool(pool) => Told::Pool(pool.info()),
+            Self::Pool(pool) => Report::Pool(pool.info()),
         }
     }
 }
@@ -80,7 +80,7 @@ impl Nodes {
     pub fn publish(&self, only: Option<NodeId>) {
         for (id, place) in self.places.borrow().iter() {
             if only.is_none_or(|only| only == *id) {
-                self.published.put(*id, place.node.tell());
+                self.published.put(*id, place.node.report());
             }
         }
     }

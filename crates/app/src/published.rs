@@ -1,8 +1,8 @@
-//! What each core has told of its devices and pools, for readers on other threads. A core tells
-//! when it is asked, and then of all that was asked for; who asks waits for it a little, and finds
-//! what the core told before if it does not answer. So nothing is counted, compared or locked on
-//! the path of an I/O, figures are fresh however long the core was idle, and a core that does not
-//! turn stops nobody.
+//! What each core has reported of its devices and pools, for readers on other threads. A core
+//! reports when it is asked, and then of all that was asked for; who asks waits for it a little,
+//! and finds what the core reported before if it does not answer. So nothing is counted, compared
+//! or locked on the path of an I/O, figures are fresh however long the core was idle, and a core
+//! that does not turn holds up no reader.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,9 +15,9 @@ use flashyard_drives::open_channel::PartitionInfo;
 
 use crate::graph::NodeId;
 
-/// What a core tells of a node.
+/// What a core reports of a node.
 #[derive(Debug)]
-pub enum Told {
+pub enum Report {
     /// Of a device that stores blocks; what it has done as well if it is an emulated drive.
     Device(Info, Option<Box<FlashStats>>),
     /// Of a device that injects faults.
@@ -28,7 +28,7 @@ pub enum Told {
     Pool(PoolInfo),
 }
 
-/// What a device that injects faults tells.
+/// What a device that injects faults reports.
 #[derive(Debug)]
 pub struct Faults {
     /// Each fault with what it has done.
@@ -37,7 +37,7 @@ pub struct Faults {
     pub unflushed_bytes: u64,
 }
 
-/// What a device that is cut into partitions tells.
+/// What a device that is cut into partitions reports.
 #[derive(Debug)]
 pub struct Channels {
     /// What its file has failed with.
@@ -48,19 +48,19 @@ pub struct Channels {
     pub partitions: BTreeMap<String, PartitionInfo>,
 }
 
-/// What a core has told last. The lock is held to read or replace a pointer.
+/// What a core has reported last. The lock is held to read or replace a pointer.
 #[derive(Clone, Debug, Default)]
-pub struct Published(Arc<Mutex<BTreeMap<NodeId, Arc<Told>>>>);
+pub struct Published(Arc<Mutex<BTreeMap<NodeId, Arc<Report>>>>);
 
 impl Published {
-    /// What was told of a node last.
-    pub fn get(&self, id: NodeId) -> Option<Arc<Told>> {
+    /// What was reported of a node last.
+    pub fn get(&self, id: NodeId) -> Option<Arc<Report>> {
         self.lock().get(&id).cloned()
     }
 
-    /// Puts what a node tells now in the place of what it told before.
-    pub fn put(&self, id: NodeId, told: Told) {
-        self.lock().insert(id, Arc::new(told));
+    /// Puts what a node reports now in the place of what it reported before.
+    pub fn put(&self, id: NodeId, report: Report) {
+        self.lock().insert(id, Arc::new(report));
     }
 
     /// Forgets a node that has gone.
@@ -68,7 +68,7 @@ impl Published {
         self.lock().remove(&id);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Arc<Told>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Arc<Report>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,7 +11,7 @@ use super::{Fault, Service, Stack};
 use crate::control::{InjectedRow, KindName, View};
 use crate::graph::NodeId;
 use crate::nodes::Node;
-use crate::published::Told;
+use crate::published::Report;
 use crate::spec::{DeviceSpec, FaultLayerSpec, FaultSpec};
 use crate::state::Kind;
 
@@ -114,9 +114,9 @@ impl Work<'_> {
         let Some(device) = self.graph.device(id) else {
             return Vec::new();
         };
-        let told = device.home.and_then(|core| self.told(core, id));
-        let counts = match told.as_deref() {
-            Some(Told::Faulty(_, told)) => told.counts.as_slice(),
+        let report = device.home.and_then(|core| self.report(core, id));
+        let counts = match report.as_deref() {
+            Some(Report::Faulty(_, report)) => report.counts.as_slice(),
             _ => &[],
         };
         let spec = &device.spec;
@@ -124,7 +124,7 @@ impl Work<'_> {
         let rules = rules.into_iter().flatten().enumerate();
         let rows = rules.zip(spec.faults()).map(|((at, rule), fault)| {
             // The core may still be at an older list.
-            let counts = counts.get(at).filter(|(told, _)| *told == rule);
+            let counts = counts.get(at).filter(|(of, _)| *of == rule);
             let counts = counts.map(|(_, counts)| *counts);
             InjectedRow {
                 device: spec.name.clone(),

@@ -19,21 +19,21 @@ use super::fault::{DriveFault, Invalid, ProfileFault};
 use super::work::Work;
 use crate::control::{DriveRow, DriveView};
 use crate::graph::{Device, NodeId};
-use crate::published::Told;
+use crate::published::Report;
 use crate::spec::{ConditionName, DeviceKind, FlashSpec, StoreName, is_file};
 use crate::units;
 
 /// Longest profile that is read, in bytes.
 const PROFILE_LEN_MAX: u64 = 64 << 10;
-/// From this size on, making a drive takes long enough to be told.
+/// From this size on, making a drive takes long enough to be mentioned.
 const LARGE: u64 = 64 << 30;
 
 impl Work<'_> {
     /// What a device that is an emulated drive has done until now.
     pub(super) fn drive_stats(&self, device: &str) -> Option<FlashStats> {
         let (id, device) = self.device(device).ok()?;
-        match &*self.told(device.home?, id)? {
-            Told::Device(_, stats) => stats.as_deref().cloned(),
+        match &*self.report(device.home?, id)? {
+            Report::Device(_, stats) => stats.as_deref().cloned(),
             _ => None,
         }
     }
@@ -55,8 +55,8 @@ impl Work<'_> {
     pub(super) fn view_drives(&self) -> Vec<DriveRow> {
         let row = |(id, device): (NodeId, &Device)| {
             let drive = device.spec.drive()?;
-            let told = self.told(device.home?, id)?;
-            let Told::Device(_, Some(stats)) = &*told else {
+            let report = self.report(device.home?, id)?;
+            let Report::Device(_, Some(stats)) = &*report else {
                 return None;
             };
             Some(DriveRow {

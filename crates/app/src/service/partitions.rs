@@ -23,7 +23,7 @@ use crate::control::{
 use crate::cores::CoreState;
 use crate::graph::NodeId;
 use crate::nodes::Node;
-use crate::published::{Channels, Told};
+use crate::published::{Channels, Report};
 use crate::spec::{
     ChannelsSpec, DeviceKind, DeviceSpec, Medium, PartitionSpec, Store, parse_units, show_units,
 };
@@ -141,7 +141,7 @@ impl Work<'_> {
             Ok::<(), Fault>(device.grow(&partition, &wanted).await?)
         });
         grown.map_err(|fault| self.name_unknown(fault, parent))?;
-        // The partition has them for good: hosts are told whatever becomes of our own note.
+        // The partition has them for good: hosts are notified whatever becomes of our own note.
         for place in [id].into_iter().chain(self.graph.devices_on(id)) {
             for (_, volume) in self.graph.volumes_on(place) {
                 self.tell_size(volume);
@@ -261,14 +261,14 @@ impl Work<'_> {
         })
     }
 
-    /// What is told of a partition; nothing of another device.
+    /// What is reported of a partition; nothing of another device.
     pub(super) fn view_partition(&self, id: NodeId) -> Option<PartitionView> {
         let spec = &self.graph.device(id)?.spec;
         let cut = spec.partition()?;
-        let told = self.parent(cut).ok();
-        let told = told.and_then(|(parent, core)| self.told(core, parent));
-        let channels = match told.as_deref() {
-            Some(Told::Channels(channels)) => Some(channels),
+        let report = self.parent(cut).ok();
+        let report = report.and_then(|(parent, core)| self.report(core, parent));
+        let channels = match report.as_deref() {
+            Some(Report::Channels(channels)) => Some(channels),
             _ => None,
         };
         let info = channels.and_then(|channels| channels.partitions.get(&spec.name));
@@ -467,8 +467,8 @@ fn of_device(name: &str, error: PartitionError) -> Fault {
 }
 
 /// The state of an open-channel device that has failed, or cannot be written, and why.
-pub(super) fn trouble_of(device: &str, told: &Channels) -> Option<Health> {
-    let (state, fault) = match told.failure {
+pub(super) fn trouble_of(device: &str, report: &Channels) -> Option<Health> {
+    let (state, fault) = match report.failure {
         Some(error) => (
             Condition::Unavailable,
             format!(
@@ -476,7 +476,7 @@ pub(super) fn trouble_of(device: &str, told: &Channels) -> Option<Health> {
                  start the target again"
             ),
         ),
-        None if told.is_full => (
+        None if report.is_full => (
             Condition::Full,
             format!(
                 "no space is left for the file that device `{device}` is in: it is read, and written again when there is \

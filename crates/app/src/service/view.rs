@@ -12,7 +12,7 @@ use crate::control::{
     LoadView, PoolView, SpaceView, StatusView, TargetRow, TenantRow, TenantView, View, VolumeView,
 };
 use crate::graph::{Device, Node, NodeId, Volume};
-use crate::published::Told;
+use crate::published::Report;
 use crate::spec::{ConditionName, FlatDevice, Medium, Size, Store, StoreName};
 use crate::state::{Kind, Phase, PoolRecord, TenantRecord};
 
@@ -61,7 +61,7 @@ impl Work<'_> {
         });
         let silent = silent.iter().map(|core| FaultRow {
             what: format!("core {core}"),
-            why: "it does not answer: what is told of its devices is older, and its hosts wait; see to its devices, or \
+            why: "it does not answer: what is shown of its devices is older, and its hosts wait; see to its devices, or \
                   start the target again"
                 .into(),
         });
@@ -131,14 +131,14 @@ impl Work<'_> {
 
     fn view_device(&self, id: NodeId, device: &Device) -> View {
         let (spec, core) = (&device.spec, device.home);
-        let told = core.and_then(|core| self.told(core, id));
-        let (info, stats) = match told.as_deref() {
-            Some(Told::Device(info, stats)) => (Some(info), stats.as_deref()),
-            Some(Told::Faulty(info, _)) => (Some(info), None),
+        let report = core.and_then(|core| self.report(core, id));
+        let (info, stats) = match report.as_deref() {
+            Some(Report::Device(info, stats)) => (Some(info), stats.as_deref()),
+            Some(Report::Faulty(info, _)) => (Some(info), None),
             _ => (None, None),
         };
-        let unflushed_bytes = match told.as_deref() {
-            Some(Told::Faulty(_, faults)) => Some(faults.unflushed_bytes),
+        let unflushed_bytes = match report.as_deref() {
+            Some(Report::Faulty(_, faults)) => Some(faults.unflushed_bytes),
             _ => None,
         };
         let mut flat = FlatDevice::from(spec.clone());
@@ -156,8 +156,8 @@ impl Work<'_> {
             }
             _ => {}
         }
-        let trouble = match told.as_deref() {
-            Some(Told::Channels(channels)) => trouble_of(&spec.name, channels),
+        let trouble = match report.as_deref() {
+            Some(Report::Channels(channels)) => trouble_of(&spec.name, channels),
             _ => None,
         };
         let curve = std::mem::take(&mut flat.curve);
@@ -179,9 +179,9 @@ impl Work<'_> {
     fn view_pool(&self, id: NodeId, record: &PoolRecord) -> View {
         let device = self.graph.device_under(id);
         let core = device.and_then(|device| self.graph.device(device)?.home);
-        let told = core.and_then(|core| self.told(core, id));
-        let space = match told.as_deref() {
-            Some(Told::Pool(info)) => Some(info),
+        let report = core.and_then(|core| self.report(core, id));
+        let space = match report.as_deref() {
+            Some(Report::Pool(info)) => Some(info),
             _ => None,
         };
         View::Pool(PoolView {

@@ -93,7 +93,7 @@ impl Work<'_> {
         for pool in followers.pools {
             let what = format!("pool {}", pool.name);
             let done = self.carry_out_importing(Step::CreatePool(pool), Checked::Never);
-            notes.extend(told(&what, done));
+            notes.extend(notes_of(&what, done));
         }
         let all = followers.volumes;
         if all.is_empty() {
@@ -106,7 +106,10 @@ impl Work<'_> {
                 for spec in all {
                     let what = format!("volume {}", spec.name);
                     let step = Step::CreateVolumes(vec![spec]);
-                    notes.extend(told(&what, self.carry_out_importing(step, Checked::Never)));
+                    notes.extend(notes_of(
+                        &what,
+                        self.carry_out_importing(step, Checked::Never),
+                    ));
                 }
             }
         }
@@ -145,7 +148,7 @@ impl Work<'_> {
 }
 
 /// What an import of something that follows another one has done, or why it could not be.
-fn told(what: &str, done: Result<Vec<String>, Fault>) -> Vec<String> {
+fn notes_of(what: &str, done: Result<Vec<String>, Fault>) -> Vec<String> {
     done.unwrap_or_else(|fault| vec![format!("{what} still waits to be imported: {fault}")])
 }
 

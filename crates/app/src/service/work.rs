@@ -11,7 +11,7 @@ use super::{Fault, Service, Stack, Subject};
 use crate::control::Asker;
 use crate::cores::Cores;
 use crate::graph::NodeId;
-use crate::published::Told;
+use crate::published::Report;
 use crate::state::{State, StateError};
 
 /// A command at work.
@@ -140,11 +140,11 @@ impl<'a> Work<'a> {
     }
 
     /// What the home core of a device tells of it, or of a pool on it.
-    pub(super) fn told(&self, core: usize, id: NodeId) -> Option<Arc<Told>> {
+    pub(super) fn report(&self, core: usize, id: NodeId) -> Option<Arc<Report>> {
         if !self.has_asked {
             self.cores.ask([core], Some(id));
         }
-        self.cores.told(core, id)
+        self.cores.report(core, id)
     }
 
     /// Notes why something is not available.
