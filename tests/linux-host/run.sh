@@ -335,7 +335,7 @@ no_panic() {
     [[ -z $reason ]]
 }
 
-# A target that is told to end does so soon and without complaint.
+# A target that is asked to end does so soon and without complaint.
 stop_target() {
     reason="it was not running"
     kill -TERM "$target" 2>/dev/null || return

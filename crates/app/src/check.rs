@@ -35,8 +35,8 @@ enum Report {
     OpenChannel(open_channel::Report),
 }
 
-/// Prints what was found. Only what is lost is a failure: what is put right by itself is told, and
-/// no reason for a backup.
+/// Prints what was found. Only what is lost is a failure: what is repaired by itself is reported,
+/// and no reason for a backup.
 pub fn run(args: &CheckArgs) -> Result<(), Failure> {
     let (path, block_size) = (args.file.clone(), args.block_size);
     let report = uring::run(uring::Config::default(), |rt| async move {

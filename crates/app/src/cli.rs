@@ -109,7 +109,7 @@ pub enum Command {
     /// Show where a tenant's latency comes from, and who causes it
     #[command(
         after_help = "Examples:\n  flashyard why db\n  flashyard why db --json\n\n\
-        What is told covers the last ten to twenty seconds."
+        The answer covers the last ten to twenty seconds."
     )]
     Why(WhyArgs),
     /// Make the running target have everything that a configuration file names

@@ -69,7 +69,7 @@ pub enum Request {
     ImportPool {
         /// What it is to be called, and where it is.
         spec: PoolSpec,
-        /// Who is to have its volumes; nobody yet if not given.
+        /// The tenant of its volumes; none yet if not given.
         tenant: Option<String>,
         /// Only tell what there is.
         list: bool,
@@ -359,7 +359,7 @@ impl Control {
         E: HasKind,
     {
         let path = state.join(SOCKET);
-        // The state store's lock is ours, so a socket that is still there belongs to nobody.
+        // The state store's lock is ours, so a socket that is still there has no owner.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -406,7 +406,7 @@ where
         let _ = thread::Builder::new()
             .name("control".into())
             .spawn(move || {
-                // A client that goes away in the middle has nobody to be told.
+                // A client that goes away in the middle gets no answer.
                 let _ = converse(&stream, &mut seat, &*serve);
             });
     }
@@ -416,7 +416,7 @@ where
 enum Line {
     Whole(Vec<u8>),
     TooLong,
-    /// It ended in the middle: what it meant nobody knows.
+    /// It ended in the middle: what it meant is unknown.
     Cut,
     End,
 }

@@ -35,8 +35,8 @@ use outcome::{Measured, Outcome, Phase};
 use players::PLAYERS;
 
 /// How long the target stays awake after it did something: as long as an I/O of a slow phase may
-/// take. Virtual machines can be late by milliseconds when they wake, which would be told as the
-/// drive's latency.
+/// take. Virtual machines can be late by milliseconds when they wake, which would be reported as
+/// the drive's latency.
 const POLL: Duration = Duration::from_ms(5);
 
 /// Seconds of each measurement that the machine is judged by.
@@ -93,9 +93,9 @@ size = "3500MiB"
 tenant = "backup"
 "#;
 
-/// Runs the demonstration; unless told to exit, goes on serving until a signal comes.
+/// Runs the demonstration; unless asked to exit, goes on serving until a signal comes.
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
-    // Everything is in memory: until the tenants are told of, there is nothing to end in good
+    // Everything is in memory: until the tenants are shown, there is nothing to end in good
     // order.
     let measuring = Arc::new(AtomicBool::new(true));
     for (signal, status) in [(SIGINT, 130), (SIGTERM, 143)] {

@@ -34,7 +34,7 @@ pub enum Failure {
     Unavailable(Unavailable),
     /// Whoever runs this machine.
     System(System),
-    /// Nobody: the command did what it should, and what it looked at is not in order.
+    /// No one: the command did what it should, and what it looked at is not in order.
     Found(Found),
     /// Whoever sent this signal, and has what there was until then.
     Stopped(i32),
@@ -72,7 +72,7 @@ pub enum Unavailable {
     Check(CheckError),
     /// Another target, asked what it offers.
     Discover(Address, ConnectError),
-    /// The name of a host that nobody knows.
+    /// The name of a host that cannot be looked up.
     Unknown(Address, io::Error),
     /// The drive of the demonstration.
     Drive(&'static str),
@@ -121,7 +121,7 @@ impl Failure {
             json::print_error(kind, &self.message());
         }
         if let Self::Usage(error) = self {
-            // Where it cannot be told, the status tells.
+            // Where it cannot be printed, the exit status shows it.
             let _ = error.print();
             return ExitCode::from(2);
         }
@@ -194,7 +194,7 @@ impl fmt::Display for Failure {
             Self::System(cause) => cause.fmt(f),
             Self::Found(cause) => cause.fmt(f),
             Self::Stopped(_) => {
-                f.write_str("stopped by a signal; what was there until then is told")
+                f.write_str("stopped by a signal; what was there until then is shown")
             }
         }
     }
@@ -278,7 +278,7 @@ impl fmt::Display for Found {
             Self::Perf => f.write_str("not everything that was read or written was in order"),
             Self::Lost(path) => write!(
                 f,
-                "{} is not sound: restore what is told to be lost from a backup",
+                "{} is not sound: restore what is reported lost from a backup",
                 path.display()
             ),
         }

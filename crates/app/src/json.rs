@@ -1,4 +1,4 @@
-//! What programs are told: with `--json` a command prints one document on standard output, its
+//! What programs read: with `--json` a command prints one document on standard output, its
 //! answer or `{"error": ...}`, so that whoever reads it has one thing to read. Standard error is
 //! for people in both cases.
 //!
@@ -217,7 +217,7 @@ pub fn is_wanted() -> bool {
     std::env::args_os().any(|word| word == "--json")
 }
 
-/// Prints an answer. A list is told by what is in it: `{"devices": [...]}`.
+/// Prints an answer. A list is named by what is in it: `{"devices": [...]}`.
 pub fn print(noun: &str, answer: &impl Serialize) {
     let answer = serde_json::to_value(answer).expect("an answer is plain data");
     say_line!("{:#}", document(noun, answer));

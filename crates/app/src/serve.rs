@@ -83,7 +83,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What programs are told of a target that has started.
+/// What programs read of a target that has started.
 #[derive(Serialize)]
 struct Ready {
     addresses: Vec<String>,

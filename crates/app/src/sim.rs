@@ -1,5 +1,6 @@
 //! `flashyard sim`: whole lives of a target in virtual time, by seed, on all processors. A finding
-//! is told at once, with the command that repeats it; Ctrl-C ends the run and keeps what it has.
+//! is reported at once, with the command that repeats it; Ctrl-C ends the run and keeps what it
+//! has.
 
 use std::io::{self, IsTerminal};
 use std::num::NonZero;
@@ -18,11 +19,11 @@ use crate::failure::{Failure, Found, System};
 use crate::json;
 use crate::out::say_line;
 
-/// Seeds of a run that nobody gave any.
+/// Seeds of a run for which none are given.
 const SEEDS: u64 = 1_000;
 /// A run that has found so much ends: the rest is most likely the same.
 const ENOUGH: usize = 20;
-/// Where nobody sees a bar, a line comes this often.
+/// Where no bar is seen, a line comes this often.
 const LINE: Duration = Duration::from_secs(10);
 
 /// What all workers share.
@@ -123,11 +124,11 @@ impl Run {
 
     /// Says now and then how far the run is.
     fn tell_lines(&self, begun: Instant) {
-        let mut told = Instant::now();
+        let mut reported = Instant::now();
         while !self.is_over() {
             thread::sleep(Duration::from_millis(50));
-            if told.elapsed() >= LINE {
-                told = Instant::now();
+            if reported.elapsed() >= LINE {
+                reported = Instant::now();
                 let (lives, seconds) = (self.sum().lives, begun.elapsed().as_secs());
                 eprintln!("{lives} lives in {seconds} s");
             }

@@ -10,7 +10,7 @@ use crate::units;
 #[derive(Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
-    /// Which columns belong to the right; told by their cells when nobody says.
+    /// Which columns belong to the right; found from their cells where not given.
     numeric: Option<Vec<bool>>,
 }
 

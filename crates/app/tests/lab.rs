@@ -37,8 +37,8 @@ fn lab(args: &[&str]) -> Output {
 /// Runs something that must succeed, and returns what it prints.
 fn printed(args: &[&str]) -> String {
     let output = lab(args);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args:?}: {told}");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {messages}");
     String::from_utf8(output.stdout).expect("text is printed")
 }
 
@@ -49,10 +49,10 @@ fn json(args: &[&str]) -> Value {
 /// Runs something that must end with this status, print nothing, and say `why`.
 fn refused(args: &[&str], status: i32, why: &str) {
     let output = lab(args);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(status), "{args:?}: {told}");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{args:?}: {messages}");
     assert!(output.stdout.is_empty(), "{args:?}");
-    assert!(told.contains(why), "{args:?}: {told}");
+    assert!(messages.contains(why), "{args:?}: {messages}");
 }
 
 fn run<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -114,15 +114,18 @@ fn a_run_prints_json_by_contract_and_the_same_for_the_same_seed() {
 fn a_run_prints_a_table_and_tells_its_progress_elsewhere() {
     let output = lab(&run(&[]));
     let table = String::from_utf8(output.stdout).expect("text");
-    let told = String::from_utf8(output.stderr).expect("text");
+    let messages = String::from_utf8(output.stderr).expect("text");
     assert!(
         table.contains("P99, us") && table.contains("read-4k"),
         "{table}"
     );
     assert!(!table.contains("1/"), "{table}");
     assert!(table.contains("Quick run: "), "{table}");
-    let parts = told.lines().next().and_then(|line| line.strip_prefix("1/"));
-    assert!(parts.is_some(), "{told}");
+    let parts = messages
+        .lines()
+        .next()
+        .and_then(|line| line.strip_prefix("1/"));
+    assert!(parts.is_some(), "{messages}");
     let quiet = lab(&run(&["--json"]));
     assert!(quiet.stderr.is_empty(), "no lines for a program");
 }
@@ -206,7 +209,7 @@ fn what_cannot_be_written_is_refused_before_the_run() {
         1,
         "cannot write",
     );
-    // Had the run begun, its progress would have been told.
+    // Had the run begun, its progress would have been shown.
     let output = lab(&run(&["--plot", &below_a_file]));
     assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1);
 }
@@ -227,8 +230,8 @@ fn interrupt(child: &Child) {
     assert!(sent.expect("kill exists").success());
 }
 
-fn wait_for(told: &mut impl BufRead, what: &str) {
-    let mut lines = told.lines().map_while(Result::ok);
+fn wait_for(messages: &mut impl BufRead, what: &str) {
+    let mut lines = messages.lines().map_while(Result::ok);
     assert!(
         lines.any(|line| line.contains(what)),
         "nothing says `{what}`"
@@ -258,11 +261,11 @@ fn a_run_that_is_stopped_keeps_what_it_has() {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program starts");
-        let mut told = BufReader::new(child.stderr.take().expect("it is piped"));
-        wait_for(&mut told, "3/15 ");
+        let mut messages = BufReader::new(child.stderr.take().expect("it is piped"));
+        wait_for(&mut messages, "3/15 ");
         interrupt(&child);
         let mut rest = String::new();
-        told.read_to_string(&mut rest).expect("it says more");
+        messages.read_to_string(&mut rest).expect("it says more");
         let output = child.wait_with_output().expect("it was ours");
         assert_eq!(output.status.code(), Some(130), "{rest}");
         let table = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -291,11 +294,11 @@ fn a_run_that_is_stopped_before_anything_is_complete_prints_an_empty_report() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
-    let mut told = BufReader::new(child.stderr.take().expect("it is piped"));
-    wait_for(&mut told, "1/11 ");
+    let mut messages = BufReader::new(child.stderr.take().expect("it is piped"));
+    wait_for(&mut messages, "1/11 ");
     interrupt(&child);
     let mut rest = String::new();
-    told.read_to_string(&mut rest).expect("it says more");
+    messages.read_to_string(&mut rest).expect("it says more");
     let output = child.wait_with_output().expect("it was ours");
     assert_eq!(output.status.code(), Some(130), "{rest}");
     let report = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -322,11 +325,11 @@ fn a_signal_ends_a_run_in_order() {
     }
     // The first asks for the end of what is at work, which takes hours; the second ends it.
     interrupt(&child);
-    let mut told = BufReader::new(child.stderr.take().expect("it is piped"));
-    wait_for(&mut told, "again to end at once");
+    let mut messages = BufReader::new(child.stderr.take().expect("it is piped"));
+    wait_for(&mut messages, "again to end at once");
     interrupt(&child);
     let mut rest = String::new();
-    told.read_to_string(&mut rest).expect("it says more");
+    messages.read_to_string(&mut rest).expect("it says more");
     let output = child.wait_with_output().expect("it was ours");
     assert_eq!(output.status.code(), Some(130), "{rest}");
     assert!(rest.contains("stopped by a signal"), "{rest}");

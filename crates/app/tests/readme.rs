@@ -121,10 +121,10 @@ impl Shell {
     /// All that is there, as a file, without when it was written.
     fn everything(&mut self) -> String {
         let typed = self.typed.len();
-        let told = self.succeeds("flashyard export");
+        let exported = self.succeeds("flashyard export");
         self.typed.truncate(typed);
-        assert!(told.contains("[[volume]]"), "{told}");
-        let lines = told.lines().filter(|line| !line.starts_with('#'));
+        assert!(exported.contains("[[volume]]"), "{exported}");
+        let lines = exported.lines().filter(|line| !line.starts_with('#'));
         lines.collect::<Vec<_>>().join("\n")
     }
 

@@ -32,7 +32,7 @@ pub struct Discovery {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "hosts want to be notified"]
 pub enum Change {
-    /// Nobody's: nothing has changed.
+    /// No host's: nothing has changed.
     Nobody,
     /// Everybody's.
     Everybody,

@@ -58,7 +58,7 @@ pub struct Limits {
     /// has: it may be slow, but not at the cost of the others.
     pub turn_deadline: Duration,
     /// A command that waits for memory or for its turn for so long is answered "interrupted, try
-    /// again" (Command Interrupted, with a retry delay for hosts that heed it). Nothing of it has
+    /// again" (Command Interrupted, with a retry delay for hosts that honour it). Nothing of it has
     /// been done. It should be less than what hosts wait for an answer, which is 30 s mostly: when
     /// that has passed they break the connection, and come back with all they had.
     pub wait_deadline: Duration,
@@ -94,7 +94,7 @@ pub struct Limits {
     /// connection has those of one capsule.
     pub capsule_bytes: usize,
     /// The same of one tenant, at most, and no more than a quarter of what is left: its slow
-    /// devices hold up nobody else.
+    /// devices delay no one else.
     pub tenant_capsule_bytes: usize,
     /// Bytes of large receive buffers on one core.
     pub receive_bytes: usize,

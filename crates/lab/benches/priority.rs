@@ -23,7 +23,7 @@ use rig::{BLOCK, Got, Load, Rig};
 
 const PORT: u16 = 4496;
 const BYTES: u64 = 256 << 20;
-const SENSITIVE: (&str, Class, u32) = ("hurried", Class::Latency, 1);
+const SENSITIVE: (&str, Class, u32) = ("sensitive", Class::Latency, 1);
 const BULK: (&str, Class, u32) = ("bulk", Class::Throughput, 128);
 /// Windows asked for: none, so many, and 0 for adaptive.
 const WINDOWS: [Option<u8>; 9] = [

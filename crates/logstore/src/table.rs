@@ -3,7 +3,7 @@
 //! Records lie in the order they came in. An index of 32-bit words (a few bits of the hash, and the
 //! number of the record) finds one in two steps of memory, and says in one that there is none.
 //! Records of one leaf are chained, so that a checkpoint loads each leaf once. Long trims are
-//! ranges beside the records; which is newer, range or record, is told by their order.
+//! ranges beside the records; which is newer, range or record, follows from their order.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;

@@ -349,7 +349,7 @@ refuse() {
     # As one that is not there, so that names cannot be found out.
     dmesg | found -F "Connect Invalid Data Parameter, subsysnqn \"$(subsystem alpha)\"" || fail "refused, but not so"
     nvme discover -t tcp -a "$ADDRESS" -s "$port" "${identity[@]}" -o json >/tmp/log.json || true
-    ! grep -q "$(subsystem alpha)" /tmp/log.json || fail "a stranger is told of the subsystem"
+    ! grep -q "$(subsystem alpha)" /tmp/log.json || fail "a stranger sees the subsystem"
     # Nor may we go where others are, or where nobody is.
     ! nvme connect -t tcp -a "$ADDRESS" -s "$port" -n "$(subsystem beta)" || fail "a host came in to another tenant"
     ! nvme connect -t tcp -a "$ADDRESS" -s "$port" -n "$(subsystem nobody)" || fail "connected to what does not exist"

@@ -63,24 +63,24 @@ gone() {
 
 # Something must be refused for a reason: refused REASON COMMAND...
 refused() {
-    local reason=$1 told
+    local reason=$1 message
     shift
-    ! told=$(cli "$@" 2>&1) || fail "not refused: $*"
-    [[ $told == *"$reason"* ]] || fail "refused for another reason: $told"
+    ! message=$(cli "$@" 2>&1) || fail "not refused: $*"
+    [[ $message == *"$reason"* ]] || fail "refused for another reason: $message"
 }
 
 # The drive must be sound, looked at where it lies.
 sound() {
-    local told
-    told=$(flashyard check "$(drive host-managed)" 2>&1) || fail "not sound: $told"
-    [[ $told == *"partition one: 2 units"* ]] || fail "what is there is not told: $told"
+    local message
+    message=$(flashyard check "$(drive host-managed)" 2>&1) || fail "not sound: $message"
+    [[ $message == *"partition one: 2 units"* ]] || fail "what is there is not shown: $message"
 }
 
 # It must not be looked at for a reason.
 unchecked() {
-    local told
-    ! told=$(flashyard check "$(drive host-managed)" 2>&1) || fail "it can be checked: $told"
-    [[ $told == *"$1"* ]] || fail "not checked for another reason: $told"
+    local message
+    ! message=$(flashyard check "$(drive host-managed)" 2>&1) || fail "it can be checked: $message"
+    [[ $message == *"$1"* ]] || fail "not checked for another reason: $message"
 }
 
 online() {

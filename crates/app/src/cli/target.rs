@@ -32,7 +32,7 @@ pub enum TargetCommand {
         flashyard target set --max-transfer 256KiB --io-queues 16 --queue-depth 128 --in-capsule 16KiB\n\n\
         --listen holds at once: the answer comes when the target listens at the new addresses; at those that are not\n\
         named any more it takes no new connections, and those that are there stay.\n\
-        The others hold for hosts that connect from now on; connected hosts keep what they were told until they\n\
+        The others hold for hosts that connect from now on; connected hosts keep what they were given until they\n\
         connect again. All of it is kept over restarts; a configuration file that is applied later overrides it."
     )]
     Set(TargetSetArgs),

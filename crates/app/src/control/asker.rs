@@ -20,7 +20,7 @@ pub struct Progress {
 
 /// Whoever has asked for something, while it is done.
 pub trait Asker {
-    /// Whether nobody waits for the answer any more.
+    /// Whether no client waits for the answer any more.
     fn is_gone(&self) -> bool;
     /// Tells how far it is.
     fn tell(&self, progress: Progress);

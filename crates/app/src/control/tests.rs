@@ -80,7 +80,7 @@ fn line(stream: &UnixStream) -> String {
     line
 }
 
-/// A line that is too long is told so, and nothing behind its bound is taken for a request.
+/// A line that is too long is refused, and nothing behind its bound is taken for a request.
 #[test]
 fn a_line_that_is_too_long_is_not_executed() {
     let rig = Rig::start("long", |_| {});
@@ -90,9 +90,9 @@ fn a_line_that_is_too_long_is_not_executed() {
     // The target closes before it has all of it.
     let _ = stream.write_all(&text);
     let _ = stream.shutdown(std::net::Shutdown::Write);
-    let told = rest(&stream);
-    assert_eq!(told.lines().count(), 1, "{told}");
-    assert!(told.contains("at most 16 MiB"), "{told}");
+    let answer = rest(&stream);
+    assert_eq!(answer.lines().count(), 1, "{answer}");
+    assert!(answer.contains("at most 16 MiB"), "{answer}");
     assert_eq!(rig.executed(), 0);
 
     // One that is as long as it may be is a request.
@@ -169,8 +169,8 @@ fn who_is_served_is_not_dropped() {
             stream
         })
         .collect();
-    let told = line(&rig.connect());
-    assert!(told.contains("ask again in a moment"), "{told}");
+    let answer = line(&rig.connect());
+    assert!(answer.contains("ask again in a moment"), "{answer}");
     drop(go);
     for stream in &working {
         assert_eq!(line(stream), "{\"ok\":7}\n");

@@ -88,7 +88,7 @@ pub struct DeviceView {
     #[serde(flatten)]
     pub spec: FlatDevice,
     pub curve: Vec<LoadView>,
-    /// An acknowledged write may be lost until it is flushed. Told of open devices.
+    /// An acknowledged write may be lost until it is flushed. Known of open devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volatile_cache: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,7 +105,7 @@ pub struct DeviceView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unflushed_bytes: Option<u64>,
     pub used_by: Option<String>,
-    /// Another policy stands in for one that has to be told what the device does: why, and what to
+    /// Another policy stands in for one that needs figures of the device: why, and what to
     /// do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_note: Option<String>,
@@ -300,7 +300,7 @@ pub struct TenantView {
 pub enum GuaranteeState {
     /// The devices can give all of it.
     Verified,
-    /// Nobody knows what they can give.
+    /// What they can give is unknown.
     Unverified,
     /// They can give less than what is promised.
     Oversold,
@@ -349,7 +349,7 @@ pub enum LimitedBy {
     OwnDemand,
     /// Its own limit.
     OwnLimit,
-    /// What the device takes for its I/O, and nobody else's.
+    /// What the device takes for its I/O without that of others.
     Device,
     /// Other tenants.
     Neighbour,

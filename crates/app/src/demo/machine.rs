@@ -16,7 +16,7 @@ const PARTS: f64 = 10.0;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Machine {
     keeps_time: bool,
-    /// What 99 of 100 completions are told within, after their time.
+    /// What 99 of 100 completions are reported within, after their time.
     lateness_us: f64,
     /// What the drive takes for an I/O, in the same measurement.
     mean_us: f64,

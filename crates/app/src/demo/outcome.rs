@@ -257,7 +257,7 @@ impl Outcome {
             ),
         };
         format!(
-            "The drive writes up to {amplification:.1} units for each one that it is given (garbage collection), and told \
+            "The drive writes up to {amplification:.1} units for each one that it is given (garbage collection), and reported \
              99 % of all completions within {} of their time.{slower}",
             micros(late)
         )

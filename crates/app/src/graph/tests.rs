@@ -188,12 +188,12 @@ fn volumes_that_come_and_go_and_change_hands_leave_nothing_behind() {
         }
         for tenant in tenants {
             let id = graph.find(Kind::Tenant, tenant).expect("it is there");
-            let told = graph.volumes_on(id);
-            let told = told.filter(|(_, it)| it.record.nsid < 9_000);
-            let told: BTreeSet<_> = told.map(|(id, _)| id).collect();
+            let listed = graph.volumes_on(id);
+            let listed = listed.filter(|(_, it)| it.record.nsid < 9_000);
+            let listed: BTreeSet<_> = listed.map(|(id, _)| id).collect();
             let known = own.values().filter(|(_, spec, _)| spec.tenant == tenant);
             let known: BTreeSet<_> = known.map(|(id, ..)| *id).collect();
-            assert_eq!(told, known);
+            assert_eq!(listed, known);
         }
         for (number, (id, spec, owner)) in &own {
             assert_eq!(graph.find(Kind::Volume, &spec.name), Some(*id));

@@ -23,7 +23,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Where standard error is no terminal and the output is for a program, nobody is told
+    /// Where standard error is no terminal and the output is for a program, nothing is reported
     /// anything.
     pub(super) fn new(quiet: bool) -> Self {
         let terminal = io::stderr().is_terminal();
@@ -60,8 +60,9 @@ impl Listener {
                     eprintln!("flashyard: stopped by a signal");
                     process::exit(128 + signal);
                 }
-                let told = "ending: what is being measured is finished first; again to end at once";
-                bar.suspend(|| eprintln!("flashyard: {told}"));
+                let message =
+                    "ending: what is being measured is finished first; again to end at once";
+                bar.suspend(|| eprintln!("flashyard: {message}"));
             }
         });
         Ok(())

@@ -230,7 +230,7 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// The answering side: goes round its connections until told to stop.
+/// The answering side: goes round its connections until it is stopped.
 fn answer(mut connections: Vec<Connection>, traffic: Traffic, stop: &AtomicBool) -> io::Result<()> {
     let messages = Messages::new(traffic.block);
     let mut outgoing: Vec<_> = connections

@@ -13,11 +13,11 @@ use crate::spec::Address;
 /// the report.
 #[derive(Debug)]
 pub enum PerfError {
-    /// Nobody knows this name.
+    /// The name cannot be looked up.
     Unknown(Address, io::Error),
     /// Nobody listens there.
     Unreachable(Address, io::Error),
-    /// The target lets nobody in.
+    /// The target takes no more hosts.
     Connect(SocketAddr, ConnectError),
     /// Another job has found out why.
     OtherJob,

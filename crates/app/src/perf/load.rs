@@ -105,7 +105,7 @@ pub(super) struct Outcome {
     pub(super) unsent: u64,
     /// Reads whose content was checked and found good.
     pub(super) verified: u64,
-    /// Reads of blocks that nobody is known to have written.
+    /// Reads of blocks that are not known to have been written.
     pub(super) unwritten: u64,
     /// Reads that were not what was written.
     pub(super) mismatches: u64,
@@ -436,7 +436,7 @@ impl Load {
     /// Takes note of the end of an I/O, at `now`.
     fn done(&self, io: Io, result: Result<(), HostError>, intended: Time, now: Time) {
         if let Some(map) = self.map.borrow_mut().as_mut() {
-            // After a write that failed nobody knows what is there.
+            // After a write that failed it is unknown what is there.
             map.release(
                 io.chunk,
                 if io.write && result.is_err() {

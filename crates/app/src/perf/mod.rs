@@ -254,7 +254,7 @@ fn run_jobs(
     let outcomes = threads
         .into_iter()
         .map(|thread| thread.join().unwrap_or(Err(PerfError::Panicked("a job"))));
-    // All are joined before the first error is told.
+    // All are joined before the first error is reported.
     let outcomes: Vec<_> = outcomes.collect();
     outcomes.into_iter().collect()
 }

@@ -64,7 +64,7 @@ pub struct Latency {
 /// What the target said that may be outstanding, and what waited here for it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Credit {
-    /// Bytes that all jobs together were last told to have outstanding at most; nothing if there is
+    /// Bytes that all jobs together were last allowed to have outstanding; nothing if there is
     /// no bound.
     pub bytes: Option<u64>,
     /// Reads and writes that waited here, from the first on.
@@ -244,12 +244,12 @@ impl std::fmt::Display for Report {
 }
 
 impl Credit {
-    /// What the associations of all jobs were told.
-    fn of(told: &[CreditReport]) -> Option<Self> {
-        let waited: u64 = told.iter().map(|told| told.waits).sum();
-        let ns: u64 = told.iter().map(|told| told.waited.as_ns()).sum();
-        (!told.is_empty()).then(|| Self {
-            bytes: told.iter().map(|told| told.allowed).sum(),
+    /// What the associations of all jobs report.
+    fn of(reports: &[CreditReport]) -> Option<Self> {
+        let waited: u64 = reports.iter().map(|report| report.waits).sum();
+        let ns: u64 = reports.iter().map(|report| report.waited.as_ns()).sum();
+        (!reports.is_empty()).then(|| Self {
+            bytes: reports.iter().map(|report| report.allowed).sum(),
             waited,
             mean_us: ns as f64 / 1e3 / waited.max(1) as f64,
         })
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn credits_of_jobs_are_added_up() {
-        let told = |allowed, waits, us| CreditReport {
+        let report = |allowed, waits, us| CreditReport {
             allowed,
             outstanding: 0,
             waits,
@@ -349,14 +349,14 @@ mod tests {
         };
         assert!(Credit::of(&[]).is_none());
         let two = Credit::of(&[
-            told(Some(65_536), 10, 1_000),
-            told(Some(131_072), 30, 3_000),
+            report(Some(65_536), 10, 1_000),
+            report(Some(131_072), 30, 3_000),
         ]);
         let shown = "192 KiB outstanding at most   40 waited here   mean 100.0 us";
-        assert_eq!(two.expect("they were told").to_string(), shown);
-        let one_without = Credit::of(&[told(Some(4096), 0, 0), told(None, 0, 0)]);
+        assert_eq!(two.expect("they were reported").to_string(), shown);
+        let one_without = Credit::of(&[report(Some(4096), 0, 0), report(None, 0, 0)]);
         let shown = "no bound   0 waited here   mean 0.0 us";
-        assert_eq!(one_without.expect("they were told").to_string(), shown);
+        assert_eq!(one_without.expect("they were reported").to_string(), shown);
     }
 
     #[test]

@@ -24,7 +24,7 @@ impl Work<'_> {
     /// Carries the plan of a file out, or only shows it.
     pub(super) fn apply(&mut self, file: &Document, how: How) -> Result<AppliedView, Fault> {
         // What the steps change has its turn, and nothing else that the file names: a device that
-        // does not answer and stays as it is holds nobody up.
+        // does not answer and stays as it is delays nothing else.
         let mut found = self.plan_checked(file, how)?;
         if how.plan {
             return Ok(found.shown(false));

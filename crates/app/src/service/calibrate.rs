@@ -213,7 +213,7 @@ pub(super) async fn clear_scratch(pool: &Pool) -> Result<(), PoolError> {
     }
 }
 
-/// Finds out what the policy of `spec` has to be told, where that can be found out by itself; else
+/// Finds out what the policy of `spec` needs to know, where that can be found out by itself; else
 /// it is refused. A start measures nothing and refuses nothing: `fair` stands in until somebody has
 /// measured.
 pub(super) fn tell_if_needed(spec: &mut DeviceSpec, checked: Checked) -> Result<(), Fault> {

@@ -221,7 +221,7 @@ pub enum Refused {
     Fixed(KindName, String, &'static str, String),
     /// A volume that is half made or half deleted.
     HalfMade(String),
-    /// A device on which may be what nobody named, and the tenant that would see it.
+    /// A device on which may be data that no command named, and the tenant that would see it.
     Content(String, String),
     /// An imported partition that holds something else than a pool.
     HoldsData(String),
@@ -232,13 +232,13 @@ pub enum Refused {
     Oversold(String, f64, Vec<(String, f64)>),
     /// A guarantee that a device's policy does not keep: the tenant, the device, its policy.
     Ignored(String, String, PolicyName),
-    /// A device that nobody uses, and on which nothing was written.
+    /// A device that is not in use, and on which nothing was written.
     NeverWritten(String),
     /// A device whose pool has no room for a measurement: bytes needed, and free.
     NoRoomToMeasure(String, u64, u64),
     /// A device whose user has hardly written to it: how many percent of the reads found zeroes.
     Unwritten(String, u64),
-    /// A policy that has to be told what the device does.
+    /// A policy that needs figures of the device.
     Untold(PolicyName, String),
     /// A partition that takes no more writes.
     Spent(String),
@@ -283,7 +283,7 @@ pub enum Unavailable {
     Remote(Box<RemoteFault>),
     /// A device failed while it was measured.
     Measured(String, IoError),
-    /// Nobody waits for a measurement any more.
+    /// No client waits for a measurement any more.
     Cancelled(String),
     /// A device could not be erased.
     NotErased(String, IoError),
@@ -297,7 +297,7 @@ pub enum Unavailable {
     NotMoved(String, String),
     /// An address that cannot be listened at.
     Listen(SocketAddr, std::io::Error),
-    /// The name of a host that nobody knows.
+    /// The name of a host that cannot be looked up.
     Unknown(Address, std::io::Error),
 }
 

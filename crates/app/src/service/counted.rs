@@ -199,7 +199,7 @@ mod tests {
         let keeper = thread::spawn(move || {
             keep_counting(Duration::from_millis(1), &ended, &shared);
         });
-        // What is in the file when nobody writes it is what a kill leaves.
+        // What is in the file when it is not written is what a kill leaves.
         let counted = loop {
             let held = service.store();
             std::fs::copy(home.join("state.db"), left.join("state.db")).expect("it is there");

@@ -59,7 +59,7 @@ impl Work<'_> {
         }
     }
 
-    /// What is in the pool and not in the inventory is nobody's: its content is not to be had by
+    /// What is in the pool and not in the inventory has no owner: its content is not to be had by
     /// giving its UUID.
     pub(super) fn check_not_in_pool(&self, spec: &VolumeSpec) -> Result<(), Fault> {
         let (Some(pool), Some(uuid)) = (&spec.pool, spec.uuid) else {
@@ -147,7 +147,7 @@ impl Work<'_> {
             let new = record.spec.name;
             match pool.find(record.uuid.into_bytes()) {
                 Some((name, _)) if name != new => pool.rename(&name, &new).await,
-                // A volume that is not in its pool is told where it is served.
+                // A volume that is not in its pool is reported where it is served.
                 _ => Ok(()),
             }
         });
@@ -177,7 +177,7 @@ impl Stack {
     ) -> Result<(), Fault> {
         let made = spec.uuid.map(|uuid| Hex(uuid.0.into_bytes()));
         let nguid = spec.nguid.or(made);
-        let told = [
+        let known = [
             spec.uuid
                 .map(|uuid| ("uuid", uuid.to_string(), Identity::Uuid(uuid.0))),
             nguid.map(|nguid| ("nguid", nguid.to_string(), Identity::Nguid(nguid))),
@@ -186,7 +186,7 @@ impl Stack {
             spec.nsid
                 .map(|nsid| ("nsid", nsid.to_string(), Identity::Nsid(tenant, nsid))),
         ];
-        for (key, value, identity) in told.into_iter().flatten() {
+        for (key, value, identity) in known.into_iter().flatten() {
             if let Some(other) = self.graph.known_by(&identity) {
                 let other = self.graph.name(other).to_owned();
                 return Err(InUse::Identity(spec.name.clone(), key, value, other).into());

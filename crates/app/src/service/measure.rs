@@ -55,7 +55,7 @@ pub(super) struct Found {
 /// Why nothing was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
-    /// Nobody waits for it any more.
+    /// No client waits for it any more.
     Cancelled,
     /// So many percent of the reads found nothing that was ever written.
     Unwritten(u64),
@@ -224,7 +224,7 @@ struct Area {
     rt: Rt,
     device: SharedDevice,
     bytes: u64,
-    /// What is written: nothing that could be made smaller, and nobody's data.
+    /// What is written: nothing that could be made smaller, and no one's data.
     pattern: Rc<[u8]>,
     watch: Arc<Watch>,
 }

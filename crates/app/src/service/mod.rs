@@ -6,13 +6,13 @@
 mod apply;
 mod calibrate;
 mod cause;
+mod cleared;
 mod counted;
 mod devices;
 mod export;
 mod fault;
 mod faulty;
 mod flash;
-mod handover;
 mod identity;
 mod import;
 mod import_partitions;
@@ -217,7 +217,7 @@ impl Service {
         }
     }
 
-    /// Ends serving: lets nobody in any more, waits for the commands that run, finishes what is in
+    /// Ends serving: takes no new command, waits for the commands that run, finishes what is in
     /// flight and closes everything.
     pub fn stop(&self) {
         self.release_hangs();

@@ -1,13 +1,13 @@
 //! A volume goes from one tenant to another with its content. This is the one place where a tenant
-//! is given what another has written, so the command has to be told twice. The store changes hands
+//! is given what another has written, so the command needs `--yes`. The store changes hands
 //! in one transaction; before it the old tenant has lost the namespace and its last I/O has ended,
 //! after it the new one gets it.
 
 use flashyard_engine::{ConfigError, DeviceHandle};
 
 use super::cause::DRAIN;
+use super::cleared::Cleared;
 use super::fault::{InUse, Invalid, Refused, Unavailable};
-use super::handover::Cleared;
 use super::work::Work;
 use super::{Checked, Fault, Stack, Subject};
 use crate::control::{KindName, View};

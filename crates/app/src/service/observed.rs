@@ -140,7 +140,7 @@ fn is_promised_any(spec: &TenantSpec) -> bool {
     spec.guarantee.is_some() || spec.latency_target.is_some()
 }
 
-/// Each promise with its unit and how much it is, and how it stands if its device has told.
+/// Each promise with its unit and how much it is, and how it stands if its device has reported.
 fn judge_all(
     spec: &TenantSpec,
     has_told: bool,

@@ -59,14 +59,14 @@ impl PolicyName {
         matches!(self, Self::Fair | Self::Reflex)
     }
 
-    /// Whether it has to be told what the device does.
+    /// Whether it needs figures of the device.
     pub fn is_told(self) -> bool {
         matches!(self, Self::Reflex | Self::FlashFq)
     }
 }
 
 impl PolicyPlan {
-    /// For a device whose policy need not be told anything, or that was measured.
+    /// For a device whose policy needs no figures, or that was measured.
     pub fn of(spec: &DeviceSpec) -> Self {
         Self {
             name: spec.policy,
@@ -79,8 +79,8 @@ impl PolicyPlan {
         self.name
     }
 
-    /// The policy, with nothing in it. One that has to be told and is not is the default instead;
-    /// that is refused before it comes to this, see `calibrate.rs`.
+    /// The policy, with nothing in it. One that needs figures that are missing is the default
+    /// instead; that is refused before it comes to this, see `calibrate.rs`.
     pub fn make(&self) -> Box<dyn Policy> {
         match (self.name, &self.facts) {
             (PolicyName::Fifo, _) => Box::new(Fifo::new(WINDOW)),
@@ -98,14 +98,14 @@ impl PolicyPlan {
     }
 }
 
-/// What is to be known of the policy of a device that nobody has told what the device does.
+/// What is to be known of the policy of a device without figures of the device.
 pub(super) fn stand_in(spec: &DeviceSpec) -> Option<String> {
     check(spec)
         .err()
         .map(|why| format!("`fair` stands in: {why}"))
 }
 
-/// Refuses a policy that has to be told what the device does when nobody knows.
+/// Refuses a policy that needs figures of the device when there are none.
 pub(super) fn check(spec: &DeviceSpec) -> Result<(), Fault> {
     if !spec.policy.is_told() || Facts::of(spec).is_some() {
         return Ok(());

@@ -1,7 +1,7 @@
 //! What is promised, as a whole: whether the devices can keep it, and in which order a
 //! configuration comes about so that they can keep it at each step. A guarantee is a part of a
 //! device's time: the reads promised of the reads that it can do, and the writes of the writes.
-//! More than all of it is not sold. Where nobody has measured the device, the guarantee is accepted
+//! More than all of it is not sold. Where the device was not measured, the guarantee is accepted
 //! and shown as unverified. A start never fails for a promise: hosts wait for their volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ const ALL: f64 = 1.0 + 1e-9;
 enum Standing {
     /// It can give all of it.
     Verified,
-    /// Nobody knows all that the device can give; what is known is enough. What to do about it.
+    /// Not all that the device can give is known; what is known is enough. What to do about it.
     Unverified(Unknown),
     /// It can give less than what is promised. By how much.
     Oversold(Oversold),
@@ -112,7 +112,7 @@ impl Standing {
 }
 
 impl Work<'_> {
-    /// Measures the emulated drives that a guarantee is held against, where nobody has.
+    /// Measures the emulated drives that a guarantee is held against, where that was not done.
     pub(super) fn measure_devices_of(
         &mut self,
         tenant: &TenantSpec,
@@ -322,9 +322,9 @@ fn device_of(service: &Stack, config: &Config, volume: &VolumeSpec) -> Option<St
     let Some(pool) = &volume.pool else {
         return volume.device.clone();
     };
-    let told = config.pools.iter().find(|spec| spec.name == *pool);
+    let in_file = config.pools.iter().find(|spec| spec.name == *pool);
     let present = service.pool(pool).ok();
-    let spec = told.or(present.map(|(_, record)| &record.spec))?;
+    let spec = in_file.or(present.map(|(_, record)| &record.spec))?;
     spec.devices.first().cloned()
 }
 

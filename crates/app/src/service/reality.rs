@@ -221,7 +221,7 @@ struct Excess {
     /// It waited for its turn with no neighbour before it.
     queue: u64,
     device: u64,
-    /// It waited for its turn while nobody was served.
+    /// It waited for its turn while no I/O was served.
     held: u64,
     network: u64,
 }

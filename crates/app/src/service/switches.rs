@@ -133,16 +133,16 @@ impl Work<'_> {
             };
             let policy = self.policy_of(device);
             let chosen = policy.name();
-            let told = self.cores.call_soon(core, move |state| async move {
+            let answer = self.cores.call_soon(core, move |state| async move {
                 let switch = state.switch(device, &policy)?;
                 let mut gauges = Vec::new();
                 switch.watch(&mut |gauge| gauges.push(gauge));
                 Some((switch.why(id), gauges))
             });
-            // Nothing is told of a device whose core does not answer, but that it is there.
-            let told = told.unwrap_or(Some((None, Vec::new())));
+            // Of a device whose core does not answer only its name is reported.
+            let answer = answer.unwrap_or(Some((None, Vec::new())));
             let name = self.graph.name(device).to_owned();
-            devices.extend(told.map(|told| self.view_why(name, chosen, told)));
+            devices.extend(answer.map(|answer| self.view_why(name, chosen, answer)));
         }
         if devices.is_empty() {
             return Err(NotFound::NoVolume(tenant.to_owned()).into());

@@ -478,7 +478,7 @@ fn cut_everywhere(scene: &Scene, config: &str, script: &[Act], stranger: Option<
     }
 }
 
-/// Has each change of the store fail once. A request that is told to have failed is repeated, and
+/// Has each change of the store fail once. A request that is answered as failed is repeated, and
 /// does then what it should.
 fn fail_everywhere(scene: &Scene, config: &str, script: &[Act]) {
     let history = history(scene, config, script);

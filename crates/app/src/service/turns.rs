@@ -87,7 +87,7 @@ struct Table {
     running: usize,
     /// Those that have a turn or wait for one.
     changing: usize,
-    /// Nobody is let in any more.
+    /// No command is let in any more.
     closed: bool,
 }
 
@@ -140,7 +140,7 @@ impl Turns {
         Ok(Turn { turns: self, wants })
     }
 
-    /// Lets nobody in any more, and waits until those that run have ended.
+    /// Lets no command in any more, and waits until those that run have ended.
     pub(super) fn close(&self) {
         let mut table = self.lock();
         table.closed = true;
@@ -293,7 +293,7 @@ mod tests {
     fn who_waits_has_its_turn_next_and_holds_nothing_meanwhile() {
         let turns = Turns::default();
         let first = turns.take(pool(Mode::Changed)).expect("it is open");
-        let (tell, told) = mpsc::channel();
+        let (tell, answered) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
                 let both = Wants::change(volume("v")).and(volume("w"), Mode::Changed);
@@ -306,9 +306,9 @@ mod tests {
                     .take(Wants::change(volume("w")))
                     .expect("nobody has it"),
             );
-            assert!(told.try_recv().is_err(), "the first has its volume");
+            assert!(answered.try_recv().is_err(), "the first has its volume");
             drop(first);
-            told.recv().expect("it has its turn now");
+            answered.recv().expect("it has its turn now");
         });
     }
 
@@ -333,7 +333,7 @@ mod tests {
             let waits = scope.spawn(|| turns.take(pool(Mode::Kept)).is_err());
             let ends = scope.spawn(|| turns.close());
             assert!(waits.join().expect("it ends"), "it never had its turn");
-            assert!(turns.enter().is_err(), "nobody is let in any more");
+            assert!(turns.enter().is_err(), "no command is let in any more");
             drop((first, entry));
             ends.join().expect("all have ended");
         });

@@ -9,8 +9,8 @@ use flashyard_block::SharedDevice;
 use flashyard_block::pool::{NewVolume, Pool, PoolError};
 use flashyard_engine::{ConfigError, DeviceHandle, NamespaceSpec};
 
+use super::cleared::Cleared;
 use super::fault::{InUse, Invalid, Unavailable};
-use super::handover::Cleared;
 use super::work::Work;
 use super::{Checked, Fault, Stack, Subject, no_such};
 use crate::control::{KindName, View, VolumeChange};
@@ -227,11 +227,11 @@ impl Work<'_> {
             return Ok(None);
         };
         let (pool, core) = self.pool_home(pool)?;
-        let told = self.cores.call(core, move |state| async move {
+        let answer = self.cores.call(core, move |state| async move {
             let pool = state.nodes.pool(pool).ok_or(PoolError::NotAPool)?;
             ask(pool, record).await
         });
-        Ok(Some(told?))
+        Ok(Some(answer?))
     }
 
     /// Grows a volume in its pool, which gives it zeroes.
@@ -314,7 +314,7 @@ impl Work<'_> {
     }
 
     /// Volumes on memory are gone after a restart; the same names and identities are made again,
-    /// empty. Anywhere else a volume that is missing is a loss to be told: an empty one in its
+    /// empty. Anywhere else a volume that is missing is a loss to be reported: an empty one in its
     /// place would pass for its data.
     pub(super) fn remake_forgotten(&self, pool: NodeId) -> Result<(), Fault> {
         let device = self.graph.device_under(pool);

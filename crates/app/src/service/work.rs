@@ -21,7 +21,7 @@ pub(super) struct Work<'a> {
     pub(super) target: &'a Arc<Target>,
     /// As it was when this command looked, or changed something itself, last.
     stack: Arc<Stack>,
-    /// All cores were asked just now: what they have told is as it is.
+    /// All cores were asked just now: what they have reported is current.
     has_asked: bool,
     /// Who waits for it.
     pub(super) asker: &'a dyn Asker,
@@ -133,7 +133,7 @@ impl<'a> Work<'a> {
     }
 
     /// Asks all cores at once, for a command that shows much of them and changes nothing; those
-    /// that do not answer, of whose devices is told what they told before.
+    /// that do not answer, whose devices are shown as last reported.
     pub(super) fn ask_all(&mut self) -> Vec<usize> {
         self.has_asked = true;
         self.cores.ask(0..self.cores.count(), None)

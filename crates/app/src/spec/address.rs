@@ -169,8 +169,8 @@ mod tests {
             "http://localhost:4420",
         ] {
             let error = text.parse::<Address>().expect_err(text).to_string();
-            let told = "is not an address with a port: write it like 127.0.0.1:4420";
-            assert!(error.starts_with(&format!("`{text}` {told}")), "{error}");
+            let message = "is not an address with a port: write it like 127.0.0.1:4420";
+            assert!(error.starts_with(&format!("`{text}` {message}")), "{error}");
         }
     }
 

@@ -304,7 +304,7 @@ mod tests {
     fn a_mistake_in_a_device_is_named_with_its_line() {
         let two = "[[device]]\nname = \"a\"\nkind = \"memory\"\nsize = \"1GiB\"\n\n\
                    [[device]]\nname = \"b\"\nkind = \"memory\"\nsize = \"1GiB\"\n";
-        for (right, wrong, told) in [
+        for (right, wrong, message) in [
             (
                 "kind = \"memory\"\nsize = \"1GiB\"\n\n",
                 "kind = \"memory\"\n\n",
@@ -338,7 +338,7 @@ mod tests {
         ] {
             assert!(two.contains(right), "{right}");
             let error = Config::parse(&two.replacen(right, wrong, 1)).expect_err(wrong);
-            assert!(error.to_string().starts_with(told), "{wrong}: {error}");
+            assert!(error.to_string().starts_with(message), "{wrong}: {error}");
         }
     }
 

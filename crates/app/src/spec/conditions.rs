@@ -56,7 +56,7 @@ pub enum MeasuredPlace {
     Model,
     /// A volume of the pool for that, which is gone.
     ScratchVolume,
-    /// The device, which nobody used, with what was on it.
+    /// The device, which was not used, with what was on it.
     WholeDevice,
     /// The device with its user's data, which were only read.
     InUse,

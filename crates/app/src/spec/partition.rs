@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn every_mistake_is_named() {
-        for (text, told) in [
+        for (text, message) in [
             ("", "name either"),
             ("count = 4\nchannels = \"0\"", "name either"),
             ("channels = \"3-1\"", "no range"),
@@ -288,7 +288,7 @@ mod tests {
             ("units = \"1.0,,\"", "no parallel unit"),
         ] {
             let error = spec(&format!("device = \"o\"\n{text}")).expect_err(text);
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(message), "{text}: {error}");
         }
     }
 }

@@ -441,11 +441,11 @@ nsid = 3
     fn every_mistake_has_its_line_its_key_and_what_is_allowed() {
         let good = Config::parse(GOOD);
         assert!(good.is_ok(), "{good:?}");
-        for (right, wrong, told) in TABLE {
+        for (right, wrong, message) in TABLE {
             assert!(GOOD.contains(right), "{right}");
             let parsed = Config::parse(&GOOD.replacen(right, wrong, 1));
             let error = parsed.expect_err(wrong).to_string();
-            assert!(error.starts_with(told), "{wrong}: {error}");
+            assert!(error.starts_with(message), "{wrong}: {error}");
         }
     }
 
@@ -456,11 +456,11 @@ nsid = 3
         let table =
             "[[tenant]]\nname = \"db\" # é\nclass = \"latency\"\n[tenant.limit]\niops = -1\n";
         let error = Config::parse(table).expect_err("less than none");
-        let told = "line 5: tenant `db`: limit.iops: `-1` is not a number of I/Os";
-        assert!(error.to_string().starts_with(told), "{error}");
+        let message = "line 5: tenant `db`: limit.iops: `-1` is not a number of I/Os";
+        assert!(error.to_string().starts_with(message), "{error}");
         let dotted = "[[tenant]]\nname = \"db\"\nlimit.iops = 5\nlimit.bandwidth = \"x\"\n";
         let error = Config::parse(dotted).expect_err("no bandwidth");
-        let told = "line 4: tenant `db`: limit.bandwidth: `x` is not a bandwidth";
-        assert!(error.to_string().starts_with(told), "{error}");
+        let message = "line 4: tenant `db`: limit.bandwidth: `x` is not a bandwidth";
+        assert!(error.to_string().starts_with(message), "{error}");
     }
 }

@@ -21,7 +21,7 @@ pub struct Stages {
 }
 
 impl TenantSpec {
-    /// What the schedulers are told of it.
+    /// What the schedulers know of it.
     pub fn share(&self) -> Share {
         Share {
             weight: self.weight,

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::{Address, Size};
 use crate::units;
 
-/// Bytes that one command may move. Less than two pages cannot be told to hosts, more than this no
-/// buffer has.
+/// Bytes that one command may move. Less than two pages cannot be reported to hosts, more than this
+/// no buffer has.
 const MAX_TRANSFER: [u64; 2] = [8 << 10, 1 << 20];
 pub(super) const IO_QUEUES: [u16; 2] = [1, 1024];
 pub(super) const QUEUE_DEPTH: [u16; 2] = [2, 1024];
@@ -192,7 +192,7 @@ impl TargetSettings {
         self.nqn_prefix.as_deref().unwrap_or(NQN_PREFIX)
     }
 
-    /// What the engine is told; of settings that were checked.
+    /// What the engine is given; of settings that were checked.
     pub fn limits(&self) -> ControllerLimits {
         let default = ControllerLimits::default();
         let bytes = |size: Option<Size>, default| {

@@ -12,7 +12,7 @@ thread_local! {
     static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
 }
 
-/// Has `watcher` hear of all changes from now on, or nobody.
+/// Has `watcher` hear of all changes from now on; none ends it.
 pub fn set(watcher: Option<Watcher>) {
     WATCHER.with_borrow_mut(|one| *one = watcher);
 }

@@ -161,7 +161,7 @@ fn a_pool_that_is_full_is_not_measured() {
     assert_eq!(target.terminate(), 0);
 }
 
-/// A null device has figures, and nobody takes them for a ground.
+/// A null device has figures, and they are never the ground of a promise.
 #[test]
 fn figures_of_nothing_are_no_ground_for_a_guarantee() {
     let scratch = Scratch::new("calibration-null");
@@ -243,7 +243,7 @@ fn force_takes_what_cannot_be_kept() {
     assert_eq!(target.terminate(), 0);
 }
 
-/// A start measures nothing: a policy that has to be told is stood in for until somebody has
+/// A start measures nothing: a policy that needs figures is stood in for until somebody has
 /// measured, and no object of the file is refused for it.
 #[test]
 fn a_start_measures_nothing() {

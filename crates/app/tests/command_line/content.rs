@@ -19,14 +19,14 @@ use crate::rig::{PROGRAM, Scratch, Target, path};
 const EACH: u64 = 16;
 const MIB: u64 = 1 << 20;
 
-/// Lets a host of tenant `db` do something with a namespace, of which it is told the number of
+/// Lets a host of tenant `db` do something with a namespace, given the number of
 /// blocks.
 fn with_volume<T: 'static, F: Future<Output = T> + 'static>(
     target: &Target,
     volume: &Value,
     work: impl FnOnce(Queue, u32, u64) -> F + 'static,
 ) -> T {
-    let address: SocketAddr = target.address.parse().expect("it was told so");
+    let address: SocketAddr = target.address.parse().expect("it is an address");
     let nqn = |text: &str| Nqn::new(text).expect("a good name");
     let options = Options::new(
         nqn("nqn.2026-11.dev.flashyard:db"),
@@ -211,7 +211,7 @@ fn what_was_there_before_is_kept_or_erased_by_name() {
 }
 
 /// A file that has another size at the next start: what it has more is zeroed before it is shown,
-/// and what it has less is told.
+/// and what it has less is reported.
 #[test]
 fn a_device_that_has_another_size_shows_nothing_strange() {
     let scratch = Scratch::new("resized");

@@ -148,8 +148,8 @@ fn the_demonstration_ends_at_a_signal_while_it_measures() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
-    let told = demo.stderr.take().expect("it is piped");
-    let mut lines = BufReader::new(told).lines().map_while(Result::ok);
+    let messages = demo.stderr.take().expect("it is piped");
+    let mut lines = BufReader::new(messages).lines().map_while(Result::ok);
     let judged = lines.nth(1).expect("the machine is judged first");
     assert!(judged.starts_with("This machine "), "{judged}");
     assert!(lines.any(|line| line.contains("db alone")), "it measures");

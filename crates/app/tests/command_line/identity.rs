@@ -360,10 +360,10 @@ fn what_is_renamed_stays_what_it_is_to_hosts() {
         .arg(scratch.join("ssd0.img"))
         .output();
     let check = check.expect("the program starts");
-    let told = String::from_utf8_lossy(&check.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&check.stdout).into_owned();
     assert!(
-        check.status.success() && !told.contains("archive"),
-        "{told}"
+        check.status.success() && !printed.contains("archive"),
+        "{printed}"
     );
 }
 

@@ -14,10 +14,10 @@ fn printed(target: &Target, line: &str) -> (Option<i32>, Value) {
     }
     let output = command.arg("--json").output().expect("the program starts");
     let printed = serde_json::from_slice(&output.stdout);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
     (
         output.status.code(),
-        printed.unwrap_or_else(|error| panic!("{line}: {error}: {told}")),
+        printed.unwrap_or_else(|error| panic!("{line}: {error}: {message}")),
     )
 }
 

@@ -402,8 +402,8 @@ fn status_tells_who_broke_the_rules() {
     let status = target.json(&["status"]);
     assert_eq!(status["events"][0]["number"], 1, "{status}");
     let peer = stranger.local_addr().expect("it has one").to_string();
-    let told = status["events"][0]["event"].as_str().unwrap_or_default();
-    assert!(told.contains(&peer), "{told}");
+    let event = status["events"][0]["event"].as_str().unwrap_or_default();
+    assert!(event.contains(&peer), "{event}");
 }
 
 #[test]

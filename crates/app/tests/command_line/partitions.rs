@@ -190,7 +190,7 @@ fn host<F: Future + 'static>(
     target: &Target,
     talk: impl FnOnce(Association) -> F + 'static,
 ) -> F::Output {
-    let address: SocketAddr = target.address.parse().expect("it was told so");
+    let address: SocketAddr = target.address.parse().expect("it is an address");
     let nqn = |text: &str| Nqn::new(text).expect("a good name");
     let options = Options::new(
         nqn("nqn.2026-11.dev.flashyard:db"),
@@ -320,13 +320,13 @@ fn a_damaged_layout_is_told_and_nothing_is_made_anew() {
     damage(copies[0]);
     let output = check(&image);
     assert!(output.status.success(), "nothing is lost");
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
-        told.contains("first copy of the layout is not usable"),
-        "{told}"
+        printed.contains("first copy of the layout is not usable"),
+        "{printed}"
     );
-    assert!(told.contains("partition db: 32 units"), "{told}");
-    assert!(told.contains("repairable: nothing is lost"), "{told}");
+    assert!(printed.contains("partition db: 32 units"), "{printed}");
+    assert!(printed.contains("repairable: nothing is lost"), "{printed}");
     let target = Target::start(&scratch, &[]);
     assert_eq!(target.json(&["partition", "show", "db"])["state"], "online");
     assert_eq!(target.terminate(), 0);

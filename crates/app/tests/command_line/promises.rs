@@ -144,7 +144,7 @@ fn guarantees_policies_and_reasons() {
     assert_eq!(target.terminate(), 0);
 }
 
-/// Every policy can stand in front of a device in use, those that have to be told what it does once
+/// Every policy can stand in front of a device in use, those that need figures of it once
 /// it was measured.
 #[test]
 fn every_policy_stands_in_front_of_a_device() {
@@ -152,11 +152,11 @@ fn every_policy_stands_in_front_of_a_device() {
     let target = Target::start(&scratch, &[]);
     let memory = ["device", "create", "ram0", "--kind", "memory"];
     let memory = [&memory[..], &["--size", "64MiB"]].concat();
-    let told = [&memory[..], &["--policy", "reflex"]].concat();
-    target.refused(&told, "device calibrate ram0 --destroy");
+    let needs_figures = [&memory[..], &["--policy", "reflex"]].concat();
+    target.refused(&needs_figures, "device calibrate ram0 --destroy");
     target.json(&memory);
     let set = |policy| ["device", "set", "ram0", "--policy", policy];
-    target.refused(&set("flashfq"), "has to be told");
+    target.refused(&set("flashfq"), "needs to know");
     // Nothing was ever written there that could be read.
     target.refused(&["device", "calibrate", "ram0"], "--destroy");
     let measured = target.json(&["device", "calibrate", "ram0", "--destroy"]);
@@ -295,7 +295,7 @@ fn a_file_moves_a_guarantee() {
 }
 
 /// The configurations of README, put together: nobody has measured its device, so the guarantee is
-/// accepted, and told to be unverified wherever tenants are shown, until somebody has.
+/// accepted, and shown as unverified wherever tenants are shown, until somebody has.
 #[test]
 fn a_guarantee_on_a_device_that_nobody_has_measured_is_unverified() {
     let scratch = Scratch::new("unverified");
@@ -350,7 +350,7 @@ fn a_guarantee_on_a_device_that_nobody_has_measured_is_unverified() {
     target.json(&[
         "volume", "create", "more", "--pool", "fast", "--size", "1GiB", "--tenant", "db",
     ]);
-    // Told what the device can give, the target knows, also after a restart.
+    // Once given what the device can do, the target knows, also after a restart.
     target.json(&["device", "calibrate", "ssd0"]);
     let known = target.json(&["tenant", "show", "db"]);
     let device = target.json(&["device", "show", "ssd0"]);

@@ -93,8 +93,8 @@ fn shares_that_make_no_sense_change_nothing() {
         );
         let applied = target.run(&["apply", path(&file)]);
         assert!(!applied.status.success());
-        let told = String::from_utf8_lossy(&applied.stderr);
-        assert!(told.contains(why), "`{why}` is not in: {told}");
+        let message = String::from_utf8_lossy(&applied.stderr);
+        assert!(message.contains(why), "`{why}` is not in: {message}");
         let other = Scratch::new("shares-start");
         let started = serve(&other, &["--config", path(&file)]).output();
         let started = started.expect("the program starts");

@@ -96,7 +96,7 @@ fn the_target_listens_elsewhere_while_it_runs() {
     assert!(served, "{taken}");
 }
 
-/// Hosts are told, and a host that would move more with one command is told why it cannot.
+/// Hosts are shown the limit, and one that would move more with one command learns why it cannot.
 fn is_held_to_64_kib(target: &Target) {
     let place = [
         "perf",
@@ -213,7 +213,7 @@ fn a_file_does_not_override_the_command_line() {
     assert_eq!(addresses(&target.json(&["target", "show"])), [&*here]);
     target.json(&["apply", path(&file)]);
     assert_eq!(addresses(&target.json(&["target", "show"])), [&*here]);
-    // A target that was not told so goes where the file says.
+    // A target without that option goes where the file says.
     let other = scratch.file("other.toml", "[target]\nlisten = [\"127.0.0.1:0\"]\n");
     target.json(&["target", "set", "--listen", "[::1]:0"]);
     let applied = target.json(&["apply", path(&other)]);

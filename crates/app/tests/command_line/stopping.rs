@@ -45,8 +45,8 @@ fn measuring(scratch: &Scratch, more: &[&str]) -> (Target, Child) {
 fn ended(perf: Child, status: i32) -> Output {
     let output = perf.wait_with_output().expect("it was ours");
     assert_eq!(output.status.code(), Some(status), "{output:?}");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("stopped by a signal"), "{told}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("stopped by a signal"), "{message}");
     output
 }
 

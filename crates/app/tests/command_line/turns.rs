@@ -113,7 +113,7 @@ fn nobody_waits_for_a_device_that_never_answers_but_who_changes_it() {
             break second;
         }
     };
-    assert!(waits(&target, &mut calibrate), "nobody answers");
+    assert!(waits(&target, &mut calibrate), "it is not answered");
     signal(&other, "-CONT");
     // Whether it could be measured is for the connection to say.
     calibrate.wait().expect("it is ours");
@@ -137,7 +137,7 @@ fn a_volume_that_is_made_where_nobody_answers_holds_up_nobody_else() {
     target.refused(&["tenant", "delete", "db"], "has volume `slow`");
     let mut rename = begin(&target, &["tenant", "rename", "db", "shop"]);
     others_go_on(&scratch[1], &target, "2");
-    assert!(waits(&target, &mut slow), "nobody answers");
+    assert!(waits(&target, &mut slow), "it is not answered");
     assert!(
         waits(&target, &mut rename),
         "the volume says whose it is: it is renamed when that is made"

@@ -172,9 +172,9 @@ fn json(typed: &str) -> Value {
     let words = typed.split(' ');
     let output = Command::new(PROGRAM).args(words).arg("--json").output();
     let output = output.expect("the program starts");
-    let told = String::from_utf8_lossy(&output.stderr);
+    let message = String::from_utf8_lossy(&output.stderr);
     let printed = serde_json::from_slice(&output.stdout);
-    printed.unwrap_or_else(|error| panic!("{typed}: {error}: {told}"))
+    printed.unwrap_or_else(|error| panic!("{typed}: {error}: {message}"))
 }
 
 /// What a target is asked, and what that is about.
@@ -247,7 +247,7 @@ const ASKED: [(&str, &str); 45] = [
     ("done", "backup SCRATCH/backup.db"),
 ];
 
-/// What is asked of nobody, or when the target has ended.
+/// What needs no target, or when the target has ended.
 const ALONE: [(&str, &str); 8] = [
     ("checked pool", "check SCRATCH/file0"),
     ("checked image", "check SCRATCH/oc0"),

@@ -1,5 +1,5 @@
-//! Partitions whose flash has failed, with pools and volumes on them: what is told, and that all of
-//! it can be deleted.
+//! Partitions whose flash has failed, with pools and volumes on them: what is reported, and that
+//! all of it can be deleted.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -35,7 +35,7 @@ pub struct Options {
     pub records: usize,
     /// Leaves in memory, 4 KiB each.
     pub leaves: usize,
-    /// The device is told which segments hold nothing.
+    /// Segments that hold nothing are deallocated on the device.
     pub discard: bool,
     /// A number that tenants do not know.
     pub seed: u64,

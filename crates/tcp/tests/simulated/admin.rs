@@ -17,9 +17,9 @@ async fn newest_error(admin: &mut Client) -> ErrorLogEntry {
 
 async fn error_recovery(admin: &mut Client, nsid: u32) -> u32 {
     let entry = SubmissionQueueEntry::get_features(5, 0, nsid);
-    let told = admin.command(entry, &[]).await;
-    assert!(told.status().is_success(), "{told:?}");
-    told.dw0()
+    let answer = admin.command(entry, &[]).await;
+    assert!(answer.status().is_success(), "{answer:?}");
+    answer.dw0()
 }
 
 /// Error Recovery belongs to the namespace: all controllers see it, other tenants do not, and it
@@ -75,8 +75,8 @@ fn the_error_log_has_an_lba_where_the_command_has_one() {
                 0x01 | 0x02 | 0x05 => entry.with_sgl(block),
                 _ => entry,
             };
-            let told = io.command(entry, &[]).await;
-            assert!(told.status().is(status), "{opcode:#x}: {told:?}");
+            let answer = io.command(entry, &[]).await;
+            assert!(answer.status().is(status), "{opcode:#x}: {answer:?}");
             let logged = newest_error(&mut admin).await;
             assert_eq!(
                 (logged.opcode, logged.lba, logged.nsid),

@@ -98,7 +98,7 @@ async fn answers(io: &mut Client) -> Vec<(Status, [u8; 8], u16)> {
 }
 
 #[test]
-fn who_has_not_asked_is_told_nothing() {
+fn a_host_that_did_not_ask_gets_no_credits() {
     for cores in [1, 2] {
         let site = Site::new(Config::calm(1), cores);
         attach_slow(&site, Box::new(Fair::new()));
@@ -106,11 +106,13 @@ fn who_has_not_asked_is_told_nothing() {
             // Others of its tenant do ask.
             let (_admin, mut asking) = connect(&bench, "a", 1, true).await;
             let (_other, mut plain) = connect(&bench, "a", 2, false).await;
-            let told = answers(&mut asking).await;
+            let asking = answers(&mut asking).await;
             let plain = answers(&mut plain).await;
-            for ((status, dwords, sqid), (told, told_dwords, code)) in plain.into_iter().zip(told) {
-                assert_eq!((status, dwords, sqid), (told, [0; 8], 0));
-                assert_eq!(told_dwords, [0; 8]);
+            for ((status, dwords, sqid), (asking_status, asking_dwords, code)) in
+                plain.into_iter().zip(asking)
+            {
+                assert_eq!((status, dwords, sqid), (asking_status, [0; 8], 0));
+                assert_eq!(asking_dwords, [0; 8]);
                 let allowance = Allowance::from_code(code >> 3);
                 assert_eq!(code & 7, 0, "retires nothing else");
                 let units = matches!(allowance, Allowance::Units(units) if units >= 8);
@@ -197,7 +199,7 @@ fn without_completions_of_reads_only_news_are_told() {
         let host = Identity::number(1);
         let answer = io.connect(connect, cntlid, &subnqn("a"), &host).await;
         assert!(answer.status().is_success());
-        let (mut told, mut silent) = (0, 0);
+        let (mut with_credit, mut silent) = (0, 0);
         for _ in 0..300 {
             io.submit(read(), &[]).await;
             let Incoming::Data { header, .. } = io.next().await else {
@@ -212,9 +214,13 @@ fn without_completions_of_reads_only_news_are_told() {
                 matches!(entry.allowance(), Allowance::Units(1..)),
                 "{entry:?}"
             );
-            told += 1;
+            with_credit += 1;
         }
-        assert!(told >= 1 && silent > 250, "{told} of {}", told + silent);
+        assert!(
+            with_credit >= 1 && silent > 250,
+            "{with_credit} of {}",
+            with_credit + silent
+        );
     });
 }
 

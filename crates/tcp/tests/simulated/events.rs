@@ -167,8 +167,11 @@ fn a_medium_that_wears_out_is_told() {
         };
         gates[0].health.set(low);
         bench.host_rt.sleep(Duration::from_secs(1)).await;
-        let told = smart(&mut admin).await;
-        assert_eq!((told.critical_warning, told.available_spare), (0b0001, 9));
+        let health = smart(&mut admin).await;
+        assert_eq!(
+            (health.critical_warning, health.available_spare),
+            (0b0001, 9)
+        );
         log(&mut admin, CHANGED_LIST, 4096).await;
 
         let worn_out = Health {
@@ -188,14 +191,17 @@ fn a_medium_that_wears_out_is_told() {
             let changed = log(&mut admin, CHANGED_LIST, 4096).await;
             assert_eq!(changed[..8], [nsid as u8, 0, 0, 0, 0, 0, 0, 0]);
             assert!(is_protected(&mut admin, nsid).await);
-            let told = smart(&mut admin).await;
-            assert_eq!((told.critical_warning, told.available_spare), (warning, 0));
+            let health = smart(&mut admin).await;
+            assert_eq!(
+                (health.critical_warning, health.available_spare),
+                (warning, 0)
+            );
             let written = io.write_in_capsule(nsid, 0, &data, BLOCK).await;
             assert!(written.is(Status::NAMESPACE_WRITE_PROTECTED) && written.dnr());
             io.read(nsid, 0, 1, BLOCK).await.expect("it is there");
         }
-        let told = smart(&mut stranger).await;
-        assert_eq!((told.critical_warning, told.available_spare), (0, 100));
+        let health = smart(&mut stranger).await;
+        assert_eq!((health.critical_warning, health.available_spare), (0, 100));
     });
 }
 
@@ -206,8 +212,8 @@ fn smart_counts_over_restarts() {
     let site = Site::new(Config::calm(1), 1);
     site.run(|bench| async move {
         let (mut fresh, _) = bench.admin("b", 2).await;
-        let told = smart(&mut fresh).await;
-        assert_eq!((told.power_cycles, told.unsafe_shutdowns), (1, 0));
+        let health = smart(&mut fresh).await;
+        assert_eq!((health.power_cycles, health.unsafe_shutdowns), (1, 0));
         bench.target.set_life(Life {
             power_cycles: 7,
             power_on: Duration::from_secs(5 * 3600 - 1),
@@ -224,12 +230,15 @@ fn smart_counts_over_restarts() {
         let (mut admin, mut io) = bench.connect("a", 1).await;
         io.read(1, 0, 1, BLOCK).await.expect("the first block");
         bench.host_rt.sleep(Duration::from_secs(1)).await;
-        let told = smart(&mut admin).await;
-        assert_eq!((told.power_cycles, told.power_on_hours), (7, 5));
-        assert_eq!((told.unsafe_shutdowns, told.host_read_commands), (5, 101));
-        assert_eq!(told.data_units_read, 2);
-        let told = smart(&mut fresh).await;
-        assert_eq!((told.unsafe_shutdowns, told.host_read_commands), (3, 0));
+        let health = smart(&mut admin).await;
+        assert_eq!((health.power_cycles, health.power_on_hours), (7, 5));
+        assert_eq!(
+            (health.unsafe_shutdowns, health.host_read_commands),
+            (5, 101)
+        );
+        assert_eq!(health.data_units_read, 2);
+        let health = smart(&mut fresh).await;
+        assert_eq!((health.unsafe_shutdowns, health.host_read_commands), (3, 0));
         assert!(bench.target.add_past("nobody", past).is_err());
     });
 }

@@ -184,8 +184,8 @@ fn by_an_abort() {
     for_each(async |mut stage: Stage| {
         let abort = SubmissionQueueEntry::abort(1, stage.cid);
         let answer = stage.admin.command(abort, &[]).await;
-        let told = (answer.status().is_success(), answer.dw0() & 1);
-        assert_eq!(told, (true, 0), "{:?}", stage.wait);
+        let seen = (answer.status().is_success(), answer.dw0() & 1);
+        assert_eq!(seen, (true, 0), "{:?}", stage.wait);
         stage.ends_with(Status::ABORT_REQUESTED).await;
         // Not even for want of the data that it does not send now.
         stage.bench.host_rt.sleep(Duration::from_secs(40)).await;
@@ -314,7 +314,7 @@ fn a_pair_by_an_abort_of_either_half() {
     }
 }
 
-/// A pool that has less than is promised: whoever has its turn and finds no buffer is told to come
+/// A pool that has less than is promised: whoever has its turn and finds no buffer is asked to come
 /// again, at once.
 #[test]
 fn nobody_waits_for_a_buffer() {

@@ -109,7 +109,7 @@ impl fmt::Display for Refused {
                 let policy = policy.name();
                 write!(
                     f,
-                    "policy `{policy}` has to be told what device `{device}` can read and write: give it another policy, measure it with \
+                    "policy `{policy}` needs to know what device `{device}` can read and write: give it another policy, measure it with \
                      `flashyard device calibrate {device} --destroy` while it is empty, then `flashyard device set {device} --policy {policy}`"
                 )
             }

@@ -1,4 +1,4 @@
-//! What is wrong with a drive, its profile or another target, as it is told.
+//! What is wrong with a drive, its profile or another target, in words.
 
 use std::fmt;
 

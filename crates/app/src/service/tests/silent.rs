@@ -1,4 +1,5 @@
-//! A core that does not turn holds up who changes something on it, and nobody who only looks.
+//! A core that does not turn holds up commands that change something on it, and none that only
+//! reads.
 
 use std::sync::mpsc;
 use std::thread;
@@ -51,7 +52,7 @@ fn who_only_looks_does_not_wait_for_a_core_that_does_not_turn() {
         let _ = ended.recv();
     });
     begun.recv().expect("the core has begun");
-    assert_eq!(pool(), before, "as it was told before");
+    assert_eq!(pool(), before, "as it was reported before");
     let silent = faults();
     assert_eq!(silent[0]["what"], "core 0", "{silent}");
     let volume = look(&service, Request::Show(KindName::Volume, "v".into()));

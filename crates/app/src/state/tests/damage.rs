@@ -121,7 +121,7 @@ fn no_damaged_store_is_served() {
                 let kept = fs::read(victim.join("state.db.damaged")).unwrap_or_default();
                 assert!(file.exists() && kept == damaged, "seed {seed}");
             }
-            // A version that is not there yet cannot be told from damage.
+            // A version that is not there yet looks like damage.
             Err(StateError::TooNew(_)) => {}
             Err(error) => panic!("seed {seed}: {error}"),
         }

@@ -132,8 +132,8 @@ impl Work<'_> {
 
     /// Whether a device that is open on a core has nothing on it, for certain.
     pub(super) fn is_blank_at(&self, core: usize, id: NodeId) -> bool {
-        let told = self.ask_device(core, id, |device| async move { device.is_blank() });
-        told.unwrap_or(false)
+        let answer = self.ask_device(core, id, |device| async move { device.is_blank() });
+        answer.unwrap_or(false)
     }
 
     /// Whether a device can be zeroed for its next user without a question.
@@ -178,8 +178,8 @@ impl Work<'_> {
         W: FnOnce(SharedDevice) -> F + Send + 'static,
         F: Future<Output = T> + 'static,
     {
-        let told = self.ask_device(self.home_of(device)?, device, ask);
-        told.ok_or_else(|| Unavailable::NotWhole(self.graph.name(device).to_owned()).into())
+        let answer = self.ask_device(self.home_of(device)?, device, ask);
+        answer.ok_or_else(|| Unavailable::NotWhole(self.graph.name(device).to_owned()).into())
     }
 
     fn ask_device<T, W, F>(&self, core: usize, id: NodeId, ask: W) -> Option<T>
