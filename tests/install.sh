@@ -6,8 +6,8 @@
 # Exit status 1 when the tests cannot run without what is missing.
 set -euo pipefail
 
-# A program to look for, and the Debian package that brings it.
-build_tools=(gcc:gcc make:make)
+# A program or file to look for, and the Debian package that brings it.
+build_tools=(gcc:gcc make:make pkg-config:pkg-config /usr/include/openssl/evp.h:libssl-dev)
 host_test_tools=(qemu-system-x86_64:qemu-system-x86 cpio:cpio depmod:kmod xz:xz-utils zstd:zstd ip:iproute2
     unshare:util-linux curl:curl jq:jq)
 
@@ -27,12 +27,12 @@ main() {
     check_compiler && [[ -z $(missing_packages "${build_tools[@]}") ]]
 }
 
-# The package of every program that is not there.
+# The package of every program and file that is not there.
 missing_packages() {
     local tool
     for tool in "$@"; do
         # Tools of the administrator are not on everybody's path.
-        PATH=$PATH:/usr/sbin:/sbin command -v "${tool%%:*}" >/dev/null || echo "${tool#*:}"
+        [[ -e ${tool%%:*} ]] || PATH=$PATH:/usr/sbin:/sbin command -v "${tool%%:*}" >/dev/null || echo "${tool#*:}"
     done
 }
 
