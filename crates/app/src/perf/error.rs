@@ -3,9 +3,12 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
+use flashyard_host::vfio::{ClientError, GuestError};
 use flashyard_host::{ConnectError, HostError};
 
+use super::peer::Peer;
 use crate::control::{ErrorKind, HasKind};
 use crate::spec::Address;
 
@@ -16,9 +19,15 @@ pub enum PerfError {
     /// The name cannot be looked up.
     Unknown(Address, io::Error),
     /// Nobody listens there.
-    Unreachable(Address, io::Error),
+    Unreachable(Peer, io::Error),
     /// The target takes no more hosts.
     Connect(SocketAddr, ConnectError),
+    /// The function cannot be used.
+    Function(PathBuf, GuestError),
+    /// This option is not one for a function.
+    NotOfFunction(&'static str),
+    /// A target has many subsystems.
+    NoSubsystem,
     /// Another job has found out why.
     OtherJob,
     /// The namespace does not answer.
@@ -49,6 +58,14 @@ impl fmt::Display for PerfError {
             Self::Unknown(address, error) => write!(f, "cannot look up {address}: {error}"),
             Self::Unreachable(address, error) => write!(f, "cannot connect to {address}: {error}"),
             Self::Connect(address, error) => write!(f, "cannot connect to {address}: {error}"),
+            Self::Function(path, error) => describe(f, path, error),
+            Self::NotOfFunction(option) => write!(
+                f,
+                "{option} is of NVMe/TCP: leave it out with --connect vfio-user:PATH"
+            ),
+            Self::NoSubsystem => f.write_str(
+                "--subnqn is missing: give the tenant's subsystem, as `flashyard tenant show` prints it",
+            ),
             Self::OtherJob => f.write_str("another job could not connect"),
             Self::Identify(nsid, error) => {
                 write!(f, "namespace {nsid} cannot be identified: {error}")
@@ -82,6 +99,42 @@ impl fmt::Display for PerfError {
     }
 }
 
+/// Why a function cannot be used.
+fn describe(f: &mut fmt::Formatter<'_>, path: &Path, error: &GuestError) -> fmt::Result {
+    let path = path.display();
+    match error {
+        GuestError::Client(ClientError::Io(error)) => {
+            write!(f, "cannot connect to the function at {path}: {error}")
+        }
+        GuestError::Client(ClientError::Closed) => write!(
+            f,
+            "the function at {path} has closed the connection: it takes one client at a time"
+        ),
+        GuestError::Client(ClientError::Refused(errno)) => {
+            let error = io::Error::from_raw_os_error(errno.cast_signed());
+            write!(f, "the function at {path} refuses a request: {error}")
+        }
+        GuestError::Client(ClientError::Reply) => {
+            write!(f, "what listens at {path} does not speak vfio-user")
+        }
+        GuestError::Memory => {
+            f.write_str("there is no memory for the guest: give a smaller --qd, --queues or --bs")
+        }
+        GuestError::NotReady(status) if status.cfs => write!(
+            f,
+            "the controller of the function at {path} has failed (CSTS.CFS)"
+        ),
+        GuestError::NotReady(_) => write!(
+            f,
+            "the controller of the function at {path} does not become ready"
+        ),
+        GuestError::Status(status) => {
+            write!(f, "the function at {path} answered {status} at its start")
+        }
+        GuestError::Full => f.write_str("--bs is more than a function is given at once (2 MiB)"),
+    }
+}
+
 impl std::error::Error for PerfError {}
 
 impl HasKind for PerfError {
@@ -90,6 +143,8 @@ impl HasKind for PerfError {
             Self::Block(..)
             | Self::TooMuch(..)
             | Self::TooSmall(..)
+            | Self::NotOfFunction(_)
+            | Self::NoSubsystem
             | Self::Connect(_, ConnectError::Option(_)) => ErrorKind::Invalid,
             Self::NoNamespace(_) | Self::Connect(_, ConnectError::InvalidParameter(_)) => {
                 ErrorKind::NotFound
@@ -97,6 +152,7 @@ impl HasKind for PerfError {
             Self::Unknown(..)
             | Self::Unreachable(..)
             | Self::Connect(..)
+            | Self::Function(..)
             | Self::OtherJob
             | Self::Identify(..)
             | Self::NoFormat => ErrorKind::Unavailable,

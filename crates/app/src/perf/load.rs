@@ -1,24 +1,24 @@
-//! One job of the load generator: a thread with an association of its own, and as many tasks as
-//! I/Os are to be in flight, each doing one after the other.
+//! One job of the load generator: a thread with a connection of its own (`peer`), and as many tasks
+//! as I/Os are to be in flight, each doing one after the other.
 //!
 //! In the closed loop (the default) an I/O starts when one before it has ended. With a rate, I/Os
 //! have intended starts, evenly spaced; one that had to wait because all tasks were busy counts
 //! from its intended start, so a stall of the target shows in the latency of everything it held up.
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
-use flashyard_host::{Association, CreditReport, HostError, Options, Payload, Queue, ReadInto};
+use flashyard_host::{CreditReport, HostError, Payload, ReadInto};
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::{Sgl, SubmissionQueueEntry};
 use flashyard_runtime::{Buf, Data, Rt, uring};
 use flashyard_time::{Duration, Histogram, Rng, Time};
 
 use super::error::PerfError;
+use super::peer::{Connected, Lane, Way};
 use super::stop::Stop;
 use super::verify::{self, Found, Map};
 
@@ -35,8 +35,7 @@ const NO_DATA: Sgl = Sgl::Transport { length: 0 };
 
 /// What one job is to do.
 pub(super) struct Plan {
-    pub(super) addr: SocketAddr,
-    pub(super) options: Options,
+    pub(super) way: Way,
     pub(super) job: u16,
     pub(super) jobs: u16,
     pub(super) nsid: u32,
@@ -160,11 +159,8 @@ pub(super) fn run_together(plans: Vec<Plan>) -> Result<Vec<Outcome>, PerfError> 
 }
 
 async fn job(rt: Rt, plan: Plan, shared: Arc<Shared>) -> Result<Outcome, PerfError> {
-    let addr = plan.addr;
-    let association = Association::connect(&rt, addr, plan.options.clone())
-        .await
-        .map_err(|error| PerfError::Connect(addr, error))?;
-    let load = Rc::new(Load::new(&rt, &association, plan, Arc::clone(&shared)).await?);
+    let connected = plan.way.connect(&rt, plan.nsid).await?;
+    let load = Rc::new(Load::new(&rt, &connected, plan, Arc::clone(&shared)).await?);
     if !all_connected(&rt, &shared).await {
         return Err(PerfError::OtherJob);
     }
@@ -179,9 +175,9 @@ async fn job(rt: Rt, plan: Plan, shared: Arc<Shared>) -> Result<Outcome, PerfErr
         }
     });
     while rt.timeout(LOOK, all.as_mut()).await.is_none() && !load.is_given_up() {}
-    load.outcome.borrow_mut().credit = association.credit(load.plan.nsid);
+    load.outcome.borrow_mut().credit = connected.credit(load.plan.nsid);
     // A target that does not answer does not answer this either.
-    let _ = rt.timeout(STOP_PATIENCE, association.close()).await;
+    let _ = rt.timeout(STOP_PATIENCE, connected.close()).await;
     Ok(load.finish())
 }
 
@@ -201,7 +197,7 @@ struct Load {
     rt: Rt,
     plan: Plan,
     shared: Arc<Shared>,
-    queues: Vec<Queue>,
+    lanes: Vec<Lane>,
     block_size: u32,
     /// Where this job's share of the namespace begins, and how many I/Os fit it.
     first_block: u64,
@@ -233,15 +229,12 @@ struct Io {
 impl Load {
     async fn new(
         rt: &Rt,
-        association: &Association,
+        connected: &Connected,
         plan: Plan,
         shared: Arc<Shared>,
     ) -> Result<Self, PerfError> {
         let nsid = plan.nsid;
-        let namespace = association
-            .identify_namespace(nsid)
-            .await
-            .map_err(|error| PerfError::Identify(nsid, error))?;
+        let namespace = connected.namespace(nsid).await?;
         if namespace.ncap == 0 {
             return Err(PerfError::NoNamespace(nsid));
         }
@@ -249,8 +242,8 @@ impl Load {
         if !plan.block.is_multiple_of(block_size) {
             return Err(PerfError::Block(plan.block, block_size));
         }
-        if plan.block as usize > association.max_transfer() {
-            return Err(PerfError::TooMuch(plan.block, association.max_transfer()));
+        if plan.block as usize > connected.max_transfer() {
+            return Err(PerfError::TooMuch(plan.block, connected.max_transfer()));
         }
         let per_io = u64::from(plan.block / block_size);
         let chunks = namespace.nsze / u64::from(plan.jobs) / per_io;
@@ -261,7 +254,7 @@ impl Load {
         let chunks = map.as_ref().map_or(chunks, Map::len);
         Ok(Self {
             rt: rt.clone(),
-            queues: association.queues(),
+            lanes: connected.lanes(),
             block_size,
             first_block: u64::from(plan.job) * (namespace.nsze / u64::from(plan.jobs)),
             chunks,
@@ -356,12 +349,12 @@ impl Load {
     }
 
     /// An I/O, and again if the target says that it was only interrupted.
-    async fn insist(&self, queue: &Queue, io: Io) -> Result<(), HostError> {
+    async fn insist(&self, lane: &Lane, io: Io) -> Result<(), HostError> {
         let patience = self.rt.now() + PATIENCE;
         loop {
-            let result = self.perform(queue, io).await;
+            let result = self.perform(lane, io).await;
             let delay = match result {
-                Err(HostError::Status(status)) => queue.retry_delay(status),
+                Err(HostError::Status(status)) => lane.retry_delay(status),
                 _ => None,
             };
             match delay {
@@ -374,14 +367,14 @@ impl Load {
         }
     }
 
-    async fn perform(&self, queue: &Queue, io: Io) -> Result<(), HostError> {
+    async fn perform(&self, lane: &Lane, io: Io) -> Result<(), HostError> {
         let hint = self.plan.access_latency << 4;
         let range = self.range(io.chunk);
         if io.write {
             let entry =
                 SubmissionQueueEntry::write(self.plan.nsid, range, NO_DATA).with_cdw(13, hint);
             let data = self.outgoing(io, range)?;
-            return queue.command(entry, Payload::Out(data)).await.map(drop);
+            return lane.command(entry, Payload::Out(data)).await.map(drop);
         }
         let entry = SubmissionQueueEntry::read(self.plan.nsid, range, NO_DATA).with_cdw(13, hint);
         let bytes = self.plan.block as usize;
@@ -390,7 +383,7 @@ impl Load {
         } else {
             ReadInto::Discard(bytes)
         };
-        let answer = queue.command(entry, Payload::In(into)).await?;
+        let answer = lane.command(entry, Payload::In(into)).await?;
         if let Payload::In(ReadInto::Buf(buf)) = answer.payload {
             self.inspect(&buf, io, range);
         }
@@ -495,7 +488,7 @@ fn record_unsent(latency: &mut Histogram, unsent: u64, rate: u64) {
 }
 
 async fn worker(load: Rc<Load>, number: usize) {
-    let queue = load.queues[number % load.queues.len()].clone();
+    let lane = load.lanes[number % load.lanes.len()].clone();
     let mut now = load.rt.now();
     while !load.is_over(now) {
         let intended = match load.plan.rate {
@@ -521,7 +514,7 @@ async fn worker(load: Rc<Load>, number: usize) {
             now = load.rt.now();
             continue;
         };
-        let result = load.insist(&queue, io).await;
+        let result = load.insist(&lane, io).await;
         now = load.rt.now();
         load.done(io, result, intended, now);
     }

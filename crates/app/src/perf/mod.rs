@@ -1,17 +1,18 @@
-//! `flashyard perf`: loads a volume over NVMe/TCP and tells what it gave. The load generator is in
-//! `load`, what it writes and expects to read in `verify`, the limit to compare with in `baseline`,
-//! the outcome in `report`.
+//! `flashyard perf`: loads a volume over NVMe/TCP, or by an NVMe function, and tells what it gave.
+//! The load generator is in `load`, what it is connected to in `peer`, what it writes and expects
+//! to read in `verify`, the limit to compare with in `baseline`, the outcome in `report`.
 
 mod baseline;
 pub mod error;
 mod load;
+mod peer;
 mod processor;
 mod report;
 mod stop;
 mod verify;
 
 use std::io::{IsTerminal, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -19,6 +20,7 @@ use std::time::Duration as StdDuration;
 
 use clap::{Args, ValueEnum};
 use flashyard_host::Options;
+use flashyard_host::vfio::PolledOptions;
 use flashyard_nvme::Nqn;
 use flashyard_nvme::feature::CompletionCoalescing;
 use flashyard_time::Duration;
@@ -28,9 +30,10 @@ use crate::failure::{Failure, Found, System};
 use crate::json;
 use crate::options::{self, whole, within};
 use crate::out::say_line;
-use crate::spec::{Address, Span};
+use crate::spec::Span;
 use error::PerfError;
 use load::{Outcome, Plan, Shared};
+use peer::{Peer, Way};
 pub use report::Report;
 use stop::Stop;
 
@@ -44,15 +47,15 @@ const TARGET_PROCESSOR: usize = 0;
 /// What to measure.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  flashyard perf --connect localhost:4420 --subnqn nqn.2026-11.dev.flashyard:db --rw randread --qd 32\n  flashyard perf --connect localhost:4420 --subnqn nqn.2026-11.dev.flashyard:db --rw randrw --mix 70 --rate 20k --json\n  flashyard perf --connect localhost:4420 --subnqn nqn.2026-11.dev.flashyard:db --rw write --bs 128KiB --baseline\n\nCtrl-C ends it early: what was measured until then is printed, and the exit status is 130."
+    after_help = "Examples:\n  flashyard perf --connect localhost:4420 --subnqn nqn.2026-11.dev.flashyard:db --rw randread --qd 32\n  flashyard perf --connect localhost:4420 --subnqn nqn.2026-11.dev.flashyard:db --rw randrw --mix 70 --rate 20k --json\n  flashyard perf --connect localhost:4420 --subnqn nqn.2026-11.dev.flashyard:db --rw write --bs 128KiB --baseline\n  flashyard perf --connect vfio-user:/run/flashyard/vm1.sock --rw randread --qd 1\n\nCtrl-C ends it early: what was measured until then is printed, and the exit status is 130."
 )]
 pub struct PerfArgs {
-    /// Address of the target
-    #[arg(long, help_heading = "Target", value_name = "HOST:PORT")]
-    pub connect: Address,
-    /// The tenant's subsystem
+    /// Address of the target, HOST:PORT; or vfio-user:PATH, the socket of a function
+    #[arg(long, help_heading = "Target", value_name = "TARGET")]
+    pub connect: Peer,
+    /// The tenant's subsystem; a function belongs to one
     #[arg(long, help_heading = "Target", value_name = "NQN", value_parser = options::nqn)]
-    pub subnqn: Nqn,
+    pub subnqn: Option<Nqn>,
     /// Namespace of the volume
     #[arg(long, help_heading = "Target", value_name = "N", default_value_t = 1, value_parser = whole::<u32>("volume", "nsid"))]
     pub nsid: u32,
@@ -172,15 +175,17 @@ pub fn run(args: PerfArgs) -> Result<(), Failure> {
 
 /// Measures. An error is one line that says what to do; failed reads and writes are in the report.
 fn measure(args: &PerfArgs, stop: &Arc<Stop>) -> Result<Report, PerfError> {
-    let address = args.address()?;
+    let way = args.way()?;
     let mut limits = Vec::new();
     if args.baseline {
         // Somebody who mistyped the address need not wait for bare sockets first.
-        TcpStream::connect_timeout(&address, StdDuration::from_secs(10))
-            .map_err(|error| PerfError::Unreachable(args.connect.clone(), error))?;
+        if let Way::Tcp(address, _) = &way {
+            TcpStream::connect_timeout(address, StdDuration::from_secs(10))
+                .map_err(|error| PerfError::Unreachable(args.connect.clone(), error))?;
+        }
         limits.push(run_baseline(args)?);
     }
-    let outcomes = run_jobs(args, address, stop)?;
+    let outcomes = run_jobs(args, &way, stop)?;
     if args.baseline {
         let again = args.clone();
         let again = stop.unless_asked(move || run_baseline(&again));
@@ -196,7 +201,7 @@ fn measure(args: &PerfArgs, stop: &Arc<Stop>) -> Result<Report, PerfError> {
 /// Measures several at the same time, all on one thread that does nothing else: so many tenants
 /// take one processor. The measurements begin together, and each is one job.
 pub fn measure_together(runs: &[PerfArgs]) -> Result<Vec<Report>, PerfError> {
-    let plan = |args: &PerfArgs| Ok(args.plan(0, args.address()?));
+    let plan = |args: &PerfArgs| Ok(args.plan(0, args.way()?));
     let plans = runs.iter().map(plan).collect::<Result<_, _>>()?;
     let outcomes = thread::spawn(move || load::run_together(plans))
         .join()
@@ -231,15 +236,11 @@ fn run_baseline(args: &PerfArgs) -> Result<baseline::Limit, PerfError> {
     .map_err(PerfError::Baseline)
 }
 
-fn run_jobs(
-    args: &PerfArgs,
-    address: SocketAddr,
-    stop: &Arc<Stop>,
-) -> Result<Vec<Outcome>, PerfError> {
+fn run_jobs(args: &PerfArgs, way: &Way, stop: &Arc<Stop>) -> Result<Vec<Outcome>, PerfError> {
     let shared = Arc::new(Shared::new(args.jobs, Arc::clone(stop)));
     let threads: Vec<_> = (0..args.jobs)
         .map(|job| {
-            let plan = args.plan(job, address);
+            let plan = args.plan(job, way.clone());
             let shared = Arc::clone(&shared);
             let name = format!("perf-{job}");
             thread::Builder::new()
@@ -290,10 +291,69 @@ fn show_progress(args: &PerfArgs, shared: &Shared, finished: impl Fn() -> bool) 
 }
 
 impl PerfArgs {
-    /// Where the target is.
-    fn address(&self) -> Result<SocketAddr, PerfError> {
-        let found = self.connect.reachable();
-        found.map_err(|error| PerfError::Unknown(self.connect.clone(), error))
+    /// The way to what is to be loaded.
+    fn way(&self) -> Result<Way, PerfError> {
+        let address = match &self.connect {
+            Peer::Function(path) => {
+                return match self.only_of_tcp() {
+                    Some(option) => Err(PerfError::NotOfFunction(option)),
+                    None => Ok(Way::Function(path.clone(), self.polled())),
+                };
+            }
+            Peer::Target(address) => address,
+        };
+        let subnqn = self.subnqn.ok_or(PerfError::NoSubsystem)?;
+        let found = address.reachable();
+        let found = found.map_err(|error| PerfError::Unknown(address.clone(), error))?;
+        Ok(Way::Tcp(found, Box::new(self.association(subnqn))))
+    }
+
+    /// An option that was given and is none for a function.
+    fn only_of_tcp(&self) -> Option<&'static str> {
+        let given = [
+            ("--subnqn", self.subnqn.is_some()),
+            ("--jobs", self.jobs > 1),
+            ("--window", self.window.is_some()),
+            ("--credits", self.credits),
+            ("--parda", self.parda.is_some()),
+            ("--baseline", self.baseline),
+            ("--hdgst", self.hdgst),
+            ("--ddgst", self.ddgst),
+        ];
+        let first = given.into_iter().find(|(_, given)| *given);
+        first.map(|(option, _)| option)
+    }
+
+    /// A queue has as much room as its share of the depth needs.
+    fn queue_depth(&self) -> u16 {
+        self.qd.div_ceil(u32::from(self.queues)).min(4_095) as u16
+    }
+
+    fn polled(&self) -> PolledOptions {
+        PolledOptions {
+            queues: self.queues,
+            depth: self.queue_depth(),
+            transfer: self.bs,
+            shadow: true,
+        }
+    }
+
+    fn association(&self, subnqn: Nqn) -> Options {
+        let hostid = Uuid::new_v5(&Uuid::NAMESPACE_OID, self.hostnqn.as_str().as_bytes());
+        Options {
+            header_digest: self.hdgst,
+            data_digest: self.ddgst,
+            queues: self.queues,
+            depth: self.queue_depth(),
+            credits: self.credits,
+            parda: self.parda.map(|Span(latency)| latency),
+            // One for each packet is what a target does that has no windows.
+            coalescing: self.window.map(|window| CompletionCoalescing {
+                window,
+                packed: window != 1,
+            }),
+            ..Options::new(subnqn, self.hostnqn, hostid.into_bytes())
+        }
     }
 
     fn read_percent(&self) -> u32 {
@@ -304,27 +364,9 @@ impl PerfArgs {
         }
     }
 
-    fn plan(&self, job: u16, address: SocketAddr) -> Plan {
-        let hostid = Uuid::new_v5(&Uuid::NAMESPACE_OID, self.hostnqn.as_str().as_bytes());
-        // A queue has as much room as its share of the depth needs.
-        let depth = self.qd.div_ceil(u32::from(self.queues)).min(4_095) as u16;
-        let options = Options {
-            header_digest: self.hdgst,
-            data_digest: self.ddgst,
-            queues: self.queues,
-            depth,
-            credits: self.credits,
-            parda: self.parda.map(|Span(latency)| latency),
-            // One for each packet is what a target does that has no windows.
-            coalescing: self.window.map(|window| CompletionCoalescing {
-                window,
-                packed: window != 1,
-            }),
-            ..Options::new(self.subnqn, self.hostnqn, hostid.into_bytes())
-        };
+    fn plan(&self, job: u16, way: Way) -> Plan {
         Plan {
-            addr: address,
-            options,
+            way,
             job,
             jobs: self.jobs,
             nsid: self.nsid,

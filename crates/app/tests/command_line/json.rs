@@ -105,7 +105,7 @@ fn an_error_is_an_object_that_says_who_has_to_act() {
 
 /// The same of commands that need no target: what is typed, the kind of the error, and what the
 /// message has. SCRATCH is a folder of the test.
-const WITHOUT_TARGET: [(&str, &str, &str); 23] = [
+const WITHOUT_TARGET: [(&str, &str, &str); 26] = [
     ("check SCRATCH/nothing", "invalid", "cannot read"),
     ("check SCRATCH", "invalid", "Is a directory"),
     ("check SCRATCH/short", "invalid", "short: size is 4 bytes"),
@@ -162,6 +162,21 @@ const WITHOUT_TARGET: [(&str, &str, &str); 23] = [
         "perf --connect 127.0.0.1:1 --subnqn nqn.2026-11.x:y --rw read",
         "unavailable",
         "cannot connect",
+    ),
+    (
+        "perf --connect 127.0.0.1:1 --rw read",
+        "invalid",
+        "--subnqn is missing",
+    ),
+    (
+        "perf --connect vfio-user:SCRATCH/none.sock --rw read",
+        "unavailable",
+        "cannot connect to the function",
+    ),
+    (
+        "perf --connect vfio-user:SCRATCH/none.sock --rw read --credits",
+        "invalid",
+        "--credits is of NVMe/TCP",
     ),
     (
         "perf --connect 127.0.0.1:1 --subnqn nqn.2026-11.x:y --rw read --processor 9999",

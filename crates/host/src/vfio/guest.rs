@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::rc::Rc;
 
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::fabrics::ControllerStatus;
@@ -21,7 +22,8 @@ use super::client::{ClientError, VfioClient};
 /// Guest address at which the memory begins.
 pub const RAM_BASE: u64 = 0x1_0000_0000;
 
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
+const CAP: u64 = 0;
 const CC: u64 = 0x14;
 const CSTS: u64 = 0x1c;
 const AQA: u64 = 0x24;
@@ -43,12 +45,32 @@ pub struct GuestOptions {
     pub ram: u64,
     /// I/O queues.
     pub queues: u16,
-    /// Entries of each.
+    /// Entries of each; fewer if the controller does not take so many.
     pub entries: u16,
     /// Bytes of a command's data at most.
     pub transfer: u32,
     /// Uses shadow doorbells.
     pub shadow: bool,
+    /// I/O queues interrupt.
+    pub interrupts: bool,
+}
+
+impl GuestOptions {
+    /// Bytes of memory of one command: lists, and data with an offset of up to a page.
+    fn stride(&self) -> u64 {
+        LIST_PAGES * PAGE + u64::from(self.transfer).next_multiple_of(PAGE) + PAGE
+    }
+
+    /// Bytes of memory that queues and their data take.
+    pub(super) fn needed(&self) -> u64 {
+        let queue = |entries: u16| {
+            let entries = u64::from(entries);
+            let [submission, completion] =
+                [64, 16].map(|entry| (entry * entries).next_multiple_of(PAGE));
+            submission + completion + entries * self.stride()
+        };
+        queue(ADMIN_ENTRIES) + u64::from(self.queues) * queue(self.entries) + 2 * PAGE
+    }
 }
 
 impl Default for GuestOptions {
@@ -59,6 +81,7 @@ impl Default for GuestOptions {
             entries: 64,
             transfer: 256 << 10,
             shadow: false,
+            interrupts: true,
         }
     }
 }
@@ -112,6 +135,17 @@ struct Pair {
     done: VecDeque<CompletionQueueEntry>,
 }
 
+/// Where the parts of a queue are: guest addresses.
+pub(super) struct Places {
+    pub(super) entries: u16,
+    pub(super) submission: u64,
+    pub(super) completion: u64,
+    /// The lists of place 0, and behind them its data.
+    pub(super) data: u64,
+    /// From one place to the next.
+    pub(super) stride: u64,
+}
+
 /// Shadow doorbells and event indices.
 #[derive(Clone, Copy)]
 struct Shadow {
@@ -124,7 +158,7 @@ pub struct Guest {
     rt: Rt,
     /// For what the driver does not do.
     pub client: VfioClient,
-    ram: Mapping,
+    ram: Rc<Mapping>,
     file: OwnedFd,
     options: GuestOptions,
     /// Where memory that is not taken begins.
@@ -134,18 +168,26 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// Bytes of a place's lists.
+    pub(super) const LISTS: u64 = LIST_PAGES * PAGE;
+
     /// Connects to a function, enables its controller and makes its queues.
     ///
     /// # Errors
     /// See [`GuestError`].
     pub async fn start(rt: &Rt, path: &Path, options: GuestOptions) -> Result<Self, GuestError> {
-        let client = VfioClient::connect(rt, path).await?;
+        let mut client = VfioClient::connect(rt, path).await?;
+        let longest = (client.read(BAR0, CAP, 8).await? as u16).saturating_add(1);
+        let options = GuestOptions {
+            entries: options.entries.min(longest),
+            ..options
+        };
         let file = memory_file(options.ram)?;
         let ram = Mapping::new(file.as_fd(), 0, options.ram, true)?;
         let mut guest = Self {
             rt: rt.clone(),
             client,
-            ram,
+            ram: Rc::new(ram),
             file,
             options,
             free: RAM_BASE,
@@ -224,7 +266,8 @@ impl Guest {
         let entries = self.options.entries;
         let pair = self.pair(entries, qid).await?;
         let (submission, completion) = (pair.submission, pair.completion);
-        let cq = SubmissionQueueEntry::create_io_cq(qid, entries, completion, Some(qid));
+        let vector = self.options.interrupts.then_some(qid);
+        let cq = SubmissionQueueEntry::create_io_cq(qid, entries, completion, vector);
         self.admin(cq).await?;
         let sq = SubmissionQueueEntry::create_io_sq(qid, entries, submission, qid);
         self.admin(sq).await?;
@@ -296,11 +339,13 @@ impl Guest {
 
     async fn pair(&mut self, entries: u16, vector: u16) -> Result<Pair, GuestError> {
         let interrupt = EventCounter::new(&self.rt)?;
-        let number = (MSIX, u32::from(vector));
-        self.client.set_eventfd(number, interrupt.as_fd()).await?;
+        if vector == 0 || self.options.interrupts {
+            let number = (MSIX, u32::from(vector));
+            self.client.set_eventfd(number, interrupt.as_fd()).await?;
+        }
         let submission = self.allocate(u64::from(entries) * 64)?;
         let completion = self.allocate(u64::from(entries) * 16)?;
-        let data = self.allocate(self.stride() * u64::from(entries))?;
+        let data = self.allocate(self.options.stride() * u64::from(entries))?;
         Ok(Pair {
             submission,
             completion,
@@ -316,16 +361,28 @@ impl Guest {
         })
     }
 
-    /// Bytes of memory of one command: lists, and data with an offset of up to a page.
-    fn stride(&self) -> u64 {
-        LIST_PAGES * PAGE + u64::from(self.options.transfer).next_multiple_of(PAGE) + PAGE
+    /// Its memory.
+    pub(super) fn ram(&self) -> &Rc<Mapping> {
+        &self.ram
+    }
+
+    /// Where the parts of a queue are.
+    pub(super) fn places(&self, qid: u16) -> Places {
+        let pair = &self.pairs[usize::from(qid)];
+        Places {
+            entries: pair.entries,
+            submission: pair.submission,
+            completion: pair.completion,
+            data: pair.data,
+            stride: self.options.stride(),
+        }
     }
 
     /// Guest address of the data of command `cid` of a queue, when they begin `offset` bytes within
     /// their first page.
     pub fn data(&self, qid: u16, cid: u16, offset: u64) -> u64 {
         let pair = &self.pairs[usize::from(qid)];
-        pair.data + self.stride() * u64::from(cid) + LIST_PAGES * PAGE + offset
+        pair.data + self.options.stride() * u64::from(cid) + LIST_PAGES * PAGE + offset
     }
 
     /// Copies bytes out of the guest's memory.
@@ -421,7 +478,13 @@ impl Guest {
         self.doorbell(u64::from(qid) * 2, tail, qid > 0).await
     }
 
-    async fn doorbell(&mut self, index: u64, value: u16, io: bool) -> Result<(), GuestError> {
+    /// Rings doorbell `index`; one of an I/O queue by its shadow, if that is used.
+    pub(super) async fn doorbell(
+        &mut self,
+        index: u64,
+        value: u16,
+        io: bool,
+    ) -> Result<(), GuestError> {
         if let Some(shadow) = self.shadow.filter(|_| io) {
             let place = |page: u64| (page + index * 4 - RAM_BASE) as usize;
             let old = self.ram.load(place(shadow.doorbells)).unwrap_or(0) as u16;

@@ -4,6 +4,7 @@
 mod data;
 mod endings;
 mod hostile;
+mod polled;
 mod queues;
 
 use std::cell::Cell;
