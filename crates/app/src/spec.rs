@@ -176,6 +176,6 @@ pub struct VolumeSpec {
 pub enum ContentName {
     /// The tenant gets them.
     Keep,
-    /// They are zeroed.
+    /// They are zeroed. A start leaves that to `apply`, for its state may have been lost.
     Erase,
 }

@@ -165,6 +165,8 @@ pub enum InUse {
     Measured(String, String),
     /// Volumes: of what, its name, and one of them.
     Volumes(KindName, String, String),
+    /// A tenant of whom the file names this volume, which waits to be imported.
+    Waiting(String, String),
     /// What the state store has already, or another program that uses it.
     State(StateError),
     /// The number of another volume: that, its tenant, and the number.
@@ -475,6 +477,11 @@ impl fmt::Display for InUse {
                 f,
                 "{} `{name}` has volume `{volume}`: delete its volumes first",
                 kind.name()
+            ),
+            Self::Waiting(tenant, volume) => write!(
+                f,
+                "volume `{volume}` of tenant `{tenant}` waits to be imported: import it, or take it out of the file and say \
+                 `flashyard apply FILE`, first"
             ),
             Self::State(error) => error.fmt(f),
             Self::Nsid(volume, tenant, nsid) => write!(

@@ -44,6 +44,14 @@ impl Work<'_> {
         Err(Refused::Content(device, spec.tenant.clone()).into())
     }
 
+    /// Whether a volume of a file has a device zeroed on which data may be that this target knows
+    /// nothing of. A start does not do that: its state may have been lost.
+    pub(super) fn erases_what_may_be_data(&self, spec: &VolumeSpec) -> bool {
+        let device = spec.device.as_deref().map(|name| self.device(name));
+        spec.content == Some(ContentName::Erase)
+            && matches!(device, Some(Ok((id, _))) if !self.is_disposable(id))
+    }
+
     /// Clears what volumes that are being created are to have, and marks them ready. May be
     /// repeated.
     pub(super) fn clear_new(&mut self, ids: &[NodeId]) -> Result<Vec<(NodeId, Cleared)>, Fault> {

@@ -82,7 +82,7 @@ impl Work<'_> {
 
     /// Makes a volume of a file one that is imported, if its pool has it: by its UUID, or by its
     /// name where the file says none. A device that it has whole it gets as it is.
-    fn find_in_pool(&self, spec: &mut VolumeSpec) -> Result<bool, Fault> {
+    pub(super) fn find_in_pool(&self, spec: &mut VolumeSpec) -> Result<bool, Fault> {
         let Some(pool) = &spec.pool else {
             spec.content = Some(ContentName::Keep);
             return Ok(false);

@@ -292,6 +292,7 @@ fn as_file_has_it(spec: &DeviceSpec, there: PartitionSpec) -> Result<DeviceSpec,
         medium: Medium::Partition(PartitionSpec {
             given: there.given,
             imported: true,
+            unfinished: false,
             ..cut.clone()
         }),
         ..spec.clone()

@@ -441,6 +441,7 @@ impl Work<'_> {
         self.commit(|state, stack| {
             let (id, _) = stack.tenant(name)?;
             stack.check_no_volumes(id)?;
+            stack.check_none_waits(name)?;
             state.remove(Kind::Tenant, name)?;
             Ok(move |stack: &mut Stack| stack.forget(id))
         })?;

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use flashyard_block::pool::PoolError;
 
-use super::fault::{InUse, Refused, ToImport, Unavailable};
+use super::fault::{InUse, NotFound, Refused, ToImport, Unavailable};
 use super::plan::Step;
 use super::turns::Wants;
-use super::wants::{wants_of_pool, wants_of_volume};
+use super::wants::{wants_of_device, wants_of_pool, wants_of_volume};
 use super::work::Work;
 use super::{Checked, Fault, Stack};
 use crate::control::KindName;
@@ -23,6 +23,7 @@ use crate::state::{Applied, Kind};
 /// What is to be imported with something, each after what it stands on.
 #[derive(Debug, Default)]
 pub(super) struct Followers {
+    devices: Vec<DeviceSpec>,
     pools: Vec<PoolSpec>,
     volumes: Vec<VolumeSpec>,
 }
@@ -35,22 +36,32 @@ impl Work<'_> {
         step: Step,
         to_import: &mut Vec<(Section, String)>,
     ) -> Result<(), Fault> {
-        let waits = |to_import: &[(Section, String)], section, name: Option<&String>| {
-            name.is_some_and(|name| to_import.iter().any(|it| it.0 == section && it.1 == *name))
+        let waits = |to_import: &[(Section, String)], section, name: Option<&str>| {
+            name.is_some_and(|name| to_import.iter().any(|it| it.0 == section && it.1 == name))
         };
         let (section, name) = match &step {
-            Step::CreateDevice(spec) => (Section::Device, spec.name.clone()),
-            Step::CreatePool(spec) => {
-                if waits(to_import, Section::Device, spec.devices.first()) {
-                    to_import.push((Section::Pool, spec.name.clone()));
+            Step::CreateDevice(spec) => {
+                let name = (Section::Device, spec.name.clone());
+                if waits(to_import, Section::Device, spec.stands_on()) {
+                    to_import.push(name);
                     return Ok(());
                 }
-                (Section::Pool, spec.name.clone())
+                name
+            }
+            Step::CreatePool(spec) => {
+                let name = (Section::Pool, spec.name.clone());
+                let mut devices = spec.devices.iter();
+                if devices.any(|it| waits(to_import, Section::Device, Some(it))) {
+                    to_import.push(name);
+                    return Ok(());
+                }
+                name
             }
             Step::CreateVolumes(specs) => {
                 let (later, now) = specs.iter().cloned().partition::<Vec<_>, _>(|spec| {
-                    waits(to_import, Section::Pool, spec.pool.as_ref())
-                        || waits(to_import, Section::Device, spec.device.as_ref())
+                    waits(to_import, Section::Pool, spec.pool.as_deref())
+                        || waits(to_import, Section::Device, spec.device.as_deref())
+                        || self.erases_what_may_be_data(spec)
                 });
                 to_import.extend(later.into_iter().map(|spec| (Section::Volume, spec.name)));
                 return self.create_volumes_at_start(now, to_import);
@@ -90,12 +101,18 @@ impl Work<'_> {
     /// be waits on; says what was done, and what not.
     pub(super) fn import_followers(&mut self, followers: Followers) -> Vec<String> {
         let mut notes = Vec::new();
+        for device in followers.devices {
+            let what = format!("device {}", device.name);
+            let done = self.carry_out_importing(Step::CreateDevice(device), Checked::Never);
+            notes.extend(notes_of(&what, done));
+        }
         for pool in followers.pools {
             let what = format!("pool {}", pool.name);
             let done = self.carry_out_importing(Step::CreatePool(pool), Checked::Never);
             notes.extend(notes_of(&what, done));
         }
-        let all = followers.volumes;
+        let (all, missing) = self.present_in_pools(followers.volumes);
+        notes.extend(missing);
         if all.is_empty() {
             return notes;
         }
@@ -116,6 +133,24 @@ impl Work<'_> {
         notes
     }
 
+    /// Those that their pool has, and what to do about the others: an empty volume under the old
+    /// identity would pass for the data.
+    fn present_in_pools(&self, volumes: Vec<VolumeSpec>) -> (Vec<VolumeSpec>, Vec<String>) {
+        let mut missing = Vec::new();
+        let mut present = volumes;
+        present.retain(|spec| {
+            let found =
+                spec.pool.is_none() || !matches!(self.find_in_pool(&mut spec.clone()), Ok(false));
+            if !found {
+                let pool = spec.pool.as_deref().unwrap_or_default();
+                let why = NotFound::ToImport(spec.name.clone(), pool.to_owned());
+                missing.push(still_waits(&format!("volume {}", spec.name), &why.into()));
+            }
+            found
+        });
+        (present, missing)
+    }
+
     /// Hosts of tenants that do not have all their volumes yet are asked to come again: where some
     /// wait to be imported, and where a file is making them, if it says so now or has said it.
     pub(super) fn hold_hosts_back(&mut self, new: Option<BTreeSet<String>>) {
@@ -132,11 +167,11 @@ impl Work<'_> {
 
     /// Forgets that what is there now was to be imported.
     pub(super) fn forget_imported_names(&mut self) -> Result<(), Fault> {
-        let left: Vec<_> = self.to_import().cloned().collect();
-        if left.len() == self.applied.to_import.len() {
+        if self.to_import().count() == self.applied.to_import.len() {
             return Ok(());
         }
         self.commit(|state, stack| {
+            let left: Vec<_> = stack.to_import().cloned().collect();
             state.put_to_import(&left)?;
             let applied = Applied {
                 to_import: left,
@@ -149,7 +184,11 @@ impl Work<'_> {
 
 /// What an import of something that follows another one has done, or why it could not be.
 fn notes_of(what: &str, done: Result<Vec<String>, Fault>) -> Vec<String> {
-    done.unwrap_or_else(|fault| vec![format!("{what} still waits to be imported: {fault}")])
+    done.unwrap_or_else(|fault| vec![still_waits(what, &fault)])
+}
+
+fn still_waits(what: &str, fault: &Fault) -> String {
+    format!("{what} still waits to be imported: {fault}")
 }
 
 impl Stack {
@@ -180,19 +219,20 @@ impl Stack {
         let mut add = |kind, name: &str, why: ToImport| {
             faults.push((kind, name.to_owned(), Unavailable::ToImport(why).into()));
         };
-        let waits = |device: &str| devices.iter().any(|it| it.name == device);
+        let on_waiting = |device: &str| {
+            let spec = devices.iter().find(|it| it.name == device);
+            spec.map(|spec| ToImport::On(kind_of(spec), spec.name.clone()))
+        };
         for spec in &devices {
-            let on = spec.partition().map(|cut| cut.device.clone());
-            let why = ToImport::Partition(spec.name.clone(), on.unwrap_or_default());
-            add(KindName::Partition, &spec.name, why);
+            let below = spec.stands_on().unwrap_or_default();
+            let found = || ToImport::Partition(spec.name.clone(), below.to_owned());
+            let why = on_waiting(below).unwrap_or_else(found);
+            add(kind_of(spec), &spec.name, why);
         }
         for spec in &pools {
-            let device = spec.device().to_owned();
-            let why = match waits(&device) {
-                true => ToImport::On(KindName::Partition, device),
-                false => ToImport::Pool(spec.name.clone(), device),
-            };
-            add(KindName::Pool, &spec.name, why);
+            let found = || ToImport::Pool(spec.name.clone(), spec.device().to_owned());
+            let why = spec.devices.iter().find_map(|it| on_waiting(it));
+            add(KindName::Pool, &spec.name, why.unwrap_or_else(found));
         }
         let mut held_back: Vec<_> = volumes.iter().map(|it| &it.tenant).collect();
         held_back.sort_unstable();
@@ -207,8 +247,10 @@ impl Stack {
                     ToImport::On(KindName::Pool, pool)
                 }
                 (Some(pool), _) => ToImport::Volume(own, pool),
-                (None, Some(device)) if waits(&device) => ToImport::On(KindName::Partition, device),
-                (None, device) => ToImport::Whole(own, device.unwrap_or_default()),
+                (None, device) => {
+                    let device = device.unwrap_or_default();
+                    on_waiting(&device).unwrap_or(ToImport::Whole(own, device))
+                }
             };
             add(KindName::Volume, &spec.name, why);
         }
@@ -217,11 +259,23 @@ impl Stack {
 
     /// What the file says to stand on these pools and partitions, and waits to be imported.
     pub(super) fn followers(&self, pools: &[String], partitions: &[String]) -> Followers {
-        let waiting = self.waiting();
-        let on = |device: Option<&String>| device.is_some_and(|it| partitions.contains(it));
+        let mut waiting = self.waiting();
         let mut follow = Followers::default();
+        let mut known = partitions.to_vec();
+        // A layer may stand on another one.
+        while let Some(place) = waiting.devices.iter().position(|spec| {
+            let below = spec.stands_on();
+            spec.partition().is_none() && below.is_some_and(|it| known.iter().any(|at| at == it))
+        }) {
+            let layer = waiting.devices.remove(place);
+            known.push(layer.name.clone());
+            follow.devices.push(layer);
+        }
+        let on = |device: Option<&String>| device.is_some_and(|it| known.contains(it));
         follow.pools.extend(waiting.pools);
-        follow.pools.retain(|spec| on(spec.devices.first()));
+        follow
+            .pools
+            .retain(|spec| spec.devices.iter().any(|it| on(Some(it))));
         let of =
             |pool: &String| pools.contains(pool) || follow.pools.iter().any(|it| it.name == *pool);
         let volumes = waiting.volumes.into_iter();
@@ -234,7 +288,16 @@ impl Stack {
     /// The partition of this name that waits to be imported, as the file has it.
     pub(super) fn waiting_partition(&self, name: &str) -> Option<DeviceSpec> {
         let mut devices = self.waiting().devices.into_iter();
-        devices.find(|spec| spec.name == name)
+        devices.find(|spec| spec.name == name && spec.partition().is_some())
+    }
+
+    /// Refuses to let a tenant go of whom the file names volumes that wait to be imported.
+    pub(super) fn check_none_waits(&self, tenant: &str) -> Result<(), Fault> {
+        let mut volumes = self.waiting().volumes.into_iter();
+        match volumes.find(|it| it.tenant == tenant) {
+            Some(volume) => Err(InUse::Waiting(tenant.to_owned(), volume.name).into()),
+            None => Ok(()),
+        }
     }
 
     /// The names of the partitions of a device that wait to be imported.
@@ -270,6 +333,13 @@ impl Stack {
     }
 }
 
+fn kind_of(device: &DeviceSpec) -> KindName {
+    match device.partition() {
+        Some(_) => KindName::Partition,
+        None => KindName::Device,
+    }
+}
+
 /// What waits to be imported, as the file has it.
 #[derive(Default)]
 struct Waiting {
@@ -281,9 +351,13 @@ struct Waiting {
 impl Followers {
     /// What importing them wants.
     pub(super) fn wants(&self) -> Wants {
+        let devices = self.devices.iter().map(wants_of_device);
         let pools = self.pools.iter().map(wants_of_pool);
         let volumes = self.volumes.iter().map(wants_of_volume);
-        pools.chain(volumes).fold(Wants::default(), Wants::and_all)
+        devices
+            .chain(pools)
+            .chain(volumes)
+            .fold(Wants::default(), Wants::and_all)
     }
 }
 

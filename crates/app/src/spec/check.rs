@@ -59,7 +59,10 @@ impl Config {
 
     /// Checks the sizes that people have written. What is in a state store already may be smaller.
     fn check_sizes(&self) -> Result<(), SpecError> {
-        self.devices.iter().try_for_each(DeviceSpec::check_new)?;
+        for device in &self.devices {
+            device.check_new()?;
+            device.check_of_file()?;
+        }
         for volume in &self.volumes {
             if volume.is_imported() {
                 return Err(SpecError::Volume(volume.name.clone(), VolumeError::Content));
@@ -324,6 +327,16 @@ mod tests {
                 "name = \"b\"",
                 "name = \"b\"\npolicy = \"fiar\"",
                 "line 8: device `b`: policy: unknown variant `fiar`, expected one of `fifo`, `fair`, `gimbal`",
+            ),
+            (
+                "name = \"b\"",
+                "name = \"b\"\ndisposable = true",
+                "line 8: device `b`: `disposable` is noted by the target itself and not for files: leave",
+            ),
+            (
+                "kind = \"memory\"\nsize = \"1GiB\"\n\n",
+                "kind = \"partition\"\npartition = { device = \"o\", count = 1, unfinished = true }\n",
+                "line 4: device `a`: `partition.unfinished` is noted by the target itself",
             ),
             (
                 "name = \"b\"",

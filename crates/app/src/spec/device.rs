@@ -283,6 +283,27 @@ impl DeviceSpec {
         }
     }
 
+    /// Refuses what the target notes of a device, where a file says it: `unfinished` would have the
+    /// partition deleted at the next start.
+    pub fn check_of_file(&self) -> Result<(), SpecError> {
+        let cut = self.partition();
+        let noted = [
+            ("disposable", self.disposable),
+            ("partition.imported", cut.is_some_and(|cut| cut.imported)),
+            (
+                "partition.unfinished",
+                cut.is_some_and(|cut| cut.unfinished),
+            ),
+        ];
+        match noted.into_iter().find(|(_, is_said)| *is_said) {
+            Some((key, _)) => {
+                let error = DeviceError::Noted(key);
+                Err(SpecError::Device(self.name.clone(), error))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn check_values(&self) -> Result<(), DeviceError> {
         if !matches!(self.block_size, 512 | 4096) {
             return Err(DeviceError::BlockSize(self.block_size));

@@ -103,11 +103,18 @@ impl Document {
         self.0.entry(section).or_default().push(keys);
     }
 
-    /// Calls a table otherwise.
+    /// Calls a table otherwise. Volumes follow their tenant.
     pub fn rename(&mut self, section: Section, old: &str, new: &str) {
         let mut tables = self.0.entry(section).or_default().iter_mut();
         if let Some(keys) = tables.find(|keys| name_of(keys) == old) {
             keys.insert("name".to_owned(), new.into());
+        }
+        if section == Section::Tenant {
+            for volume in self.0.entry(Section::Volume).or_default() {
+                if volume.get("tenant").is_some_and(|it| it == old) {
+                    volume.insert("tenant".to_owned(), new.into());
+                }
+            }
         }
     }
 

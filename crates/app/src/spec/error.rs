@@ -73,6 +73,8 @@ pub enum DeviceError {
     Needs(DeviceKind, &'static str),
     /// The kind has no such key.
     HasNo(DeviceKind, &'static str),
+    /// The target itself notes this key.
+    Noted(&'static str),
     /// Blocks of so many bytes.
     BlockSize(u32),
     /// Sectors of a device for partitions are not chosen.
@@ -259,6 +261,7 @@ impl DeviceError {
         match self {
             Self::Needs(..) => "name",
             Self::HasNo(_, key) => key,
+            Self::Noted(key) => key.split('.').next().unwrap_or(key),
             Self::BlockSize(_) | Self::SectorSize => "block_size",
             Self::Size(..) | Self::Small(..) => "size",
             Self::Subnqn(..) => "subnqn",
@@ -336,6 +339,10 @@ impl fmt::Display for DeviceError {
         match self {
             Self::Needs(kind, key) => write!(f, "a {} device needs `{key}`", kind.name()),
             Self::HasNo(kind, key) => write!(f, "a {} device has no `{key}`", kind.name()),
+            Self::Noted(key) => write!(
+                f,
+                "`{key}` is noted by the target itself and not for files: leave it out"
+            ),
             Self::BlockSize(bytes) => write!(f, "block_size is {bytes}; it must be 512 or 4096"),
             Self::SectorSize => f.write_str(
                 "sectors of a device for partitions have 4096 bytes; leave block_size out",

@@ -41,6 +41,11 @@ const FILE: &str = r#"
     partition = { device = "oc0", channels = "4-5" }
 
     [[device]]
+    name = "faulty"
+    kind = "fault"
+    device = "cut"
+
+    [[device]]
     name = "ram0"
     kind = "memory"
     size = "4MiB"
@@ -75,6 +80,7 @@ const FILE: &str = r#"
     name = "disk"
     device = "ssd1"
     tenant = "db"
+    content = "erase"
     nsid = 7
 
     [[volume]]
@@ -85,7 +91,7 @@ const FILE: &str = r#"
 
     [[volume]]
     name = "whole"
-    device = "cut"
+    device = "faulty"
     tenant = "db"
     uuid = "2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11"
     nsid = 9
@@ -101,11 +107,12 @@ fn faults(target: &Target) -> Vec<(String, String)> {
 }
 
 /// What waits to be imported after the state was lost, and what its fault says.
-const WAITING: [(&str, &str); 9] = [
+const WAITING: [(&str, &str); 10] = [
     (
         "partition cut",
         "`flashyard partition import cut --device oc0`",
     ),
+    ("device faulty", "with partition `cut`"),
     (
         "partition logs",
         "`flashyard partition import logs --device oc0`",
@@ -122,7 +129,7 @@ const WAITING: [(&str, &str); 9] = [
         "volume disk",
         "`flashyard volume create disk --device ssd1 --tenant db --keep --uuid UUID --nsid 7`",
     ),
-    ("volume whole", "with partition `cut`"),
+    ("volume whole", "with device `faulty`"),
 ];
 
 fn assert_waiting(target: &Target, waiting: &[(&str, &str)]) {
@@ -207,6 +214,7 @@ fn a_start_without_its_state_serves_the_rest_and_says_what_is_to_be_imported() {
     assert_eq!(target.json(&["partition", "show", "cut"])["policy"], "fifo");
     let done = [
         "partition cut",
+        "device faulty",
         "partition logs",
         "pool fast",
         "pool slow",
@@ -246,4 +254,72 @@ fn a_start_without_its_state_serves_the_rest_and_says_what_is_to_be_imported() {
         BTreeSet::from([0]),
         "it was deleted"
     );
+}
+
+/// Volumes that wait keep the hosts of their tenant out, whatever it is called by then. One that
+/// its pool does not have goes on waiting: an empty one would pass for its data.
+#[test]
+fn a_tenant_with_volumes_that_wait_is_renamed_and_not_deleted() {
+    const BEFORE: &str = r#"
+        [[device]]
+        name = "ssd0"
+        kind = "file"
+        path = "ssd0.img"
+        size = "16MiB"
+
+        [[pool]]
+        name = "fast"
+        devices = ["ssd0"]
+
+        [[tenant]]
+        name = "db"
+        hosts = ["*"]
+
+        [[volume]]
+        name = "a"
+        pool = "fast"
+        size = "2MiB"
+        tenant = "db"
+    "#;
+    const MORE: &str = r#"
+        [[volume]]
+        name = "later"
+        pool = "fast"
+        size = "2MiB"
+        tenant = "db"
+        uuid = "2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11"
+    "#;
+    let scratch = Scratch::new("lost-tenant");
+    let file = scratch.file("target.toml", BEFORE);
+    let target = Target::start(&scratch, &["--config", path(&file)]);
+    target.kill();
+    fs::remove_dir_all(scratch.join("state")).expect("it is ours");
+
+    let file = scratch.file("target.toml", &[BEFORE, MORE].concat());
+    let target = Target::start(&scratch, &["--config", path(&file)]);
+    let refusal = "volume `a` of tenant `db` waits to be imported";
+    target.refused(&["tenant", "delete", "db"], refusal);
+    target.json(&["tenant", "rename", "db", "shop"]);
+    let refusal = "volume `a` of tenant `shop` waits to be imported";
+    target.refused(&["tenant", "delete", "shop"], refusal);
+    let pool = ("pool fast", "`flashyard pool import fast --device ssd0`");
+    let tenant = ("tenant shop", "are asked to come again");
+    let a = ("volume a", "with pool `fast`");
+    let later = ("volume later", "with pool `fast`");
+    assert_waiting(&target, &[pool, tenant, a, later]);
+
+    let imported = target.json(&["pool", "import", "fast", "--device", "ssd0"]);
+    let notes = imported["notes"].to_string();
+    let note = "volume later still waits to be imported: pool `fast` holds no volume `later`";
+    assert!(notes.contains(note), "{notes}");
+    assert_eq!(target.json(&["volume", "show", "a"])["tenant"], "shop");
+    let later = ("volume later", "`flashyard volume import later --pool fast");
+    assert_waiting(&target, &[tenant, later]);
+    // Who takes it out of the file does without it.
+    let renamed = BEFORE.replace("\"db\"", "\"shop\"");
+    let file = scratch.file("target.toml", &renamed);
+    target.json(&["apply", path(&file)]);
+    assert_waiting(&target, &[]);
+    assert_eq!(names(&target.json(&["volume", "list"])), ["a"]);
+    assert_eq!(names(&target.json(&["tenant", "list"])), ["shop"]);
 }

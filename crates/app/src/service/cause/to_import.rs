@@ -20,7 +20,7 @@ impl fmt::Display for ToImport {
             ),
             Self::Volume(spec, pool) => write!(
                 f,
-                "pool `{pool}` holds it, and the state does not know it: import it with `flashyard volume import {} --pool {pool} \
+                "the file has it in pool `{pool}`, and the state does not know it: import it with `flashyard volume import {} --pool {pool} \
                  --tenant {}{}`",
                 spec.name,
                 spec.tenant,
