@@ -73,6 +73,18 @@ impl GuestOptions {
     }
 }
 
+impl GuestOptions {
+    /// A machine with little memory, of which many start quickly.
+    pub const SMALL: Self = Self {
+        ram: 8 << 20,
+        queues: 2,
+        entries: 16,
+        transfer: 64 << 10,
+        shadow: false,
+        interrupts: true,
+    };
+}
+
 impl Default for GuestOptions {
     fn default() -> Self {
         Self {
@@ -200,6 +212,11 @@ impl Guest {
         guest.client.write(CONFIG, 0x52, &[0x00, 0x80]).await?;
         guest.enable().await?;
         Ok(guest)
+    }
+
+    /// The memory, which begins at [`RAM_BASE`]: for who maps it in another way.
+    pub fn memory(&self) -> &OwnedFd {
+        &self.file
     }
 
     /// Gives the function the memory, in two regions.

@@ -15,11 +15,13 @@ use flashyard_vfio::Function;
 
 use super::{Site, range, run};
 
-/// Puts writes into all queues and rings, and does not wait for their ends.
-async fn busy(guest: &mut Guest) {
+/// Puts up to 30 writes into each queue and rings, and does not wait for their ends.
+pub(crate) async fn busy(guest: &mut Guest) {
     for qid in 1..=2 {
         for number in 0..30 {
-            let cid = guest.take_place(qid).expect("room");
+            let Ok(cid) = guest.take_place(qid) else {
+                break;
+            };
             let entry =
                 SubmissionQueueEntry::write(1, range(number, 8), Sgl::Transport { length: 0 });
             guest
@@ -30,7 +32,7 @@ async fn busy(guest: &mut Guest) {
     }
 }
 
-async fn works(guest: &mut Guest, seed: u64) {
+pub(crate) async fn works(guest: &mut Guest, seed: u64) {
     let data = pattern(seed, 2 * BLOCK as usize);
     let mut read = vec![0; data.len()];
     for qid in 1..=2 {
@@ -48,7 +50,7 @@ async fn works(guest: &mut Guest, seed: u64) {
 
 /// A function whose namespace takes its time, longer for some I/O than for other, so that there is
 /// always some in flight.
-fn slow(site: &Site) -> (Function, PathBuf) {
+pub(crate) fn slow(site: &Site) -> (Function, PathBuf) {
     let (rt, count) = (site.rt.clone(), Cell::new(0));
     let pace = move |_: Tag, _: &Io| {
         count.set(count.get() + 1);
@@ -169,9 +171,9 @@ fn a_client_that_goes_at_any_moment_leaves_nothing_to_the_next_one() {
 }
 
 /// Tries until the function has noticed that its last client has gone.
-async fn connected(site: &Site, path: &Path) -> Guest {
+pub(crate) async fn connected(site: &Site, path: &Path) -> Guest {
     for _ in 0..1000 {
-        match Guest::start(&site.rt, path, GuestOptions::default()).await {
+        match Guest::start(&site.rt, path, GuestOptions::SMALL).await {
             Ok(guest) => return guest,
             Err(GuestError::Client(_)) => site.rt.sleep(Duration::from_ms(5)).await,
             Err(other) => panic!("{other:?}"),

@@ -11,7 +11,7 @@ use flashyard_runtime::shared_memory::memory_file;
 use flashyard_testbed::{BLOCK, pattern};
 use flashyard_time::{Duration, Rng};
 
-use super::{Site, range, run};
+use super::{Site, range, rounds, run};
 
 async fn works(guest: &mut Guest, seed: u64) {
     let data = pattern(seed, BLOCK as usize);
@@ -158,10 +158,7 @@ async fn torment(site: &Site, path: &std::path::Path, seed: u64, other: &mut Gue
     let mut rng = Rng::new(seed);
     let options = GuestOptions {
         shadow: seed % 2 == 1,
-        ram: 8 << 20,
-        entries: 16,
-        transfer: 64 << 10,
-        ..GuestOptions::default()
+        ..GuestOptions::SMALL
     };
     let mut guest = loop {
         match Guest::start(&site.rt, path, options).await {
@@ -194,9 +191,7 @@ fn a_guest_that_does_anything_at_random_hurts_itself_only() {
         let (_function, path) = site.offer("a");
         let (_other_function, other_path) = site.offer("a");
         let mut other = site.guest(&other_path, GuestOptions::default()).await;
-        let rounds = std::env::var("FLASHYARD_ROUNDS").ok();
-        let rounds: u64 = rounds.and_then(|times| times.parse().ok()).unwrap_or(1);
-        for seed in 0..20 * rounds {
+        for seed in 0..20 * rounds() {
             torment(&site, &path, seed, &mut other).await;
         }
     });

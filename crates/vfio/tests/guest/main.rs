@@ -4,8 +4,10 @@
 mod data;
 mod endings;
 mod hostile;
+mod killed;
 mod polled;
 mod queues;
+mod replays;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -102,6 +104,12 @@ where
         .await;
     });
     ran.expect("this machine has io_uring");
+}
+
+/// How often a test that draws by seed does so: `FLASHYARD_ROUNDS` makes it a search.
+fn rounds() -> u64 {
+    let times = std::env::var("FLASHYARD_ROUNDS").ok();
+    times.and_then(|times| times.parse().ok()).unwrap_or(1)
 }
 
 fn range(slba: u64, blocks: u32) -> LbaRange {
