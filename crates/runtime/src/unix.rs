@@ -8,9 +8,8 @@ use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -27,40 +26,25 @@ use crate::flight::Flight;
 /// Descriptors that one message may bring; the system closes those beyond it.
 pub const MOST_DESCRIPTORS: usize = 16;
 
-/// A listening unix socket. Its file goes with it.
+/// A listening unix socket. Its file is the affair of whoever has bound it.
 pub struct UnixListener {
     rt: Rt,
     listener: net::UnixListener,
     /// The same socket, to be waited for.
     descriptor: Descriptor,
-    path: PathBuf,
 }
 
 impl UnixListener {
-    /// Listens at `path`, which only this user may connect to. A socket file that is left of a
-    /// process that has ended is replaced.
+    /// Takes over a socket that listens.
     ///
     /// # Errors
-    /// The path is taken or cannot be made; unsupported in the simulated world.
-    pub fn bind(rt: &Rt, path: &Path) -> io::Result<Self> {
-        let taken = |path: &Path| {
-            let file = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-            !file || net::UnixStream::connect(path).is_ok()
-        };
-        let listener = match net::UnixListener::bind(path) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && !taken(path) => {
-                fs::remove_file(path)?;
-                net::UnixListener::bind(path)?
-            }
-            bound => bound?,
-        };
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    /// No descriptors left; unsupported in the simulated world.
+    pub fn new(rt: &Rt, listener: net::UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self {
             rt: rt.clone(),
             descriptor: Descriptor::new(&rt.core, listener.as_fd().try_clone_to_owned()?)?,
             listener,
-            path: path.to_owned(),
         })
     }
 
@@ -72,13 +56,6 @@ impl UnixListener {
         let accept = |_: BorrowedFd<'_>| self.listener.accept();
         let (stream, _) = self.descriptor.when_ready(false, accept).await?;
         UnixStream::new(&self.rt, stream)
-    }
-}
-
-impl Drop for UnixListener {
-    fn drop(&mut self) {
-        // Somebody may have removed it already.
-        let _ = fs::remove_file(&self.path);
     }
 }
 

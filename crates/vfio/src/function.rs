@@ -2,7 +2,6 @@
 //! space, and the ways from one part to the other.
 
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use flashyard_controller::HostId;
@@ -23,11 +22,9 @@ use crate::pump::Shadow;
 /// Interrupt vectors of a function.
 pub(crate) const VECTORS: u16 = 65;
 
-/// A function: where it is offered, and what it is.
+/// What a function is.
 #[derive(Clone, Debug)]
 pub struct FunctionSpec {
-    /// The socket.
-    pub path: PathBuf,
     /// The subsystem of its tenant.
     pub subnqn: Nqn,
     /// What its controllers are called in lists of hosts; not to be shared with another function,
@@ -48,6 +45,8 @@ pub(crate) const IDENTITY: Identity = Identity {
 pub(crate) struct State {
     pub(crate) core: Rc<Core>,
     pub(crate) spec: FunctionSpec,
+    /// A client is there; another one is let go.
+    pub(crate) connected: Cell<bool>,
     pub(crate) registers: RefCell<Registers>,
     pub(crate) config: RefCell<ConfigSpace>,
     pub(crate) memory: RefCell<GuestMemory>,
@@ -71,6 +70,7 @@ impl State {
         let depth = core.target().config().limits.queue_depth;
         Rc::new(Self {
             core: core.clone(),
+            connected: Cell::new(false),
             registers: RefCell::new(Registers::new(depth)),
             config: RefCell::new(ConfigSpace::new(&IDENTITY, VECTORS)),
             memory: RefCell::default(),

@@ -30,4 +30,4 @@ mod regions;
 mod serve;
 
 pub use function::FunctionSpec;
-pub use serve::{Function, offer};
+pub use serve::{Function, FunctionReport, offer};

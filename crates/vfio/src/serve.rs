@@ -1,9 +1,9 @@
 //! The socket of a function: one client at a time, and its messages, which are answered in their
 //! order.
 
-use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net;
 use std::rc::Rc;
 
 use flashyard_engine::Core;
@@ -36,19 +36,36 @@ const MESSAGES: u32 = 16;
 /// Before accepting is tried again when there is no descriptor.
 const ACCEPT_RETRY: Duration = Duration::from_ms(100);
 
-/// A function that is offered. Dropping it ends it: its client loses the connection, and its socket
-/// goes.
+/// A function that is offered. Dropping it ends it: its client loses the connection, and nobody
+/// listens any more.
 pub struct Function {
     state: Rc<State>,
     _tasks: [Task<()>; 3],
 }
 
-/// Offers a function on `core`.
+/// What a function does at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionReport {
+    /// A client is connected.
+    pub connected: bool,
+    /// CSTS.RDY: the guest uses the controller.
+    pub ready: bool,
+    /// CSTS.CFS: the controller has failed, and waits for the guest to reset it.
+    pub failed: bool,
+    /// I/O queues of the guest.
+    pub io_queues: usize,
+}
+
+/// Offers a function on `core`, to clients that connect to `listener`.
 ///
 /// # Errors
-/// The socket cannot be made.
-pub fn offer(core: &Rc<Core>, spec: FunctionSpec) -> io::Result<Function> {
-    let listener = UnixListener::bind(core.rt(), &spec.path)?;
+/// There are no descriptors left.
+pub fn offer(
+    core: &Rc<Core>,
+    spec: FunctionSpec,
+    listener: net::UnixListener,
+) -> io::Result<Function> {
+    let listener = UnixListener::new(core.rt(), listener)?;
     let state = State::new(core, spec);
     let rt = core.rt();
     let tasks = [
@@ -62,6 +79,20 @@ pub fn offer(core: &Rc<Core>, spec: FunctionSpec) -> io::Result<Function> {
     })
 }
 
+impl Function {
+    /// What it does now.
+    pub fn report(&self) -> FunctionReport {
+        let registers = self.state.registers.borrow();
+        let controller = self.state.controller();
+        FunctionReport {
+            connected: self.state.connected.get(),
+            ready: registers.is_ready(),
+            failed: registers.is_fatal(),
+            io_queues: controller.map_or(0, |controller| controller.io.borrow().len()),
+        }
+    }
+}
+
 impl Drop for Function {
     fn drop(&mut self) {
         self.state.forget_client();
@@ -70,7 +101,6 @@ impl Drop for Function {
 
 /// Accepts clients; one that comes while another is connected is let go at once.
 async fn accept(state: Rc<State>, listener: UnixListener) {
-    let busy = Rc::new(Cell::new(false));
     let rt = state.core.rt().clone();
     // Dropped with this task.
     let mut client: Option<Task<()>> = None;
@@ -79,16 +109,16 @@ async fn accept(state: Rc<State>, listener: UnixListener) {
             rt.sleep(ACCEPT_RETRY).await;
             continue;
         };
-        if busy.replace(true) {
+        if state.connected.replace(true) {
             continue;
         }
         drop(client.take());
-        let (state, busy) = (state.clone(), busy.clone());
+        let state = state.clone();
         client = Some(rt.spawn(async move {
             // However it ended, the client is gone.
             let _ = converse(&state, &stream).await;
             state.forget_client();
-            busy.set(false);
+            state.connected.set(false);
         }));
     }
 }

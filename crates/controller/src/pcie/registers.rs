@@ -107,6 +107,11 @@ impl Registers {
         self.csts.rdy = self.cc.en && !self.csts.cfs;
     }
 
+    /// CSTS.CFS.
+    pub fn is_fatal(&self) -> bool {
+        self.csts.cfs
+    }
+
     /// CSTS.CFS until CC.EN is 0.
     pub fn set_fatal(&mut self) {
         self.csts.cfs = true;

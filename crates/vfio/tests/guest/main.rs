@@ -12,6 +12,7 @@ mod replays;
 use std::cell::Cell;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -39,12 +40,9 @@ struct Site {
 }
 
 impl Site {
-    fn spec(&self, tenant: &str) -> FunctionSpec {
-        let number = self.next.get() + 1;
-        self.next.set(number);
+    fn spec(tenant: &str, number: u8) -> FunctionSpec {
         let nqn = |text: &str| Nqn::new(text).expect("a good name");
         FunctionSpec {
-            path: self.path(number),
             subnqn: nqn(&subnqn(tenant)),
             host: HostId {
                 nqn: nqn(&format!("nqn.2026-11.test:function{number}")),
@@ -59,9 +57,12 @@ impl Site {
 
     /// Offers a function of `tenant`; and where.
     fn offer(&self, tenant: &str) -> (Function, PathBuf) {
-        let spec = self.spec(tenant);
-        let path = spec.path.clone();
-        let function = offer(&self.bench.cores[0], spec).expect("a socket");
+        let number = self.next.get() + 1;
+        self.next.set(number);
+        let path = self.path(number);
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let spec = Self::spec(tenant, number);
+        let function = offer(&self.bench.cores[0], spec, listener).expect("it listens");
         (function, path)
     }
 
