@@ -2,6 +2,7 @@
 //! named alike.
 
 mod device;
+mod function;
 mod lab;
 mod partition;
 mod reach;
@@ -23,6 +24,7 @@ use crate::perf::PerfArgs;
 use crate::spec::{Address, Size};
 
 pub use device::{DeviceArgs, DeviceCommand};
+pub use function::{FunctionArgs, FunctionCommand};
 pub use lab::{LabArgs, LabCommand, LabRunArgs};
 pub use partition::{PartitionArgs, PartitionCommand, UnitsArgs};
 pub use reach::Reach;
@@ -99,6 +101,9 @@ pub enum Command {
     Volume(VolumeArgs),
     /// List, show, create, change, rename and delete tenants: who may use what
     Tenant(TenantArgs),
+    /// List, show, create, change and delete functions: NVMe PCIe controllers for virtual machines
+    /// on this machine
+    Function(FunctionArgs),
     /// Show and change where the target listens, and the limits that it tells hosts
     Target(TargetArgs),
     /// Show the running target at a glance

@@ -10,17 +10,20 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::cli::{
-    ApplyArgs, BackupArgs, DeviceArgs, DeviceCommand, ExportArgs, OnOff, PartitionArgs,
-    PartitionCommand, PoolArgs, PoolCommand, Reach, RestoreArgs, TargetArgs, TargetCommand,
-    TargetSetArgs, TenantArgs, TenantCommand, UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
+    ApplyArgs, BackupArgs, DeviceArgs, DeviceCommand, ExportArgs, FunctionArgs, FunctionCommand,
+    OnOff, PartitionArgs, PartitionCommand, PoolArgs, PoolCommand, Reach, RestoreArgs, TargetArgs,
+    TargetCommand, TargetSetArgs, TenantArgs, TenantCommand, UnitsArgs, VolumeArgs, VolumeCommand,
+    WhyArgs,
 };
-use crate::control::{self, AppliedView, How, KindName, Request, TenantChange, VolumeChange};
+use crate::control::{
+    self, AppliedView, FunctionChange, How, KindName, Request, TenantChange, VolumeChange,
+};
 use crate::failure::{Failure, Invalid};
 use crate::json;
 use crate::out::{say, say_line};
 use crate::spec::{
-    ContentName, DeviceSpec, Document, FlatDevice, PartitionSpec, PoolSpec, TargetSettings,
-    TenantSpec, VolumeSpec, is_file,
+    ContentName, DeviceSpec, Document, FlatDevice, FunctionSpec, PartitionSpec, PoolSpec,
+    TargetSettings, TenantSpec, VolumeSpec, is_file,
 };
 use crate::state;
 use crate::table;
@@ -360,6 +363,50 @@ pub fn tenant(args: TenantArgs) -> Result<(), Failure> {
     run(&args.reach, &request)
 }
 
+/// `flashyard function …`.
+pub fn function(args: FunctionArgs) -> Result<(), Failure> {
+    let request = match args.command {
+        FunctionCommand::List => Request::List(KindName::Function),
+        FunctionCommand::Show { name } => Request::Show(KindName::Function, name),
+        FunctionCommand::Delete { name, yes } => Request::DeleteFunction {
+            name,
+            connected: yes,
+        },
+        FunctionCommand::Set { name, access } => {
+            let (mode, owner, group) = (access.mode, access.owner, access.group);
+            let change = FunctionChange { mode, owner, group };
+            if change == FunctionChange::default() {
+                return Err(Invalid::NoPermissions.into());
+            }
+            Request::SetFunction { name, change }
+        }
+        FunctionCommand::Create {
+            name,
+            tenant,
+            count,
+            socket,
+            access,
+        } => {
+            let socket = socket.map(|path| absolute(&path)).transpose()?;
+            let one = |name| FunctionSpec {
+                name,
+                tenant: tenant.clone(),
+                socket: socket.clone(),
+                mode: access.mode,
+                owner: access.owner.clone(),
+                group: access.group.clone(),
+            };
+            Request::CreateFunctions(match count {
+                None => vec![one(name)],
+                Some(count) => (1..=count)
+                    .map(|number| one(format!("{name}-{number}")))
+                    .collect(),
+            })
+        }
+    };
+    run(&args.reach, &request)
+}
+
 /// `flashyard target …`.
 pub fn target(args: TargetArgs) -> Result<(), Failure> {
     let request = match args.command {
@@ -372,6 +419,7 @@ pub fn target(args: TargetArgs) -> Result<(), Failure> {
             io_queues,
             queue_depth,
             in_capsule,
+            socket_folder,
         }) => Request::SetTarget(TargetSettings {
             nqn_prefix,
             cores: cores.map(usize::from),
@@ -380,6 +428,7 @@ pub fn target(args: TargetArgs) -> Result<(), Failure> {
             io_queues,
             queue_depth,
             in_capsule,
+            socket_folder: socket_folder.map(|folder| absolute(&folder)).transpose()?,
         }),
     };
     run(&args.reach, &request)
@@ -480,6 +529,9 @@ pub fn read_config(path: &Path) -> Result<Document, Invalid> {
 fn run(reach: &Reach, request: &Request) -> Result<(), Failure> {
     show(reach, request, |answer: &Value| match (request, answer) {
         (Request::List(kind), Value::Array(rows)) => table::print_list(*kind, rows),
+        (Request::CreateFunctions(_), Value::Array(rows)) => {
+            table::print_list(KindName::Function, rows);
+        }
         (_, Value::Null) => say_line!("done"),
         (_, value) => table::print_one(value),
     })

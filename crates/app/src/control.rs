@@ -2,6 +2,7 @@
 //! state directory that only its owner can open. The same types serve both ends.
 
 mod asker;
+mod functions;
 mod plan;
 mod seats;
 mod view;
@@ -20,12 +21,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::{
-    ClassName, DeviceSpec, Document, FaultSpec, PartitionSpec, PolicyName, PoolSpec, RatesSpec,
-    Size, Span, TargetSettings, TenantSpec, VolumeSpec,
+    ClassName, DeviceSpec, Document, FaultSpec, FunctionSpec, PartitionSpec, PolicyName, PoolSpec,
+    RatesSpec, Size, SocketMode, Span, TargetSettings, TenantSpec, VolumeSpec,
 };
 
 use asker::Client;
 pub use asker::{Asker, Progress};
+pub use functions::{FunctionRow, FunctionView, GuestState, GuestView};
 pub use plan::{AppliedView, How, KeyChange, ObjectChange, Risk, Verb};
 use seats::{Seat, Seats};
 pub use view::*;
@@ -102,6 +104,23 @@ pub enum Request {
         spec: VolumeSpec,
         /// Even if its tenant is promised more there than it can have.
         force: bool,
+    },
+    /// New functions, all of them or none.
+    CreateFunctions(Vec<FunctionSpec>),
+    /// Other permissions for the socket of a function.
+    SetFunction {
+        /// Which.
+        name: String,
+        /// What is to change.
+        #[serde(flatten)]
+        change: FunctionChange,
+    },
+    /// One function less.
+    DeleteFunction {
+        /// Which.
+        name: String,
+        /// Even while a virtual machine uses it.
+        connected: bool,
     },
     /// Other settings for a tenant.
     SetTenant {
@@ -217,6 +236,7 @@ impl Request {
             | Self::SetVolume { .. }
             | Self::RenameVolume { .. }
             | Self::MoveVolume { .. } => KindName::Volume.plural(),
+            Self::CreateFunctions(_) | Self::SetFunction { .. } => KindName::Function.plural(),
             Self::Why { .. } => "why",
             _ => "",
         }
@@ -250,6 +270,17 @@ pub struct TenantChange {
     pub latency_target: Option<Span>,
 }
 
+/// What is to change in a function; what is not given stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionChange {
+    /// The new permissions of its socket.
+    pub mode: Option<SocketMode>,
+    /// The new owner.
+    pub owner: Option<String>,
+    /// The new group.
+    pub group: Option<String>,
+}
+
 /// The kinds of thing a request can be about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -264,6 +295,8 @@ pub enum KindName {
     Tenant,
     /// Volumes.
     Volume,
+    /// Functions.
+    Function,
 }
 
 impl KindName {
@@ -275,6 +308,7 @@ impl KindName {
             Self::Pool => "pools",
             Self::Tenant => "tenants",
             Self::Volume => "volumes",
+            Self::Function => "functions",
         }
     }
 }

@@ -49,6 +49,8 @@ pub enum Invalid {
     GivesAway(String, String),
     /// No change is given.
     NothingToChange,
+    /// No permissions are given.
+    NoPermissions,
     /// Not a path.
     Path(String, io::Error),
     /// A configuration file that cannot be read.
@@ -216,6 +218,9 @@ impl fmt::Display for Invalid {
             Self::NothingToChange => f.write_str(
                 "nothing to change: give --host, --class, --weight, --guarantee, --limit or --latency-target",
             ),
+            Self::NoPermissions => {
+                f.write_str("nothing to change: give --mode, --owner or --group")
+            }
             Self::Path(path, error) => write!(f, "`{path}` is no path: {error}"),
             Self::Unreadable(path, error) => write!(f, "cannot read {}: {error}", path.display()),
             Self::Unwritable(path, error) => write!(f, "cannot write {}: {error}", path.display()),

@@ -1,8 +1,8 @@
 //! What there is, and what stands on what: devices, the partitions that are cut from them, pools,
-//! volumes with the namespaces that show them, and the tenants whose they are. A node has a number
-//! that is never given twice, so whoever holds one never meets another thing that has got its name
-//! since. Names are looked up where a command comes in. Nothing here takes longer than what it is
-//! about is large.
+//! volumes with the namespaces that show them, functions, and the tenants whose they are. A node
+//! has a number that is never given twice, so whoever holds one never meets another thing that has
+//! got its name since. Names are looked up where a command comes in. Nothing here takes longer than
+//! what it is about is large.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use flashyard_engine::DeviceHandle;
 use uuid::Uuid;
 
 use crate::control::KindName;
-use crate::spec::{DeviceSpec, Eui64, Nguid};
+use crate::spec::{DeviceSpec, Eui64, FunctionSpec, Nguid};
 use crate::state::{Inventory, Kind, PoolRecord, TenantRecord, VolumeRecord};
 
 /// Which node.
@@ -46,6 +46,15 @@ pub struct Volume {
     pub namespace: Option<DeviceHandle>,
 }
 
+/// A function.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// What it is.
+    pub spec: FunctionSpec,
+    /// The core that offers it.
+    pub home: Option<usize>,
+}
+
 /// A thing of each kind.
 #[derive(Clone, Debug)]
 pub enum Node {
@@ -57,6 +66,8 @@ pub enum Node {
     Tenant(Tenant),
     /// A volume.
     Volume(Volume),
+    /// A function.
+    Function(Box<Function>),
 }
 
 /// What no two things may have in common. Names are apart.
@@ -64,6 +75,8 @@ pub enum Node {
 pub enum Identity {
     /// Where a device is.
     Path(String),
+    /// Where a function is offered.
+    Socket(String),
     /// What a subsystem is called, where that was said.
     Nqn(String),
     /// Of a volume.
@@ -83,7 +96,7 @@ type Counted = BTreeMap<NodeId, usize>;
 struct Place {
     node: Node,
     /// What it stands on: a partition or a layer on a device, a pool on devices, a volume on a pool
-    /// or device and on its tenant.
+    /// or device and on its tenant, a function on its tenant.
     on: Vec<NodeId>,
     /// What stands on it.
     carries: BTreeSet<NodeId>,
@@ -95,9 +108,9 @@ pub struct Graph {
     next: u64,
     places: BTreeMap<NodeId, Place>,
     /// Of each kind.
-    names: [BTreeMap<String, NodeId>; 4],
+    names: [BTreeMap<String, NodeId>; 5],
     identities: BTreeMap<Identity, NodeId>,
-    /// Devices that are open on each core.
+    /// Devices that are open on each core, and functions that it offers.
     loads: BTreeMap<usize, usize>,
 }
 
@@ -129,6 +142,12 @@ impl From<VolumeRecord> for Node {
     }
 }
 
+impl From<FunctionSpec> for Node {
+    fn from(spec: FunctionSpec) -> Self {
+        Self::Function(Box::new(Function { spec, home: None }))
+    }
+}
+
 impl Node {
     /// What it is called.
     pub fn name(&self) -> &str {
@@ -137,6 +156,7 @@ impl Node {
             Self::Pool(record) => &record.spec.name,
             Self::Tenant(tenant) => &tenant.record.spec.name,
             Self::Volume(volume) => &volume.record.spec.name,
+            Self::Function(function) => &function.spec.name,
         }
     }
 
@@ -148,6 +168,7 @@ impl Node {
             Self::Pool(_) => KindName::Pool,
             Self::Tenant(_) => KindName::Tenant,
             Self::Volume(_) => KindName::Volume,
+            Self::Function(_) => KindName::Function,
         }
     }
 
@@ -157,6 +178,16 @@ impl Node {
             Self::Pool(_) => Kind::Pool,
             Self::Tenant(_) => Kind::Tenant,
             Self::Volume(_) => Kind::Volume,
+            Self::Function(_) => Kind::Function,
+        }
+    }
+
+    /// The core that it is on, if it is open and on one by itself.
+    fn home(&self) -> Option<usize> {
+        match self {
+            Self::Device(device) => device.home,
+            Self::Function(function) => function.home,
+            Self::Pool(_) | Self::Tenant(_) | Self::Volume(_) => None,
         }
     }
 
@@ -179,6 +210,7 @@ impl Node {
                 let tenant = (Kind::Tenant, spec.tenant.as_str());
                 place.into_iter().chain([tenant]).collect()
             }
+            Self::Function(function) => vec![(Kind::Tenant, function.spec.tenant.as_str())],
         }
     }
 
@@ -188,6 +220,7 @@ impl Node {
             Self::Device(device) => vec![device.spec.path().cloned().map(Identity::Path)],
             Self::Tenant(tenant) => vec![tenant.record.spec.nqn.clone().map(Identity::Nqn)],
             Self::Pool(_) => Vec::new(),
+            Self::Function(function) => vec![function.spec.socket.clone().map(Identity::Socket)],
             Self::Volume(Volume { record, .. }) => vec![
                 Some(Identity::Uuid(record.uuid)),
                 Some(Identity::Nguid(record.nguid())),
@@ -208,7 +241,9 @@ impl Graph {
         let pools = inventory.pools.into_values().map(Node::Pool);
         let tenants = inventory.tenants.into_values().map(Node::from);
         let volumes = inventory.volumes.into_values().map(Node::from);
-        for node in devices.chain(pools).chain(tenants).chain(volumes) {
+        let functions = inventory.functions.into_values().map(Node::from);
+        let all = devices.chain(pools).chain(tenants).chain(volumes);
+        for node in all.chain(functions) {
             let id = graph.reserve();
             graph.add(id, node);
         }
@@ -269,21 +304,32 @@ impl Graph {
         });
     }
 
-    /// Changes what a tenant is in place; its volumes say what it is called.
+    /// Changes a function in place.
+    pub fn change_function(&mut self, id: NodeId, change: impl FnOnce(&mut Function)) {
+        self.change(id, |node| {
+            if let Node::Function(function) = node {
+                change(function);
+            }
+        });
+    }
+
+    /// Changes what a tenant is in place; its volumes and functions say what it is called.
     pub fn change_tenant(&mut self, id: NodeId, record: TenantRecord) {
         let name = record.spec.name.clone();
         let own: Vec<NodeId> = match self.name(id) == name {
             true => Vec::new(),
-            false => self.volumes_on(id).map(|(volume, _)| volume).collect(),
+            false => self.carried_by(id).collect(),
         };
         self.change(id, |node| {
             if let Node::Tenant(tenant) = node {
                 tenant.record = record;
             }
         });
-        for volume in own {
-            self.change_volume(volume, |volume| {
-                volume.record.spec.tenant.clone_from(&name);
+        for own in own {
+            self.change(own, |node| match node {
+                Node::Volume(volume) => volume.record.spec.tenant.clone_from(&name),
+                Node::Function(function) => function.spec.tenant.clone_from(&name),
+                _ => {}
             });
         }
     }
@@ -340,6 +386,14 @@ impl Graph {
         }
     }
 
+    /// A function.
+    pub fn function(&self, id: NodeId) -> Option<&Function> {
+        match self.get(id)? {
+            Node::Function(function) => Some(function),
+            _ => None,
+        }
+    }
+
     /// All of a kind, by name.
     pub fn all(&self, kind: Kind) -> impl Iterator<Item = NodeId> {
         self.names[kind as usize].values().copied()
@@ -362,21 +416,38 @@ impl Graph {
         all.filter_map(|id| Some((id, self.tenant(id)?)))
     }
 
-    /// The volumes that stand on a node, or are a tenant's, in no order.
-    pub fn volumes_on(&self, id: NodeId) -> impl Iterator<Item = (NodeId, &Volume)> {
-        let carries = self.places.get(&id).into_iter();
-        let carries = carries.flat_map(|place| &place.carries);
-        carries.filter_map(|id| Some((*id, self.volume(*id)?)))
+    /// All functions, by name.
+    pub fn functions(&self) -> impl Iterator<Item = (NodeId, &Function)> {
+        let all = self.all(Kind::Function);
+        all.filter_map(|id| Some((id, self.function(id)?)))
     }
 
-    /// What stands on a node, and has to go before it: pools first, then volumes, then partitions,
-    /// and of those the first by name.
+    /// The volumes that stand on a node, or are a tenant's, in no order.
+    pub fn volumes_on(&self, id: NodeId) -> impl Iterator<Item = (NodeId, &Volume)> {
+        self.carried_by(id)
+            .filter_map(|id| Some((id, self.volume(id)?)))
+    }
+
+    /// The functions of a tenant, in no order.
+    pub fn functions_of(&self, tenant: NodeId) -> impl Iterator<Item = (NodeId, &Function)> {
+        self.carried_by(tenant)
+            .filter_map(|id| Some((id, self.function(id)?)))
+    }
+
+    fn carried_by(&self, id: NodeId) -> impl Iterator<Item = NodeId> {
+        let place = self.places.get(&id).into_iter();
+        place.flat_map(|place| place.carries.iter().copied())
+    }
+
+    /// What stands on a node, and has to go before it: pools first, then volumes, functions and
+    /// partitions, and of those the first by name.
     pub fn user_of(&self, id: NodeId) -> Option<&Node> {
         let rank = |node: &Node| match node {
             Node::Pool(_) => 0,
             Node::Volume(_) => 1,
             Node::Tenant(_) => 2,
-            Node::Device(_) => 3,
+            Node::Function(_) => 3,
+            Node::Device(_) => 4,
         };
         let carries = self.places.get(&id)?.carries.iter();
         let users = carries.filter_map(|user| self.get(*user));
@@ -388,7 +459,7 @@ impl Graph {
         let place = self.places.get(&id)?;
         match place.node {
             Node::Device(_) => Some(id),
-            Node::Tenant(_) => None,
+            Node::Tenant(_) | Node::Function(_) => None,
             Node::Pool(_) | Node::Volume(_) => {
                 let mut below = place.on.iter();
                 below.find_map(|below| self.device_under(*below))
@@ -454,7 +525,7 @@ impl Graph {
         device.is_some_and(|device| device.tenants.contains_key(&tenant))
     }
 
-    /// Devices that are open on a core.
+    /// Devices that are open on a core, and functions that it offers.
     pub fn load(&self, core: usize) -> usize {
         self.loads.get(&core).copied().unwrap_or(0)
     }
@@ -497,7 +568,7 @@ impl Graph {
         for identity in self.identities_of(id) {
             self.identities.insert(identity, id);
         }
-        if let Some(core) = self.device(id).and_then(|device| device.home) {
+        if let Some(core) = self.get(id).and_then(Node::home) {
             *self.loads.entry(core).or_default() += 1;
         }
         self.count_namespace(id, |counted, id| *counted.entry(id).or_default() += 1);
@@ -514,9 +585,8 @@ impl Graph {
             }
         }
         let place = self.places.remove(&id)?;
-        if let Node::Device(device) = &place.node
-            && let Some(load) = device.home.and_then(|core| self.loads.get_mut(&core))
-        {
+        let home = place.node.home();
+        if let Some(load) = home.and_then(|core| self.loads.get_mut(&core)) {
             *load -= 1;
         }
         for below in &place.on {

@@ -21,7 +21,7 @@ const SCHEMA_VERSION: u32 = 2;
 /// All keys of what a target tells of, by the place where that stands: the noun of the answer, and
 /// keys below it; or `*` and a key that means the same wherever it is. What has nothing to tell of
 /// one is null there.
-const KEYS: [(&str, &[&str]); 13] = [
+const KEYS: [(&str, &[&str]); 14] = [
     (
         "devices",
         &[
@@ -119,6 +119,7 @@ const KEYS: [(&str, &[&str]); 13] = [
             "serial",
             "model",
             "volumes",
+            "functions",
             "guarantee_state",
             "guarantee_hint",
             "promise_state",
@@ -145,6 +146,29 @@ const KEYS: [(&str, &[&str]); 13] = [
             "state",
             "fault",
             "note",
+        ],
+    ),
+    (
+        "functions",
+        &[
+            "name",
+            "tenant",
+            "socket",
+            "mode",
+            "owner",
+            "group",
+            "subnqn",
+            "volumes",
+            "core",
+            "guest",
+            "io_queues",
+            "reads",
+            "writes",
+            "bytes_read",
+            "bytes_written",
+            "errors",
+            "state",
+            "fault",
         ],
     ),
     (

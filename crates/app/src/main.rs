@@ -22,6 +22,7 @@ mod published;
 mod serve;
 mod service;
 mod sim;
+mod sockets;
 mod spec;
 mod state;
 mod table;
@@ -52,6 +53,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Pool(args) => commands::pool(args),
         Command::Volume(args) => commands::volume(args),
         Command::Tenant(args) => commands::tenant(args),
+        Command::Function(args) => commands::function(args),
         Command::Target(args) => commands::target(args),
         Command::Status(reach) => commands::status(&reach),
         Command::Why(args) => commands::why(args),

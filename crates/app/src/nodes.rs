@@ -1,5 +1,6 @@
 //! What stands on a core: a node for each open device and each open pool, with the switch in front
-//! of it. A node has what its kind has, and whatever is asked of it goes by that.
+//! of it, and for each function that is offered. A node has what its kind has, and whatever is
+//! asked of it goes by that.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,11 +12,12 @@ use flashyard_block::{Device, SharedDevice};
 use flashyard_drives::FlashDevice;
 use flashyard_drives::open_channel::OpenChannel;
 use flashyard_engine::Switch;
+use flashyard_vfio::Function;
 
 use crate::graph::NodeId;
 use crate::published::{Channels, Faults, Published, Report};
 
-/// An open device or pool.
+/// An open device or pool, or a function that is offered.
 #[derive(Clone)]
 pub enum Node {
     /// Stores blocks.
@@ -28,6 +30,8 @@ pub enum Node {
     Channels(Rc<OpenChannel>),
     /// Is divided into volumes.
     Pool(Pool),
+    /// Is offered to a virtual machine.
+    Function(Rc<Function>),
 }
 
 impl Node {
@@ -51,6 +55,7 @@ impl Node {
                 },
             }),
             Self::Pool(pool) => Report::Pool(pool.info()),
+            Self::Function(function) => Report::Function(function.report()),
         }
     }
 }
@@ -104,7 +109,7 @@ impl Nodes {
             Node::Blocks(device) => Some(device),
             Node::Drive(drive) => Some(drive),
             Node::Faulty(layer) => Some(layer),
-            Node::Channels(_) | Node::Pool(_) => None,
+            Node::Channels(_) | Node::Pool(_) | Node::Function(_) => None,
         }
     }
 

@@ -1,8 +1,8 @@
-//! What each core has reported of its devices and pools, for readers on other threads. A core
-//! reports when it is asked, and then of all that was asked for; who asks waits for it a little,
-//! and finds what the core reported before if it does not answer. So nothing is counted, compared
-//! or locked on the path of an I/O, figures are fresh however long the core was idle, and a core
-//! that does not turn holds up no reader.
+//! What each core has reported of its devices, pools and functions, for readers on other threads. A
+//! core reports when it is asked, and then of all that was asked for; who asks waits for it a
+//! little, and finds what the core reported before if it does not answer. So nothing is counted,
+//! compared or locked on the path of an I/O, figures are fresh however long the core was idle, and
+//! a core that does not turn holds up no reader.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +12,7 @@ use flashyard_block::pool::PoolInfo;
 use flashyard_block::{Info, IoError};
 use flashyard_drives::FlashStats;
 use flashyard_drives::open_channel::PartitionInfo;
+use flashyard_vfio::FunctionReport;
 
 use crate::graph::NodeId;
 
@@ -26,6 +27,8 @@ pub enum Report {
     Channels(Channels),
     /// Of a pool.
     Pool(PoolInfo),
+    /// Of a function.
+    Function(FunctionReport),
 }
 
 /// What a device that injects faults reports.

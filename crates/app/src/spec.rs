@@ -1,6 +1,6 @@
-//! What a user asks for: devices, pools, tenants and volumes, as they stand in the configuration
-//! file, in the state store and in control messages. One set of types for all three; `check` says
-//! what is wrong with one.
+//! What a user asks for: devices, pools, tenants, volumes and functions, as they stand in the
+//! configuration file, in the state store and in control messages. One set of types for all three;
+//! `check` says what is wrong with one.
 
 mod address;
 mod check;
@@ -12,6 +12,7 @@ mod error;
 mod fault;
 mod fault_error;
 mod flat;
+mod function;
 mod identity;
 mod keys;
 mod kind;
@@ -32,6 +33,7 @@ pub use drive::{ConditionName, StoreName, is_file};
 pub use error::{PartitionError, SpecError, ValueError};
 pub use fault::{FaultLayerSpec, FaultSpec};
 pub use flat::FlatDevice;
+pub use function::{FunctionSpec, SocketMode};
 pub use identity::{CALIBRATION_UUID, Eui64, Hex, NamespaceUuid, Nguid};
 pub use keys::allowed;
 pub use kind::{DeviceKind, LoadPoint, PolicyName};
@@ -60,6 +62,9 @@ pub struct Config {
     /// The `[[volume]]` tables.
     #[serde(default, rename = "volume")]
     pub volumes: Vec<VolumeSpec>,
+    /// The `[[function]]` tables.
+    #[serde(default, rename = "function")]
+    pub functions: Vec<FunctionSpec>,
 }
 
 /// A device divided into volumes.

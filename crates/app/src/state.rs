@@ -27,7 +27,9 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use uuid::Uuid;
 
 use self::identity::take_nsid;
-use crate::spec::{DeviceSpec, Hex, Nguid, PoolSpec, Section, Size, TenantSpec, VolumeSpec};
+use crate::spec::{
+    DeviceSpec, FunctionSpec, Hex, Nguid, PoolSpec, Section, Size, TenantSpec, VolumeSpec,
+};
 
 pub use applied::{Applied, Before};
 pub use backup::restore;
@@ -95,6 +97,8 @@ pub struct Inventory {
     pub tenants: BTreeMap<String, TenantRecord>,
     /// By name.
     pub volumes: BTreeMap<String, VolumeRecord>,
+    /// By name.
+    pub functions: BTreeMap<String, FunctionSpec>,
 }
 
 /// The open store.
@@ -175,6 +179,11 @@ impl State {
         self.was_restored
     }
 
+    /// Where it is; nowhere if it is in memory.
+    pub fn directory(&self) -> Option<&Path> {
+        self.home.as_ref().map(|(directory, _)| directory.as_path())
+    }
+
     /// Identity of this target; serial numbers are derived from it.
     pub fn target_uuid(&self) -> Uuid {
         self.target_uuid
@@ -215,6 +224,10 @@ impl State {
             let record = record.decode()?;
             inventory.volumes.insert(record.spec.name.clone(), record);
         }
+        for spec in rows::<String>(&transaction, "SELECT spec FROM function", |row| row.get(0))? {
+            let spec: FunctionSpec = decode(&spec)?;
+            inventory.functions.insert(spec.name.clone(), spec);
+        }
         Ok(inventory)
     }
 
@@ -232,6 +245,19 @@ impl State {
             for spec in specs {
                 let values = params![spec.name, encode(spec)];
                 transaction.execute("INSERT INTO device (name, spec) VALUES (?1, ?2)", values)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Adds or changes functions, all in one change.
+    pub fn put_functions(&mut self, specs: &[FunctionSpec]) -> Result<(), StateError> {
+        self.change(|transaction| {
+            let sql = "INSERT INTO function (name, spec) VALUES (?1, ?2) \
+                 ON CONFLICT (name) DO UPDATE SET spec = ?2";
+            let mut statement = transaction.prepare_cached(sql)?;
+            for spec in specs {
+                statement.execute(params![spec.name, encode(spec)])?;
             }
             Ok(())
         })
@@ -274,7 +300,7 @@ impl State {
         self.change(|transaction| put_volume(transaction, &spec))
     }
 
-    /// Forgets a device, pool, tenant or volume.
+    /// Forgets a device, pool, tenant, volume or function.
     pub fn remove(&mut self, kind: Kind, name: &str) -> Result<(), StateError> {
         self.change(|transaction| {
             if kind == Kind::Tenant {
@@ -377,6 +403,8 @@ pub enum Kind {
     Tenant,
     /// A volume.
     Volume,
+    /// A function.
+    Function,
 }
 
 impl Kind {
@@ -387,6 +415,7 @@ impl Kind {
             Self::Pool => Section::Pool,
             Self::Tenant => Section::Tenant,
             Self::Volume => Section::Volume,
+            Self::Function => Section::Function,
         }
     }
 
@@ -396,6 +425,7 @@ impl Kind {
             Self::Pool => "pool",
             Self::Tenant => "tenant",
             Self::Volume => "volume",
+            Self::Function => "function",
         }
     }
 }

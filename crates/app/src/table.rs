@@ -126,6 +126,15 @@ pub fn print_list(kind: KindName, rows: &[Value]) {
             "subnqn",
         ],
         KindName::Volume => &["name", "tenant", "nsid", "size", "pool", "device", "state"],
+        KindName::Function => &[
+            "name",
+            "tenant",
+            "guest",
+            "io_queues",
+            "core",
+            "socket",
+            "state",
+        ],
     };
     say!("{}", Table::of_rows(columns, rows).render());
     for row in rows {
@@ -191,6 +200,7 @@ pub fn print_status(status: &Value) {
         "partitions",
         "injected",
         "tenants",
+        "functions",
         "promises",
         "faults",
         "events",

@@ -10,7 +10,9 @@
 //! target/release/deps/path-... load --socket /tmp/f.sock --qd 128 --count 100000
 //! ```
 
+use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -146,14 +148,14 @@ fn serve(options: Options) {
         let null: SharedDevice = Rc::new(NullDevice::new(BLOCK, 1 << 40).expect("a good size"));
         bench.attach("a", 1, 0, null);
         let spec = FunctionSpec {
-            path: options.socket,
             subnqn: nqn(&subnqn("a")),
             host: HostId {
                 nqn: nqn("nqn.2026-11.test:function"),
                 id: [1; 16],
             },
         };
-        let _function = offer(&bench.cores[0], spec).expect("a socket");
+        let listener = UnixListener::bind(&options.socket).expect("a path that is free");
+        let function = offer(&bench.cores[0], spec, listener).expect("a socket");
         println!("listens at {}", bench.addr);
         let had_guest = || {
             let snapshot = bench.target.snapshot();
@@ -165,6 +167,8 @@ fn serve(options: Options) {
         while !(options.once && had_guest()) {
             rt.sleep(LOOK).await;
         }
+        drop(function);
+        fs::remove_file(&options.socket).expect("it is ours");
     });
     served.expect("io_uring is allowed here");
 }

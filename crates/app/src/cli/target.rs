@@ -68,4 +68,7 @@ pub struct TargetSetArgs {
     /// Data of a write that may come with its command, a multiple of 16 bytes up to 64KiB, or 0
     #[arg(long, help_heading = "Limits for hosts", value_name = "SIZE")]
     pub in_capsule: Option<Size>,
+    /// Folder of the sockets of functions that are made from now on
+    #[arg(long, help_heading = "Virtual machines", value_name = "FOLDER")]
+    pub socket_folder: Option<String>,
 }

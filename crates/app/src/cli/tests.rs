@@ -73,7 +73,7 @@ const TEXTS: [&str; 6] = [
 ];
 
 /// Options that a refusal names without a command, and the commands that are refused so.
-const NAMED: [(&str, &[&str]); 22] = [
+const NAMED: [(&str, &[&str]); 25] = [
     ("--bs", &["perf"]),
     ("--baseline", &["perf"]),
     ("--buffers", &["serve"]),
@@ -92,6 +92,7 @@ const NAMED: [(&str, &[&str]); 22] = [
             "pool create",
         ],
     ),
+    ("--group", &["function set"]),
     ("--guarantee", &["tenant create", "tenant set"]),
     ("--host", &["tenant set"]),
     ("--hostnqn", &["discover"]),
@@ -99,8 +100,10 @@ const NAMED: [(&str, &[&str]); 22] = [
     ("--latency-target", &["tenant set"]),
     ("--limit", &["tenant set"]),
     ("--listen", &["serve", "target set"]),
+    ("--mode", &["function set"]),
     ("--nguid", &["volume create"]),
     ("--nsid", &["perf", "volume create", "volume import"]),
+    ("--owner", &["function set"]),
     ("--restore-state", &["serve"]),
     ("--state", &["serve", "restore", "status", "volume list"]),
     ("--uuid", &["volume create"]),
@@ -113,6 +116,7 @@ const NAMED: [(&str, &[&str]); 22] = [
             "volume delete",
             "volume move",
             "partition delete",
+            "function delete",
         ],
     ),
 ];

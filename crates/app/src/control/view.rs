@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::functions::{FunctionRow, FunctionView};
 use super::plan::AppliedView;
 use crate::spec::{
     Address, ClassName, ConditionName, Conditions, ContentName, Document, Eui64, FlatDevice,
@@ -26,6 +27,7 @@ pub enum View {
     Pool(PoolView),
     Tenant(Box<TenantView>),
     Volume(Box<VolumeView>),
+    Function(Box<FunctionView>),
     /// What a pool on a device has.
     Import(ImportView),
     /// The partitions that a device has.
@@ -280,6 +282,7 @@ pub struct TenantView {
     pub serial: String,
     pub model: String,
     pub volumes: Vec<String>,
+    pub functions: Vec<String>,
     /// How its guarantee stands; nothing while it has none, or no volume.
     pub guarantee_state: Option<GuaranteeState>,
     /// What to do about that.
@@ -402,6 +405,8 @@ pub struct TargetView {
     /// What its controllers tell hosts.
     #[serde(flatten)]
     pub limits: LimitsView,
+    /// Where sockets of functions are made; null for the state directory.
+    pub socket_folder: Option<String>,
 }
 
 /// What controllers tell hosts.
@@ -426,6 +431,7 @@ pub struct StatusView {
     /// What is injected on purpose.
     pub injected: Vec<InjectedRow>,
     pub tenants: Vec<TenantRow>,
+    pub functions: Vec<FunctionRow>,
     /// What tenants are promised, beside what they got in the last seconds.
     pub promises: Vec<PromiseView>,
     /// What is not available.
@@ -445,8 +451,9 @@ pub struct TargetRow {
     pub devices: usize,
     pub pools: usize,
     pub volumes: usize,
-    /// How many controllers hosts have.
+    /// How many controllers hosts and guests have.
     pub hosts: usize,
+    pub functions: usize,
     /// How often it was started.
     pub starts: u64,
     /// How many of its runs were cut off.
@@ -530,7 +537,7 @@ pub struct TenantRow {
     pub tenant: String,
     /// Its volumes that are served.
     pub volumes: usize,
-    /// Controllers that its hosts have.
+    /// Controllers that its hosts have, and the guests of its functions.
     pub hosts: usize,
     pub reads: u64,
     pub writes: u64,

@@ -12,7 +12,7 @@ use super::fault::{Refused, Rest};
 use super::plan::{Plan, Present, Step, plan};
 use super::promises;
 use super::turns::{Object, Wants};
-use super::wants::{wants_of_device, wants_of_pool, wants_of_volume};
+use super::wants::{wants_of_device, wants_of_functions, wants_of_pool, wants_of_volume};
 use super::work::Work;
 use super::{Checked, Fault, Service, Stack, Subject, checked};
 use crate::control::{AppliedView, How, KindName, Request, VolumeChange};
@@ -94,6 +94,7 @@ impl Work<'_> {
             pools: by_name(pools.map(|it| &it.spec), |it| &it.name),
             tenants: by_name(graph.tenants().map(|(_, it)| &it.spec), |it| &it.name),
             volumes: by_name(volumes, |it| &it.spec.name),
+            functions: by_name(graph.functions().map(|(_, it)| &it.spec), |it| &it.name),
             names: &|spec| self.names_of(spec),
         };
         plan(file, &self.applied, &present, prune)
@@ -222,6 +223,8 @@ impl Work<'_> {
             Step::PutTenants(specs) => self.put_tenants(specs, checked),
             Step::CreateVolumes(specs) => self.create_volumes(specs, checked),
             Step::SetVolume(name, change) => self.set_volume(&name, change).map(drop),
+            Step::CreateFunctions(specs) => self.add_functions(specs),
+            Step::SetFunction(spec) => self.change_function(spec),
         }
     }
 
@@ -298,6 +301,8 @@ impl Work<'_> {
                 }
                 Err(_) => Ok(()),
             },
+            Before::Function(name, None) => self.unmake(Section::Function, name),
+            Before::Function(_, Some(spec)) => self.change_function(spec.clone()),
             Before::Volume(name, Some(spec)) => {
                 let was = spec.read_only == Some(true);
                 match self.volume(name)?.1.record.spec.read_only == Some(true) {
@@ -372,6 +377,11 @@ impl Step {
                 format!("create {}", many(KindName::Volume, names))
             }
             Self::SetVolume(name, _) => format!("change volume {name}"),
+            Self::CreateFunctions(specs) => {
+                let names = specs.iter().map(|spec| &spec.name).collect();
+                format!("create {}", many(KindName::Function, names))
+            }
+            Self::SetFunction(spec) => format!("change function {}", spec.name),
         }
     }
 }
@@ -388,6 +398,8 @@ impl Stack {
             }),
             Step::CreateVolumes(specs) => all(specs, wants_of_volume),
             Step::SetVolume(name, _) => Wants::change(Object::Volume(name.clone())),
+            Step::CreateFunctions(specs) => wants_of_functions(specs),
+            Step::SetFunction(spec) => wants_of_functions(std::slice::from_ref(spec)),
         });
         let grown = all(&plan.grow, |(name, _)| {
             Wants::change(Object::Volume(name.clone()))
@@ -410,6 +422,7 @@ fn kind_of(section: Section) -> Option<KindName> {
         Section::Pool => Some(KindName::Pool),
         Section::Tenant => Some(KindName::Tenant),
         Section::Volume => Some(KindName::Volume),
+        Section::Function => Some(KindName::Function),
     }
 }
 

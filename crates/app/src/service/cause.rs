@@ -22,6 +22,7 @@ use uuid::Uuid;
 
 use super::fault::Fault;
 use crate::control::{KindName, Risk};
+use crate::sockets::SocketError;
 use crate::spec::{
     Address, DeviceKind, PartitionError as UnitsError, PolicyName, Section, SpecError, VolumeSpec,
 };
@@ -72,6 +73,10 @@ pub enum Invalid {
     NoFaults(String),
     /// A fault behind the end of a device of so many bytes.
     FaultBeyond(String, u64),
+    /// A socket that cannot be made as it is asked for.
+    Socket(SocketError),
+    /// A function without a path for its socket, of a target without a folder.
+    NoSocketFolder(String),
 }
 
 /// Why an emulated drive cannot be.
@@ -163,8 +168,14 @@ pub enum InUse {
     Taken(String, String),
     /// A device whose writes are to be measured.
     Measured(String, String),
-    /// Volumes: of what, its name, and one of them.
-    Volumes(KindName, String, String),
+    /// Volumes or functions: of what, its name, what it has, and the name of one of them.
+    Has(KindName, String, KindName, String),
+    /// The socket of another function: the path, and that function.
+    Socket(String, String),
+    /// A path or folder that something else has.
+    SocketPlace(SocketError),
+    /// A function whose client is connected.
+    Connected(String),
     /// A tenant of whom the file names this volume, which waits to be imported.
     Waiting(String, String),
     /// What the state store has already, or another program that uses it.
@@ -301,6 +312,10 @@ pub enum Unavailable {
     Listen(SocketAddr, std::io::Error),
     /// The name of a host that cannot be looked up.
     Unknown(Address, std::io::Error),
+    /// A socket that the system refuses now.
+    Socket(SocketError),
+    /// A core that cannot take a function on.
+    Function(String, std::io::Error),
 }
 
 /// What is to be imported.
@@ -342,8 +357,10 @@ pub enum Internal {
     State(StateError),
     /// Engine and inventory are not of one mind.
     Engine(ConfigError),
-    /// The name of this target as a host.
+    /// The name of this target as a host, or of a function.
     HostNqn(InvalidNqn),
+    /// The name of a subsystem.
+    Subnqn(InvalidNqn),
 }
 
 impl fmt::Display for Invalid {
@@ -400,6 +417,11 @@ impl fmt::Display for Invalid {
                 f,
                 "`{fault}` is behind the end of the device, which has {}: it would never happen",
                 units::size(*size)
+            ),
+            Self::Socket(error) => error.fmt(f),
+            Self::NoSocketFolder(function) => write!(
+                f,
+                "function `{function}` needs a path for its socket, for this target has no state directory: give `socket`"
             ),
         }
     }
@@ -473,10 +495,22 @@ impl fmt::Display for InUse {
                 f,
                 "device `{device}` is used by {user}: --destroy would write over that; leave it out, which harms nothing"
             ),
-            Self::Volumes(kind, name, volume) => write!(
+            Self::Has(kind, name, of, one) => write!(
                 f,
-                "{} `{name}` has volume `{volume}`: delete its volumes first",
-                kind.name()
+                "{} `{name}` has {} `{one}`: delete its {} first",
+                kind.name(),
+                of.name(),
+                of.plural()
+            ),
+            Self::Socket(path, function) => write!(
+                f,
+                "{path} is the socket of function `{function}` already: choose another one"
+            ),
+            Self::SocketPlace(error) => error.fmt(f),
+            Self::Connected(function) => write!(
+                f,
+                "a virtual machine is connected to function `{function}` and would lose its disks at once: take the device away \
+                 from it first (`device_del`, `virsh detach-device`), or say --yes"
             ),
             Self::Waiting(tenant, volume) => write!(
                 f,
@@ -628,6 +662,11 @@ impl fmt::Display for Unavailable {
                 "volume `{volume}` is still tenant `{tenant}`'s: its device has not answered the last I/O for {DRAIN}; move it \
                  again when the device answers"
             ),
+            Self::Socket(error) => error.fmt(f),
+            Self::Function(function, error) => write!(
+                f,
+                "function `{function}` cannot be offered: {error}; is the target's limit of open files too low?"
+            ),
             Self::Unknown(address, error) => write!(
                 f,
                 "cannot look up {address}: {error}; correct the name, or give the address itself"
@@ -652,7 +691,7 @@ impl fmt::Display for Internal {
         match self {
             Self::State(error) => error.fmt(f),
             Self::Engine(error) => error.fmt(f),
-            Self::HostNqn(error) => error.fmt(f),
+            Self::HostNqn(error) | Self::Subnqn(error) => error.fmt(f),
         }
     }
 }

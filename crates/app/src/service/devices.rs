@@ -168,7 +168,7 @@ impl Work<'_> {
 
     pub(super) fn delete_pool(&mut self, name: &str) -> Result<View, Fault> {
         let (id, _) = self.pool(name)?;
-        self.check_no_volumes(id)?;
+        self.check_unused(id)?;
         if let Some(device) = self.graph.device_under(id)
             && let Ok(core) = self.home_of(device)
         {
@@ -193,7 +193,7 @@ impl Work<'_> {
                 .call(core, move |core| async move { drop(core.nodes.remove(id)) });
         }
         self.commit(|state, stack| {
-            stack.check_no_volumes(id)?;
+            stack.check_unused(id)?;
             state.remove(Kind::Pool, name)?;
             Ok(move |stack: &mut Stack| stack.forget(id))
         })?;

@@ -37,6 +37,9 @@ impl Work<'_> {
                 Some(Node::Volume(volume)) if volume.record.phase != Phase::Deleting => {
                     file.push(Section::Volume, keys(&volume_spec(&volume.record)));
                 }
+                Some(Node::Function(function)) => {
+                    file.push(Section::Function, keys(&function.spec));
+                }
                 _ => {}
             }
         }

@@ -13,6 +13,7 @@ pub use super::cause::{
     Unavailable,
 };
 use crate::control::{ErrorKind, HasKind};
+use crate::sockets::SocketError;
 use crate::spec::{PartitionError as UnitsError, SettingError, SpecError};
 use crate::state::StateError;
 
@@ -151,6 +152,27 @@ impl From<StateError> for Fault {
             | StateError::Sqlite(_)
             | StateError::Damaged(_)
             | StateError::Refused(..) => Self::Internal(Internal::State(error)),
+        }
+    }
+}
+
+impl From<SocketError> for Fault {
+    fn from(error: SocketError) -> Self {
+        match error {
+            SocketError::Taken(_) | SocketError::OtherTarget(_) => {
+                Self::InUse(InUse::SocketPlace(error))
+            }
+            SocketError::Unknown(..) | SocketError::Open(_) => {
+                Self::Invalid(Invalid::Socket(error))
+            }
+            SocketError::Folder(_, ref why) | SocketError::Refused(_, ref why)
+                if ErrorKind::of_given(why) == ErrorKind::Invalid =>
+            {
+                Self::Invalid(Invalid::Socket(error))
+            }
+            SocketError::Folder(..) | SocketError::Refused(..) => {
+                Self::Unavailable(Unavailable::Socket(error))
+            }
         }
     }
 }

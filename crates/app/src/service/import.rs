@@ -166,7 +166,7 @@ impl Work<'_> {
     /// Forgets a pool and leaves it on its device.
     pub(super) fn forget_pool(&mut self, name: &str) -> Result<(), Fault> {
         let (id, _) = self.pool(name)?;
-        self.check_no_volumes(id)?;
+        self.check_unused(id)?;
         if let Some(device) = self.graph.device_under(id)
             && let Ok(core) = self.home_of(device)
         {
@@ -174,7 +174,7 @@ impl Work<'_> {
             cores.call(core, move |core| async move { drop(core.nodes.remove(id)) });
         }
         self.commit(|state, stack| {
-            stack.check_no_volumes(id)?;
+            stack.check_unused(id)?;
             state.remove(Kind::Pool, name)?;
             Ok(move |stack: &mut Stack| stack.forget(id))
         })

@@ -13,6 +13,7 @@ mod export;
 mod fault;
 mod faulty;
 mod flash;
+mod functions;
 mod identity;
 mod import;
 mod import_partitions;
@@ -39,6 +40,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flashyard_block::{Class, TenantId};
@@ -48,7 +50,8 @@ use uuid::Uuid;
 
 use crate::control::{AppliedView, Asker, KindName, Request, TenantChange, View};
 use crate::cores::Cores;
-use crate::graph::{Device, Graph, Node, NodeId, Volume};
+use crate::graph::{Device, Function, Graph, Node, NodeId, Volume};
+use crate::sockets::Sockets;
 use crate::spec::{Address, ClassName, Document, TargetSettings, TenantSpec};
 use crate::state::{Applied, Kind, PoolRecord, State, StateError, TenantRecord};
 
@@ -88,6 +91,8 @@ struct Stack {
     listeners: Vec<Listener>,
     /// `serve --listen` says where, not what was set.
     listens_instead: bool,
+    /// Functions are offered: not before a start has all that they show.
+    offers_functions: bool,
     /// Why something is not available.
     faults: BTreeMap<Subject, Arc<Fault>>,
 }
@@ -106,6 +111,9 @@ pub struct Service {
     target: Arc<Target>,
     target_uuid: Uuid,
     run: Run,
+    sockets: Sockets,
+    /// Of functions, unless something else is set.
+    socket_folder: Option<PathBuf>,
 }
 
 impl Service {
@@ -125,11 +133,13 @@ impl Service {
             turns: Turns::default(),
             new_tenants: Mutex::default(),
             target_uuid: state.target_uuid(),
+            socket_folder: state.directory().map(|state| state.join("functions")),
             state: Mutex::new(state),
             stack: Mutex::new(Arc::new(stack)),
             cores,
             target,
             run,
+            sockets: Sockets::default(),
         };
         let mut work = service.work()?;
         work.open_everything(unwritten)?;
@@ -200,9 +210,12 @@ impl Service {
     }
 
     /// Listens for the first time: at `instead`, if any are given, until a command says something
-    /// else; otherwise where it was set. Returns the real addresses.
+    /// else; otherwise where it was set. Offers all functions. Returns the real addresses.
     pub fn listen(&self, instead: &[Address]) -> Result<Vec<SocketAddr>, Fault> {
-        self.work()?.listen(instead)
+        let mut work = self.work()?;
+        let addresses = work.listen(instead)?;
+        work.offer_functions();
+        Ok(addresses)
     }
 
     /// What a device that is an emulated drive has done until now.
@@ -222,6 +235,7 @@ impl Service {
     pub fn stop(&self) {
         self.release_hangs();
         self.turns.close();
+        self.end_functions();
         self.cores.stop_serving();
         self.close_devices();
         self.cores.end();
@@ -273,8 +287,9 @@ impl Work<'_> {
                     added.map_err(Fault::from)
                 }
                 Some(Node::Volume(volume)) => self.open_volume(id, &volume.record),
-                // A partition whose creation was cut off is cleared away.
-                None => Ok(()),
+                // A function is offered when all else is there; a partition whose creation was
+                // cut off is cleared away.
+                Some(Node::Function(_)) | None => Ok(()),
             };
             if let Err(fault) = opened {
                 self.note_fault(Subject::Node(id), fault);
@@ -357,6 +372,10 @@ impl Work<'_> {
                 force,
             } => self.move_volume(&name, &tenant, nsid, checked(force)),
             Request::RenameTenant { name, new } => self.rename_tenant(&name, &new),
+            Request::CreateFunctions(specs) => self.create_functions(specs),
+            Request::SetFunction { name, change } => self.set_function(&name, change),
+            Request::DeleteFunction { name, connected } => self.delete_function(&name, connected),
+            Request::Delete(KindName::Function, name) => self.delete_function(&name, true),
             Request::Delete(KindName::Device, name) => self.delete_device(&name),
             Request::Delete(KindName::Partition, name) => self.delete_partition(&name),
             Request::GrowPartition { name, more } => self.grow_partition(&name, &more),
@@ -440,7 +459,7 @@ impl Work<'_> {
     fn delete_tenant(&mut self, name: &str) -> Result<View, Fault> {
         self.commit(|state, stack| {
             let (id, _) = stack.tenant(name)?;
-            stack.check_no_volumes(id)?;
+            stack.check_unused(id)?;
             stack.check_none_waits(name)?;
             state.remove(Kind::Tenant, name)?;
             Ok(move |stack: &mut Stack| stack.forget(id))
@@ -497,6 +516,12 @@ impl Stack {
         let found = id.and_then(|id| Some((id, self.graph.volume(id)?)));
         found.ok_or_else(|| no_such(KindName::Volume, name))
     }
+
+    fn function(&self, name: &str) -> Result<(NodeId, &Function), Fault> {
+        let id = self.graph.find(Kind::Function, name);
+        let found = id.and_then(|id| Some((id, self.graph.function(id)?)));
+        found.ok_or_else(|| no_such(KindName::Function, name))
+    }
 }
 
 impl Stack {
@@ -520,12 +545,12 @@ impl Stack {
         self.faults.remove(&Subject::Node(id));
     }
 
-    /// Refuses to take a pool or tenant away while it has volumes.
-    fn check_no_volumes(&self, id: NodeId) -> Result<(), Fault> {
+    /// Refuses to take a pool or tenant away while it has volumes or functions.
+    fn check_unused(&self, id: NodeId) -> Result<(), Fault> {
         match (self.graph.get(id), self.graph.user_of(id)) {
-            (Some(node), Some(volume)) => {
-                let (name, volume) = (node.name().to_owned(), volume.name().to_owned());
-                Err(InUse::Volumes(node.kind(), name, volume).into())
+            (Some(node), Some(user)) => {
+                let (name, own) = (node.name().to_owned(), user.name().to_owned());
+                Err(InUse::Has(node.kind(), name, user.kind(), own).into())
             }
             _ => Ok(()),
         }
@@ -540,6 +565,7 @@ impl Stack {
                 KindName::Pool => 1,
                 KindName::Tenant => 4,
                 KindName::Volume => 5,
+                KindName::Function => 6,
             };
             let what = format!("{} {name}", kind.name());
             ((rank, name), what, Arc::new(fault))
@@ -551,13 +577,14 @@ impl Stack {
                 let (rank, kind, name) = match what {
                     Subject::Counters => (2, "state store:", "counters of the SMART logs"),
                     Subject::Copy => (3, "state store:", "its copy"),
-                    Subject::File => (6, "the configuration", "file"),
+                    Subject::File => (7, "the configuration", "file"),
                     Subject::Node(id) => {
                         let name = self.graph.name(*id);
                         match self.graph.get(*id) {
                             Some(Node::Pool(_)) => (1, "pool", name),
                             Some(Node::Tenant(_)) => (4, "tenant", name),
                             Some(Node::Volume(_)) => (5, "volume", name),
+                            Some(Node::Function(_)) => (6, "function", name),
                             Some(Node::Device(_)) | None => (0, "device", name),
                         }
                     }

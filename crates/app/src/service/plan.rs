@@ -16,8 +16,8 @@ use super::fault::{InUse, Invalid, NotFound, Refused};
 use super::names::TenantNames;
 use crate::control::{KeyChange, KindName, ObjectChange, Risk, Verb, VolumeChange};
 use crate::spec::{
-    Config, DeviceKind, DeviceSpec, Document, Keys, PoolSpec, Section, Size, SpecError,
-    TargetSettings, TenantSpec, VolumeSpec, differences, merge, name_of,
+    Config, DeviceKind, DeviceSpec, Document, FunctionSpec, Keys, PoolSpec, Section, Size,
+    SpecError, TargetSettings, TenantSpec, VolumeSpec, differences, merge, name_of,
 };
 use crate::state::{Applied, Before, VolumeRecord};
 use crate::units;
@@ -29,6 +29,7 @@ pub(super) struct Present<'a> {
     pub(super) pools: BTreeMap<&'a str, &'a PoolSpec>,
     pub(super) tenants: BTreeMap<&'a str, &'a TenantSpec>,
     pub(super) volumes: BTreeMap<&'a str, &'a VolumeRecord>,
+    pub(super) functions: BTreeMap<&'a str, &'a FunctionSpec>,
     /// What hosts know a tenant's subsystem by.
     pub(super) names: &'a dyn Fn(&TenantSpec) -> TenantNames,
 }
@@ -43,6 +44,8 @@ pub(super) enum Step {
     PutTenants(Vec<TenantSpec>),
     CreateVolumes(Vec<VolumeSpec>),
     SetVolume(String, VolumeChange),
+    CreateFunctions(Vec<FunctionSpec>),
+    SetFunction(FunctionSpec),
 }
 
 /// What a file changes.
@@ -94,6 +97,7 @@ pub(super) fn plan(
     planner.pools()?;
     planner.tenants()?;
     planner.volumes()?;
+    planner.functions()?;
     planner.left_out(prune);
     planner.plan.forget_old_names(file);
     planner.plan.config.check()?;
@@ -344,6 +348,42 @@ impl Planner<'_> {
         Ok(wanted)
     }
 
+    fn functions(&mut self) -> Result<(), Fault> {
+        let applied = self.applied.file.by_name(Section::Function);
+        let (mut new, mut changes) = (Vec::new(), Vec::new());
+        for table in self.file.tables(Section::Function) {
+            let name = name_of(table);
+            let said = applied.get(name).copied();
+            let Some(&now) = self.present.functions.get(name) else {
+                let spec: FunctionSpec = self.create(Section::Function, table, said)?;
+                self.plan.before.push(Before::Function(name.into(), None));
+                self.plan.config.functions.push(spec.clone());
+                new.push(spec);
+                continue;
+            };
+            let wanted: FunctionSpec = merged(Section::Function, now, said, table)?;
+            check_fixed(Section::Function, name, &keys(now), &keys(&wanted))?;
+            self.show(
+                Section::Function,
+                name,
+                &keys(now),
+                &keys(&wanted),
+                said.unwrap_or(&Keys::new()),
+            );
+            if wanted != *now {
+                let before = Before::Function(name.into(), Some(now.clone()));
+                self.plan.before.push(before);
+                changes.push(Step::SetFunction(wanted.clone()));
+            }
+            self.plan.config.functions.push(wanted);
+        }
+        if !new.is_empty() {
+            self.plan.steps.push(Step::CreateFunctions(new));
+        }
+        self.plan.steps.append(&mut changes);
+        Ok(())
+    }
+
     /// What a table makes that is not there.
     fn create<T: DeserializeOwned + Serialize>(
         &mut self,
@@ -456,6 +496,7 @@ impl Present<'_> {
             Section::Pool => self.pools.contains_key(name),
             Section::Tenant => self.tenants.contains_key(name),
             Section::Volume => self.volumes.contains_key(name),
+            Section::Function => self.functions.contains_key(name),
         }
     }
 }
@@ -522,7 +563,13 @@ fn check_references(config: &Config, present: &Present<'_>) -> Result<(), Fault>
             ));
         }
     }
-    Ok(())
+    match config.functions.iter().find(|it| !tenant(&it.tenant)) {
+        Some(spec) => {
+            let (name, missing) = (&spec.name, &spec.tenant);
+            Err(unknown(KindName::Function, name, KindName::Tenant, missing))
+        }
+        None => Ok(()),
+    }
 }
 
 fn unknown(kind: KindName, name: &str, wanted: KindName, missing: &str) -> Fault {
@@ -606,6 +653,7 @@ fn normal(section: Section, said: &Keys) -> Keys {
         Section::Pool => through::<PoolSpec>(said),
         Section::Tenant => through::<TenantSpec>(said),
         Section::Volume => through::<VolumeSpec>(said),
+        Section::Function => through::<FunctionSpec>(said),
     };
     let mut all = all.unwrap_or_default();
     all.retain(|key, _| said.contains_key(key));

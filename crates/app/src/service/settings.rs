@@ -114,6 +114,7 @@ impl Work<'_> {
             nqn_prefix: self.settings.prefix().to_owned(),
             cores: config.cores,
             limits: self.view_limits(),
+            socket_folder: self.settings.socket_folder.clone(),
         })
     }
 

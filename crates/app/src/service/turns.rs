@@ -30,6 +30,8 @@ pub(super) enum Object {
     TenantName(String),
     /// A volume.
     Volume(String),
+    /// A function.
+    Function(String),
 }
 
 /// How a command has an object.

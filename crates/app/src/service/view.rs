@@ -42,6 +42,7 @@ impl Work<'_> {
             (_, Node::Pool(record)) => self.view_pool(id, record),
             (_, Node::Tenant(_)) => self.view_tenant(id, self.graph.tenant(id)?, observed),
             (_, Node::Volume(volume)) => self.view_volume(id, volume),
+            (_, Node::Function(function)) => self.view_function(id, function),
         })
     }
 
@@ -108,6 +109,7 @@ impl Work<'_> {
                 pools: self.graph.count(Kind::Pool),
                 volumes: self.graph.count(Kind::Volume),
                 hosts: snapshot.controllers.len(),
+                functions: self.graph.count(Kind::Function),
                 starts: life.starts,
                 ended_unsafely: life.cut,
                 ran_seconds: life.seconds,
@@ -119,6 +121,7 @@ impl Work<'_> {
             partitions: self.view_partitions(),
             injected: self.view_all_injected(),
             tenants,
+            functions: self.view_functions(&snapshot),
             promises,
             faults: faults
                 .chain(refused)
@@ -204,10 +207,15 @@ impl Work<'_> {
         let volumes = volumes.map(|(_, volume)| volume.record.spec.name.clone());
         let mut volumes: Vec<String> = volumes.collect();
         volumes.sort_unstable();
+        let functions = self.graph.functions_of(id);
+        let functions = functions.map(|(_, function)| function.spec.name.clone());
+        let mut functions: Vec<String> = functions.collect();
+        functions.sort_unstable();
         let (guarantee_state, guarantee_hint) = self.view_guarantee(&spec);
         let promises = self.view_promises(id, record, observed);
         View::Tenant(Box::new(TenantView {
             volumes,
+            functions,
             name: spec.name,
             hosts: spec.hosts,
             class: spec.class,
@@ -295,6 +303,7 @@ impl KindName {
             Self::Pool => Kind::Pool,
             Self::Tenant => Kind::Tenant,
             Self::Volume => Kind::Volume,
+            Self::Function => Kind::Function,
         }
     }
 
@@ -306,6 +315,7 @@ impl KindName {
             Self::Pool => "pool",
             Self::Tenant => "tenant",
             Self::Volume => "volume",
+            Self::Function => "function",
         }
     }
 }

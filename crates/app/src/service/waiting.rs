@@ -201,6 +201,7 @@ impl Stack {
                 Section::Pool => Kind::Pool,
                 Section::Tenant => Kind::Tenant,
                 Section::Volume => Kind::Volume,
+                Section::Function => Kind::Function,
             };
             self.graph.find(kind, name).is_some()
         };

@@ -3,7 +3,7 @@
 use super::Stack;
 use super::turns::{Mode, Object, Wants};
 use crate::control::{KindName, Request};
-use crate::spec::{DeviceSpec, PoolSpec, VolumeSpec};
+use crate::spec::{DeviceSpec, FunctionSpec, PoolSpec, VolumeSpec};
 
 impl Stack {
     /// What a command that changes something wants.
@@ -34,6 +34,12 @@ impl Stack {
             }
             Request::SetTenant { name, .. } | Request::Delete(KindName::Tenant, name) => {
                 tenant(name)
+            }
+            Request::CreateFunctions(specs) => wants_of_functions(specs),
+            Request::SetFunction { name, .. }
+            | Request::DeleteFunction { name, .. }
+            | Request::Delete(KindName::Function, name) => {
+                Wants::change(Object::Function(name.clone()))
             }
             Request::SetDevice { name, .. } | Request::Calibrate { device: name, .. } => {
                 Wants::change(Object::Device(name.clone()))
@@ -116,6 +122,15 @@ pub(super) fn wants_of_volume(spec: &VolumeSpec) -> Wants {
         wants = wants.and(Object::Device(device.clone()), Mode::Changed);
     }
     wants
+}
+
+/// Functions, and what their tenants are called.
+pub(super) fn wants_of_functions(specs: &[FunctionSpec]) -> Wants {
+    specs.iter().fold(Wants::default(), |wants, spec| {
+        wants
+            .and(Object::Function(spec.name.clone()), Mode::Changed)
+            .and(Object::TenantName(spec.tenant.clone()), Mode::Kept)
+    })
 }
 
 fn tenant(name: &str) -> Wants {

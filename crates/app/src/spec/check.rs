@@ -12,7 +12,8 @@ use super::error::{
 use super::flat::FlatDevice;
 use super::target::CORES_MOST;
 use super::{
-    Config, ContentName, DeviceSpec, PoolSpec, Size, TargetSettings, TenantSpec, VolumeSpec, place,
+    Config, ContentName, DeviceSpec, FunctionSpec, PoolSpec, Size, TargetSettings, TenantSpec,
+    VolumeSpec, place,
 };
 
 /// The least that a block of a pool may have, where the pool is not known.
@@ -32,6 +33,8 @@ struct FlatConfig {
     tenant: Vec<TenantSpec>,
     #[serde(default)]
     volume: Vec<VolumeSpec>,
+    #[serde(default)]
+    function: Vec<FunctionSpec>,
 }
 
 impl Config {
@@ -51,6 +54,7 @@ impl Config {
             pools: flat.pool,
             tenants: flat.tenant,
             volumes: flat.volume,
+            functions: flat.function,
         };
         config.check()?;
         config.check_sizes()?;
@@ -87,11 +91,13 @@ impl Config {
         unique("pool", self.pools.iter().map(|spec| &spec.name))?;
         unique("tenant", self.tenants.iter().map(|spec| &spec.name))?;
         unique("volume", self.volumes.iter().map(|spec| &spec.name))?;
+        unique("function", self.functions.iter().map(|spec| &spec.name))?;
         self.check_identities()?;
         self.devices.iter().try_for_each(DeviceSpec::check)?;
         self.pools.iter().try_for_each(PoolSpec::check)?;
         self.tenants.iter().try_for_each(TenantSpec::check)?;
-        self.volumes.iter().try_for_each(VolumeSpec::check)
+        self.volumes.iter().try_for_each(VolumeSpec::check)?;
+        self.functions.iter().try_for_each(FunctionSpec::check)
     }
 }
 

@@ -29,6 +29,8 @@ pub enum Section {
     Tenant,
     /// A `[[volume]]` table.
     Volume,
+    /// A `[[function]]` table.
+    Function,
 }
 
 /// Tables of each kind, in the order of the file.
@@ -38,12 +40,13 @@ pub struct Document(BTreeMap<Section, Vec<Keys>>);
 
 impl Section {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Target,
         Self::Device,
         Self::Pool,
         Self::Tenant,
         Self::Volume,
+        Self::Function,
     ];
 
     /// As it stands in a file.
@@ -54,6 +57,7 @@ impl Section {
             Self::Pool => "pool",
             Self::Tenant => "tenant",
             Self::Volume => "volume",
+            Self::Function => "function",
         }
     }
 
@@ -75,6 +79,7 @@ impl Section {
             Self::Pool => false,
             Self::Tenant => !["name", "nqn", "serial", "model"].contains(&key),
             Self::Volume => key == "read_only",
+            Self::Function => ["mode", "owner", "group"].contains(&key),
         }
     }
 }
@@ -92,8 +97,10 @@ impl Document {
             OneOrMany::Many(tables) => (section, tables),
         });
         let mut document = Self(tables.collect());
-        for keys in document.0.entry(Section::Device).or_default() {
-            make_absolute(keys, folder);
+        for section in [Section::Target, Section::Device, Section::Function] {
+            for keys in document.0.get_mut(&section).into_iter().flatten() {
+                make_absolute(keys, folder);
+            }
         }
         Ok(document)
     }
@@ -205,6 +212,8 @@ fn written(table: &Keys) -> Value {
 fn make_absolute(keys: &mut Keys, folder: &Path) {
     for (key, is_path) in [
         ("path", None),
+        ("socket", None),
+        ("socket_folder", None),
         ("profile", Some(is_file as fn(&str) -> bool)),
     ] {
         if let Some(Value::String(text)) = keys.get_mut(key)

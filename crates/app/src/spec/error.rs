@@ -10,6 +10,7 @@ use flashyard_time::Duration;
 use uuid::Uuid;
 
 use super::fault_error::FaultError;
+use super::function::FunctionError;
 use super::kind::DeviceKind;
 use super::target::SettingError;
 use crate::units::{self, UnitError};
@@ -64,6 +65,8 @@ pub enum SpecError {
     Tenant(String, TenantError),
     /// What is wrong with a volume, and with which one.
     Volume(String, VolumeError),
+    /// What is wrong with a function, and with which one.
+    Function(String, FunctionError),
 }
 
 /// What is wrong with a device.
@@ -235,6 +238,7 @@ impl SpecError {
             Self::PoolDevices(name, _) => ("pool", name, "devices"),
             Self::Tenant(name, error) => ("tenant", name, error.key()),
             Self::Volume(name, error) => ("volume", name, error.key()),
+            Self::Function(name, error) => ("function", name, error.key()),
         })
     }
 }
@@ -250,6 +254,7 @@ impl IdentityError {
             Self::Model(tenant, _) => ("tenant", tenant, "model"),
             Self::Twice(key, _, name) => match *key {
                 "nqn" => ("tenant", name, key),
+                "socket" => ("function", name, key),
                 _ => ("volume", name, key),
             },
         })
@@ -330,6 +335,7 @@ impl fmt::Display for SpecError {
             ),
             Self::Tenant(name, error) => write!(f, "tenant `{name}`: {error}"),
             Self::Volume(name, error) => write!(f, "volume `{name}`: {error}"),
+            Self::Function(name, error) => write!(f, "function `{name}`: {error}"),
         }
     }
 }

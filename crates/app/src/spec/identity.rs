@@ -147,7 +147,12 @@ impl Config {
         once("eui64", volumes().map(|spec| (spec.eui64, &spec.name)))?;
         let number =
             |spec: &VolumeSpec| Some(format!("{} of tenant `{}`", spec.nsid?, spec.tenant));
-        once("nsid", volumes().map(|spec| (number(spec), &spec.name)))
+        once("nsid", volumes().map(|spec| (number(spec), &spec.name)))?;
+        let functions = self.functions.iter();
+        once(
+            "socket",
+            functions.map(|spec| (spec.socket.as_ref(), &spec.name)),
+        )
     }
 }
 

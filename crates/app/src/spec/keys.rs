@@ -19,6 +19,10 @@ pub fn allowed(section: &str, key: &str) -> String {
     let any_number = |least| number(least, u64::from(u32::MAX));
     match (section, key) {
         ("target", "listen") => list("127.0.0.1:4420"),
+        ("target", "socket_folder") => text("/run/flashyard"),
+        ("function", "socket") => text("/run/flashyard/vm1.sock"),
+        ("function", "mode") => text("0660"),
+        ("function", "owner" | "group") => text("kvm"),
         ("target", "nqn_prefix") => text("nqn.2026-11.dev.flashyard"),
         ("target", "cores") => number(1, CORES_MOST as u64),
         ("target", "io_queues") => number(IO_QUEUES[0].into(), IO_QUEUES[1].into()),

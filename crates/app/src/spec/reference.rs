@@ -27,8 +27,8 @@ const HEAD: &str = "# Configuration
 Every key of a configuration file. This page is made of the program's own types by `make docs`; do not edit it.
 [README](../README.md#first-steps) has an example, and says how `serve --config` and `apply` use a file.
 
-A file has at most one table `[target]`, and any number of `[[device]]`, `[[pool]]`, `[[tenant]]` and `[[volume]]`. An unknown key is
-an error. *Later* says what may become of a key once its object is there:
+A file has at most one table `[target]`, and any number of `[[device]]`, `[[pool]]`, `[[tenant]]`, `[[volume]]` and
+`[[function]]`. An unknown key is an error. *Later* says what may become of a key once its object is there:
 
 | later | another value in a file | the file says the key no longer |
 | --- | --- | --- |
@@ -52,7 +52,7 @@ struct Table {
     title: &'static str,
 }
 
-const TABLES: [Table; 9] = [
+const TABLES: [Table; 10] = [
     Table {
         section: Section::Target,
         within: None,
@@ -124,6 +124,14 @@ const TABLES: [Table; 9] = [
         of: "VolumeSpec",
         probe: "[[volume]]\nx = 1",
         title: "`[[volume]]`: what a tenant's hosts see as a disk",
+    },
+    Table {
+        section: Section::Function,
+        within: None,
+        source: include_str!("function.rs"),
+        of: "FunctionSpec",
+        probe: "[[function]]\nx = 1",
+        title: "`[[function]]`: an NVMe PCIe controller for a virtual machine",
     },
 ];
 
@@ -220,7 +228,7 @@ impl Table {
             (Section::Device, Some("partition")) => &["device"],
             (Section::Device, Some("faults")) => &["kind"],
             (Section::Tenant, _) => &["name"],
-            (Section::Volume, _) => &["name", "tenant"],
+            (Section::Volume | Section::Function, _) => &["name", "tenant"],
             (Section::Device | Section::Pool, _) => return "needed".to_owned(),
         };
         match (needed.contains(&key), least.get(key)) {

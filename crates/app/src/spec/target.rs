@@ -53,6 +53,10 @@ pub struct TargetSettings {
     /// then on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_capsule: Option<Size>,
+    /// Folder of the sockets of functions that are made from then on, which is made where it is
+    /// missing; `functions` in the state directory if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket_folder: Option<String>,
 }
 
 /// Why a setting cannot be.
@@ -168,6 +172,7 @@ impl TargetSettings {
             io_queues: change.io_queues.or(self.io_queues),
             queue_depth: change.queue_depth.or(self.queue_depth),
             in_capsule: change.in_capsule.or(self.in_capsule),
+            socket_folder: change.socket_folder.or_else(|| self.socket_folder.clone()),
         }
     }
 
@@ -183,6 +188,7 @@ impl TargetSettings {
             io_queues: Some(limits.io_queues),
             queue_depth: Some(limits.queue_depth),
             in_capsule: Some(Size(limits.in_capsule_bytes.into())),
+            socket_folder: None,
         };
         default.with(self.clone())
     }

@@ -6,7 +6,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{Kind, State, StateError, TenantRecord, VolumeRecord, decode, encode};
-use crate::spec::{DeviceSpec, Document, Section, TargetSettings, TenantSpec, VolumeSpec, name_of};
+use crate::spec::{
+    DeviceSpec, Document, FunctionSpec, Section, TargetSettings, TenantSpec, VolumeSpec, name_of,
+};
 
 /// The file that was applied last, and what was called otherwise since by hand.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +86,8 @@ pub enum Before {
     Tenant(String, Option<TenantSpec>),
     /// A volume.
     Volume(String, Option<VolumeSpec>),
+    /// A function.
+    Function(String, Option<FunctionSpec>),
 }
 
 impl State {
@@ -187,6 +191,7 @@ impl Before {
             Self::Pool(name) | Self::FoundPool(name) => Some((Kind::Pool, name)),
             Self::Tenant(name, _) => Some((Kind::Tenant, name)),
             Self::Volume(name, _) => Some((Kind::Volume, name)),
+            Self::Function(name, _) => Some((Kind::Function, name)),
         }
     }
 }

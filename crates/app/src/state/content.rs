@@ -10,7 +10,7 @@ use super::StateError;
 
 /// Everything that is covered, in an order that does not depend on the file. The schema is part of
 /// it: it says which numbers are given next, and what a missing value means.
-const COVERED: [&str; 9] = [
+const COVERED: [&str; 10] = [
     "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name",
     "SELECT name, seq FROM sqlite_sequence ORDER BY name",
     "SELECT * FROM target ORDER BY id",
@@ -20,21 +20,24 @@ const COVERED: [&str; 9] = [
     "SELECT * FROM volume ORDER BY name",
     "SELECT * FROM counted ORDER BY tenant",
     "SELECT * FROM document ORDER BY name",
+    "SELECT * FROM function ORDER BY name",
 ];
 
-/// How many of them stores of version 2 have.
-const COVERED_IN_2: usize = 8;
-
-/// Refuses a store that is not sound in itself, or not what was stored.
-pub(super) fn verify(connection: &Connection) -> Result<(), StateError> {
-    verify_structure(connection)?;
-    verify_digest(connection)
+/// How many of them stores of a version have.
+fn covered_in(version: i64) -> usize {
+    match version {
+        2 => 8,
+        3 => 9,
+        _ => COVERED.len(),
+    }
 }
 
-/// The same of a store of version 2.
-pub(super) fn verify_version_2(connection: &Connection) -> Result<(), StateError> {
+/// Refuses a store, of version 2 or later, that is not sound in itself, or not what was stored.
+pub(super) fn verify(connection: &Connection) -> Result<(), StateError> {
     verify_structure(connection)?;
-    verify_digest_of(connection, &COVERED[..COVERED_IN_2])
+    let version = connection.pragma_query_value(None, "user_version", |row| row.get(0));
+    let covered = covered_in(version.map_err(unreadable)?);
+    verify_digest_of(connection, &COVERED[..covered])
 }
 
 /// Refuses a store that is not sound in itself.

@@ -79,7 +79,7 @@ impl State {
     }
 
     /// Puts `spec` in the place of tenant `name`, which is called otherwise from now on; its
-    /// volumes go with it.
+    /// volumes and functions go with it.
     pub fn rename_tenant(&mut self, name: &str, spec: &TenantSpec) -> Result<(), StateError> {
         self.change(|transaction| {
             transaction.execute(
@@ -88,6 +88,11 @@ impl State {
             )?;
             transaction.execute(
                 "UPDATE volume SET spec = json_set(spec, '$.tenant', ?2)
+                    WHERE json_extract(spec, '$.tenant') = ?1",
+                params![name, spec.name],
+            )?;
+            transaction.execute(
+                "UPDATE function SET spec = json_set(spec, '$.tenant', ?2)
                     WHERE json_extract(spec, '$.tenant') = ?1",
                 params![name, spec.name],
             )?;

@@ -9,7 +9,7 @@ use rusqlite::{Connection, Transaction};
 use uuid::Uuid;
 
 use super::error::StateError;
-use super::schema::{SCHEMA, SINCE_2, SINCE_3, STORE, VERSION};
+use super::schema::{SCHEMA, SINCE_2, SINCE_3, SINCE_4, STORE, VERSION};
 use super::{content, copy};
 
 /// How SQLite keeps the store: a change is on disk when it is acknowledged, and all of it is in one
@@ -71,20 +71,30 @@ pub(super) fn bring_up_to_date(
                 [Uuid::new_v4().into_bytes()],
             )?;
             transaction.execute_batch(SINCE_2)?;
-            add_since_3(transaction)?;
+            transaction.execute_batch(SINCE_3)?;
+            add_since_4(transaction)?;
         }
         0 => return Err(StateError::Damaged("it has no tables".into())),
         1 => {
             let transaction = connection.transaction().map_err(content::unreadable)?;
             content::verify_structure(&transaction)?;
-            let added = transaction.execute_batch(SINCE_2);
-            added.map_err(content::unreadable)?;
-            add_since_3(transaction).map_err(content::unreadable)?;
+            for more in [SINCE_2, SINCE_3] {
+                let added = transaction.execute_batch(more);
+                added.map_err(content::unreadable)?;
+            }
+            add_since_4(transaction).map_err(content::unreadable)?;
         }
         2 => {
             let transaction = connection.transaction().map_err(content::unreadable)?;
-            content::verify_version_2(&transaction)?;
-            add_since_3(transaction).map_err(content::unreadable)?;
+            content::verify(&transaction)?;
+            let added = transaction.execute_batch(SINCE_3);
+            added.map_err(content::unreadable)?;
+            add_since_4(transaction).map_err(content::unreadable)?;
+        }
+        3 => {
+            let transaction = connection.transaction().map_err(content::unreadable)?;
+            content::verify(&transaction)?;
+            add_since_4(transaction).map_err(content::unreadable)?;
         }
         VERSION => content::verify(connection)?,
         newer => return Err(StateError::TooNew(newer)),
@@ -92,8 +102,8 @@ pub(super) fn bring_up_to_date(
     Ok(())
 }
 
-fn add_since_3(transaction: Transaction<'_>) -> rusqlite::Result<()> {
-    transaction.execute_batch(SINCE_3)?;
+fn add_since_4(transaction: Transaction<'_>) -> rusqlite::Result<()> {
+    transaction.execute_batch(SINCE_4)?;
     transaction.pragma_update(None, "user_version", VERSION)?;
     content::seal(&transaction)?;
     transaction.commit()

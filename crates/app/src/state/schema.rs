@@ -4,7 +4,7 @@
 pub(super) const STORE: &str = "state.db";
 
 /// Layout of the tables; a newer program's store is refused, an older one is brought up to date.
-pub(super) const VERSION: i64 = 3;
+pub(super) const VERSION: i64 = 4;
 
 pub(super) const SCHEMA: &str = "
     CREATE TABLE target (id INTEGER PRIMARY KEY CHECK (id = 0), uuid BLOB NOT NULL);
@@ -29,4 +29,9 @@ pub(super) const SINCE_2: &str = "
 pub(super) const SINCE_3: &str = "
     CREATE TABLE document (name TEXT PRIMARY KEY, content TEXT NOT NULL) STRICT;
     CREATE INDEX volume_of_tenant ON volume (json_extract(spec, '$.tenant'));
+";
+
+/// What version 4 has beside that.
+pub(super) const SINCE_4: &str = "
+    CREATE TABLE function (name TEXT PRIMARY KEY, spec TEXT NOT NULL) STRICT;
 ";

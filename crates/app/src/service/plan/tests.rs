@@ -13,6 +13,7 @@ struct There {
     pools: Vec<PoolSpec>,
     tenants: Vec<TenantSpec>,
     volumes: Vec<VolumeRecord>,
+    functions: Vec<FunctionSpec>,
     applied: Applied,
 }
 
@@ -67,6 +68,7 @@ impl There {
             pools: Vec::new(),
             tenants: Vec::new(),
             volumes: Vec::new(),
+            functions: Vec::new(),
             applied: Applied::default(),
         }
     }
@@ -81,6 +83,7 @@ impl There {
             pools: config.pools,
             tenants: config.tenants,
             volumes: config.volumes.into_iter().map(record).collect(),
+            functions: config.functions,
             applied: Applied {
                 file,
                 ..Applied::default()
@@ -114,6 +117,11 @@ impl There {
                 .volumes
                 .iter()
                 .map(|it| (it.spec.name.as_str(), it))
+                .collect(),
+            functions: self
+                .functions
+                .iter()
+                .map(|it| (it.name.as_str(), it))
                 .collect(),
             names: &names,
         };
