@@ -73,11 +73,12 @@ const TEXTS: [&str; 6] = [
 ];
 
 /// Options that a refusal names without a command, and the commands that are refused so.
-const NAMED: [(&str, &[&str]); 25] = [
+const NAMED: [(&str, &[&str]); 26] = [
     ("--bs", &["perf"]),
     ("--baseline", &["perf"]),
     ("--buffers", &["serve"]),
     ("--class", &["tenant set"]),
+    ("--connect", &["perf"]),
     ("--destroy", &["device calibrate"]),
     ("--device", &["pool import", "volume create"]),
     ("--erase", &["volume create"]),
