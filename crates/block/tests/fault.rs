@@ -9,7 +9,8 @@ use std::rc::Rc;
 
 use flashyard_block::fault::{FaultDevice, FaultKind, FaultOn, FaultRule, Frequency};
 use flashyard_block::{
-    Device, DeviceExt, FileDevice, Io, IoError, MemoryDevice, SharedDevice, Tag,
+    Device, DeviceExt, FileDevice, Health, Info, Io, IoError, IoFuture, Limits, MemoryDevice,
+    SharedDevice, Tag,
 };
 use flashyard_runtime::sim::{Config, World};
 use flashyard_runtime::{Buf, Data, Rt, Shared};
@@ -100,6 +101,72 @@ fn content_is_that_of_an_array_where_no_fault_changes_it() {
             });
         }
     }
+}
+
+/// A device of which nothing is as the trait has it for a device that says nothing. It names all
+/// methods of the trait: a layer has to forward a new one, too.
+struct Unusual;
+
+impl Device for Unusual {
+    fn info(&self) -> Info {
+        Info {
+            block_size: 512,
+            blocks: 77,
+            volatile_cache: true,
+            read_only: true,
+            deallocate: true,
+            limits: Limits {
+                write_granularity: 1,
+                optimal_write: 2,
+                atomic_write: 3,
+                deallocate_granularity: 4,
+            },
+        }
+    }
+
+    fn submit(&self, _: Tag, io: Io) -> IoFuture {
+        IoFuture::ended(Err(match io {
+            Io::Flush => IoError::Busy,
+            _ => IoError::Read,
+        }))
+    }
+
+    fn health(&self) -> Health {
+        Health {
+            spare: 7,
+            worn_out: true,
+        }
+    }
+
+    fn moved(&self) -> Option<u64> {
+        Some(99)
+    }
+
+    fn is_blank(&self) -> bool {
+        true
+    }
+
+    fn is_page_cached(&self) -> bool {
+        true
+    }
+}
+
+/// What a layer says of itself is what its device says: with faults and without.
+#[test]
+fn a_layer_is_what_its_device_is() {
+    in_world(|rt| async move {
+        let never = FaultRule::new(FaultKind::Poison).at(Frequency::Rate(0));
+        for rules in [vec![], vec![never]] {
+            let layer = layer(&rt, Rc::new(Unusual), rules);
+            assert_eq!(layer.info(), Unusual.info());
+            assert_eq!(layer.health(), Unusual.health());
+            assert_eq!(layer.moved(), Unusual.moved());
+            assert!(layer.is_blank());
+            assert!(layer.is_page_cached());
+            assert_eq!(flush(&*layer).await, Err(IoError::Busy));
+            assert_eq!(read(&*layer, 0, 512).await, Err(IoError::Read));
+        }
+    });
 }
 
 /// Many I/Os to the same few blocks at a time, while what is kept goes to the device now and then:

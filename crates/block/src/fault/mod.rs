@@ -153,6 +153,10 @@ impl Device for FaultDevice {
     fn is_blank(&self) -> bool {
         self.0.below.device.is_blank() && self.0.below.bytes() == 0
     }
+
+    fn is_page_cached(&self) -> bool {
+        self.0.below.device.is_page_cached()
+    }
 }
 
 impl Layer {
