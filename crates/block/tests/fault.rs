@@ -322,6 +322,40 @@ fn a_device_that_takes_no_writes_has_faults_of_reads_only() {
     });
 }
 
+/// An I/O that is delayed goes on at once when its fault is taken away, and when the target ends;
+/// from then on none is delayed.
+#[test]
+fn a_delay_ends_with_its_fault_and_with_the_target() {
+    in_world(|rt| async move {
+        let long = FaultKind::Latency {
+            fixed: Duration::from_secs(3600),
+            spread: Duration::ZERO,
+        };
+        let ends: [fn(&FaultDevice); 3] = [
+            |layer| layer.set(Vec::new()),
+            FaultDevice::release,
+            FaultDevice::close,
+        ];
+        for end in ends {
+            let below = memory(1 << 20);
+            let layer = layer(&rt, below.clone(), [FaultRule::new(long)]);
+            let begun = rt.now();
+            let delayed = layer.clone();
+            let delayed = rt.spawn(async move { write(&*delayed, 0, BLOCK, 1).await });
+            rt.sleep(Duration::from_ms(1)).await;
+            // Another fault that is set meanwhile changes nothing.
+            let other = FaultRule::new(FaultKind::Lost).within(9..10);
+            layer.set(vec![other, FaultRule::new(long)]);
+            rt.sleep(Duration::from_ms(1)).await;
+            assert_eq!(read(&*below, 0, BLOCK).await, Ok(vec![0; BLOCK]));
+            end(&layer);
+            assert_eq!(delayed.await, Ok(()));
+            assert_eq!(read(&*layer, 0, BLOCK).await, Ok(vec![1; BLOCK]));
+            assert!(rt.now() < begun + Duration::from_secs(1), "it was delayed");
+        }
+    });
+}
+
 /// An I/O that hangs and is given up leaves nothing behind, and one that was begun runs on.
 #[test]
 fn an_io_that_was_given_up_leaves_nothing() {

@@ -143,6 +143,11 @@ impl Injector {
         rules.filter(move |rule| is_it(rule.kind))
     }
 
+    /// Whether there are any whose kind is as `is_it` says.
+    pub fn has_kind(&self, is_it: impl Fn(FaultKind) -> bool) -> bool {
+        self.of_kind(is_it).next().is_some()
+    }
+
     /// Counts what came of a hit.
     pub fn count(&mut self, id: RuleId, done: bool, times: u64) {
         // Of a fault that has been taken away since there is nothing to be counted.

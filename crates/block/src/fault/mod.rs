@@ -50,7 +50,7 @@ struct Layer {
     idle: Cell<bool>,
     /// Faults have been taken away, or what hangs is released.
     changed: Notify,
-    /// Nothing hangs any more.
+    /// Nothing hangs or is delayed any more.
     released: Cell<bool>,
 }
 
@@ -74,13 +74,14 @@ impl FaultDevice {
     }
 
     /// These faults from now on. One that was there already goes on with what it has counted. What
-    /// hangs because of a fault that has gone goes on; what a flush has lied about goes to the
+    /// hangs because of a fault that has gone goes on, and what is delayed when there is no latency
+    /// any more; what a flush has lied about goes to the
     /// device.
     pub fn set(&self, rules: Vec<FaultRule>) {
         let layer = &self.0;
         let mut injector = layer.injector.borrow_mut();
         injector.set(rules);
-        let has = |kind| injector.of_kind(|it| it == kind).next().is_some();
+        let has = |kind| injector.has_kind(|it| it == kind);
         if !has(FaultKind::Stale) {
             layer.former.borrow_mut().clear();
         }
@@ -92,7 +93,7 @@ impl FaultDevice {
         if layer.below.is_idle() || layer.below.bytes() == 0 {
             return layer.rest();
         }
-        if layer.has_kind(FaultKind::LyingFlush) {
+        if layer.has(|kind| kind == FaultKind::LyingFlush) {
             return;
         }
         rt.spawn(async move {
@@ -117,13 +118,14 @@ impl FaultDevice {
         self.0.below.bytes()
     }
 
-    /// What hangs fails with [`IoError::NotReady`], and nothing hangs any more.
+    /// What hangs fails with [`IoError::NotReady`], what is delayed goes on, and nothing hangs or is
+    /// delayed any more.
     pub fn release(&self) {
         self.0.released.set(true);
         self.0.changed.notify_all();
     }
 
-    /// The end: nothing hangs any more, and what is not on the medium is lost.
+    /// The end: nothing hangs or is delayed any more, and what is not on the medium is lost.
     pub fn close(&self) {
         self.release();
         self.0.below.lose();
@@ -166,9 +168,8 @@ impl Layer {
         self.idle.set(idle);
     }
 
-    fn has_kind(&self, kind: FaultKind) -> bool {
-        let injector = self.injector.borrow();
-        injector.of_kind(|it| it == kind).next().is_some()
+    fn has(&self, is_it: impl Fn(FaultKind) -> bool) -> bool {
+        self.injector.borrow().has_kind(is_it)
     }
 
     fn submit(self: &Rc<Self>, tag: Tag, io: Io) -> IoFuture {
@@ -189,9 +190,7 @@ impl Layer {
         }
         let layer = Rc::clone(self);
         IoFuture::boxed(async move {
-            if delay > Duration::ZERO {
-                layer.rt.sleep(delay).await;
-            }
+            layer.delay(delay).await;
             match hit {
                 Some((rule, effect)) => layer.suffer(tag, io, rule, effect).await,
                 None => layer.pass(tag, io).await,
@@ -250,6 +249,19 @@ impl Layer {
         let (lba, below) = (blocks.start, &self.below);
         let done = below.submit(tag, Io::Read { lba, into }).await?;
         into_buf(done.data)
+    }
+
+    /// Waits for so long; less if latency is no fault any more, or the target ends.
+    async fn delay(&self, span: Duration) {
+        let no_more = async {
+            while self.has(|kind| matches!(kind, FaultKind::Latency { .. })) && !self.released.get()
+            {
+                self.changed.notified().await;
+            }
+        };
+        if span > Duration::ZERO {
+            self.rt.timeout(span, no_more).await;
+        }
     }
 
     /// Waits until this fault is gone.
