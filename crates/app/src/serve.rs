@@ -29,7 +29,7 @@ use crate::state::{IfDamaged, State};
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let started = Instant::now();
     // Signals are caught before anything is open, so that none is missed.
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(System::Signals)?;
+    let ended = catch_signals()?;
     allow_many_files();
     let file = args.config.as_deref().map(commands::read_config);
     let file = file.transpose()?;
@@ -41,6 +41,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     if let Some(file) = &file {
         apply(file, &service)?;
     }
+    service.inject_faults()?;
     let addresses = match service.listen(&args.listen) {
         Ok(addresses) => addresses,
         Err(fault) => {
@@ -68,19 +69,32 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
             }
         }
     }
-    let (running, ended) = mpsc::channel();
+    let (running, stopped) = mpsc::channel();
     let counting = Arc::clone(&service);
-    thread::spawn(move || service::keep_counting(service::KEEP_EVERY, &ended, &counting));
-    signals.forever().next();
+    thread::spawn(move || service::keep_counting(service::KEEP_EVERY, &stopped, &counting));
+    // Its sender lives as long as the program.
+    let _ = ended.recv();
     drop(running);
-    eprintln!("flashyard: finishing what is in flight; a second signal ends it at once");
-    thread::spawn(move || {
-        signals.forever().next();
-        process::exit(1);
-    });
     drop(control);
     service.stop();
     Ok(())
+}
+
+/// Waits for signals. The first is given on, and served once the target has started; the second
+/// ends the program, whatever it waits for.
+fn catch_signals() -> Result<mpsc::Receiver<()>, System> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(System::Signals)?;
+    let (end, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let mut signals = signals.forever();
+        signals.next();
+        eprintln!("flashyard: finishing what is in flight; a second signal ends it at once");
+        // A program that did not start does not hear it.
+        let _ = end.send(());
+        signals.next();
+        process::exit(1);
+    });
+    Ok(ended)
 }
 
 /// What programs read of a target that has started.

@@ -1,9 +1,11 @@
 //! Devices that inject faults on purpose: a layer before another device, on its core. What stands
 //! on one is marked wherever its health is shown, so that it is not forgotten.
+//!
+//! A start meets no faults: nobody can take away what hangs before the control socket is there.
 
 use std::rc::Rc;
 
-use flashyard_block::fault::FaultDevice;
+use flashyard_block::fault::{FaultDevice, FaultRule};
 
 use super::fault::{InUse, Invalid, Unavailable};
 use super::work::Work;
@@ -65,7 +67,7 @@ impl Work<'_> {
         let (below, _) = self.device(&layer.device)?;
         let core = self.home_of(below)?;
         let (name, seed) = (layer.device.clone(), layer.seed.unwrap_or(1));
-        let (rules, blocks) = (layer.rules(spec.block_size), spec.block_size);
+        let (rules, blocks) = (self.rules_of(spec), spec.block_size);
         self.cores.call(core, move |state| async move {
             let device = state.nodes.device(below);
             let device = device.ok_or_else(|| Unavailable::NotWhole(name.clone()))?;
@@ -99,7 +101,8 @@ impl Work<'_> {
     pub(super) fn renew_faults(&self, device: NodeId) {
         self.send_in_order(|stack| {
             let spec = &stack.graph.device(device)?.spec;
-            let rules = spec.fault_layer()?.rules(spec.block_size);
+            spec.fault_layer()?;
+            let rules = stack.rules_of(spec);
             let core = stack.home_of(device).ok()?;
             Some(self.cores.send(core, move |state| async move {
                 if let Some(layer) = state.nodes.faulty(device) {
@@ -145,6 +148,12 @@ impl Work<'_> {
 }
 
 impl Stack {
+    /// What a device injects now.
+    fn rules_of(&self, spec: &DeviceSpec) -> Vec<FaultRule> {
+        let layer = spec.fault_layer().filter(|_| self.injects_faults);
+        layer.map_or_else(Vec::new, |layer| layer.rules(spec.block_size))
+    }
+
     /// That something stands on a device that injects faults, or is one, and how to end that.
     pub(super) fn injects(&self, id: NodeId) -> Option<String> {
         let below = self.graph.all_under(id).into_iter();
@@ -176,6 +185,16 @@ fn mark(spec: &DeviceSpec) -> Option<String> {
 }
 
 impl Service {
+    /// The target has started: its devices inject the faults that are noted of them from now on.
+    pub fn inject_faults(&self) -> Result<(), Fault> {
+        let mut work = self.work()?;
+        work.edit(|stack| stack.injects_faults = true);
+        for device in work.graph.all(Kind::Device) {
+            work.renew_faults(device);
+        }
+        Ok(())
+    }
+
     /// Devices that inject faults, and what is to be said of each.
     pub fn injecting(&self) -> Vec<(String, String)> {
         self.stack().injecting()

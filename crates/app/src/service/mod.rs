@@ -93,6 +93,8 @@ struct Stack {
     listens_instead: bool,
     /// Functions are offered: not before a start has all that they show.
     offers_functions: bool,
+    /// Devices inject the faults that are noted of them: not before the target has started.
+    injects_faults: bool,
     /// Why something is not available.
     faults: BTreeMap<Subject, Arc<Fault>>,
 }

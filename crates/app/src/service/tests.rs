@@ -4,6 +4,7 @@
 //! filled with a byte of its own, so that a byte tells who wrote it.
 
 mod changes;
+mod faulty;
 mod importing;
 mod silent;
 
@@ -49,6 +50,13 @@ impl Scene {
     }
 
     fn start(&self) -> Service {
+        let service = self.open();
+        service.inject_faults().expect("it runs");
+        service
+    }
+
+    /// A service that has not started to the end: a file is applied to it yet.
+    fn open(&self) -> Service {
         let state = State::open(&self.live(), IfDamaged::Refuse).expect("the store is whole");
         let target = Target::new(TargetConfig {
             nqn_prefix: "nqn.2026-11.dev.flashyard".into(),

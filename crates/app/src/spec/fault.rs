@@ -17,6 +17,9 @@ use crate::units::{RATE, UnitError};
 
 /// Faults of one device at most.
 pub(super) const MOST_FAULTS: usize = 64;
+/// The most that the faults of a device delay an I/O. Hosts give one up after 30 s where nothing
+/// else is set.
+pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(60);
 
 /// A layer that injects faults before a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +56,8 @@ pub struct FaultSpec {
     /// Only I/Os that touch what lies before this byte of the device; its end if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Size>,
-    /// How much later an I/O begins at least, for `latency`, which needs it.
+    /// How much later an I/O begins at least, for `latency`, which needs it. With `spread`, and of
+    /// all faults of a device together, 60 s at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Span>,
     /// How much more that may be, for `latency`; nothing if not given.
@@ -111,8 +115,16 @@ impl FaultLayerSpec {
         if self.faults.len() > MOST_FAULTS {
             return Err(FaultError::TooMany(self.faults.len()));
         }
-        let checked = self.faults.iter().map(|fault| fault.check(block_size));
-        checked.collect()
+        for fault in &self.faults {
+            fault.check(block_size)?;
+        }
+        let delays = self.faults.iter().flat_map(|it| [it.latency, it.spread]);
+        let delays = delays.flatten().map(|span| span.0.as_us());
+        let longest = delays.fold(0, u64::saturating_add);
+        match longest > LONGEST_DELAY.as_us() {
+            true => Err(FaultError::Delay(Duration::from_us(longest))),
+            false => Ok(()),
+        }
     }
 
     /// The faults as the layer takes them.

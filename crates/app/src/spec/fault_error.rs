@@ -3,8 +3,9 @@
 use std::fmt;
 
 use clap::ValueEnum;
+use flashyard_time::Duration;
 
-use super::fault::{FaultName, FaultOnName, MOST_FAULTS};
+use super::fault::{FaultName, FaultOnName, LONGEST_DELAY, MOST_FAULTS};
 use crate::units::UnitError;
 
 /// What is wrong with a fault, and with which one.
@@ -32,6 +33,8 @@ pub enum FaultError {
     On(FaultName, FaultOnName),
     /// A latency without a span.
     NeedsLatency,
+    /// Together they delay an I/O by so much.
+    Delay(Duration),
     /// It has no such key.
     HasNo(FaultName, &'static str),
     /// This bound is at so many bytes, and blocks have so many.
@@ -91,6 +94,13 @@ impl fmt::Display for FaultError {
                 kind.possible_on().join(" or ")
             ),
             Self::NeedsLatency => f.write_str("latency: needs `latency`, a span such as 5ms"),
+            Self::Delay(longest) => write!(
+                f,
+                "latency: an I/O would be delayed by up to {} s: give {} s at most, `latency` and `spread` of all faults \
+                 together; `hang` holds it up until that is taken away",
+                longest.as_us().div_ceil(1_000_000),
+                LONGEST_DELAY.as_us() / 1_000_000
+            ),
             Self::HasNo(kind, key) => write!(f, "{}: has no `{key}`", kind.name()),
             Self::Unaligned(kind, key, bytes, block) => write!(
                 f,

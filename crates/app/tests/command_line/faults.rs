@@ -395,6 +395,18 @@ fn faults_outlive_the_target_and_what_a_flush_has_lied_about_does_not() {
     assert!(shown["unflushed_bytes"].as_u64() > Some(0), "{shown}");
     assert_eq!(target.terminate(), 0);
     assert!(fs::read(&image).expect("it is there") == before);
+    // What hangs does so once the target has started, and then it can be taken away.
+    let target = Target::start(&scratch, &[]);
+    target.json(&words("device set bad --fault hang"));
+    target.kill();
+    let target = Target::start(&scratch, &[]);
+    let injected = &target.json(&words("status"))["injected"];
+    assert_eq!(
+        (&injected[0]["fault"], &injected[0]["seen"]),
+        (&"hang".into(), &0.into())
+    );
+    target.json(&words("device set bad --fault lying-flush"));
+    assert_eq!(target.terminate(), 0);
 
     let mut again = Target::start(&scratch, &[]);
     let shown = again.json(&words("device show bad"));

@@ -1,10 +1,11 @@
 //! No command waits behind another that has nothing to do with it. One of the devices is another
 //! target's, which is stopped: nothing that is asked of it is ever answered.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::{fs, io};
 
-use crate::rig::{PROGRAM, Scratch, Target, expect_failure, names, path};
+use crate::rig::{PROGRAM, Scratch, Target, expect_failure, names, path, serve};
 
 /// A target whose device `far` is a namespace of another one, which is given as well.
 fn two(scratch: &[Scratch; 2]) -> [Target; 2] {
@@ -45,6 +46,14 @@ fn is_stopped(id: &str) -> bool {
             .is_some_and(|rest| rest.trim_start().starts_with('T'))
     };
     threads.into_iter().all(stopped)
+}
+
+/// Whether a process has a handler for SIGTERM.
+fn catches_term(id: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).expect("it is ours");
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_some_and(|mask| mask >> 14 & 1 == 1)
 }
 
 /// Types a command, and does not wait for its end.
@@ -181,4 +190,27 @@ fn hosts_of_a_tenant_that_a_file_makes_wait_for_its_volumes() {
     let after = connect();
     let after = String::from_utf8_lossy(&after.stderr);
     assert!(!after.contains("Controller Busy"), "{after}");
+}
+
+/// The first signal is served when the target has started, and the second at once.
+#[test]
+fn a_start_that_waits_for_another_target_can_be_ended() {
+    let scratch = [Scratch::new("starts-far"), Scratch::new("starts")];
+    let [other, target] = two(&scratch);
+    assert_eq!(target.terminate(), 0);
+    signal(&other, "-STOP");
+    let mut child = serve(&scratch[1], &[]).spawn().expect("the program starts");
+    let id = child.id().to_string();
+    let end = || {
+        let sent = Command::new("kill").args(["-TERM", &id]).status();
+        assert!(sent.expect("kill exists").success());
+    };
+    while !catches_term(&id) {}
+    end();
+    let errors = BufReader::new(child.stderr.take().expect("it is piped"));
+    let said = errors.lines().next().and_then(Result::ok);
+    assert!(said.is_some_and(|it| it.contains("a second signal ends it at once")));
+    end();
+    let status = child.wait().expect("it was ours");
+    assert_eq!(status.code(), Some(1), "it waits for nothing any more");
 }

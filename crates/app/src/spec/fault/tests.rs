@@ -232,4 +232,25 @@ fn every_mistake_in_a_file_has_its_line_and_what_is_allowed() {
         error.contains("faults: 65 faults: give at most 64"),
         "{error}"
     );
+    // Delays add up.
+    let delayed = |faults: &str| {
+        let file = format!("[[device]]\nname = \"b\"\nkind = \"fault\"\ndevice = \"a\"\n");
+        Config::parse(&format!("{file}faults = [{faults}]")).map_err(|error| error.to_string())
+    };
+    let half = "{ kind = \"latency\", latency = \"20s\", spread = \"10s\" }";
+    assert!(delayed(&[half; 2].join(", ")).is_ok());
+    let hour = "{ kind = \"latency\", latency = \"3600s\" }";
+    let most = "{ kind = \"latency\", latency = \"18446744073709551us\" }";
+    for (faults, longest) in [
+        ([half; 3].join(", "), "90 s"),
+        (hour.into(), "3600 s"),
+        ([most; 3].join(", "), " s"),
+    ] {
+        let error = delayed(&faults).expect_err("too long");
+        let why = "faults: latency: an I/O would be delayed by up to ";
+        assert!(
+            error.contains(why) && error.contains(&format!("{longest}: give 60 s at most")),
+            "{error}"
+        );
+    }
 }
