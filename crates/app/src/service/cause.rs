@@ -595,7 +595,8 @@ impl fmt::Display for Unavailable {
             Self::ShuttingDown => f.write_str("the target is shutting down"),
             Self::TooMany(commands) => write!(
                 f,
-                "{commands} commands that change something have not ended: see which device does not answer, and try again"
+                "{commands} commands that change something have not ended: see which device does not answer, and try again; what a \
+                 device holds up on purpose `flashyard device set DEVICE --no-faults` frees"
             ),
             Self::Thing(kind, name, fault) => {
                 write!(f, "{} `{name}` is not available: {fault}", kind.name())

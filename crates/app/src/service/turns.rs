@@ -18,7 +18,8 @@ pub(super) enum Object {
     File,
     /// A device or partition.
     Device(String),
-    /// What a device injects: it can be changed while a command waits for what hangs on the device.
+    /// What a device injects: nothing else wants that, so it can be changed while a command waits
+    /// for what hangs on the device.
     Faults(String),
     /// A file or device of the machine: two of our devices are not opened in it at the same time.
     Path(String),
@@ -68,6 +69,13 @@ impl Wants {
         }
         both
     }
+
+    /// Whether it counts among those that may not be too many. What frees others is let in however
+    /// many wait, and asks no device.
+    fn counts(&self) -> bool {
+        let frees = |object: &Object| matches!(object, Object::Faults(_));
+        self.0.is_empty() || !self.0.keys().all(frees)
+    }
 }
 
 /// Commands that change something and have begun, or wait for their turn. As many again find a
@@ -87,7 +95,7 @@ struct Table {
     held: BTreeMap<Object, Held>,
     /// Commands that run, those that only read too.
     running: usize,
-    /// Those that have a turn or wait for one.
+    /// Those that have a turn or wait for one, as far as they count.
     changing: usize,
     /// No command is let in any more.
     closed: bool,
@@ -123,13 +131,14 @@ impl Turns {
     /// in and waits while the target ends is sent away.
     pub(super) fn take(&self, wants: Wants) -> Result<Turn<'_>, Fault> {
         let mut table = self.lock();
-        if table.changing >= MOST {
+        let counted = usize::from(wants.counts());
+        if table.changing + counted > MOST {
             return Err(Unavailable::TooMany(table.changing).into());
         }
-        table.changing += 1;
+        table.changing += counted;
         while !table.are_free(&wants) {
             if table.closed {
-                table.changing -= 1;
+                table.changing -= counted;
                 return Err(Unavailable::ShuttingDown.into());
             }
             table = self
@@ -206,7 +215,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut table = self.turns.lock();
         table.release(&self.wants);
-        table.changing -= 1;
+        table.changing -= usize::from(self.wants.counts());
         drop(table);
         self.turns.changed.notify_all();
     }
@@ -321,6 +330,10 @@ mod tests {
         let mut held: Vec<_> = (0..MOST).map(take).collect();
         assert!(held.iter().all(Result::is_ok));
         assert!(take(MOST).is_err(), "there are too many");
+        let free = || turns.take(Wants::change(Object::Faults("d".into())));
+        drop(free().expect("what may end the others is let in"));
+        assert!(take(MOST).is_err(), "there are as many as before");
+        drop(free().expect("and again"));
         assert!(turns.enter().is_ok(), "who looks is let in");
         held.pop();
         assert!(take(MOST).is_ok(), "one has ended");

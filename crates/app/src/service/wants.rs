@@ -95,9 +95,6 @@ pub(super) fn wants_of_device(spec: &DeviceSpec) -> Wants {
     if let Some(below) = spec.stands_on() {
         wants = wants.and(Object::Device(below.to_owned()), Mode::Changed);
     }
-    if spec.fault_layer().is_some() {
-        wants = wants.and(Object::Faults(spec.name.clone()), Mode::Changed);
-    }
     wants
 }
 

@@ -75,3 +75,22 @@ fn a_start_does_not_wait_for_what_hangs() {
         service.end();
     }
 }
+
+/// Whatever a file that is applied waits for: the fault that it has set itself, too.
+#[test]
+fn what_hangs_is_freed_while_a_file_waits_for_it() {
+    let scene = Scene::new("file-hangs");
+    let file = HANGS.replace("LIVE", scene.live().to_str().expect("plain names"));
+    let service = scene.start();
+    thread::scope(|scope| {
+        let applied = scope.spawn(|| service.handle(applying(&file)));
+        while service.stack().device("bad").is_err() || injected(&service) == 0 {
+            thread::yield_now();
+        }
+        set_faults(&service, &[]);
+        let applied = applied.join().expect("it ends");
+        assert!(applied.is_ok(), "{applied:?}");
+    });
+    assert_eq!(service.content("v").1, BTreeSet::from([0]));
+    service.end();
+}
