@@ -141,8 +141,15 @@ pub fn partition(args: PartitionArgs) -> Result<(), Failure> {
     let request = match args.command {
         PartitionCommand::List => Request::List(KindName::Partition),
         PartitionCommand::Show { name } => Request::Show(KindName::Partition, name),
-        PartitionCommand::Delete { name, yes: true } => Request::Delete(KindName::Partition, name),
-        PartitionCommand::Delete { name, yes: false } => {
+        PartitionCommand::Delete {
+            name,
+            device,
+            yes: true,
+        } => match device {
+            Some(device) => Request::DeletePartition { name, device },
+            None => Request::Delete(KindName::Partition, name),
+        },
+        PartitionCommand::Delete { name, .. } => {
             return Err(Invalid::Destroys(KindName::Partition, name).into());
         }
         PartitionCommand::Import {

@@ -206,6 +206,13 @@ pub enum Request {
     Backup(PathBuf),
     /// One less of a kind.
     Delete(KindName, String),
+    /// The partition of a device, whether the target knows it or not.
+    DeletePartition {
+        /// Its name.
+        name: String,
+        /// The device.
+        device: String,
+    },
     /// Create and change what the configuration names.
     Apply {
         /// What should be there.

@@ -147,16 +147,6 @@ impl Nodes {
         }
     }
 
-    /// All devices that are cut into partitions.
-    pub fn all_channels(&self) -> Vec<Rc<OpenChannel>> {
-        let nodes = self.places.borrow();
-        let channels = nodes.values().filter_map(|place| match &place.node {
-            Node::Channels(device) => Some(Rc::clone(device)),
-            _ => None,
-        });
-        channels.collect()
-    }
-
     /// A pool.
     pub fn pool(&self, id: NodeId) -> Option<Pool> {
         match self.get(id)? {

@@ -133,7 +133,8 @@ pub enum DeviceCommand {
         #[command(flatten)]
         change: DeviceSetArgs,
     },
-    /// Delete a device that nothing uses; what it stores stays on it
+    /// Delete a device that nothing uses; what it stores stays on it. A partition is deleted with
+    /// `partition delete`
     #[command(after_help = "Example:\n  flashyard device delete ssd0")]
     Delete {
         /// Its name

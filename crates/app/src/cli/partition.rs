@@ -111,10 +111,15 @@ pub enum PartitionCommand {
         units: UnitsArgs,
     },
     /// Delete a partition that nothing uses, with all data in it
-    #[command(after_help = "Example:\n  flashyard partition delete db --yes")]
+    #[command(after_help = "Examples:\n  flashyard partition delete db --yes\n  \
+        flashyard partition delete db --device oc1 --yes\n\n\
+        With --device it may be one that the target does not know: `partition import --list` shows those.")]
     Delete {
         /// Its name
         name: String,
+        /// The device that it is on [default: that of the partition that `partition list` shows]
+        #[arg(long, help_heading = "Place")]
+        device: Option<String>,
         /// Yes, destroy the data
         #[arg(long, help_heading = "Confirmation")]
         yes: bool,

@@ -80,7 +80,10 @@ const NAMED: [(&str, &[&str]); 26] = [
     ("--class", &["tenant set"]),
     ("--connect", &["perf"]),
     ("--destroy", &["device calibrate"]),
-    ("--device", &["pool import", "volume create"]),
+    (
+        "--device",
+        &["partition delete", "pool import", "volume create"],
+    ),
     ("--erase", &["volume create"]),
     (
         "--force",

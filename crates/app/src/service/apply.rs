@@ -230,6 +230,7 @@ impl Work<'_> {
 
     fn delete(&mut self, section: Section, name: &str) -> Result<(), Fault> {
         match kind_of(section) {
+            Some(KindName::Device) => self.delete_device(name).map(drop),
             Some(kind) => self
                 .change(Request::Delete(kind, name.to_owned()))
                 .map(drop),

@@ -71,6 +71,8 @@ pub enum Invalid {
     BlocksBelow(String, u32),
     /// A device that injects no faults.
     NoFaults(String),
+    /// A partition that the target does not know, and the devices that have one of this name.
+    OnWhichDevice(String, Vec<String>),
     /// A fault behind the end of a device of so many bytes.
     FaultBeyond(String, u64),
     /// A socket that cannot be made as it is asked for.
@@ -194,8 +196,9 @@ pub enum InUse {
     ForeignUnits(String, String, String),
     /// A partition that the target knows already, and its device.
     KnownPartition(String, String),
-    /// The name of a partition on a device, which another device has here.
-    NameOfFound(String, String),
+    /// The name of a partition on a device, which another device has here; the device of that one,
+    /// if it is a partition.
+    NameOfFound(String, String, Option<String>),
     /// What hosts know the subsystem of another tenant by: the new tenant, the other, the NQN.
     Nqn(String, String, String),
     /// What hosts know another volume by: the new volume, the key, its value, the other.
@@ -255,6 +258,8 @@ pub enum Refused {
     Untold(PolicyName, String),
     /// A partition that takes no more writes.
     Spent(String),
+    /// A partition that is to be deleted as a device, which keeps what it stores.
+    IsPartition(String),
     /// A device that holds a pool, and what a new one was to be called.
     HoldsPool(String, String),
     /// A store that is not replaced.
@@ -413,6 +418,11 @@ impl fmt::Display for Invalid {
                 "device `{device}` injects no faults: create a device of kind `fault` on it before it is used, such as \
                  `flashyard device create bad0 --kind fault --device {device} --fault poison`"
             ),
+            Self::OnWhichDevice(partition, devices) => write!(
+                f,
+                "this target knows no partition `{partition}`, and has found one on device `{}`: say --device if that is meant",
+                devices.join("`, `")
+            ),
             Self::FaultBeyond(fault, size) => write!(
                 f,
                 "`{fault}` is behind the end of the device, which has {}: it would never happen",
@@ -529,23 +539,29 @@ impl fmt::Display for InUse {
                 f,
                 "device `{device}` has a partition `{name}` that this target does not know: `flashyard partition import {name} \
                  --device {device}` takes it over with what is in it (`flashyard apply FILE --import` that of a file); \
-                 `flashyard partition delete {name} --yes` destroys it"
+                 `flashyard partition delete {name} --device {device} --yes` destroys it"
             ),
             Self::ForeignUnits(device, unit, name) => write!(
                 f,
                 "unit {unit} of device `{device}` belongs to partition `{name}`, which this target does not know: choose free \
                  ones, or take it over with `flashyard partition import {name} --device {device}`; \
-                 `flashyard partition delete {name} --yes` destroys it"
+                 `flashyard partition delete {name} --device {device} --yes` destroys it"
             ),
             Self::KnownPartition(name, device) => write!(
                 f,
                 "partition `{name}` of device `{device}` is imported already: `flashyard partition show {name}`"
             ),
-            Self::NameOfFound(name, device) => write!(
+            Self::NameOfFound(name, device, None) => write!(
                 f,
-                "device `{device}` has a partition `{name}`, and another device here is called so: its name is recorded in the \
-                 partition, so remove the other one with `flashyard device delete {name}`, which destroys nothing, and add it \
-                 under another name"
+                "device `{device}` has a partition `{name}`, and another device here is called so: the name of a partition is \
+                 recorded on its device and stays, so remove the other one with `flashyard device delete {name}`, which leaves \
+                 what it stores on it (a device in memory forgets it), and add it under another name"
+            ),
+            Self::NameOfFound(name, device, Some(other)) => write!(
+                f,
+                "device `{device}` has a partition `{name}`, and so has device `{other}`, whose one is known here: the name of a \
+                 partition is recorded on its device and stays, so one target serves only one of both. Import the others by \
+                 name, and this one at another target; or copy what is in one of both elsewhere and delete it"
             ),
             Self::Nqn(tenant, other, nqn) => write!(
                 f,

@@ -105,10 +105,19 @@ impl Work<'_> {
         self.view_one(KindName::Device, &name)
     }
 
+    /// Refuses to delete a partition as if what it stores stayed on it.
+    pub(super) fn check_no_partition(&self, name: &str) -> Result<(), Fault> {
+        match self.device(name)?.1.spec.partition() {
+            Some(_) => Err(Refused::IsPartition(name.to_owned()).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Deletes a device, which leaves what it stores on it, or a partition, which does not.
     pub(super) fn delete_device(&mut self, name: &str) -> Result<View, Fault> {
         let (id, device) = self.device(name)?;
         if device.spec.partition().is_some() {
-            return self.delete_partition(name);
+            return self.delete_partition(name, None);
         }
         let home = device.home;
         self.commit(|state, stack| {

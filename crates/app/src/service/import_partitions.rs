@@ -160,8 +160,9 @@ impl Work<'_> {
         if self.knows_partition(&device, &spec.name) {
             return Err(InUse::KnownPartition(spec.name, device).into());
         }
-        if self.graph.find(Kind::Device, &spec.name).is_some() {
-            return Err(InUse::NameOfFound(spec.name, device).into());
+        if let Ok((_, other)) = self.device(&spec.name) {
+            let other = other.spec.partition().map(|cut| cut.device.clone());
+            return Err(InUse::NameOfFound(spec.name, device, other).into());
         }
         if let Err(error) = recorded.state {
             return Err(Unavailable::Partition(Some(device), error).into());

@@ -378,8 +378,14 @@ impl Work<'_> {
             Request::SetFunction { name, change } => self.set_function(&name, change),
             Request::DeleteFunction { name, connected } => self.delete_function(&name, connected),
             Request::Delete(KindName::Function, name) => self.delete_function(&name, true),
-            Request::Delete(KindName::Device, name) => self.delete_device(&name),
-            Request::Delete(KindName::Partition, name) => self.delete_partition(&name),
+            Request::Delete(KindName::Device, name) => {
+                self.check_no_partition(&name)?;
+                self.delete_device(&name)
+            }
+            Request::Delete(KindName::Partition, name) => self.delete_partition(&name, None),
+            Request::DeletePartition { name, device } => {
+                self.delete_partition(&name, Some(&device))
+            }
             Request::GrowPartition { name, more } => self.grow_partition(&name, &more),
             Request::Delete(KindName::Pool, name) => self.delete_pool(&name),
             Request::Delete(KindName::Tenant, name) => self.delete_tenant(&name),

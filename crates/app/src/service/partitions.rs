@@ -14,7 +14,7 @@ use flashyard_runtime::Rt;
 use uuid::Uuid;
 
 use super::devices::Found;
-use super::fault::{DriveFault, InUse, Invalid, Refused, Unavailable};
+use super::fault::{DriveFault, InUse, Invalid, NotFound, Refused, Unavailable};
 use super::work::Work;
 use super::{Fault, Stack, Subject, flash, no_such};
 use crate::control::{
@@ -40,7 +40,9 @@ impl Work<'_> {
         mut spec: DeviceSpec,
     ) -> Result<View, Fault> {
         let name = spec.name.clone();
-        if self.is_on_device(&spec)? {
+        let cut = cut_of(&spec)?;
+        let (parent, _) = self.parent(cut)?;
+        if self.has_partition(parent, &cut.device, &name)? {
             // Not ours, and refused. Nor is it noted: what is noted and cut off is removed at the
             // next start.
             return self.open_partition(id, &spec).map(|_| View::Done);
@@ -159,12 +161,21 @@ impl Work<'_> {
         self.view_one(KindName::Partition, name)
     }
 
-    /// Gives the units of a partition that nothing uses back.
-    pub(super) fn delete_partition(&mut self, name: &str) -> Result<View, Fault> {
-        if self.device(name).is_err() && self.delete_unknown(name)? {
+    /// Gives the units of a partition that nothing uses back: of the one that the target knows by
+    /// this name, unless that is on another device than the one that is named.
+    pub(super) fn delete_partition(
+        &mut self,
+        name: &str,
+        device: Option<&str>,
+    ) -> Result<View, Fault> {
+        let known = self.partition(name).ok().filter(|(_, spec)| {
+            let of = spec.partition().map(|cut| cut.device.as_str());
+            device.is_none() || device == of
+        });
+        let Some((id, mut spec)) = known else {
+            self.delete_unknown(name, device)?;
             return Ok(View::Done);
-        }
-        let (id, mut spec) = self.partition(name)?;
+        };
         if let Some(user) = self.user_text(id) {
             return Err(InUse::Below(KindName::Partition, name.to_owned(), user).into());
         }
@@ -196,25 +207,10 @@ impl Work<'_> {
 
     /// Removes what is left of a partition whose creation or deletion was cut off.
     pub(super) fn clear_away(&mut self, id: NodeId, spec: &DeviceSpec) -> Result<(), Fault> {
-        if self.is_on_device(spec)? {
-            let (parent, core) = self.parent(cut_of(spec)?)?;
-            let (name, device) = (spec.name.clone(), cut_of(spec)?.device.clone());
-            self.cores.call(core, move |state| async move {
-                let device = open_channel(&state, parent, &device)?;
-                Ok::<(), Fault>(device.delete(&name).await?)
-            })?;
-        }
+        let cut = cut_of(spec)?;
+        let (parent, _) = self.parent(cut)?;
+        self.delete_on(parent, &cut.device, &spec.name)?;
         self.forget_partition(id, &spec.name)
-    }
-
-    /// Whether its device has a partition of this name, sound or not.
-    fn is_on_device(&self, spec: &DeviceSpec) -> Result<bool, Fault> {
-        let (parent, core) = self.parent(cut_of(spec)?)?;
-        let (name, device) = (spec.name.clone(), cut_of(spec)?.device.clone());
-        self.cores.call(core, move |state| async move {
-            let device = open_channel(&state, parent, &device)?;
-            Ok::<bool, Fault>(device.partition(&name).is_some() || device.fault(&name).is_some())
-        })
     }
 
     /// Whether pools and volumes can stand on a device.
@@ -303,24 +299,51 @@ impl Work<'_> {
         views.map(PartitionRow::from).collect()
     }
 
-    /// Deletes a partition that is on a device and not in our store: its creation was cut off, or
-    /// another target made it.
-    fn delete_unknown(&self, name: &str) -> Result<bool, Fault> {
-        for core in 0..self.cores.count() {
-            let name = name.to_owned();
-            let deleted = self.cores.call(core, move |state| async move {
-                for device in state.nodes.all_channels() {
-                    if device.partition(&name).is_some() || device.fault(&name).is_some() {
-                        return device.delete(&name).await.map(|()| true);
-                    }
+    /// Deletes a partition that is on a device and not in our store: another target made it. Only
+    /// where the device is named: others may have one of this name as well.
+    fn delete_unknown(&self, name: &str, device: Option<&str>) -> Result<(), Fault> {
+        let Some(on) = device else {
+            let mut have = Vec::new();
+            for device in self.cut_devices() {
+                let on = self.graph.name(device);
+                if self.home_of(device).is_ok() && self.has_partition(device, on, name)? {
+                    have.push(on.to_owned());
                 }
-                Ok(false)
-            });
-            if deleted? {
-                return Ok(true);
             }
+            return Err(match have.is_empty() {
+                true => no_such(KindName::Partition, name),
+                false => Invalid::OnWhichDevice(name.to_owned(), have).into(),
+            });
+        };
+        let (device, _) = self.device(on)?;
+        if !self.has_partition(device, on, name)? {
+            let (on, name) = (on.to_owned(), Some(name.to_owned()));
+            return Err(NotFound::PartitionToImport(on, name).into());
         }
-        Ok(false)
+        self.delete_on(device, on, name)
+    }
+
+    /// Whether a device has a partition of a name, sound or not.
+    fn has_partition(&self, device: NodeId, on: &str, name: &str) -> Result<bool, Fault> {
+        let core = self.home_of(device)?;
+        let (on, name) = (on.to_owned(), name.to_owned());
+        self.cores.call(core, move |state| async move {
+            let device = open_channel(&state, device, &on)?;
+            Ok(device.partition(&name).is_some() || device.fault(&name).is_some())
+        })
+    }
+
+    /// Deletes a partition of a device, if it is there: a try before may have come so far.
+    fn delete_on(&self, device: NodeId, on: &str, name: &str) -> Result<(), Fault> {
+        let core = self.home_of(device)?;
+        let (on, name) = (on.to_owned(), name.to_owned());
+        self.cores.call(core, move |state| async move {
+            let device = open_channel(&state, device, &on)?;
+            if device.partition(&name).is_some() || device.fault(&name).is_some() {
+                device.delete(&name).await?;
+            }
+            Ok(())
+        })
     }
 
     /// The units that a partition has been given, each time that it was created or grew.
@@ -340,22 +363,21 @@ impl Work<'_> {
     }
 
     fn remove_partition(&self, id: NodeId, spec: &DeviceSpec) -> Result<(), Fault> {
+        let cut = cut_of(spec)?;
         let known = self.graph.device(id);
-        if known.is_some_and(|device| device.home.is_none()) {
-            // It could not be taken up, or its device is not there.
-            return self.delete_unknown(&spec.name).map(drop);
-        }
-        let (parent, core) = self.parent(cut_of(spec)?)?;
-        let (name, device) = (spec.name.clone(), cut_of(spec)?.device.clone());
-        self.cores.call(core, move |state| async move {
-            let device = open_channel(&state, parent, &device)?;
-            // A try before may have come so far.
-            if device.partition(&name).is_some() || device.fault(&name).is_some() {
-                device.delete(&name).await?;
-            }
-            state.nodes.remove(id);
-            Ok(())
-        })
+        let is_closed = known.is_some_and(|device| device.home.is_none());
+        let (parent, core) = match self.parent(cut) {
+            // Its device is not there: it stays on that, which is all that can be done.
+            Err(_) if is_closed => return Ok(()),
+            parent => parent?,
+        };
+        self.delete_on(parent, &cut.device, &spec.name)?;
+        let cores = self.cores;
+        cores.call(
+            core,
+            move |state| async move { drop(state.nodes.remove(id)) },
+        );
+        Ok(())
     }
 }
 
@@ -386,6 +408,16 @@ impl Stack {
         let cut = found.filter(|(_, device)| device.spec.partition().is_some());
         let cut = cut.map(|(id, device)| (id, device.spec.clone()));
         cut.ok_or_else(|| no_such(KindName::Partition, name))
+    }
+
+    /// The devices that partitions are cut from.
+    fn cut_devices(&self) -> Vec<NodeId> {
+        let devices = self.graph.devices();
+        let cut = devices.filter(|(_, device)| {
+            let medium = &device.spec.medium;
+            matches!(medium, Medium::OpenChannel(_) | Medium::Zoned { .. })
+        });
+        cut.map(|(id, _)| id).collect()
     }
 
     /// What a partition is cut from, and its home core.

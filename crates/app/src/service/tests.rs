@@ -7,6 +7,7 @@ mod changes;
 mod faulty;
 mod importing;
 mod silent;
+mod strangers;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +66,7 @@ impl Scene {
             cores: 1,
         });
         let config = uring::Config {
-            buffer_bytes: 16 << 20,
+            buffer_bytes: 64 << 20,
             ..uring::Config::default()
         };
         let cores = Cores::start(&target, vec![config]).expect("this machine has io_uring");
@@ -288,9 +289,12 @@ impl Service {
 
     /// The partitions that the devices themselves have.
     fn on_devices(&self) -> BTreeSet<String> {
+        let devices: Vec<_> = self.stack().graph.all(Kind::Device).collect();
         let listed = self.cores.call(0, |state| async move {
-            let devices = state.nodes.all_channels();
-            let all = devices.iter().flat_map(|device| device.list());
+            let devices = devices
+                .into_iter()
+                .filter_map(|id| state.nodes.channels(id));
+            let all = devices.flat_map(|device| device.list());
             all.map(|partition| partition.name).collect::<Vec<_>>()
         });
         listed.into_iter().collect()

@@ -62,6 +62,10 @@ impl Stack {
                 Ok((_, device)) => wants_of_device(&device.spec),
                 Err(_) => Wants::change(Object::Device(name.clone())),
             },
+            Request::DeletePartition { name, device } => {
+                Wants::change(Object::Device(name.clone()))
+                    .and(Object::Device(device.clone()), Mode::Changed)
+            }
             Request::Delete(KindName::Pool, name) => match self.pool(name) {
                 Ok((_, record)) => wants_of_pool(&record.spec),
                 Err(_) => Wants::change(Object::Pool(name.clone())),

@@ -113,6 +113,11 @@ impl fmt::Display for Refused {
                      `flashyard device calibrate {device} --destroy` while it is empty, then `flashyard device set {device} --policy {policy}`"
                 )
             }
+            Self::IsPartition(partition) => write!(
+                f,
+                "device `{partition}` is a partition, and what is in it goes with it: `flashyard partition delete {partition} --yes` \
+                 deletes both"
+            ),
             Self::Spent(partition) => write!(
                 f,
                 "partition `{partition}` takes no more writes: too much of its flash has failed; use another one, and \

@@ -234,7 +234,7 @@ fn every_mistake_in_a_file_has_its_line_and_what_is_allowed() {
     );
     // Delays add up.
     let delayed = |faults: &str| {
-        let file = format!("[[device]]\nname = \"b\"\nkind = \"fault\"\ndevice = \"a\"\n");
+        let file = "[[device]]\nname = \"b\"\nkind = \"fault\"\ndevice = \"a\"\n";
         Config::parse(&format!("{file}faults = [{faults}]")).map_err(|error| error.to_string())
     };
     let half = "{ kind = \"latency\", latency = \"20s\", spread = \"10s\" }";
