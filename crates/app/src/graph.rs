@@ -487,6 +487,12 @@ impl Graph {
         carries.filter(|id| self.device(*id).is_some())
     }
 
+    /// The devices that a device stands on itself.
+    pub fn devices_below(&self, id: NodeId) -> impl Iterator<Item = NodeId> {
+        let on = self.places.get(&id).into_iter().flat_map(|place| &place.on);
+        on.copied().filter(|id| self.device(*id).is_some())
+    }
+
     /// What a partition is cut from, or a layer that injects faults stands before.
     pub fn below(&self, device: NodeId) -> Option<NodeId> {
         self.places.get(&device)?.on.first().copied()

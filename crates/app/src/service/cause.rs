@@ -239,8 +239,9 @@ pub enum Refused {
     HalfMade(String),
     /// A device on which may be data that no command named, and the tenant that would see it.
     Content(String, String),
-    /// An imported partition that holds something else than a pool.
-    HoldsData(String),
+    /// A device that is an imported partition or stands on one, and that partition: it holds
+    /// something else than a pool.
+    HoldsData(String, String),
     /// A volume that is to have what is in an imported partition, without the UUID that hosts know
     /// it by: the volume, and the partition.
     NeedsUuid(String, String),

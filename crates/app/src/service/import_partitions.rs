@@ -118,35 +118,46 @@ impl Work<'_> {
         spec: &VolumeSpec,
         device: NodeId,
     ) -> Result<(), Fault> {
-        let needs = spec.content == Some(ContentName::Keep) && self.has_unknown_content(device);
-        match spec.uuid {
-            None if needs => {
-                let (volume, device) = (spec.name.clone(), self.graph.name(device).to_owned());
-                Err(Refused::NeedsUuid(volume, device).into())
+        if spec.content != Some(ContentName::Keep) || spec.uuid.is_some() {
+            return Ok(());
+        }
+        match self.imported_under(device) {
+            Some(partition) => {
+                let partition = self.graph.name(partition).to_owned();
+                Err(Refused::NeedsUuid(spec.name.clone(), partition).into())
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
     /// Refuses a new pool where it would destroy what an imported partition holds.
     pub(super) fn check_nothing_imported(&self, device: NodeId) -> Result<(), Fault> {
-        if !self.has_unknown_content(device) {
+        let Some(partition) = self.imported_under(device) else {
             return Ok(());
-        }
+        };
         match self.pool_on(device) {
             Err(Fault::Unavailable(Unavailable::NotImported(_, PoolError::NotAPool))) => {
-                Err(Refused::HoldsData(self.graph.name(device).to_owned()).into())
+                let [device, partition] =
+                    [device, partition].map(|id| self.graph.name(id).to_owned());
+                Err(Refused::HoldsData(device, partition).into())
             }
             // Who makes pools says that.
             _ => Ok(()),
         }
     }
 
-    /// Whether a device is a partition with what another state knew of.
-    pub(super) fn has_unknown_content(&self, device: NodeId) -> bool {
-        let spec = self.graph.device(device).map(|device| &device.spec);
-        let cut = spec.and_then(|spec| spec.partition().filter(|_| !spec.disposable));
-        cut.is_some_and(|cut| cut.imported)
+    /// The partition with what another state knew of that a device is, or stands on by whatever is
+    /// between. What was given away since holds nothing of that.
+    fn imported_under(&self, device: NodeId) -> Option<NodeId> {
+        let spec = &self.graph.device(device)?.spec;
+        if spec.disposable {
+            return None;
+        }
+        if spec.partition().is_some_and(|cut| cut.imported) {
+            return Some(device);
+        }
+        let mut below = self.graph.devices_below(device);
+        below.find_map(|below| self.imported_under(below))
     }
 
     /// What the record of a partition says that can be taken up, under a name that is free.

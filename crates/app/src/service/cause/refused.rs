@@ -58,11 +58,16 @@ impl fmt::Display for Refused {
                 "device `{device}` may hold data that did not come from this target: say --erase to have it zeroed, or --keep to \
                  let tenant `{tenant}` have what is on it (`content = \"erase\"` or `\"keep\"` in a file)"
             ),
-            Self::HoldsData(partition) => write!(
-                f,
-                "partition `{partition}` was imported and holds data: `flashyard volume create VOLUME --device {partition} --tenant \
-                 TENANT --keep --uuid UUID` gives it back with them; `pool create --force` destroys them"
-            ),
+            Self::HoldsData(device, partition) => {
+                if device != partition {
+                    write!(f, "device `{device}` stands on a partition that is not empty: ")?;
+                }
+                write!(
+                    f,
+                    "partition `{partition}` was imported and holds data: `flashyard volume create VOLUME --device {device} --tenant \
+                     TENANT --keep --uuid UUID` gives it back with them; `pool create --force` destroys them"
+                )
+            }
             Self::NeedsUuid(volume, partition) => write!(
                 f,
                 "volume `{volume}`: partition `{partition}` was imported, and the UUID that hosts know the disk by is not on the \

@@ -2,6 +2,7 @@
 //! and nothing that is said of it is untrue.
 
 use super::*;
+use crate::spec::DeviceSpec;
 
 fn channels(number: u32) -> String {
     format!(
@@ -144,5 +145,43 @@ fn a_partition_whose_device_is_away_is_forgotten_and_no_other_deleted() {
     );
     assert_eq!(service.on_devices(), BTreeSet::from(["db".to_owned()]));
     done(&service, import_partitions("oc1", None));
+    service.end();
+}
+
+/// A layer shows what is on the partition below it, and has to be asked for like that.
+#[test]
+fn an_imported_partition_is_as_protected_below_a_layer() {
+    let scene = Scene::new("below-layer");
+    let whole = volume("v", "device = \"db\"", "a", "");
+    let config = [channels(0), partition("db", 0, "0-1"), tenant("a"), whole];
+    scene.lost(&config, |service| service.fill("v", 0xa1));
+    let layer = "[[device]]\nname = \"bad\"\nkind = \"fault\"\ndevice = \"db\"\n";
+    let service = scene.with(&[channels(0), tenant("a")].concat());
+    done(&service, import_partitions("oc0", None));
+    let layer: DeviceSpec = Config::parse(layer).expect("it is right").devices.remove(0);
+    done(&service, Request::CreateDevice(layer));
+    let pool = |force| Request::CreatePool {
+        spec: toml::from_str("name = \"p\"\ndevices = [\"bad\"]").expect("a pool"),
+        force,
+    };
+    let says = "device `bad` stands on a partition that is not empty: partition `db` was imported and holds data";
+    refused(&service, pool(false), says);
+    let give = |content: &str| {
+        let text = volume("v", "device = \"bad\"", "a", content);
+        let spec = Config::parse(&text).expect("it is right").volumes.remove(0);
+        Request::CreateVolume { spec, force: false }
+    };
+    refused(&service, give(""), "say --erase");
+    refused(
+        &service,
+        give("content = \"keep\""),
+        "partition `db` was imported",
+    );
+    let keep = "content = \"keep\"\nuuid = \"2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11\"";
+    done(&service, give(keep));
+    assert_eq!(service.content("v").1, BTreeSet::from([0xa1]));
+    // What came from here since is no longer unknown.
+    done(&service, delete_of(KindName::Volume, "v"));
+    done(&service, pool(false));
     service.end();
 }
