@@ -75,8 +75,7 @@ impl FaultDevice {
 
     /// These faults from now on. One that was there already goes on with what it has counted. What
     /// hangs because of a fault that has gone goes on, and what is delayed when there is no latency
-    /// any more; what a flush has lied about goes to the
-    /// device.
+    /// any more; what a flush has lied about goes to the device.
     pub fn set(&self, rules: Vec<FaultRule>) {
         let layer = &self.0;
         let mut injector = layer.injector.borrow_mut();
@@ -118,8 +117,8 @@ impl FaultDevice {
         self.0.below.bytes()
     }
 
-    /// What hangs fails with [`IoError::NotReady`], what is delayed goes on, and nothing hangs or is
-    /// delayed any more.
+    /// What hangs fails with [`IoError::NotReady`], what is delayed goes on, and nothing hangs or
+    /// is delayed any more.
     pub fn release(&self) {
         self.0.released.set(true);
         self.0.changed.notify_all();

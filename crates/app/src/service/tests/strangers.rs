@@ -1,5 +1,5 @@
-//! What is on devices and came there from another state: it is imported, refused or deleted by name,
-//! and nothing that is said of it is untrue.
+//! What is on devices and came there from another state: it is imported, refused or deleted by
+//! name, and nothing that is said of it is untrue.
 
 use super::*;
 use crate::spec::DeviceSpec;
