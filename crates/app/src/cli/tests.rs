@@ -63,8 +63,9 @@ fn every_option_stands_in_a_group() {
 }
 
 /// Where the texts of refusals are.
-const TEXTS: [&str; 6] = [
+const TEXTS: [&str; 7] = [
     include_str!("../service/cause.rs"),
+    include_str!("../service/cause/in_use.rs"),
     include_str!("../service/cause/refused.rs"),
     include_str!("../service/promises.rs"),
     include_str!("../state/error.rs"),
