@@ -6,7 +6,7 @@
 //! Map: [`Rt`] in `rt` and the turn in `executor`; tasks in `task` and `pool`, their wakers in
 //! `wake`, timers in `timer`, `sleep` and `timeout`; sockets in `net`; files and block devices in
 //! `file`, zones of those in `zone`; unix sockets and event counters in `unix`, memory shared with
-//! other processes in `shared_memory`; page-aligned buffers in `buffer` with their memory in
+//! other processes in `shared_memory`, which a core looks at by `watch`; page-aligned buffers in `buffer` with their memory in
 //! `memory`, and what is sent in `gather`; waiting for each other within a core in `sync`, between
 //! cores in `channel`.
 //!
@@ -42,6 +42,7 @@ mod timer;
 pub mod unix;
 pub mod uring;
 mod wake;
+mod watch;
 mod zone;
 
 pub use buffer::{Buf, Chunk, Data, PAGE};
@@ -54,4 +55,5 @@ pub use rt::Rt;
 pub use shared::{Parts, Shared};
 pub use sleep::{Sleep, TurnEnd};
 pub use task::Task;
+pub use watch::{Watch, Watched};
 pub use zone::{Zone, ZoneKind, ZoneModel, ZoneState, Zoned};

@@ -1,6 +1,6 @@
 //! Memory that another process has too and may change at any time: that of a virtual machine.
 //!
-//! Nothing here gives a reference to it. Bytes are copied in or out, by loads and stores that the
+//! Nothing here gives a reference to it. Bytes are copied in or out, by instructions that the
 //! compiler neither repeats nor invents, so a copy may be torn but is then this process's own.
 //!
 //! A mapped file that becomes shorter kills who touches what is gone (SIGBUS). So only memory that
@@ -92,6 +92,11 @@ impl Mapping {
         self.len
     }
 
+    /// Whether it may be written to.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
     /// Never.
     pub fn is_empty(&self) -> bool {
         false
@@ -100,65 +105,39 @@ impl Mapping {
     /// Copies `to.len()` bytes from `at` on out of it. False, and nothing is copied, if it does not
     /// reach so far.
     #[must_use]
-    #[expect(
-        clippy::cast_ptr_alignment,
-        reason = "words begin where `align_offset` says"
-    )]
     pub fn read(&self, at: usize, to: &mut [u8]) -> bool {
         let Some(from) = self.place(at, to.len()) else {
             return false;
         };
-        let head = from.align_offset(8).min(to.len());
-        let (bytes, words) = to.split_at_mut(head);
-        let (words, tail) = words.as_chunks_mut::<8>();
         // SAFETY: `place` has checked that as many bytes as `to` has are mapped from `from` on, and
-        // the mapping outlives the call. What others write meanwhile is read as any value: loads
-        // are volatile, and every value is one of an integer. Words are at multiples of 8.
-        unsafe {
-            for (number, byte) in bytes.iter_mut().enumerate() {
-                *byte = from.add(number).read_volatile();
-            }
-            let from = from.add(head);
-            for (number, word) in words.iter_mut().enumerate() {
-                *word = from.cast::<u64>().add(number).read_volatile().to_ne_bytes();
-            }
-            let from = from.add(words.len() * 8);
-            for (number, byte) in tail.iter_mut().enumerate() {
-                *byte = from.add(number).read_volatile();
-            }
-        }
+        // the mapping outlives the call. `to` is borrowed, and is not this mapping, to which nobody
+        // has a reference.
+        unsafe { copy(from, to.as_mut_ptr(), to.len()) };
         true
     }
 
     /// Copies `from` into it, from `at` on. False, and nothing is copied, if it does not reach so
     /// far or is read-only.
     #[must_use]
-    #[expect(
-        clippy::cast_ptr_alignment,
-        reason = "words begin where `align_offset` says"
-    )]
     pub fn write(&self, at: usize, from: &[u8]) -> bool {
         let Some(to) = self.place(at, from.len()).filter(|_| self.writable) else {
             return false;
         };
-        let head = to.align_offset(8).min(from.len());
-        let (bytes, words) = from.split_at(head);
-        let (words, tail) = words.as_chunks::<8>();
-        // SAFETY: as for `read`, with stores; the mapping is writable.
-        unsafe {
-            for (number, byte) in bytes.iter().enumerate() {
-                to.add(number).write_volatile(*byte);
-            }
-            let to = to.add(head);
-            for (number, word) in words.iter().enumerate() {
-                let word = u64::from_ne_bytes(*word);
-                to.cast::<u64>().add(number).write_volatile(word);
-            }
-            let to = to.add(words.len() * 8);
-            for (number, byte) in tail.iter().enumerate() {
-                to.add(number).write_volatile(*byte);
-            }
-        }
+        // SAFETY: as for `read`; the mapping is writable.
+        unsafe { copy(from.as_ptr(), to, from.len()) };
+        true
+    }
+
+    /// Makes `len` bytes from `at` on zero. False, and nothing is changed, if it does not reach so
+    /// far or is read-only.
+    #[must_use]
+    pub fn zero(&self, at: usize, len: usize) -> bool {
+        let Some(to) = self.place(at, len).filter(|_| self.writable) else {
+            return false;
+        };
+        // SAFETY: `place` has checked that `len` bytes are mapped from `to` on; the mapping is
+        // writable, and outlives the call.
+        unsafe { zero(to, len) };
         true
     }
 
@@ -199,6 +178,69 @@ impl Drop for Mapping {
     }
 }
 
+/// Copies shorter than this are done word by word: the string instructions take their time to begin.
+const SHORT: usize = 256;
+
+/// Copies `len` bytes, of which one side may be changed by others meanwhile. What they write is read
+/// as any value.
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of so many bytes, and they do not overlap.
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if len >= SHORT {
+        // SAFETY: the caller's promise. The direction flag is clear, as always between calls. The
+        // compiler knows nothing of what is copied, so that it may change does not matter.
+        unsafe {
+            std::arch::asm!(
+                "rep movsb",
+                inout("rcx") len => _,
+                inout("rdi") to => _,
+                inout("rsi") from => _,
+                options(nostack, preserves_flags)
+            );
+        }
+        return;
+    }
+    // SAFETY: the caller's promise: every place is below `len`. Accesses are volatile, and every
+    // value is one of an integer; words need not be aligned.
+    unsafe {
+        let words = len / 8;
+        for word in 0..words {
+            let value = from.add(word * 8).cast::<[u8; 8]>().read_volatile();
+            to.add(word * 8).cast::<[u8; 8]>().write_volatile(value);
+        }
+        for at in words * 8..len {
+            to.add(at).write_volatile(from.add(at).read_volatile());
+        }
+    }
+}
+
+/// Makes `len` bytes zero that others may read meanwhile.
+///
+/// # Safety
+/// `to` is valid for writes of so many bytes.
+unsafe fn zero(to: *mut u8, len: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if len >= SHORT {
+        // SAFETY: the caller's promise; see `copy`.
+        unsafe {
+            std::arch::asm!(
+                "rep stosb",
+                inout("rcx") len => _,
+                inout("rdi") to => _,
+                in("al") 0u8,
+                options(nostack, preserves_flags)
+            );
+        }
+        return;
+    }
+    for at in 0..len {
+        // SAFETY: the caller's promise.
+        unsafe { to.add(at).write_volatile(0) };
+    }
+}
+
 /// All stores before it are seen by others before any load behind it is made.
 pub fn full_fence() {
     fence(Ordering::SeqCst);
@@ -228,7 +270,7 @@ mod tests {
         let [one, other] =
             [true, false].map(|write| Mapping::new(file.as_fd(), 0, 8192, write).expect("mapped"));
         for at in 4080..4100 {
-            for len in 0..40 {
+            for len in (0..40).chain([255, 256, 257, 1000]) {
                 let bytes: Vec<u8> = (0..len).map(|byte| byte as u8 ^ at as u8).collect();
                 assert!(one.write(at, &bytes));
                 let mut read = vec![0; len];
@@ -236,6 +278,13 @@ mod tests {
                 assert_eq!(read, bytes, "{len} bytes at {at}");
             }
         }
+        for (at, len) in [(0, 0), (3, 17), (1, 256), (4095, 4000)] {
+            assert!(one.write(at, &vec![7; len + 1]) && one.zero(at, len));
+            let mut read = vec![1; len + 1];
+            assert!(other.read(at, &mut read));
+            assert!(read[..len].iter().all(|byte| *byte == 0) && read[len] == 7);
+        }
+        assert!(!other.zero(0, 1) && !one.zero(8000, 193));
         assert!(one.store(8, 0x0102_0304));
         assert_eq!(other.load(8), Some(0x0102_0304));
     }

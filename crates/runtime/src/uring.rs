@@ -111,10 +111,14 @@ fn turn_until_finished<T>(core: &Core, poll: Duration, task: &Task<T>) {
         } else {
             let precise = core.next_precise_timer();
             let up_from = precise.map_or(Time::MAX, |deadline| deadline - PRECISE_LEAD);
-            if polling.polls(now, awaited(core), up_from) {
-                Wait::Spin
+            if !polling.polls(now, awaited(core), up_from) {
+                let timer = core.next_timer().unwrap_or(Time::MAX);
+                Wait::Until(timer.min(up_from).min(core.rest(now)))
+            } else if core.is_watching() {
+                // The turn itself looks, and at more than the rings.
+                Wait::No
             } else {
-                Wait::Until(core.next_timer().unwrap_or(Time::MAX).min(up_from))
+                Wait::Spin
             }
         });
     }

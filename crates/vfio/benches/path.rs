@@ -28,11 +28,12 @@ use flashyard_runtime::Data;
 use flashyard_runtime::uring::{self, Config};
 use flashyard_testbed::{BLOCK, Bench, subnqn};
 use flashyard_time::{Duration, Rng};
-use flashyard_vfio::{FunctionSpec, offer};
+use flashyard_vfio::{Doorbells, FunctionSpec, offer};
 
 const USAGE: &str = "usage: path serve [--socket PATH] [--port N] [--poll US] [--once yes|no]
        path load  [--socket PATH] [--rw read|write] [--qd N] [--queues N] [--count N] [--bytes N]
-                  [--doorbells messages|shadow]
+                  [--shadow yes|no]
+       both        [--doorbells trapped|mapped]
   --poll       how long the target polls at most before it sleeps
   --once       the target ends when its first guest has left
   --qd         commands in flight of each queue
@@ -55,6 +56,7 @@ struct Options {
     count: u64,
     bytes: u32,
     shadow: bool,
+    doorbells: Doorbells,
 }
 
 impl Options {
@@ -70,6 +72,7 @@ impl Options {
             count: 20_000,
             bytes: 4096,
             shadow: true,
+            doorbells: Doorbells::Trapped,
         };
         for pair in words.chunks(2) {
             let [key, value] = pair else {
@@ -95,7 +98,14 @@ impl Options {
             "--queues" => self.queues = number()?.clamp(1, 64) as u16,
             "--count" => self.count = number()?,
             "--bytes" => self.bytes = (number()? as u32 / BLOCK).clamp(1, 256) * BLOCK,
-            "--doorbells" => self.shadow = value == "shadow",
+            "--shadow" => self.shadow = value == "yes",
+            "--doorbells" => {
+                self.doorbells = match value {
+                    "trapped" => Doorbells::Trapped,
+                    "mapped" => Doorbells::Mapped,
+                    _ => return Err(format!("{key} {value}: trapped or mapped is wanted")),
+                }
+            }
             _ => return Err(format!("there is no option {key}")),
         }
         Ok(())
@@ -153,6 +163,7 @@ fn serve(options: Options) {
                 nqn: nqn("nqn.2026-11.test:function"),
                 id: [1; 16],
             },
+            doorbells: options.doorbells,
         };
         let listener = UnixListener::bind(&options.socket).expect("a path that is free");
         let function = offer(&bench.cores[0], spec, listener).expect("a socket");
@@ -184,6 +195,7 @@ fn load(options: Options) {
             depth: options.depth,
             transfer: options.bytes,
             shadow: options.shadow,
+            mapped: options.doorbells == Doorbells::Mapped,
         };
         let started = PolledFunction::start(&rt, &options.socket, how, 1).await;
         let function = started.expect("a function that works");

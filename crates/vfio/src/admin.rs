@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use flashyard_controller::pcie::{Bounds, PAGE, Segment, prp};
+use flashyard_controller::pcie::{Bounds, Doorbell, PAGE, Segment, prp};
 use flashyard_controller::{AdminOutcome, Answer, CommandError, Transfer};
 use flashyard_nvme::command::{Fuse, Psdt};
 use flashyard_nvme::{AdminOpcode, Status, SubmissionQueueEntry};
@@ -11,7 +11,6 @@ use flashyard_nvme::{AdminOpcode, Status, SubmissionQueueEntry};
 use crate::controller::{Controller, NOWHERE};
 use crate::function::VECTORS;
 use crate::memory::Unmapped;
-use crate::pump::Shadow;
 
 /// Queues whose shadow doorbells lie in one page.
 const MOST_QUEUES: u16 = 511;
@@ -45,7 +44,9 @@ impl Controller {
             AdminOpcode::CREATE_IO_CQ => {
                 let bounds = self.bounds();
                 let mut queues = state.queues.borrow_mut();
-                queues.create_completion(entry, bounds)?;
+                let new = queues.create_completion(entry, bounds)?;
+                let mut doorbells = state.doorbells.borrow_mut();
+                doorbells.begin_queue(Doorbell::Head(new.qid));
             }
             AdminOpcode::CREATE_IO_SQ => self.create_submission(entry)?,
             AdminOpcode::DELETE_IO_SQ => return self.delete_submission(entry),
@@ -71,6 +72,8 @@ impl Controller {
         let new = self.state.queues.borrow().check_submission(entry, bounds)?;
         self.join(new)?;
         self.state.queues.borrow_mut().add_submission(entry, &new);
+        let mut doorbells = self.state.doorbells.borrow_mut();
+        doorbells.begin_queue(Doorbell::Tail(new.qid));
         Ok(())
     }
 
@@ -95,33 +98,19 @@ impl Controller {
         Ok(())
     }
 
-    /// Both pages begin with what the doorbells are now.
     fn set_shadow(&self, entry: &SubmissionQueueEntry) -> Result<(), Status> {
-        let shadow = Shadow {
-            doorbells: entry.prp1(),
-            event_indices: entry.prp2(),
-        };
-        if !(shadow.doorbells | shadow.event_indices).is_multiple_of(PAGE) {
+        let addresses = [entry.prp1(), entry.prp2()];
+        if !addresses.iter().all(|address| address.is_multiple_of(PAGE)) {
             return Err(Status::PRP_OFFSET_INVALID.with_dnr());
         }
-        let values = self.state.queues.borrow().doorbells();
-        let memory = self.state.memory.borrow();
-        let set = |(index, value): (u32, u16)| {
-            let at = u64::from(index) * 4;
-            if at >= PAGE {
-                return Ok(());
-            }
-            memory.store(shadow.doorbells + at, value.into())?;
-            memory.store(shadow.event_indices + at, value.into())
-        };
-        let done = values.into_iter().try_for_each(set);
-        done.map_err(|Unmapped| Status::DATA_TRANSFER_ERROR)?;
-        // A page that is not there is found now and not at the first command.
-        let last = shadow.event_indices + (PAGE - 4);
-        memory
-            .load(last)
-            .map_err(|Unmapped| Status::DATA_TRANSFER_ERROR)?;
-        self.state.shadow.set(Some(shadow));
+        let state = &self.state;
+        let values = state.queues.borrow().doorbells();
+        let memory = state.memory.borrow();
+        let mut doorbells = state.doorbells.borrow_mut();
+        let set = doorbells.set_shadow(&memory, addresses, values);
+        set.map_err(|Unmapped| Status::DATA_TRANSFER_ERROR)?;
+        drop((memory, doorbells));
+        state.begin_to_look();
         Ok(())
     }
 

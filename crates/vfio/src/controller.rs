@@ -126,6 +126,7 @@ impl Controller {
         state.queues.borrow_mut().set_admin(queues);
         *state.controller.borrow_mut() = Some(self);
         state.registers.borrow_mut().set_ready();
+        state.begin_to_look();
     }
 
     fn configure(&self, configuration: Configuration) {

@@ -2,6 +2,7 @@
 //! space, and the ways from one part to the other.
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::rc::Rc;
 
 use flashyard_controller::HostId;
@@ -11,13 +12,14 @@ use flashyard_controller::pcie::{
 use flashyard_engine::Core;
 use flashyard_nvme::fabrics::Shutdown;
 use flashyard_nvme::{CompletionQueueEntry, Nqn};
+use flashyard_runtime::Watch;
 use flashyard_runtime::sync::Notify;
 use zerocopy::IntoBytes;
 
 use crate::controller::Controller;
+use crate::doorbells::MemoryDoorbells;
 use crate::interrupts::Interrupts;
 use crate::memory::{GuestMemory, Unmapped};
-use crate::pump::Shadow;
 
 /// Interrupt vectors of a function.
 pub(crate) const VECTORS: u16 = 65;
@@ -30,6 +32,20 @@ pub struct FunctionSpec {
     /// What its controllers are called in lists of hosts; not to be shared with another function,
     /// for a host is fenced until what it issued has returned.
     pub host: HostId,
+    /// How the guest rings.
+    pub doorbells: Doorbells,
+}
+
+/// How a guest rings that does not use shadow doorbells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Doorbells {
+    /// By a message of its machine monitor: an exit of the virtual machine and a few microseconds
+    /// for each, and the function wakes at once when it sleeps.
+    #[default]
+    Trapped,
+    /// By a store to memory that the monitor maps: no exit and no message, but it wakes nobody. A
+    /// core that sleeps looks each millisecond, which takes about 1 % of it.
+    Mapped,
 }
 
 /// Vendor and device. This project has no numbers of its own; these are those of SPDK's vfio-user
@@ -58,7 +74,9 @@ pub(crate) struct State {
     pub(crate) attempt: Cell<u64>,
     /// Submission queues to be looked at.
     pub(crate) rung: RefCell<Vec<u16>>,
-    pub(crate) shadow: Cell<Option<Shadow>>,
+    pub(crate) doorbells: RefCell<MemoryDoorbells>,
+    /// While there are doorbells in memory to be looked at.
+    pub(crate) watch: RefCell<Option<Watch>>,
     /// Wakes the pump.
     pub(crate) ring: Notify,
     /// Wakes who sends interrupts.
@@ -66,9 +84,13 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(core: &Rc<Core>, spec: FunctionSpec) -> Rc<Self> {
+    pub(crate) fn new(core: &Rc<Core>, spec: FunctionSpec) -> io::Result<Rc<Self>> {
+        let doorbells = match spec.doorbells {
+            Doorbells::Trapped => MemoryDoorbells::default(),
+            Doorbells::Mapped => MemoryDoorbells::mappable()?,
+        };
         let depth = core.target().config().limits.queue_depth;
-        Rc::new(Self {
+        Ok(Rc::new(Self {
             core: core.clone(),
             connected: Cell::new(false),
             registers: RefCell::new(Registers::new(depth)),
@@ -79,11 +101,12 @@ impl State {
             controller: RefCell::default(),
             attempt: Cell::new(0),
             rung: RefCell::default(),
-            shadow: Cell::new(None),
+            doorbells: RefCell::new(doorbells),
+            watch: RefCell::default(),
             ring: Notify::new(),
             interrupt: Notify::new(),
             spec,
-        })
+        }))
     }
 
     /// Its controller, if it has one.
@@ -129,7 +152,8 @@ impl State {
     pub(crate) fn drop_controller(&self, with_notice: bool) {
         self.queues.borrow_mut().reset();
         self.rung.borrow_mut().clear();
-        self.shadow.set(None);
+        self.watch.take();
+        self.doorbells.borrow_mut().reset();
         let controller = self.controller.take();
         if let Some(controller) = controller {
             controller.end(with_notice);
@@ -171,8 +195,11 @@ impl State {
         if !self.registers.borrow().is_ready() {
             return;
         }
-        let shadowed = self.shadow.get().is_some() && doorbell.index() > 1;
+        let mut in_memory = self.doorbells.borrow_mut();
+        let shadowed = in_memory.are_shadowed() && doorbell.index() > 1;
         if !shadowed {
+            in_memory.written(doorbell, value);
+            drop(in_memory);
             let rung = self.queues.borrow_mut().ring(doorbell, value);
             if let Err(invalid) = rung
                 && let Some(controller) = self.controller()
@@ -198,7 +225,7 @@ impl State {
 
     /// Has the pump look at those that complete to `cqid`, which has more room; reports events that
     /// have waited for it.
-    fn look_at_users(&self, cqid: u16) {
+    pub(crate) fn look_at_users(&self, cqid: u16) {
         let users: Vec<u16> = self.queues.borrow().users(cqid).collect();
         for qid in users {
             self.look_at(qid);

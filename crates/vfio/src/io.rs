@@ -23,9 +23,6 @@ use crate::memory::Unmapped;
 
 type IoQueue = Queue<FunctionFront>;
 
-/// Zeroes to be copied from.
-static ZEROES: [u8; 4096] = [0; 4096];
-
 const TRANSFER_ERROR: Status = Status::DATA_TRANSFER_ERROR;
 
 /// What of an I/O queue is its function's.
@@ -260,11 +257,10 @@ impl FunctionFront {
         let mut at = 0;
         for segment in in_flight.get(&cid).ok_or(Unmapped)? {
             let count = (segment.bytes as usize).min(data.len() - at);
-            let piece = match data {
-                Data::Buf(buf) => &buf[at..at + count],
-                Data::Zeroes(_) => &ZEROES[..count],
-            };
-            memory.write(segment.address, piece)?;
+            match data {
+                Data::Buf(buf) => memory.write(segment.address, &buf[at..at + count])?,
+                Data::Zeroes(_) => memory.zero(segment.address, count)?,
+            }
             at += count;
         }
         if at == data.len() {
@@ -291,12 +287,16 @@ impl FunctionFront {
 impl Front for FunctionFront {
     type Fetch<'a> = Ready<Result<(Buf, Option<Held>), Failure>>;
 
+    const AT_HAND: bool = true;
+
+    fn copy(&self, cid: u16, to: &mut [u8]) -> Result<(), Failure> {
+        let copied = self.copy_in(cid, to);
+        copied.map_err(|Unmapped| TRANSFER_ERROR.into())
+    }
+
     /// The data are there: they are copied at once.
     fn fetch(&self, cid: u16, mut buf: Buf, held: Option<Held>) -> Self::Fetch<'_> {
-        ready(match self.copy_in(cid, &mut buf) {
-            Ok(()) => Ok((buf, held)),
-            Err(Unmapped) => Err(TRANSFER_ERROR.into()),
-        })
+        ready(self.copy(cid, &mut buf).map(|()| (buf, held)))
     }
 
     fn answer(&self, cid: u16, end: End<'_>) {

@@ -2,8 +2,9 @@
 //! speaks vfio-user. A function is a controller of a tenant's subsystem, as that of a host that
 //! connects over NVMe/TCP; its commands go through the same execution.
 //!
-//! Everything of a function happens on one core. Doorbells are messages on the socket, so a
-//! function whose guest does nothing costs nothing. Data are copied between the guest's memory and
+//! Everything of a function happens on one core. Doorbells are messages on the socket, or lie in
+//! memory that the core looks at while there is work; a function whose guest does nothing costs
+//! nothing. Data are copied between the guest's memory and
 //! buffers of the core: an I/O never holds the guest's memory, and DMA_UNMAP waits for nothing.
 //!
 //! | module | holds |
@@ -15,12 +16,14 @@
 //! | `interrupts` | eventfds, and which interrupt goes out |
 //! | `controller` | a controller from CC.EN = 1 to its end |
 //! | `admin` | the Admin queue |
-//! | `pump` | fetches commands; shadow doorbells |
+//! | `doorbells` | doorbells in memory: shadow doorbells, and a page that the client maps |
+//! | `pump` | fetches commands |
 //! | `io` | an I/O queue: its side of execution |
 #![forbid(unsafe_code)]
 
 mod admin;
 mod controller;
+mod doorbells;
 mod function;
 mod interrupts;
 mod io;
@@ -29,5 +32,5 @@ mod pump;
 mod regions;
 mod serve;
 
-pub use function::FunctionSpec;
+pub use function::{Doorbells, FunctionSpec};
 pub use serve::{Function, FunctionReport, offer};

@@ -1,6 +1,7 @@
 //! The guest's memory: regions that the client maps and unmaps at any time.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 
 use flashyard_nvme::vfio_user::{DMA_WRITE, DmaMap, DmaUnmap, UNMAP_ALL};
 use flashyard_runtime::shared_memory::{Mapping, Refused};
@@ -25,7 +26,26 @@ struct Region {
     address: u64,
     size: u64,
     /// Memory without a descriptor is not reachable, but its place is taken.
-    mapping: Option<Mapping>,
+    mapping: Option<Rc<Mapping>>,
+}
+
+/// A piece of memory that was looked up: for as long as nothing is unmapped.
+pub(crate) struct Window {
+    mapping: Rc<Mapping>,
+    offset: usize,
+}
+
+impl Window {
+    /// The word at `at`, and everything that the guest has written before it.
+    pub(crate) fn load(&self, at: usize) -> Option<u32> {
+        self.mapping.load(self.offset + at).map(u32::from_le)
+    }
+
+    /// Writes the word at `at`, after everything that was written before.
+    pub(crate) fn store(&self, at: usize, value: u32) -> Result<(), Unmapped> {
+        let stored = self.mapping.store(self.offset + at, value.to_le());
+        stored.then_some(()).ok_or(Unmapped)
+    }
 }
 
 /// Why a region is not taken, as `errno` has it.
@@ -81,7 +101,7 @@ impl GuestMemory {
         let region = Region {
             address: map.address,
             size: map.size,
-            mapping,
+            mapping: mapping.map(Rc::new),
         };
         self.regions.insert(at, region);
         Ok(())
@@ -104,6 +124,18 @@ impl GuestMemory {
     /// Lets all of it go: the client has gone.
     pub(crate) fn clear(&mut self) {
         self.regions.clear();
+    }
+
+    /// Looks up `len` bytes that can be written and lie in one region.
+    pub(crate) fn window(&self, address: u64, len: u64) -> Result<Window, Unmapped> {
+        let (mapping, offset, room) = self.place(address)?;
+        if room < len as usize || !mapping.is_writable() {
+            return Err(Unmapped);
+        }
+        Ok(Window {
+            mapping: mapping.clone(),
+            offset,
+        })
     }
 
     /// Copies guest memory to `to`, over as many regions as it lies in.
@@ -136,10 +168,19 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// The word at `address`, and everything that the guest has written before it.
-    pub(crate) fn load(&self, address: u64) -> Result<u32, Unmapped> {
-        let (mapping, offset, _) = self.place(address)?;
-        mapping.load(offset).map(u32::from_le).ok_or(Unmapped)
+    /// Makes `bytes` of guest memory zero, over as many regions as they lie in.
+    pub(crate) fn zero(&self, address: u64, bytes: usize) -> Result<(), Unmapped> {
+        let mut done = 0;
+        while done < bytes {
+            let at = address.checked_add(done as u64).ok_or(Unmapped)?;
+            let (mapping, offset, room) = self.place(at)?;
+            let count = room.min(bytes - done);
+            if !mapping.zero(offset, count) {
+                return Err(Unmapped);
+            }
+            done += count;
+        }
+        Ok(())
     }
 
     /// Writes the word at `address`, after everything that was written before.
@@ -153,7 +194,7 @@ impl GuestMemory {
     }
 
     /// Where `address` is: in which mapping, at which offset, with how many bytes up to its end.
-    fn place(&self, address: u64) -> Result<(&Mapping, usize, usize), Unmapped> {
+    fn place(&self, address: u64) -> Result<(&Rc<Mapping>, usize, usize), Unmapped> {
         let at = self.first_behind(address).checked_sub(1).ok_or(Unmapped)?;
         let region = &self.regions[at];
         let offset = address - region.address;
@@ -181,6 +222,13 @@ mod tests {
     use flashyard_runtime::shared_memory::memory_file;
 
     use super::*;
+
+    impl GuestMemory {
+        fn load(&self, address: u64) -> Result<u32, Unmapped> {
+            let (mapping, offset, _) = self.place(address)?;
+            mapping.load(offset).map(u32::from_le).ok_or(Unmapped)
+        }
+    }
 
     fn map(address: u64, size: u64, offset: u64) -> DmaMap {
         DmaMap {
@@ -218,6 +266,12 @@ mod tests {
             .read(0x1_1000 - 50, &mut read)
             .expect("both are there");
         assert_eq!(read[..], bytes);
+        memory.zero(0x1_1000 - 20, 40).expect("both are there");
+        memory
+            .read(0x1_1000 - 50, &mut read)
+            .expect("both are there");
+        assert!(read[30..70].iter().all(|byte| *byte == 0));
+        assert_eq!((&read[..30], &read[70..]), (&bytes[..30], &bytes[70..]));
         memory.store(0x1_1ffc, 7).expect("the last word");
         assert_eq!(memory.load(0x1_1ffc), Ok(7));
         for (address, len) in [(0x1_1fff, 2), (0xffff, 1), (0x1_2000, 1), (u64::MAX, 2)] {

@@ -1,18 +1,12 @@
 //! Fetches commands: the one task of a function that looks at its submission queues. It sleeps
-//! until a doorbell rings.
-//!
-//! With shadow doorbells the guest's tails are read from its memory. As long as the pump is awake
-//! the guest need not ring; before it sleeps, it has the guest ring at the next move, and looks
-//! once more.
+//! until a doorbell rings, or the core finds one in memory that has moved (`doorbells`).
 
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
-use flashyard_controller::pcie::{CompletionQueue, Doorbell, shadow};
 use flashyard_nvme::SubmissionQueueEntry;
-use flashyard_runtime::shared_memory::full_fence;
 use zerocopy::FromBytes;
 
 use crate::function::State;
@@ -24,13 +18,6 @@ const BATCH: u32 = 64;
 const ADMIN_BATCH: u32 = 4;
 /// Bytes of data of the commands of a queue in one turn, but for those of the last one.
 const BATCH_BYTES: u32 = 512 << 10;
-
-/// The pages of shadow doorbells and event indices, by guest address.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shadow {
-    pub(crate) doorbells: u64,
-    pub(crate) event_indices: u64,
-}
 
 /// Looks at queues whose doorbells ring, until the function goes.
 pub(crate) async fn run(state: Rc<State>) {
@@ -87,7 +74,7 @@ fn drain(state: &Rc<State>, qid: u16) -> bool {
     while commands < most && bytes < BATCH_BYTES {
         match fetch(state, qid) {
             Some(moved) => bytes += moved,
-            None if has_moved(state, qid) => {}
+            None if state.look_at_tail(qid) || state.look_for_room(qid) => {}
             None => return true,
         }
         commands += 1;
@@ -119,61 +106,4 @@ pub(crate) fn batch(qid: u16, gives_way: Option<u32>) -> u32 {
         Some(fewer) => fewer.clamp(1, BATCH),
         None => BATCH,
     }
-}
-
-/// Looks at the shadow doorbells of a queue from which nothing can be fetched, and whether that
-/// has changed it. If not, the guest rings at its next move.
-fn has_moved(state: &State, qid: u16) -> bool {
-    let Some(shadow) = state.shadow.get().filter(|_| qid > 0) else {
-        return false;
-    };
-    let queues = state.queues.borrow();
-    let Some(queue) = queues.submission(qid) else {
-        return false;
-    };
-    let (tail, cqid) = (queue.tail(), queue.cqid());
-    let stuck = queue.has_entries();
-    let head = queues.completion(cqid).map_or(0, CompletionQueue::head);
-    drop(queues);
-    let (doorbell, seen) = if stuck {
-        // There is no place for its completion: the guest has to read some.
-        (Doorbell::Head(cqid), head)
-    } else {
-        (Doorbell::Tail(qid), tail)
-    };
-    let moved = look_at_shadow(state, shadow, doorbell, seen);
-    moved.unwrap_or_else(|Unmapped| {
-        // The pages have gone: the real doorbells count again.
-        state.shadow.set(None);
-        false
-    })
-}
-
-/// Takes the value of a shadow doorbell that was at `seen`; whether it has moved.
-fn look_at_shadow(
-    state: &State,
-    shadow: Shadow,
-    doorbell: Doorbell,
-    seen: u16,
-) -> Result<bool, Unmapped> {
-    let at = shadow::offset(doorbell);
-    let memory = state.memory.borrow();
-    let mut value = memory.load(shadow.doorbells + at)?;
-    if value as u16 == seen {
-        memory.store(shadow.event_indices + at, shadow::wake_after(seen))?;
-        full_fence();
-        value = memory.load(shadow.doorbells + at)?;
-    }
-    drop(memory);
-    if value as u16 == seen {
-        return Ok(false);
-    }
-    let rung = state.queues.borrow_mut().ring(doorbell, value);
-    if let Err(invalid) = rung {
-        if let Some(controller) = state.controller() {
-            controller.on_invalid_doorbell(invalid);
-        }
-        return Ok(false);
-    }
-    Ok(true)
 }

@@ -2,9 +2,11 @@
 
 use std::rc::Rc;
 
-use flashyard_controller::pcie::{BAR0_BYTES, DOORBELLS, Doorbell, config_space, msix};
+use flashyard_controller::pcie::{BAR0_BYTES, DOORBELLS, Doorbell, PAGE, config_space, msix};
 use flashyard_nvme::vfio_user::pci::{BAR0, BAR4, BAR5, CONFIG, REGIONS};
-use flashyard_nvme::vfio_user::{REGION_READ, REGION_WRITE, RegionAccess, RegionInfo};
+use flashyard_nvme::vfio_user::{
+    MappableArea, REGION_MMAP, REGION_READ, REGION_WRITE, RegionAccess, RegionInfo,
+};
 
 use crate::function::State;
 
@@ -15,26 +17,31 @@ pub(crate) struct InvalidAccess;
 /// Bytes of an access at most: the largest region that is read whole.
 const MOST: u32 = config_space::BYTES as u32;
 
-/// What region `index` is; `None` if there can be none of this number.
-pub(crate) fn describe(index: u32) -> Option<RegionInfo> {
+/// What region `index` is; `None` if there can be none of this number. With `mapped` the doorbells
+/// are a page that the client may map.
+pub(crate) fn describe(index: u32, mapped: bool) -> Option<RegionInfo> {
     let size = match index {
         BAR0 => BAR0_BYTES,
         BAR4 | BAR5 => msix::BYTES as u64,
         CONFIG => config_space::BYTES as u64,
         _ => 0,
     };
-    // Nothing is mapped: a doorbell that is a message costs nothing while it is not rung.
-    let flags = if size == 0 {
-        0
-    } else {
-        REGION_READ | REGION_WRITE
-    };
-    (index < REGIONS).then(|| RegionInfo {
-        flags,
+    let mut info = RegionInfo {
         index,
         size,
         ..RegionInfo::default()
-    })
+    };
+    if size > 0 {
+        info.flags = REGION_READ | REGION_WRITE;
+    }
+    if mapped && index == BAR0 {
+        info.flags |= REGION_MMAP;
+        info.areas.push(MappableArea {
+            offset: DOORBELLS,
+            size: PAGE,
+        });
+    }
+    (index < REGIONS).then_some(info)
 }
 
 /// Reads a region.

@@ -2,7 +2,7 @@
 //! order.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net;
 use std::rc::Rc;
 
@@ -22,6 +22,7 @@ use crate::{pump, regions};
 
 const EINVAL: u32 = 22;
 const ENOENT: u32 = 2;
+const ENOMEM: u32 = 12;
 /// What a client is offered, as far as it proposes it.
 const CAPABILITIES: Capabilities = Capabilities {
     descriptors: Some(16),
@@ -66,7 +67,7 @@ pub fn offer(
     listener: net::UnixListener,
 ) -> io::Result<Function> {
     let listener = UnixListener::new(core.rt(), listener)?;
-    let state = State::new(core, spec);
+    let state = State::new(core, spec)?;
     let rt = core.rt();
     let tasks = [
         rt.spawn(accept(state.clone(), listener)),
@@ -145,6 +146,7 @@ async fn converse(state: &Rc<State>, stream: &UnixStream) -> io::Result<()> {
                 return Err(io::ErrorKind::InvalidData.into());
             }
         }
+        let mut beside = None;
         let reply = match Request::decode(&header, &payload, fds.len()) {
             Ok(Request::Version(version)) if !agreed => {
                 let reply = agree(&version);
@@ -152,13 +154,21 @@ async fn converse(state: &Rc<State>, stream: &UnixStream) -> io::Result<()> {
                 reply.map(|text| encode_version(header.id, &text))
             }
             Ok(Request::Version(_)) => Err(EINVAL),
+            Ok(Request::RegionInfo { argsz, index }) if agreed => {
+                let info = region_info(state, argsz, index);
+                info.map(|(reply, file)| {
+                    beside = file;
+                    reply.encode(header.id)
+                })
+            }
             Ok(request) if agreed => handle(state, header.id, request, fds),
             Ok(_) => Err(EINVAL),
             Err(malformed) => Err(malformed.errno()),
         };
         let reply = reply.unwrap_or_else(|errno| refuse(&header, errno));
         if !header.no_reply {
-            stream.send(&reply, &[]).await?;
+            let beside = beside.as_ref().map(AsFd::as_fd);
+            stream.send(&reply, beside.as_slice()).await?;
         }
         if !agreed {
             return Ok(());
@@ -201,7 +211,7 @@ fn handle(
     fds: Vec<OwnedFd>,
 ) -> Result<Vec<u8>, u32> {
     let reply = match request {
-        Request::Version(_) => return Err(EINVAL),
+        Request::Version(_) | Request::RegionInfo { .. } => return Err(EINVAL),
         Request::DmaMap(map) => {
             let mapped = state.memory.borrow_mut().map(&map, fds.first());
             mapped.map_err(MapError::errno)?;
@@ -211,6 +221,8 @@ fn handle(
             if !state.memory.borrow_mut().unmap(&unmap) {
                 return Err(ENOENT);
             }
+            let memory = state.memory.borrow();
+            state.doorbells.borrow_mut().revise(&memory);
             Reply::DmaUnmap(unmap)
         }
         Request::DeviceInfo => Reply::Device(DeviceInfo {
@@ -218,10 +230,6 @@ fn handle(
             regions: REGIONS,
             irqs: IRQS,
         }),
-        Request::RegionInfo { argsz, index } => {
-            let info = regions::describe(index).ok_or(EINVAL)?;
-            Reply::Region(info.within(argsz))
-        }
         Request::IrqInfo { index } => Reply::Irq(describe_irq(state, index)?),
         Request::SetIrqs(set) => {
             let mut interrupts = state.interrupts.borrow_mut();
@@ -245,6 +253,22 @@ fn handle(
         }
     };
     Ok(reply.encode(id))
+}
+
+/// What a region is; the file of one that can be mapped goes beside the whole of it.
+fn region_info(
+    state: &State,
+    argsz: u32,
+    index: u32,
+) -> Result<(Reply<'static>, Option<OwnedFd>), u32> {
+    let doorbells = state.doorbells.borrow();
+    let info = regions::describe(index, doorbells.are_mappable()).ok_or(EINVAL)?;
+    let info = info.within(argsz);
+    let file = match info.areas.is_empty() {
+        true => None,
+        false => doorbells.file().map_err(|_| ENOMEM)?,
+    };
+    Ok((Reply::Region(info), file))
 }
 
 fn describe_irq(state: &State, index: u32) -> Result<IrqInfo, u32> {

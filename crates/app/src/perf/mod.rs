@@ -335,6 +335,7 @@ impl PerfArgs {
             depth: self.queue_depth(),
             transfer: self.bs,
             shadow: true,
+            mapped: false,
         }
     }
 

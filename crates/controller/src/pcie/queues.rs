@@ -4,7 +4,6 @@
 //! A command is fetched only when there is a place for its completion: each takes one of its
 //! completion queue, over all submission queues of that.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use flashyard_nvme::{Status, SubmissionQueueEntry};
@@ -98,8 +97,45 @@ pub struct Slot {
 /// All queues of a function; number 0 is the Admin queue.
 #[derive(Clone, Debug, Default)]
 pub struct Queues {
-    submission: BTreeMap<u16, SubmissionQueue>,
-    completion: BTreeMap<u16, CompletionQueue>,
+    submission: Table<SubmissionQueue>,
+    completion: Table<CompletionQueue>,
+}
+
+/// Queues by their number.
+#[derive(Clone, Debug)]
+struct Table<T>(Vec<Option<T>>);
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Table<T> {
+    fn get(&self, qid: u16) -> Option<&T> {
+        self.0.get(usize::from(qid))?.as_ref()
+    }
+
+    fn get_mut(&mut self, qid: u16) -> Option<&mut T> {
+        self.0.get_mut(usize::from(qid))?.as_mut()
+    }
+
+    fn insert(&mut self, qid: u16, queue: T) {
+        let place = usize::from(qid);
+        if self.0.len() <= place {
+            self.0.resize_with(place + 1, || None);
+        }
+        self.0[place] = Some(queue);
+    }
+
+    fn remove(&mut self, qid: u16) -> Option<T> {
+        self.0.get_mut(usize::from(qid))?.take()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u16, &T)> {
+        let all = (0..).zip(&self.0);
+        all.filter_map(|(qid, queue)| Some((qid, queue.as_ref()?)))
+    }
 }
 
 /// What bounds a Create command.
@@ -135,6 +171,11 @@ impl SubmissionQueue {
         self.tail
     }
 
+    /// Entries.
+    pub fn entries(&self) -> u16 {
+        self.entries
+    }
+
     /// Its completion queue.
     pub fn cqid(&self) -> u16 {
         self.cqid
@@ -158,6 +199,11 @@ impl CompletionQueue {
             users: 0,
             promised: 0,
         }
+    }
+
+    /// Entries.
+    pub fn entries(&self) -> u16 {
+        self.entries
     }
 
     /// The vector by which it interrupts, if it does.
@@ -225,33 +271,38 @@ impl Queues {
 
     /// A submission queue.
     pub fn submission(&self, qid: u16) -> Option<&SubmissionQueue> {
-        self.submission.get(&qid)
+        self.submission.get(qid)
     }
 
     /// A completion queue.
     pub fn completion(&self, qid: u16) -> Option<&CompletionQueue> {
-        self.completion.get(&qid)
+        self.completion.get(qid)
+    }
+
+    /// The numbers of all submission queues are below this one.
+    pub fn submission_end(&self) -> u16 {
+        self.submission.0.len() as u16
     }
 
     /// The submission queues that complete to `cqid`.
     pub fn users(&self, cqid: u16) -> impl Iterator<Item = u16> + '_ {
         let all = self.submission.iter();
-        all.filter_map(move |(qid, queue)| (queue.cqid == cqid).then_some(*qid))
+        all.filter_map(move |(qid, queue)| (queue.cqid == cqid).then_some(qid))
     }
 
     /// The doorbells of all I/O queues: their numbers, and where they are.
     pub fn doorbells(&self) -> Vec<(u32, u16)> {
         let tails = self.submission.iter();
-        let tails = tails.map(|(qid, queue)| (Doorbell::Tail(*qid).index(), queue.tail));
+        let tails = tails.map(|(qid, queue)| (Doorbell::Tail(qid).index(), queue.tail));
         let heads = self.completion.iter();
-        let heads = heads.map(|(qid, queue)| (Doorbell::Head(*qid).index(), queue.head));
+        let heads = heads.map(|(qid, queue)| (Doorbell::Head(qid).index(), queue.head));
         tails.chain(heads).filter(|(index, _)| *index > 1).collect()
     }
 
     /// Whether any completion queue with this vector has completions for the guest to read.
     pub fn has_unread(&self, vector: u16) -> bool {
-        let mut all = self.completion.values();
-        all.any(|queue| queue.vector == Some(vector) && queue.has_entries())
+        let mut all = self.completion.iter();
+        all.any(|(_, queue)| queue.vector == Some(vector) && queue.has_entries())
     }
 
     /// Create I/O Completion Queue.
@@ -263,7 +314,7 @@ impl Queues {
         sqe: &SubmissionQueueEntry,
         bounds: Bounds,
     ) -> Result<NewQueue, Status> {
-        let taken = |qid: &u16| self.completion.contains_key(qid);
+        let taken = |qid| self.completion.get(qid).is_some();
         let (new, base) = checked(sqe, bounds, taken)?;
         let (interrupts, vector) = (sqe.cdw11() & 2 != 0, (sqe.cdw11() >> 16) as u16);
         if interrupts && vector >= bounds.vectors {
@@ -287,17 +338,17 @@ impl Queues {
         if cqid != 0 && cqid > bounds.queues {
             return Err(Status::INVALID_QUEUE_IDENTIFIER.with_dnr());
         }
-        if cqid == 0 || !self.completion.contains_key(&cqid) {
+        if cqid == 0 || self.completion.get(cqid).is_none() {
             return Err(Status::COMPLETION_QUEUE_INVALID.with_dnr());
         }
-        let taken = |qid: &u16| self.submission.contains_key(qid);
+        let taken = |qid| self.submission.get(qid).is_some();
         checked(sqe, bounds, taken).map(|(new, _)| new)
     }
 
     /// Makes the submission queue of a command that [`Self::check_submission`] has accepted.
     pub fn add_submission(&mut self, sqe: &SubmissionQueueEntry, new: &NewQueue) {
         let cqid = (sqe.cdw11() >> 16) as u16;
-        if let Some(completion) = self.completion.get_mut(&cqid) {
+        if let Some(completion) = self.completion.get_mut(cqid) {
             completion.users += 1;
         }
         let queue = SubmissionQueue::new(sqe.prp1(), new.entries, cqid);
@@ -311,7 +362,7 @@ impl Queues {
     /// The status to answer with.
     pub fn check_delete_submission(&self, sqe: &SubmissionQueueEntry) -> Result<u16, Status> {
         let qid = sqe.cdw10() as u16;
-        if qid == 0 || !self.submission.contains_key(&qid) {
+        if qid == 0 || self.submission.get(qid).is_none() {
             return Err(Status::INVALID_QUEUE_IDENTIFIER.with_dnr());
         }
         Ok(qid)
@@ -319,8 +370,8 @@ impl Queues {
 
     /// Removes a submission queue.
     pub fn remove_submission(&mut self, qid: u16) {
-        if let Some(queue) = self.submission.remove(&qid)
-            && let Some(completion) = self.completion.get_mut(&queue.cqid)
+        if let Some(queue) = self.submission.remove(qid)
+            && let Some(completion) = self.completion.get_mut(queue.cqid)
         {
             completion.users -= 1;
         }
@@ -332,12 +383,12 @@ impl Queues {
     /// The status to answer with.
     pub fn delete_completion(&mut self, sqe: &SubmissionQueueEntry) -> Result<(), Status> {
         let qid = sqe.cdw10() as u16;
-        let queue = self.completion.get(&qid).filter(|_| qid != 0);
+        let queue = self.completion.get(qid).filter(|_| qid != 0);
         let queue = queue.ok_or(Status::INVALID_QUEUE_IDENTIFIER.with_dnr())?;
         if queue.users > 0 {
             return Err(Status::INVALID_QUEUE_DELETION.with_dnr());
         }
-        self.completion.remove(&qid);
+        self.completion.remove(qid);
         Ok(())
     }
 
@@ -349,7 +400,7 @@ impl Queues {
         let value = value as u16;
         match doorbell {
             Doorbell::Tail(qid) => {
-                let queue = self.submission.get_mut(&qid);
+                let queue = self.submission.get_mut(qid);
                 let queue = queue.ok_or(InvalidDoorbell::Queue)?;
                 if value >= queue.entries {
                     return Err(InvalidDoorbell::Value);
@@ -357,7 +408,7 @@ impl Queues {
                 queue.tail = value;
             }
             Doorbell::Head(qid) => {
-                let queue = self.completion.get_mut(&qid);
+                let queue = self.completion.get_mut(qid);
                 let queue = queue.ok_or(InvalidDoorbell::Queue)?;
                 let read = value < queue.entries
                     && distance(queue.head, value, queue.entries) <= queue.unread();
@@ -373,11 +424,11 @@ impl Queues {
     /// Takes the next entry of a submission queue, if there is one and a place for its completion:
     /// its address. The place is kept until [`Self::post`].
     pub fn fetch(&mut self, qid: u16) -> Option<u64> {
-        let queue = self.submission.get_mut(&qid)?;
+        let queue = self.submission.get_mut(qid)?;
         if !queue.has_entries() {
             return None;
         }
-        let completion = self.completion.get_mut(&queue.cqid)?;
+        let completion = self.completion.get_mut(queue.cqid)?;
         if !completion.has_room() {
             return None;
         }
@@ -390,14 +441,14 @@ impl Queues {
     /// Gives back the place that was kept for a command which is not answered soon: a request for
     /// asynchronous events.
     pub fn release(&mut self, cqid: u16) {
-        if let Some(queue) = self.completion.get_mut(&cqid) {
+        if let Some(queue) = self.completion.get_mut(cqid) {
             queue.promised = queue.promised.saturating_sub(1);
         }
     }
 
     /// Keeps a place again for a command that has given its own back; false if there is none.
     pub fn keep_place(&mut self, cqid: u16) -> bool {
-        let queue = self.completion.get_mut(&cqid);
+        let queue = self.completion.get_mut(cqid);
         let queue = queue.filter(|queue| queue.has_room());
         queue.is_some_and(|queue| {
             queue.promised += 1;
@@ -407,7 +458,7 @@ impl Queues {
 
     /// The place of the next completion in `cqid`.
     pub fn post(&mut self, cqid: u16) -> Option<Slot> {
-        let queue = self.completion.get_mut(&cqid)?;
+        let queue = self.completion.get_mut(cqid)?;
         queue.promised = queue.promised.saturating_sub(1);
         let slot = Slot {
             address: queue.base.checked_add(u64::from(queue.tail) * 16)?,
@@ -425,10 +476,10 @@ impl Queues {
 fn checked(
     sqe: &SubmissionQueueEntry,
     bounds: Bounds,
-    taken: impl Fn(&u16) -> bool,
+    taken: impl Fn(u16) -> bool,
 ) -> Result<(NewQueue, u64), Status> {
     let (qid, size) = (sqe.cdw10() as u16, (sqe.cdw10() >> 16) as u16);
-    if qid == 0 || qid > bounds.queues || taken(&qid) {
+    if qid == 0 || qid > bounds.queues || taken(qid) {
         return Err(Status::INVALID_QUEUE_IDENTIFIER.with_dnr());
     }
     if size == 0 || size >= bounds.entries {

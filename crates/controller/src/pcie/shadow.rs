@@ -1,6 +1,18 @@
 //! Shadow doorbells: the guest writes its tails and heads to a page of its memory, and rings the
 //! real doorbell only when it passes the event index that the function has put beside it (Base
 //! Specification, Doorbell Buffer Config; Linux `nvme_dbbuf_need_event`).
+//!
+//! The hand-over between a function that polls and one that sleeps:
+//!
+//! | guest moves its tail | function goes to sleep |
+//! | --- | --- |
+//! | 1. writes the shadow doorbell | 1. writes the event index: the tail that it has seen |
+//! | 2. full fence | 2. full fence |
+//! | 3. reads the event index, and rings if it has passed it | 3. reads the shadow doorbell, and stays awake if it has moved |
+//!
+//! Whichever of the two fences comes first, the other side's load behind its own sees the store
+//! before it: the guest rings, or the function stays awake. The tests go through all orders.
+//! Awake, the function leaves an event index that the guest does not pass ([`EventIndex::awake`]).
 
 use super::queues::Doorbell;
 
@@ -14,13 +26,29 @@ pub fn rings(event_index: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event_index).wrapping_sub(1) < new.wrapping_sub(old)
 }
 
-/// The event index by which a guest rings at its next move from `seen`.
-pub fn wake_after(seen: u16) -> u32 {
-    seen.into()
+/// The event index of one doorbell, as it was written last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EventIndex {
+    written: u16,
 }
 
-/// The event index by which a guest whose doorbell was at `seen` does not ring, as long as it does
-/// not go round its queue.
-pub fn let_sleep(seen: u16) -> u32 {
-    seen.wrapping_sub(1).into()
+impl EventIndex {
+    /// What to write, if anything, so that a guest whose doorbell was at `seen` does not ring while
+    /// the function is awake. The index has to be behind the guest; one that is far behind is
+    /// moved, or the guest would pass it when it goes round. Where it passes it all the same, it
+    /// rings in vain.
+    pub fn awake(&mut self, seen: u16, entries: u16) -> Option<u32> {
+        let behind = (entries + seen).wrapping_sub(self.written) % entries;
+        if behind != 0 && behind < entries.div_ceil(2) {
+            return None;
+        }
+        self.written = if seen == 0 { entries - 1 } else { seen - 1 };
+        Some(self.written.into())
+    }
+
+    /// What to write before the function sleeps: the guest rings at its next move from `seen`.
+    pub fn asleep(&mut self, seen: u16) -> u32 {
+        self.written = seen;
+        seen.into()
+    }
 }

@@ -5,3 +5,4 @@ mod interrupts;
 mod prp;
 mod queues;
 mod registers;
+mod shadow;

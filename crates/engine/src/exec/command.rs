@@ -49,7 +49,7 @@ enum Rest {
     /// A read that the device is busy with.
     Reading(Issued<Held>),
     /// A write that the device is busy with.
-    Writing(Issued<Reservation>),
+    Writing(Issued<WriteMemory>),
     /// A fused pair.
     Pair(Option<Box<Pair>>),
 }
@@ -58,6 +58,14 @@ impl From<Pair> for Work {
     fn from(pair: Pair) -> Self {
         Self(Rest::Pair(Some(Box::new(pair))))
     }
+}
+
+/// What the data of a write are counted against, until the device has them.
+enum WriteMemory {
+    /// They came with the command.
+    Capsule { _reservation: Reservation },
+    /// They were copied when its turn had come.
+    Copied { _held: Held },
 }
 
 /// A command at the device, with its permit and the memory that is held for it.
@@ -74,7 +82,9 @@ struct Issued<M> {
 pub fn start<F: Front>(queue: &Queue<F>, command: Command) -> Option<Work> {
     match command.op {
         IoOp::Read { range, fua: false } => start_read(queue, command, range),
-        IoOp::Write { range, .. } if command.data.is_some() => start_write(queue, command, range),
+        IoOp::Write { range, .. } if command.data.is_some() || F::AT_HAND => {
+            start_write(queue, command, range)
+        }
         _ => Some(Work(Rest::Queued(Some(command)))),
     }
 }
@@ -118,24 +128,20 @@ fn read_means<F: Front>(
 
 fn start_write<F: Front>(queue: &Queue<F>, mut command: Command, range: LbaRange) -> Option<Work> {
     let ask = command.ask(range);
-    let permit = match &command.namespace.route {
-        // Since the header came, which is when the way was found, its device may have been taken
-        // away.
-        Route::Here(port) if !port.is_closed() => port.try_admit(ask),
-        _ => None,
-    };
-    let Some(permit) = permit else {
-        return Some(Work(Rest::Queued(Some(command))));
-    };
-    let Some(HostData { buf, reservation }) = command.data.take() else {
-        unreachable!("whoever starts a write at once has its data");
+    let (memory, buf, permit) = match write_means(queue, &mut command, ask) {
+        Ok(Some(means)) => means,
+        Ok(None) => return Some(Work(Rest::Queued(Some(command)))),
+        Err(failure) => {
+            command.fail(queue, failure);
+            return None;
+        }
     };
     let result = match command.submit(&permit, range, Some(buf)) {
         Ok(result) => result,
         Err(io) => {
             return Some(Work(Rest::Writing(Issued {
                 command,
-                means: Some((permit, reservation)),
+                means: Some((permit, memory)),
                 io,
             })));
         }
@@ -143,6 +149,46 @@ fn start_write<F: Front>(queue: &Queue<F>, mut command: Command, range: LbaRange
     let sample = permit.complete(result.is_ok());
     command.finish_write(queue, (result, sample));
     None
+}
+
+/// All that a write needs with its data, if nothing of it has to be waited for.
+#[inline]
+fn write_means<F: Front>(
+    queue: &Queue<F>,
+    command: &mut Command,
+    ask: Ask,
+) -> Result<Option<(WriteMemory, Buf, Permit)>, Failure> {
+    let port = match &command.namespace.route {
+        // Since the header came, which is when the way was found, its device may have been taken
+        // away.
+        Route::Here(port) if !port.is_closed() => port,
+        _ => return Ok(None),
+    };
+    let bytes = command.bytes as usize;
+    let copied = match command.data {
+        Some(_) => None,
+        None => {
+            let held = queue.budget().try_reserve(Budget::charge(bytes));
+            let Some(means) = held.and_then(|held| Some((held, Buf::take(bytes)?))) else {
+                return Ok(None);
+            };
+            Some(means)
+        }
+    };
+    let Some(permit) = port.try_admit(ask) else {
+        return Ok(None);
+    };
+    if let Some((held, mut buf)) = copied {
+        queue.front().copy(command.cid, &mut buf)?;
+        let memory = WriteMemory::Copied { _held: held };
+        return Ok(Some((memory, buf, permit)));
+    }
+    Ok(command.data.take().map(|HostData { buf, reservation }| {
+        let memory = WriteMemory::Capsule {
+            _reservation: reservation,
+        };
+        (memory, buf, permit)
+    }))
 }
 
 /// The future of a command that has to wait. The pool of a connection keeps a place of this size
@@ -164,8 +210,8 @@ pub fn execute<F: Front>(queue: Rc<Queue<F>>, mut work: Work) -> impl Future<Out
             }
             Rest::Writing(write) => {
                 let result = (&mut write.io).await;
-                if let Some((permit, reservation)) = write.means.take() {
-                    drop(reservation);
+                if let Some((permit, memory)) = write.means.take() {
+                    drop(memory);
                     let sample = permit.complete(result.is_ok());
                     write.command.finish_write(&queue, (result, sample));
                 }

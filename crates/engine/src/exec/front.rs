@@ -25,6 +25,18 @@ pub trait Front: 'static {
     where
         Self: 'a;
 
+    /// Whether the data of writes are always at hand, so that [`Self::copy`] has them.
+    const AT_HAND: bool = false;
+
+    /// Copies the data of command `cid`, which fill `to`, where they are at hand.
+    ///
+    /// # Errors
+    /// They cannot be had.
+    fn copy(&self, cid: u16, to: &mut [u8]) -> Result<(), Failure> {
+        let _ = (cid, to);
+        Err(Failure::Gone)
+    }
+
     /// Asks the host for the data of command `cid`, which fill `buf` and are counted against
     /// `held`. Begins when called.
     fn fetch(&self, cid: u16, buf: Buf, held: Option<Held>) -> Self::Fetch<'_>;

@@ -42,6 +42,8 @@ pub struct VfioClient {
     next: u16,
     /// The payload of the last reply.
     payload: Vec<u8>,
+    /// The descriptors beside it.
+    beside: Vec<OwnedFd>,
 }
 
 impl VfioClient {
@@ -77,6 +79,7 @@ impl VfioClient {
             stream: UnixStream::connect(rt, path)?,
             next: 0,
             payload: Vec::new(),
+            beside: Vec::new(),
         })
     }
 
@@ -109,7 +112,7 @@ impl VfioClient {
     pub async fn reply(&mut self) -> Result<Reply<'_>, ClientError> {
         let mut head = [0; Header::LEN];
         let began = self.stream.recv_exact(&mut head).await?;
-        began.ok_or(ClientError::Closed)?;
+        self.beside = began.ok_or(ClientError::Closed)?;
         let header = Header::decode(&head)?;
         self.payload.resize(header.payload, 0);
         if header.payload > 0 {
@@ -166,6 +169,18 @@ impl VfioClient {
             Reply::Region(info) => Ok(info),
             _ => Err(ClientError::Reply),
         }
+    }
+
+    /// What a region is, and the file by which parts of it can be mapped.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn region_file(
+        &mut self,
+        index: u32,
+    ) -> Result<(RegionInfo, Option<OwnedFd>), ClientError> {
+        let info = self.region(index).await?;
+        Ok((info, self.beside.pop()))
     }
 
     /// What a kind of interrupt is.

@@ -51,6 +51,8 @@ pub struct GuestOptions {
     pub transfer: u32,
     /// Uses shadow doorbells.
     pub shadow: bool,
+    /// Maps the doorbells, where the function lets it.
+    pub mapped: bool,
     /// I/O queues interrupt.
     pub interrupts: bool,
 }
@@ -93,6 +95,7 @@ impl Default for GuestOptions {
             entries: 64,
             transfer: 256 << 10,
             shadow: false,
+            mapped: false,
             interrupts: true,
         }
     }
@@ -177,6 +180,8 @@ pub struct Guest {
     free: u64,
     pairs: Vec<Pair>,
     shadow: Option<Shadow>,
+    /// The page of BAR 0 with the doorbells.
+    mapped: Option<Mapping>,
 }
 
 impl Guest {
@@ -205,8 +210,12 @@ impl Guest {
             free: RAM_BASE,
             pairs: Vec::new(),
             shadow: None,
+            mapped: None,
         };
         guest.map_memory().await?;
+        if options.mapped {
+            guest.map_doorbells().await?;
+        }
         // Memory space and bus master; MSI-X.
         guest.client.write(CONFIG, 4, &[0x06, 0x04]).await?;
         guest.client.write(CONFIG, 0x52, &[0x00, 0x80]).await?;
@@ -228,6 +237,18 @@ impl Guest {
             let place = (offset, RAM_BASE + offset, size);
             self.client.map(&self.file, place).await?;
         }
+        Ok(())
+    }
+
+    async fn map_doorbells(&mut self) -> Result<(), GuestError> {
+        let (info, file) = self.client.region_file(BAR0).await?;
+        let file = file.ok_or(GuestError::Memory)?;
+        let area = info.areas.first().ok_or(GuestError::Memory)?;
+        let at = info.offset + area.offset;
+        if area.offset != DOORBELLS {
+            return Err(GuestError::Memory);
+        }
+        self.mapped = Some(Mapping::new(file.as_fd(), at, area.size, true)?);
         Ok(())
     }
 
@@ -513,7 +534,12 @@ impl Guest {
                 return Ok(());
             }
         }
-        let value = u32::from(value).to_le_bytes();
+        let value = u32::from(value);
+        if let Some(page) = &self.mapped {
+            let stored = page.store(index as usize * 4, value);
+            return stored.then_some(()).ok_or(GuestError::Memory);
+        }
+        let value = value.to_le_bytes();
         Ok(self
             .client
             .write(BAR0, DOORBELLS + index * 4, &value)

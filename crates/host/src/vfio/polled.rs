@@ -40,6 +40,8 @@ pub struct PolledOptions {
     pub transfer: u32,
     /// Uses shadow doorbells.
     pub shadow: bool,
+    /// Maps the doorbells.
+    pub mapped: bool,
 }
 
 /// A function with a controller that is enabled, and the task that polls.
@@ -111,6 +113,7 @@ impl PolledFunction {
             entries: options.depth.saturating_add(1),
             transfer: options.transfer,
             shadow: options.shadow,
+            mapped: options.mapped,
             interrupts: false,
         };
         let needed = guest_options.needed() + SPARE;

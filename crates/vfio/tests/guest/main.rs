@@ -25,7 +25,7 @@ use flashyard_runtime::Rt;
 use flashyard_runtime::uring::{self, Config};
 use flashyard_testbed::{Bench, Scratch, subnqn};
 use flashyard_time::Duration;
-use flashyard_vfio::{Function, FunctionSpec, offer};
+use flashyard_vfio::{Doorbells, Function, FunctionSpec, offer};
 
 /// For what was issued to return.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -48,6 +48,7 @@ impl Site {
                 nqn: nqn(&format!("nqn.2026-11.test:function{number}")),
                 id: [number; 16],
             },
+            doorbells: Doorbells::default(),
         }
     }
 

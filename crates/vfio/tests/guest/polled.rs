@@ -5,6 +5,7 @@ use flashyard_host::{HostError, Payload, ReadInto};
 use flashyard_nvme::{Sgl, SubmissionQueueEntry};
 use flashyard_runtime::{Buf, Data};
 use flashyard_testbed::{BLOCK, pattern};
+use flashyard_vfio::{Doorbells, FunctionSpec, offer};
 
 use super::{range, run};
 
@@ -14,6 +15,7 @@ const OPTIONS: PolledOptions = PolledOptions {
     depth: 8,
     transfer: 256 << 10,
     shadow: true,
+    mapped: false,
 };
 
 fn buf(bytes: &[u8]) -> Buf {
@@ -63,10 +65,19 @@ async fn all(function: &PolledFunction, rt: &flashyard_runtime::Rt) {
 
 #[test]
 fn many_commands_at_a_time_over_any_doorbells() {
-    for shadow in [false, true] {
+    for (shadow, mapped) in [(false, false), (true, false), (false, true), (true, true)] {
         run(move |site| async move {
-            let (_function, path) = site.offer("a");
-            let options = PolledOptions { shadow, ..OPTIONS };
+            let spec = FunctionSpec {
+                doorbells: Doorbells::Mapped,
+                ..site.spec("a")
+            };
+            let path = spec.path.clone();
+            let _function = offer(&site.bench.cores[0], spec).expect("a socket");
+            let options = PolledOptions {
+                shadow,
+                mapped,
+                ..OPTIONS
+            };
             let started = PolledFunction::start(&site.rt, &path, options, 1).await;
             let function = started.expect("a function that works");
             assert_eq!(function.namespace().block_size(), Some(BLOCK));

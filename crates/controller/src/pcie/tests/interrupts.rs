@@ -1,10 +1,8 @@
-//! Interrupt coalescing and shadow doorbells.
+//! Interrupt coalescing.
 
 use flashyard_time::{Duration, Time};
 
 use crate::pcie::moderation::{InterruptCoalescing, Moderation};
-use crate::pcie::queues::Doorbell;
-use crate::pcie::shadow::{let_sleep, offset, rings, wake_after};
 
 fn at(us: u64) -> Time {
     Time::ZERO + Duration::from_us(us)
@@ -48,17 +46,4 @@ fn what_is_not_coalesced_interrupts_at_once() {
         "switched off meanwhile"
     );
     assert_eq!(moderation.next_due(), None);
-}
-
-#[test]
-fn a_guest_rings_when_it_passes_the_event_index() {
-    for seen in [0u16, 1, 5, 1023, 0xffff] {
-        for by in 1..100u16 {
-            let now = seen.wrapping_add(by);
-            assert!(rings(wake_after(seen) as u16, now, seen), "{seen} by {by}");
-            assert!(!rings(let_sleep(seen) as u16, now, seen), "{seen} by {by}");
-        }
-    }
-    assert_eq!(offset(Doorbell::Tail(3)), 24);
-    assert_eq!(offset(Doorbell::Head(3)), 28);
 }

@@ -1,0 +1,339 @@
+//! Doorbells that lie in memory, where the function looks for them: shadow doorbells, which are the
+//! guest's, and the page of BAR 0 that the client may map. While the core is awake the guest need
+//! not ring. How the function goes to sleep, without missing a move, is in
+//! `flashyard_controller::pcie::shadow`; a mapped page cannot wake anybody, so with it the core
+//! looks every now and then.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::{Rc, Weak};
+
+use flashyard_controller::pcie::shadow::{self, EventIndex};
+use flashyard_controller::pcie::{CompletionQueue, DOORBELLS, Doorbell, PAGE, SubmissionQueue};
+use flashyard_runtime::Watched;
+use flashyard_runtime::shared_memory::{Mapping, full_fence, memory_file};
+use flashyard_time::{Duration, Time};
+
+use crate::function::State;
+use crate::memory::{GuestMemory, Unmapped, Window};
+
+/// How often a core that sleeps looks at doorbells that cannot wake it.
+const LOOK: Duration = Duration::from_ms(1);
+
+/// The doorbells of a function, as far as they lie in memory.
+#[derive(Default)]
+pub(crate) struct MemoryDoorbells {
+    /// The page that the client may map.
+    page: Option<Page>,
+    shadow: Option<Shadow>,
+    /// By the doorbell's number.
+    places: Vec<Place>,
+    /// The guest has been asked to ring at its next move.
+    asleep: bool,
+}
+
+struct Page {
+    file: OwnedFd,
+    mapping: Mapping,
+}
+
+/// Both pages, by guest address and where they are.
+struct Shadow {
+    addresses: [u64; 2],
+    doorbells: Window,
+    event_indices: Window,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// The value at the last look.
+    seen: u16,
+    event: EventIndex,
+}
+
+impl MemoryDoorbells {
+    /// With a page that the client may map.
+    pub(crate) fn mappable() -> io::Result<Self> {
+        // As far from the beginning of the file as in BAR 0.
+        let file = memory_file(DOORBELLS + PAGE)?;
+        let mapping = Mapping::new(file.as_fd(), DOORBELLS, PAGE, true);
+        let mapping = mapping.map_err(|_| io::ErrorKind::OutOfMemory)?;
+        Ok(Self {
+            page: Some(Page { file, mapping }),
+            ..Self::default()
+        })
+    }
+
+    /// Whether the client may map them.
+    pub(crate) fn are_mappable(&self) -> bool {
+        self.page.is_some()
+    }
+
+    /// The file with the page that the client may map.
+    pub(crate) fn file(&self) -> io::Result<Option<OwnedFd>> {
+        let file = self.page.as_ref().map(|page| page.file.try_clone());
+        file.transpose()
+    }
+
+    /// Whether doorbells of I/O queues are shadow doorbells.
+    pub(crate) fn are_shadowed(&self) -> bool {
+        self.shadow.is_some()
+    }
+
+    /// Whether there are any in memory.
+    pub(crate) fn are_there(&self) -> bool {
+        self.shadow.is_some() || self.page.is_some()
+    }
+
+    /// Shadow doorbells and event indices are in these pages from now on, and begin with what the
+    /// doorbells of all I/O queues are.
+    pub(crate) fn set_shadow(
+        &mut self,
+        memory: &GuestMemory,
+        addresses: [u64; 2],
+        values: Vec<(u32, u16)>,
+    ) -> Result<(), Unmapped> {
+        let [doorbells, event_indices] = addresses.map(|address| memory.window(address, PAGE));
+        self.shadow = Some(Shadow {
+            addresses,
+            doorbells: doorbells?,
+            event_indices: event_indices?,
+        });
+        for (index, value) in values {
+            self.begin(index, value)?;
+        }
+        Ok(())
+    }
+
+    /// Memory was unmapped: without its pages there are no shadow doorbells.
+    pub(crate) fn revise(&mut self, memory: &GuestMemory) {
+        let Some(shadow) = &mut self.shadow else {
+            return;
+        };
+        let [doorbells, event_indices] =
+            shadow.addresses.map(|address| memory.window(address, PAGE));
+        match (doorbells, event_indices) {
+            (Ok(doorbells), Ok(event_indices)) => {
+                (shadow.doorbells, shadow.event_indices) = (doorbells, event_indices);
+            }
+            _ => self.shadow = None,
+        }
+    }
+
+    /// A queue begins with this doorbell at 0.
+    pub(crate) fn begin_queue(&mut self, doorbell: Doorbell) {
+        // It lies in pages that were looked up.
+        let _ = self.begin(doorbell.index(), 0);
+    }
+
+    fn begin(&mut self, index: u32, value: u16) -> Result<(), Unmapped> {
+        let at = index as usize * 4;
+        if at >= PAGE as usize {
+            return Ok(());
+        }
+        if let Some(page) = &self.page {
+            let stored = page.mapping.store(at, u32::from(value).to_le());
+            stored.then_some(()).ok_or(Unmapped)?;
+        }
+        let place = self.place(index);
+        place.seen = value;
+        let event = place.event.asleep(value);
+        if let Some(shadow) = self.shadow.as_ref().filter(|_| index > 1) {
+            shadow.doorbells.store(at, value.into())?;
+            shadow.event_indices.store(at, event)?;
+        }
+        Ok(())
+    }
+
+    /// The client has written a doorbell by a message, and not to a shadow.
+    pub(crate) fn written(&mut self, doorbell: Doorbell, value: u32) {
+        let at = doorbell.index() as usize * 4;
+        if let Some(page) = self.page.as_ref().filter(|_| at < PAGE as usize) {
+            let _ = page.mapping.store(at, value.to_le());
+            self.place(doorbell.index()).seen = value as u16;
+        }
+    }
+
+    /// The controller has gone.
+    pub(crate) fn reset(&mut self) {
+        self.shadow = None;
+        for index in 0..self.places.len() {
+            let _ = self.begin(index as u32, 0);
+        }
+        self.places.clear();
+        self.asleep = false;
+    }
+
+    /// What a doorbell in memory is now.
+    fn load(&self, doorbell: Doorbell) -> Option<u16> {
+        let at = shadow::offset(doorbell) as usize;
+        let value = match (&self.shadow, &self.page) {
+            (Some(shadow), _) if doorbell.index() > 1 => shadow.doorbells.load(at),
+            (_, Some(page)) => page.mapping.load(at).map(u32::from_le),
+            _ => None,
+        };
+        value.map(|value| value as u16)
+    }
+
+    /// The value of a doorbell, if it has moved since the last look. `entries` of its queue.
+    pub(crate) fn take(&mut self, doorbell: Doorbell, entries: u16) -> Option<u16> {
+        let value = self.load(doorbell)?;
+        let place = self.place(doorbell.index());
+        if place.seen == value {
+            return None;
+        }
+        place.seen = value;
+        let event = place.event.awake(value.min(entries - 1), entries);
+        self.asleep = false;
+        let tail = matches!(doorbell, Doorbell::Tail(_));
+        if let (Some(shadow), Some(event), true) = (&self.shadow, event, tail) {
+            // It lies in a page that was looked up.
+            let _ = shadow
+                .event_indices
+                .store(shadow::offset(doorbell) as usize, event);
+        }
+        Some(value)
+    }
+
+    fn has_moved(&self, doorbell: Doorbell) -> bool {
+        let seen = self.places.get(doorbell.index() as usize);
+        let seen = seen.copied().unwrap_or_default().seen;
+        self.load(doorbell).is_some_and(|value| value != seen)
+    }
+
+    /// Asks the guest to ring at its next move of this doorbell.
+    fn arm(&mut self, doorbell: Doorbell) {
+        let place = self.place(doorbell.index());
+        let event = place.event.asleep(place.seen);
+        if let Some(shadow) = &self.shadow {
+            let _ = shadow
+                .event_indices
+                .store(shadow::offset(doorbell) as usize, event);
+        }
+    }
+
+    fn place(&mut self, index: u32) -> &mut Place {
+        let index = index as usize;
+        if self.places.len() <= index {
+            self.places.resize(index + 1, Place::default());
+        }
+        &mut self.places[index]
+    }
+}
+
+/// What a core looks at while a controller has doorbells in memory.
+pub(crate) struct Look(pub(crate) Weak<State>);
+
+impl Watched for Look {
+    fn look(&self) -> bool {
+        self.0.upgrade().is_some_and(|state| state.look())
+    }
+
+    fn rest(&self, now: Time) -> Time {
+        self.0.upgrade().map_or(Time::MAX, |state| state.rest(now))
+    }
+}
+
+impl State {
+    /// Has the core look at doorbells in memory, if there are any.
+    pub(crate) fn begin_to_look(self: &Rc<Self>) {
+        if self.doorbells.borrow().are_there() {
+            let look = Rc::new(Look(Rc::downgrade(self)));
+            *self.watch.borrow_mut() = Some(self.core.rt().watch(look));
+        }
+    }
+
+    /// Looks at the doorbells of all queues; whether any has moved.
+    fn look(&self) -> bool {
+        if !self.is_running() {
+            return false;
+        }
+        let mut found = false;
+        let end = self.queues.borrow().submission_end();
+        for qid in 0..end {
+            if self.look_at_tail(qid) || self.look_for_room(qid) {
+                self.look_at(qid);
+                found = true;
+            }
+        }
+        if self.take(Doorbell::Head(0)) {
+            self.look_at_users(0);
+            found = true;
+        }
+        found
+    }
+
+    /// Takes the tail of a submission queue, if it has moved.
+    pub(crate) fn look_at_tail(&self, qid: u16) -> bool {
+        self.take(Doorbell::Tail(qid))
+    }
+
+    /// Takes the head of the completion queue that a submission queue waits for, if it has moved.
+    pub(crate) fn look_for_room(&self, qid: u16) -> bool {
+        let awaited = self.awaited_head(qid);
+        awaited.is_some_and(|head| self.take(head))
+    }
+
+    /// The head that has to move before the next entry of a queue is fetched.
+    fn awaited_head(&self, qid: u16) -> Option<Doorbell> {
+        let queues = self.queues.borrow();
+        let queue = queues.submission(qid)?;
+        let full = || {
+            let completion = queues.completion(queue.cqid());
+            completion.is_some_and(|completion| !completion.has_room())
+        };
+        (queue.has_entries() && full()).then(|| Doorbell::Head(queue.cqid()))
+    }
+
+    /// Takes the value of a doorbell in memory, if it has moved and can have this value.
+    fn take(&self, doorbell: Doorbell) -> bool {
+        let entries = {
+            let queues = self.queues.borrow();
+            match doorbell {
+                Doorbell::Tail(qid) => queues.submission(qid).map(SubmissionQueue::entries),
+                Doorbell::Head(cqid) => queues.completion(cqid).map(CompletionQueue::entries),
+            }
+        };
+        let Some(entries) = entries else { return false };
+        let taken = self.doorbells.borrow_mut().take(doorbell, entries);
+        let Some(value) = taken else { return false };
+        let rung = self.queues.borrow_mut().ring(doorbell, value.into());
+        if let Err(invalid) = rung {
+            if let Some(controller) = self.controller() {
+                controller.on_invalid_doorbell(invalid);
+            }
+            return false;
+        }
+        true
+    }
+
+    /// The core is about to sleep: the guest rings from now on.
+    fn rest(&self, now: Time) -> Time {
+        let mut doorbells = self.doorbells.borrow_mut();
+        let until = match doorbells.page {
+            Some(_) => now + LOOK,
+            None => Time::MAX,
+        };
+        if doorbells.asleep || !self.is_running() {
+            return until;
+        }
+        let end = self.queues.borrow().submission_end();
+        let tails = (0..end).filter(|qid| self.queues.borrow().submission(*qid).is_some());
+        let awaited: Vec<_> = tails
+            .flat_map(|qid| [Some(Doorbell::Tail(qid)), self.awaited_head(qid)])
+            .flatten()
+            .collect();
+        for doorbell in &awaited {
+            doorbells.arm(*doorbell);
+        }
+        full_fence();
+        if awaited
+            .iter()
+            .any(|doorbell| doorbells.has_moved(*doorbell))
+        {
+            return now;
+        }
+        doorbells.asleep = true;
+        until
+    }
+}
