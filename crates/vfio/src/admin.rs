@@ -46,7 +46,7 @@ impl Controller {
                 let mut queues = state.queues.borrow_mut();
                 let new = queues.create_completion(entry, bounds)?;
                 let mut doorbells = state.doorbells.borrow_mut();
-                doorbells.begin_queue(Doorbell::Head(new.qid));
+                doorbells.begin_queue(Doorbell::Head(new.qid), new.entries);
             }
             AdminOpcode::CREATE_IO_SQ => self.create_submission(entry)?,
             AdminOpcode::DELETE_IO_SQ => return self.delete_submission(entry),
@@ -73,7 +73,7 @@ impl Controller {
         self.join(new)?;
         self.state.queues.borrow_mut().add_submission(entry, &new);
         let mut doorbells = self.state.doorbells.borrow_mut();
-        doorbells.begin_queue(Doorbell::Tail(new.qid));
+        doorbells.begin_queue(Doorbell::Tail(new.qid), new.entries);
         Ok(())
     }
 

@@ -91,7 +91,7 @@ impl MemoryDoorbells {
         &mut self,
         memory: &GuestMemory,
         addresses: [u64; 2],
-        values: Vec<(u32, u16)>,
+        values: Vec<(Doorbell, u16, u16)>,
     ) -> Result<(), Unmapped> {
         let [doorbells, event_indices] = addresses.map(|address| memory.window(address, PAGE));
         self.shadow = Some(Shadow {
@@ -99,8 +99,8 @@ impl MemoryDoorbells {
             doorbells: doorbells?,
             event_indices: event_indices?,
         });
-        for (index, value) in values {
-            self.begin(index, value)?;
+        for (doorbell, value, entries) in values {
+            self.begin(doorbell, value, entries)?;
         }
         Ok(())
     }
@@ -120,13 +120,14 @@ impl MemoryDoorbells {
         }
     }
 
-    /// A queue begins with this doorbell at 0.
-    pub(crate) fn begin_queue(&mut self, doorbell: Doorbell) {
+    /// A queue of so many entries begins with this doorbell at 0.
+    pub(crate) fn begin_queue(&mut self, doorbell: Doorbell, entries: u16) {
         // It lies in pages that were looked up.
-        let _ = self.begin(doorbell.index(), 0);
+        let _ = self.begin(doorbell, 0, entries);
     }
 
-    fn begin(&mut self, index: u32, value: u16) -> Result<(), Unmapped> {
+    fn begin(&mut self, doorbell: Doorbell, value: u16, entries: u16) -> Result<(), Unmapped> {
+        let index = doorbell.index();
         let at = index as usize * 4;
         if at >= PAGE as usize {
             return Ok(());
@@ -137,7 +138,11 @@ impl MemoryDoorbells {
         }
         let place = self.place(index);
         place.seen = value;
-        let event = place.event.asleep(value);
+        let event = match doorbell {
+            Doorbell::Tail(_) => place.event.asleep(value),
+            // The guest need not ring when it takes completions.
+            Doorbell::Head(_) => place.event.behind(value, entries),
+        };
         if let Some(shadow) = self.shadow.as_ref().filter(|_| index > 1) {
             shadow.doorbells.store(at, value.into())?;
             shadow.event_indices.store(at, event)?;
@@ -157,8 +162,8 @@ impl MemoryDoorbells {
     /// The controller has gone.
     pub(crate) fn reset(&mut self) {
         self.shadow = None;
-        for index in 0..self.places.len() {
-            let _ = self.begin(index as u32, 0);
+        if let Some(page) = &self.page {
+            let _ = page.mapping.zero(0, PAGE as usize);
         }
         self.places.clear();
         self.asleep = false;
@@ -185,8 +190,7 @@ impl MemoryDoorbells {
         place.seen = value;
         let event = place.event.awake(value.min(entries - 1), entries);
         self.asleep = false;
-        let tail = matches!(doorbell, Doorbell::Tail(_));
-        if let (Some(shadow), Some(event), true) = (&self.shadow, event, tail) {
+        if let (Some(shadow), Some(event)) = (&self.shadow, event) {
             // It lies in a page that was looked up.
             let _ = shadow
                 .event_indices
@@ -283,6 +287,18 @@ impl State {
             completion.is_some_and(|completion| !completion.has_room())
         };
         (queue.has_entries() && full()).then(|| Doorbell::Head(queue.cqid()))
+    }
+
+    /// Takes the head of a completion queue of which half is not read, as far as is known.
+    pub(crate) fn look_at_full(&self, cqid: u16) {
+        let queues = self.queues.borrow();
+        let filling = queues
+            .completion(cqid)
+            .is_some_and(CompletionQueue::is_half_full);
+        drop(queues);
+        if filling {
+            self.take(Doorbell::Head(cqid));
+        }
     }
 
     /// Takes the value of a doorbell in memory, if it has moved and can have this value.

@@ -195,11 +195,9 @@ impl State {
         if !self.registers.borrow().is_ready() {
             return;
         }
-        let mut in_memory = self.doorbells.borrow_mut();
-        let shadowed = in_memory.are_shadowed() && doorbell.index() > 1;
+        let shadowed = self.doorbells.borrow().are_shadowed() && doorbell.index() > 1;
         if !shadowed {
-            in_memory.written(doorbell, value);
-            drop(in_memory);
+            self.doorbells.borrow_mut().written(doorbell, value);
             let rung = self.queues.borrow_mut().ring(doorbell, value);
             if let Err(invalid) = rung
                 && let Some(controller) = self.controller()
@@ -291,6 +289,7 @@ impl State {
         let phase = u32::from(slot.phase) << 16;
         memory.store(slot.address + 12, last & !(1 << 16) | phase)?;
         drop(memory);
+        self.look_at_full(cqid);
         if let Some(vector) = vector {
             self.interrupts.borrow_mut().posted(vector);
             self.interrupt.notify_one();

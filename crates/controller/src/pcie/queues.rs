@@ -226,6 +226,11 @@ impl CompletionQueue {
         distance(self.head, self.tail, self.entries)
     }
 
+    /// Whether half of it is not read.
+    pub fn is_half_full(&self) -> bool {
+        self.unread() >= self.entries / 2
+    }
+
     /// Whether there is a place for one more command's completion.
     pub fn has_room(&self) -> bool {
         u32::from(self.unread()) + u32::from(self.promised) < u32::from(self.entries) - 1
@@ -290,13 +295,14 @@ impl Queues {
         all.filter_map(move |(qid, queue)| (queue.cqid == cqid).then_some(qid))
     }
 
-    /// The doorbells of all I/O queues: their numbers, and where they are.
-    pub fn doorbells(&self) -> Vec<(u32, u16)> {
+    /// The doorbells of all I/O queues: where each is, and the entries of its queue.
+    pub fn doorbells(&self) -> Vec<(Doorbell, u16, u16)> {
         let tails = self.submission.iter();
-        let tails = tails.map(|(qid, queue)| (Doorbell::Tail(qid).index(), queue.tail));
+        let tails = tails.map(|(qid, queue)| (Doorbell::Tail(qid), queue.tail, queue.entries));
         let heads = self.completion.iter();
-        let heads = heads.map(|(qid, queue)| (Doorbell::Head(qid).index(), queue.head));
-        tails.chain(heads).filter(|(index, _)| *index > 1).collect()
+        let heads = heads.map(|(qid, queue)| (Doorbell::Head(qid), queue.head, queue.entries));
+        let all = tails.chain(heads);
+        all.filter(|(doorbell, ..)| doorbell.index() > 1).collect()
     }
 
     /// Whether any completion queue with this vector has completions for the guest to read.

@@ -42,8 +42,13 @@ impl EventIndex {
         if behind != 0 && behind < entries.div_ceil(2) {
             return None;
         }
+        Some(self.behind(seen, entries))
+    }
+
+    /// The index behind a guest whose doorbell is at `seen`.
+    pub fn behind(&mut self, seen: u16, entries: u16) -> u32 {
         self.written = if seen == 0 { entries - 1 } else { seen - 1 };
-        Some(self.written.into())
+        self.written.into()
     }
 
     /// What to write before the function sleeps: the guest rings at its next move from `seen`.
