@@ -18,7 +18,7 @@ use crate::task::Queue;
 use crate::ticket::{Place, Ticket};
 use crate::timer::Timers;
 use crate::wake::{Registration, Remote, TaskId};
-use crate::watch::Watched;
+use crate::watch::Watches;
 
 /// Tasks polled in one turn at most, before the driver runs again: tasks that wake each other
 /// without end do not block it.
@@ -37,7 +37,7 @@ pub(crate) struct Core {
     turns: Cell<u64>,
     turn_time: Cell<Time>,
     closed: Cell<bool>,
-    watched: RefCell<Vec<Rc<dyn Watched>>>,
+    watches: Rc<Watches>,
     /// Kept for their allocations.
     scratch: RefCell<Scratch>,
     registration: Registration,
@@ -73,7 +73,7 @@ impl Core {
             turn_waiters: RefCell::default(),
             turns: Cell::new(0),
             closed: Cell::new(false),
-            watched: RefCell::default(),
+            watches: Rc::default(),
             scratch: RefCell::default(),
             registration,
         })
@@ -84,7 +84,7 @@ impl Core {
         let now = self.driver.borrow_mut().now();
         self.turn_time.set(now);
         let woken = self.take_inbox();
-        let arrived = self.reap() | self.look();
+        let arrived = self.reap() | (!self.watches.is_empty() && self.watches.look());
         self.fire_timers(now);
         let mut ran = self.run_ready();
         if self.end_turn() {
@@ -168,8 +168,8 @@ impl Core {
         self.queue.cancel_all();
         let wakers = std::mem::take(&mut *self.turn_waiters.borrow_mut());
         let timers = std::mem::take(&mut *self.timers.borrow_mut());
-        let watched = std::mem::take(&mut *self.watched.borrow_mut());
-        drop((wakers, timers, watched));
+        drop((wakers, timers));
+        self.watches.clear();
         self.table.borrow_mut().direct().cancel_all();
         let in_flight = self.table.borrow().all_in_flight();
         for ticket in in_flight {
@@ -258,37 +258,9 @@ impl Core {
         polled.ok().inspect(|(operation, _)| operation.settle())
     }
 
-    /// What is looked at in every turn, for a call that does not come back here.
-    pub(crate) fn with_watched<T>(&self, call: impl FnOnce(&mut Vec<Rc<dyn Watched>>) -> T) -> T {
-        call(&mut self.watched.borrow_mut())
-    }
-
-    /// Whether there is memory to be looked at.
-    pub(crate) fn is_watching(&self) -> bool {
-        !self.watched.borrow().is_empty()
-    }
-
-    /// Until when the core may sleep, as far as the memory goes that it looks at.
-    pub(crate) fn rest(&self, now: Time) -> Time {
-        let all = (0..).map_while(|place| self.watched.borrow().get(place).cloned());
-        all.map(|watched| watched.rest(now))
-            .min()
-            .unwrap_or(Time::MAX)
-    }
-
-    /// Looks at memory that others change; whether they have.
-    #[inline]
-    fn look(&self) -> bool {
-        if !self.is_watching() {
-            return false;
-        }
-        let mut found = false;
-        for place in 0.. {
-            let watched = self.watched.borrow().get(place).cloned();
-            let Some(watched) = watched else { break };
-            found |= watched.look();
-        }
-        found
+    /// The memory that is looked at in every turn.
+    pub(crate) fn watches(&self) -> &Rc<Watches> {
+        &self.watches
     }
 
     /// Whether the machine is a simulated one.

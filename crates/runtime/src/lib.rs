@@ -6,9 +6,9 @@
 //! Map: [`Rt`] in `rt` and the turn in `executor`; tasks in `task` and `pool`, their wakers in
 //! `wake`, timers in `timer`, `sleep` and `timeout`; sockets in `net`; files and block devices in
 //! `file`, zones of those in `zone`; unix sockets and event counters in `unix`, memory shared with
-//! other processes in `shared_memory`, which a core looks at by `watch`; page-aligned buffers in `buffer` with their memory in
-//! `memory`, and what is sent in `gather`; waiting for each other within a core in `sync`, between
-//! cores in `channel`.
+//! other processes in `shared_memory`, which a core looks at by `watch`; page-aligned buffers in
+//! `buffer` with their memory in `memory`, and what is sent in `gather`; waiting for each other
+//! within a core in `sync`, between cores in `channel`.
 //!
 //! Below the executor: `handle` holds open sockets and files; `op` defines operations, `table`
 //! keeps those in flight and `ticket` names them; `direct` keeps receives that need no place in the

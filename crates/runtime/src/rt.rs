@@ -16,6 +16,7 @@ use crate::op::Operation;
 use crate::sleep::{Sleep, TurnEnd};
 use crate::task::Task;
 use crate::timer::Precision;
+use crate::watch::{Watch, Watched};
 use crate::{File, OpenOptions, TcpListener, TcpStream};
 
 /// A handle to the core's executor and driver. Cheap to clone, bound to its thread.
@@ -89,6 +90,11 @@ impl Rt {
     pub fn open(&self, path: &Path, options: OpenOptions) -> io::Result<File> {
         let (handle, info) = self.core.with_driver(|driver| driver.open(path, options))?;
         Ok(File::new(self.core.clone(), handle, info))
+    }
+
+    /// Looks at `watched` in every turn from now on.
+    pub fn watch(&self, watched: Rc<dyn Watched>) -> Watch {
+        self.core.watches().add(watched)
     }
 
     /// Which core (0, 1, ...) of its machine this is.

@@ -178,11 +178,11 @@ impl Drop for Mapping {
     }
 }
 
-/// Copies shorter than this are done word by word: the string instructions take their time to begin.
+/// Copies shorter than this are done word by word: string instructions take their time to begin.
 const SHORT: usize = 256;
 
-/// Copies `len` bytes, of which one side may be changed by others meanwhile. What they write is read
-/// as any value.
+/// Copies `len` bytes, of which one side may be changed by others meanwhile. What they write is
+/// read as any value.
 ///
 /// # Safety
 /// `from` is valid for reads and `to` for writes of so many bytes, and they do not overlap.

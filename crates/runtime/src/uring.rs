@@ -113,12 +113,12 @@ fn turn_until_finished<T>(core: &Core, poll: Duration, task: &Task<T>) {
             let up_from = precise.map_or(Time::MAX, |deadline| deadline - PRECISE_LEAD);
             if !polling.polls(now, awaited(core), up_from) {
                 let timer = core.next_timer().unwrap_or(Time::MAX);
-                Wait::Until(timer.min(up_from).min(core.rest(now)))
-            } else if core.is_watching() {
+                Wait::Until(timer.min(up_from).min(core.watches().rest(now)))
+            } else if core.watches().is_empty() {
+                Wait::Spin
+            } else {
                 // The turn itself looks, and at more than the rings.
                 Wait::No
-            } else {
-                Wait::Spin
             }
         });
     }

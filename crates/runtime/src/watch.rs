@@ -2,12 +2,10 @@
 //! that is about to sleep arranges to be woken up first. A look that finds something counts as
 //! something from outside, so the budget for polling decides how long the core looks in vain.
 
-use std::rc::{Rc, Weak};
+use std::cell::RefCell;
+use std::rc::Rc;
 
 use flashyard_time::Time;
-
-use crate::Rt;
-use crate::executor::Core;
 
 /// Memory that a core looks at, on the real machine: simulated cores have none to share.
 pub trait Watched {
@@ -23,25 +21,60 @@ pub trait Watched {
 /// Has memory looked at until it is dropped.
 #[must_use = "dropped, it ends"]
 pub struct Watch {
-    core: Weak<Core>,
+    all: Rc<Watches>,
     watched: Rc<dyn Watched>,
 }
 
-impl Rt {
-    /// Looks at `watched` in every turn from now on.
-    pub fn watch(&self, watched: Rc<dyn Watched>) -> Watch {
-        self.core.with_watched(|all| all.push(watched.clone()));
+/// All that a core looks at. Nothing is borrowed while it does.
+#[derive(Default)]
+pub(crate) struct Watches(RefCell<Vec<Rc<dyn Watched>>>);
+
+impl Watches {
+    pub(crate) fn add(self: &Rc<Self>, watched: Rc<dyn Watched>) -> Watch {
+        self.0.borrow_mut().push(watched.clone());
         Watch {
-            core: Rc::downgrade(&self.core),
+            all: self.clone(),
             watched,
         }
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    /// Looks at all; whether anything was found.
+    pub(crate) fn look(&self) -> bool {
+        let mut found = false;
+        for place in 0.. {
+            let watched = self.0.borrow().get(place).cloned();
+            let Some(watched) = watched else { break };
+            found |= watched.look();
+        }
+        found
+    }
+
+    /// Until when the core may sleep.
+    pub(crate) fn rest(&self, now: Time) -> Time {
+        let mut until = Time::MAX;
+        for place in 0.. {
+            let watched = self.0.borrow().get(place).cloned();
+            let Some(watched) = watched else { break };
+            until = until.min(watched.rest(now));
+        }
+        until
+    }
+
+    /// Looks at nothing any more.
+    pub(crate) fn clear(&self) {
+        let all = self.0.take();
+        drop(all);
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if let Some(core) = self.core.upgrade() {
-            core.with_watched(|all| all.retain(|other| !Rc::ptr_eq(other, &self.watched)));
-        }
+        let mut all = self.all.0.borrow_mut();
+        all.retain(|other| !Rc::ptr_eq(other, &self.watched));
     }
 }

@@ -83,6 +83,7 @@ impl GuestOptions {
         entries: 16,
         transfer: 64 << 10,
         shadow: false,
+        mapped: false,
         interrupts: true,
     };
 }

@@ -1,4 +1,5 @@
-//! Shadow doorbells: when a guest rings, and that none of its moves is missed, whatever comes first.
+//! Shadow doorbells: when a guest rings, and that none of its moves is missed, whatever comes
+//! first.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
