@@ -8,7 +8,7 @@ use std::rc::Rc;
 use flashyard_controller::HostId;
 use flashyard_engine::{Counters, Snapshot};
 use flashyard_nvme::Nqn;
-use flashyard_vfio::{FunctionReport, offer};
+use flashyard_vfio::{Doorbells, FunctionReport, offer};
 use uuid::Uuid;
 
 use super::fault::{InUse, Internal, Invalid, Unavailable};
@@ -110,7 +110,11 @@ impl Work<'_> {
         let path = spec.socket();
         let listener = self.service.sockets.open(path, access(&spec)?)?;
         let offered = self.cores.call(core, move |state| async move {
-            let wanted = flashyard_vfio::FunctionSpec { subnqn, host };
+            let wanted = flashyard_vfio::FunctionSpec {
+                subnqn,
+                host,
+                doorbells: Doorbells::default(),
+            };
             let function = offer(&state.engine, wanted, listener)?;
             state.nodes.add(id, Node::Function(Rc::new(function)));
             Ok::<(), io::Error>(())

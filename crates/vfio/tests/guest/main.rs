@@ -58,11 +58,19 @@ impl Site {
 
     /// Offers a function of `tenant`; and where.
     fn offer(&self, tenant: &str) -> (Function, PathBuf) {
+        self.offer_with(tenant, Doorbells::default())
+    }
+
+    /// The same with these doorbells.
+    fn offer_with(&self, tenant: &str, doorbells: Doorbells) -> (Function, PathBuf) {
         let number = self.next.get() + 1;
         self.next.set(number);
         let path = self.path(number);
         let listener = UnixListener::bind(&path).expect("a socket");
-        let spec = Self::spec(tenant, number);
+        let spec = FunctionSpec {
+            doorbells,
+            ..Self::spec(tenant, number)
+        };
         let function = offer(&self.bench.cores[0], spec, listener).expect("it listens");
         (function, path)
     }

@@ -5,7 +5,7 @@ use flashyard_host::{HostError, Payload, ReadInto};
 use flashyard_nvme::{Sgl, SubmissionQueueEntry};
 use flashyard_runtime::{Buf, Data};
 use flashyard_testbed::{BLOCK, pattern};
-use flashyard_vfio::{Doorbells, FunctionSpec, offer};
+use flashyard_vfio::Doorbells;
 
 use super::{range, run};
 
@@ -67,12 +67,7 @@ async fn all(function: &PolledFunction, rt: &flashyard_runtime::Rt) {
 fn many_commands_at_a_time_over_any_doorbells() {
     for (shadow, mapped) in [(false, false), (true, false), (false, true), (true, true)] {
         run(move |site| async move {
-            let spec = FunctionSpec {
-                doorbells: Doorbells::Mapped,
-                ..site.spec("a")
-            };
-            let path = spec.path.clone();
-            let _function = offer(&site.bench.cores[0], spec).expect("a socket");
+            let (_function, path) = site.offer_with("a", Doorbells::Mapped);
             let options = PolledOptions {
                 shadow,
                 mapped,
