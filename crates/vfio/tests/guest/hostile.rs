@@ -3,11 +3,19 @@
 use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use flashyard_host::vfio::{Guest, GuestOptions, RAM_BASE, VfioClient};
 use flashyard_nvme::vfio_user::pci::{BAR0, BAR4, BAR5, CONFIG};
-use flashyard_nvme::vfio_user::{Command, Header, Request};
-use flashyard_runtime::shared_memory::memory_file;
+use flashyard_nvme::vfio_user::{
+    Command, DMA_READ, DMA_WRITE, DmaMap, DmaUnmap, Header, IrqAction, IrqData, Request, SetIrqs,
+    UNMAP_ALL,
+};
+use flashyard_runtime::Rt;
+use flashyard_runtime::shared_memory::{Mapping, memory_file};
+use flashyard_runtime::unix::EventCounter;
 use flashyard_testbed::{BLOCK, pattern};
 use flashyard_time::{Duration, Rng};
 
@@ -110,15 +118,16 @@ fn a_client_that_never_pauses_does_not_hold_up_the_core() {
     });
 }
 
-/// One random act of a guest: registers, doorbells, memory under queues and lists, mappings.
-async fn act(guest: &mut Guest, rng: &mut Rng) {
+/// One random act of a guest: registers, doorbells, memory under queues and lists, mappings,
+/// interrupts.
+async fn act(guest: &mut Guest, rt: &Rt, rng: &mut Rng) {
     let mut bytes = vec![0; 64];
     rng.fill_bytes(&mut bytes);
     // What is refused is refused; what is not goes on.
-    match rng.below(10) {
+    match rng.below(11) {
         0 => {
-            let offset = rng.below(0x40) & !3;
-            let _ = guest.client.write(BAR0, offset, &bytes[..4]).await;
+            let (offset, len) = (rng.below(0x44) & !3, [4, 8][rng.below(2) as usize]);
+            let _ = guest.client.write(BAR0, offset, &bytes[..len]).await;
         }
         1..=3 => {
             let offset = 0x1000 + rng.below(8) * 4;
@@ -133,10 +142,8 @@ async fn act(guest: &mut Guest, rng: &mut Rng) {
             let bar = if rng.chance(1, 2) { BAR4 } else { BAR5 };
             let _ = guest.client.write(bar, rng.below(4200), &bytes[..4]).await;
         }
-        6 if rng.chance(1, 8) => {
-            let _ = guest.unmap_memory().await;
-            let _ = guest.map_memory().await;
-        }
+        6 => remap(guest, rng).await,
+        7 if rng.chance(1, 2) => interrupts(guest, rt, rng, &bytes).await,
         _ => {
             // Small numbers: commands, addresses and lists that are nearly right.
             for byte in &mut bytes {
@@ -154,6 +161,122 @@ async fn act(guest: &mut Guest, rng: &mut Rng) {
     }
 }
 
+/// Maps and unmaps all, or pieces that may overlap what is there, be read-only, or have no memory.
+async fn remap(guest: &mut Guest, rng: &mut Rng) {
+    let ram = GuestOptions::SMALL.ram;
+    match rng.below(16) {
+        0 => {
+            let _ = guest.unmap_memory().await;
+            let _ = guest.map_memory().await;
+        }
+        1 => {
+            let all = DmaUnmap {
+                argsz: 24,
+                flags: UNMAP_ALL,
+                address: 0,
+                size: 0,
+            };
+            let _ = guest.client.ask(&Request::DmaUnmap(all), &[]).await;
+        }
+        2..=4 => {
+            let _ = guest.map_memory().await;
+        }
+        5..=8 => {
+            let file = guest.memory().try_clone().expect("a descriptor");
+            let offset = rng.below(ram >> 12) << 12;
+            let map = DmaMap {
+                flags: [DMA_READ, DMA_READ | DMA_WRITE][rng.below(2) as usize],
+                offset,
+                address: RAM_BASE + offset + (rng.below(8) / 7) * rng.next_u64(),
+                size: (1 + rng.below(64)) << 12,
+            };
+            let fds = [file.as_fd()];
+            let fds = &fds[..usize::from(rng.chance(7, 8))];
+            let _ = guest.client.ask(&Request::DmaMap(map), fds).await;
+        }
+        _ => {}
+    }
+}
+
+/// Any setting of interrupts, with descriptors of counters and of what is none.
+async fn interrupts(guest: &mut Guest, rt: &Rt, rng: &mut Rng, bytes: &[u8]) {
+    let counter = EventCounter::new(rt).expect("a counter");
+    let file = guest.memory().try_clone().expect("a descriptor");
+    let fds = [if rng.chance(3, 4) {
+        counter.as_fd()
+    } else {
+        file.as_fd()
+    }];
+    let any = |rng: &mut Rng, below: u64| match rng.below(8) {
+        0 => rng.next_u64() as u32,
+        _ => rng.below(below) as u32,
+    };
+    let count = any(rng, 4);
+    let (data, count, fds) = match rng.below(3) {
+        0 => (IrqData::None, count, &fds[..0]),
+        1 => (
+            IrqData::Bool(&bytes[..count as usize % 60]),
+            count % 60,
+            &fds[..0],
+        ),
+        _ => (IrqData::EventFds, 1, &fds[..rng.below(2) as usize]),
+    };
+    let set = SetIrqs {
+        index: [0, 0, 2, 2, 2, any(rng, 6)][rng.below(6) as usize],
+        start: any(rng, 70),
+        count,
+        action: [
+            IrqAction::Mask,
+            IrqAction::Unmask,
+            IrqAction::Trigger,
+            IrqAction::Trigger,
+        ][rng.below(4) as usize],
+        data,
+    };
+    let _ = guest.client.ask(&Request::SetIrqs(set), fds).await;
+}
+
+/// Another processor of the guest, which writes all over its memory while the function works with
+/// it, until it is dropped.
+struct Scribbler {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Scribbler {
+    fn start(guest: &Guest, seed: u64) -> Self {
+        let file = guest.memory().try_clone().expect("a descriptor");
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let ram = GuestOptions::SMALL.ram;
+            let ram = Mapping::new(file.as_fd(), 0, ram, true).expect("memory");
+            let mut rng = Rng::new(seed);
+            while !stopped.load(Ordering::Relaxed) {
+                // Where queues, lists and shadow doorbells are.
+                let at = rng.below(1 << 18) as usize & !3;
+                let value = [0, 1, rng.below(64) as u32, rng.next_u64() as u32];
+                let _ = ram.store(at, value[rng.below(4) as usize]);
+            }
+        });
+        Self {
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Scribbler {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(ended.is_some_and(|ended| ended.is_ok()), "it wrote");
+    }
+}
+
+/// Steps of one guest.
+const STEPS: u64 = 300;
+
 async fn torment(site: &Site, path: &std::path::Path, seed: u64, other: &mut Guest) {
     let mut rng = Rng::new(seed);
     let options = GuestOptions {
@@ -166,9 +289,11 @@ async fn torment(site: &Site, path: &std::path::Path, seed: u64, other: &mut Gue
             Err(_) => site.rt.sleep(Duration::from_ms(1)).await,
         }
     };
-    for _ in 0..300 {
-        act(&mut guest, &mut rng).await;
+    let scribbler = (seed % 4 < 2).then(|| Scribbler::start(&guest, seed));
+    for _ in 0..STEPS {
+        act(&mut guest, &site.rt, &mut rng).await;
     }
+    drop(scribbler);
     works(other, seed).await;
     // However it was treated, a reset makes it a controller again.
     guest
@@ -181,6 +306,20 @@ async fn torment(site: &Site, path: &std::path::Path, seed: u64, other: &mut Gue
         .write(CONFIG, 4, &[0x06, 0x04])
         .await
         .expect("bus master");
+    let all = DmaUnmap {
+        argsz: 24,
+        flags: UNMAP_ALL,
+        address: 0,
+        size: 0,
+    };
+    let asked = guest.client.ask(&Request::DmaUnmap(all), &[]).await;
+    asked.expect("unmapped");
+    guest.map_memory().await.expect("mapped");
+    guest
+        .client
+        .write(CONFIG, 0x52, &[0x00, 0x80])
+        .await
+        .expect("MSI-X");
     guest.enable().await.expect("enabled");
     works(&mut guest, seed).await;
 }
