@@ -55,13 +55,14 @@ cargo_tests() {
 
 linux_host() {
     local ok bad ignored
-    headline "Linux host"
+    headline "Linux host, and virtual machines"
     if ! cargo build --release --locked --package flashyard-app; then
         add "linux-host" 0 1 0
         return
     fi
     tests/linux-host/run.sh 2>&1 | tee "$log/linux-host"
     tests/linux-host/zoned.sh 2>&1 | tee -a "$log/linux-host"
+    tests/linux-host/functions.sh 2>&1 | tee -a "$log/linux-host"
     read -r ok bad ignored < <(awk '/^ok / {ok++} /^FAILED / {bad++} /^skipped / {ignored++}
         END {print ok + 0, bad + 0, ignored + 0}' "$log/linux-host")
     if ((ok + bad + ignored == 0)); then

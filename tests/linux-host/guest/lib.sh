@@ -16,10 +16,19 @@ found() {
     grep "$@" >/dev/null
 }
 
+# Whether the guest is a host of NVMe/TCP; else it has its volumes as a PCIe device.
+is_fabrics() {
+    [[ -n ${ADDRESS:-} ]]
+}
+
+has_control() {
+    grep -lx control /sys/class/virtio-ports/*/name
+}
+
 # Asks the machine outside for something, prints its reply; fails when it refuses.
 host() {
     local channel status reply
-    channel=$(grep -lx control /sys/class/virtio-ports/*/name | cut -d/ -f5)
+    channel=$(has_control | cut -d/ -f5)
     exec 3<>"/dev/$channel"
     echo "$*" >&3
     read -r status reply <&3
@@ -47,6 +56,11 @@ subsystem() {
 connect() {
     local tenant=$1
     shift
+    if ! is_fabrics; then
+        modprobe nvme
+        wait_for 30 is_live "$tenant"
+        return
+    fi
     nvme connect -t tcp -a "$ADDRESS" -s "$port" -n "$(subsystem "$tenant")" --nr-io-queues=2 --keep-alive-tmo=30 \
         --ctrl-loss-tmo=600 --reconnect-delay=1 "$@" || fail "nvme connect to $tenant failed"
     wait_for 20 is_live "$tenant"
@@ -58,7 +72,12 @@ ensure_connected() {
 }
 
 disconnect() {
-    nvme disconnect -n "$(subsystem "$1")" && wait_for 20 is_gone "$1"
+    if is_fabrics; then
+        nvme disconnect -n "$(subsystem "$1")"
+    else
+        rmmod nvme
+    fi
+    wait_for 20 is_gone "$1"
 }
 
 # The controllers of a tenant's subsystem, by name: nvme0.
@@ -154,6 +173,22 @@ fio_verify() {
     shift
     fio --name=verify --filename="$device" --direct=1 --ioengine=libaio --iodepth=16 --rw=randrw --rwmixread=40 \
         --verify=crc32c --verify_fatal=1 --minimal "$@" >/tmp/fio 2>&1 || fail "fio: $(tail -n 1 /tmp/fio | cut -c1-300)"
+}
+
+# Writes files into a fresh file system, and finds them again behind a check and a new mount.
+fill_and_check() {
+    local device=$1
+    mount -t ext4 "$device" /mnt
+    mkdir -p /mnt/programs
+    cp /usr/bin/nvme /usr/bin/bash /usr/bin/e2fsck /mnt/programs/
+    head -c 6M /dev/urandom >/mnt/random
+    # The list lies outside, so that a lost file is missed.
+    (cd /mnt && find . -type f -exec sha256sum {} +) >/tmp/sums
+    umount /mnt
+    e2fsck -fn "$device"
+    mount -t ext4 "$device" /mnt
+    (cd /mnt && sha256sum -c /tmp/sums)
+    umount /mnt
 }
 
 # How often a host had to reconnect or reset, by its own log.

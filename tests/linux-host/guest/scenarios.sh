@@ -4,6 +4,8 @@
 set -Eeuo pipefail
 # shellcheck source=lib.sh
 . /test/lib.sh
+# shellcheck source=functions.sh
+. /test/functions.sh
 
 discover() {
     local where
@@ -100,22 +102,6 @@ ext4() {
     device=$(data_device)
     mkfs.ext4 -q -F "$device"
     fill_and_check "$device"
-}
-
-# Writes files into a fresh file system, and finds them again behind a check and a new mount.
-fill_and_check() {
-    local device=$1
-    mount -t ext4 "$device" /mnt
-    mkdir -p /mnt/programs
-    cp /usr/bin/nvme /usr/bin/bash /usr/bin/e2fsck /mnt/programs/
-    head -c 6M /dev/urandom >/mnt/random
-    # The list lies outside, so that a lost file is missed.
-    (cd /mnt && find . -type f -exec sha256sum {} +) >/tmp/sums
-    umount /mnt
-    e2fsck -fn "$device"
-    mount -t ext4 "$device" /mnt
-    (cd /mnt && sha256sum -c /tmp/sums)
-    umount /mnt
 }
 
 discard() {
